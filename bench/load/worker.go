@@ -6,7 +6,7 @@ import "strings"
 // thread.
 type Worker struct {
 	Index    int
-	Type     string // the job type it serves, or the beginning of their names
+	Type     string // the type that it serves, or the beginning of the names of its types
 	Several  bool   // it serves all types whose names begin so
 	Prefetch int    // jobs that it may have at a time; 0: joins without prefetch
 

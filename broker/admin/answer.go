@@ -152,9 +152,9 @@ func (a *array) send(w io.Writer) error {
 	return err
 }
 
-// mostLooks bounds the queries of the core for one page of a listing. After that the page ends,
+// maxLooks bounds the queries of the core for one page of a listing. After that the page ends,
 // even with few items or no item. One query takes a tenth of a millisecond.
-const mostLooks = 1024
+const maxLooks = 1024
 
 // listing answers with the requested page of a listing. some returns up to limit items from
 // a position on, perhaps fewer, and the position after them, or -1 at the end. The answer
@@ -167,7 +167,7 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 	out, list := begin(w), array{left: maxAnswer - stride}
 	list.open("{\n  \"items\": ")
 	full := false
-	for looks := 0; from >= 0 && limit > 0 && looks < mostLooks && !full && r.Context().Err() == nil; looks++ {
+	for looks := 0; from >= 0 && limit > 0 && looks < maxLooks && !full && r.Context().Err() == nil; looks++ {
 		a.make(func() {
 			items, next := some(from, min(limit, slice))
 			limit -= len(items)

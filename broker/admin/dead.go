@@ -58,8 +58,8 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// mostDead bounds the failed jobs of one id in an answer.
-const mostDead = 100
+// maxDead bounds the failed jobs of one id in an answer.
+const maxDead = 100
 
 // findDead lists the failed jobs with an id in all types, the latest of each type first.
 func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
@@ -80,11 +80,11 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := api.List[api.DeadJob]{Items: []api.DeadJob{}}
 	for _, typ := range types {
-		for from := 0; from >= 0 && len(out.Items) < mostDead && r.Context().Err() == nil; {
+		for from := 0; from >= 0 && len(out.Items) < maxDead && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
 			a.make(func() { found, from = a.letters(typ, from, slice, &broker.LetterFilter{ID: wire.Value(id)}) })
 			for _, l := range found {
-				if bytes.Equal(l.ID, id) && len(out.Items) < mostDead {
+				if bytes.Equal(l.ID, id) && len(out.Items) < maxDead {
 					out.Items = append(out.Items, deadJob(l, h.Now()))
 				}
 			}

@@ -48,7 +48,7 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	}
-	l := broker.GroupLook{Limit: min(limit, mostGroups)}
+	l := broker.GroupLook{Limit: min(limit, maxGroups)}
 	if typ != nil {
 		l.Types = [][]byte{typ}
 	}
@@ -86,8 +86,8 @@ func groupOf(g *broker.GroupInfo) api.Group {
 	return x
 }
 
-// mostGroups bounds the groups in an answer.
-const mostGroups = maxAnswer / 64
+// maxGroups bounds the groups in an answer.
+const maxGroups = maxAnswer / 64
 
 // lookGroups reads all groups, one piece at a time.
 func (a *API) lookGroups(l *broker.GroupLook) {
@@ -104,10 +104,10 @@ type groupsSeen struct {
 }
 
 const (
-	// latelyGroups is how many groups a shared list has, mostGroupLists how many shared
+	// latelyGroups is how many groups a shared list has, maxGroupLists how many shared
 	// lists are kept.
-	latelyGroups   = 200
-	mostGroupLists = 128
+	latelyGroups  = 200
+	maxGroupLists = 128
 	// slowGroups is the longest interval between two snapshots of groups, if they are slow
 	// to take.
 	slowGroups = 10 * time.Second
@@ -118,7 +118,7 @@ const (
 func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	now := time.Now()
 	seen, known := w.groups[typ]
-	if !known && (typ != "" && w.rows[typ] == nil || len(w.groups) >= mostGroupLists) {
+	if !known && (typ != "" && w.rows[typ] == nil || len(w.groups) >= maxGroupLists) {
 		return seen, false
 	}
 	if seen.asked = now; w.groups == nil {

@@ -57,7 +57,7 @@ var (
 	descFrames      = desc("frames_total", "Frames, by direction.", "direction")
 	descNetBytes    = desc("network_bytes_total", "Bytes on connections, by direction.", "direction")
 	descBacklog     = desc("outbound_bytes", "Bytes not yet read by peers.")
-	descBacklogMost = desc("outbound_bytes_max", "Most bytes not yet read by one peer.")
+	descBacklogMax  = desc("outbound_bytes_max", "Most bytes not yet read by one peer.")
 	descOverflows   = desc("outbound_overflows_total", "Connections closed because the peer did not read.")
 	descPartial     = desc("inbound_bytes", "Bytes of unfinished frames.")
 	descLag         = desc("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.")
@@ -75,7 +75,7 @@ var all = []*prometheus.Desc{
 	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
 	descOldest, descWorkers, descPaused, descDead, descDeadDropped, descWait, descRun, descKept, descKeptBytes, descReleases, descGroups, descHeldBack, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
-	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
+	descFrames, descNetBytes, descBacklog, descBacklogMax, descOverflows, descPartial,
 	descLag, descUndelivered, descDropped, descImbalance, descMemory, descMemoryLimit, descStore, descDraining, descInfo,
 }
 
@@ -226,7 +226,7 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	count(ch, descOverflows, s.Overflows)
 	_, sum, most := h.Backlog()
 	gauge(ch, descBacklog, float64(sum))
-	gauge(ch, descBacklogMost, float64(most))
+	gauge(ch, descBacklogMax, float64(most))
 }
 
 // collectMemory exports memory by part: of the core, and of the hub and the server for

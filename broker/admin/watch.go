@@ -183,8 +183,8 @@ type order struct {
 	reverse    bool
 }
 
-// mostLists bounds the sorted lists that are kept for other requests of the same order.
-const mostLists = 4
+// maxLists bounds the sorted lists that are kept for other requests of the same order.
+const maxLists = 4
 
 // orders are the keys that types can be sorted by. Larger values come first; names are in
 // ascending order.
@@ -225,7 +225,7 @@ func (w *watch) sorted(o order) []*row {
 		}
 		return c
 	})
-	if len(w.lists) < mostLists {
+	if len(w.lists) < maxLists {
 		w.lists[o] = found
 	}
 	return found

@@ -74,7 +74,7 @@ var connectionOptions = []string{
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "compat",
 }
 
-// ours has our variables for options whose usual variable is gloomd's.
+// ours maps options to variables of gloom's own, where the usual variable is an option of gloomd.
 var ours = map[string]string{
 	"GLOOM_TOKEN_FILE": "GLOOM_CLIENT_TOKEN_FILE",
 	"GLOOM_TLS_CERT":   "GLOOM_CLIENT_CERT",

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	leastMemory = 16 << 20
-	// leastDefault is the smallest default, for hosts so small that half of their memory
+	minMemory = 16 << 20
+	// minDefault is the smallest default, for hosts so small that half of their memory
 	// is too little.
-	leastDefault = 64 << 20
+	minDefault = 64 << 20
 )
 
 // share is a limit that defaults to a part of --max-memory.
@@ -55,13 +55,13 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	}
 	frame := int64(o.MaxFrame)
 	if !cli.Given(f, "max-memory") {
-		o.MaxMemory = max(host/2, leastDefault, sum, 4*frame)
+		o.MaxMemory = max(host/2, minDefault, sum, 4*frame)
 	}
 	budget := o.MaxMemory
 	shown := cli.Bytes(budget)
 	switch {
-	case budget < leastMemory:
-		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.Bytes(leastMemory)}
+	case budget < minMemory:
+		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.Bytes(minMemory)}
 	case sum > budget:
 		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "is less than " + strings.Join(set, " and ")}
 	case frame > budget/4:

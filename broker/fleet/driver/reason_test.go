@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestReason: a NATS with TLS that only closes may want another certificate.
+// TestReason: if NATS closes a TLS connection without a word, it may require another certificate.
 func TestReason(t *testing.T) {
 	cut := &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 	for _, c := range []struct {

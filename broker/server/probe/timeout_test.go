@@ -77,7 +77,7 @@ func TestTimeout(t *testing.T) {
 		for range 3 {
 			w.takes(id)
 			b.waitNotRunning(t, id)
-			w.respond(`"late"`) // only now it may get jobs again
+			w.respond(`"late"`) // only now may it get jobs again
 		}
 		s.failsFor("job_failed", id)
 		w.quiet()

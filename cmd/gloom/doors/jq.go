@@ -143,15 +143,15 @@ func (q *jq) workers(r *http.Request) (any, error) {
 	return &out, err
 }
 
-// mostWorkers is the most workers that are read to find the names that they serve.
-const mostWorkers = 10_000
+// maxWorkers is the most workers that are read to find the names that they serve.
+const maxWorkers = 10_000
 
 func (q *jq) types(r *http.Request) (any, error) {
 	s, _, err := q.stats(r)
 	if err != nil {
 		return nil, err
 	}
-	workers, _, err := q.askWorkers(r, mostWorkers, "")
+	workers, _, err := q.askWorkers(r, maxWorkers, "")
 	type served struct{ all, idle int }
 	by := make(map[string]served) // patterns; there are few of them
 	for i := range workers {

@@ -278,8 +278,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestCut: a broker that is not heard, or does not hear, is lost to the others and they to it; when
-// the cut is healed, they lend to each other again.
+// TestCut: if messages of one broker or to it are lost, it and the others give each other up; when
+// messages arrive again, they lend to each other again.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)

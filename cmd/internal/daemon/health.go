@@ -33,8 +33,8 @@ func HealthyOwn(ctx context.Context, addr, cert, key string) error {
 		return Healthy(ctx, addr, nil)
 	}
 	secure := &tls.Config{InsecureSkipVerify: true}
-	// A pair of files that is being replaced can be missing: the daemon still has the
-	// old one.
+	// While a pair of files is replaced, one may be missing: the daemon still has the
+	// old pair.
 	if own, err := tls.LoadX509KeyPair(cert, key); err == nil {
 		secure.Certificates = []tls.Certificate{own}
 	}

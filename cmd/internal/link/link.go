@@ -111,8 +111,8 @@ type Link struct {
 }
 
 const (
-	leastPause   = 50 * time.Millisecond // before connecting again
-	mostPause    = 3 * time.Second
+	minPause     = 50 * time.Millisecond // before connecting again
+	maxPause     = 3 * time.Second
 	defaultLease = 10 * time.Second
 )
 
@@ -131,7 +131,7 @@ func Open(c Config, log zerolog.Logger) (*Link, error) {
 	if l.news == nil {
 		l.news = l.logNews
 	}
-	l.common = []gloom.Option{gloom.Backoff(leastPause, mostPause), gloom.TrustBodies()}
+	l.common = []gloom.Option{gloom.Backoff(minPause, maxPause), gloom.TrustBodies()}
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
 		return l, l.embed(c, log)
 	}

@@ -16,8 +16,8 @@ import (
 // ErrUnserved means that no worker serves a target or knows its rows.
 var ErrUnserved = errors.New("no worker serves the target or knows its rows")
 
-// mostAsked is the most workers that are tried one after the other.
-const mostAsked = 3
+// maxAsked is the most workers that are tried one after the other.
+const maxAsked = 3
 
 // Rows returns rows of a target, which a worker reads.
 func (m *Master) Rows(ctx context.Context, q look.Query) (json.RawMessage, error) {
@@ -54,7 +54,7 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 func (m *Master) ask(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
 	var able []known
 	for _, w := range m.snapshot() {
-		if slices.Contains(w.targets, target) && !w.old.Load() && len(able) < mostAsked {
+		if slices.Contains(w.targets, target) && !w.old.Load() && len(able) < maxAsked {
 			able = append(able, w)
 		}
 	}
@@ -66,7 +66,7 @@ func (m *Master) ask(ctx context.Context, target, typ string, data any) (answer 
 		}
 	}
 	err = ErrUnserved
-	for _, w := range able[:min(mostAsked, len(able))] {
+	for _, w := range able[:min(maxAsked, len(able))] {
 		calls := []call{{to: w, data: data}}
 		m.each(ctx, typ, m.opt.WorkerTimeout, calls)
 		answer, err = calls[0].answer, calls[0].err

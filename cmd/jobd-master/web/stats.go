@@ -14,11 +14,11 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// mostPage is the most items of a reply; busiest is how many targets the statistics have.
-const mostPage, busiest = 500, 20
+// maxPage is the most items of a reply; busiest is how many targets the statistics have.
+const maxPage, busiest = 500, 20
 
-// mostFound is the most findings of a reply, mostFolded of the statistics.
-const mostFound, mostFolded = 1000, 20
+// maxFound bounds the findings in a reply, maxFolded those in the statistics.
+const maxFound, maxFolded = 1000, 20
 
 // stats returns the statistics, which pages request all the time. They are encoded once per Look.
 func (s *Server) stats(*http.Request) (any, error) {
@@ -75,7 +75,7 @@ type stats struct {
 }
 
 func sum(l *master.Look) *stats {
-	found := l.Findings.Of(finding.Query{Fold: true}, mostFolded)
+	found := l.Findings.Of(finding.Query{Fold: true}, maxFolded)
 	v := &stats{
 		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
 		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: found.Items, Severities: found.Counts,
@@ -111,7 +111,7 @@ func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
 	if of := q.Get("part"); of != "" {
 		all = slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !strings.Contains(name(&x), of) })
 	}
-	limit, err := number(q, "limit", 1, mostPage, mostPage)
+	limit, err := number(q, "limit", 1, maxPage, maxPage)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
 
 func (s *Server) findings(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	limit, err := number(q, "limit", 1, mostFound, mostFound)
+	limit, err := number(q, "limit", 1, maxFound, maxFound)
 	if err != nil {
 		return nil, err
 	}
@@ -154,12 +154,12 @@ func (s *Server) target(r *http.Request) (any, error) {
 	workers := []master.Worker{}
 	for _, w := range l.Workers {
 		at := slices.IndexFunc(w.Targets, func(t look.Target) bool { return t.Target == name })
-		if at >= 0 && len(workers) < mostPage {
+		if at >= 0 && len(workers) < maxPage {
 			w.Targets = w.Targets[at : at+1]
 			workers = append(workers, w)
 		}
 	}
-	found := l.Findings.Of(finding.Query{Subject: name, May: func(f *api.Finding) bool { return f.Kind == "target" }}, mostFound).Items
+	found := l.Findings.Of(finding.Query{Subject: name, May: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
 	return struct {
 		master.Target
 		At       []master.Worker `json:"at"` // the workers that serve it

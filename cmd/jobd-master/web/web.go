@@ -221,24 +221,24 @@ func number(q url.Values, name string, least, most, absent int64) (int64, error)
 	return n, nil
 }
 
-// mostIDs is the most rows that a request may run, runTime how long it waits for them.
+// maxIDs is the most rows that a request may run, runTime how long it waits for them.
 const (
-	mostIDs  = 1000
-	runTime  = 5 * time.Second
-	mostBody = 64 << 10
+	maxIDs  = 1000
+	runTime = 5 * time.Second
+	maxBody = 64 << 10
 )
 
 func (s *Server) run(r *http.Request) (any, error) {
 	var body struct {
 		IDs []int64 `json:"ids"`
 	}
-	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, mostBody))
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&body); err != nil {
 		return nil, invalid("the body must be {\"ids\": [1, …]}: %v", err)
 	}
-	if len(body.IDs) == 0 || len(body.IDs) > mostIDs {
-		return nil, invalid("ids must be from 1 to %d ids, not %d", mostIDs, len(body.IDs))
+	if len(body.IDs) == 0 || len(body.IDs) > maxIDs {
+		return nil, invalid("ids must be from 1 to %d ids, not %d", maxIDs, len(body.IDs))
 	}
 	return s.Master.Run(r.Context(), named(r), body.IDs, runTime), nil
 }

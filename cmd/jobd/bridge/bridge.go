@@ -100,8 +100,8 @@ type row struct {
 	ended    chan struct{} // closed when the row is written
 }
 
-// outputMost is the most bytes that are kept of an output whose column holds more.
-const outputMost = 64 << 20
+// maxOutput is the most bytes that are kept of an output whose column holds more.
+const maxOutput = 64 << 20
 
 const (
 	// openTimeout limits the time for the database in one attempt to open.
@@ -166,7 +166,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		b.idPrefix = cfg.MySQL.Database + "." + cfg.MySQL.Table + "/"
 	}
 	if cfg.MaxOutputBuffer < 0 {
-		b.cfg.MaxOutputBuffer = int(min(s.OutputRoom(), outputMost))
+		b.cfg.MaxOutputBuffer = int(min(s.OutputRoom(), maxOutput))
 	}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.giving, b.giveUp = context.WithCancel(b.life)

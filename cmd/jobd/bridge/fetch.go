@@ -12,8 +12,8 @@ import (
 // Targets with rows that another transaction had locked are fetched again after a pause, which
 // grows while rows stay locked.
 const (
-	rereadLeast = 50 * time.Millisecond
-	rereadMost  = 2 * time.Second
+	minReread = 50 * time.Millisecond
+	maxReread = 2 * time.Second
 )
 
 // fetchLoop accepts pages of rows as the machine asks for them.
@@ -44,7 +44,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 				continue
 			}
 			busy++
-			time.AfterFunc(min(rereadMost, rereadLeast<<min(busy, 10)), func() { b.update(func() { b.machine.Poll(page.Busy) }) })
+			time.AfterFunc(min(maxReread, minReread<<min(busy, 10)), func() { b.update(func() { b.machine.Poll(page.Busy) }) })
 			continue
 		}
 		if ctx.Err() != nil {

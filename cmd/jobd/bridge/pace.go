@@ -9,9 +9,9 @@ type pace struct {
 	stay          map[string]time.Duration // average time of a target's rows from start to end
 }
 
-// fetchLeast is the least time that counts for a fetch. With less, a daemon would fetch so few rows
+// minFetch is the least time that counts for a fetch. With less, a daemon would fetch so few rows
 // at a time that the fetches cost more than other daemons of the target gain.
-const fetchLeast = 10 * time.Millisecond
+const minFetch = 10 * time.Millisecond
 
 // smoothing divides the weight of one more row in the average.
 const smoothing = 8
@@ -31,7 +31,7 @@ func (p *pace) ended(target string, stayed time.Duration) {
 // share returns how many rows end in one place of a target during a fetch.
 func (p *pace) share(target string) float64 {
 	if stay := p.stay[target]; stay > 0 {
-		return float64(max(min(p.fetch, p.before), fetchLeast)) / float64(stay)
+		return float64(max(min(p.fetch, p.before), minFetch)) / float64(stay)
 	}
 	return 0
 }

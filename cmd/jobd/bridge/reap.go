@@ -56,13 +56,13 @@ func (r *reaper) spoolWritten() bool {
 }
 
 const (
-	reapMost  = 2 * time.Second
-	reapLeast = 100 * time.Millisecond
+	maxReap = 2 * time.Second
+	minReap = 100 * time.Millisecond
 	// killTimeout limits the wait for the remaining processes of a dead daemon.
 	killTimeout = 5 * time.Second
 )
 
-func (b *Bridge) reapEvery() time.Duration { return min(reapMost, max(reapLeast, b.cfg.Lease/5)) }
+func (b *Bridge) reapEvery() time.Duration { return min(maxReap, max(minReap, b.cfg.Lease/5)) }
 
 func (b *Bridge) reapLoop(ctx context.Context) {
 	if !b.store.Claims() {
@@ -181,7 +181,7 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 		if p.undecided == 0 || err != nil && ctx.Err() != nil {
 			return settled, err
 		}
-		if !sleep(ctx, reapLeast, nil) {
+		if !sleep(ctx, minReap, nil) {
 			return settled, ctx.Err()
 		}
 	}

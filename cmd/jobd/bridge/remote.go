@@ -46,7 +46,7 @@ func (b *Bridge) submitRemote(r *row) {
 // askWorkers submits a row and returns how it ended; known is false if the row is to run again.
 func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 	for fails := 0; ; fails++ {
-		if fails > 0 && !b.waitFor(r, min(resubmitMost, resubmitLeast<<min(fails-1, 10))) {
+		if fails > 0 && !b.waitFor(r, min(maxResubmit, minResubmit<<min(fails-1, 10))) {
 			return f, false
 		}
 		p, err := b.submit(r, r.Fields)

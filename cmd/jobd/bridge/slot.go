@@ -20,8 +20,8 @@ import (
 // A row that the broker did not take, or lost before a slot had it, is submitted again after a
 // pause.
 const (
-	resubmitLeast = 20 * time.Millisecond
-	resubmitMost  = 2 * time.Second
+	minResubmit = 20 * time.Millisecond
+	maxResubmit = 2 * time.Second
 )
 
 // submitRow takes a row through the broker.
@@ -31,7 +31,7 @@ func (b *Bridge) submitRow(r *row) {
 		return
 	}
 	for fails := 0; ; fails++ {
-		if fails > 0 && !b.waitFor(r, min(resubmitMost, resubmitLeast<<min(fails-1, 10))) {
+		if fails > 0 && !b.waitFor(r, min(maxResubmit, minResubmit<<min(fails-1, 10))) {
 			return
 		}
 		p, err := b.submit(r, strconv.AppendInt(nil, r.ID, 10))

@@ -19,9 +19,9 @@ const (
 	// than cutTo bytes are spooled, or cut to that size.
 	memoryLimit = 128 << 20
 	cutTo       = 64 << 10
-	// cutLeast is how many bytes of each output are kept if, at a stop, the spool has no room
+	// minCut is how many bytes of each output are kept if, at a stop, the spool has no room
 	// for all of it.
-	cutLeast = 512
+	minCut = 512
 )
 
 // spool keeps results on disk while the database is away, one file per row. They outlive the

@@ -80,9 +80,9 @@ const (
 	// is filled.
 	writers = 2
 
-	retryBusy  = 20 * time.Millisecond
-	retryLeast = 50 * time.Millisecond
-	retryMost  = 2 * time.Second
+	retryBusy = 20 * time.Millisecond
+	minRetry  = 50 * time.Millisecond
+	maxRetry  = 2 * time.Second
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
@@ -160,10 +160,10 @@ func (w *writer) save(c *change) bool {
 // saveCut saves a result for which there was no room, with shorter outputs. How the job ended takes
 // little room; if it is lost, the job fails or runs again.
 func (w *writer) saveCut(c *change) bool {
-	if w.spool == nil || c.size <= 2*cutLeast {
+	if w.spool == nil || c.size <= 2*minCut {
 		return false
 	}
-	w.cut(c, cutLeast)
+	w.cut(c, minCut)
 	return w.save(c)
 }
 
@@ -224,7 +224,7 @@ func levelOf(err error) zerolog.Level {
 
 // delay returns the pause after a number of failures in a row.
 func delay(fails int) time.Duration {
-	return min(retryMost, retryLeast<<min(fails-1, 10))
+	return min(maxRetry, minRetry<<min(fails-1, 10))
 }
 
 // sleep waits for d, or without limit if d is negative, or until wake. It returns false if ctx has

@@ -28,7 +28,7 @@ type Link struct {
 
 const (
 	firstPause      = 500 * time.Millisecond
-	leastPause      = 100 * time.Millisecond // whatever the configuration says
+	minPause        = 100 * time.Millisecond // whatever the configuration says
 	dialTimeout     = 10 * time.Second
 	registerTimeout = 30 * time.Second
 	flushTimeout    = 2 * time.Second
@@ -62,7 +62,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 	})
 	defer engine.OnTargets(nil)
 
-	most := max(l.MaxPause, leastPause)
+	most := max(l.MaxPause, minPause)
 	pause := min(firstPause, most)
 	known := func() {}
 	for ctx.Err() == nil {

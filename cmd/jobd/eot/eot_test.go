@@ -176,7 +176,7 @@ func TestSplitterByteByByte(t *testing.T) {
 		if _, ok, err := s.Next(); ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		if s.Held() < i+1 || s.Held() > max(2*(i+1), i+1+mostPiece, leastPiece) {
+		if s.Held() < i+1 || s.Held() > max(2*(i+1), i+1+maxPiece, minPiece) {
 			t.Fatalf("%d bytes are held for %d", s.Held(), i+1)
 		}
 	}

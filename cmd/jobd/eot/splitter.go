@@ -22,8 +22,8 @@ type Splitter struct {
 // Sizes of the pieces of an unfinished message. Pieces are never moved; each is as large as all
 // before it, within these limits.
 const (
-	leastPiece = 1 << 10
-	mostPiece  = 256 << 10
+	minPiece = 1 << 10
+	maxPiece = 256 << 10
 )
 
 // Feed sets the next bytes of the stream. They must not change until Next has returned false.
@@ -59,7 +59,7 @@ func (s *Splitter) hold(part []byte) {
 	for len(part) > 0 {
 		last := len(s.held) - 1
 		if last < 0 || len(s.held[last]) == cap(s.held[last]) {
-			size := min(max(s.cap, leastPiece), mostPiece)
+			size := min(max(s.cap, minPiece), maxPiece)
 			s.held = append(s.held, make([]byte, 0, size))
 			s.cap += size
 			last++

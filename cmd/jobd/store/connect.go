@@ -27,8 +27,8 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 		m.Net, m.Addr = "unix", c.Socket
 	}
 	m.MaxAllowedPacket = 1 << 30
-	// Without strict mode, no final update fails because of its data. Texts have already been
-	// cut, and characters replaced, by fit.
+	// Without strict mode, no final update fails because of its data. fit has already cut
+	// the texts and replaced characters.
 	m.Params = map[string]string{"sql_mode": "''", "innodb_lock_wait_timeout": lockTimeout, "autocommit": "1"}
 	switch c.TLS {
 	case "", "false":

@@ -29,11 +29,11 @@ type Reader interface {
 const (
 	// slice is the most rows that a List examines if it filters by result.
 	slice = 2000
-	// mostCounted is the most rows of a target that are counted. Once countedInAll rows of all
+	// maxCounted is the most rows of a target that are counted. Once countedInAll rows of all
 	// targets were counted, it is fewCounted.
-	mostCounted, countedInAll, fewCounted = 10_000, 40_000, 100
-	// mostTargets is the most targets that are found by their rows.
-	mostTargets = 100
+	maxCounted, countedInAll, fewCounted = 10_000, 40_000, 100
+	// maxTargets is the most targets that are found by their rows.
+	maxTargets = 100
 	// outputEnd is how many characters of an output a Detail has, fieldStart how many of a
 	// user's column.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
@@ -85,8 +85,8 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 		}
 	}
 	list, all := []look.Count{}, 0
-	for _, target := range targets[:min(len(targets), 2*mostTargets)] {
-		most := mostCounted
+	for _, target := range targets[:min(len(targets), 2*maxTargets)] {
+		most := maxCounted
 		if all >= countedInAll {
 			most = fewCounted
 		}
@@ -103,7 +103,7 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 
 // targets returns the targets that have rows in a state. It takes one step in the index for each.
 func (s *SQL) targets(ctx context.Context, t *table, status string) (list []string, err error) {
-	for len(list) < mostTargets {
+	for len(list) < maxTargets {
 		query, args := "SELECT target FROM "+t.name+t.force()+" WHERE status = ?", []any{status}
 		if len(list) > 0 {
 			query, args = query+" AND target > "+t.like, append(args, list[len(list)-1])

@@ -103,10 +103,10 @@ const (
 	// readers is how many connections may read for people at a time; the others are for jobs.
 	readers = 2
 	// lookEvery is how often the table's shape is read again.
-	lookEvery  = 5 * time.Second
-	attempts   = 10 // of one transaction
-	leastPause = 6 * time.Millisecond
-	mostPause  = 375 * time.Millisecond
+	lookEvery = 5 * time.Second
+	attempts  = 10 // of one transaction
+	minPause  = 6 * time.Millisecond
+	maxPause  = 375 * time.Millisecond
 )
 
 // Open connects, reads the table's shape and creates the companion table. If the user may not
@@ -236,7 +236,7 @@ func undecided(err error) bool {
 func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
 	s.refreshShape(ctx)
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = leastPause, mostPause, 2
+	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = minPause, maxPause, 2
 	for attempt := 1; ; attempt++ {
 		err := s.once(ctx, name, f)
 		if err == nil {

@@ -98,7 +98,7 @@ func (c *machine) expire() {
 		r := e.rec
 		switch {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.runInfo.drop != 0 || r.Holds(c.wall):
-			c.ended.pop() // it was revived or forgotten, or will be added again when its result is dropped; the timer ends a window
+			c.ended.pop() // it was revived or forgotten, it will be added again when its result is dropped, or the timer was that of a window
 			continue
 		case spent > c.MaxBytes/2, freed < c.toFree && c.clock-e.at >= ms(minEndedAgeForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,

@@ -126,14 +126,14 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	return nil
 }
 
-// leastKeys is how many idempotency keys are always allowed, however small MaxJobs is.
-const leastKeys = 10_000
+// minKeys is how many idempotency keys are always allowed, however small MaxJobs is.
+const minKeys = 10_000
 
 // admitsKey returns why there is no room for one more idempotency key, or nil.
 func (c *machine) admitsKey() error {
-	most := max(c.MaxJobs, leastKeys)
+	most := max(c.MaxJobs, minKeys)
 	if n := c.keys.len() + c.newKeys; n >= most {
-		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, leastKeys)
+		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, minKeys)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ type Found struct {
 	Folded api.Findings
 }
 
-// mostFolded is the most findings in the statistics.
-const mostFolded = 20
+// maxFolded is the most findings in the statistics.
+const maxFolded = 20
 
 // Findings returns the findings. Callers within the same second share a result.
 func (m *Master) Findings() (*Found, error) {
@@ -30,7 +30,7 @@ func (m *Master) Findings() (*Found, error) {
 			return nil, false, err
 		}
 		all := m.known.Note(find(s, rules, &m.opt.Limits), time.Now())
-		return &Found{all, all.Of(finding.Query{Fold: true}, mostFolded)}, true, nil
+		return &Found{all, all.Of(finding.Query{Fold: true}, maxFolded)}, true, nil
 	})
 }
 

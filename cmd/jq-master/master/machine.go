@@ -291,9 +291,9 @@ const (
 	// If no command has come for paused, which is twice the interval of beats, the machine must
 	// have stood still.
 	paused = 2 * beats
-	// reading is how long it may take to read what has arrived meanwhile. longestReading is the
+	// reading is how long it may take to read what has arrived meanwhile. maxReading is the
 	// limit if the machine stands still again before then.
-	reading, longestReading = 2 * beats, 20 * beats
+	reading, maxReading = 2 * beats, 20 * beats
 )
 
 // at sets the time of the next command. Time in which the machine stood still (stopped, swapped
@@ -314,7 +314,7 @@ func (c *machine) at(clock, wall, host int64) {
 	}
 	c.clock, c.now, c.wall, c.host = clock, clock-c.lost, wall, host
 	if stood {
-		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+ms(reading), c.graceFrom+ms(longestReading)))
+		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+ms(reading), c.graceFrom+ms(maxReading)))
 	}
 }
 

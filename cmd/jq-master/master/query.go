@@ -346,7 +346,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	asked := 0
 	for i := range busiest {
 		n := &busiest[i]
-		if asked < mostAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.sockets(line) {
+		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.sockets(line) {
 			asked++
 			n.Served = m.served(line, n.Name)
 		}
@@ -354,8 +354,8 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	return busiest, len(all) > manyNames || asked > 0, nil
 }
 
-// mostAsked is the most names for which the broker is asked whether socket workers serve them.
-const mostAsked = 20
+// maxAsked is the most names for which the broker is asked whether socket workers serve them.
+const maxAsked = 20
 
 // sockets reports whether socket workers may serve jobs.
 func (m *Master) sockets(line *brokerConn) bool { return line != nil && m.opt.Once != m.opt.Prefix }

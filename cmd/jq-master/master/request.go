@@ -282,14 +282,14 @@ func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 // lingering is how long a pull waits for more jobs after the first ones.
 const lingering = 5 * time.Millisecond
 
-// leastPull is the least time that a pull waits: enough for the broker to hand out a waiting job
+// minPull is the least time that a pull waits: enough for the broker to hand out a waiting job
 // and the store to write the attempt.
-const leastPull = 100 * time.Millisecond
+const minPull = 100 * time.Millisecond
 
 // Pull returns up to most jobs for a worker. If there are none yet, it waits for them, at most
 // for wait.
 func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.Duration) ([]job.Handout, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(wait, leastPull))
+	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
 	came := make(chan struct{}, 1)
 	p := &puller{max: most, ready: func() { came <- struct{}{} }}

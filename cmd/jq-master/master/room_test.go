@@ -160,11 +160,11 @@ func TestKeysCount(t *testing.T) {
 		t.Fatalf("after a restart %d keys count %d bytes", w.c.keys.len(), w.c.keyBytes)
 	}
 	w.c.MaxJobs = 10
-	for range leastKeys - 1 {
+	for range minKeys - 1 {
 		w.c.keys.push(keyEntry{w.now + ms(time.Minute), 1})
 	}
 	if err := add(); code(err) != job.Overloaded {
-		t.Fatalf("key %d: %v", leastKeys+1, err)
+		t.Fatalf("key %d: %v", minKeys+1, err)
 	}
 	w.c.keys = fifo[keyEntry]{}
 	w.c.loadKey(w.now+ms(time.Minute), int(size))

@@ -384,7 +384,7 @@ func (c *machine) limitOutcome(o *job.Outcome) *job.Outcome {
 	return &b
 }
 
-// cut cuts a text to no more than most bytes, between two characters.
+// cut cuts a text between two characters, to most bytes at the longest.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s

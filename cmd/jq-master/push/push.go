@@ -33,8 +33,8 @@ const (
 	// hostConns limits the connections to a worker. Further jobs wait for one.
 	hostConns = 64
 	maxHeader = 16 << 10
-	// longestPause is the longest Retry-After that counts.
-	longestPause = 60 * time.Second
+	// maxPause is the longest Retry-After that counts.
+	maxPause = 60 * time.Second
 	// shownBody is how many bytes of an answer are shown to people, maxAnswer how many are read.
 	shownBody, maxAnswer = 200, 64 << 10
 )
@@ -60,10 +60,10 @@ type target struct {
 // New returns a client that dials loopback addresses, the addresses from which workers
 // register, and those in allow.
 func New(allow []netip.Prefix) *Client {
-	return &Client{allow: allow, targets: map[address]*target{}, sweepAt: leastSweep}
+	return &Client{allow: allow, targets: map[address]*target{}, sweepAt: minSweep}
 }
 
-const leastSweep = 64
+const minSweep = 64
 
 // target returns the target of a worker.
 func (c *Client) target(w *job.Worker) (*target, error) {
@@ -79,7 +79,7 @@ func (c *Client) target(w *job.Worker) (*target, error) {
 				delete(c.targets, old)
 			}
 		}
-		c.sweepAt = max(leastSweep, 2*len(c.targets))
+		c.sweepAt = max(minSweep, 2*len(c.targets))
 	}
 	t, err := c.newTarget(at)
 	if err == nil {
@@ -239,11 +239,11 @@ func readable(body []byte) string {
 func retryAfter(text string, now time.Time) time.Duration {
 	var d time.Duration
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n > 0 {
-		d = time.Duration(min(n, longestPause.Seconds()) * float64(time.Second))
+		d = time.Duration(min(n, maxPause.Seconds()) * float64(time.Second))
 	} else if t, err := http.ParseTime(text); err == nil {
 		d = t.Sub(now)
 	}
-	return max(0, min(d, longestPause))
+	return max(0, min(d, maxPause))
 }
 
 // AppendHandout appends the MessagePack of a job on its way to a worker.

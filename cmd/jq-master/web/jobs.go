@@ -20,8 +20,8 @@ import (
 
 const (
 	defaultPoll = 5 * time.Second
-	// longestWait is the longest wait of polls and pulls; longer waits are shortened to it.
-	longestWait = 60 * time.Second
+	// maxWait is the longest wait of polls and pulls; longer waits are shortened to it.
+	maxWait = 60 * time.Second
 	// keyLife is how long an idempotency key is remembered.
 	keyLife = 24 * time.Hour
 	maxKey  = 255 // characters
@@ -319,7 +319,7 @@ func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fau
 	if err != nil || !(n >= 0) {
 		return 0, job.Refuse(job.InvalidValue, name, "%s must be a number of seconds of at least 0, not %.40q", name, text)
 	}
-	return time.Duration(min(n, longestWait.Seconds()) * float64(time.Second)), nil
+	return time.Duration(min(n, maxWait.Seconds()) * float64(time.Second)), nil
 }
 
 func deleteJob(x *exchange) (int, error) {

@@ -503,7 +503,7 @@ func getFindings(x *exchange) (int, error) {
 		return 0, err
 	}
 	q := x.r.URL.Query()
-	limit, fault := x.count("limit", mostFound, mostFound)
+	limit, fault := x.count("limit", maxFound, maxFound)
 	if fault != nil {
 		return 0, fault
 	}
@@ -537,8 +537,8 @@ func getMoments(x *exchange) (int, error) {
 	return http.StatusOK, nil
 }
 
-// mostFound is how many findings one reply has at most.
-const mostFound = 1000
+// maxFound is how many findings one reply has at most.
+const maxFound = 1000
 
 func (a *answer) severities(k string, n *api.Severities) {
 	a.key(k)

@@ -16,7 +16,7 @@ import (
 
 const (
 	schedulesListed = 100 // default limit of a list
-	schedulesMost   = 1000
+	maxSchedules    = 1000
 )
 
 // scheduledFields are the fields that the job of a schedule may have.
@@ -92,8 +92,8 @@ func getSchedules(x *exchange) (int, error) {
 	limit := schedulesListed
 	if text := x.query.Get("limit"); text != "" {
 		var err error
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > schedulesMost {
-			return 0, job.Refuse(job.InvalidValue, "limit", "limit must be from 1 to %d, not %.40q", schedulesMost, text)
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxSchedules {
+			return 0, job.Refuse(job.InvalidValue, "limit", "limit must be from 1 to %d, not %.40q", maxSchedules, text)
 		}
 	}
 	list, err := x.Master.Schedules(x.query.Get("cursor"), limit)

@@ -22,14 +22,14 @@ const (
 	gloomTimeout = 250 * time.Millisecond
 	// gloomTry is the first deadline of jobs that are tried, and the deadline at a broker of our
 	// own, where an idle worker gets a job at once. It doubles when a tried job expires, up to
-	// gloomTryMost: by then a fleet has made its offers.
-	gloomTry     = 5 * time.Millisecond
-	gloomTryMost = 160 * time.Millisecond
+	// maxGloomTry: by then a fleet has made its offers.
+	gloomTry    = 5 * time.Millisecond
+	maxGloomTry = 160 * time.Millisecond
 	// A job that has not expired gloomSlack after its deadline is assumed to run.
-	gloomSlack    = 250 * time.Millisecond
-	gloomRest     = 50 * time.Millisecond // pause after a job that has expired, at first
-	gloomRestMost = time.Second
-	gloomWait     = time.Second // for a connection and room in it
+	gloomSlack   = 250 * time.Millisecond
+	gloomRest    = 50 * time.Millisecond // pause after a job that has expired, at first
+	maxGloomRest = time.Second
+	gloomWait    = time.Second // for a connection and room in it
 )
 
 // typeWorkers is what the engine knows of the Gloom workers of a jobtype.
@@ -155,12 +155,12 @@ func (a *brokerJob) ended(why error) {
 			c.capacity = 0
 		}
 		if a.settle(c); errors.Is(why, gloom.ErrExpired) {
-			c.probeTime = min(2*c.probeTime, gloomTryMost)
+			c.probeTime = min(2*c.probeTime, maxGloomTry)
 		}
 		c.probeNext = 1
 		if now := time.Now(); !now.Before(c.probeAfter) { // of several that expire together, only the first counts
 			c.probeAfter = now.Add(c.probePause)
-			c.probePause = min(2*c.probePause, gloomRestMost)
+			c.probePause = min(2*c.probePause, maxGloomRest)
 		}
 	}
 }

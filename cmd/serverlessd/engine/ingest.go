@@ -20,17 +20,17 @@ const (
 	ingestTimeout = 2 * time.Minute // how long a reservation lasts
 	ingestRetry   = 100 * time.Millisecond
 	// The time between the starts of two pieces.
-	leastPace, mostPace = 5 * time.Millisecond, 15 * time.Millisecond
+	minPace, maxPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
 // gather waits before the next piece: lines that come one by one should not take a transaction
 // each, because its sync delays the journal's. After many lines it waits longer, unless a request
 // waits for the store. It reports whether the engine still runs.
 func (b *backend) gather(began time.Time, lines int) bool {
-	if !b.e.sleep(time.Until(began.Add(leastPace))) {
+	if !b.e.sleep(time.Until(began.Add(minPace))) {
 		return false
 	}
-	timer := time.NewTimer(time.Until(began.Add(min(time.Duration(lines)*time.Millisecond, mostPace))))
+	timer := time.NewTimer(time.Until(began.Add(min(time.Duration(lines)*time.Millisecond, maxPace))))
 	defer timer.Stop()
 	select {
 	case <-b.e.life.Done():

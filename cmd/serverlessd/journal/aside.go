@@ -14,7 +14,7 @@ import (
 type Aside struct {
 	File     string
 	Bytes    int64
-	Jobs     []Entry   // none if the file has damage, whose jobs are not known
+	Jobs     []Entry   // none if the file is damaged: then its jobs are not known
 	Accepted time.Time // when the first one was accepted; zero: unknown
 }
 

@@ -69,7 +69,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// A record that is cut anywhere is short, never broken or complete.
+// A record that is cut off anywhere reads as short, never as broken or complete.
 func TestShortRecords(t *testing.T) {
 	r := record{date: time.Now(), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
 	good := r.appendTo(nil)

@@ -167,7 +167,7 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	meter := c.p.Meter()
 	check := time.NewTimer(limit)
 	if cpu > 0 {
-		check.Reset(min(limit, max(cpu/100, leastCheck)))
+		check.Reset(min(limit, max(cpu/100, minCheck)))
 	}
 	defer check.Stop()
 	// A context that does not read its input delays others by at most this.
@@ -209,9 +209,9 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	}
 }
 
-// leastCheck is the shortest time between two readings of a job's processor time, because a reading
+// minCheck is the shortest time between two readings of a job's processor time, because a reading
 // looks at all processes. The first one starts the count; most jobs have ended before it.
-const leastCheck = 10 * time.Millisecond
+const minCheck = 10 * time.Millisecond
 
 // nextCheck returns how long to wait until cpu of processor time can have been used at the
 // earliest, but at most wall.
@@ -219,7 +219,7 @@ func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
 	}
-	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), leastCheck))
+	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), minCheck))
 }
 
 // cause says how the process ended, and what it printed last.

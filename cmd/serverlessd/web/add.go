@@ -16,7 +16,7 @@ import (
 const (
 	// storedWait is how long wait=store waits for a store that is away.
 	storedWait = 30 * time.Second
-	mostYears  = 10 // the longest delay
+	maxYears   = 10 // the longest delay
 )
 
 func (s *Web) addAny(r *request) error {
@@ -183,7 +183,7 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 		}
 		due = now.Add(d)
 		if d > 0 && due.Before(now) {
-			due = now.AddDate(mostYears+1, 0, 0)
+			due = now.AddDate(maxYears+1, 0, 0)
 		}
 	case dt:
 		if due, err = parseTime(r.query.Get("dt")); err != nil {
@@ -191,12 +191,12 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 		}
 	}
 	switch {
-	case due.After(now.AddDate(mostYears, 0, 0)):
+	case due.After(now.AddDate(maxYears, 0, 0)):
 		field := "dt"
 		if r.query.Has("delay") {
 			field = "delay"
 		}
-		return due, invalid(field, "%s=%s is more than %d years from now", field, r.query.Get(field), mostYears)
+		return due, invalid(field, "%s=%s is more than %d years from now", field, r.query.Get(field), maxYears)
 	case !due.After(now):
 		return time.Time{}, nil
 	}

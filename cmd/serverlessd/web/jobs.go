@@ -247,9 +247,9 @@ func (s *Web) write(r *request, id job.ID, data []byte, read func(context.Contex
 }
 
 const (
-	listed   = 100 // jobs of a list by default
-	listMost = 1000
-	lastMost = 100 // with their last runs
+	listed  = 100 // jobs of a list by default
+	maxList = 1000
+	maxLast = 100 // with their last runs
 )
 
 var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}
@@ -301,8 +301,8 @@ func (s *Web) list(r *request) error {
 	if q.Last, err = r.flag("last"); err != nil {
 		return err
 	}
-	if q.Last && q.Limit > lastMost {
-		return invalid("limit", "limit=%d: must be from 1 to %d with last=true", q.Limit, lastMost)
+	if q.Last && q.Limit > maxLast {
+		return invalid("limit", "limit=%d: must be from 1 to %d with last=true", q.Limit, maxLast)
 	}
 	recs, next, err := s.queue.Jobs(r.Context(), q)
 	if err != nil {
@@ -376,7 +376,7 @@ func (s *Web) retryAll(r *request) error {
 		return invalid("state", "state=%s: only jobs that have ended can run again", q.State)
 	}
 	if !r.query.Has("limit") {
-		q.Limit = listMost
+		q.Limit = maxList
 	}
 	affected, more := 0, false
 	for _, q.State = range states {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// lookFor is how long a look answers equal requests.
+	// lookFor is how long a snapshot serves equal requests.
 	lookFor = 2 * time.Second
-	// typesMost is the most types in a look.
-	typesMost = 1000
+	// maxTypes is the most types in a snapshot.
+	maxTypes = 1000
 )
 
 // status answers with the daemon's name, version and limits, and with what the token allows.
@@ -110,12 +110,12 @@ func sees(grant *guard.Grant) func(*api.Finding) bool {
 	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
 }
 
-// mostFound is how many findings one answer has at most, mostFolded how many a snapshot has.
-const mostFound, mostFolded = 1000, 20
+// maxFound is how many findings one answer has at most, maxFolded how many a snapshot has.
+const maxFound, maxFolded = 1000, 20
 
 // findings answers with what does not move, or soon will not.
 func (s *Web) findings(r *request) error {
-	limit, err := r.number("limit", mostFound, 1, mostFound)
+	limit, err := r.number("limit", maxFound, 1, maxFound)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ type shownStore struct {
 
 // stats answers with a look at the daemon and at its busiest types.
 func (s *Web) stats(r *request) error {
-	types, err := r.number("types", 20, 0, typesMost)
+	types, err := r.number("types", 20, 0, maxTypes)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (s *Web) stats(r *request) error {
 
 // show returns the look in the form that a request asks for.
 func (s *snapshot) show(key snapshotKey) *shownSnapshot {
-	l, found := s.of, s.found.Of(finding.Query{May: sees(key.grant), Fold: true}, mostFolded)
+	l, found := s.of, s.found.Of(finding.Query{May: sees(key.grant), Fold: true}, maxFolded)
 	out := &shownSnapshot{
 		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,
 		Times:   shownTimes{l.Wait.Bounds, l.Wait.Counts, l.Run.Counts},

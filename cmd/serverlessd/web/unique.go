@@ -16,8 +16,8 @@ import (
 const (
 	// payloadKey as the key makes each line its own key.
 	payloadKey = "payload"
-	// mostKeyed is how many lines with keys a request may have: they are one transaction.
-	mostKeyed = 10_000
+	// maxKeyed is how many lines with keys a request may have: they are one transaction.
+	maxKeyed = 10_000
 )
 
 // asked is a unique key and the request for it.
@@ -83,8 +83,8 @@ func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
 	switch {
 	case p.count > 1 && !own:
 		return invalid("key", "key=%.40q is the key of one job, but the body has %d lines; key=%s makes each line its own key", ask.key, p.count, payloadKey)
-	case p.count > mostKeyed:
-		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has %d lines; at most %d are allowed with a key", p.count, mostKeyed)
+	case p.count > maxKeyed:
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has %d lines; at most %d are allowed with a key", p.count, maxKeyed)
 	}
 	lines := make([]store.Keyed, 0, p.count)
 	for _, b := range p.batches {
