@@ -7,7 +7,7 @@ import { ClosedError, LostError, NotConnectedError, ProtocolError, RefusedError 
 import { splitAddr } from "./options.js";
 import { decode, encode, Framer } from "./wire.js";
 
-/** Bytes waiting to be sent at which the connection accepts no new jobs. */
+/** With this many bytes waiting to be sent, the connection accepts no new jobs. */
 const FULL = 1024 * 1024;
 
 /**
