@@ -24,7 +24,7 @@ const maxFound, maxFolded = 1000, 20
 func (s *Server) stats(*http.Request) (any, error) {
 	s.asked.Store(time.Now().UnixNano())
 	l := s.Master.Look()
-	return s.told.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(sum(l)) })
+	return s.encoded.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(sum(l)) })
 }
 
 // watchFor is how long Watch continues after the last request for the statistics.

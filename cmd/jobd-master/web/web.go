@@ -22,7 +22,7 @@ import (
 	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/door"
-	"gloom/cmd/internal/shared"
+	"gloom/cmd/internal/replies"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd-master/page"
 	"gloom/cmd/jobd/look"
@@ -48,9 +48,9 @@ type Server struct {
 	mux   *http.ServeMux
 	began time.Time
 
-	past  moments.Ring
-	asked atomic.Int64             // when the statistics were last asked for, in Unix nanoseconds
-	told  shared.Replies[struct{}] // the statistics
+	past    moments.Ring
+	asked   atomic.Int64            // when the statistics were last asked for, in Unix nanoseconds
+	encoded replies.Cache[struct{}] // the statistics
 }
 
 // New returns a Server that handles all requests.

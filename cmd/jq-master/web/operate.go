@@ -418,7 +418,7 @@ func getStats(x *exchange) (int, error) {
 	if !shared {
 		return http.StatusOK, x.stats(found, names)
 	}
-	x.whole, err = x.told.Get(found, statsRequest{names, x.reply == jsonType}, func() ([]byte, error) {
+	x.whole, err = x.encoded.Get(found, statsRequest{names, x.reply == jsonType}, func() ([]byte, error) {
 		if err := x.stats(found, names); err != nil {
 			return nil, err
 		}

@@ -29,7 +29,7 @@ import (
 	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
-	"gloom/cmd/internal/shared"
+	"gloom/cmd/internal/replies"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/pack"
@@ -70,7 +70,7 @@ type Server struct {
 	outbound *semaphore.Weighted // bytes of results that are being written
 	date     date
 	past     moments.Ring
-	told     shared.Replies[statsRequest] // the statistics
+	encoded  replies.Cache[statsRequest] // the statistics
 	began    time.Time
 }
 

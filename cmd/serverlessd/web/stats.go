@@ -194,7 +194,7 @@ func (s *Web) stats(r *request) error {
 	s.renew(&s.snapshots)
 	l := s.snapshots.snapshot
 	s.snapshots.mu.Unlock()
-	text, err := s.replies.Get(l.of, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
+	text, err := s.encoded.Get(l.of, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
 	if err != nil {
 		return err
 	}

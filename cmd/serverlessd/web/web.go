@@ -13,8 +13,8 @@ import (
 	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/replies"
 	"gloom/cmd/internal/schedule"
-	"gloom/cmd/internal/shared"
 	"gloom/cmd/internal/unique"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
@@ -93,7 +93,7 @@ type Web struct {
 	places    *places // of bodies
 	unread    *places // of results and payloads that are being written
 	snapshots snapshotCache
-	replies   shared.Replies[snapshotKey] // the snapshots as they are sent
+	encoded   replies.Cache[snapshotKey] // the snapshots as they are sent
 	past      moments.Ring
 	began     time.Time
 }

@@ -1,4 +1,4 @@
-package shared
+package replies
 
 import (
 	"errors"
@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestReplies: a reply is encoded once per look and request, errors are not kept, and the number of
+// TestCache: a reply is encoded once per snapshot and request, errors are not kept, and the number of
 // replies is bounded.
-func TestReplies(t *testing.T) {
-	var r Replies[int]
+func TestCache(t *testing.T) {
+	var r Cache[int]
 	encoded, first, second := 0, new(int), new(int)
-	get := func(look *int, request int, want string) {
+	get := func(snapshot *int, request int, want string) {
 		t.Helper()
-		got, err := r.Get(look, request, func() ([]byte, error) { encoded++; return fmt.Appendf(nil, "%p %d", look, request), nil })
+		got, err := r.Get(snapshot, request, func() ([]byte, error) { encoded++; return fmt.Appendf(nil, "%p %d", snapshot, request), nil })
 		if err != nil || want != string(got) {
 			t.Errorf("%q %v, want %q", got, err, want)
 		}
@@ -32,13 +32,13 @@ func TestReplies(t *testing.T) {
 	for range 100 {
 		get(second, 0, fmt.Sprintf("%p 0", second))
 	}
-	if encoded != 3 || len(r.of) != 1 {
-		t.Errorf("after the next look %d were encoded, and %d are kept", encoded, len(r.of))
+	if encoded != 3 || len(r.encoded) != 1 {
+		t.Errorf("after the next snapshot %d were encoded, and %d are kept", encoded, len(r.encoded))
 	}
-	for i := range 3 * most {
+	for i := range 3 * maxKept {
 		get(second, i, fmt.Sprintf("%p %d", second, i))
-		if len(r.of) > most {
-			t.Fatalf("%d replies are kept", len(r.of))
+		if len(r.encoded) > maxKept {
+			t.Fatalf("%d replies are kept", len(r.encoded))
 		}
 	}
 }

@@ -1,0 +1,35 @@
+// Package replies keeps encoded replies that equal requests share, so that a hundred viewers of a
+// page cost about as much as one.
+package replies
+
+import "sync"
+
+// maxKept is how many different replies of one snapshot are kept.
+const maxKept = 64
+
+// Cache has the encoded replies that show the latest snapshot of a daemon, by what distinguishes
+// the requests. The zero value is an empty cache.
+type Cache[K comparable] struct {
+	mu       sync.Mutex // held while a reply is encoded, so that no other request encodes the same
+	snapshot any
+	encoded  map[K][]byte
+}
+
+// Get returns the reply to a request. It calls encode only if the cache has no reply yet that
+// shows this snapshot, a pointer. Errors are not kept. The reply must not be changed.
+func (c *Cache[K]) Get(snapshot any, request K, encode func() ([]byte, error)) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.snapshot != snapshot || len(c.encoded) >= maxKept {
+		c.snapshot, c.encoded = snapshot, make(map[K][]byte)
+	}
+	reply, ok := c.encoded[request]
+	if !ok {
+		var err error
+		if reply, err = encode(); err != nil {
+			return nil, err
+		}
+		c.encoded[request] = reply
+	}
+	return reply, nil
+}
