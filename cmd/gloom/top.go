@@ -198,7 +198,7 @@ type screen struct {
 	from, rows    int  // the first type shown, and how many there is room for
 }
 
-// due is the message that the n-th look is due, seen the result of a look.
+// due is the message that the n-th sample is due, seen the result of a sample.
 type (
 	due  int
 	seen struct {

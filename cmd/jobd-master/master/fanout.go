@@ -43,7 +43,8 @@ type call struct {
 	late   bool // there was no answer in time
 }
 
-// each makes all calls concurrently and waits for them, at most timeout if that is not 0.
+// each makes all calls concurrently and waits for their answers, no longer than timeout unless
+// that is 0.
 func (m *Master) each(ctx context.Context, typ string, timeout time.Duration, calls []call) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
