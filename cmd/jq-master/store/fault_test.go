@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -525,3 +526,40 @@ type answer string
 
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
+
+// TestRefusedConnection: while Redis refuses new connections, because of a changed password, nothing
+// counts as written, and nothing as read.
+func TestRefusedConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	server.Do(t, "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all")
+	gate := redistest.NewGate(t, server.Addr())
+	r := reopen(t, strings.Replace(gate.URL(), "redis://", "redis://u:p@", 1), "refused")
+	acquire(t, r)
+	first, second := newJob(1), newJob(2)
+	add(t, r, first)
+	for range 3 {
+		server.Do(t, "ACL", "SETUSER", "u", "<p", ">q")
+		gate.Cut()
+		if e := await(t, enqueueing(r, nil, second)); !errors.Is(e.err, ErrAway) {
+			t.Errorf("enqueued with a wrong password: %v", e.err)
+		}
+		if _, err := r.hashes(t.Context(), []redis.Z{{Member: first.ID.String()}}); err == nil {
+			t.Error("jobs were read with a wrong password")
+		}
+		running, answer := started(first), make(chan error, 1)
+		r.Start(running, func(err error) { answer <- err })
+		select {
+		case err := <-answer:
+			t.Errorf("started with a wrong password: %v", err)
+		default:
+		}
+		server.Do(t, "ACL", "SETUSER", "u", "<q", ">p")
+		if err := await(t, func(f func(error)) { go func() { f(<-answer) }() }); err != nil {
+			t.Error(err)
+		}
+		first = released(running)
+		must(t, func(f func(error)) { r.Release(first, f) })
+		holds(t, r, first)
+	}
+}

@@ -177,7 +177,7 @@ func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) 
 			for _, n := range names {
 				sizes = append(sizes, pipe.StrLen(ctx, n.Member.(string)))
 			}
-			_, _ = pipe.Exec(ctx)
+			roundTrip(ctx, pipe)
 			for _, s := range sizes {
 				if err := s.Err(); err != nil && kindOf(err) != faulty {
 					return err
@@ -221,7 +221,7 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 	if len(members) == 0 {
 		return nil, nil
 	}
-	_, _ = pipe.Exec(ctx)
+	roundTrip(ctx, pipe)
 	for _, a := range answers {
 		if err := a.Err(); err != nil && kindOf(err) != faulty {
 			return nil, err

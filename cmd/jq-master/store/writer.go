@@ -176,7 +176,7 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	}
 	failpoint.Point("before " + round[0].name)
 	began := time.Now()
-	_, _ = pipe.Exec(ctx) // each answer has its own error
+	roundTrip(ctx, pipe)
 	r.metrics.round.Observe(time.Since(began).Seconds())
 	r.metrics.size.Observe(float64(len(round)))
 	failpoint.Point("after " + round[0].name)
@@ -206,6 +206,17 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 		}
 	}
 	return again, why
+}
+
+// roundTrip makes one round trip: each command then has its answer or an error. The client leaves all of
+// them without either when Redis refuses the connection itself, as with a wrong password.
+func roundTrip(ctx context.Context, pipe redis.Pipeliner) {
+	all, err := pipe.Exec(ctx)
+	if err != nil && !slices.ContainsFunc(all, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		for _, c := range all {
+			c.SetErr(err)
+		}
+	}
 }
 
 // asLost returns the error that ends a term.
