@@ -49,8 +49,10 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 		if r.age() < e.cfg.RetryFor {
 			end.Fate, end.Delay = store.Again, backoff(e.cfg.RetryDelay, e.cfg.RetryMax, r.Tries, rand.Float64())
 			if o.RetryAfter > 0 {
-				end.Delay = min(o.RetryAfter, e.cfg.RetryFor)
+				end.Delay = o.RetryAfter
 			}
+			// The sweep takes a longer one for the work of a clock that was ahead.
+			end.Delay = min(end.Delay, e.cfg.RetryFor)
 			return end
 		}
 		end.Code = job.CodeAbandoned
