@@ -208,7 +208,7 @@ func TestSubmit(t *testing.T) {
 	p.Forgive("status of 4")
 	p.goes(b.url(""))
 	p.clicks("button", "Submit a test job")
-	p.types("textbox", "Type", "quick")
+	p.types("combobox", "^Type", "quick")
 	p.types("textbox", "Body", `{"not": json`)
 	p.clicks("button", "^Submit$")
 	p.waits("dialog", "test job")

@@ -46,6 +46,14 @@ func plain(s string) string {
 	}, s)
 }
 
+// plainName is plain for a name: if it has spaces at its ends, it is shown in quotes.
+func plainName(s string) string {
+	if strings.Trim(s, " ") != s {
+		s = `"` + s + `"`
+	}
+	return plain(s)
+}
+
 func quote(s string) []byte {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -57,7 +65,7 @@ func quote(s string) []byte {
 // reachesLink follows the link or button with a name in the main part of the page.
 func (p *person) reachesLink(role, name string) {
 	p.t.Helper()
-	want := plain(name)
+	want := plainName(name)
 	p.until(fmt.Sprintf("a click on the %s %.60q", role, name), func() bool {
 		inMain := false
 		for _, x := range p.things() {
@@ -196,7 +204,7 @@ func TestTurned(t *testing.T) {
 // headed reports whether the page's heading has the name.
 func (p *person) headed(name string) bool {
 	for _, x := range p.finds("heading", "") {
-		if x.is("level=1") && plain(x.name) == plain(name) {
+		if x.is("level=1") && plain(x.name) == plainName(name) {
 			return true
 		}
 	}

@@ -181,6 +181,12 @@ func TestFilters(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	b.hand(gloom.Job{ID: "mail-old", Type: "mail", Age: time.Hour}, gloom.Job{ID: "other", Type: "mail", Groups: []string{"a/b ?#"}})
+	var ended []gloom.Job
+	for i := range 60 {
+		ended = append(ended, gloom.Job{ID: fmt.Sprint("ended-", i), Type: "quick"})
+	}
+	b.hand(ended...)
+	b.until("/v1/status", func(v map[string]any) bool { return number(v, "ledger", "answered") == 61 })
 	p := sit(t)
 	count := func(n int) func() bool {
 		return func() bool { return len(p.rows("Jobs")) == n }
@@ -217,7 +223,7 @@ func TestFilters(t *testing.T) {
 	p.types("textbox", "reason", "no such reason")
 	p.until("no dead letter", func() bool { return len(p.finds("link", "^fails$")) == 0 })
 	p.types("textbox", "reason", "mailbox")
-	p.waits("button", "^fails$")
+	p.waits("link", "^fails$")
 }
 
 // TestEmpty looks at a broker without jobs.

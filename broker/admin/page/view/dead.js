@@ -46,7 +46,7 @@ const buttons = d => html`<span class="row">${button('Retry', () => retry(d))} $
 function letter(type, id) {
   const no = place.value.query.get('no'), r = asked(`/v1/dead/${segment(type)}/${segment(id)}` + (no ? '?no=' + enc(no) : ''), 0, read), d = r.data;
   second.value;
-  return html`<header class="bar"><h1 class="id">${id}</h1>${badge('failed', 'warning')}${copy(id, 'Copy id')}${d && html`<div class="actions">${buttons(d)}</div>`}</header>
+  return html`<header class="bar"><h1 class="name id">${id}</h1>${badge('failed', 'warning')}${copy(id, 'Copy id')}${d && html`<div class="actions">${buttons(d)}</div>`}</header>
     ${!d ? waiting(r) : html`<p class="holds"><b>failed</b>: ${d.reason}</p>
     ${facts([['Type', typeLink(type)], ['Failed', `${time(grown(d, d.failed_seconds_ago))} ago`], ['Handed out', plural(d.attempts, 'time')], ['Priority', count(d.priority)], ['Size', bytes(d.bytes)]])}
     <section><h2>Body</h2>${d.body ? shown(d.body, 'Body') : html`<p class="note">It is too long to be shown.</p>`}</section>`}

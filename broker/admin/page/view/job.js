@@ -41,7 +41,7 @@ function life(j) {
 }
 
 /** A job that has ended and is only in the history. @param {any} j */
-const remembered = j => html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}</header>
+const remembered = j => html`<header class="bar"><h1 class="name id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}</header>
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Waited', time(j.waited_ms / 1000)], ['Ran', j.started_at ? time(j.ran_ms / 1000) : undefined], ['Handed out', plural(j.attempts, 'time')],
       ['Groups', groupLinks(j.groups)], ['Size', bytes(j.size)], ['Answer', j.outcome === 'answered' ? bytes(j.answer_size) : undefined]])}
@@ -87,7 +87,7 @@ export function job() {
   const id = place.value.path[1] ?? '';
   const r = asked('/v1/jobs/' + segment(id), 1000), j = r.data;
   if (!j) {
-    return html`<header class="bar"><h1 class="id">${id}</h1></header>
+    return html`<header class="bar"><h1 class="name id">${id}</h1></header>
       ${r.code === 404 ? html`<div class="empty"><p>No job with this id is waiting, running or in the history.</p>
         <p class="note">${r.error?.message} <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p>${failed(id)}</div>` : waiting(r)}`;
   }
@@ -97,7 +97,7 @@ export function job() {
   // answer.
   const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= few || wanted.value === key ? asked(key, 0, read) : null;
   const m = b?.data && (b.data.state === 'ended') === over ? b.data : null;
-  return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
+  return html`<header class="bar"><h1 class="name id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">
         ${waits && button('Change', () => change(j))}
         ${waits && j.state === 'delayed' && button('Run now', () => act(() => call('PATCH', path(j), { delay_ms: 0 }), `${j.id} is ready.`))}
