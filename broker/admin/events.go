@@ -86,7 +86,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		case <-a.srv.HTTPEnds():
 		case <-tick.C:
 		}
-	} else if past, _ := json.Marshal(a.past.Lately()); !send(w, ctl, "history", past) {
+	} else if past, _ := json.Marshal(a.history()); !send(w, ctl, "history", past) {
 		return nil
 	}
 	for {

@@ -24,7 +24,7 @@ func (a *API) index(w http.ResponseWriter, r *http.Request) {
 	f := first{Guarded: a.srv.Options().TokenFile != ""}
 	if !f.Guarded {
 		s := a.status(nil)
-		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.past.Lately()}
+		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.history()}
 		a.look(func(w *watch) { f.Look = a.seen(w) })
 	}
 	data, err := json.Marshal(&f) // which writes < and & as \u003c and \u0026

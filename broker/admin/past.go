@@ -16,10 +16,10 @@ func (a *API) note(stop <-chan struct{}) {
 		if i%int(moments.Period/glancePeriod) == 0 {
 			var l broker.Ledger
 			a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
-			a.past.Note(api.Moment{
+			a.past.Note(moments.Moment{Moment: api.Moment{
 				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: ended(&l), Failed: l.Failed,
 				Queued: l.Queued, Running: l.Running,
-			})
+			}})
 		}
 		a.glance()
 		select {
@@ -28,6 +28,16 @@ func (a *API) note(stop <-chan struct{}) {
 		case <-t.C:
 		}
 	}
+}
+
+// history returns the sums of the last minutes, oldest first.
+func (a *API) history() []api.Moment {
+	all := a.past.Lately()
+	out := make([]api.Moment, len(all))
+	for i := range all {
+		out[i] = all[i].Moment
+	}
+	return out
 }
 
 func ended(l *broker.Ledger) uint64 {

@@ -155,16 +155,6 @@ type Moment struct {
 	Failed    uint64 `json:"failed"`
 	Queued    uint64 `json:"queued"`
 	Running   uint64 `json:"running"`
-	*Times           // nil: not known
-}
-
-// Times has how long jobs waited and ran in the seconds before a Moment, in seconds: half of them
-// and 95 of 100 took less. Nil: no job did, or it is not known.
-type Times struct {
-	Wait50 *float64 `json:"wait50,omitempty"`
-	Wait95 *float64 `json:"wait95,omitempty"`
-	Run50  *float64 `json:"run50,omitempty"`
-	Run95  *float64 `json:"run95,omitempty"`
 }
 
 // History is the rates of a type, or of all types, in steps from From on. Each array has one

@@ -17,6 +17,16 @@ const Period = 5 * time.Second
 // most is how many moments are kept.
 const most = int(5 * time.Minute / Period)
 
+// Moment is an api.Moment and, at the doors, how long jobs waited and ran in the seconds before
+// it, in seconds: half of them and 95 of 100 took less. Nil: no job did, or it is not known.
+type Moment struct {
+	api.Moment
+	Wait50 *float64 `json:"wait50,omitempty"`
+	Wait95 *float64 `json:"wait95,omitempty"`
+	Run50  *float64 `json:"run50,omitempty"`
+	Run95  *float64 `json:"run95,omitempty"`
+}
+
 // Histograms counts since a daemon's start how long jobs waited and ran. The buckets end at Bounds,
 // in seconds; one more has the rest. Wait or Run may be nil: not known.
 type Histograms struct {
@@ -30,13 +40,13 @@ const window = 2
 // Ring has the last moments. Its zero value has none.
 type Ring struct {
 	mu   sync.Mutex
-	ring [most]api.Moment
+	ring [most]Moment
 	n    int                // moments added since the start
 	old  [window]Histograms // of the last moments
 }
 
 // Note adds a moment.
-func (r *Ring) Note(m api.Moment) {
+func (r *Ring) Note(m Moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ring[r.n%most] = m
@@ -44,9 +54,9 @@ func (r *Ring) Note(m api.Moment) {
 }
 
 // Run adds the result of look every Period until stop, if it is known, and sets its time and what
-// the histograms tell; look may set Wait95 itself. The first look is after one Period: right after its start a daemon may not have
-// reached its store. The histograms must not change later.
-func (r *Ring) Run(stop <-chan struct{}, look func() (m api.Moment, h Histograms, known bool)) {
+// the histograms tell; look may set Wait95 itself. The first look is after one Period: right after
+// its start a daemon may not have reached its store. The histograms must not change later.
+func (r *Ring) Run(stop <-chan struct{}, look func() (m Moment, h Histograms, known bool)) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
 	for {
@@ -57,26 +67,20 @@ func (r *Ring) Run(stop <-chan struct{}, look func() (m api.Moment, h Histograms
 		}
 		if m, h, ok := look(); ok {
 			m.UnixMS = time.Now().UnixMilli()
-			t := r.times(h)
-			if m.Times != nil {
-				t.Wait95 = cmp.Or(t.Wait95, m.Wait95)
-			}
-			m.Times = t
+			r.addTimes(&m, h)
 			r.Note(m)
 		}
 	}
 }
 
-// times returns how long jobs took since the moment before the last one, or since the last one if
+// addTimes sets how long jobs took since the moment before the last one, or since the last one if
 // there is only that.
-func (r *Ring) times(h Histograms) *api.Times {
+func (r *Ring) addTimes(m *Moment, h Histograms) {
 	old := r.old[(r.n-min(r.n, window))%window]
 	r.old[r.n%window] = h
 	wait, run := grown(old.Wait, h.Wait), grown(old.Run, h.Run)
-	return &api.Times{
-		Wait50: quantile(h.Bounds, wait, 0.5), Wait95: quantile(h.Bounds, wait, 0.95),
-		Run50: quantile(h.Bounds, run, 0.5), Run95: quantile(h.Bounds, run, 0.95),
-	}
+	m.Wait50, m.Wait95 = quantile(h.Bounds, wait, 0.5), cmp.Or(quantile(h.Bounds, wait, 0.95), m.Wait95)
+	m.Run50, m.Run95 = quantile(h.Bounds, run, 0.5), quantile(h.Bounds, run, 0.95)
 }
 
 // grown returns by how much counts have grown; nil if that is not known.
@@ -115,10 +119,10 @@ func quantile(bounds []float64, counts []uint64, q float64) *float64 {
 }
 
 // Lately returns the last minutes, oldest first.
-func (r *Ring) Lately() []api.Moment {
+func (r *Ring) Lately() []Moment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := []api.Moment{}
+	out := []Moment{}
 	for i := max(0, r.n-most); i < r.n; i++ {
 		out = append(out, r.ring[i%most])
 	}

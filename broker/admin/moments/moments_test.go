@@ -18,7 +18,10 @@ func TestRing(t *testing.T) {
 		}
 		n, stop, ended := uint64(0), make(chan struct{}), make(chan struct{})
 		go func() {
-			r.Run(stop, func() (api.Moment, Histograms, bool) { n++; return api.Moment{Queued: n}, Histograms{}, n != 80 })
+			r.Run(stop, func() (Moment, Histograms, bool) {
+				n++
+				return Moment{Moment: api.Moment{Queued: n}}, Histograms{}, n != 80
+			})
 			close(ended)
 		}()
 		time.Sleep(99*Period + time.Second)
@@ -55,16 +58,18 @@ func TestTimes(t *testing.T) {
 		}
 		stop, ended, i := make(chan struct{}), make(chan struct{}), 0
 		go func() {
-			r.Run(stop, func() (api.Moment, Histograms, bool) { i++; return api.Moment{}, all[i-1], true })
+			r.Run(stop, func() (Moment, Histograms, bool) { i++; return Moment{}, all[i-1], true })
 			close(ended)
 		}()
 		time.Sleep(time.Duration(len(all))*Period + time.Second)
 		close(stop)
 		<-ended
-		want := []string{`{}`, `{}`, `{"wait50":0.55,"wait95":0.95}`, `{"wait50":0.55,"wait95":0.95,"run50":10,"run95":10}`, `{"run50":10,"run95":10}`, `{}`}
+		const sums = `{"unix_ms":0,"submitted":0,"ended":0,"failed":0,"queued":0,"running":0`
+		want := []string{`}`, `}`, `,"wait50":0.55,"wait95":0.95}`, `,"wait50":0.55,"wait95":0.95,"run50":10,"run95":10}`, `,"run50":10,"run95":10}`, `}`}
 		for i, m := range r.Lately() {
-			if got, err := json.Marshal(m.Times); err != nil || string(got) != want[i] {
-				t.Errorf("moment %d: %s %v, want %s", i, got, err, want[i])
+			m.UnixMS = 0
+			if got, err := json.Marshal(m); err != nil || string(got) != sums+want[i] {
+				t.Errorf("moment %d: %s %v, want %s at the end", i, got, err, want[i])
 			}
 		}
 	})

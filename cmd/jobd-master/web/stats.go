@@ -35,21 +35,21 @@ const watchFor = 10 * time.Minute
 func (s *Server) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
 
 // moment returns the sums of now, and false if nobody has asked for statistics lately.
-func (s *Server) moment() (m api.Moment, h moments.Histograms, known bool) {
+func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	if time.Since(time.Unix(0, s.asked.Load())) > watchFor {
 		return m, h, false
 	}
 	v := sum(s.Master.Look())
-	m = api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}
+	m.Moment = api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}
 	if v.Oldest != nil {
 		age := max(0, v.At.Sub(*v.Oldest).Truncate(time.Second).Seconds())
-		m.Times = &api.Times{Wait95: &age}
+		m.Wait95 = &age
 	}
 	return m, moments.Histograms{Bounds: v.Bounds, Run: v.Runs}, true
 }
 
 func (s *Server) moments(*http.Request) (any, error) {
-	return api.List[api.Moment]{Items: s.past.Lately()}, nil
+	return api.List[moments.Moment]{Items: s.past.Lately()}, nil
 }
 
 // stats has the sums of a Look, its findings, and the busiest targets.

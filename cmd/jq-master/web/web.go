@@ -128,17 +128,17 @@ func New(c Config) *Server {
 // Watch reads the statistics at intervals until stop is closed, so that plots have data when the
 // page is opened, and the time since which a finding holds is right.
 func (s *Server) Watch(stop <-chan struct{}) {
-	s.past.Run(stop, func() (m api.Moment, h moments.Histograms, known bool) {
+	s.past.Run(stop, func() (m moments.Moment, h moments.Histograms, known bool) {
 		_, err := s.Master.Findings()
 		st, fault := s.Master.Stats(0)
 		if err != nil || fault != nil {
 			return m, h, false
 		}
 		l := &st.Ledger
-		return api.Moment{
+		return moments.Moment{Moment: api.Moment{
 			Submitted: uint64(l.Enqueued + l.Revived), Ended: uint64(l.Done + l.Failed + l.Cancelled), Failed: uint64(l.Failed),
 			Queued: uint64(l.Waiting), Running: uint64(l.Running),
-		}, moments.Histograms{Bounds: master.Bounds(), Wait: st.Wait[:], Run: st.Run[:]}, true
+		}}, moments.Histograms{Bounds: master.Bounds(), Wait: st.Wait[:], Run: st.Run[:]}, true
 	})
 }
 

@@ -77,7 +77,7 @@ func (s *Web) renew(l *snapshotCache) {
 }
 
 // moment returns the values of the plots.
-func (s *Web) moment() (m api.Moment, h moments.Histograms, known bool) {
+func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
 	s.renew(&s.snapshots)
@@ -101,7 +101,7 @@ func (s *Web) moment() (m api.Moment, h moments.Histograms, known bool) {
 
 // moments answers with the values of the last minutes.
 func (s *Web) moments(r *request) error {
-	answer(r.w, http.StatusOK, api.List[api.Moment]{Items: s.past.Lately()})
+	answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.past.Lately()})
 	return nil
 }
 
