@@ -9,7 +9,7 @@ FUZZ    ?= 60s
 # probes with limits of a second or two fail.
 TESTING := -timeout 15m -p 2
 # What is built is the same in every folder, so a new clone builds nothing again.
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)

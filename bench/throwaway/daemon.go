@@ -18,12 +18,14 @@ func Build(dir, name string, race bool) (path string, err error) {
 	path = filepath.Join(dir, name)
 	return path, Cached(func(cache string) error {
 		built := filepath.Join(cache, name)
-		args := []string{"build", "-o", built}
+		// Without the commit the program is the same after a commit, and calls itself devel.
+		args := []string{"build", "-buildvcs=false"}
 		if race {
 			built += "-race"
-			args = []string{"build", "-race", "-o", built}
+			args = append(args, "-race")
 		}
-		if out, err := exec.Command("go", append(args, "gloom/cmd/"+name)...).CombinedOutput(); err != nil {
+		args = append(args, "-o", built, "gloom/cmd/"+name)
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
 		// Another process copies it: a child that this process starts meanwhile would inherit the
