@@ -216,7 +216,7 @@ func (b *Broker) end() []Effect {
 	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.Len() > 0 {
 		b.forgetType(b.spareTypes.First())
 	}
-	b.verify()
+	b.checkInvariants()
 	return b.fx
 }
 

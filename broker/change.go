@@ -26,7 +26,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 		return b.end()
 	}
 	r, j := b.find(q.ID)
-	if r == 0 || !b.reaches(sub, b.holder(j), j) {
+	if r == 0 || !b.mayControl(sub, b.holder(j), j) {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}
@@ -75,9 +75,9 @@ func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 		j.prio = q.Priority
 	}
 	if q.SetGroups {
-		if to := b.regrouped(h, b.setFor(q.Groups)); to != h {
-			b.rehome(j, h, to)
-			b.emptied(h)
+		if to := b.holdingWithGroups(h, b.setFor(q.Groups)); to != h {
+			b.moveJob(j, h, to)
+			b.afterLeaving(h)
 			h = to
 		}
 	}

@@ -141,7 +141,7 @@ func BenchmarkRemind(b *testing.B) {
 			c.Watch()
 			b.ResetTimer()
 			for range b.N {
-				c.Remind()
+				c.ReportIdle()
 				told := 0
 				c.Moved(func(*broker.Move) { told++ })
 				if told != 1 {

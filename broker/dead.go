@@ -164,7 +164,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 func (d *deadLetters) drop(b *Broker, k *jobType, l *letter) {
 	b.typeUsed(k)
 	k.dead.remove(l)
-	b.typeLeft(k)
+	b.typeUnused(k)
 	d.byAge.Remove(&l.aged)
 	d.bytes -= l.weight()
 }

@@ -14,7 +14,7 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 		return nil
 	}
 	h := b.holder(j)
-	if !b.reaches(sub, h, j) {
+	if !b.mayControl(sub, h, j) {
 		return nil
 	}
 	return h.kind.name

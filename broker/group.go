@@ -143,7 +143,7 @@ func (b *Broker) dropSet(s *groupSet) {
 	b.sets.Drop(s.no)
 	for _, g := range s.groups {
 		g.sets--
-		b.review(g)
+		b.updateGroup(g)
 	}
 }
 
@@ -199,13 +199,13 @@ func (b *Broker) count(s *groupSet, waiting int) {
 	for _, g := range s.all() {
 		before := g.waiting
 		if g.waiting += waiting; before == 0 || g.waiting == 0 {
-			b.review(g)
+			b.updateGroup(g)
 		}
 	}
 }
 
-// occupy counts a run in each group of a set and takes a token of their rates.
-func (b *Broker) occupy(s *groupSet) {
+// countRun counts a run in each group of a set and takes a token of their rates.
+func (b *Broker) countRun(s *groupSet) {
 	for _, g := range s.all() {
 		g.running++
 		for i := range g.limits {
@@ -213,15 +213,15 @@ func (b *Broker) occupy(s *groupSet) {
 				l.take(b.now, l.step())
 			}
 		}
-		b.review(g)
+		b.updateGroup(g)
 	}
 }
 
-// vacate ends the runs that occupy counted.
-func (b *Broker) vacate(s *groupSet) {
+// uncountRun removes a run that has ended from the counts.
+func (b *Broker) uncountRun(s *groupSet) {
 	for _, g := range s.all() {
 		g.running--
-		b.review(g)
+		b.updateGroup(g)
 	}
 }
 
@@ -233,7 +233,7 @@ func (b *Broker) refund(s *groupSet, began int64) {
 				l.giveBack(b.now, began, l.step())
 			}
 		}
-		b.review(g)
+		b.updateGroup(g)
 	}
 }
 
@@ -261,8 +261,8 @@ func (b *Broker) closed(g *group) (by *rule, until int64) {
 	return by, until
 }
 
-// review corrects the state of a group after its counts, rules or rates have changed.
-func (b *Broker) review(g *group) {
+// updateGroup corrects the state of a group after its counts, rules or rates have changed.
+func (b *Broker) updateGroup(g *group) {
 	by, at := b.closed(g)
 	switch {
 	case by != nil && !g.shut:

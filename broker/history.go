@@ -16,14 +16,14 @@ import (
 // has no bodies. The oldest records make room for new ones.
 
 const (
-	// leastHistory is the room for runs if Config.History is smaller, in bytes.
-	leastHistory = 4 * container.LogChunk
+	// minHistory is the room for runs if Config.History is smaller, in bytes.
+	minHistory = 4 * container.LogChunk
 	// longError bounds the bytes of a reason that are kept.
 	longError = 1 << 10
-	// mostRuns bounds how many runs of a job are shown: the latest ones.
-	mostRuns = 16
-	// mostLosses bounds the lost runs that Losses looks at.
-	mostLosses = 4096
+	// maxRuns bounds how many runs of a job are shown: the latest ones.
+	maxRuns = 16
+	// maxLosses bounds the lost runs that Losses looks at.
+	maxLosses = 4096
 )
 
 // Outcome is how a job or a run has ended.
@@ -158,7 +158,7 @@ func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, left boo
 
 // LimitHistory sets how many bytes the history may occupy, Config.History at most.
 func (b *Broker) LimitHistory(bytes int64) {
-	b.history.Limit(max(leastHistory, min(bytes, b.cfg.History)))
+	b.history.Limit(max(minHistory, min(bytes, b.cfg.History)))
 }
 
 // RunInfo is a run that has ended.
@@ -223,7 +223,7 @@ func (x *past) eachGroup(text []byte, fn func(name []byte)) []byte {
 // runsAt returns the remembered runs of a job, given the position of the latest one, the
 // latest first.
 func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
-	for len(found) < mostRuns {
+	for len(found) < maxRuns {
 		x, text, _ := b.history.At(pos)
 		if x == nil {
 			break
@@ -335,9 +335,9 @@ func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []Ende
 	return found, from
 }
 
-// Remembers returns how far back the history reaches, and whether nothing has been dropped
+// HistorySpan returns how far back the history reaches, and whether nothing has been dropped
 // from it.
-func (b *Broker) Remembers(now int64) (back time.Duration, all bool) {
+func (b *Broker) HistorySpan(now int64) (back time.Duration, all bool) {
 	b.now = max(b.now, now)
 	if x := b.history.First(); x != nil {
 		back = b.Since(x.ended)
@@ -357,7 +357,7 @@ func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Los
 	b.now = max(b.now, now)
 	type of struct{ job, seq uint32 }
 	count := map[of]int{}
-	for pos, n := b.lastLost, 0; n < mostLosses; n++ {
+	for pos, n := b.lastLost, 0; n < maxLosses; n++ {
 		x, _, _ := b.history.At(pos)
 		if x == nil || b.Since(x.ended) > lately {
 			break

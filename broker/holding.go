@@ -110,10 +110,10 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 	return h
 }
 
-// regrouped returns the holding for a job of h that gets the groups of set. A kept job
+// holdingWithGroups returns the holding for a job of h that gets the groups of set. A kept job
 // without a connection gets a holding of its own, since holdingsByKey lists none for such
 // jobs.
-func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
+func (b *Broker) holdingWithGroups(h *holding, set *groupSet) *holding {
 	if !h.keep || h.sub != nil {
 		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
 	}
@@ -124,7 +124,7 @@ func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 
 // move moves a job to another holding of the same type.
 func (b *Broker) move(r uint32, j *job, h, to *holding) {
-	b.rehome(j, h, to)
+	b.moveJob(j, h, to)
 	switch n := h.counts(j.state); {
 	case n == nil:
 		b.unlink(&h.runs, byHolding, j)
@@ -143,17 +143,17 @@ func (b *Broker) move(r uint32, j *job, h, to *holding) {
 			b.rank(to.queue)
 		}
 	}
-	b.emptied(h)
+	b.afterLeaving(h)
 }
 
-// rehome makes a job belong to another holding. The job is in none of that holding's
+// moveJob makes a job belong to another holding. The job is in none of that holding's
 // lists yet.
-func (b *Broker) rehome(j *job, h, to *holding) {
+func (b *Broker) moveJob(j *job, h, to *holding) {
 	more := to.queue.set.weight() - h.queue.set.weight()
 	j.weight += more
-	b.account(to, j, +1) // first, so that a tenant of both always has a job
+	b.countAgainstLimits(to, j, +1) // first, so that a tenant of both always has a job
 	j.weight -= more
-	b.account(h, j, -1)
+	b.countAgainstLimits(h, j, -1)
 	j.weight += more
 	j.holding = to.no
 }
@@ -171,8 +171,8 @@ func (h *holding) counts(s state) *int {
 	return &h.queued
 }
 
-// account adds a job to the counts against limits (n is 1) or removes it (n is -1).
-func (b *Broker) account(h *holding, j *job, n int) {
+// countAgainstLimits adds a job to the counts against limits (n is 1) or removes it (n is -1).
+func (b *Broker) countAgainstLimits(h *holding, j *job, n int) {
 	w := int64(j.weight) * int64(n)
 	b.bytes += w
 	h.bytes += w
@@ -186,10 +186,10 @@ func (b *Broker) account(h *holding, j *job, n int) {
 	}
 }
 
-// emptied is called when a job has left its holding. An empty holding that can be found
+// afterLeaving is called when a job has left its holding. An empty holding that can be found
 // again is kept for the next job; the one unused for longest is dropped first. Such holdings
 // do not keep their type in use.
-func (b *Broker) emptied(h *holding) {
+func (b *Broker) afterLeaving(h *holding) {
 	switch {
 	case h.held() > 0:
 	case h.dead || h.keep && h.sub == nil:
@@ -205,8 +205,8 @@ func (b *Broker) emptied(h *holding) {
 		b.unused.Push(&h.unused, h)
 		b.unusedBytes += h.footprint()
 		h.kind.holdings--
-		b.typeLeft(h.kind)
-		for most := b.mostUnused(); b.unusedBytes > most; {
+		b.typeUnused(h.kind)
+		for most := b.maxUnusedBytes(); b.unusedBytes > most; {
 			b.dropHolding(b.unused.First())
 		}
 	}
@@ -215,13 +215,13 @@ func (b *Broker) emptied(h *holding) {
 // use takes a holding out of the unused ones.
 func (b *Broker) use(h *holding) {
 	if h.unused.In() {
-		b.outOfUnused(h)
+		b.unlistUnused(h)
 		h.kind.holdings++
 		b.typeUsed(h.kind)
 	}
 }
 
-func (b *Broker) outOfUnused(h *holding) {
+func (b *Broker) unlistUnused(h *holding) {
 	h.kind.unused--
 	if h.sub != nil {
 		h.sub.unused--
@@ -230,8 +230,8 @@ func (b *Broker) outOfUnused(h *holding) {
 	b.unusedBytes -= h.footprint()
 }
 
-// mostUnused returns the limit of Broker.unusedBytes: at most a small part of MaxBytes.
-func (b *Broker) mostUnused() int64 {
+// maxUnusedBytes returns the limit of Broker.unusedBytes: at most a small part of MaxBytes.
+func (b *Broker) maxUnusedBytes() int64 {
 	if most := b.cfg.MaxBytes; most > 0 {
 		return min(unusedBytes, most/64)
 	}
@@ -250,10 +250,10 @@ func (h *holding) footprint() int64 {
 // dropHolding forgets an empty holding.
 func (b *Broker) dropHolding(h *holding) {
 	if h.unused.In() {
-		b.outOfUnused(h)
+		b.unlistUnused(h)
 	} else {
 		h.kind.holdings--
-		b.typeLeft(h.kind)
+		b.typeUnused(h.kind)
 	}
 	if !h.dead && (h.sub != nil || !h.keep) {
 		b.unlist(h)
@@ -318,8 +318,8 @@ func (b *Broker) orphan(h *holding) {
 	}
 }
 
-// unbind orphans a kept holding whose submitter is lost.
-func (b *Broker) unbind(h *holding) {
+// orphanKept orphans a kept holding whose submitter is lost.
+func (b *Broker) orphanKept(h *holding) {
 	if h.keep && h.sub != nil && h.sub.gone {
 		b.orphan(h)
 	}
@@ -373,5 +373,5 @@ func (b *Broker) sweep(h *holding, r uint32, j *job) {
 	b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
 	b.unlink(&h.jobs, byHolding, j)
 	b.free(r, j)
-	b.emptied(h)
+	b.afterLeaving(h)
 }

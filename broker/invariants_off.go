@@ -2,4 +2,4 @@
 
 package broker
 
-func (b *Broker) verify() {}
+func (b *Broker) checkInvariants() {}

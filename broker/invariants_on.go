@@ -13,9 +13,9 @@ func must(ok bool, format string, args ...any) {
 // right panics with the error, if any, that the Check of a structure found.
 func right(name string, err error) { must(err == nil, "%s: %v", name, err) }
 
-// verify checks every invariant of the state, at the cost of a walk over all of
+// checkInvariants checks every invariant of the state, at the cost of a walk over all of
 // it.
-func (b *Broker) verify() {
+func (b *Broker) checkInvariants() {
 	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*holding]int{}, borrowed: map[*jobType]int{}}
 	v.records()
 	v.kinds()

@@ -315,5 +315,5 @@ func (v *census) holdings() {
 	for _, k := range b.types.All() {
 		must(k == nil || k.unused == unused[k] && int(k.holdings) == used[k], "a type does not count the holdings that it has")
 	}
-	must(b.unusedBytes == unusedBytes && unusedBytes <= b.mostUnused(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.mostUnused())
+	must(b.unusedBytes == unusedBytes && unusedBytes <= b.maxUnusedBytes(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.maxUnusedBytes())
 }

@@ -141,7 +141,7 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
 
 // free releases the record and all memory of the job.
 func (b *Broker) free(r uint32, j *job) {
-	b.unhold(r, j)
+	b.freeID(r, j)
 	b.stopTimerOf(j)
 	if j.timing != 0 {
 		b.timings.Put(j.timing)
@@ -157,9 +157,9 @@ func (b *Broker) free(r uint32, j *job) {
 	b.slabs.Drop(slab, off)
 }
 
-// hold assigns the id with this hash to record r; unhold frees the id. old is the
+// bindID assigns the id with this hash to record r; freeID frees the id. old is the
 // record of an abandoned job, not yet swept, that has the same id, or 0.
-func (b *Broker) hold(r uint32, j *job, hash uint64, old uint32) {
+func (b *Broker) bindID(r uint32, j *job, hash uint64, old uint32) {
 	j.flags |= flagHeld
 	if old != 0 {
 		b.index.Replace(hash, old, r)
@@ -169,7 +169,7 @@ func (b *Broker) hold(r uint32, j *job, hash uint64, old uint32) {
 	b.index.Insert(hash, r)
 }
 
-func (b *Broker) unhold(r uint32, j *job) {
+func (b *Broker) freeID(r uint32, j *job) {
 	if j.flags&flagHeld != 0 {
 		b.index.Remove(b.index.Hash(b.id(j)), r)
 		j.flags &^= flagHeld

@@ -43,7 +43,7 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	if set != nil {
 		set.workers++
 	}
-	b.unjoin(w)
+	b.leaveType(w)
 	if w.pool = set; set == nil {
 		w.kind = b.typeNamed(q.Type)
 		w.kind.workers++
@@ -58,15 +58,15 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	return b.end()
 }
 
-// unjoin removes the worker from its type or pool.
-func (b *Broker) unjoin(w *worker) {
-	b.stepOut(w)
+// leaveType removes the worker from its type or pool.
+func (b *Broker) leaveType(w *worker) {
+	b.leaveIdle(w)
 	if k := w.kind; k != nil {
 		k.workers--
 		if w.borrows {
 			k.borrowers--
 		}
-		b.typeLeft(k)
+		b.typeUnused(k)
 	}
 	if p := w.pool; p != nil {
 		if p.workers--; p.workers == 0 {
@@ -81,7 +81,7 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
 		w.left = true
-		b.stepOut(w)
+		b.leaveIdle(w)
 		b.ok(p, nil)
 	}
 	return b.end()
@@ -90,7 +90,7 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 // offer puts a worker in line if it has room.
 func (b *Broker) offer(w *worker) {
 	if !w.free() {
-		b.stepOut(w)
+		b.leaveIdle(w)
 		return
 	}
 	if !w.idle.In() {
@@ -120,7 +120,7 @@ func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 // touch marks a type whose jobs, workers or limits have changed. It is matched at the end of
 // the command, when everything that is due has happened, so that the best job goes first.
 func (b *Broker) touch(k *jobType) {
-	b.note(&k.idleLine)
+	b.noteMoved(&k.idleLine)
 	if !k.touched {
 		k.touched = true
 		b.touched = append(b.touched, k)

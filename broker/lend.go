@@ -75,15 +75,15 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	if sub == nil || !sub.lends || k == nil || !b.takesMore(k) {
 		return b.end(), 0, NobodyIdle
 	}
-	w := b.idlest(k, container.Entry{})
-	if w == nil || w.borrows || k.limits.Rate > 0 && !b.pace(k) {
+	w := b.longestIdle(k, container.Entry{})
+	if w == nil || w.borrows || k.limits.Rate > 0 && !b.rateAllows(k) {
 		return b.end(), 0, NobodyIdle
 	}
 	if b.full(sub, k, s).Why != 0 {
 		return b.end(), 0, TooMuch
 	}
 	if b.runOf(w, s.ID) != 0 {
-		b.stepOut(w)
+		b.leaveIdle(w)
 		b.lineUp(w) // the next try meets another worker
 		return b.end(), 0, Clash
 	}
@@ -91,7 +91,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	r, j := b.newJob(h, s, flagBorrowed)
 	if k.limits.Rate > 0 {
 		k.paced.take(b.now, step(k.limits.Rate))
-		b.pace(k) // sets the timer for when there is room again
+		b.rateAllows(k) // sets the timer for when there is room again
 	}
 	b.handTo(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
@@ -123,9 +123,9 @@ func (b *Broker) Loan(run uint64) Loan {
 	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
 }
 
-// Unwant marks a run of lender p as unwanted. If it is overdue at its home, it becomes
+// MarkUnwanted marks a run of lender p as unwanted. If it is overdue at its home, it becomes
 // overdue here, too: its worker gets no more jobs before it has answered.
-func (b *Broker) Unwant(now int64, p Peer, run uint64, overdue bool) []Effect {
+func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
 	if r, j := b.borrowedRun(p, run); r != 0 {
 		b.notifyUnwanted(r, j)
@@ -227,9 +227,9 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 	return d
 }
 
-// Meet makes a type known whose jobs may be borrowed, so that it is paired with the pools
+// IntroduceType makes a type known whose jobs may be borrowed, so that it is paired with the pools
 // that serve it.
-func (b *Broker) Meet(now int64, typ []byte) []Effect {
+func (b *Broker) IntroduceType(now int64, typ []byte) []Effect {
 	if len(b.poolsByKey) == 0 || b.typesByName[string(typ)] != nil || b.tooMany(nil) {
 		return nil
 	}
@@ -311,8 +311,8 @@ func Serving(types, except [][]byte) func(typ []byte) bool {
 // Watch makes the core note, for Moved, which types and sets of workers have changed.
 func (b *Broker) Watch() { b.watching = true }
 
-// Remind makes Moved report everything that has idle workers.
-func (b *Broker) Remind() { b.idle.Each(b.note) }
+// ReportIdle makes Moved report everything that has idle workers.
+func (b *Broker) ReportIdle() { b.idle.Each(b.noteMoved) }
 
 // Move reports that jobs or workers of a type (Set is 0), or workers with a set of types
 // (Set is its number), have been added, removed or become idle.
@@ -321,19 +321,19 @@ type Move struct {
 	// Types and Except are its names and patterns. For a type, Types is the type's
 	// name.
 	Types, Except [][]byte
-	// Places is how many more jobs its idle workers have room for, at most mostPlaces.
+	// Places is how many more jobs its idle workers have room for, at most maxPlaces.
 	Places int
 }
 
-// mostPlaces bounds the places that are counted for one set of workers.
-const mostPlaces = 1 << 10
+// maxPlaces bounds the places that are counted for one set of workers.
+const maxPlaces = 1 << 10
 
 // Moved calls fn for everything that has changed since the last call. fn must not change
 // what it is given.
 func (b *Broker) Moved(fn func(*Move)) {
 	for _, l := range b.moved {
 		l.moved = false
-		m := Move{Places: places(&l.idle, mostPlaces)}
+		m := Move{Places: places(&l.idle, maxPlaces)}
 		if p := l.ofPool; p != nil {
 			m.Set, m.Types, m.Except = p.no+1, p.set.types, p.set.except
 		} else if m.Types = [][]byte{l.ofType.name}; !b.takesMore(l.ofType) {
@@ -345,8 +345,8 @@ func (b *Broker) Moved(fn func(*Move)) {
 	b.moved = b.moved[:0]
 }
 
-// note notes, for Moved, that a type or a pool has changed.
-func (b *Broker) note(l *idleLine) {
+// noteMoved notes, for Moved, that a type or a pool has changed.
+func (b *Broker) noteMoved(l *idleLine) {
 	if b.watching && !l.moved {
 		l.moved = true
 		b.moved = append(b.moved, l)

@@ -102,7 +102,7 @@ func TestGoneLender(t *testing.T) {
 	if fx := b.Gone(3, home); told(fx) != `cancel:"a":` {
 		t.Errorf("the worker is told %q", told(fx))
 	}
-	if fx := b.Unwant(4, home, run, true); len(fx) > 0 {
+	if fx := b.MarkUnwanted(4, home, run, true); len(fx) > 0 {
 		t.Errorf("after its lender is gone, a run that it no longer wants causes %q", told(fx))
 	}
 	if out, overdue := b.Out(w); out != 1 || overdue != 0 {
@@ -210,7 +210,7 @@ func TestSharedID(t *testing.T) {
 		w, s, home := b.AddWorker(), b.AddSubmitter(), b.AddLender()
 		typ := []byte(`"t"`)
 		b.Join(1, w, &broker.Joining{Type: typ, Types: types, Prefetch: 10})
-		b.Meet(1, typ)
+		b.IntroduceType(1, typ)
 		if _, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"same"`), Type: typ, Body: []byte("1")}); run == 0 {
 			t.Fatal("nothing is borrowed")
 		}

@@ -61,18 +61,18 @@ func (x *bucket) giveBack(now, began, step int64) {
 	x.low = max(0, x.low-back)
 }
 
-// pace reports whether the rate limit of a type lets a job go now. If not, it sets the type's
+// rateAllows reports whether the rate limit of a type lets a job go now. If not, it sets the type's
 // timer.
-func (b *Broker) pace(k *jobType) bool {
-	if wait := k.paced.tat - k.early() - b.now; wait > 0 {
+func (b *Broker) rateAllows(k *jobType) bool {
+	if wait := k.paced.tat - k.leeway() - b.now; wait > 0 {
 		b.startTimer(k.timer, k.no|typeTimer, b.now+wait)
 		return false
 	}
 	return true
 }
 
-// early returns how much earlier than evenly spaced a job of the type may go.
-func (k *jobType) early() int64 {
+// leeway returns how much earlier than evenly spaced a job of the type may go.
+func (k *jobType) leeway() int64 {
 	if n := k.limits.Burst; n > 0 {
 		return tolerance(k.limits.Rate, int64(n))
 	}
@@ -81,15 +81,15 @@ func (k *jobType) early() int64 {
 
 // tokens returns how many jobs the rate limit of a type lets go at once.
 func (b *Broker) tokens(k *jobType) int {
-	room := k.early() - k.paced.used(b.now)
+	room := k.leeway() - k.paced.used(b.now)
 	if room < 0 {
 		return 0
 	}
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// unpace gives back what a job that was handed out at began used up of its type's rate.
-func (b *Broker) unpace(k *jobType, began int64) {
+// refundRate gives back what a job that was handed out at began used up of its type's rate.
+func (b *Broker) refundRate(k *jobType, began int64) {
 	if k.limits.Rate > 0 {
 		k.paced.giveBack(b.now, began, step(k.limits.Rate))
 	}

@@ -121,8 +121,8 @@ func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 // lookSteps bounds the jobs and queues that one command examines and cannot hand out.
 const lookSteps = 1024
 
-// mayLook counts one of lookSteps and returns false when none is left.
-func (b *Broker) mayLook() bool {
+// spendLook counts one of lookSteps and returns false when none is left.
+func (b *Broker) spendLook() bool {
 	b.unfinished = b.unfinished || b.looks == lookSteps
 	if !b.unfinished {
 		b.looks++
@@ -136,7 +136,7 @@ func (b *Broker) front(k *jobType) *queue {
 	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
 		b.openPens(k)
 	}
-	for more := !b.unfinished; more && k.line.Len() > 0; more = b.mayLook() {
+	for more := !b.unfinished; more && k.line.Len() > 0; more = b.spendLook() {
 		ref := k.line.Top().Ref
 		switch no := ref &^ refMarks; ref & refMarks {
 		case refTenant:
@@ -155,7 +155,7 @@ func (b *Broker) front(k *jobType) *queue {
 		q := b.queues.At(ref)
 		if s := q.set; s != nil {
 			if b.revising > 0 {
-				b.catchUp(s)
+				b.applyNewRules(s)
 			}
 			if s.shutGroup() != nil {
 				b.rerank(q)

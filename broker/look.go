@@ -87,10 +87,10 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	for n := 0; n < lookVisits && l.next < last && len(l.found) > 0; n++ {
 		if h := b.holdings.All()[l.next]; h != nil && h.queue.set != nil {
 			if all != nil {
-				n += l.meet(b, all, h)
+				n += l.countHolding(b, all, h)
 			}
 			if of := l.found[string(h.kind.name)]; of != nil {
-				n += l.meet(b, of, h)
+				n += l.countHolding(b, of, h)
 			}
 		}
 		l.next++
@@ -98,9 +98,9 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	return l.next < last && len(l.found) > 0
 }
 
-// meet adds the jobs of a holding to the counts of their groups, and returns how many groups
+// countHolding adds the jobs of a holding to the counts of their groups, and returns how many groups
 // it visited.
-func (l *GroupLook) meet(b *Broker, of *groupTable, h *holding) int {
+func (l *GroupLook) countHolding(b *Broker, of *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.dead {
 		x.waiting = uint32(h.queued + h.delayed)

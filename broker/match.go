@@ -44,7 +44,7 @@ func (b *Broker) matchTypes() bool {
 			return false
 		}
 		k.touched = false
-		b.typeLeft(k)
+		b.typeUnused(k)
 	}
 	b.touched = b.touched[:0]
 	return true
@@ -80,14 +80,14 @@ func (b *Broker) matchAmong() bool {
 		case len(b.touched) > 0:
 			// The search has touched types: they must be ranked first.
 		case b.asked() && (q == nil || b.opened.Top().Before(&at)):
-			if !b.mayLook() {
+			if !b.spendLook() {
 				return false
 			}
 			b.admitBest()
 		case q == nil:
 			return true
 		default:
-			if by := b.idlest(q.kind, at); by != nil && by.line < w.line {
+			if by := b.longestIdle(q.kind, at); by != nil && by.line < w.line {
 				w = by
 			}
 			if !b.handOut(q, w) {
@@ -110,7 +110,7 @@ func (b *Broker) rankTouched() bool {
 		k.touched = false
 		if q != nil {
 			at := b.best(q)
-			b.correct(k, at)
+			b.raiseKeys(k, at)
 			at.Ref = k.no
 			if k.contender >= 0 {
 				b.contenders.Fix(k.contender, at)
@@ -118,7 +118,7 @@ func (b *Broker) rankTouched() bool {
 				b.contenders.Push(at)
 			}
 		}
-		b.typeLeft(k)
+		b.typeUnused(k)
 	}
 	return true
 }
@@ -138,12 +138,12 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 		var at container.Entry
 		if q != nil {
 			at = b.best(q)
-			w = b.idlest(k, at)
+			w = b.longestIdle(k, at)
 		}
 		if w == nil {
 			b.contenders.Remove(0)
 			k.contender = -1
-			b.typeLeft(k)
+			b.typeUnused(k)
 		} else if at.Level(b.contenders.Top()) {
 			return q, at, w
 		} else {
@@ -164,7 +164,7 @@ func (b *Broker) runnable(k *jobType) *queue {
 		return nil
 	}
 	q := b.front(k)
-	if q == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.Get(b.first(q))) && !b.pace(k) {
+	if q == nil || k.limits.Rate > 0 && !b.pastDeadline(b.jobs.Get(b.first(q))) && !b.rateAllows(k) {
 		return nil
 	}
 	return q
@@ -181,7 +181,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 	r := b.first(q)
 	j := b.jobs.Get(r)
 	h := b.holder(j)
-	if b.lapsed(j) {
+	if b.pastDeadline(j) {
 		if b.lapses == tickTimers {
 			return false
 		}
@@ -195,7 +195,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 		b.leaveQueue(r, j)
 		b.wait(h, r, j, b.now+int64(ClashPause))
 		j.since = since
-		b.stepOut(w)
+		b.leaveIdle(w)
 		b.lineUp(w)
 		return true
 	}
@@ -213,7 +213,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 
 // handTo gives job r, which is in no queue, to worker w.
 func (b *Broker) handTo(w *worker, h *holding, r uint32, j *job) {
-	b.stepOut(w)
+	b.leaveIdle(w)
 	b.dispatch(w, h, r, j)
 	if w.free() {
 		b.lineUp(w)

@@ -89,7 +89,7 @@ func TestMemoryIsTheHeap(t *testing.T) {
 			p, w := b.AddSubmitter(), b.AddWorker()
 			b.Join(0, w, &Joining{Type: []byte("t")})
 			submit(b, p, 0, func(s *Submission) { s.Retries = maxRetries })
-			for range mostRuns {
+			for range maxRuns {
 				b.Fail(0, w, &Failure{Reason: strings.Repeat("why ", 60), Delay: -1})
 			}
 		}},

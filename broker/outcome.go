@@ -35,11 +35,11 @@ func (b *Broker) conclude(r uint32, j *job, l *last) {
 		b.finish(h, r, j)
 		return
 	}
-	b.account(h, j, -1)
+	b.countAgainstLimits(h, j, -1)
 	b.replace(r, j, l)
 	j.state, j.since = stEnded, b.now
 	b.link(&h.jobs, byHolding, r, j)
-	b.account(h, j, +1)
+	b.countAgainstLimits(h, j, +1)
 	h.ended++
 	h.kind.outcomes++
 	b.outcomes++
@@ -100,7 +100,7 @@ func (b *Broker) outcome(r uint32, j *job) *last {
 	t := b.timings.Get(j.timing)
 	l := &last{code: t.code}
 	if body := b.body(r, j); l.code != 0 {
-		l.reason = b.because(t.why, j, string(body))
+		l.reason = b.reasonFor(t.why, j, string(body))
 	} else {
 		l.body, l.kept = body, j.flags&flagBig != 0
 	}
@@ -113,10 +113,10 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	h.kind.outcomes--
 	b.outcomes--
 	b.outcomeBytes -= int64(j.weight)
-	b.account(h, j, -1)
+	b.countAgainstLimits(h, j, -1)
 	b.unlink(&h.jobs, byHolding, j)
 	b.free(r, j)
-	b.emptied(h)
+	b.afterLeaving(h)
 }
 
 // Written forgets a kept outcome (Effect.Outcome) whose frame has been written
@@ -143,10 +143,10 @@ func (b *Broker) keptFor(j *job) int64 {
 // Outcomes returns how many outcomes are kept, and their bytes.
 func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 
-// reaches reports whether a submitter may cancel or change a job: its own, a detached one, or
+// mayControl reports whether a submitter may cancel or change a job: its own, a detached one, or
 // a kept one of the same owner without a connection.
-func (b *Broker) reaches(s *submitter, h *holding, j *job) bool {
-	b.unbind(h)
+func (b *Broker) mayControl(s *submitter, h *holding, j *job) bool {
+	b.orphanKept(h)
 	return h.sub == s || j.flags&flagDetached != 0 || h.keep && h.sub == nil && h.owner == s.owner
 }
 
@@ -166,7 +166,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		return b.end()
 	}
 	h := b.holder(j)
-	b.unbind(h)
+	b.orphanKept(h)
 	switch {
 	case !h.keep || h.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
 		b.refuse(p, UnknownID, id, Reason{Why: NotKept})

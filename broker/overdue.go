@@ -31,7 +31,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 	if unwanted {
 		b.finishUnwanted(h, r, j)
 	} else {
-		b.failed(r, j, JobFailed, b.because(TimedOut, j, ""), false, -1)
+		b.failed(r, j, JobFailed, b.reasonFor(TimedOut, j, ""), false, -1)
 	}
 	b.evict()
 }
@@ -67,5 +67,5 @@ func (b *Broker) leaveOverdue(w *worker, id []byte) {
 	if w.overdue++; w.overdue == 1 {
 		b.stalled.Push(&w.stalled, w)
 	}
-	b.stepOut(w)
+	b.leaveIdle(w)
 }

@@ -65,7 +65,7 @@ func (w *worker) lineOf() *idleLine {
 	return &w.kind.idleLine
 }
 
-// lineUp puts a worker at the end of its line; stepOut removes it.
+// lineUp puts a worker at the end of its line; leaveIdle removes it.
 func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
@@ -83,10 +83,10 @@ func (b *Broker) lineUp(w *worker) {
 	if l.idle.Len() == 1 {
 		b.idle.Push(&l.idling, l)
 	}
-	b.note(l)
+	b.noteMoved(l)
 }
 
-func (b *Broker) stepOut(w *worker) {
+func (b *Broker) leaveIdle(w *worker) {
 	if !w.idle.In() {
 		return
 	}
@@ -94,7 +94,7 @@ func (b *Broker) stepOut(w *worker) {
 	if l.idle.Remove(&w.idle); l.idle.Len() == 0 {
 		b.idle.Remove(&l.idling)
 	}
-	b.note(l)
+	b.noteMoved(l)
 }
 
 // AddSubmitter adds a connection that submits jobs.

@@ -5,7 +5,7 @@ import (
 )
 
 // Place is a job's place in line: Ahead ready jobs of its type come before it, counted up to
-// mostAhead. In a fair type those are the jobs of larger priority and those of the same
+// maxAhead. In a fair type those are the jobs of larger priority and those of the same
 // tenant. Jobs that a group holds back do not count.
 type Place struct {
 	Ahead int
@@ -14,10 +14,10 @@ type Place struct {
 	more  bool            // an unknown number of others may come before it
 }
 
-const mostAhead = 10_000
+const maxAhead = 10_000
 
 // Exact reports whether exactly Ahead jobs come before it; otherwise there may be more.
-func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.more }
+func (p *Place) Exact() bool { return p.Ahead < maxAhead && !p.more }
 
 // Place counts one piece of the line before a queued job and reports whether there is more.
 func (b *Broker) Place(id []byte, p *Place) (more bool) {
@@ -37,14 +37,14 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	p.more = p.more || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[p.next]
-		if q != nil && q.kind == mine.kind && q.n > 0 && b.leads(q, &me, mine, held, p) {
+		if q != nil && q.kind == mine.kind && q.n > 0 && b.comesBefore(q, &me, mine, held, p) {
 			limit := me
 			if q.tenant != mine.tenant {
 				limit = container.Entry{A: me.A}
 			}
 			before := p.Ahead
 			whole := b.countAhead(q, &limit, j, p)
-			if p.Ahead == mostAhead {
+			if p.Ahead == maxAhead {
 				return false
 			}
 			if !whole {
@@ -57,9 +57,9 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	return p.next < len(b.queues.All())
 }
 
-// leads reports whether jobs of q come before the job with key x in queue mine. held is the group that
+// comesBefore reports whether jobs of q come before the job with key x in queue mine. held is the group that
 // holds mine back, nil for none.
-func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
+func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
 	turns := q.tenant != mine.tenant && best.A <= x.A
 	if by := q.heldBy(); by != nil && by != held && (turns || best.Before(x)) {
@@ -108,7 +108,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 			if !x.Before(me) {
 				break
 			}
-			if p.Ahead++; p.Ahead == mostAhead {
+			if p.Ahead++; p.Ahead == maxAhead {
 				return true
 			}
 			if n == lookVisits {
@@ -121,7 +121,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 	if q.spilled() {
 		q.out.spill.EachBefore(0, me, func(*container.Entry) bool {
 			p.Ahead++
-			return p.Ahead < mostAhead
+			return p.Ahead < maxAhead
 		})
 	}
 	return true

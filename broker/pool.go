@@ -88,15 +88,15 @@ const (
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
-// leastPoolBytes is how much pools may always occupy, however small MaxBytes is.
-const leastPoolBytes = 1 << 20
+// minPoolBytes is how much pools may always occupy, however small MaxBytes is.
+const minPoolBytes = 1 << 20
 
-// mostPoolBytes returns the share of MaxBytes that pools may occupy, 0 for no limit.
-func (c *Config) mostPoolBytes() int64 {
+// maxPoolBytes returns the share of MaxBytes that pools may occupy, 0 for no limit.
+func (c *Config) maxPoolBytes() int64 {
 	if c.MaxBytes <= 0 {
 		return 0
 	}
-	return max(c.MaxBytes/8, leastPoolBytes)
+	return max(c.MaxBytes/8, minPoolBytes)
 }
 
 func (s *set) serves(name []byte) bool {
@@ -199,7 +199,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	if p := b.poolsByKey[key]; p != nil {
 		return p, Reason{}
 	}
-	if most := b.cfg.mostPoolBytes(); most > 0 && b.poolBytes+size > most {
+	if most := b.cfg.maxPoolBytes(); most > 0 && b.poolBytes+size > most {
 		return nil, Reason{Why: ManyPoolBytes, Have: b.poolBytes, Need: size, Most: most}
 	}
 	s := newSet(key, q.Allows)
@@ -237,11 +237,11 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 // dropPool forgets a pool without workers.
 func (b *Broker) dropPool(p *pool) {
 	for p.pairs != 0 {
-		b.part(p.pairs)
+		b.unpair(p.pairs)
 	}
 	p.ready.Release()
 	b.poolBytes -= p.bytes
-	b.note(&p.idleLine)
+	b.noteMoved(&p.idleLine)
 	delete(b.poolsByKey, p.key)
 	b.pools.Drop(p.no)
 }
@@ -266,8 +266,8 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	b.touch(k)
 }
 
-// part removes a pair.
-func (b *Broker) part(r uint32) {
+// unpair removes a pair.
+func (b *Broker) unpair(r uint32) {
 	x := b.pairs.Get(r)
 	k, p := b.types.At(x.kind), b.pools.At(x.pool)
 	if x.ready {
@@ -293,7 +293,7 @@ func (b *Broker) part(r uint32) {
 	}
 	if x.named {
 		k.named--
-		b.typeLeft(k)
+		b.typeUnused(k)
 	}
 	p.n--
 	b.pairs.Put(r)
@@ -301,9 +301,9 @@ func (b *Broker) part(r uint32) {
 
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
 
-// idlest returns the worker idle for longest that serves k, or nil. at is the key of the type's
+// longestIdle returns the worker idle for longest that serves k, or nil. at is the key of the type's
 // best job that may run.
-func (b *Broker) idlest(k *jobType, at container.Entry) *worker {
+func (b *Broker) longestIdle(k *jobType, at container.Entry) *worker {
 	w := k.idle.First()
 	for k.pools.Len() > 0 {
 		top := *k.pools.Top()
@@ -360,8 +360,8 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 	return nil, container.Entry{}
 }
 
-// correct improves the keys of a type in its pools after its best job has become better.
-func (b *Broker) correct(k *jobType, at container.Entry) {
+// raiseKeys improves the keys of a type in its pools after its best job has become better.
+func (b *Broker) raiseKeys(k *jobType, at container.Entry) {
 	if k.pairs == 0 || !at.Before(&k.worstKey) {
 		return
 	}

@@ -68,8 +68,8 @@ const (
 	EmptyRule
 )
 
-// because returns a reason with the figures of a job's last run.
-func (b *Broker) because(why Why, j *job, text string) Reason {
+// reasonFor returns a reason with the figures of a job's last run.
+func (b *Broker) reasonFor(why Why, j *job, text string) Reason {
 	r := Reason{Why: why, Have: int64(j.attempts), Text: text}
 	if j.timing != 0 {
 		r.Most = b.timings.Get(j.timing).timeout / 1e6

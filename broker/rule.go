@@ -83,8 +83,8 @@ type revision struct {
 	next  int
 }
 
-// revise applies changed rules to all groups that match.
-func (b *Broker) revise(changed []*rule) {
+// reviseGroups applies changed rules to all groups that match.
+func (b *Broker) reviseGroups(changed []*rule) {
 	b.ruled++
 	var like []*rule
 	for _, r := range changed {
@@ -117,8 +117,8 @@ func (v *revision) step(b *Broker) (cost int, done bool) {
 	return len(v.rules), false
 }
 
-// catchUp applies the rules to the groups of a set before a job with it is handed out.
-func (b *Broker) catchUp(s *groupSet) {
+// applyNewRules applies the rules to the groups of a set before a job with it is handed out.
+func (b *Broker) applyNewRules(s *groupSet) {
 	for _, g := range s.groups {
 		if g.ruled != b.ruled {
 			b.applyRules(g)
@@ -139,7 +139,7 @@ func (b *Broker) applyRules(g *group) {
 		l := limit{rule: r, Rule: r.Rule, bucket: bucket{set: set}}
 		for i := range g.limits {
 			if old := &g.limits[i]; old.rule == r && g.counted {
-				l.bucket = b.retime(old, &l.Rule)
+				l.bucket = b.bucketAfter(old, &l.Rule)
 			}
 		}
 		limits = append(limits, l)
@@ -154,13 +154,13 @@ func (b *Broker) applyRules(g *group) {
 	}
 	b.limits += int64(cap(limits) - cap(g.limits))
 	if g.limits = limits; g.sets > 0 || g.counted {
-		b.review(g)
+		b.updateGroup(g)
 	}
 }
 
-// retime returns the bucket after a rate has changed. The bucket of a rate that ends is
+// bucketAfter returns the bucket after a rate has changed. The bucket of a rate that ends is
 // forgotten.
-func (b *Broker) retime(old *limit, new *Rule) bucket {
+func (b *Broker) bucketAfter(old *limit, new *Rule) bucket {
 	switch {
 	case new.Rate == 0 || old.Rate == 0:
 		return bucket{set: b.now}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// lapsed reports whether the job's deadline has passed.
-func (b *Broker) lapsed(j *job) bool {
+// pastDeadline reports whether the job's deadline has passed.
+func (b *Broker) pastDeadline(j *job) bool {
 	if j.timing == 0 {
 		return false
 	}
@@ -32,7 +32,7 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	b.link(&h.runs, byHolding, r, j)
 	h.runBytes += int64(j.weight)
 	b.link(&w.out, byPlace, r, j)
-	b.occupy(h.queue.set)
+	b.countRun(h.queue.set)
 	if j.timing != 0 {
 		if t := b.timings.Get(j.timing); t.timeout > 0 {
 			b.startTimer(t.pos, j.timing, b.now+t.timeout)
@@ -54,7 +54,7 @@ func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32,
 	if w = b.worker(p); w == nil {
 		return nil, 0, nil
 	}
-	if r, j = b.outOn(w, id); r != 0 {
+	if r, j = b.runOn(w, id); r != 0 {
 		b.ok(p, nil)
 	}
 	return w, r, j
@@ -110,7 +110,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 		code, reason := JobFailed, Reason{Text: q.Reason}
 		switch {
 		case q.Lost:
-			code, reason = JobLost, b.because(WorkerLost, j, "")
+			code, reason = JobLost, b.reasonFor(WorkerLost, j, "")
 		case q.NoRetry && !q.Expelled:
 			code = JobFinal
 		case q.Delay >= 0 && !h.keep:
@@ -137,7 +137,7 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	if r == 0 {
 		return b.offerAndEnd(w)
 	}
-	b.unpace(h.kind, j.since)
+	b.refundRate(h.kind, j.since)
 	b.refund(h.queue.set, j.since)
 	if j.flags&flagBorrowed != 0 {
 		b.giveBack(h, r, j, int64(q.Delay))
@@ -151,12 +151,12 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	}
 	j.attempts--
 	switch {
-	case b.lapsed(j):
+	case b.pastDeadline(j):
 		b.expire(r, j)
 	case q.Unbegun:
 		b.wait(h, r, j, b.now+int64(q.Delay))
 	default:
-		b.again(h, r, j, int64(q.Delay))
+		b.requeue(h, r, j, int64(q.Delay))
 	}
 	return b.offerAndEnd(w)
 }
@@ -173,8 +173,8 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 	return b.end()
 }
 
-// outOn finds the run that a worker's frame names, or refuses the frame.
-func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
+// runOn finds the run that a worker's frame names, or refuses the frame.
+func (b *Broker) runOn(w *worker, id []byte) (uint32, *job) {
 	if !w.named {
 		if r := w.out.head; r != 0 {
 			return r, b.jobs.Get(r)
@@ -243,9 +243,9 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	} else {
 		h.kind.Running--
 		b.total.Running--
-		b.ran(h.kind, b.now-j.since)
+		b.addRunTime(h.kind, b.now-j.since)
 	}
-	b.vacate(h.queue.set)
+	b.uncountRun(h.queue.set)
 	b.touch(h.kind)
 }
 
@@ -263,7 +263,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		return
 	}
 	b.recordRun(h, r, j, reason, code == JobLost)
-	if b.lapsed(j) {
+	if b.pastDeadline(j) {
 		b.expire(r, j)
 		return
 	}
@@ -272,11 +272,11 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
 	}
-	b.again(h, r, j, delay)
+	b.requeue(h, r, j, delay)
 }
 
-// again makes a job that was out wait for its next run.
-func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
+// requeue makes a job that was out wait for its next run.
+func (b *Broker) requeue(h *holding, r uint32, j *job, delay int64) {
 	h.kind.Requeued++
 	b.total.Requeued++
 	b.wait(h, r, j, b.now+max(delay, 0))
@@ -294,7 +294,7 @@ func (b *Broker) backoff(base int64, n int) int64 {
 
 // dropWorker requeues or ends the jobs that are out on a lost worker.
 func (b *Broker) dropWorker(w *worker, expelled string) {
-	b.unjoin(w)
+	b.leaveType(w)
 	one := w.out.n == 1
 	for w.out.n > 0 {
 		r := w.out.head
@@ -306,7 +306,7 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 		if expelled != "" && one {
 			b.failed(r, j, JobFailed, Reason{Why: WorkerClosed, Text: expelled}, true, -1)
 		} else {
-			b.failed(r, j, JobLost, b.because(WorkerLost, j, ""), false, -1)
+			b.failed(r, j, JobLost, b.reasonFor(WorkerLost, j, ""), false, -1)
 		}
 	}
 }

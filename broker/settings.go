@@ -44,7 +44,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	for i := range s.Rules {
 		changed = append(changed, b.setRule(&s.Rules[i]))
 	}
-	b.revise(changed)
+	b.reviseGroups(changed)
 	for i := range s.Types {
 		b.setType(&s.Types[i])
 	}

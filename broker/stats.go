@@ -15,7 +15,7 @@ func (b *Broker) waited(k *jobType, ns int64) {
 	}
 }
 
-func (b *Broker) ran(k *jobType, ns int64) {
+func (b *Broker) addRunTime(k *jobType, ns int64) {
 	i := statBucket(ns)
 	k.stats.run(i, ns)
 	if !b.kept(k) {

@@ -112,7 +112,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 		flags = flagDetached
 	}
 	r, j := b.newJob(h, s, flags)
-	b.hold(r, j, x.hash, x.old)
+	b.bindID(r, j, x.hash, x.old)
 	retries := int(s.Retries)
 	if retries < 0 {
 		retries = b.cfg.Retries
@@ -147,7 +147,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	}
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
 	j.weight += h.queue.set.weight()
-	b.account(h, j, +1)
+	b.countAgainstLimits(h, j, +1)
 	return r, j
 }
 
@@ -243,7 +243,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	}
 	h := b.holder(j)
 	switch {
-	case !b.reaches(sub, h, j):
+	case !b.mayControl(sub, h, j):
 		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
 	case j.state == stRunning && b.unwanted(j):
 		b.refuse(p, UnknownID, id, Reason{Why: CancelledBefore})
@@ -321,7 +321,7 @@ func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.count(h.queue.set, +1)
 	t := b.timed(r, j)
 	t.delay = until
-	b.startTimer(t.pos, j.timing, soonest(until, t.expires))
+	b.startTimer(t.pos, j.timing, earliest(until, t.expires))
 }
 
 // timed returns the timing of job r, creating it if there is none.
@@ -384,12 +384,12 @@ func (b *Broker) countEnd(h *holding, r uint32, j *job, out Outcome, reason *Rea
 
 // finish frees a job that has ended and is in no list any more.
 func (b *Broker) finish(h *holding, r uint32, j *job) {
-	b.account(h, j, -1)
+	b.countAgainstLimits(h, j, -1)
 	b.free(r, j)
-	b.emptied(h)
+	b.afterLeaving(h)
 }
 
-func soonest(a, b int64) int64 {
+func earliest(a, b int64) int64 {
 	if b != 0 && b < a {
 		return b
 	}

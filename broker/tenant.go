@@ -156,7 +156,7 @@ func (c *fairnessChange) moveOne(b *Broker, h *holding) bool {
 		return false
 	}
 	if c.to == nil || !b.holdings.Has(c.to.no, c.to) {
-		c.to = b.regrouped(h, nil)
+		c.to = b.holdingWithGroups(h, nil)
 	}
 	b.use(c.to)
 	r := h.jobs.head

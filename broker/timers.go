@@ -83,7 +83,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 		case ref&typeTimer != 0:
 			b.touch(b.types.At(ref &^ typeTimer))
 		case ref&groupTimer != 0:
-			b.review(b.groups.At(ref &^ groupTimer))
+			b.updateGroup(b.groups.At(ref &^ groupTimer))
 		default:
 			b.due(b.timings.Get(ref))
 		}
@@ -109,7 +109,7 @@ func (b *Broker) due(t *timing) {
 		b.overdue(r, j)
 	case j.state == stEnded:
 		b.forgetOutcome(r, j)
-	case b.lapsed(j):
+	case b.pastDeadline(j):
 		b.leaveQueue(r, j)
 		b.expire(r, j)
 	default:

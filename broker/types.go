@@ -95,7 +95,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	if len(b.poolsByKey) > 0 {
 		b.startPairing(&pairing{kind: k})
 	}
-	b.typeLeft(k)
+	b.typeUnused(k)
 	return k
 }
 
@@ -137,7 +137,7 @@ func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() 
 
 func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
 
-// typeUsed and typeLeft maintain the rings of unused types. At the end of a command only
+// typeUsed and typeUnused maintain the rings of unused types. At the end of a command only
 // Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of the
 // others.
 func (b *Broker) typeUsed(k *jobType) {
@@ -146,7 +146,7 @@ func (b *Broker) typeUsed(k *jobType) {
 	}
 }
 
-func (b *Broker) typeLeft(k *jobType) {
+func (b *Broker) typeUnused(k *jobType) {
 	if k.holdings == 0 {
 		b.listUnused(k)
 	}
@@ -196,7 +196,7 @@ func (b *Broker) forgetType(k *jobType) {
 	k.line.Release()
 	b.watch(k, nil)
 	for k.pairs != 0 {
-		b.part(k.pairs)
+		b.unpair(k.pairs)
 	}
 	k.pools.Release()
 	b.typeNames -= k.longName()

@@ -125,7 +125,7 @@ func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timel
 func (a *API) forgotten(id []byte) error {
 	var back time.Duration
 	var all bool
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, all = b.Remembers(now) })
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, all = b.HistorySpan(now) })
 	reach := fmt.Sprintf("the history reaches back %v (--history %.4gMiB)", back.Round(time.Second), float64(a.srv.Options().History)/(1<<20))
 	switch {
 	case a.srv.Options().History == 0:

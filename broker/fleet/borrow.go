@@ -146,7 +146,7 @@ func (m *Machine) borrowedType(typ []byte) *borrowedType {
 		a = &borrowedType{name: slices.Clone(typ)}
 		m.borrow.types[string(a.name)] = a
 	}
-	m.apply(m.core.Meet(m.now, typ)) // the core may have forgotten it
+	m.apply(m.core.IntroduceType(m.now, typ)) // the core may have forgotten it
 	return a
 }
 
@@ -461,7 +461,7 @@ func (m *Machine) receiveChange(p *peer, kind uint64, s *reader) {
 	case kind == itemFollow:
 		m.core.Follow(p.lender, run, is)
 	default:
-		m.apply(m.core.Unwant(m.now, p.lender, run, is))
+		m.apply(m.core.MarkUnwanted(m.now, p.lender, run, is))
 	}
 }
 

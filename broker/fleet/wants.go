@@ -136,7 +136,7 @@ func (m *Machine) sendWants(all bool) {
 		})
 		if g.wantsOmitted && len(g.ownWants) < before {
 			g.wantsOmitted = false
-			m.core.Remind()
+			m.core.ReportIdle()
 		}
 		if len(list) == 0 && !g.wantsSent {
 			return

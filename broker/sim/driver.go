@@ -150,7 +150,7 @@ func (d *driver) do(c *command) {
 	case allot:
 		fx = b.Allot(c.now, p, c.room)
 	case borrow:
-		d.note(b.Meet(c.now, typ))
+		d.note(b.IntroduceType(c.now, typ))
 		var run uint64
 		fx, run, d.unborrowed = b.Borrow(c.now, p, &broker.Submission{
 			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority, Age: c.age, Headers: d.lendOr(c.headers), Progress: c.progress,
@@ -159,7 +159,7 @@ func (d *driver) do(c *command) {
 			d.runs[run] = c.run
 		}
 	case unwant:
-		fx = b.Unwant(c.now, p, d.run(c.run), c.on)
+		fx = b.MarkUnwanted(c.now, p, d.run(c.run), c.on)
 	case follow:
 		b.Follow(p, d.run(c.run), c.on)
 	case release, giveBack:

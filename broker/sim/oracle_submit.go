@@ -28,8 +28,8 @@ func (o *oracle) submit(c *command) {
 	}
 }
 
-// mostRetries is the largest number that the core can count; the wire allows 1000.
-const mostRetries = 65534
+// maxRetries is the largest number that the core can count; the wire allows 1000.
+const maxRetries = 65534
 
 // take makes a submission a job.
 func (o *oracle) take(c *command, owner int) *oracleJob {
@@ -50,7 +50,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	if c.retries < 0 {
 		j.retries = o.cfg.Retries
 	}
-	j.retries = min(j.retries, mostRetries)
+	j.retries = min(j.retries, maxRetries)
 	if c.expires > 0 {
 		j.expires = o.now + int64(c.expires)
 	}
