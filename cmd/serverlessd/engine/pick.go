@@ -244,9 +244,14 @@ func (e *Engine) take(p *plan) bool {
 	for some := range slices.Chunk(taken, p.size) {
 		all = append(all, newBatch(e, &p.candidate, sysid, some, began))
 	}
-	lost := newBatch(e, &p.candidate, sysid, bare, began)
-	held := p.b.addRunning(append(all, lost), sysid)
-	lost.endBare(held)
+	inHand := all
+	if len(bare) > 0 {
+		inHand = append(inHand, newBatch(e, &p.candidate, sysid, bare, began))
+	}
+	held := p.b.addRunning(inHand, sysid)
+	for _, t := range inHand[len(all):] {
+		t.endBare(held)
+	}
 	for _, t := range all {
 		e.begin(t, held)
 		p.batches--

@@ -93,7 +93,14 @@ func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte,
 		if rec, err = record(ctx, q, now, id); err != nil {
 			return err
 		}
-		return each(ctx, q, "SELECT "+of("")+" FROM sq_jobs j WHERE j.id = ?", []any{string(id)}, func(r *sql.Rows) error { return r.Scan(&data) })
+		return each(ctx, q, "SELECT "+of("")+", "+of("LENGTH")+" FROM sq_jobs j WHERE j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
+			var size sql.NullInt64 // not null for an empty payload, for which SQLite's driver returns nil
+			err := r.Scan(&data, &size)
+			if size.Valid && data == nil {
+				data = []byte{}
+			}
+			return err
+		})
 	})
 	return rec, data, err
 }

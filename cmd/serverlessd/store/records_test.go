@@ -170,17 +170,20 @@ func TestBoundedLists(t *testing.T) {
 func TestPayload(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		long := strings.Repeat("2\x00", 3000)
-		a, b := entry("a-x", "1\xff"), entry("a-x", long)
-		ingest(t, s, a, b)
-		for _, j := range take(t, s, sysid, "a-x", 2, ttl) {
+		a, b, none := entry("a-x", "1\xff"), entry("a-x", long), entry("a-x", "")
+		ingest(t, s, a, b, none)
+		for _, j := range take(t, s, sysid, "a-x", 3, ttl) {
+			if j.NoPayload || j.Payload == nil {
+				t.Errorf("the payload of %s is lost", j.ID)
+			}
 			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200, Data: []byte("done")})
 		}
 		for _, c := range []struct {
 			id   job.ID
 			want string
-		}{{a.ID, "1\xff"}, {b.ID, long}} {
+		}{{a.ID, "1\xff"}, {b.ID, long}, {none.ID, ""}} {
 			rec, got, err := s.Payload(t.Context(), c.id)
-			if err != nil || string(got) != c.want || rec.Jobtype != "a-x" {
+			if err != nil || got == nil || string(got) != c.want || rec.Jobtype != "a-x" {
 				t.Errorf("%.20q, %v, %v", got, rec, err)
 			}
 			r := get(t, s, c.id)

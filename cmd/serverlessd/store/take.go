@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -50,12 +49,13 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 		if err != nil {
 			return err
 		}
-		err = t.each("SELECT id, tries, fence, dt, first_dt, data FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
+		err = t.each("SELECT id, tries, fence, dt, first_dt, data, data IS NULL FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
 				var dt, first moment
-				var data sql.RawBytes
+				var data sql.RawBytes // of an empty payload SQLite's driver makes nil, too
+				var elsewhere bool
 				one := Taken{Jobtype: want.Jobtype}
-				if err := r.Scan((*string)(&one.ID), &one.Tries, &one.Fence, &dt, &first, &data); err != nil {
+				if err := r.Scan((*string)(&one.ID), &one.Tries, &one.Fence, &dt, &first, &data, &elsewhere); err != nil {
 					return err
 				}
 				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 && old {
@@ -63,8 +63,8 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 				}
 				one.Tries++
 				one.Fence++
-				if data != nil {
-					one.Payload = bytes.Clone(data)
+				if !elsewhere {
+					one.Payload = append([]byte{}, data...)
 				}
 				taken = append(taken, one)
 				return nil
