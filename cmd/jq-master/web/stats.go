@@ -1,0 +1,242 @@
+package web
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+)
+
+// getStatus describes the master: version, limits, and what the token permits.
+func getStatus(x *exchange) (int, error) {
+	st, err := x.Master.Stats(0)
+	if err != nil {
+		return 0, err
+	}
+	l := x.Master.Limits()
+	x.object(7)
+	x.text("name", "jq-master")
+	x.text("version", cli.Version())
+	x.text("namespace", x.Master.Namespace())
+	x.float("uptime", time.Since(x.began).Seconds())
+	x.boolean("durable", st.Durable)
+	x.key("scopes")
+	may := slices.DeleteFunc(slices.Clone(Scopes), func(s string) bool { return !x.grant.Has(1 << slices.Index(Scopes, s)) })
+	x.array(len(may))
+	for _, name := range may {
+		x.item(name)
+	}
+	x.key("limits")
+	x.object(6)
+	x.integer("max_jobs", int64(l.MaxJobs))
+	x.integer("max_bytes", l.MaxBytes)
+	x.integer("max_workers", int64(l.MaxWorkers))
+	x.integer("max_constraints", int64(l.MaxConstraints))
+	x.integer("max_connections", int64(x.Door.MaxConns()))
+	x.integer("max_body", int64(x.MaxBody))
+	return http.StatusOK, nil
+}
+
+func getStats(x *exchange) (int, error) {
+	names, fault := x.count("names", 0, statNames)
+	if fault != nil {
+		return 0, fault
+	}
+	shared, fault := x.flag("shared")
+	if fault != nil {
+		return 0, fault
+	}
+	found, err := x.Master.Findings()
+	if err != nil {
+		return 0, err
+	}
+	if !shared {
+		return http.StatusOK, x.stats(found, names)
+	}
+	x.whole, err = x.encoded.Get(found, statsRequest{names, x.reply == jsonType}, func() ([]byte, error) {
+		if err := x.stats(found, names); err != nil {
+			return nil, err
+		}
+		return bytes.Clone(x.body()), nil
+	})
+	return http.StatusOK, err
+}
+
+// statsRequest has what distinguishes requests for the statistics.
+type statsRequest struct {
+	names int
+	json  bool
+}
+
+// stats writes the statistics with some findings.
+func (x *exchange) stats(found *master.Found, names int) error {
+	st, err := x.Master.Stats(names)
+	if err != nil {
+		return err
+	}
+	x.object(20)
+	x.findings("findings", found.Folded.Items)
+	x.severities("severities", &found.Folded.Counts)
+	x.states("states", st.States)
+	x.key("names")
+	x.array(len(st.Names))
+	for _, n := range st.Names {
+		x.object(4)
+		x.text("name", n.Name)
+		x.states("states", n.States)
+		x.boolean("served", n.Served)
+		x.float("oldest_age", n.Oldest.Seconds())
+	}
+	x.float("oldest_age", st.Oldest.Seconds())
+	x.key("rates")
+	x.object(3)
+	x.float("enqueued", st.EnqueuedRate)
+	x.float("handed_out", st.HandedOutRate)
+	x.float("ended", st.EndedRate)
+	l := &st.Ledger
+	x.key("ledger")
+	counts := []struct {
+		name string
+		n    uint64
+	}{
+		{"enqueued", l.Enqueued}, {"revived", l.Revived}, {"waiting", l.Waiting}, {"running", l.Running},
+		{"done", l.Done}, {"error", l.Failed}, {"cancelled", l.Cancelled},
+		{"handed_out", l.HandedOut}, {"released", l.Released}, {"retries", l.Retries},
+		{"timeouts", l.Timeouts}, {"lost", l.LostRuns}, {"discarded", l.Discarded},
+	}
+	x.object(len(counts))
+	for _, c := range counts {
+		x.integer(c.name, int64(c.n))
+	}
+	x.integer("workers", int64(st.Workers))
+	x.integer("slots", int64(st.Slots))
+	x.integer("busy", int64(st.Busy))
+	x.integer("paused", int64(st.Paused))
+	x.key("times")
+	x.object(3)
+	x.key("bounds")
+	x.array(len(master.Bounds()))
+	for _, b := range master.Bounds() {
+		x.b = msgp.AppendFloat64(x.b, b)
+	}
+	x.counts("wait", st.Wait[:])
+	x.counts("run", st.Run[:])
+	x.integer("bytes", st.Bytes)
+	x.integer("results", int64(st.Results))
+	x.integer("waiters", int64(st.Waiters))
+	x.boolean("durable", st.Durable)
+	x.textOrNull("store_away", st.StoreAway)
+	x.integer("connections", int64(x.Door.Conns()))
+	x.integer("max_connections", int64(x.Door.MaxConns()))
+	x.integer("max_body", int64(x.MaxBody))
+	return nil
+}
+
+func getFindings(x *exchange) (int, error) {
+	found, err := x.Master.Findings()
+	if err != nil {
+		return 0, err
+	}
+	q := x.r.URL.Query()
+	limit, fault := x.count("limit", maxFound, maxFound)
+	if fault != nil {
+		return 0, fault
+	}
+	these := found.All.Of(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
+	x.object(3)
+	x.findings("items", these.Items)
+	x.integer("more", int64(these.More))
+	x.severities("counts", &these.Counts)
+	return http.StatusOK, nil
+}
+
+func getMoments(x *exchange) (int, error) {
+	all := x.past.Lately()
+	x.object(1)
+	x.key("items")
+	x.array(len(all))
+	for i := range all {
+		m := &all[i]
+		x.object(10)
+		x.integer("unix_ms", m.UnixMS)
+		x.integer("submitted", int64(m.Submitted))
+		x.integer("ended", int64(m.Ended))
+		x.integer("failed", int64(m.Failed))
+		x.integer("queued", int64(m.Queued))
+		x.integer("running", int64(m.Running))
+		x.floatOrNull("wait50", m.Wait50)
+		x.floatOrNull("wait95", m.Wait95)
+		x.floatOrNull("run50", m.Run50)
+		x.floatOrNull("run95", m.Run95)
+	}
+	return http.StatusOK, nil
+}
+
+// maxFound is how many findings one reply has at most.
+const maxFound = 1000
+
+func (a *answer) severities(k string, n *api.Severities) {
+	a.key(k)
+	a.object(3)
+	a.integer("severe", int64(n.Severe))
+	a.integer("warning", int64(n.Warning))
+	a.integer("info", int64(n.Info))
+}
+
+func (a *answer) findings(k string, all []api.Finding) {
+	a.key(k)
+	a.array(len(all))
+	for i := range all {
+		f := &all[i]
+		a.object(8)
+		a.text("severity", f.Severity)
+		a.text("kind", f.Kind)
+		a.text("subject", f.Subject)
+		a.text("cause", f.Cause)
+		a.text("finding", f.Finding)
+		a.text("advice", f.Advice)
+		a.text("since", f.Since)
+		a.integer("alike", int64(f.Alike))
+	}
+}
+
+func (a *answer) counts(k string, counts []uint64) {
+	a.key(k)
+	a.array(len(counts))
+	for _, n := range counts {
+		a.b = msgp.AppendUint64(a.b, n)
+	}
+}
+
+// statNames is the most names in the statistics; a request may ask for fewer.
+const statNames = 1000
+
+// count returns a numeric parameter from least to most; most if it is absent.
+func (x *exchange) count(name string, least, most int) (int, *job.Fault) {
+	text := x.query.Get(name)
+	if text == "" {
+		return most, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, job.Refuse(job.InvalidValue, name, "%s must be from %d to %d, not %.40q", name, least, most, text)
+	}
+	return n, nil
+}
+
+func (a *answer) states(k string, states map[job.State]int) {
+	a.key(k)
+	a.object(int(job.Cancelled) + 1)
+	for s := job.Queued; s <= job.Cancelled; s++ {
+		a.integer(s.String(), int64(states[s]))
+	}
+}
