@@ -58,7 +58,7 @@ final class Connection
         $this->onError = static fn (array $frame): bool => false;
         $this->maxFrame = $settings->maxFrame;
         $this->limit = $settings->maxFrame + self::ENVELOPE;
-        $this->began = $this->heard = microtime(true);
+        $this->began = $this->heard = self::now();
         [$target, $host] = Settings::target($addr, $settings->tls !== null);
         $ssl = ['peer_name' => $host, ...$settings->tls ?? []];
         $context = stream_context_create(['ssl' => $ssl, 'socket' => ['tcp_nodelay' => true]]);
@@ -118,10 +118,10 @@ final class Connection
         $this->ask(Wire::encode($fields), static function (?GloomException $error, array $reply) use (&$told): void {
             $told = $error ?? $reply;
         }, $id);
-        $late = $within > 0 ? microtime(true) + $within : INF;
+        $late = $within > 0 ? self::now() + $within : INF;
         while ($told === null) {
-            self::pump([$this], min($late - microtime(true), 3600.0));
-            if ($told === null && microtime(true) >= $late) {
+            self::pump([$this], min($late - self::now(), 3600.0));
+            if ($told === null && self::now() >= $late) {
                 $this->close(new NotConnectedException("no reply within $within s"));
             }
         }
@@ -137,6 +137,12 @@ final class Connection
     {
         $this->mute = true;
         $this->flush();
+    }
+
+    /** Seconds by a clock that is never set; only differences have a meaning. */
+    public static function now(): float
+    {
+        return hrtime(true) / 1e9;
     }
 
     /** Drops the connection with this error. */
@@ -207,7 +213,7 @@ final class Connection
         if ($pace === 0.0) {
             return INF;
         }
-        $silent = microtime(true) - $this->heard;
+        $silent = self::now() - $this->heard;
         if ($silent > 3 * $pace) {
             $this->close(new NotConnectedException(sprintf('nothing came for %.1f s', $silent)));
         } elseif ($silent >= $pace && !$this->asked) {
@@ -269,7 +275,7 @@ final class Connection
                 return $chunk !== false && !feof($this->stream);
             }
             $this->in .= $chunk;
-            $this->heard = microtime(true);
+            $this->heard = self::now();
             $this->asked = false;
         } while (strlen($this->in) < 1 << 20);
 

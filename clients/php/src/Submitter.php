@@ -259,9 +259,9 @@ final class Submitter
         foreach ($kept as $one) {
             $one->endOutput();
         }
-        $late = microtime(true) + $within;
+        $late = Connection::now() + $within;
         $open = static fn (Connection $one): bool => $one->ended === null;
-        while (($kept = array_filter($kept, $open)) !== [] && ($left = $late - microtime(true)) > 0) {
+        while (($kept = array_filter($kept, $open)) !== [] && ($left = $late - Connection::now()) > 0) {
             Connection::pump($kept, $left);
         }
         $this->close();
@@ -300,9 +300,9 @@ final class Submitter
      */
     public function until(\Closure $holds, ?float $within): bool
     {
-        $late = $within === null ? INF : microtime(true) + $within;
+        $late = $within === null ? INF : Connection::now() + $within;
         while (!$holds()) {
-            $left = $late - microtime(true);
+            $left = $late - Connection::now();
             if ($left <= 0) {
                 return false;
             }
@@ -494,13 +494,13 @@ final class Submitter
         }
         Connection::pump($this->connections(), 0.0); // notices that it was lost
         $this->tidy();
-        $late = $this->wait === null ? INF : microtime(true) + $this->wait;
+        $late = $this->wait === null ? INF : Connection::now() + $this->wait;
         while ($this->current === null) {
             try {
                 $this->tryAll();
             } catch (NotConnectedException $e) {
                 $wait = $this->backoff->wait();
-                if (microtime(true) + $wait > $late) {
+                if (Connection::now() + $wait > $late) {
                     throw $e;
                 }
                 usleep((int) ($wait * 1e6));
@@ -601,7 +601,7 @@ final class Submitter
             if ($one === $current) {
                 $this->current = null;
                 $this->keptAt = $one->addr;
-                $this->backoff->lasted(microtime(true) - $one->began);
+                $this->backoff->lasted(Connection::now() - $one->began);
                 if (!$this->closed) {
                     $this->settings->log('warning', "connection to $one->addr lost: {$one->ended->getMessage()}");
                 }

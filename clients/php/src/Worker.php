@@ -150,7 +150,7 @@ final class Worker
                         $this->parent = $life[1];
                         $this->child($jobs);
                     }
-                    $children[$pid] = microtime(true);
+                    $children[$pid] = Connection::now();
                 }
                 if ($this->stopping) {
                     foreach ($children as $pid => $_) {
@@ -162,7 +162,7 @@ final class Worker
                     $well = pcntl_wifexited($status) && pcntl_wexitstatus($status) === 0;
                     if (!$well) {
                         $this->settings->log('error', "process $pid ended with status $status");
-                        usleep(microtime(true) - $children[$pid] < 1 ? 500_000 : 0); // but no faster than this
+                        usleep(Connection::now() - $children[$pid] < 1 ? 500_000 : 0); // but no faster than this
                     }
                     unset($children[$pid]);
                 } else {
@@ -204,10 +204,10 @@ final class Worker
             }
             if ($old !== null) {
                 unset($this->joined[$addr]);
-                $backoff->lasted(microtime(true) - $old->began);
+                $backoff->lasted(Connection::now() - $old->began);
                 $at = $this->put($due, $addr, $old->ended);
             }
-            if ($at <= microtime(true)) {
+            if ($at <= Connection::now()) {
                 try {
                     $this->joinOne($addr);
                     continue;
@@ -218,7 +218,7 @@ final class Worker
                     $at = $this->put($due, $addr, $e);
                 }
             }
-            $next = min($next, $at - microtime(true));
+            $next = min($next, $at - Connection::now());
         }
         if (count($refused) === count($due)) {
             throw $refused[0];
@@ -236,7 +236,7 @@ final class Worker
     {
         $this->settings->log('warning', "$addr: {$why->getMessage()}");
 
-        return $due[$addr][0] = microtime(true) + $due[$addr][1]->wait();
+        return $due[$addr][0] = Connection::now() + $due[$addr][1]->wait();
     }
 
     private function joinOne(string $addr): void
@@ -381,12 +381,12 @@ final class Worker
     public function unwanted(Job $job, float $within): bool
     {
         $gone = fn (): bool => $this->running !== $job->id || $this->unwanted || $this->at?->ended !== null;
-        $late = microtime(true) + $within;
+        $late = Connection::now() + $within;
         do {
             if ($this->at !== null && !$gone()) {
-                Connection::pump([$this->at], max(0.0, $late - microtime(true)));
+                Connection::pump([$this->at], max(0.0, $late - Connection::now()));
             }
-        } while (!$gone() && microtime(true) < $late);
+        } while (!$gone() && Connection::now() < $late);
 
         return $gone();
     }
