@@ -44,7 +44,7 @@ func (e *encoder) submit(job *Job, p *Pending, conf *config) ([]byte, error) {
 	if len(r.Body) == 0 {
 		r.Body = null
 	}
-	r.Options = !conf.compat
+	r.Options = true
 	r.DelayMS, r.TimeoutMS = millis(job.Delay), millis(job.Timeout)
 	r.BackoffMS, r.ExpiresMS = millis(job.backoff()), millis(job.Expires)
 	r.AgeMS, r.KeepMS = millis(job.Age), millis(job.Keep)
@@ -93,12 +93,6 @@ func (j *Job) backoff() time.Duration {
 		return DefaultBackoff
 	}
 	return j.Backoff
-}
-
-// hasOptions reports whether the job needs something that the original protocol lacks.
-func (j *Job) hasOptions() bool {
-	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 && j.Backoff != NoBackoff || j.Expires != 0 || j.Retries != 0 ||
-		j.Age != 0 || j.Keep != 0 || len(j.Groups) > 0 || len(j.Headers) > 0 || j.Detach || j.NoAck || j.OnProgress != nil
 }
 
 // validate refuses what the broker would refuse without the job's id, and what would be sent

@@ -47,8 +47,6 @@ var (
 	ErrWindowFull = errors.New("gloom: window is full")
 	// ErrNotConnected is returned by TrySubmit and TrySubmitFunc without a connection.
 	ErrNotConnected = errors.New("gloom: not connected")
-	// ErrUnsupported is returned for what a Compat broker lacks.
-	ErrUnsupported = errors.New("gloom: not supported by this broker")
 )
 
 // RefusedError reports that the broker did not accept a request: nothing has changed. Jobs with

@@ -311,8 +311,4 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("error is %v, want one that says %q", err, says)
 		}
 	}
-	_, err := gloom.NewSubmitter(gloom.Compat(), gloom.Token("x"))
-	if err == nil {
-		t.Error("a token for a Compat broker")
-	}
 }

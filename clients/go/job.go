@@ -83,12 +83,11 @@ type Job struct {
 
 // Progress sends a report about the running job, any value, to a submitter that wants it. It
 // blocks only while too many reports are unanswered. It returns the cause of the handler's
-// context once that has ended, and ErrUnsupported if the job did not come from a worker or the
-// broker does not support progress.
+// context once that has ended. Only a job that a handler received can report.
 func (j *Job) Progress(v any) error {
 	r := j.run
-	if r == nil || r.socket.conf.compat {
-		return ErrUnsupported
+	if r == nil {
+		return errNoRun
 	}
 	s := r.socket
 	body, err := encodeAnswer(v, nil)
@@ -116,8 +115,10 @@ func (j *Job) Progress(v any) error {
 	})
 }
 
-// errAnswered is returned by Progress after the answer.
-var errAnswered = errors.New("gloom: job has been answered")
+var (
+	errAnswered = errors.New("gloom: job has been answered")
+	errNoRun    = errors.New("gloom: progress of a job that no worker received")
+)
 
 // Result is the answer to a job.
 type Result struct {

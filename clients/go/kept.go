@@ -58,7 +58,7 @@ func (s *Submitter) abandon(p *Pending) {
 	if p.kept != nil {
 		p.kept.unwanted = true
 	}
-	if p.session.jobs[p.key] == p && !s.conf.compat {
+	if p.session.jobs[p.key] == p {
 		p.session.cancel(p)
 	}
 }

@@ -88,15 +88,11 @@ func TestLiveEcho(t *testing.T) {
 	for name, w := range map[string]*gloom.Worker{
 		"sockets":  {Handler: echoes, Concurrency: 4},
 		"prefetch": {Handler: echoes, Concurrency: 4, Prefetch: 16},
-		"compat":   {Handler: echoes},
+		"one job":  {Handler: echoes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startBroker(t)
-			var opts []gloom.Option
-			if name == "compat" {
-				opts = append(opts, gloom.Compat())
-			}
-			b.serve(w, opts...)
+			b.serve(w)
 			s := b.submitter(gloom.Window(100))
 			var all sync.WaitGroup
 			for n := range 2000 {

@@ -45,7 +45,6 @@ type config struct {
 	backoffMax  time.Duration
 	notify      func(Notice)
 	trust       bool
-	compat      bool
 }
 
 // Addrs sets the brokers: "host:port", "tls://host:port", or "unix:/path" for a unix socket.
@@ -108,12 +107,6 @@ func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = no
 // connection and everything pending on it, or is read as something else.
 func TrustBodies() Option { return func(c *config) { c.trust = true } }
 
-// Compat is for brokers that support only the original protocol. A handler's error becomes a
-// result with the body {"error":"…"}; workers leave by closing idle sockets. Prefetch, Token,
-// ClientName and Heartbeat are configuration errors; Progress, Cancel, Ping and jobs with
-// more than ID, Type, Body and Priority fail with ErrUnsupported.
-func Compat() Option { return func(c *config) { c.compat = true } }
-
 func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 	c := &config{
 		addrs:       []string{addr},
@@ -152,7 +145,6 @@ func (c *config) validate() error {
 		rule{c.backoffBase <= 0 || c.backoffMax < c.backoffBase, fmt.Sprintf("backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax)},
 		rule{c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), fmt.Sprintf("heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat)},
 		rule{!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"},
-		rule{c.compat && c.wantsHello(), "token, client name and heartbeat are not supported by a Compat broker"},
 	)
 }
 

@@ -100,10 +100,6 @@ func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 	reason, f := clip(err.Error()), &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
 	switch {
-	case r.socket.conf.compat:
-		e.names = append(e.names[:0], `{"error":"`...)
-		e.names = append(wire.Canonical(e.names, reason), `"}`...)
-		e.frame = wire.AppendRespond(e.frame[:0], nil, e.names)
 	case f.release:
 		e.frame = wire.AppendRelease(e.frame[:0], r.name(), millis(f.delay))
 		return wire.Release

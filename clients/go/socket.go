@@ -76,7 +76,7 @@ func (s *socket) join() {
 	}
 	s.send(wire.AppendJoin(nil, &wire.Request{
 		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
-		Prefetch: v.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
+		Prefetch: v.Prefetch, Cancel: true, WantHeaders: s.w.Headers,
 	}), request{verb: wire.Join})
 }
 
@@ -95,16 +95,12 @@ func (s *socket) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving = true
-	if s.conf.compat {
-		s.left = true
-	} else {
-		s.send(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
-		for s.named && len(s.queue) > 0 {
-			select {
-			case r := <-s.queue:
-				s.giveBack(r)
-			default: // a handler was quicker
-			}
+	s.send(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
+	for s.named && len(s.queue) > 0 {
+		select {
+		case r := <-s.queue:
+			s.giveBack(r)
+		default: // a handler was quicker
 		}
 	}
 	s.finish()
@@ -128,8 +124,6 @@ func (s *socket) event(ev *wire.Event) error {
 
 func (s *socket) onJob(ev *wire.Event) error {
 	switch {
-	case s.left && s.conf.compat:
-		return errFinished // the broker will hand the job to another worker
 	case s.left:
 		return &ProtocolError{Reason: "job after the ok of leave"}
 	case s.queue != nil && len(s.runs) == cap(s.queue):

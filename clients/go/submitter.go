@@ -104,8 +104,7 @@ func (s *Submitter) TrySubmitFunc(job Job, done func(Result, error)) error {
 }
 
 // Do submits a job and waits for its result. If ctx ends first, Do returns its cause and asks
-// the broker to cancel the job, unless it is detached or the broker is a Compat one. It does
-// not report whether that was in time.
+// the broker to cancel the job, unless it is detached. It does not report whether that was in time.
 func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 	p, err := s.submit(ctx, &job, nil, true)
 	if err != nil {
@@ -133,7 +132,7 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	if err != nil {
 		return err
 	}
-	return s.ask(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)))
+	return s.send(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)), true)
 }
 
 // Change is what to change about a waiting job. Nil fields leave it as it is.
@@ -168,7 +167,7 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 			return &RefusedError{Code: ErrInvalidValue, ID: id, Reason: fmt.Sprintf("delay is %v: must not be negative", *c.Delay)}
 		}
 	}
-	return s.ask(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r))
+	return s.send(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r), true)
 }
 
 // Attach takes over a kept job: one submitted with Keep and the same token that has not ended or
@@ -190,16 +189,13 @@ func (s *Submitter) attach(ctx context.Context, id string, progress func(json.Ra
 	if err != nil {
 		return nil, err
 	}
-	if s.conf.compat {
-		return nil, ErrUnsupported
-	}
 	return s.start(ctx, &Pending{id: id, key: key, progress: progress, callback: notify, owner: s, kept: &kept{}}, nil, true)
 }
 
 // Ping waits for a reply from the broker.
 func (s *Submitter) Ping(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
-		return s.ask(ctx, request{verb: wire.Ping, then: done}, wire.AppendPingRequest(nil))
+		return s.send(ctx, request{verb: wire.Ping, then: done}, wire.AppendPingRequest(nil), true)
 	})
 }
 
@@ -258,9 +254,6 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	if err := job.validate(); err != nil {
 		return nil, err
 	}
-	if s.conf.compat && job.hasOptions() {
-		return nil, ErrUnsupported
-	}
 	p := &Pending{
 		id: job.ID, detach: job.Detach, silent: job.NoAck, progress: job.OnProgress, callback: notify, owner: s,
 	}
@@ -313,14 +306,6 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 	case <-s.life.Done():
 		return ErrClosed
 	}
-}
-
-// ask sends a request that is not about a new job. The reply goes to r.then.
-func (s *Submitter) ask(ctx context.Context, r request, frame []byte) error {
-	if s.conf.compat {
-		return ErrUnsupported
-	}
-	return s.send(ctx, r, frame, true)
 }
 
 // send sends a request once a connection has room for it.

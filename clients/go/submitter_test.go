@@ -368,27 +368,6 @@ func TestClose(t *testing.T) {
 	wantError(t, s.Ping(within(t)), gloom.ErrClosed)
 }
 
-func TestCompatSubmitter(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.Compat())
-	p := submit(t, s, gloom.Job{ID: "a", Type: "t", Priority: 1})
-	broker.expect(`{"action":"submit","id":"a","type":"t","priority":1,"body":null}`)
-	for _, job := range []gloom.Job{{NoAck: true}, {Delay: 1}, {Detach: true}, {Retries: gloom.NoRetries},
-		{Keep: time.Second}, {Groups: []string{"g"}}, {Age: time.Second}, {Headers: gloom.Headers(`{}`)}} {
-		_, err := s.Submit(within(t), job)
-		wantError(t, err, gloom.ErrUnsupported)
-	}
-	wantError(t, s.Ping(within(t)), gloom.ErrUnsupported)
-	wantError(t, s.Cancel(within(t), "a"), gloom.ErrUnsupported)
-	wantError(t, p.Cancel(within(t)), gloom.ErrUnsupported)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	_, err := s.Do(ctx, gloom.Job{ID: "b"})
-	wantError(t, err, context.DeadlineExceeded)
-	broker.expect(`{"action":"submit","id":"b","body":null}`)
-	s.Close()
-	broker.expectClose()
-}
-
 // TestRequestsWithoutWaiting: many changes and cancels are sent before the first
 // reply, and each gets its own reply.
 func TestRequestsWithoutWaiting(t *testing.T) {

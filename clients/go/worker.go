@@ -210,12 +210,10 @@ func (w *Worker) check() (*config, error) {
 		rule{w.Type == "" && len(w.Types) == 0, "worker type is empty"},
 		rule{w.Type != "" && len(w.Types) > 0, "worker has both a type and types"},
 		rule{w.Type != "" && len(w.Except) > 0, "worker has except without types"},
-		rule{conf.compat && (len(w.Types) > 0 || w.Headers), "types and headers are not supported by a Compat broker"},
-		rule{w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != "" || conf.compat), "worker with Take has a handler, a concurrency, a single type, or a Compat broker"},
+		rule{w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != ""), "worker with Take has a handler, a concurrency or a single type"},
 		rule{w.Take == nil && w.Handler == nil, "worker has no handler"},
 		rule{w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"},
 		rule{w.Prefetch > 0 && w.Prefetch < w.Concurrency, fmt.Sprintf("prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency)},
-		rule{w.Prefetch > 0 && conf.compat, "prefetch is not supported by a Compat broker"},
 	))
 }
 

@@ -2,7 +2,6 @@ package gloom_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -163,54 +162,6 @@ func TestStartGivesUpWithItsContext(t *testing.T) {
 	defer cancel()
 	wantError(t, w.Start(ctx), context.DeadlineExceeded)
 	received(t, w.Done(), "the end of the worker")
-}
-
-const compatJoin = `{"action":"join","type":"echo"}`
-
-func TestCompat(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
-		if err := job.Progress(1); !errors.Is(err, gloom.ErrUnsupported) {
-			t.Errorf("progress: %v", err)
-		}
-		if job.ID == "a" {
-			return nil, gloom.Fatal(errors.New("it \"failed\""))
-		}
-		return 7, nil
-	}}
-	begin(t, f, w, gloom.Compat())
-	broker := f.accept()
-	broker.expect(compatJoin)
-	broker.send(`{"ok":true}`, jobFor("a", "1"))
-	broker.expect(`{"action":"respond","body":{"error":"it \"failed\""}}`)
-	broker.send(`{"ok":true}`, jobFor("b", "1"))
-	broker.expect(`{"action":"respond","body":7}`)
-
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(within(t)) }()
-	select {
-	case err := <-stopped:
-		t.Fatalf("stopped before the broker has the answer: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	broker.send(`{"ok":true}`, jobFor("c", "1")) // a job that this worker must not get
-	broker.expectClose()
-	if err := received(t, stopped, "Stop"); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestCompatStopsIdleSockets(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: echoes}
-	begin(t, f, w, gloom.Compat())
-	broker := f.accept()
-	broker.expect(compatJoin)
-	broker.send(`{"ok":true}`)
-	if err := w.Stop(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	broker.expectClose()
 }
 
 func TestLeaveUnknown(t *testing.T) {

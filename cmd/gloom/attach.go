@@ -44,8 +44,6 @@ func newAttach(t *tool) *cobra.Command {
 				return cli.Usagef("attach needs an id, or --ids").Advise("gloom attach ID")
 			case !file && slices.Contains(args, ""):
 				return cli.Usagef("attach: argument %d, an id, is empty", slices.Index(args, "")+1)
-			case s.conn.compat:
-				return cli.Usagef("attach and --compat exclude each other: the original protocol does not know it")
 			}
 			if err := s.checkStream(cmd.Flags()); err != nil {
 				return err

@@ -41,7 +41,6 @@ type command struct {
 	final      statuses      // that end the job without a retry
 	retryDelay time.Duration // negative: the job's own backoff
 	progress   bool          // read progress from descriptor 3
-	compat     bool
 	guard      *launch.Guard // ends commands when we end: their jobs then run elsewhere
 	stderr     io.Writer     // gets what commands write to stderr; nil: nobody
 
@@ -71,12 +70,6 @@ func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 	answer, f := c.run(ctx, job)
 	if f == nil {
 		return answer, nil
-	}
-	if c.compat {
-		return struct {
-			Error  string `json:"error"`
-			Stderr string `json:"stderr"`
-		}{f.what, f.stderr}, nil
 	}
 	reason := f.what
 	if f.stderr != "" {

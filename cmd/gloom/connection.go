@@ -48,7 +48,6 @@ type connection struct {
 	tls            bool
 	ca, cert, key  string
 	serverName     string
-	compat         bool
 	operators      *operator // made when first needed
 }
 
@@ -66,12 +65,11 @@ func (l *connection) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.cert, "tls-cert", "", "file of our certificate (GLOOM_CLIENT_CERT)")
 	f.StringVar(&l.key, "tls-key", "", "file of its key (GLOOM_CLIENT_KEY)")
 	f.StringVar(&l.serverName, "tls-server-name", "", "name that the broker's certificate must have (GLOOM_TLS_SERVER_NAME)")
-	f.BoolVar(&l.compat, "compat", false, "speak the original protocol only (GLOOM_COMPAT)")
 }
 
 var connectionOptions = []string{
 	"submit-addr", "worker-addr", "http-addr", "door", "token", "token-file",
-	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "compat",
+	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name",
 }
 
 // ours maps options to variables of gloom's own, where the usual variable is an option of gloomd.
@@ -181,17 +179,9 @@ func (l *connection) readToken(f *pflag.FlagSet) error {
 
 // options returns the client's options for one kind of connection.
 func (l *connection) options(addrs []string, name string) ([]gloom.Option, error) {
-	var opts []gloom.Option
+	opts := []gloom.Option{gloom.ClientName(name), gloom.Token(l.token)}
 	if len(addrs) > 0 {
 		opts = append(opts, gloom.Addrs(addrs...))
-	}
-	if l.compat {
-		if l.token != "" {
-			return nil, cli.Usagef("--compat and --token exclude each other: the original protocol knows no tokens")
-		}
-		opts = append(opts, gloom.Compat())
-	} else {
-		opts = append(opts, gloom.ClientName(name), gloom.Token(l.token))
 	}
 	conf, err := l.tlsConfig()
 	local := len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a string) bool { return !strings.HasPrefix(a, "unix:") })

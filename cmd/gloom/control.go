@@ -118,7 +118,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	}
 	return t.forEach(ids, func(id string) error {
 		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
-		if err != nil && status(err) != http.StatusNotFound && !t.conn.compat && t.conn.door == "" {
+		if err != nil && status(err) != http.StatusNotFound && t.conn.door == "" {
 			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
 		switch {

@@ -115,9 +115,9 @@ func advice(c gloom.Code) string {
 	case gloom.ErrForbidden:
 		return "the token's line in the broker's token file lacks this scope or type"
 	case gloom.ErrUnknownAction:
-		return "a broker that speaks only the original protocol? try --compat"
+		return "the broker is older than this tool and does not know the request"
 	case gloom.ErrInvalidAction:
-		return "the addresses for submitters and for workers may be swapped (--submit-addr, --worker-addr), or the broker may speak the original protocol only (--compat)"
+		return "the addresses for submitters and for workers may be swapped (--submit-addr, --worker-addr)"
 	case gloom.ErrDraining:
 		return "the broker is stopping; several addresses (--submit-addr A,B) allow for another one"
 	case gloom.ErrIDExists:
@@ -158,7 +158,7 @@ func reachHint(err error, more string) string {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
 		return "is gloomd running there?" + more
 	case errors.Is(err, io.EOF):
-		return "does the broker need TLS (--tls), or speak the original protocol only (--compat)?" + more
+		return "does the broker need TLS (--tls)?" + more
 	}
 	return "is gloomd running there, and does it speak TLS (--tls)?" + more
 }

@@ -138,16 +138,13 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
 	jobs, err := gloom.Dial(ctx, opts...)
 	if err != nil {
 		return 0, noBroker([]string{addr}, flag, err)
 	}
 	defer jobs.Close()
-	if !p.conn.compat {
-		began = time.Now()
-		err = jobs.Ping(ctx)
-	}
+	began := time.Now()
+	err = jobs.Ping(ctx)
 	return time.Since(began), err
 }
 

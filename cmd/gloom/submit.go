@@ -199,13 +199,6 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	if err := checkDurations(cmd.Flags(), "delay", "timeout", "backoff", "expires", "age", "keep"); err != nil {
 		return err
 	}
-	if s.conn.compat {
-		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress", "group", "header", "age", "keep"} {
-			if cmd.Flags().Changed(name) {
-				return cli.Usagef("--%s and --compat exclude each other: the original protocol does not know it", name)
-			}
-		}
-	}
 	return nil
 }
 

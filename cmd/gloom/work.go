@@ -37,8 +37,7 @@ the job's headers as JSON if there are any.
 
 With an exit status other than 0 the run has failed, and the end of standard
 error is the reason. The job is tried again while it has retries left;
---final names statuses after which it is not. With --compat there are no
-failures, and the answer is {"error":"exit status 3","stderr":"…"} instead.
+--final names statuses after which it is not.
 
 Each command runs in a process group of its own. The group gets SIGTERM, and
 SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
@@ -46,7 +45,7 @@ and when the connection is lost, since the broker then hands the job to another
 worker. When gloom itself is killed, a small process beside it (job-guard, on
 Linux) does the same. It also kills the commands when gloom has been stopped,
 for example by Ctrl-Z, for 13 seconds, because the broker will soon give their
-jobs to others (not with --compat, where the broker waits for them).
+jobs to others.
 
 After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
 begun, and lets running commands finish. A second signal stops these as above, a
@@ -235,14 +234,10 @@ func (w *work) check() error {
 		return cli.Usagef("the type is empty")
 	case slices.ContainsFunc(w.types, func(typ string) bool { return slices.Contains(w.except, typ) }):
 		return cli.Usagef("a type is both served and left out: %.200q", w.except)
-	case w.several() && w.conn.compat:
-		return cli.Usagef("several types and --compat exclude each other: the original protocol has one per worker")
 	case w.jobs < 1 || w.jobs > maxJobs:
 		return cli.Usagef("-j %d: must be 1 … %d", w.jobs, maxJobs)
 	case w.base64 && (w.input != formAuto || w.output != formAuto):
 		return cli.Usagef("--base64 is short for --input base64 --output base64")
-	case w.progress && w.conn.compat:
-		return cli.Usagef("--progress and --compat exclude each other: the original protocol knows no progress")
 	}
 	return nil
 }
@@ -280,7 +275,7 @@ func (w *work) run(args []string, dash int) error {
 	c := &command{
 		guard: guard, args: args, unsafe: w.unsafe, timeout: w.timeout, input: w.input, output: w.output,
 		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
-		progress: w.progress, compat: w.conn.compat, kill: kill,
+		progress: w.progress, kill: kill,
 	}
 	if w.stderr {
 		c.stderr = w.err
@@ -289,19 +284,16 @@ func (w *work) run(args []string, dash int) error {
 	if err != nil {
 		return err
 	}
-	if !w.conn.compat {
-		opts = append(opts, gloom.Heartbeat(heartbeat))
-	}
 	tell := &workReporter{work: w, brokers: map[string]*brokerState{}}
 	worker := &gloom.Worker{
-		Types: w.types, Except: w.except, Headers: !w.conn.compat,
+		Types: w.types, Except: w.except, Headers: true,
 		Concurrency: w.jobs, Handler: tell.counting(c.serve),
-		Options: append(opts, gloom.Notify(tell.notice)),
+		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(tell.notice)),
 	}
 	if !w.several() {
 		worker.Type, worker.Types = w.types[0], nil
 	}
-	if guard != nil && !w.conn.compat { // with compat, a stopped worker keeps its jobs
+	if guard != nil {
 		done := make(chan struct{})
 		defer close(done)
 		go alive(guard, done)
