@@ -966,33 +966,6 @@ class Ends(SubmitterCase):
         jobs.submit("echo")
         self.broker.accept().take()
 
-    def test_compat(self):
-        jobs = self.submitter(compat=True)
-        job = jobs.submit("echo")
-        self.broker.accept().take()
-        for ask in (
-            lambda: jobs.cancel("a"),
-            lambda: jobs.change("a", priority=1),
-            lambda: jobs.attach("a"),
-            jobs.ping,
-            job.cancel,
-        ):
-            with self.assertRaises(gloom.Unsupported):
-                ask()
-        for option in (
-            {"delay": 1},
-            {"retries": 0},
-            {"detach": True},
-            {"ack": False},
-            {"on_progress": print},
-            {"groups": ["a"]},
-            {"keep": 1},
-            {"headers": {}},
-        ):
-            with self.assertRaisesRegex(gloom.Unsupported, "compat broker: "):
-                jobs.submit("echo", **option)
-        jobs.submit("echo", priority=5)
-
     def test_settings(self):
         for settings in (
             {"window": 0},
@@ -1003,7 +976,6 @@ class Ends(SubmitterCase):
             {"heartbeat": 0.01},
             {"heartbeat": 3601},
             {"token": "\ud800"},
-            {"compat": True, "token": "x"},
         ):
             with self.subTest(settings), self.assertRaises(ValueError):
                 gloom.Submitter(self.broker.addr, **settings)

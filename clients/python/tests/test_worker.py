@@ -220,23 +220,6 @@ class Answers(WorkerCase):
         self.job(peer, "c", 3)
         self.assertEqual(peer.expect("respond")["body"], 3)
 
-    def test_compat(self):
-        def handler(job):
-            with self.assertRaises(gloom.Unsupported):
-                job.progress(1)
-            raise ValueError("bad")
-
-        worker, peer = self.worker(handler, compat=True)
-        self.assertEqual(self.join, {"action": "join", "type": "echo"})
-        self.job(peer, "a")
-        self.assertEqual(
-            peer.recv(), {"action": "respond", "body": {"error": "ValueError: bad"}}
-        )
-        stopped = self.aside(worker.stop)
-        peer.ok()
-        self.assertTrue(peer.at_end())
-        stopped.result(PATIENCE)
-
 
 class Progress(WorkerCase):
     def test_frames(self):
@@ -329,10 +312,8 @@ class Types(WorkerCase):
             for type, settings in (
                 ([], {}),
                 ([""], {}),
-                (["a"], {"compat": True}),
                 (["a"], {"except_": [""]}),
                 ("a", {"except_": ["b"]}),
-                ("a", {"headers": True, "compat": True}),
             ):
                 with self.subTest(type), self.assertRaises(ValueError):
                     kind(type, print, **settings)
@@ -681,8 +662,6 @@ class Settings(unittest.TestCase):
                 {"prefetch": -1},
                 {"stop_timeout": -1},
                 {"concurrency": 3, "prefetch": 2},
-                {"prefetch": 1, "compat": True},
-                {"token": "x", "compat": True},
             ):
                 with self.subTest(settings), self.assertRaises(ValueError):
                     kind("echo", print, **settings)

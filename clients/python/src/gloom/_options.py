@@ -121,8 +121,6 @@ class Settings(TypedDict, total=False):
     reset once a connection has lasted as long as the second.
     notify: called with each Notice about connections; by default they are logged
     under "gloom".  It must return quickly.
-    compat: for brokers that know only the original protocol.  Nothing newer is
-    sent; methods and options that need it raise Unsupported.
     """
 
     token: str | None
@@ -134,7 +132,6 @@ class Settings(TypedDict, total=False):
     max_frame: int
     backoff: tuple[float, float]
     notify: Notify | None
-    compat: bool
 
 
 @dataclass
@@ -154,7 +151,6 @@ class Options:
     max_frame: int = MAX_FRAME
     backoff: tuple[float, float] = (0.1, 15.0)
     notify: Notify | None = None
-    compat: bool = False
 
     def __post_init__(self) -> None:
         self.local = "" if self.addrs or self.tls else local_socket(self.local)
@@ -174,8 +170,6 @@ class Options:
                 raise ValueError(f"{field} {getattr(self, field)}: must be {rule}")
         for text in self.token, self.client:
             (text or "").encode("utf-8")
-        if self.compat and self.wants_hello:
-            raise ValueError("token, client and heartbeat: not with compat")
 
     @property
     def wants_hello(self) -> bool:

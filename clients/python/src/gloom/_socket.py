@@ -9,7 +9,6 @@ from typing import Any, Callable, NamedTuple
 from . import errors, wire
 from ._link import Link
 from ._options import Options, logger
-from .body import encode_body
 from .errors import ClosedError, GloomError, LostError, ProtocolError
 from .failure import Outcome, clip
 from .job import JobBase
@@ -59,13 +58,10 @@ class Socket(Link):
         if self._leaving:
             return
         self._leaving = True
-        if self._options.compat:
-            self._left = True
-        else:
-            self.ask(wire.request("leave"), self._leave_replied)
-            queue, self._queue = self._queue, deque()
-            for run in queue:
-                self._release(run)
+        self.ask(wire.request("leave"), self._leave_replied)
+        queue, self._queue = self._queue, deque()
+        for run in queue:
+            self._release(run)
         self.after_read()
 
     async def serve(self) -> Exception:
@@ -108,9 +104,6 @@ class Socket(Link):
 
     def _take(self, message: Message) -> None:
         id = message.string("id")
-        if self._left and self._options.compat:
-            self.abort(ClosedError("left"))  # the broker hands it to another worker
-            return
         for wrong, when in (
             (self._left, "after the ok of leave"),
             (not self.joined, "before the ok of join"),
@@ -123,7 +116,7 @@ class Socket(Link):
         run = self._service.kind(id, message.get("type"), body, message.get("headers"))
         run._socket = self
         self._runs[id] = run
-        if self._leaving and not self._options.compat:  # it crossed our leave
+        if self._leaving:  # it crossed our leave
             self._release(run)
             return
         self._queue.append(run)
@@ -195,8 +188,6 @@ class Socket(Link):
                 return frame
             outcome = Outcome(reason=f"answer makes a {too_large}", retry=False)
         reason = clip(outcome.reason)
-        if self._options.compat:
-            return wire.request("respond", body=encode_body({"error": reason}))
         if outcome.release:
             return wire.request("release", **how)
         return wire.request("fail", reason=reason, retry=outcome.retry, **how)
@@ -206,8 +197,6 @@ class Socket(Link):
 
     async def report(self, run: JobBase, body: bytes) -> None:
         """Send progress of a run, as soon as fewer than MAX_REPORTS are unanswered."""
-        if self._options.compat:
-            raise errors.Unsupported("progress is not known to a compat broker")
         frame = wire.request("progress", id=self._name(run), body=body)
         too_large = wire.too_large(frame, self.max_frame)
         if too_large is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import secrets
 import time
@@ -14,7 +13,6 @@ from ._connector import Connector
 from ._gate import Gate
 from ._loop import within
 from ._options import Options, Settings
-from .errors import Unsupported
 from .job_options import JobOptions, OnProgress, encode_submit, fields_of
 from .pending import AsyncPending
 from .wire import check_name
@@ -116,15 +114,14 @@ class AsyncSubmitter:
             left = None if until is None else max(0.0, until - time.monotonic())
             return await within(asyncio.shield(pending._end), left)
         finally:
-            with contextlib.suppress(Unsupported):
-                pending.cancel()
+            pending.cancel()
 
     async def cancel(self, id: str, wait: float | None = None) -> None:
         """Have the broker cancel a job: one of this submitter's, which then ends with
         Cancelled, or any detached one.
 
         Raises UnknownID if the job has ended or never existed, LostError,
-        NotConnected, Unsupported, and TimeoutError after wait seconds.
+        NotConnected, and TimeoutError after wait seconds.
         """
         await self._ask("cancel", check_name("id", id), {}, wait)
 
@@ -183,30 +180,23 @@ class AsyncSubmitter:
         id = options.get("id")
         if id is None:
             id = f"{self._prefix}{next(self._numbers)}"
-        frame = encode_submit(self._options.compat, id, type, body, options)
+        frame = encode_submit(id, type, body, options)
         return id, type, frame, options, self._raw
 
     def _encode_attach(
         self, id: str, on_progress: OnProgress | None, raw: bool | None
     ) -> tuple[Any, ...]:
-        self._needs("attach")
         frame = wire.attach(check_name("id", id), on_progress)
         options = {"on_progress": on_progress, "raw": raw, "keep": True}
         return id, None, frame, options, self._raw
 
-    def _needs(self, what: str) -> None:
-        if self._options.compat:
-            raise Unsupported(f"{what} is not known to a compat broker")
-
     def _ask_cancel(self, id: str) -> None:
         """Ask the broker to cancel a job, and ignore the reply."""
-        self._needs("cancel")
         self._connector.ask("cancel", id, {}, lambda _: None)
 
     async def _ask(
         self, verb: str, id: str | None, fields: Mapping[str, Any], wait: float | None
     ) -> None:
-        self._needs(verb)
         self._connector.begin()
         reply: asyncio.Future[Exception | None] = asyncio.Future()
 

@@ -68,7 +68,7 @@ class AsyncWorker:
         if not callable(handler):
             raise TypeError(f"handler {handler!r}: not callable")
         self._options = Options(addrs, "worker", 9999, **settings)
-        compat, several = self._options.compat, not isinstance(type, str)
+        several = not isinstance(type, str)
         types = names("type", type) if several else [check_name("type", type)]
         excepted = names("except_", except_)
         low = 0 < prefetch < concurrency
@@ -79,9 +79,6 @@ class AsyncWorker:
             (low, f"prefetch {prefetch}: less than concurrency {concurrency}"),
             (not types, "type: an empty list"),
             (excepted and not several, "except_: goes with a list of types"),
-            (compat and prefetch, "prefetch: not with compat"),
-            (compat and several, "several types: not with compat"),
-            (compat and headers, "headers: not with compat"),
         ):
             if wrong:
                 raise ValueError(why)
@@ -94,8 +91,8 @@ class AsyncWorker:
             types=types if several else None,
             **{"except": excepted or None},
             prefetch=prefetch or None,
-            cancel=None if compat else True,
-            headers=(headers or _trace.installed) and not compat or None,
+            cancel=True,
+            headers=headers or _trace.installed or None,
         )
         handlers = self._concurrency if prefetch else 1
         told = self._start_run, self._on_joined

@@ -16,7 +16,7 @@ __all__ = [
     "InvalidState", "InvalidType", "InvalidValue", "JobError", "JobFailed",
     "LostError", "MissingField", "NotConnected", "Overloaded", "ProtocolError",
     "RefusedError", "SizeError", "TakenOver", "Unauthorized", "UnknownAction",
-    "UnknownID", "Unsupported", "WindowFull",
+    "UnknownID", "WindowFull",
 ]
 # fmt: on
 
@@ -55,10 +55,6 @@ class WindowFull(GloomError):
 
 class NotConnected(GloomError):
     """No connection to a broker, or none in time."""
-
-
-class Unsupported(GloomError):
-    """A compat broker does not support the request."""
 
 
 class LostError(GloomError):

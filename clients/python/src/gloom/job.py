@@ -73,7 +73,7 @@ class Job(JobBase):
 
         Does not wait for the broker, unless 64 reports are unanswered.  Raises cause
         if nobody waits for the run any more, TypeError or ValueError for values that
-        JSON cannot express, SizeError, and Unsupported with a compat broker.
+        JSON cannot express, and SizeError.
         """
         self._report(self._news(body))
 

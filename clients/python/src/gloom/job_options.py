@@ -8,7 +8,6 @@ from . import wire
 from ._options import integer, millis
 from ._trace import with_trace
 from .body import RawJSON, encode_body
-from .errors import Unsupported
 from .wire import check_name
 
 OnProgress = Callable[[Any], None]
@@ -107,20 +106,15 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def encode_submit(
-    compat: bool, id: str, type: str | None, body: object, options: Mapping[str, Any]
+    id: str, type: str | None, body: object, options: Mapping[str, Any]
 ) -> bytes:
-    """A submit frame.  TypeError or ValueError for invalid arguments, Unsupported for
-    options that a compat broker does not know."""
+    """A submit frame.  TypeError or ValueError for invalid arguments."""
     if type is not None:
         check_name("type", type)
     given = fields_of(options).items()
     fields = {k: v for k, v in given if v or k in _EMPTY_TOO and v is not None}
-    newer = sorted(fields.keys() - {"priority"})
-    if compat and newer:
-        raise Unsupported(f"not known to a compat broker: {', '.join(newer)}")
-    if not compat:
-        if options.get("backoff") is None and options.get("retries") != 0:
-            fields["backoff_ms"] = DEFAULT_BACKOFF_MS
-        headers = with_trace(options.get("headers"))
-        fields["headers"] = None if headers is None else encode_body(headers)
+    if options.get("backoff") is None and options.get("retries") != 0:
+        fields["backoff_ms"] = DEFAULT_BACKOFF_MS
+    headers = with_trace(options.get("headers"))
+    fields["headers"] = None if headers is None else encode_body(headers)
     return wire.request("submit", id=id, type=type, body=encode_body(body), **fields)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._loop import LoopThread, blocking
 from ._options import Settings
 from .async_submitter import AsyncSubmitter
-from .errors import ClosedError, Unsupported
+from .errors import ClosedError
 from .job_options import JobOptions, OnProgress
 from .pending import Pending
 
@@ -79,9 +79,8 @@ class Submitter:
         options: see JobOptions.
 
         Raises TypeError and ValueError for invalid arguments, SizeError, ClosedError,
-        a RefusedError if all brokers refuse permanently, and with a compat broker
-        Unsupported for any option but priority.  All other errors, including a
-        refusal by the broker, are raised by the Pending.
+        and a RefusedError if all brokers refuse permanently.  All other errors,
+        including a refusal by the broker, are raised by the Pending.
         """
         made = self._core._encode(type, body, options)
         return self._send(Pending(self._ask_cancel, *made), wait)
@@ -144,7 +143,7 @@ class Submitter:
         except concurrent.futures.TimeoutError:
             raise concurrent.futures.TimeoutError(f"timed out after {wait:g} s") from None
         finally:
-            with contextlib.suppress(ClosedError, Unsupported):
+            with contextlib.suppress(ClosedError):
                 pending.cancel()
 
     cancel = blocking(AsyncSubmitter.cancel)
@@ -152,7 +151,6 @@ class Submitter:
     ping = blocking(AsyncSubmitter.ping)
 
     def _ask_cancel(self, id: str) -> None:
-        self._core._needs("cancel")
         self._thread.call(self._core._ask_cancel, id)
 
     @property

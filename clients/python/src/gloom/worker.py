@@ -87,8 +87,7 @@ class Worker:
     stop_timeout: seconds that run and stop wait for running jobs.
     raw: bodies are RawJSON, the bytes as the submitter sent them.
     headers: jobs come with their headers.
-    settings: see Settings.  With compat an error is answered as
-    {"error": reason}, sockets leave by closing, and progress raises Unsupported.
+    settings: see Settings.
 
     TimeoutError is concurrent.futures.TimeoutError.
     """
