@@ -10,8 +10,8 @@ import (
 	"gloom/broker/fleet"
 )
 
-// BenchmarkIdle: the cost of a hundred idle brokers to each other, in the processor
-// time that each takes per second of virtual time.
+// BenchmarkIdle measures the processor time that each of a hundred idle brokers takes per second
+// of virtual time.
 func BenchmarkIdle(b *testing.B) {
 	const brokers = 100
 	var all []*fleet.Machine
@@ -52,8 +52,8 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(processorTime(b)-before)/1e9/float64(b.N)/brokers*100, "%cpu/broker")
 }
 
-// BenchmarkLend: what lending a job costs both brokers together, without a network,
-// if 64 jobs travel together.
+// BenchmarkLend measures what lending a job costs both brokers together, without a network, when
+// 64 jobs share a message.
 func BenchmarkLend(b *testing.B) {
 	const together = 64
 	w := newTwins(0)

@@ -15,9 +15,9 @@ type borrowSide struct {
 	wants         map[wantKey]*want
 	ownWants      []*want // in the order in which they were added
 	ownSets       int     // how many of ownWants are for sets of types
-	wantsOmitted  bool    // there are more wants than maxTypes and maxSets allow, so some are not in wants
+	wantsOmitted  bool    // some wants are left out, because of maxTypes or maxSets
 	changed       []*want
-	wantsSentTick int64 // tick in which wants were last sent
+	wantsSentTick int64 // tick in which all wants were last sent
 	wantsSent     bool  // whether the last message of wants had any
 
 	types       map[string]*borrowedType
@@ -46,7 +46,7 @@ type borrowedType struct {
 	open       bool   // in borrowSide.openTypes
 	best       *offer // its best offer, for answerOffers
 	answerAt   int64  // when its offers are answered, 0 for at once
-	yieldUntil int64  // its offers are not answered before
+	yieldUntil int64  // its offers are not answered before this time
 	// reserved counts the places granted to homes; reservedOwn counts those of workers that
 	// serve this type alone.
 	reserved, reservedOwn int
@@ -75,14 +75,14 @@ type borrowedRun struct {
 	peer *peer
 	typ  *borrowedType
 	loanKey
-	// sample is the last progress, as an item, while it is not in the stream yet. at is its
+	// sample is the latest progress, as an item, until it is put into the stream. at is its
 	// index in samples.
 	sample writer
 	at     int
 }
 
 // samples are the runs of a lender whose progress waits for room in the stream; bytes is the
-// size of that progress. Only the last progress of each run waits, so a worker that reports
+// size of that progress. Only the latest progress of each run waits, so a worker that reports
 // endlessly makes neither the stream nor memory grow.
 type samples struct {
 	runs  []*borrowedRun
@@ -136,8 +136,8 @@ func (m *Machine) sendLastProgress(run *borrowedRun) {
 	}
 }
 
-// roomForProgress reports whether there is room for progress: little waits for p and little is on its
-// way to it.
+// roomForProgress reports whether p may be sent progress: few bytes wait for p or are in flight to
+// it.
 func (m *Machine) roomForProgress(p *peer) bool { return p.stream.bytes < m.peerLimit()/8 }
 
 func (m *Machine) borrowedType(typ []byte) *borrowedType {
@@ -519,8 +519,8 @@ func (m *Machine) newReport(kind uint64, line uint32, keep bool, id []byte) writ
 }
 
 // keepsPlace reports whether the home may fill the place of a run that has ended. It may if the
-// place is free, little is on its way to that home, and no other home offers a better job of
-// this type or of some others.
+// place is free, that home is not congested, and no other home offers a better job, of this type
+// or of the few others that are checked.
 func (m *Machine) keepsPlace(a *borrowedType, p *peer) bool {
 	if m.congested(p) {
 		return false
@@ -545,8 +545,9 @@ func (m *Machine) keepsPlace(a *borrowedType, p *peer) bool {
 		return false
 	}
 	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yieldedTick != m.ticks {
-		// More jobs of the type wait at that home, and homes offer the other types only to
-		// brokers that report idle workers.
+		// More jobs of the type wait at that home, and homes offer jobs of other types only to
+		// brokers that report idle workers: so report this worker as idle, and let the home wait
+		// for a moment.
 		g.yieldedTick, g.wantsSentTick, a.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
 		g.checkOffers = true
 		return false

@@ -25,7 +25,7 @@ type PeerInfo struct {
 	State          string
 	Version        uint64
 	RoundTrip      time.Duration // of the last heartbeat, 0 if not known yet
-	Heard          time.Duration // since its last heartbeat
+	Heard          time.Duration // time since its last heartbeat
 	Lent, Borrowed int
 	// Wants are up to infoWants types and patterns that it has idle workers for, with
 	// the number of places.

@@ -32,11 +32,11 @@ type lentType struct {
 	borrowers   []*borrower
 	waiting     bool
 	listed      bool  // in lendSide.waiting
-	unwantedAt  int   // lendSide.wantsVersion when last no broker wanted it, 0 for never
+	unwantedAt  int   // the lendSide.wantsVersion at which no broker was found to want it, 0 for none
 	offeredTick int64 // tick of the last offer
 }
 
-// borrower is another broker in so far as it borrows jobs of one type. To our core it is a worker.
+// borrower is another broker as the borrower of one type's jobs. To our core it is a worker.
 type borrower struct {
 	no     uint32
 	broker *peer
@@ -219,8 +219,8 @@ func (m *Machine) allot(br *borrower, room int) {
 	m.fill(br)
 }
 
-// fill lets the core lend to a borrower until its room is used, in growing steps, and stops when
-// too much is on its way to its broker.
+// fill lets the core lend to a borrower, in growing steps, until its room is used or its broker
+// is congested.
 func (m *Machine) fill(br *borrower) {
 	for more := 1; br.allotted != br.room; more *= 2 {
 		if br.allotted < br.room && m.congested(br.broker) {
@@ -232,7 +232,7 @@ func (m *Machine) fill(br *borrower) {
 	}
 }
 
-// pause lists a borrower that gets jobs again when less is on its way to its broker.
+// pause stops lending to a borrower until its broker is no longer congested.
 func (m *Machine) pause(br *borrower) {
 	if !br.paused {
 		br.paused = true
@@ -273,8 +273,8 @@ func (m *Machine) removeBorrower(br *borrower) {
 	m.apply(m.core.Gone(m.now, br.peerNo))
 }
 
-// forgetBorrower forgets a borrower. The lists demandStale, overdue and paused may still name it;
-// who reads them skips it.
+// forgetBorrower forgets a borrower. The lists demandStale, overdue and paused may still contain
+// it; their readers skip it.
 func (m *Machine) forgetBorrower(br *borrower) {
 	h := &m.lend
 	br.gone = true
@@ -352,7 +352,7 @@ func (m *Machine) replaceOverdue() {
 		free := br.room - out
 		m.allot(br, 0)
 		if free > 0 {
-			m.allot(m.addBorrower(br.broker, br.typ), free) // the type is in use: the old borrower is there
+			m.allot(m.addBorrower(br.broker, br.typ), free) // not nil: the old borrower keeps the type in use
 		}
 	}
 	m.lend.overdue = m.lend.overdue[:0]

@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// TestBorrowersLimits: the rate of a type at its borrower applies there, and returns no
-// job.
+// TestBorrowersLimits: a borrower's own rate for a type limits what it borrows, and no lent job
+// is returned because of it.
 func TestBorrowersLimits(t *testing.T) {
 	for _, limits := range []broker.TypeLimits{{Rate: 50}, {Rate: 50, Burst: 20}, {Rate: 2000}, {Concurrency: 3}, {Concurrency: 7, Rate: 100, Burst: 1}} {
 		t.Run(fmt.Sprintf("%+v", limits), func(t *testing.T) {
@@ -46,7 +46,7 @@ func pauseOf(typ string, paused bool) *broker.Settings {
 	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Paused: &paused}}}
 }
 
-// TestTooMuch: a borrower that has reached a limit on bytes tries jobs slowly, and these
+// TestTooMuch: a borrower that has reached a limit on bytes rarely tries to borrow, and these
 // attempts are not counted as runs.
 func TestTooMuch(t *testing.T) {
 	const jobs = 60
@@ -144,9 +144,8 @@ func TestGroupOpensAtHome(t *testing.T) {
 	}
 }
 
-// TestManyTypes: a worker of many types runs one job after the other, of any types, the
-// best first. With many types that each have workers of their own, every
-// type is wanted.
+// TestManyTypes: a worker of many types runs jobs of any of them one after the other, the best
+// first. If many types have workers of their own, every one of the types is wanted.
 func TestManyTypes(t *testing.T) {
 	all := &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
 	t.Run("one job each", func(t *testing.T) {
@@ -196,8 +195,8 @@ func TestManyTypes(t *testing.T) {
 	})
 }
 
-// TestSetsBeyond: if workers have more sets of types than are wanted at a time, the further
-// ones are wanted once others go.
+// TestSetsBeyond: if workers have more sets of types than may be wanted at a time, the remaining
+// sets are wanted once workers of others leave.
 func TestSetsBeyond(t *testing.T) {
 	const sets = 1024
 	w := newTwins(time.Millisecond)
@@ -216,8 +215,8 @@ func TestSetsBeyond(t *testing.T) {
 	w.done(t, 1)
 }
 
-// TestTypesAtHome: a broker that takes jobs of a type late does not bring a home more types
-// than it may have.
+// TestTypesAtHome: a grant that arrives after the type's last job has ended does not give a home
+// more types than it may have.
 func TestTypesAtHome(t *testing.T) {
 	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypes: 2})
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})

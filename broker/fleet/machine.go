@@ -74,15 +74,16 @@ type Message struct {
 type Event struct {
 	Kind   EventKind
 	Name   string // of a broker
-	Reason string // why it was lost
+	Reason string // why the broker was lost
 }
 
 // EventKind is what happened.
 type EventKind uint8
 
-// BrokerJoined: jobs can be lent to and borrowed from a broker from now on. BrokerLost: a broker was
-// lost. BrokerLeft: it left while it drained, and no job was lent to it. NameTaken: another broker had
-// our name first. NameFree: that broker has left. OtherVersion: a broker uses another version.
+// BrokerJoined: jobs can be lent to and borrowed from a broker from now on. BrokerLost: a broker
+// was lost. BrokerLeft: a draining broker left, and no job was lent to it. NameTaken: another
+// broker had our name first. NameFree: that broker has left. OtherVersion: a broker uses another
+// version of the messages.
 const (
 	BrokerJoined EventKind = iota + 1
 	BrokerLost
@@ -111,7 +112,7 @@ type Machine struct {
 	next, answerAt int64
 	heartbeatAt    int64 // when it last sent a heartbeat
 	connectedAt    int64 // when NATS was last connected
-	heartbeatSoon  bool  // the next heartbeat does not wait for its time
+	heartbeatSoon  bool  // the next heartbeat is sent early
 	joinAt         int64 // when it sends its first heartbeat
 	namesakeAt     int64 // when another broker of its name was last heard; 0 never
 	nameTaken      bool  // another broker has its name, so it takes no part
@@ -144,7 +145,7 @@ type Stats struct {
 	// came back without a run, Lost those at brokers that were lost, Late results that came
 	// too late.
 	Lends, Borrows, Returned, Lost, Late uint64
-	// Garbage counts messages that could not be read, Gaps messages missed.
+	// Garbage counts messages that could not be read, Gaps those that were missed.
 	Garbage, Gaps uint64
 	// RoundTrips counts round trips of heartbeats in powers of two of a microsecond like
 	// broker.TypeStats, RoundTripSum adds them up in nanoseconds.

@@ -33,7 +33,7 @@ const (
 	itemResult   = 'r' // borrower, keep, id, body
 	itemProgress = 'p' // borrower, id, body
 	itemFail     = 'f' // borrower, keep, id, how, delay, reason
-	itemReturn   = 'g' // borrower, keep, id, delay, whether a worker had it
+	itemReturn   = 'g' // borrower, keep, id, delay, whether a worker had got the job
 )
 
 // noneHere, in place of a number of places, means that no worker serves the type, even if a

@@ -30,7 +30,7 @@ type peer struct {
 	stream    stream
 	samples   samples
 	wants     wants
-	borrowers map[uint32]*borrower // it as a borrower of each type, by number
+	borrowers map[uint32]*borrower // the borrowers that stand for it, one for each type, by number
 	lender    broker.Peer          // its number as a lender in our core
 	loans     map[loanKey]uint64
 
@@ -78,9 +78,9 @@ func (m *Machine) addPeer(name string, epoch uint64) *peer {
 	return p
 }
 
-// mayBeGone reports whether to ask NATS if any broker listens on a silent broker's subject. A
-// broker whose connection broke gets time to connect again, and so do all brokers after this
-// one was disconnected from NATS.
+// mayBeGone reports whether p has been silent for so long that NATS should be asked whether a
+// broker still listens on p's subject. A broker whose connection broke gets time to reconnect,
+// and so do all brokers after this one was disconnected from NATS.
 func (m *Machine) mayBeGone(p *peer) bool { return m.now-max(p.heardAt, m.connectedAt) >= probeAfter }
 
 // NoListener reports that no broker listens on the subject of a broker.
@@ -92,8 +92,8 @@ func (m *Machine) NoListener(now int64, name string) {
 	}
 }
 
-// losePeer gives up a broker that is lost. It may still receive our messages, so the next heartbeat,
-// which no longer lists it, is sent early.
+// losePeer gives up a broker that is lost. That broker may still receive our messages, so the next
+// heartbeat, which no longer lists it, is sent early.
 func (m *Machine) losePeer(p *peer, why string) {
 	m.removePeer(p, why)
 	m.heartbeatSoon = true
@@ -339,7 +339,7 @@ func (m *Machine) requestAgain(p *peer) {
 		s.requests++
 		m.sendAck(p, true, false)
 	}
-	// If heartbeats arrive but these messages do not, they never will.
+	// If heartbeats arrive but these messages do not, the messages never will.
 	if int64(s.requests)*tickInterval > lostAfter {
 		m.restartSession(p)
 	}

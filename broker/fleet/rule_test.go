@@ -25,9 +25,9 @@ func (w *twins) lent(t *testing.T, all ...*broker.Submission) {
 	}
 }
 
-// TestProgressIsASample: a home that reads nothing for a while costs the borrower little
-// memory and no run, however much its workers report; afterwards the last progress of
-// each run arrives.
+// TestProgressIsASample: if a home reads nothing for a while, the borrower needs little memory
+// and loses no run, however much its workers report; afterwards the latest progress of each run
+// arrives.
 func TestProgressIsASample(t *testing.T) {
 	const runs, reports = 5, 120
 	w := newTwins(0)
@@ -113,8 +113,8 @@ func TestOverdueAtHome(t *testing.T) {
 	}
 }
 
-// TestHeld: the bytes that all streams hold are bounded; beyond the bound, the largest
-// stream is started again.
+// TestHeld: the bytes that all streams hold are bounded; beyond the bound, the largest stream
+// restarts.
 func TestHeld(t *testing.T) {
 	const runs = 32
 	w := newTwins(0)
@@ -137,7 +137,7 @@ func TestHeld(t *testing.T) {
 	w.done(t, runs)
 }
 
-// BenchmarkLines closes a line among many others.
+// BenchmarkLines measures a tick of a home that has a waiting job of each of many types.
 func BenchmarkLines(b *testing.B) {
 	for _, lines := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(lines), func(b *testing.B) {

@@ -18,12 +18,12 @@ var (
 	seed  = flag.Uint64("seed", 1, "the first one")
 )
 
-// TestWorlds: three to five brokers on a bus that drops, repeats, delays, cuts and heals.
-// Every job of a living submitter ends exactly once, and no job runs more often than
-// allowed. Nothing stays lent for 1.9 s across a cut, and at the end all ledgers balance
-// and no broker holds anything. Progress that nobody asked for is not sent home, and
-// requested progress makes no stream long. Every fourth world has no faults: there, a
-// worker with a run that is overdue at home gets nothing more before it has answered.
+// TestWorlds runs three to five brokers on a bus that drops, repeats and delays messages, and is
+// cut and heals. Every job of a living submitter ends exactly once, and no job runs more often
+// than allowed. No job stays lent for 1.9 s across a cut, and at the end all ledgers balance and
+// no broker holds anything. Progress that nobody asked for is not sent home, and progress that
+// was asked for makes no stream long. Every fourth world has no faults: there, a worker with a
+// run that is overdue at home gets nothing more before it has answered.
 func TestWorlds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -100,9 +100,9 @@ type node struct {
 	core    *broker.Broker
 	machine *fleet.Machine
 	before  fleet.Stats
-	frozen  int64 // it does nothing until then
-	thawed  int64 // when it last thawed
-	off     bool  // NATS does not know it
+	frozen  int64 // the node does nothing until this time
+	thawed  int64 // when the node was last unfrozen
+	off     bool  // the node is not connected to NATS
 	flush   bool  // is scheduled
 	sent    []fleet.Message
 	workers map[broker.Peer]*worker
@@ -270,7 +270,7 @@ func (x *node) toMachine(e *broker.Effect) {
 					w.overdue[id] = false
 					x.after(int64(20*time.Millisecond), x, func() {
 						if _, still := w.overdue[id]; still {
-							w.overdue[id] = true // the borrower knows it by now
+							w.overdue[id] = true // long enough ago for the borrower to know
 						}
 					})
 				}
@@ -452,7 +452,7 @@ func (x *node) submit() {
 	}
 }
 
-// shake lets one random event happen.
+// shake causes one random event.
 func (w *world) shake() {
 	x := w.nodes[w.rng.IntN(len(w.nodes))]
 	if x.frozen > w.now {
@@ -482,7 +482,7 @@ func (w *world) shake() {
 		if p, ok := pick(x, x.subs); ok {
 			for _, id := range sortedIDs(x.subs[p]) {
 				if j := x.subs[p][id]; j.acked && j.ends == 0 {
-					// A cancel ends the job without a frame.
+					// A cancel ends the job, and its submitter gets no frame but the ok.
 					j.free = true
 					fx := x.core.Cancel(w.now, p, []byte(id))
 					if fx[0].Op == broker.OpOK {
@@ -511,12 +511,12 @@ func (w *world) shake() {
 	case n < 91:
 		x.start()
 	case n < 92:
-		x.life++ // it is killed, and later started again
+		x.life++ // the node is killed, and started again later
 		x.off = true
 		x.freeze()
 		x.after(x.frozen-w.now, x, x.start)
 	case n < 93:
-		x.off = true // its connection to NATS breaks
+		x.off = true // the node's connection to NATS breaks
 		x.after(w.rng.Int64N(int64(time.Second)), x, func() {
 			x.off = false
 			x.machine.Connected(x.now, 200)
@@ -527,7 +527,7 @@ func (w *world) shake() {
 	}
 }
 
-// sever cuts one way from a broker to another.
+// sever cuts the path from one broker to another, in that direction only.
 func (w *world) sever(way [2]int, d int64) {
 	if w.cut[way] == 0 {
 		w.cut[way] = w.now
@@ -535,8 +535,8 @@ func (w *world) sever(way [2]int, d int64) {
 	}
 }
 
-// deafen cuts the way from NATS to x. NATS cannot acknowledge what x sends, so soon x's
-// system sends no more.
+// deafen cuts the path from NATS to x. Since x no longer gets TCP acks either, x's system soon
+// stops sending.
 func (x *node) deafen() {
 	d := x.rng.Int64N(int64(4 * time.Second))
 	later := x.rng.Int64N(int64(500 * time.Millisecond))
@@ -622,8 +622,8 @@ func (w *world) run() {
 	}
 }
 
-// mostHeld is how many bytes a broker may hold for another one, of which 2,000 may be
-// under way: jobs, progress, some answers, and offers while the other one is silent.
+// mostHeld is how many bytes a broker may hold for another one, of which 2,000 may be in flight:
+// jobs, progress, some answers, and offers while the other one is silent.
 const mostHeld = 20_000
 
 func (w *world) check() {

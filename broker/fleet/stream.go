@@ -15,9 +15,9 @@ type stream struct {
 
 	received     uint64 // number of the last message that was received in order
 	partial      []byte // parts of an item that is longer than a message
-	ackOwed      int    // messages received since our last ack
+	ackOwed      int    // messages received since we last sent an ack
 	ackOwedBytes int    // their bytes
-	highest      uint64 // the highest number that the peer has used, as far as known
+	highest      uint64 // the highest message number that the peer is known to have used
 	requests     int    // ticks for which something has been missing
 }
 
@@ -86,11 +86,11 @@ func (s *stream) add(item []byte, from *spares) {
 	s.bytes += len(item)
 }
 
-// ready reports whether there is something to send and fewer than maxInFlight bytes are on their way.
+// ready reports whether there is something to send and fewer than maxInFlight bytes are in flight.
 func (s *stream) ready(maxInFlight int) bool { return len(s.batches) > 0 && s.inFlight < maxInFlight }
 
-// next makes and numbers messages of up to size bytes, until maxInFlight bytes are on their way. It calls
-// send with each message and the number of items that end in it.
+// next makes and numbers messages of up to size bytes, until maxInFlight bytes are in flight. It
+// calls send with each message and the number of items that end in it.
 func (s *stream) next(size, maxInFlight int, send func(x *message, items int)) {
 	n := 0
 	for n < len(s.batches) && s.inFlight < maxInFlight {

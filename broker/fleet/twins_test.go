@@ -19,21 +19,21 @@ type twins struct {
 	delay    int64 // of messages
 	deaf     [2]bool
 	breath   [2]int // how many more messages it can send; negative: no limit
-	gone     bool   // NATS says that the second one is there
+	gone     bool   // NATS knows no listener on the second one's subject
 	most     int    // bytes of a message; 0: no limit
 	cores    [2]*broker.Broker
 	machines [2]*fleet.Machine
 	sent     [2][]fleet.Message
-	way      []letter
+	inFlight []delivery
 
 	submitter broker.Peer
 	jobs      []given // that workers were given
 	answers   int
-	progress  map[string][]byte // the last one reported, by id
+	progress  map[string][]byte // the latest report of each job, by id
 }
 
-// letter is a message on its way.
-type letter struct {
+// delivery is a message that the network has not delivered yet.
+type delivery struct {
 	at   int64
 	to   int
 	data []byte
@@ -48,7 +48,7 @@ func newTwins(delay time.Duration) *twins {
 	return newTwinsApart(delay, 0, broker.Config{IdleTypes: 10})
 }
 
-// newTwinsApart starts the second broker later, by the given time.
+// newTwinsApart starts the second broker by the given time later than the first.
 func newTwinsApart(delay, apart time.Duration, cfg broker.Config) *twins {
 	w := &twins{progress: map[string][]byte{}, now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
 	starts := [2]int64{w.now, w.now + int64(apart)}
@@ -99,12 +99,12 @@ func (w *twins) pass(d time.Duration) {
 						continue
 					}
 					w.breath[i]--
-					w.way = append(w.way, letter{w.now + w.delay, 1 - i, slices.Clone(v.Data)})
+					w.inFlight = append(w.inFlight, delivery{w.now + w.delay, 1 - i, slices.Clone(v.Data)})
 				}
 			}
-			for len(w.way) > 0 && w.way[0].at <= w.now {
-				x := w.way[0]
-				w.way = slices.Delete(w.way, 0, 1)
+			for len(w.inFlight) > 0 && w.inFlight[0].at <= w.now {
+				x := w.inFlight[0]
+				w.inFlight = slices.Delete(w.inFlight, 0, 1)
 				if !w.deaf[x.to] {
 					w.machines[x.to].Receive(w.now, x.data)
 					some = true
@@ -178,8 +178,8 @@ func TestNoMoreThanWanted(t *testing.T) {
 	}
 }
 
-// TestHeavyBurst: however much is lent at once, little is under way at any time, and no
-// broker is lost on a network that carries 32 MiB a second.
+// TestHeavyBurst: however much is lent at once, little is in flight at any time, and no broker
+// is lost on a network that carries 32 MiB a second.
 func TestHeavyBurst(t *testing.T) {
 	const jobs = 200
 	body := fmt.Appendf(nil, `"%0*d"`, 256<<10, 0)
@@ -195,7 +195,7 @@ func TestHeavyBurst(t *testing.T) {
 	for end := w.now + int64(time.Minute); w.answers < jobs && w.now < end; {
 		w.pass(5 * time.Millisecond)
 		under := 0
-		for _, x := range w.way {
+		for _, x := range w.inFlight {
 			under += len(x.data)
 		}
 		limit = max(limit, under)
@@ -214,8 +214,8 @@ func TestHeavyBurst(t *testing.T) {
 	}
 }
 
-// TestAcks: arrived messages are acked even if nothing else is to be sent; otherwise the
-// home would lend no more until the next heartbeat.
+// TestAcks: a peer acks messages even if it has nothing else to send; otherwise the home would
+// lend no more until the next heartbeat.
 func TestAcks(t *testing.T) {
 	const jobs = 100
 	w := newTwins(time.Millisecond)
@@ -230,7 +230,7 @@ func TestAcks(t *testing.T) {
 }
 
 // TestLost: jobs lent to a broker that is lost, in whatever way and at whatever moment,
-// wait again in time to run elsewhere within two seconds.
+// are requeued in time to run elsewhere within two seconds.
 func TestLost(t *testing.T) {
 	const ms = time.Millisecond
 	for _, v := range []struct {
@@ -240,7 +240,7 @@ func TestLost(t *testing.T) {
 		flaps time.Duration // how often the home connects to NATS again
 	}{
 		{"deaf", func(w *twins) { w.deaf[1] = true }, 1850 * ms, 0},
-		// Its messages are not acknowledged, so its system sends no more.
+		// The broker gets no TCP acks, so its system stops sending.
 		{"deaf, then mute", func(w *twins) { w.deaf[1], w.breath[1] = true, 1 }, 1850 * ms, 0},
 		{"deaf, then mute, and NATS flaps", func(w *twins) { w.deaf[1], w.breath[1] = true, 2 }, 1850 * ms, 700 * ms},
 		{"mute", func(w *twins) { w.breath[1] = 0 }, 1650 * ms, 0},
@@ -266,7 +266,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// lentAtAnyMoment yields twins with a lent job, at many moments of a heartbeat interval.
+// lentAtAnyMoment yields twins with a job that has just been lent, at each of many moments of a
+// heartbeat interval.
 func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	const n, step = 7, 73 * time.Millisecond
 	return func(yield func(*twins) bool) {
@@ -324,7 +325,7 @@ func TestReconnect(t *testing.T) {
 func TestWantsAreFew(t *testing.T) {
 	w := newTwins(0)
 	said := func() (n int) {
-		for _, x := range w.way {
+		for _, x := range w.inFlight {
 			if rest, err := msgp.Skip(x.data); err == nil && x.to == 0 {
 				if kind, _, _ := msgp.ReadUint64Bytes(rest); kind == 'w' {
 					n++
@@ -345,8 +346,8 @@ func TestWantsAreFew(t *testing.T) {
 	}
 }
 
-// TestManyNames: a worker with more names than fit into a message of NATS does not hide
-// another worker, whichever came first.
+// TestManyNames: if a worker has more type names than fit into one NATS message, the wants of
+// another worker still arrive, whichever worker joined first.
 func TestManyNames(t *testing.T) {
 	var many [][]byte
 	for i := range 1000 {
@@ -368,7 +369,8 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestForeign: a broker that speaks another version is named, and nothing else happens.
+// TestForeign: a broker that speaks another version is reported by name, and nothing else
+// happens.
 func TestForeign(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"mail"`)})
@@ -389,8 +391,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestScoped: a worker that may not run all types that its pattern fits is offered the
-// others only now and then, and does not count as wanting them.
+// TestScoped: if a worker's token forbids some of the types that its pattern matches, its broker
+// is offered jobs of these types only now and then, and does not count as wanting them.
 func TestScoped(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
@@ -408,8 +410,8 @@ func TestScoped(t *testing.T) {
 	w.done(t, 1)
 }
 
-// TestLeave: a broker that is lost is reported, with the types that it had workers for,
-// until it is back. A broker that was draining and held no jobs of others counts as having left.
+// TestLeave: a lost broker is reported, with the types that it had workers for, until it is
+// back. A broker that was draining and held no jobs of others counts as having left instead.
 func TestLeave(t *testing.T) {
 	for _, v := range []struct {
 		name                  string

@@ -74,7 +74,8 @@ func (w *want) key() wantKey {
 	return wantKey{set: w.set}
 }
 
-// workersChanged handles a change of a type or of workers in the core.
+// workersChanged handles the core's report that a type, or the free places at workers, have
+// changed.
 func (m *Machine) workersChanged(v *broker.Move) {
 	g := &m.borrow
 	if v.Set == 0 {
@@ -151,7 +152,7 @@ func (m *Machine) sendWants(all bool) {
 		msg.bool(all)
 		msg.listHead(n)
 		m.out = append(m.out, Message{Data: append(msg, b...)})
-		b, n, all = b[:0], 0, false // what follows adds to this message
+		b, n, all = b[:0], 0, false // the messages that follow add to this one
 	}
 	for _, w := range list {
 		before := len(b)

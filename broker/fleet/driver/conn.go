@@ -30,7 +30,7 @@ type natsConn struct {
 	mu         sync.Mutex // guards the fields below
 	unwritten  []byte     // not yet written
 	writing    int        // unwritten bytes that the goroutine has taken
-	writerRuns bool       // the goroutine is writing
+	writerRuns bool       // the goroutine that writes is running
 	err        error      // why nothing more is written
 }
 
@@ -38,7 +38,8 @@ const (
 	// maxUnwritten bounds the bytes that are not written yet. More are dropped; any message may be
 	// lost.
 	maxUnwritten = 64 << 20
-	// ioTimeout is how long NATS may take to accept the connection, or to read something.
+	// ioTimeout is how long NATS may take to accept the connection, or to read some of what
+	// waits.
 	ioTimeout = 2 * time.Second
 )
 

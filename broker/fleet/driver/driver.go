@@ -67,7 +67,7 @@ func (x member) Send() {
 	d := x.d
 	d.pending.Store(true)
 	if !d.sending.TryLock() {
-		return // the goroutine that holds it checks more afterwards
+		return // the lock's holder checks d.more afterwards
 	}
 	d.pending.Store(false)
 	d.sendAll()
@@ -406,7 +406,7 @@ func (d *Driver) logEvent(v fleet.Event) {
 	case fleet.BrokerJoined:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker joined")
 	case fleet.BrokerLost:
-		d.log.Warn().Str("broker", v.Name).Str("why", v.Reason).Msg("fleet: a broker is lost; what was lent to it waits again")
+		d.log.Warn().Str("broker", v.Name).Str("why", v.Reason).Msg("fleet: a broker is lost; the jobs lent to it were requeued")
 	case fleet.BrokerLeft:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker has left")
 	case fleet.NameTaken:
