@@ -23,7 +23,7 @@ class Refusal extends Error {
   }
 }
 
-/** After how many milliseconds of silence the daemon counts as away. */
+/** The time of silence after which the daemon counts as away, in milliseconds. */
 export const silence = 15_000;
 
 /** Browsers differ in their texts for this error. @param {any} e @returns {never} */
@@ -33,8 +33,7 @@ const unanswered = e => { throw e instanceof TypeError ? new Error(`the ${noun} 
 async function request(path, init) {
   const headers = new Headers(init.headers), stop = new AbortController();
   if (token.value) headers.set('Authorization', 'Bearer ' + token.value);
-  // A request that changes something is not aborted: the daemon might carry it out
-  // all the same.
+  // A request that changes something is not aborted: the daemon might carry it out anyway.
   const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the ${noun} has not answered for ${silence / 1000} s`)), silence) : 0;
   try {
     return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal }).catch(unanswered);
@@ -68,7 +67,7 @@ export const call = async (method, path, body) => parse(await text(method, path,
 /** @param {string} scope */
 export const may = scope => !!status.value?.scopes.includes(scope);
 
-/** The data in the document: the daemon's own, with the reply of GET /v1/status, or that a token is needed. It is null
+/** The data that the document contains: first requests' replies, with that of GET /v1/status, or {guarded: true} if a token is needed. It is null
  * if the document was cached, or arrived so slowly that the data is old. */
 export const first = (() => {
   const came = /** @type {PerformanceNavigationTiming} */ (performance.getEntriesByType('navigation')[0]).responseStart;
@@ -96,10 +95,10 @@ export async function enter() {
 const open = new Map();
 let round = 0;
 
-/** Changes when a query has its first answer. A table that is scrolled begins queries without a drawing of the page. */
+/** Changes when a query has its first answer. Scrolling a table starts queries without rendering the page. */
 export const came = signal(0);
 
-/** The reply of a path, requested again every `every` ms while views call this when they are drawn.
+/** The latest reply to a GET of a path. It is requested again every `every` ms as long as each rendering of the page calls this.
  * @param {string} path @param {number} [every] 0 asks once @param {(method: string, path: string) => Promise<any>} [how] @returns {Reply} */
 export function asked(path, every = 2000, how = call) {
   let q = open.get(path);
@@ -129,10 +128,10 @@ async function ask(path, q) {
   if (n === q.n && q.every && open.get(path) === q) q.timer = setTimeout(ask, q.every, path, q);
 }
 
-/** Begins a drawing of the page. */
+/** Must be called before the page is rendered. */
 export function begin() { round++; }
 
-/** Ends a drawing: queries that it did not use end. */
+/** Must be called after the page was rendered: stops the queries that it did not use. */
 export function end() {
   for (const [path, q] of open)
     if (q.used !== round) {
@@ -151,6 +150,6 @@ document.addEventListener('visibilitychange', () => document.hidden || again());
 /** @param {string} s */
 export const enc = encodeURIComponent;
 
-/** A name as a part of a path. Browsers remove "." and ".." from paths: they are preceded by a byte that no name contains.
+/** A name as a part of a path. Browsers remove "." and ".." from paths, so these two names are preceded by a byte that no name contains.
  * @param {string} s */
 export const segment = s => (s === '.' || s === '..' ? '%FF' : '') + enc(s);

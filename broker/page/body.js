@@ -1,15 +1,15 @@
-// Reading and showing values as they were written.
+// Reads and shows JSON values exactly as they were written.
 import { html } from './html.js';
 import { text } from './api.js';
 import { count, elements, members, parse, pretty } from './format.js';
 import { copy } from './parts.js';
 
-/** Reads an object with members that are formatted but not parsed: numbers in them stay as written.
+/** Returns a reader of an object some of whose members are formatted but not parsed: numbers in them stay as written.
  * @param {...string} raw their names @returns {(method: string, path: string) => Promise<any>} */
 export const reading = (...raw) => async (method, path) =>
   Object.fromEntries(Object.entries(members(await text(method, path))).map(([k, v]) => [k, raw.includes(k) ? pretty(v) : parse(v)]));
 
-/** Reads a list of objects. The property raw of each has its members as written.
+/** Returns a reader of a list of objects. The property raw of each has its members as written.
  * @param {string} key where the list is @returns {(method: string, path: string) => Promise<any[]>} */
 export const rows = key => async (method, path) =>
   elements(members(await text(method, path))[key]).map(s => ({ ...parse(s), raw: members(s) }));

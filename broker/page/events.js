@@ -7,7 +7,7 @@ import { follow } from './stream.js';
 /** When the stream was last requested. */
 let began = 0;
 
-/** The stream has begun again, and first sends what has happened in between. */
+/** The stream was restarted, and first sends what has happened in between. */
 let behind = false;
 
 let stop = new AbortController();
@@ -40,7 +40,7 @@ export function events(past, sample) {
     stop.abort();
     end();
     if (document.hidden || door.peek()) return;
-    const begun = !began && Date.now() - heard.peek() < 2000; // the document already has the beginning of the stream
+    const begun = !began && Date.now() - heard.peek() < 2000; // the document already contains the beginning of the stream
     began = Date.now();
     behind = !begun;
     stop = new AbortController();

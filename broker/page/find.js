@@ -45,7 +45,7 @@ export function finder(label, look, go) {
         const step = ({ ArrowDown: 1, ArrowUp: -1 })[/** @type {string} */ (e.key)];
         if (!step || !n) return;
         e.preventDefault();
-        chosen.value = (chosen.value + 1 + step + n + 1) % (n + 1) - 1; // the field itself is between the last and the first
+        chosen.value = (chosen.value + 1 + step + n + 1) % (n + 1) - 1; // -1, the field itself, comes between the last hit and the first
       }} onBlur=${close} />
     <ul id="hits" role="listbox" aria-label="Matches" hidden=${!n}>${list.map((h, i) => html`<li key=${h.href} id=${'hit' + i} role="option" aria-selected=${String(i === chosen.value)}
       onMouseDown=${(/** @type {any} */ e) => { e.preventDefault(); leave(e.currentTarget.closest('form'), h); }}><span class="name">${h.name}</span> <span class="note">${h.kind}</span></li>`)}</ul></form>`;

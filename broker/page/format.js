@@ -63,7 +63,7 @@ export function named(s) {
   return /^ | $/.test(s) ? `"${s}"` : s;
 }
 
-/** A text without the parts in which similar texts differ: each word with a digit in it becomes "…".
+/** A text in which each word that contains a digit becomes "…", so that similar texts become equal.
  * @param {string} s */
 export const gist = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]*[^\s"'(),;=:.])?/g, '…');
 
@@ -81,7 +81,7 @@ export function moment(at) {
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
 
-/** Calls each with the tokens of JSON and their positions. A regular expression would run out of stack on long strings.
+/** Calls each for every token of a JSON text, with its position. A regular expression would run out of stack on long strings.
  * @param {string} json @param {(token: string, at: number) => void} each */
 function tokens(json, each) {
   const first = /["{}[\],:]|[^\s{}[\],:"]+/g;

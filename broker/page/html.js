@@ -1,4 +1,4 @@
-// The libraries, as the page uses them.
+// Wraps the libraries for rendering and signals.
 import { h, render, Component } from './lib/preact.mjs';
 import htm from './lib/htm.mjs';
 import { named, plain } from './format.js';
@@ -6,11 +6,11 @@ import { named, plain } from './format.js';
 /** Applies a function to all text in children. @param {any} c @param {(s: string) => string} as @returns {any} */
 const shown = (c, as) => typeof c === 'string' ? as(c) : Array.isArray(c) ? c.map(x => shown(x, as)) : c;
 
-/** Creates elements. All text in them is made plain, except where line breaks are shown; names are made visible. */
+/** Creates elements. Invisible characters in their text are escaped, except in pre and textarea. */
 export const html = htm.bind((/** @type {any} */ type, /** @type {any} */ props, /** @type {any[]} */ ...children) =>
   h(type, props, ...(type === 'pre' || type === 'textarea' ? children : children.map(c => shown(c, /^name\b/.test(props?.class) ? named : plain)))));
 
-/** Resolves once the first drawing is visible; what it does not need begins afterwards. @type {Promise<void>} */
+/** Resolves at the first contentful paint. Work that this paint does not need starts afterwards. @type {Promise<void>} */
 export const painted = new Promise(go =>
   new PerformanceObserver(seen => { if (seen.getEntriesByName('first-contentful-paint').length) go(); }).observe({ type: 'paint', buffered: true }));
 

@@ -5,10 +5,10 @@ import { anew } from './parts.js';
 
 /** The last snapshot of the daemon; its content depends on the daemon. */
 export const look = signal(/** @type {any} */ (null));
-/** When the daemon went away, in ms since 1970, 0 while it answers; and when it last answered. */
+/** away: when the daemon stopped answering, in ms since 1970, 0 while it answers. heard: when it last answered. */
 export const away = signal(0);
 export const heard = signal(0);
-/** Why the daemon refuses, if it answers; '' otherwise. */
+/** Why the daemon refuses to send snapshots, if it answers; '' otherwise. */
 export const refusal = signal('');
 /** Changes every second. */
 export const second = signal(0);
@@ -29,7 +29,7 @@ const seen = () => (second.value, away.value ? heard.value : Date.now());
  * @param {string} began */
 export const lasted = began => Math.max(0, (seen() - ahead - Date.parse(began)) / 1000);
 
-/** A number of seconds in a row, plus the time since the row was read.
+/** A duration that a table row shows, in seconds, plus the time since the row was read.
  * @param {{at?: number}} row @param {number} seconds */
 export const grown = (row, seconds) => seconds + (row.at ? Math.max(0, (seen() - row.at) / 1000) : 0);
 
@@ -41,7 +41,7 @@ export class Series {
   /** @type {Record<string, (number|null)[]>} */
   of = { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] };
 
-  /** The gap of the last sample, in seconds. */
+  /** The argument gap of the last call of push, in seconds. */
   gap = 0;
 
   /** @param {number} t in seconds since 1970 @param {Record<string, number|null|undefined>} values
@@ -61,25 +61,25 @@ export class Series {
 }
 export const series = new Series();
 
-/** Adds the time before the first snapshot, or while the tab was hidden, with sums of every five seconds. @param {any[]} moments */
+/** Adds samples for the time before the first snapshot, or while the tab was hidden: one for each five seconds. @param {any[]} moments */
 export function past(moments) {
   for (let i = 1; i < moments.length; i++) {
     const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
-    const by = (/** @type {string} */ k) => b[k] < a[k] ? null : (b[k] - a[k]) / s; // counts may be forgotten
+    const by = (/** @type {string} */ k) => b[k] < a[k] ? null : (b[k] - a[k]) / s; // a count falls when a type is forgotten
     series.push((b.unix_ms + ahead) / 1000, {
       ...b, in: by('submitted'), out: by('ended'), failed: by('failed'),
     }, 12);
   }
 }
 
-if (first?.look) { // it came with the document
+if (first?.look) { // the document contains the first snapshot
   compare(first.unix_ms);
   look.value = first.look;
   past(first.history.items);
   heard.value = Date.now();
 }
 
-/** A column's value of now, as far as it is known: at first it is that of the last moment. @param {string} key */
+/** A column's latest known value, undefined if the last three samples have none. @param {string} key */
 export const current = key => series.of[key].slice(-3).findLast(v => v !== null) ?? undefined;
 
 /** How much counts have grown in the last seconds. */
@@ -99,9 +99,10 @@ export class Lately {
 /** @typedef {{
  *   begin: () => void, end: () => void, beat?: () => void, refuses: string,
  *   sample: (look: any, t: number) => Record<string, number|null|undefined> | null,
- * }} Source Where snapshots come from. begin: starts or restarts it, unless the tab is hidden or has no access; end: stops it when the tab is
- * left; beat: called each second;
- * refuses: the words for a refusal; sample: the columns of a snapshot at a time in seconds since 1970, or null */
+ * }} Source Where snapshots come from. begin: starts or restarts it, unless the tab is hidden or
+ * has no access; end: stops it when the user leaves the tab; beat: called each second; refuses: the
+ * words for a refusal; sample: the columns of a snapshot at a time in seconds since 1970, or null
+ * */
 
 /** @type {Source} */
 let source;

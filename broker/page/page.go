@@ -2,31 +2,32 @@
 // plots, dialogs, listings, the search field, the style, and third-party libraries (lib). It
 // knows no daemon. Each daemon adds views of its own, and copies nothing from here.
 //
-// There is no build step: files are served as they are, except that our scripts' comment lines are
-// emptied, the types in them and the indents of our files are removed, and style.css has the style
-// of the plots. The files of the kit and of the daemon are in one folder, "/", so a view imports
-// "../table.js".
+// There is no build step: files are served as they are, with three exceptions: comments and types
+// are removed from our scripts, indents are removed from all our files, and style.css includes the
+// style of the plots. The files of the kit and of the daemon are in one folder, "/", so a view
+// imports "../table.js".
 //
 // A daemon uses it as follows:
 //
-//   - It embeds a folder with app.js and its views, and passes it to New, with what it shares with
-//     other daemons, such as the views of schedules. app.js calls start of page.js with the views:
-//     the first one is imported statically, the others with later of parts.js.
+//   - It embeds a folder with app.js and its views, and passes it to New, together with files that
+//     it shares with other daemons, such as the views of schedules. app.js calls start of page.js
+//     with the views: it imports the first one statically, the others with the function later of
+//     parts.js.
 //   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
-//     secret, and the document at "/": Site.Visit with the page's first requests, or, if a token
-//     is needed, Site.Index with {"guarded": true}.
+//     secret. At "/" it serves the document: with Site.Visit, which adds the replies to the
+//     page's first requests, or, if a token is needed, with Site.Index and {"guarded": true}.
 //   - It has GET /v1/status, whose "scopes" say what the token allows, also on a daemon
-//     without tokens; may of api.js and button of parts.js offer only what these scopes
-//     allow. 401 and 403 lead the visitor to the page that asks for a token.
-//   - Live data comes from a source, given to live of live.js: a stream of events (events.js)
-//     or a repeated request (poll.js), with GET /v1/moments for
-//     the last minutes (gloom/broker/admin/moments). Both pause in hidden tabs. The
-//     source has sample, which makes the columns of the plots (plots of plot.js) from a snapshot.
+//     without tokens; the functions may of api.js and button of parts.js offer only what these
+//     scopes allow. After a 401 or 403 the page asks for a token.
+//   - Live data comes from a source, which is passed to the function live of live.js: a stream of
+//     events (events.js) or a repeated request (poll.js), with GET /v1/moments for the last
+//     minutes (gloom/broker/admin/moments). Both pause in hidden tabs. The source's function
+//     sample makes the columns of the plots (plot.js) from a snapshot.
 //   - Its tests use pagetest.Site for the files, and the tabs of pagetest for the views.
 //
-// The modules, each with a comment of its own: page.js (start: head, door, dialog, notes), parts.js
-// (places, badges, facts, dialogs, actions, Listing), table.js (tables and chosen rows),
-// plot.js, find.js, body.js (values as written), format.js (numbers, times, names),
+// The modules, each with a comment of its own: page.js (the frame around the views, with dialogs
+// and notes), parts.js (places, badges, facts, dialogs, actions, Listing), table.js (tables and
+// chosen rows), plot.js, find.js, body.js (values as written), format.js (numbers, times, names),
 // api.js (requests to /v1), live.js (snapshots, series) with its sources events.js and poll.js,
 // verdict.js (whether all is well, and findings), html.js (elements, signals).
 package page
@@ -73,7 +74,7 @@ type Daemon struct {
 	Noun  string // what the daemon is, such as "broker"
 	// Without is the text, in HTML, for browsers without JavaScript.
 	Without string
-	// Views has app.js, and the files that it imports and the kit does not have.
+	// Views has app.js and the files that it imports, except those of the kit.
 	Views fs.FS
 	// Shared has files that several daemons share but not all; nil for none.
 	Shared fs.FS
@@ -91,7 +92,7 @@ func (d *Daemon) folders() []fs.FS {
 type Site struct {
 	of     Daemon
 	files  func() map[string]*file // by path
-	visits chan struct{}           // has an element for each visit that collects data
+	visits chan struct{}           // a semaphore: it has an element for each visit that collects data
 }
 
 // file is a file in the form in which it is sent.
@@ -131,7 +132,7 @@ func names(in fs.FS) map[string]bool {
 // Paths returns the paths of all files, sorted, without "/".
 func (s *Site) Paths() []string { return slices.Sorted(maps.Keys(s.files())) }
 
-// indents matches indents, which are removed: half a kilobyte counts on a first visit.
+// indents matches indents, which are removed to save half a kilobyte on a first visit.
 var indents = regexp.MustCompile(`(?m)^[ \t]+`)
 
 // comments matches the comment lines of a script.
@@ -164,7 +165,8 @@ func (s *Site) pack() map[string]*file {
 	return m
 }
 
-// document fills in what differs between daemons, and preloads the files that the first view needs.
+// document returns index.html with the daemon's texts filled in, and with preloads for the files
+// that the first view needs.
 func (s *Site) document(text []byte) []byte {
 	var preload strings.Builder
 	for _, name := range s.needed() {
@@ -236,7 +238,7 @@ func send(w http.ResponseWriter, r *http.Request, data []byte) {
 	}
 }
 
-// nothing marks the place in index.html for the data that a visit begins with.
+// nothing is the placeholder in index.html for the data that a visit begins with.
 var nothing = []byte(">null</template>")
 
 // Index serves the document with the data that a visit begins with: JSON without "<" and
@@ -252,12 +254,13 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	send(w, r, data)
 }
 
-// patience is how long a document waits for the data that is served with it: if that takes
-// longer, the page requests it itself.
+// patience is how long a document waits for the data that is served with it. If collecting the
+// data takes longer, the document is served without it, and the page requests it.
 const patience = 100 * time.Millisecond
 
-// mostVisits is how many visits may collect data at a time. Some of them may be late already: a
-// handler that hangs must not gather goroutines.
+// mostVisits is how many visits may collect data at a time. The limit includes visits that were
+// served without data and still wait for it, so that goroutines do not pile up behind a handler
+// that hangs.
 const mostVisits = 16
 
 // Visit serves the document with the data that the page would request first: the replies of h,
@@ -320,7 +323,7 @@ func (r *reply) Write(p []byte) (int, error) { return r.body.Write(p) }
 // compressed.
 func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, small bool) {
 	h = w.Header()
-	if mime == types[".html"] || r.URL.Path == "/worker.js" { // files with a policy of their own
+	if mime == types[".html"] || r.URL.Path == "/worker.js" { // the type of files with a policy of their own
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")

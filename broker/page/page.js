@@ -1,4 +1,4 @@
-// The page: the frame around the views, and which view is shown.
+// Draws the frame around the views, and chooses the view.
 import { html, render, effect } from './html.js';
 import { begin, came, end, enter, again, door, noun, status, token } from './api.js';
 import { away, heard, live, refusal, second } from './live.js';
@@ -15,9 +15,10 @@ import { finder } from './find.js';
  *   help: any,
  *   mark?: () => any,
  *   source: import('./live.js').Source,
- * }} Page views: by the first part of the address; the view of "" is the first; above: for views that are not in the navigation, the
- * view that is marked there;
- * scopes: the scopes, one of which a token needs, in words; help: the text below the keys; mark: shown beside the first view's name */
+ * }} Page views: by the first part of the address; the view of "" is the first; above: for views
+ * that are not in the navigation, the view that is marked there in their place; scopes: the scopes,
+ * one of which a token needs, in words; help: the text below the keys; mark: shown beside the first
+ * view's name */
 
 /** @type {Page} */
 let page;
@@ -31,15 +32,15 @@ const shown = () => page.views[place.value.path[0]];
 function doorway() {
   const asking = door.value === 'asking';
   const said = /** @type {Record<string, string>} */ ({
-    token: `This ${noun} wants a token, with the scope ${page.scopes}.`,
+    token: `This ${noun} needs a token with the scope ${page.scopes}.`,
     wrong: `The ${noun} does not know this token.`,
-    scope: `This token may not look: it lacks the scope ${page.scopes}.`,
+    scope: `This token may not read this page: it lacks the scope ${page.scopes}.`,
     asking: 'Asking. A wrong token is refused slowly…',
   });
   return html`<main class="door"><form onSubmit=${(/** @type {any} */ e) => {
     e.preventDefault();
     const given = e.target.elements.token.value.trim();
-    if (!/^[\x20-\x7e]*$/.test(given)) { // a header cannot have it
+    if (!/^[\x20-\x7e]*$/.test(given)) { // an HTTP header cannot contain this token
       door.value = 'wrong';
       return;
     }
@@ -116,7 +117,7 @@ function window_() {
   }} onClose=${leave}>
     <form method="dialog" onSubmit=${async (/** @type {any} */ e) => {
       e.preventDefault();
-      if (doing.peek() === d) return; // it is being done already
+      if (doing.peek() === d) return; // the action is in progress already
       doing.value = d;
       wrong.value = '';
       try {

@@ -50,7 +50,8 @@ func daemon(views fstest.MapFS) page.Daemon {
 	return page.Daemon{Title: "A <daemon>", Noun: "daemon", Without: "<code>it</code> tells.", Views: views}
 }
 
-// TestSite: the daemon's files and the kit's are served unchanged, as one page.
+// TestSite: the daemon's files and the kit's are served from one folder, unchanged but for
+// comments, types and indents.
 func TestSite(t *testing.T) {
 	site := page.New(daemon(fstest.MapFS{}))
 	pagetest.Site(t, site)

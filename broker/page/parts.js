@@ -16,7 +16,7 @@ function where() {
 
 addEventListener('hashchange', () => {
   anew();
-  dialog.value = null; // the link may have been in it
+  dialog.value = null; // the link may have been in the dialog
   place.value = where();
   scrollTo(0, 0);
   document.querySelector('main')?.focus({ preventScroll: true });
@@ -42,7 +42,7 @@ export const jobLink = (/** @type {string} */ id) => html`<a class="name id" hre
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
 
-/** Whether all is well, in words, and how bad it is. @param {{severe?: number, warning?: number}} n how many findings there are */
+/** Says in words how many findings there are; the second element is the kind of badge. @param {{severe?: number, warning?: number}} n how many findings there are */
 export const verdict = ({ severe, warning }) => severe ? [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe']
   : warning ? [warning === 1 ? 'One thing needs attention' : `${count(warning)} things need attention`, 'warning'] : ['All is well', 'ok'];
 
@@ -180,7 +180,7 @@ export const wrong = signal('');
 /** @param {Dialog} d */
 export const ask = d => { dialog.value = d; wrong.value = ''; };
 
-/** Does something to everything that matches a filter, after showing how many that are.
+/** Does something to all items that match a filter, after showing their number and asking for confirmation.
  * @param {{path: string, filter: Record<string, any>, verb: string, one: string, type: string, danger?: boolean, body: any, done: (reply: any) => string, after: (reply: any) => any}} o */
 export async function bulk({ path, filter, verb, one, type, danger, body, done, after }) {
   const meant = Object.keys(filter).length ? filter : { all: true };
@@ -189,7 +189,7 @@ export async function bulk({ path, filter, verb, one, type, danger, body, done, 
   const what = `${verb} ${plural(n.before, one)}`;
   ask({
     title: `${what} of ${type}?`, danger, button: what, body,
-    go: () => act(() => call('POST', path, { ...meant, most: n.before }), done).then(after), // none that were added since
+    go: () => act(() => call('POST', path, { ...meant, most: n.before }), done).then(after), // no more than were counted
   });
 }
 
@@ -201,14 +201,14 @@ export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
 /** A button that makes another job like the one that is shown, and goes to it.
  * @param {() => Promise<string>} make returns its address @param {string} scope */
 export const duplicate = (make, scope) => button('Duplicate', () => ask({
-  title: 'Another job like this one?', button: 'Duplicate it', body: html`<p>It has the same argument, and begins anew. This one stays as it is.</p>`,
+  title: 'Another job like this one?', button: 'Duplicate it', body: html`<p>The copy has the same argument and starts from the beginning. This job stays as it is.</p>`,
   go: () => act(async () => { const at = await make(); setTimeout(() => { location.hash = at; }); }, 'It is added.'),
 }), { scope });
 
 // Listings that are read page by page.
 
 /** @typedef {(path: string, next: any) => Promise<{items: any[], next?: any}>} Reading
- * reads a part of a listing, from the start or from the end of the part before */
+ * reads a part of a listing, from the start or from where the previous part ended */
 
 /** @type {Reading} */
 async function page(path, next) {
@@ -226,7 +226,7 @@ export class Listing {
   /** @type {Listing[]} */
   static all = [];
 
-  /** @param {Reading} [how] @param {string} [looked] the most that a part looks at, in words */
+  /** @param {Reading} [how] @param {string} [looked] how many items a part examines at most, in words */
   constructor(how = page, looked = 'million jobs') { this.how = how; this.many = looked; Listing.all.push(this); }
 
   /** Begins to read if the path has changed, and returns what has been read.

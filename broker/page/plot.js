@@ -15,7 +15,7 @@ function ceiling(most, least) {
   return [1, 2, 2.5, 5, 10].map(f => f * step).find(n => n >= most) ?? most;
 }
 
-/** uPlot, loaded after the first drawing, so that nothing waits for it.
+/** uPlot, loaded after the first paint, so that nothing waits for it.
  * @type {Promise<any> | undefined} */
 let library;
 
@@ -23,7 +23,7 @@ const uplot = () => library ??= painted.then(() => new Promise((go, stop) => {
   document.head.append(Object.assign(document.createElement('script'), { src: 'lib/uPlot.iife.min.js', onload: go, onerror: stop }));
 }));
 
-/** Props: title; lines; t; of: columns by key; show: (value) => text; least: the scale reaches at least this;
+/** Props: title; lines; t: times; of: columns by key; show: (value) => text; least: the least end of the scale;
  * @extends {Component<any, any>} */
 export class Plot extends Component {
   componentDidMount() {
@@ -94,7 +94,7 @@ export class Plot extends Component {
   }
 }
 
-/** The plots of all jobs, or of a type, whose values are known only since its view was opened.
+/** The plots of all jobs, or of one type. A type's values are known only from when its view was opened.
  * @param {import('./live.js').Series} s @param {string} [type] */
 export function plots(s, type = '') {
   const since = type && s.t.length > 0 && `, since ${clock(s.t[0] * 1000)}`;

@@ -3,7 +3,7 @@
 import { call, door } from './api.js';
 import { gone, heard, look, past, there } from './live.js';
 
-/** After how many ms without a snapshot the moments in between are requested. */
+/** The time without a snapshot, in ms, after which the moments in between are requested. */
 const missed = 12_000;
 
 /** Requests a snapshot from a path every `every` ms while the tab is visible, and first the last minutes from /v1/moments.

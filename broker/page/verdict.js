@@ -1,4 +1,4 @@
-// Whether all is well: what the daemon has found wrong, and what can be done about it.
+// Shows the daemon's findings, and what can be done about them.
 import { html, signal } from './html.js';
 import { asked, enc, noun } from './api.js';
 import { away, lasted, look } from './live.js';
@@ -15,7 +15,7 @@ export function mark() {
   return severe + warning > 0 && badge(count(severe + warning), severe ? 'severe' : 'warning');
 }
 
-/** Those expanded findings that stand for several alike. @type {import('./lib/signals-core.mjs').Signal<Set<string>>} */
+/** The findings that stand for several similar ones and are expanded. @type {import('./lib/signals-core.mjs').Signal<Set<string>>} */
 const open = signal(new Set());
 
 /** @param {Finding} f @param {Words} words @param {boolean} [own] @returns {any} */
@@ -43,7 +43,7 @@ function rest(f, words) {
 /** @param {Finding[]} all @param {Words} words @param {boolean} [own] on the page of their subject */
 export const findingList = (all, words, own) => all.length > 0 && html`<ul class="findings">${all.map(f => card(f, words, own))}</ul>`;
 
-/** Whether all is well, in a word, and what is wrong. @param {any} note @param {Words} words */
+/** The heading that says whether all is well, and the findings. @param {any} note @param {Words} words */
 export function found(note, words) {
   const [word, kind] = away.value ? [`Not known: the ${noun} is away`, 'severe'] : verdict(look.value.severities);
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1><p class="note">${note}</p></div>

@@ -13,8 +13,8 @@ import (
 	"gloom/broker/page"
 )
 
-// TestVisit: the document has the data that the visitor may request, and no data if a part of it is
-// refused or late.
+// TestVisit: the document contains the data that the visitor may request, or no data if a part of
+// it is refused or late.
 func TestVisit(t *testing.T) {
 	site := page.New(daemon(fstest.MapFS{}))
 	hang, hanging := make(chan struct{}), new(atomic.Int32)

@@ -1,4 +1,4 @@
-// One stream for all tabs of a browser.
+// A shared worker that reads one stream of events for all tabs of a browser.
 import { follow } from './stream.js';
 
 /** @type {Set<MessagePort>} */
@@ -17,7 +17,7 @@ addEventListener('connect', e => {
   tab.onmessage = m => {
     if (m.data) {
       tabs.add(tab);
-      begin(m.data.begun); // even if a stream is open: the tab needs the beginning of one
+      begin(m.data.begun); // even if a stream is open: the new tab needs one from its beginning
     } else if (tabs.delete(tab) && !tabs.size) begin();
   };
 });

@@ -20,8 +20,8 @@ const Patience = 45 * time.Second
 //go:embed axe.min.js
 var Axe string
 
-// Chromium starts a browser, until end is called. Each tab gets a context of its own
-// from the browser's.
+// Chromium starts a browser, which runs until end is called. Each tab gets a context of its own,
+// derived from the browser's.
 func Chromium(opts ...chromedp.ExecAllocatorOption) (ctx context.Context, end func(), err error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {

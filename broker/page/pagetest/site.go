@@ -27,12 +27,12 @@ func Get(site *page.Site, method, path string, headers ...string) *httptest.Resp
 
 const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// mostBytes bounds the compressed size of a page. A first visit takes less, because views
+// mostBytes bounds the compressed size of a page. A first visit loads less, because other views
 // are loaded when they are opened.
 const mostBytes = 80_000
 
 // Site fails unless every file of a page is served unchanged, compressed if the client accepts
-// that, not again to clients that have it, and under a policy that admits nothing from other
+// that, with 304 to clients that have it, and under a policy that admits nothing from other
 // hosts. It also fails if a script of ours could turn text into code.
 func Site(t *testing.T, site *page.Site) {
 	t.Helper()

@@ -146,7 +146,7 @@ func (b *Tab) At(route string) {
 func (b *Tab) Press(text string) {
 	b.t.Helper()
 	it := `[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button')].find(b => b.innerText.trim() === $0 && !b.disabled)`
-	if text == "Undo" { // of the last action
+	if text == "Undo" { // the dialog of the last action
 		it = strings.Replace(it, "find(", "findLast(", 1)
 	}
 	b.Until(it, text)

@@ -31,13 +31,13 @@ func TestTokens(t *testing.T) {
 		b.Fill("token", token)
 		b.Press("Go in")
 	}
-	b.Sees("This broker wants a token")
+	b.Sees("This broker needs a token")
 	b.Accessible("the door")
 	enter("wrong")
 	b.Sees("Asking. A wrong token is refused slowly…")
 	b.Sees("does not know this token")
 	enter("secret-s")
-	b.Sees("This token may not look")
+	b.Sees("This token may not read this page")
 	enter("secret-w")
 	b.Sees("Overview")
 	b.At("#/")
@@ -49,7 +49,7 @@ func TestTokens(t *testing.T) {
 		t.Error("the token was kept")
 	}
 	b.Visit(w.url + "/")
-	b.Sees("This broker wants a token")
+	b.Sees("This broker needs a token")
 	enter("secret-ws")
 	b.Sees("Submit a test job")
 	b.Visit(w.url + "/")
@@ -79,7 +79,7 @@ func TestRestart(t *testing.T) {
 	b.Gone("All is well")
 	b.Until(`document.title.startsWith('away')`)
 	b.Accessible("away")
-	b.At("#/workers") // whose script has not loaded
+	b.At("#/workers") // a view whose script has not been loaded yet
 	b.Sees("This view could not be loaded.")
 	again := start(t, func(o *settings.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
 	b.Gone("The broker does not answer")
@@ -109,7 +109,7 @@ func TestKeyboard(t *testing.T) {
 	b.Until(`document.activeElement.id === 'find'`)
 	b.Keys("report-07\r")
 	b.Sees("Why it waits")
-	b.Forgive("404 (Not Found)") // no job has this id
+	b.Forgive("404 (Not Found)") // because no job has this id
 	b.Keys("/")
 	b.Keys("thumb\r")
 	b.Until(`location.hash === '#/type/thumbnail'`)
@@ -138,8 +138,8 @@ func TestKeyboard(t *testing.T) {
 	b.Strict()
 }
 
-// TestFind: matches are listed while one types, and chosen with the arrow keys or the
-// pointer.
+// TestFind: the search field lists matches as the user types, and the arrow keys or the pointer
+// choose one.
 func TestFind(t *testing.T) {
 	w := busy(t)
 	b := w.open("")

@@ -163,7 +163,7 @@ func TestTokens(t *testing.T) {
 	w := start(t, "password = open sesame # not this")
 	b := w.open("")
 	b.Forgive("401 (Unauthorized)")
-	b.Sees("This master wants a token, with the scope admin: the password of the master.")
+	b.Sees("This master needs a token with the scope admin: the password of the master.")
 	b.Accessible("the door")
 	b.Fill("token", "wrong")
 	b.Press("Go in")

@@ -196,15 +196,15 @@ func TestTokens(t *testing.T) {
 		b.Fill("token", token)
 		b.Press("Go in")
 	}
-	b.Sees("This master wants a token, with the scope admin.")
+	b.Sees("This master needs a token with the scope admin.")
 	b.Accessible("the door")
 	enter("wrong")
 	b.Sees("does not know this token")
 	for _, token := range []string{"secret-p", "secret-w"} {
 		enter(token)
-		b.Sees("This token may not look")
+		b.Sees("This token may not read this page")
 		if pagetest.Eval[int](b, `return document.querySelectorAll('button').length`) != 1 {
-			t.Errorf("who may not look is offered more:\n%s", b.Text())
+			t.Errorf("a token that may not read the page is offered more:\n%s", b.Text())
 		}
 	}
 	enter("secret-a")

@@ -240,14 +240,14 @@ func TestTokens(t *testing.T) {
 		b.Fill("token", token)
 		b.Press("Go in")
 	}
-	b.Sees("This daemon wants a token, with the scope admin.")
+	b.Sees("This daemon needs a token with the scope admin.")
 	b.Accessible("the door")
 	enter("wrong")
 	b.Sees("does not know this token")
 	enter("secret-s")
-	b.Sees("This token may not look")
+	b.Sees("This token may not read this page")
 	if pagetest.Eval[int](b, `return document.querySelectorAll('button').length`) != 1 {
-		t.Errorf("who may not look is offered more:\n%s", b.Text())
+		t.Errorf("a token that may not read the page is offered more:\n%s", b.Text())
 	}
 	enter("secret-r")
 	b.Sees("All is well", "There is no job and no handler.")
@@ -261,7 +261,7 @@ func TestTokens(t *testing.T) {
 		t.Error("the token was kept")
 	}
 	b.Visit(w.url + "/?again") // the tab's memory is gone
-	b.Sees("wants a token")
+	b.Sees("needs a token")
 	enter("secret-a")
 	b.Sees("All is well")
 	b.At("#/handlers")
