@@ -66,7 +66,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	return a
 }
 
-// make runs fn, which makes a piece of a long answer or of a long change, alone.
+// make holds making while fn makes a piece of a long answer or of a long change.
 func (a *API) make(fn func()) {
 	a.making.Lock()
 	defer a.making.Unlock() // a request that panics must not keep others out
@@ -83,7 +83,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// open has the paths that show nothing of jobs: anybody may request them, with any Host.
+// open is the set of paths that reveal nothing about jobs: anybody may request them, with any
+// Host.
 var open = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
 
 func plainly(h http.HandlerFunc) handler {

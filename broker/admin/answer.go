@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer of /v1 in bytes. A longer listing ends early, and its next
+	// maxAnswer bounds an answer of /v1 in bytes. A longer listing ends early, and its key next
 	// says where to continue.
 	maxAnswer = 16 << 20
 	// slice is how many items of a listing the core is asked for at a time.
@@ -20,7 +20,7 @@ const (
 	strideTime = 5 * time.Second
 )
 
-// patient writes a long answer. A client that does not read a stride in time is
+// patient is a writer for a long answer. A client that does not read a stride in time is
 // disconnected.
 type patient struct {
 	http.ResponseWriter

@@ -227,7 +227,7 @@ func TestOperations(t *testing.T) {
 	if x := w.call("GET", "/v1/submitters?limit=1", "", 200)["items"].([]any); len(x) != 1 || x[0].(map[string]any)["jobs"] != 3.0 {
 		t.Errorf("submitters: %v", x)
 	}
-	for range 2 { // the present state, and the last snapshot
+	for range 2 { // first from the current state, then from the last snapshot
 		if x := w.call("GET", "/v1/types/a%2Fb%20c", "", 200); x["submitters"] != 1.0 || x["workers"] != 1.0 {
 			t.Errorf("the type has %v submitters and %v workers", x["submitters"], x["workers"])
 		}

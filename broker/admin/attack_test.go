@@ -59,8 +59,8 @@ func get(t *testing.T, url string) []byte {
 	return data
 }
 
-// TestBodiesAsTheyAre: the answer has the exact bytes of a failed job's body, however
-// deep it is nested, and omits them if the answer would be too long.
+// TestBodiesAsTheyAre: the answer contains the exact bytes of a failed job's body, however
+// deeply it is nested, and omits the body if the answer would be too long.
 func TestBodiesAsTheyAre(t *testing.T) {
 	w := start(t, nil)
 	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)

@@ -77,8 +77,8 @@ func (b body) integer(key string, low, high, def int64) (int64, error) {
 	return n, nil
 }
 
-// pace reads rate and burst; an absent one is 0. least is the smallest burst allowed; if it
-// is above 0, the rate must be, too.
+// pace reads rate and burst; an absent one is 0. least is the smallest burst allowed; if least
+// is above 0, the rate must be above 0, too.
 func (b body) pace(least int64) (rate float64, burst int64, err error) {
 	if v, ok := b["rate"]; ok {
 		want := "a number from 0 to %g"

@@ -90,7 +90,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 		var t timeline
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
 			after := int64(from)
-			if first { // the first place comes from the client
+			if first { // the first position is the client's cursor
 				after, first = b.EndedFrom(after), false
 			}
 			found, after = b.Ended(now, after, limit, q)

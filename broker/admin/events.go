@@ -73,7 +73,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if r.Method == http.MethodHead {
-		return nil // a stream would not end
+		return nil // the stream, which never ends, is only for GET
 	}
 	var last []byte
 	sent, judged := time.Now(), time.Now()

@@ -48,7 +48,7 @@ func (w *world) events(ctx context.Context, last ...string) (*stream, int) {
 	return &stream{w.t, bufio.NewReader(resp.Body)}, resp.StatusCode
 }
 
-// next decodes the next event of a name into v.
+// next decodes the next event with this name into v.
 func (s *stream) next(name string, v any) {
 	s.t.Helper()
 	line := func() string {
@@ -69,7 +69,7 @@ func (s *stream) next(name string, v any) {
 	}
 }
 
-// TestHeadOfEvents: a HEAD gets its headers and no stream.
+// TestHeadOfEvents: a HEAD request gets headers and no stream.
 func TestHeadOfEvents(t *testing.T) {
 	w := start(t, nil)
 	host := strings.TrimPrefix(w.url, "http://")
@@ -202,7 +202,7 @@ func TestEventsRevoked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(line, "event: look") { // the next one differs
+		if strings.HasPrefix(line, "event: look") { // so that the next snapshot differs
 			w.call("POST", "/v1/jobs", `{"type":"t","body":1}`, 202)
 		}
 	}
@@ -288,7 +288,7 @@ func TestFirstLook(t *testing.T) {
 	w.call("POST", "/v1/jobs", `{"type":"mail","id":"a","body":1}`, 202)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
-	eventually(t, "the job has waited for some time", func() bool { // none of these requests takes a snapshot of all types
+	eventually(t, "the job has waited for some time", func() bool { // without a snapshot of all types
 		return w.call("GET", "/v1/jobs/a", "", 200)["age_seconds"].(float64) > 6
 	})
 	s, _ := w.events(ctx)
@@ -296,14 +296,13 @@ func TestFirstLook(t *testing.T) {
 	s.next("history", &past)
 	var look api.Look
 	s.next("look", &look)
-	// A busy machine may have findings of its own.
+	// On a busy machine there may be further findings.
 	if !slices.ContainsFunc(look.Findings.Items, func(x api.Finding) bool { return x.Cause == "no_worker" && x.Subject == "mail" }) {
 		t.Errorf("found at the first look: %+v", look.Findings)
 	}
 }
 
-// TestEventsEnd: an open stream does not keep a broker from stopping, and is ended
-// in order.
+// TestEventsEnd: an open stream does not keep a broker from stopping, and is closed properly.
 func TestEventsEnd(t *testing.T) {
 	w := start(t, nil)
 	s, _ := w.events(t.Context())

@@ -18,13 +18,13 @@ const (
 	// someGroups, someClients and someTypes bound how many suspects of each are examined
 	// more closely.
 	someGroups, someClients, someTypes = 1024, 64, 16
-	// someLost is the number of lost workers from which a job is reported.
+	// someLost is the number of lost workers at which a job is reported.
 	someLost = 3
 	// lastReasons is how many failed jobs of a type are compared.
 	lastReasons = 16
 )
 
-// getFindings reports why something does not move.
+// getFindings answers with the findings.
 func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 	_, limit, err := page(r)
 	if err != nil {
@@ -105,7 +105,7 @@ func (a *API) find(w *watch) {
 	w.findings.Look(&b)
 }
 
-// suspects returns the clients that may have a problem.
+// suspects returns the figures of clients that may have a problem.
 func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings.Client {
 	h := a.srv.Hub()
 	of := map[broker.Peer]*findings.Client{}

@@ -77,10 +77,10 @@ func (s *stage) worker(join string) *peer {
 	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.of(join))
 }
 
-// answering joins and gives the same answer to each job, while the stage exists.
+// answering adds a worker that joins with these keys and gives each job the same answer.
 func (s *stage) answering(join, answer string) { s.working(join, answer, 0) }
 
-// working is like answering, but answers after a while.
+// working is like answering, but the worker answers after the given time.
 func (s *stage) working(join, answer string, took time.Duration) {
 	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.of(join))
 	go c.each(`"action":"job"`, func(string) []byte {
@@ -89,7 +89,8 @@ func (s *stage) working(join, answer string, took time.Duration) {
 	})
 }
 
-// always keeps n jobs of the type in the broker: each result causes a new submit.
+// always adds a submitter that keeps n jobs of the type in the broker: it submits a new job for
+// each result.
 func (s *stage) always(n int, typ, more string) {
 	c, i := s.dial(s.srv.SubmitAddr(), false), 0
 	job := func(string) []byte {
@@ -102,8 +103,8 @@ func (s *stage) always(n int, typ, more string) {
 	go c.each(`"body"`, job)
 }
 
-// each sends a frame for each received frame that has a text in it, until the
-// connection is lost.
+// each answers each received frame that contains a text with the frame that say returns, until
+// the connection is lost.
 func (p *peer) each(with string, say func(text string) []byte) {
 	for {
 		text, err := readFrame(p)
@@ -128,7 +129,7 @@ func readFrame(r io.Reader) (string, error) {
 	return string(p), err
 }
 
-// jobs submits n jobs of type t, with more keys.
+// jobs submits n jobs of the type, with more keys.
 func (s *stage) jobs(n int, more string) *peer {
 	p := s.submitter()
 	for i := range n {
@@ -203,8 +204,8 @@ func (s *stage) found(cause, subject string) *api.Finding {
 
 const body100 = `"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"`
 
-// TestFindings creates, on real brokers, conditions that keep jobs from moving or soon
-// will. Each is reported, until the condition has ended.
+// TestFindings creates, on real brokers, conditions because of which jobs do not progress or
+// soon will not. Each is reported until it has ended.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	shared := start(t, nil)
@@ -271,7 +272,7 @@ func TestFindings(t *testing.T) {
 		}},
 		{"all left", "workers_away", "TYP", nil, func(s *stage) {
 			s.worker(`"type":"TYP"`).send(`{"action":"leave"}`)
-			eventually(s.t, "it has left", func() bool { // otherwise it would get a job
+			eventually(s.t, "it has left", func() bool { // otherwise this worker would get a job
 				items := s.call("GET", s.of("/v1/workers?type=TYP"), "", 200)["items"].([]any)
 				return len(items) == 1 && items[0].(map[string]any)["left"] == true
 			})
@@ -391,7 +392,8 @@ func TestFindings(t *testing.T) {
 			s.always(20, "TYP", `,"priority":1`)
 			s.always(1, "TYP", "")
 		}},
-		// Late: the system closes a connection from which nothing is read for a minute.
+		// This stage is near the end, so that it lasts less than a minute: after that time the
+		// system closes a connection from which nothing is read.
 		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
 			p := s.deaf(s.srv.SubmitAddr())
@@ -421,7 +423,7 @@ func TestFindings(t *testing.T) {
 		c.stage(s)
 		stages = append(stages, staged{s, c.name, c.cause, s.of(c.subject)})
 	}
-	// all repeats the checks until each succeeds, and returns how long that took.
+	// all waits until done is true of every stage, and logs how long that took.
 	all := func(what string, done func(c *staged) bool) {
 		left := stages
 		defer func() {
@@ -479,9 +481,8 @@ func TestFindingsLast(t *testing.T) {
 	}
 }
 
-// TestNoFindings: a busy, healthy broker has no findings. If the machine itself is
-// overloaded, conditions that last only for a moment are excused, unless a flag sets how
-// long the test lasts.
+// TestNoFindings: a busy, healthy broker has no findings. On an overloaded machine, findings
+// about short conditions are ignored, unless a flag sets how long the test lasts.
 func TestNoFindings(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil)}

@@ -96,10 +96,10 @@ func (a *API) lookGroups(l *broker.GroupLook) {
 	}
 }
 
-// groupsSeen has the busiest groups of one snapshot, and when it was last requested.
+// groupsSeen is one snapshot's list of busiest groups, with the time when it was last requested.
 type groupsSeen struct {
 	groups []broker.GroupInfo
-	made   []byte // the answer with all of them
+	made   []byte // the encoded answer with all of them
 	asked  time.Time
 }
 
@@ -127,7 +127,7 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	if w.groups[typ] = seen; !now.Before(w.groupsNext) {
 		w.takeGroups(a, now)
 	} else if seen.made == nil {
-		return seen, false // it will be in the next snapshot
+		return seen, false // the next snapshot will include this list
 	}
 	return w.groups[typ], true
 }

@@ -91,7 +91,7 @@ func TestRules(t *testing.T) {
 	w.call("GET", "/v1/groups?limit=99999999999999999999", "", 200)
 }
 
-// TestGroups: the busiest groups are shown, and which one holds a job back.
+// TestGroups: the answer lists the busiest groups, and a job shows which group holds it back.
 func TestGroups(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/h%2A", `{"concurrency":0}`, 201)
@@ -239,10 +239,10 @@ func TestMaxGroups(t *testing.T) {
 	if j := w.call("GET", "/v1/jobs/x", "", 200); j["priority"] != 0.0 || fmt.Sprint(j["groups"]) != "[a b]" {
 		t.Errorf("after it: %v", j)
 	}
-	w.call("PATCH", "/v1/jobs/x", `{"groups":["a","c"]}`, 200) // group b goes, and makes room for it
+	w.call("PATCH", "/v1/jobs/x", `{"groups":["a","c"]}`, 200) // b ends, so there is room for c
 }
 
-// TestTypeSettings: fairness and bursts can be set for types that exist or not.
+// TestTypeSettings: fairness and bursts can be set for types whether they exist or not.
 func TestTypeSettings(t *testing.T) {
 	w := start(t, nil)
 	if x := w.call("PUT", "/v1/types/new", `{"fair":true}`, 200); x["fair"] != true {
@@ -266,8 +266,8 @@ func TestTypeSettings(t *testing.T) {
 	}
 }
 
-// TestFileAndOperators: operators override the file: a rule until they remove theirs,
-// a type's fairness and its limits separately and permanently.
+// TestFileAndOperators: operators override the file: a rule until they remove theirs; a type's
+// fairness and its limits each on their own, until the process ends.
 func TestFileAndOperators(t *testing.T) {
 	file := func(concurrency int64, types map[string]settings.TypeSettings) settings.FileLimits {
 		return settings.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}

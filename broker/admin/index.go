@@ -10,8 +10,8 @@ import (
 	web "gloom/broker/admin/page"
 )
 
-// first is the data in the page's document, so that the page is drawn without further requests.
-// If a token is needed, it says only that.
+// first is the data that the page's document contains, so that the page is drawn without further
+// requests. If a token is needed, the data says only that.
 type first struct {
 	Guarded bool            `json:"guarded,omitempty"`
 	UnixMS  int64           `json:"unix_ms,omitempty"`
@@ -27,7 +27,7 @@ func (a *API) index(w http.ResponseWriter, r *http.Request) {
 		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.history()}
 		a.look(func(w *watch) { f.Look = a.seen(w) })
 	}
-	data, err := json.Marshal(&f) // which writes < and & as \u003c and \u0026
+	data, err := json.Marshal(&f) // Marshal writes < and & as \u003c and \u0026
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -33,7 +33,7 @@ func (w *world) document() (text string, first map[string]any) {
 	return string(data), first
 }
 
-// TestDocument: the page contains its first figures. If a token is needed, it says only
+// TestDocument: the page contains its first figures. If a token is needed, the page says only
 // that, and a request without a token does not count as a refusal.
 func TestDocument(t *testing.T) {
 	w := start(t, nil)

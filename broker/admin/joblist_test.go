@@ -9,7 +9,7 @@ import (
 
 func toString(v any) string { return fmt.Sprint(v) }
 
-// ids follows a listing to its end.
+// ids returns the ids of all pages of a listing.
 func (w *world) ids(path string) (ids []string) {
 	w.t.Helper()
 	for cursor := ""; ; {
@@ -25,7 +25,7 @@ func (w *world) ids(path string) (ids []string) {
 	}
 }
 
-// TestJobs: jobs by state, id, group, age and peer, page by page.
+// TestJobs lists jobs by state, id, group, age and peer, page by page.
 func TestJobs(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
@@ -124,7 +124,8 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestCancelMany: all matching jobs, counted before and after, and no others.
+// TestCancelMany: all matching jobs and no others are cancelled, and they are counted before and
+// after.
 func TestCancelMany(t *testing.T) {
 	w := start(t, nil)
 	for i := range 210 {

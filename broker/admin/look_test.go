@@ -115,7 +115,7 @@ func TestDeadTwice(t *testing.T) {
 			t.Fatal("the job did not fail")
 		}
 	}
-	for i, want := range []string{"second", "first"} { // in the order of the list
+	for i, want := range []string{"second", "first"} { // the latest first, as in the list
 		no := w.call("GET", "/v1/dead/t", "", 200)["items"].([]any)[i].(map[string]any)["no"]
 		if x := w.call("GET", fmt.Sprintf("/v1/dead/t/same?no=%v", no), "", 200); x["body"] != want || x["no"] != no {
 			t.Errorf("number %v is %v, want %s", no, x, want)

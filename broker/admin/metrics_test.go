@@ -122,7 +122,7 @@ func TestTypeLabels(t *testing.T) {
 	}
 	done := make(chan time.Duration)
 	stop := make(chan struct{})
-	go func() { // how long the lock is held at a time, as another client sees it
+	go func() { // shows how long the lock is held, as another client notices it
 		most := time.Duration(0)
 		for {
 			select {

@@ -8,7 +8,8 @@ import (
 	"gloom/broker/admin/moments"
 )
 
-// note records the sums of the last minutes until stop, and takes snapshots meanwhile.
+// note records the sums of all types every Period until stop is closed, and takes snapshots
+// meanwhile.
 func (a *API) note(stop <-chan struct{}) {
 	t := time.NewTicker(glancePeriod)
 	defer t.Stop()

@@ -14,7 +14,7 @@ import (
 	"gloom/wire"
 )
 
-// typeAsked returns the type in the query, nil for all.
+// typeAsked returns the type in the query, or nil if all types are meant.
 func typeAsked(r *http.Request) ([]byte, error) {
 	v := r.URL.Query().Get("type")
 	if v == "" {

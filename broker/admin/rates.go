@@ -34,13 +34,13 @@ func countsOf(l *api.Ledger) counts {
 // step has the counts of one step. Its waits and runs are in milliseconds, NaN if there were
 // none.
 type step struct {
-	no                           int64 // start of the step since 1970, 0 if nothing is known
+	no                           int64 // number of the step since 1970, 0 if nothing is known
 	in, answered, failed, other  uint32
 	queued, running              uint32 // at the end of the step
 	wait50, wait95, run50, run95 float32
 }
 
-// steps are the latest steps of one length. base is the counts at the beginning of the
+// steps are the latest steps of one length. base holds the counts at the beginning of the
 // current one.
 type steps struct {
 	ring  []step
@@ -49,12 +49,12 @@ type steps struct {
 	stats broker.TypeStats // at the time of base
 }
 
-// rates is the last day of a type, or of all types.
+// rates holds the steps of the last day, of a type or of all types.
 type rates struct {
 	short, long steps
 	latest      counts
 	stats       broker.TypeStats // at the time of latest
-	busy        uint64           // jobs of the last hours; older hours weigh less
+	busy        uint64           // jobs of the last hours, of which older ones weigh less
 	rate        float64          // current jobs per second
 }
 
@@ -76,8 +76,8 @@ func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
 	x.latest, x.stats = c, *s
 }
 
-// begin begins step no, unless it has begun already, with the counts taken last, and reports
-// whether it did.
+// begin begins step no with the latest counts, and reports whether it did; it does not if step
+// no has begun already.
 func (s *steps) begin(no int64, x *rates) bool {
 	if no == s.now {
 		return false
@@ -184,7 +184,7 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 type day struct {
 	total, others *rates
 	types         map[string]*rates
-	other         counts // the sum over the others
+	other         counts // the sum of the types in others
 	moved         time.Time
 }
 
@@ -217,7 +217,7 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 	}
 	if r == nil && len(d.types) < most {
 		r = newRates()
-		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // the counts before do not belong to this step
+		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // earlier jobs do not belong to this step
 			r.latest, r.stats = countsOf(&old.Ledger), *s
 		}
 	}
@@ -272,7 +272,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 			x = w.day.others
 		default:
 			if x = w.day.types[typ]; x == nil {
-				x = newRates() // steps about which nothing is known
+				x = newRates() // the answer has steps about which nothing is known
 			}
 		}
 		if length == longStep {

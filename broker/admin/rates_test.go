@@ -9,7 +9,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestRates: two days of jobs, compared with naive sums, with snapshots at odd times.
+// TestRates compares the rates of two days of jobs, with snapshots at odd times, with naive
+// sums.
 func TestRates(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rnd := rand.New(rand.NewPCG(seed, 0))

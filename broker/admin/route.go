@@ -104,8 +104,9 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 	}
 }
 
-// asked refuses unknown keys of the query, keys that are given twice, and values that are not
-// UTF-8: otherwise a misspelt filter would select everything, or another job than the named one.
+// asked returns an error for unknown keys of the query, keys that are given twice, and values
+// that are not UTF-8: otherwise a misspelt filter could select everything, or a job other than
+// the one that was meant.
 func (rt *route) asked(r *http.Request) error {
 	if rt.pattern == "" { // not in /v1
 		return nil
@@ -158,8 +159,8 @@ func grantOf(r *http.Request) *guard.Grant {
 	return g
 }
 
-// allowed checks the token, and that the request does not come from a page of another origin:
-// such a page could not read the answer, but the request would take effect.
+// allowed checks the token, and that the request was not sent by a browser for a page of another
+// origin: such a page could not read the answer, but the request would take effect.
 func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	scope := server.ScopeAdmin

@@ -40,8 +40,8 @@ var submitKeys = []string{"id", "type", "priority", "groups", "headers", "delay_
 // body, all other keys of the job.
 var rawKeys = append([]string{"wait", "group"}, slices.DeleteFunc(slices.Clone(submitKeys), func(key string) bool { return key == "groups" })...)
 
-// raw reports whether the whole body of a request is the job's body, so that the query has the
-// type and all other keys.
+// raw reports whether the whole body of a request is the job's body; then the query has the type
+// and all other keys.
 func raw(r *http.Request) bool {
 	return r.Pattern == submitPattern && r.URL.Query().Get("type") != ""
 }
@@ -59,7 +59,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := api.Submitted{ID: c.Job.ID, Type: c.Job.Type, State: "queued"}
 	event := a.log.Debug()
-	if r.Header.Get("Origin") != "" { // a person at the page
+	if r.Header.Get("Origin") != "" { // the request comes from the page, so a person has made it
 		event = a.log.Info()
 	}
 	event.Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was submitted over HTTP")

@@ -50,7 +50,7 @@ func (w *world) worker(typ string, release <-chan struct{}) {
 	w.t.Cleanup(func() { _ = k.Stop(context.Background()) })
 }
 
-// TestSubmit: a submit over HTTP does what a submit frame would do.
+// TestSubmit: a submit over HTTP has the same effect as a submit frame.
 func TestSubmit(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxFrame = 4 << 10 })
 	x := w.call("POST", "/v1/jobs", `{"body":{"a":1.50},"type":"mail","id":"a/1","priority":7,"groups":["acme"],"headers":{"trace":"x"},"delay_ms":3600000,"retries":2}`, 202)
@@ -119,8 +119,8 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// TestSubmitWaits: the request returns an answer, a failure, or neither in time; then
-// nothing is lost.
+// TestSubmitWaits: a request that waits returns the answer or the failure. If there is neither
+// in time, the outcome is kept.
 func TestSubmitWaits(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
@@ -172,7 +172,7 @@ func (w *world) status(path string) int {
 	return resp.StatusCode
 }
 
-// TestSubmitAway: a client that disconnects while it waits loses nothing.
+// TestSubmitAway: if a client disconnects while it waits, the outcome is kept.
 func TestSubmitAway(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -196,8 +196,8 @@ func TestSubmitAway(t *testing.T) {
 	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["state"] == "ended" })
 }
 
-// TestSubmitSlowReader: an answer that is still being written is kept, and no other job
-// gets the id.
+// TestSubmitSlowReader: while an answer is still being written, its outcome is kept, and no
+// other job can have its id.
 func TestSubmitSlowReader(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)
@@ -209,10 +209,10 @@ func TestSubmitSlowReader(t *testing.T) {
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	body := `"` + strings.Repeat("s", 12<<20) + `"`
 	fmt.Fprintf(conn, "POST /v1/jobs?wait=1m&type=t&id=slow HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil { // the rest is on its way
+	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil { // the answer has begun
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // the answer counts as read for a moment
+	time.Sleep(300 * time.Millisecond) // the broker must not take the answer for read
 	if x := w.call("POST", "/v1/jobs", `{"type":"other","id":"slow","body":1}`, 409); x["error"] != "id_exists" {
 		t.Errorf("the same id: %v", x)
 	}
@@ -257,7 +257,7 @@ func TestSubmitInACrowd(t *testing.T) {
 	}
 }
 
-// hangUp is a client that disconnects once its answer is on its way.
+// hangUp is a client that disconnects when the broker begins to write the answer.
 type hangUp struct {
 	*httptest.ResponseRecorder
 	gone context.CancelFunc
@@ -429,7 +429,7 @@ func TestSubmitBytes(t *testing.T) {
 		return resp.StatusCode
 	}
 	eventually(t, "there is no room for another", func() bool {
-		for i := range large { // a small one may have taken its room
+		for i := range large { // a small body may have taken the room of a large one
 			select {
 			case <-said[i]:
 				begin(i)
@@ -452,9 +452,9 @@ func TestSubmitBytes(t *testing.T) {
 	}
 }
 
-// TestSubmitRush: many clients submit jobs at once, and some do not stay for the answer,
-// while others list and cancel. Each job ends once, and an answer that no client read is
-// kept.
+// TestSubmitRush: many clients submit jobs at once, and some of them disconnect before the
+// answer, while other clients list and cancel jobs. Each job ends once, and an answer that no
+// client read is kept.
 func TestSubmitRush(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)

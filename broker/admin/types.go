@@ -95,8 +95,8 @@ func unknownType(name []byte) error {
 	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there has been none lately", wire.Value(name))
 }
 
-// typeNamed returns the current state of a type. Sums over many places, and rates, are from the
-// last snapshot.
+// typeNamed returns the current state of a type. Its rates, and sums that would take long to
+// compute, are from the last snapshot.
 func (a *API) typeNamed(name []byte) (api.Type, bool) {
 	var t broker.TypeInfo
 	var ok bool

@@ -22,8 +22,8 @@ const (
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
 	// glancePeriod is the interval of snapshots without a request; if snapshots are slow, it
-	// grows up to moments.Period. A condition that lasts long enough for a finding is
-	// therefore in two consecutive snapshots.
+	// grows up to moments.Period. So a condition that lasts long enough for a finding appears in
+	// two consecutive snapshots.
 	glancePeriod = moments.Period / 16
 	// smoothing is the time constant of the moving average of rates.
 	smoothing = 2 * time.Second
@@ -33,7 +33,7 @@ const (
 type watch struct {
 	mu    sync.Mutex
 	at    time.Time     // when the last snapshot began
-	clock time.Duration // the broker's time then
+	clock time.Duration // the broker's clock at that time
 	took  time.Duration // how long it took
 	next  time.Time
 	total row
@@ -58,7 +58,7 @@ type row struct {
 	api.Type
 	seen  time.Time
 	rates api.Rates
-	rated bool // it was in two snapshots, so its rates are known
+	rated bool // the type was in two snapshots, so its rates are known
 	// facts are further figures for findings.
 	facts findings.Type
 }
@@ -113,8 +113,8 @@ func (a *API) look(fn func(w *watch)) {
 	fn(w)
 }
 
-// glance takes snapshots without a request, so that a finding begins when its condition begins,
-// not when a client asks.
+// glance takes snapshots when no client asks for one, so that a finding begins when its
+// condition begins, not at the next request.
 func (a *API) glance() {
 	w := &a.watch
 	w.mu.Lock()

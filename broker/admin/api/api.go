@@ -41,7 +41,7 @@ type Ledger struct {
 	Discarded uint64 `json:"discarded"`
 }
 
-// Ended counts the jobs that are over.
+// Ended returns how many jobs have ended.
 func (l *Ledger) Ended() uint64 {
 	return l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded
 }
@@ -213,7 +213,7 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Gone: it has closed. The address is known only for the peers that closed last.
+	// Gone: its connection is closed. The address is known only for the peers that closed last.
 	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
 	// connection.
@@ -274,7 +274,7 @@ type Job struct {
 
 // Run is a run that has ended.
 type Run struct {
-	N      int   `json:"n"` // from 1; one that was given back does not count
+	N      int   `json:"n"` // from 1; a run that was given back is not counted
 	Worker *Peer `json:"worker"`
 	// StartedAt is as in End.
 	StartedAt string `json:"started_at"`
@@ -316,18 +316,18 @@ type Ended struct {
 	Reason   string `json:"reason,omitempty"`
 	Attempts int    `json:"attempts"`
 	End
-	// Runs are the last 16, oldest first; absent in listings.
+	// Runs are its last 16 runs, oldest first; absent in listings.
 	Runs []Run `json:"runs,omitempty"`
 }
 
 // Severities of findings.
 const (
-	Severe  = "severe"  // jobs do not move, or clients are refused
+	Severe  = "severe"  // jobs do not progress, or clients are refused
 	Warning = "warning" // an operator should look
 	Info    = "info"    // worth knowing
 )
 
-// Finding says why something does not move, or will soon stop.
+// Finding says why jobs do not progress, or soon will not.
 type Finding struct {
 	Severity string `json:"severity"`
 	// Kind says what Subject names: a type, a group, the broker, or a client (by its own name

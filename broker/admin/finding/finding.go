@@ -54,7 +54,7 @@ func (x *Found) compare(y *Found) int {
 		cmp.Compare(y.Weight, x.Weight), strings.Compare(x.Subject, y.Subject), strings.Compare(x.Cause, y.Cause), strings.Compare(x.Limit, y.Limit), cmp.Compare(x.Number, y.Number))
 }
 
-// Look collects the conditions that one look finds.
+// Look collects the conditions that are found in one look at a daemon.
 type Look []*Found
 
 // Add adds a condition that is reported at once, after earlier ones of the same severity.
@@ -79,8 +79,8 @@ func (m *Memory) Note(found Look, now time.Time) List {
 	for _, x := range found {
 		at, ok := m.since[x.key()]
 		if !ok {
-			// A condition counts from the last look without it. So one that must last is
-			// reported in time, however rare looks are.
+			// A condition is assumed to have begun at the last look without it. So it is not
+			// reported late, however rare looks are.
 			if at = now; !x.AtOnce && !m.at.IsZero() {
 				at = m.at
 			}
@@ -103,8 +103,8 @@ type Query struct {
 	Fold bool
 }
 
-// Of returns the matching findings, at most limit; how many more there are; and how many of each
-// severity in all.
+// Of returns the matching findings, at most limit; how many more there are; and the total of
+// each severity.
 func (l List) Of(q Query, limit int) api.Findings {
 	out := api.Findings{Items: []api.Finding{}}
 	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}

@@ -15,7 +15,7 @@ func Many[N int | int64 | uint64](n N, what string) string {
 	return humanize.Comma(int64(n)) + " " + what + "s"
 }
 
-// Wait returns how many jobs wait, as a clause.
+// Wait returns a clause that says how many jobs wait.
 func Wait[N int | int64 | uint64](n N) string {
 	if n == 1 {
 		return "1 job waits"
@@ -23,10 +23,11 @@ func Wait[N int | int64 | uint64](n N) string {
 	return Many(n, "job") + " wait"
 }
 
-// Through returns a sentence about when n jobs will have run, "" if the rate is 0 (unknown).
+// Through returns a sentence that says in what time n jobs will be done, "" if the rate is 0
+// (unknown).
 func Through[N int | int64 | uint64](n N, perSecond float64) string {
 	if perSecond <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("At this rate they are through in %v. ", (time.Duration(float64(n) / perSecond * float64(time.Second))).Round(time.Second))
+	return fmt.Sprintf("At this rate they will be done in %v. ", (time.Duration(float64(n) / perSecond * float64(time.Second))).Round(time.Second))
 }

@@ -15,17 +15,17 @@ import (
 const (
 	// closeTo is the fraction of a limit above which its use is reported.
 	closeTo = 0.9
-	// slow is the time to drain from which on a queue is a finding.
+	// slow is the least time to drain at which a queue is a finding.
 	slow = 10 * time.Second
-	// late is the lag from which on an event loop counts as late.
+	// late is the least lag at which an event loop counts as late.
 	late = 250 * time.Millisecond
-	// overlong is the multiple of the usual wait from which on a job's wait is a finding.
+	// overlong is the least multiple of the usual wait at which a job's wait is a finding.
 	overlong = 10
-	// deaf is the number of unread bytes from which on a client that has read nothing for
-	// finding.Grace counts.
+	// deaf is the least number of unread bytes at which a client that has read nothing for
+	// finding.Grace is a finding.
 	deaf = 64 << 10
-	// someBad is the number of failures that makes a finding, someGivenBack the number of
-	// released jobs.
+	// someBad is the number of failures that is a finding, someGivenBack the number of released
+	// jobs.
 	someBad, someGivenBack = 3, 10
 )
 
@@ -117,7 +117,7 @@ func (l *looker) fleet(f *Fleet) {
 			"see whether the servers that --fleet names run and can be reached; brokers join again by themselves"))
 	default:
 		for _, name := range f.Lost {
-			find(name, "fleet_lost", api.Warning, fixed("a broker of the fleet is lost: what was lent to it waits again",
+			find(name, "fleet_lost", api.Warning, fixed("a broker of the fleet is lost: the jobs lent to it were requeued",
 				"see whether it runs and reaches NATS; if it was removed on purpose, this finding disappears within ten minutes"))
 		}
 		for _, name := range f.Foreign {
@@ -127,8 +127,8 @@ func (l *looker) fleet(f *Fleet) {
 	}
 }
 
-// unserved reports a type that no worker here serves. In a fleet, other brokers may have
-// busy workers for it: they do not announce those.
+// unserved reports a type that no worker here serves. In a fleet, other brokers may have busy
+// workers for it: brokers announce only idle workers.
 func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *finding.Found) {
 	f, severity := l.Fleet, api.Severe
 	if f != nil && !f.Away && !f.Alone && f.Up > 0 {
@@ -259,7 +259,7 @@ func failing(t *Type) (severity, cause string, w words) {
 	return api.Severe, "failing", fixed("all of its runs fail: "+finding.Many(t.Bad, "failure")+", and none was answered since the first", advice)
 }
 
-// stopped reports why a type's queue does not move, and returns false if it moves.
+// stopped reports why no job of a type's queue is handed out, and returns false if jobs are.
 func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *finding.Found) bool {
 	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
 	switch c := t.Seen.Limits.Concurrency; {

@@ -1,5 +1,5 @@
-// Package findings derives from a broker's figures why something does not move, or will
-// soon stop. It has no sockets and no clock: Look is given the figures and the time.
+// Package findings derives from a broker's figures why jobs do not progress, or soon will not.
+// It has no sockets and no clock: Look is given the figures and the time.
 package findings
 
 import (
@@ -12,7 +12,7 @@ import (
 const (
 	// lately is how long an event counts as recent.
 	lately = 3 * time.Second
-	// FailingFor is how long failed runs count if no run has been answered since.
+	// FailingFor is how long failed runs are a finding if no run has been answered since.
 	FailingFor = time.Minute
 )
 

@@ -12,8 +12,8 @@ import (
 	"gloom/broker/admin/findings"
 )
 
-// TestBroker: conditions that cannot be staged on a healthy machine, each found in one
-// snapshot and gone soon after.
+// TestBroker gives Look conditions that cannot be staged on a healthy machine: each is reported
+// in one snapshot, and no longer soon after it ends.
 func TestBroker(t *testing.T) {
 	for cause, set := range map[string]func(*findings.Broker){
 		"late":          func(b *findings.Broker) { b.Lag = time.Second },
@@ -119,7 +119,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// seen is a type whose snapshot is taken once a second.
+// seen is a type of which a snapshot is taken once a second.
 type seen struct {
 	findings.Type
 	was, is api.Type
@@ -134,7 +134,7 @@ func newSeen(workers, idle int) *seen {
 	return s
 }
 
-// look lets a second pass and returns the causes of the findings, and the first
+// look advances the time by a second, and returns the causes of the findings and the first
 // finding.
 func (s *seen) look() (causes []string, first string) {
 	s.at++
@@ -225,8 +225,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestGrows: a queue grows if it has more jobs than at any time lately, but not if a
-// submitter always has the same number outstanding.
+// TestGrows: a queue is reported as growing if it has more jobs than at any time lately, but not
+// if a submitter always keeps the same number in it.
 func TestGrows(t *testing.T) {
 	for name, c := range map[string]struct {
 		more  func(second int) uint64

@@ -41,7 +41,7 @@ type Fleet struct {
 	Alone bool
 	// Up is the number of other brokers to which jobs may be lent.
 	Up int
-	// Lost are brokers that were there a while ago, Foreign are brokers of another version.
+	// Lost are brokers that were lost lately, Foreign are brokers of another version.
 	Lost, Foreign []string
 	// Had returns the names of the Lost brokers that had workers for a type.
 	Had func(typ string) []string
@@ -51,7 +51,7 @@ type Fleet struct {
 type Limit struct {
 	Name      string
 	Used, Max int64
-	// Bytes: it counts bytes.
+	// Bytes: it is a limit on bytes.
 	Bytes bool
 	// Mild: nothing is refused at the limit.
 	Mild bool
@@ -65,8 +65,8 @@ type Type struct {
 	// whether others have been dispatched since.
 	Stuck     time.Duration
 	Overtaken bool
-	// UsualWait is the 95th percentile of its waits, 0 if few jobs were dispatched. MeanRun
-	// is the mean duration of a run, 0 if none has ended.
+	// UsualWait is the 95th percentile of its jobs' waits, 0 if few jobs were dispatched.
+	// MeanRun is the mean duration of a run, 0 if none has ended.
 	UsualWait, MeanRun time.Duration
 	// Held is how many of its queued jobs a rule of a group throttles.
 	Held int
@@ -94,7 +94,7 @@ type Type struct {
 // has advanced since the last ones were taken.
 func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	if is.Ledger.Submitted < was.Ledger.Submitted {
-		*t = Type{} // it has been forgotten in between
+		*t = Type{} // the type has been forgotten in between
 	} else {
 		t.count(was, is, now)
 	}
@@ -164,7 +164,7 @@ type past struct {
 	lateAt                                        time.Time
 }
 
-// grown is a counter, by how much it grew lately, and when it last grew.
+// grown is a counter's value, how much it grew lately, and when it last grew.
 type grown struct {
 	last, by uint64
 	at       time.Time
@@ -189,7 +189,7 @@ func (g *grown) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.
 // crest is the peak of a number in the current period and in the period before.
 type crest struct {
 	now, before uint64
-	known       bool // the period before was measured
+	known       bool // before is known
 	from        time.Time
 }
 

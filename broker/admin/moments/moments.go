@@ -17,8 +17,9 @@ const Period = 5 * time.Second
 // most is how many moments are kept.
 const most = int(5 * time.Minute / Period)
 
-// Moment is an api.Moment and, at the doors, how long jobs waited and ran in the seconds before
-// it, in seconds: half of them and 95 of 100 took less. Nil: no job did, or it is not known.
+// Moment is an api.Moment and, at the doors, how long jobs waited and ran shortly before it, in
+// seconds: the 50th and the 95th percentile, nil if there were no such jobs or if it is not
+// known.
 type Moment struct {
 	api.Moment
 	Wait50 *float64 `json:"wait50,omitempty"`
@@ -28,13 +29,13 @@ type Moment struct {
 }
 
 // Histograms counts since a daemon's start how long jobs waited and ran. The buckets end at Bounds,
-// in seconds; one more has the rest. Wait or Run may be nil: not known.
+// in seconds; one more bucket counts what is longer. Wait and Run are nil if they are not known.
 type Histograms struct {
 	Bounds    []float64
 	Wait, Run []uint64
 }
 
-// window is over how many periods a moment's times are.
+// window is the number of periods that a moment's times cover.
 const window = 2
 
 // Ring has the last moments. Its zero value has none.
@@ -53,9 +54,10 @@ func (r *Ring) Note(m Moment) {
 	r.n++
 }
 
-// Run adds the result of look every Period until stop, if it is known, and sets its time and what
-// the histograms tell; look may set Wait95 itself. The first look is after one Period: right after
-// its start a daemon may not have reached its store. The histograms must not change later.
+// Run adds the moment that look returns, if it is known, every Period until stop is closed. It
+// sets the moment's time, and computes the waits and runs from the histograms; look may set Wait95
+// itself. The first look is after one Period, because right after its start a daemon may not have
+// reached its store. The histograms must not change later.
 func (r *Ring) Run(stop <-chan struct{}, look func() (m Moment, h Histograms, known bool)) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
@@ -73,8 +75,8 @@ func (r *Ring) Run(stop <-chan struct{}, look func() (m Moment, h Histograms, kn
 	}
 }
 
-// addTimes sets how long jobs took since the moment before the last one, or since the last one if
-// there is only that.
+// addTimes computes a moment's waits and runs from what the histograms have counted since the
+// moment before the last one, or since the last one if there is only one.
 func (r *Ring) addTimes(m *Moment, h Histograms) {
 	old := r.old[(r.n-min(r.n, window))%window]
 	r.old[r.n%window] = h
@@ -83,14 +85,14 @@ func (r *Ring) addTimes(m *Moment, h Histograms) {
 	m.Run50, m.Run95 = quantile(h.Bounds, run, 0.5), quantile(h.Bounds, run, 0.95)
 }
 
-// grown returns by how much counts have grown; nil if that is not known.
+// grown returns how much counts have grown; nil if that is not known.
 func grown(old, now []uint64) []uint64 {
 	if len(old) != len(now) {
 		return nil
 	}
 	by := make([]uint64, len(now))
 	for i := range now {
-		if now[i] < old[i] { // they count from 0 again
+		if now[i] < old[i] { // the counts began at 0 again
 			return nil
 		}
 		by[i] = now[i] - old[i]

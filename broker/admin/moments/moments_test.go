@@ -9,7 +9,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestRing: the last five minutes are kept, without the moments for which nothing is known.
+// TestRing: the moments of the last five minutes are kept, except those for which nothing is
+// known.
 func TestRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Ring

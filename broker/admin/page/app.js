@@ -14,7 +14,7 @@ function mark() {
   return bad > 0 && badge(count(bad), severe ? 'severe' : 'warning');
 }
 
-/** Some types and jobs with this in their names. Jobs are searched only for three letters or more, and only the first million.
+/** Some types and jobs whose names contain a text. Jobs are searched only for three letters or more, and only the first million.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
 async function fits(what) {
   const [types, jobs] = await Promise.all([call('GET', `/v1/types?filter=${enc(what)}&limit=6`), what.length < 3 ? { items: [] } : call('GET', `/v1/jobs?id=${enc(what)}&limit=6`)]);
@@ -22,7 +22,7 @@ async function fits(what) {
     ...jobs.items.map((/** @type {any} */ j) => ({ name: j.id, kind: j.state, href: to(['job', j.id]) }))];
 }
 
-/** Goes to the job with this id, or else to the types and jobs with it in their names.
+/** Goes to the job with this id, or else to the types and jobs whose names contain it.
  * @param {string} what */
 async function find(what) {
   try {

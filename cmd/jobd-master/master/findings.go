@@ -76,7 +76,7 @@ func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice s
 	case t.Concurrency > 0 && t.Running >= t.Concurrency && behind > 0:
 		advice = "A larger concurrency or more workers would help."
 		if ended > 0 && !t.More {
-			advice = fmt.Sprintf("At this rate they are through in %s.", (time.Duration(behind) * n.over / time.Duration(ended)).Round(time.Second))
+			advice = fmt.Sprintf("At this rate they will be done in %s.", (time.Duration(behind) * n.over / time.Duration(ended)).Round(time.Second))
 		}
 		taken := "its only slot is taken"
 		if t.Concurrency > 1 {

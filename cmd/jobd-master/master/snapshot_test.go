@@ -41,7 +41,7 @@ func TestFindings(t *testing.T) {
 		"nobody pokes":        {target(5, Target{Workers: 1, Oldest: &old}), lately{over: 10 * time.Second}, "warning unpoked 5 rows wait though slots are free"},
 		"poked a moment ago":  {target(5, Target{Workers: 1, Oldest: &old}), lately{over: 10 * time.Second, accepted: 1}, ""},
 		"looked at once only": {target(5, Target{Workers: 1, Oldest: &old}), lately{}, ""},
-		"all slots taken":     {running(target(40, Target{Workers: 1, Oldest: &old}), 4), lately{over: 10 * time.Second, accepted: 20, ok: 20}, "info all_busy all 4 slots are taken, and 40 rows wait At this rate they are through in 20s."},
+		"all slots taken":     {running(target(40, Target{Workers: 1, Oldest: &old}), 4), lately{over: 10 * time.Second, accepted: 20, ok: 20}, "info all_busy all 4 slots are taken, and 40 rows wait At this rate they will be done in 20s."},
 	} {
 		l := &Look{At: now, Workers: []Worker{{Name: "w"}}, Targets: []Target{c.t}}
 		got := find(l, func(string) lately { return c.n })

@@ -35,7 +35,7 @@ func TestFindings(t *testing.T) {
 		"paused":           {s: &Stats{Workers: 3, Paused: 1}, want: "warning master paused 1 of its 3 workers"},
 		"full":             {s: &Stats{Ledger: Ledger{Waiting: 80, Running: 10}}, want: "warning master limit it is close to --max-jobs: 90 %"},
 		"heavy":            {s: &Stats{Bytes: 999}, want: "warning master limit it is close to --max-bytes: 99 %"},
-		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs wait At this rate they are through in 10s. More"},
+		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs wait At this rate they will be done in 10s. More"},
 	} {
 		var said []string
 		for _, f := range find(c.s, c.rules, limits) {

@@ -38,7 +38,7 @@ func TestFindings(t *testing.T) {
 		"cannot write":   {l: engine.Snapshot{Journal: journal.Stats{Failures: 1}}, want: "severe journal journal 1 writes or syncs failed"},
 		"behind":         {l: engine.Snapshot{Journal: journal.Stats{Jobs: 7}, JournalAge: 2 * time.Minute}, want: "warning journal behind 7 jobs are in no store yet, the oldest for 2m0s"},
 		"full":           {l: engine.Snapshot{Journal: journal.Stats{Bytes: 900}}, want: "warning journal limit is close to --journal-max: 90 %"},
-		"busy":           {l: engine.Snapshot{Types: types{"a-x": {Waiting: 20}}, Batches: 2, Ended: map[string]int64{"ok": 120}}, want: "info daemon busy all 2 slots are taken, and 20 jobs wait At this rate they are through in 10s. A larger"},
+		"busy":           {l: engine.Snapshot{Types: types{"a-x": {Waiting: 20}}, Batches: 2, Ended: map[string]int64{"ok": 120}}, want: "info daemon busy all 2 slots are taken, and 20 jobs wait At this rate they will be done in 10s. A larger"},
 	} {
 		var p past
 		c.l.HandsOut = true

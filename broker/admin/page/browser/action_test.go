@@ -16,12 +16,12 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestTypeActions does everything that a person can do to a type.
+// TestTypeActions uses every action that the page offers for a type.
 func TestTypeActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/type/report")
 	b.Forgive("400 (Bad Request)") // of invalid limits
-	b.Forgive("404 (Not Found)")   // of the type that is forgotten
+	b.Forgive("404 (Not Found)")   // for the forgotten type
 	is := func(key string, want any) {
 		t.Helper()
 		w.until("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
@@ -53,13 +53,13 @@ func TestTypeActions(t *testing.T) {
 	is("fair", true)
 
 	b.Press("Limits")
-	b.Fill("burst", "3") // which needs a rate
+	b.Fill("burst", "3") // invalid without a rate
 	b.Press("Set")
 	b.Until(`document.querySelector('dialog [role=status]').innerText.startsWith('Not done: burst needs a rate')`)
 	b.Accessible("a dialog that did not do it")
 	b.Press("Leave it")
 
-	// The matching jobs are counted before the question and again after it.
+	// The matching jobs are counted before the page asks, and again after the action.
 	b.At("#/type/report?id=report-1")
 	b.Sees("report-19")
 	b.Press("Cancel all that fit")
@@ -80,11 +80,11 @@ func TestTypeActions(t *testing.T) {
 	b.Strict()
 }
 
-// TestJobActions does everything that a person can do to a job.
+// TestJobActions uses every action that the page offers for a job.
 func TestJobActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/job/later")
-	b.Forgive("404 (Not Found)") // of jobs that have ended
+	b.Forgive("404 (Not Found)") // for jobs that have ended
 	b.Sees("delayed", "Why it waits: its delay or backoff")
 	b.Sees(`"n": 12345678901234567890`, `"empty": {}`, `"trace": "t-1"`)
 	b.Press("Change")
@@ -133,7 +133,7 @@ func TestDeadActions(t *testing.T) {
 	b.Press("Retry")
 	b.Sees("invoice-2 was retried.")
 	dead(2)
-	b.Until(`![...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('invoice-2'))`) // its buttons are gone
+	b.Until(`![...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('invoice-2'))`) // its row is gone
 	b.Press("Discard")
 	b.Sees("Discard invoice-1?")
 	b.Press("Discard it")
@@ -148,7 +148,7 @@ func TestDeadActions(t *testing.T) {
 	b.Sees("Retry 1 dead letter of invoice?")
 	w.submit(gloom.Job{Type: "invoice", ID: "invoice-late"})
 	w.ask("POST", "/v1/types/invoice/resume", "{}")
-	dead(3) // more than announced: this one, and the one that was retried
+	dead(3) // two more than the dialog said: invoice-late, and the job that was retried
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.Press("Retry 1 dead letter")
 	b.Sees("1 dead letter retried, 2 left.")
@@ -179,7 +179,7 @@ func TestChosen(t *testing.T) {
 	b.Until(`document.querySelectorAll('[aria-label="Jobs"] tbody tr').length === 8`)
 	b.Until(`![...document.querySelectorAll('button')].some(e => e.innerText.includes('chosen'))`)
 	choose("all that are shown")
-	b.Forgive("404 (Not Found)") // of a job that somebody else cancels
+	b.Forgive("404 (Not Found)") // for the job that another client cancels
 	w.ask("DELETE", "/v1/jobs/report-00", "")
 	b.Press("Cancel 8 chosen")
 	b.Press("Cancel 8 jobs")
@@ -201,9 +201,9 @@ func TestChosen(t *testing.T) {
 	b.Strict()
 }
 
-// TestReasons: the overview of dead letters shows why they failed, without the parts in
-// which single reasons differ. What one needs to retry them is there on a telephone,
-// too.
+// TestReasons: the overview of dead letters shows why jobs failed, and counts reasons that
+// differ only in numbers and ids as one. What is needed to retry the jobs is visible on a
+// telephone, too.
 func TestReasons(t *testing.T) {
 	w := start(t, nil)
 	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
@@ -232,7 +232,8 @@ func TestReasons(t *testing.T) {
 	b.Strict()
 }
 
-// TestTwice: a dialog's action happens once, and the focus comes back.
+// TestTwice: a dialog's action is carried out once, even if the form is submitted several times;
+// when the dialog is closed, the focus returns to where it was.
 func TestTwice(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -285,7 +286,7 @@ func TestGroupActions(t *testing.T) {
 	b.Press("Undo")
 	rule(0)
 
-	// An operator's rule over one of the file can be removed for good.
+	// Undo removes an operator's rule for good: the rule of the file is in force again.
 	file := int64(5)
 	if err := w.srv.Limits().Load(settings.FileLimits{Groups: map[string]broker.Rule{"tenant-*": {Concurrency: file}}}); err != nil {
 		t.Fatal(err)
@@ -314,7 +315,7 @@ func TestOver(t *testing.T) {
 	}
 	b := w.open("#/job/a")
 	b.Sees("the request")
-	_ = s.Close() // a client that has the answer ends the keeping
+	_ = s.Close() // its client has the answer, so the outcome is no longer kept
 	b.Press("Change")
 	b.Fill("priority", "7")
 	b.Press("Change")

@@ -18,8 +18,8 @@ import (
 )
 
 // TestDrawn measures the time of a first visit until the figures are drawn, until they are
-// visible, and until the plots are drawn, too. For comparison it measures a text of a
-// kilobyte, which shows the time that Chromium itself needs.
+// visible, and until the plots are drawn, too. For comparison it measures a document of a
+// kilobyte of plain text, which shows the time that Chromium itself needs.
 func TestDrawn(t *testing.T) {
 	w := busy(t)
 	visits := 1
@@ -33,7 +33,7 @@ func TestDrawn(t *testing.T) {
 	visit := func(path, script string, marks ...string) {
 		t.Run(path, func(t *testing.T) {
 			b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-			b.Forgive("favicon.ico") // which a text does not have
+			b.Forgive("favicon.ico") // a plain text names no icon
 			b.OnNew(script)
 			b.Visit(w.url + path)
 			for _, mark := range marks {
@@ -93,7 +93,7 @@ func TestHundred(t *testing.T) {
 				t.Fatal(err)
 			}
 			fields := bytes.Fields(data)
-			for _, f := range fields[13:15] { // of 10 ms, in user and in system mode
+			for _, f := range fields[13:15] { // ticks of 10 ms, in user and in system mode
 				n := 0
 				_, _ = fmt.Sscan(string(f), &n)
 				sum += n

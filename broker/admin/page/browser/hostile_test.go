@@ -10,8 +10,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestDotNames: browsers remove "." and ".." from paths. Things with such names are
-// shown like all others, and an action on one letter does not hit all of them.
+// TestDotNames: browsers remove "." and ".." from paths. Things with such names are shown like
+// all others, and an action on one dead letter does not apply to all letters of its type.
 func TestDotNames(t *testing.T) {
 	w := start(t, nil)
 	w.work("mail", broken)
@@ -19,10 +19,10 @@ func TestDotNames(t *testing.T) {
 	dead := func(v map[string]any) bool { return v["dead"] == 3. }
 	w.until("/v1/types/mail", dead)
 	b := w.open("#/dead/mail?id=.")
-	b.Forgive("404 (Not Found)") // of the job that has ended
+	b.Forgive("404 (Not Found)") // for the job that has ended
 	b.Sees("no such address")
 	b.Gone("other")
-	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === '.').click()`) // the earlier one comes second
+	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === '.').click()`) // the earlier letter is the second one
 	b.Sees("All dead letters of this type", "a@example.org")
 	b.At("#/dead/mail?id=.")
 	b.Until(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 2`)
@@ -78,8 +78,8 @@ var hostile = []string{
 	`'-alert(1)-'${window.harm=4}`, "new\nline\u2028\u202e\u0000tail", `../../v1/drain?x=%2e%2e#/types`, `</textarea></dialog><b>bold`, strings.Repeat("W", 900),
 }
 
-// TestHostile uses hostile texts as types, ids, groups, reasons, bodies and client
-// names, and looks at each view that shows them.
+// TestHostile uses hostile texts as types, ids, groups, reasons, bodies and client names, and
+// visits each view that shows them.
 func TestHostile(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -123,7 +123,7 @@ func TestHostile(t *testing.T) {
 	b.Strict()
 }
 
-// TestInvisible: names without visible characters can be seen and clicked all the same.
+// TestInvisible: even names without visible characters can be seen and clicked.
 func TestInvisible(t *testing.T) {
 	w := start(t, nil)
 	names := map[string]string{"   ": `"   "`, "\u200b": `\u200b`, "\u3164": `\u3164`, "\u2800\u00a0": `\u2800\u00a0`, "mail ": `"mail "`, "\U000e0001": `\ue0001`, "👩\u200d💻": "👩\u200d💻"}
@@ -148,13 +148,13 @@ func TestInvisible(t *testing.T) {
 	b.Strict()
 }
 
-// TestDirection: a name that is written from right to left does not turn the text
-// around it.
+// TestDirection: a name that is written from right to left does not change the direction of the
+// text around it.
 func TestDirection(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // once the job is cancelled
+	b.Forgive("404 (Not Found)") // after the job is cancelled
 	b.Sees("no worker serves")
 	if pagetest.Eval[bool](b, `const text = document.querySelector('.findings b').nextSibling.nextSibling ?? document.querySelector('.findings b').nextSibling;
 		const left = i => { const r = document.createRange(); r.setStart(text, i); r.setEnd(text, i + 1); return r.getBoundingClientRect().left; };

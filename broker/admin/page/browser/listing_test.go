@@ -26,7 +26,7 @@ func TestRuns(t *testing.T) {
 	b.Strict()
 }
 
-// TestListings: rows are current, and of the type that is shown.
+// TestListings: the rows are up to date, and all are of the type that is shown.
 func TestListings(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "report", ID: "report-1"})
@@ -107,8 +107,8 @@ func TestManyTypes(t *testing.T) {
 	b.Strict()
 }
 
-// TestScrolled: rows that are requested while one scrolls are drawn when they come, even
-// if nothing else comes afterwards.
+// TestScrolled: rows that are requested during scrolling are drawn when they arrive, even if
+// nothing else arrives afterwards.
 func TestScrolled(t *testing.T) {
 	w := start(t, nil)
 	w.submit(typed(500)...)
@@ -175,8 +175,8 @@ func TestNoGap(t *testing.T) {
 }
 
 // TestManyFindings: a type shows its own findings even if many others are more severe.
-// Findings that are alike are one card, which opens and whose advice has the buttons that
-// it names.
+// Similar findings share one card, which can be expanded, and whose advice has buttons for the
+// actions that it names.
 func TestManyFindings(t *testing.T) {
 	w := start(t, nil)
 	var jobs []gloom.Job
@@ -189,7 +189,7 @@ func TestManyFindings(t *testing.T) {
 	b := w.open("#/type/type-29")
 	b.Sees("no worker serves the type")
 	b.At("#/")
-	// A busy machine may add the finding that the broker is late.
+	// On a busy machine there may also be the finding that an event loop was late.
 	b.Until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
 	b.Sees("things are wrong", "type-00: 30 jobs wait", "29 more like it")
 	if n := pagetest.Eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {

@@ -22,7 +22,7 @@ type gate struct {
 	net.Listener
 }
 
-// behind puts a gate before the world, and replaces its url with that of the gate.
+// behind puts a gate in front of the broker, and replaces the world's url with that of the gate.
 func behind(w *world) *gate {
 	w.t.Helper()
 	host, err := url.Parse(w.url)
@@ -115,7 +115,7 @@ func TestNoWorker(t *testing.T) {
 func TestRefused(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 40 })
 	var streams []io.Closer
-	for range 30 { // three quarters of them
+	for range 30 { // as many streams as are allowed: three quarters of the connections
 		r, err := http.NewRequestWithContext(w.ctx, "GET", w.url+"/v1/events", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// busy is a broker with something of everything.
+// busy starts a broker with something to show in every view.
 func busy(t *testing.T) *world {
 	w := start(t, func(o *settings.Options) { o.PageLinks = []string{"jobd=http://127.0.0.1:1/"} })
 	w.work("mail", func(ctx context.Context, _ *gloom.Job) (any, error) { return "sent", nil })
@@ -72,7 +72,7 @@ func TestViews(t *testing.T) {
 		w.submit(gloom.Job{Type: "thumbnail", Groups: []string{fmt.Sprint("customer-", i)}})
 	}
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // of the job that does not exist
+	b.Forgive("404 (Not Found)") // for the job that does not exist
 	widths := []int64{320, 1280}
 	if *long || *shots != "" {
 		widths = []int64{320, 768, 1280, 1920}
@@ -98,7 +98,7 @@ func TestCold(t *testing.T) {
 	b.Strict()
 }
 
-// TestLive: events show without a reload.
+// TestLive: the page shows changes without a reload.
 func TestLive(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -156,7 +156,8 @@ func TestTypeGroups(t *testing.T) {
 	b.Strict()
 }
 
-// TestAges: ages grow without further requests, by the broker's clock.
+// TestAges: ages grow without further requests, and are right even if the browser's clock is
+// not.
 func TestAges(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"})
@@ -176,7 +177,7 @@ func TestAges(t *testing.T) {
 	b.Strict()
 }
 
-// TestAxis: a plot ends now, even with a single sample.
+// TestAxis: a plot's time axis ends at the present, even with a single sample.
 func TestAxis(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})

@@ -11,8 +11,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// asks clicks on a button that must ask before it acts, and reads the question. The
-// first time it leaves the dialog with Escape, and nothing may have happened.
+// asks makes the person click on a button that must ask before it acts, and read the question.
+// The first time the person leaves the dialog with Escape, and nothing may have happened.
 func (p *person) asks(button, question, answer string, undone func() bool) {
 	p.t.Helper()
 	p.clicks("button", button)
@@ -56,7 +56,7 @@ func TestPauseAndLimits(t *testing.T) {
 	p.waits("dialog", "Limits of mail")
 	p.types("spinbutton", "at a time", "-3")
 	p.clicks("button", "^Set$")
-	p.waits("dialog", "Limits of mail") // the dialog stays, and says why
+	p.waits("dialog", "Limits of mail") // the dialog stays open, and says why
 	p.types("spinbutton", "at a time", "3")
 	p.types("spinbutton", "a second", "0.5")
 	p.clicks("button", "^Set$")
@@ -224,7 +224,7 @@ func TestSubmit(t *testing.T) {
 	b.until("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
 }
 
-// TestDrain drains the broker, which takes two confirmations.
+// TestDrain drains the broker, which must be confirmed.
 func TestDrain(t *testing.T) {
 	inFull(t)
 	t.Parallel()

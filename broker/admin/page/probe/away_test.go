@@ -42,7 +42,7 @@ func TestAway(t *testing.T) {
 		}
 		p.ought(name+": when what is seen was so", func() bool { return strings.Contains(p.text(), "from ") || strings.Contains(p.text(), "as of") })
 	}
-	// Actions that cannot be done say so.
+	// If an action cannot be carried out, the page says so.
 	p := all["type"]
 	p.clicks("button", "^Pause$")
 	p.reads("not|failed|refused|no answer")
@@ -113,7 +113,7 @@ func TestDraining(t *testing.T) {
 	b.Kill()
 }
 
-// TestTwoTabs: an action in one tab shows in another.
+// TestTwoTabs: another tab shows the effect of an action.
 func TestTwoTabs(t *testing.T) {
 	inFull(t)
 	t.Parallel()

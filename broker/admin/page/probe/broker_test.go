@@ -16,7 +16,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// broker is a gloomd in a process of its own, which may be restarted at the same place.
+// broker is a gloomd in a process of its own, which can be restarted at the same addresses.
 type broker struct {
 	t                    *testing.T
 	submit, worker, http string
@@ -80,7 +80,7 @@ func (b *broker) submitter(o ...gloom.Option) *gloom.Submitter {
 	return s
 }
 
-// hand submits jobs and returns when the broker has accepted them.
+// hand submits jobs, and returns when the broker has acked them.
 func (b *broker) hand(jobs ...gloom.Job) {
 	b.t.Helper()
 	if b.jobs == nil {
@@ -113,7 +113,7 @@ func (b *broker) work(w *gloom.Worker, o ...gloom.Option) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		ctx, end := context.WithTimeout(context.Background(), 10*time.Millisecond)
 		defer end()
-		_ = w.Stop(ctx) // the running job is left
+		_ = w.Stop(ctx) // without waiting for the running job
 	})
 	b.t.Cleanup(stop)
 	b.stops = append(b.stops, stop)
@@ -131,13 +131,13 @@ func (b *broker) leave() {
 	b.jobs, b.stops = nil, nil
 }
 
-// stuck is a handler that never ends.
+// stuck is a handler that does not return until it is cancelled.
 func stuck(ctx context.Context, _ *gloom.Job) (any, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
 
-// done is a handler that ends at once.
+// done is a handler that returns at once.
 func done(context.Context, *gloom.Job) (any, error) { return "done", nil }
 
 // ask requests a path of /v1; an answer that is not an object is returned as nil.
@@ -170,7 +170,7 @@ func (b *broker) ask(method, path, body string) (status int, answer map[string]a
 	return resp.StatusCode, answer
 }
 
-// does makes a request that must succeed.
+// does makes a request to the broker that must succeed, and returns the answer.
 func (b *broker) does(method, path, body string) map[string]any {
 	b.t.Helper()
 	status, answer := b.ask(method, path, body)
@@ -180,7 +180,7 @@ func (b *broker) does(method, path, body string) map[string]any {
 	return answer
 }
 
-// until waits for an answer of /v1.
+// until waits until an answer of /v1 meets a condition.
 func (b *broker) until(path string, is func(map[string]any) bool) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) {
@@ -194,7 +194,7 @@ func (b *broker) until(path string, is func(map[string]any) bool) {
 	}
 }
 
-// number is a field of an answer, with dots between the keys.
+// number returns a number in an answer, given the keys that lead to it, separated by dots.
 func number(v map[string]any, keys ...string) int {
 	for _, k := range keys[:len(keys)-1] {
 		v, _ = v[k].(map[string]any)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// cable forwards a broker's HTTP address and counts the bytes that come from it.
+// cable is a proxy that forwards to a broker's HTTP address and counts the bytes that come from
+// it.
 type cable struct {
 	addr  string
 	bytes atomic.Int64

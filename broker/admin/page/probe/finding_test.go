@@ -14,13 +14,13 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// stall is a condition that keeps jobs from moving, and the finding that the page must
+// stall is a condition because of which jobs do not progress, and the finding that the page must
 // show: its subject, and a pattern for its words.
 type stall struct {
 	name, of, says string
 	args           []string
 	stage          func(*broker)
-	mend           func(*broker) // nil: the condition does not pass by itself
+	mend           func(*broker) // ends the condition; nil if it cannot be ended
 }
 
 // some returns n jobs of a type.
@@ -278,14 +278,16 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// calm is the heading when nothing is wrong, except that the machine may be slow.
+// calm is a pattern for the heading when nothing is wrong; it allows one finding, because the
+// machine may be slow.
 const calm = "All is well|One thing needs attention"
 
-// finding is a line of the page that begins with its severity.
+// finding is a finding that the page lists: its text, which begins with the severity, and its
+// advice.
 type finding struct{ text, advice string }
 
-// findings reads the findings: a severity, a paragraph that describes the problem, one
-// with advice.
+// findings returns the findings that the page lists: each has a severity, a paragraph that
+// describes the problem, and one with advice.
 func (p *person) findings() (all []finding) {
 	p.t.Helper()
 	var item *thing

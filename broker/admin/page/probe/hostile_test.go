@@ -31,11 +31,11 @@ var hostile = []string{
 	strings.Repeat("Wörter und 空白 ", 40),
 }
 
-// escaped is how invisible characters may be written out.
+// escaped matches the escapes that the page may show in place of invisible characters.
 var escaped = regexp.MustCompile(`\\(u[0-9a-f]{4}|[nrt])`)
 
-// plain is a text in a form that can be compared: without characters that are invisible
-// or may be shown in another way.
+// plain returns a text in a form that can be compared: without characters that are invisible or
+// may be shown in another way.
 func plain(s string) string {
 	s = escaped.ReplaceAllString(s, "")
 	return strings.Map(func(r rune) rune {
@@ -46,7 +46,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// plainName is plain for a name: if it has spaces at its ends, it is shown in quotes.
+// plainName is like plain, but for a name: a name with spaces at its ends is shown in quotes.
 func plainName(s string) string {
 	if strings.Trim(s, " ") != s {
 		s = `"` + s + `"`
@@ -87,8 +87,8 @@ func (p *person) shows(where, name string) {
 	p.ought(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(plain(p.text()), plain(name)) })
 }
 
-// TestHostile uses such names everywhere: they are shown as text, and links to them
-// lead there.
+// TestHostile uses hostile names everywhere: they are shown as text, and their links lead to the
+// right view.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	names := hostile
@@ -176,8 +176,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestTurned uses a name that turns the direction of writing around, but must not turn
-// the sentence that it is in.
+// TestTurned uses a name that reverses the direction of writing; this must not affect the
+// sentence around the name.
 func TestTurned(t *testing.T) {
 	inFull(t)
 	t.Parallel()

@@ -34,7 +34,8 @@ func (p *person) fits(name string) {
 	}
 }
 
-// TestLook looks at each view in both themes, narrow, enlarged and with reduced motion.
+// TestLook checks each view in both themes, in a narrow window, enlarged, and with reduced
+// motion.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -98,7 +99,7 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := sit(t)
-	p.Forgive(missing) // of the job that is cancelled at the end
+	p.Forgive(missing) // for the job that is cancelled at the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {
 		tabbed = tabbed[3:]

@@ -31,8 +31,8 @@ type person struct {
 	*pagetest.Ear
 }
 
-// age is a pattern for how long something takes or has taken, and long is one for an
-// hour or so.
+// age matches how long something takes or has taken; long matches a time of about an hour or of
+// hours.
 var (
 	age  = regexp.MustCompile(`^(for |oldest |up )?[0-9.,]+(\x{202f}|\x{2009}| )(ms|s|min|h)\b`)
 	long = regexp.MustCompile(`\b(5[0-9]|6[0-9])(\x{202f}|\x{2009}| )min|\b[0-9.]+(\x{202f}|\x{2009}| )h\b|\b1h`)
@@ -60,8 +60,8 @@ func (x *thing) String() string {
 	return s
 }
 
-// sit returns a person with an empty tab. The test fails if the page has caused an error
-// in the console.
+// sit returns a person with an empty tab. If the page causes an error in the console, the test
+// fails.
 func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
@@ -72,7 +72,7 @@ func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
 	return p
 }
 
-// patient is the context for one action of the person.
+// patient returns a context for one action of the person, which ends after patience.
 func (p *person) patient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, patience)
 }
@@ -89,7 +89,7 @@ func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
 	return chromedp.Do(ctx, steps...)
 }
 
-// does runs an action that must succeed.
+// does runs browser actions that must succeed.
 func (p *person) does(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	if err := p.try(steps...); err != nil {
@@ -111,7 +111,7 @@ func (p *person) goes(url string) {
 	p.does(chromedp.Navigate(url))
 }
 
-// eventually goes there, and accepts that the page is left before it has loaded.
+// eventually navigates to a URL; the page may be left again before it has loaded.
 func (p *person) eventually(url string) { _ = p.try(chromedp.Navigate(url)) }
 
 func (p *person) size(width, height int64) {
@@ -131,7 +131,7 @@ func (p *person) zone(name string) {
 	call(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
 }
 
-// skews shifts the person's clock, on all later pages.
+// skews shifts the clock of the person's browser on all later pages.
 func (p *person) skews(by time.Duration) {
 	p.t.Helper()
 	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
@@ -157,13 +157,13 @@ func eval[T any](p *person, script string) T {
 	return v
 }
 
-// text is the readable text.
+// text returns the text that the page shows.
 func (p *person) text() string {
 	p.t.Helper()
 	return eval[string](p, `return document.body ? document.body.innerText : ''`)
 }
 
-// glimpse is text, or nothing while one page replaces another.
+// glimpse is like text, but returns "" while one page replaces another.
 func (p *person) glimpse() string {
 	ctx, end := p.patient()
 	defer end()
@@ -175,7 +175,7 @@ func (p *person) title() string { p.t.Helper(); return eval[string](p, `return d
 
 func (p *person) where() string { p.t.Helper(); return eval[string](p, `return location.href`) }
 
-// things are everything that assistive technology gets, in order.
+// things returns the nodes of the accessibility tree, in order.
 func (p *person) things() []*thing {
 	p.t.Helper()
 	tree := call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -223,7 +223,7 @@ func (p *person) things() []*thing {
 	return all
 }
 
-// outline is the page in words, to find out what went wrong.
+// outline returns the accessibility tree as text, to find out what went wrong.
 func (p *person) outline() string {
 	var s strings.Builder
 	for _, x := range p.things() {
@@ -250,7 +250,7 @@ func (p *person) finds(role, name string) (found []*thing) {
 	return found
 }
 
-// rows is a table's cells, row by row, without its head.
+// rows returns a table's cells, row by row, without the header.
 func (p *person) rows(table string) (rows [][]string) {
 	p.t.Helper()
 	in := func(x *thing, role, name string) *thing {
@@ -294,7 +294,7 @@ func (p *person) ought(what string, is func() bool) {
 	}
 }
 
-// waits for a thing.
+// waits waits until there is a thing with this role and a name that matches, and returns it.
 func (p *person) waits(role, name string) (x *thing) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a %s named %q", role, name), func() bool {
@@ -306,7 +306,7 @@ func (p *person) waits(role, name string) (x *thing) {
 	return x
 }
 
-// reads waits until the text matches patterns.
+// reads waits until the text matches all patterns.
 func (p *person) reads(patterns ...string) {
 	p.t.Helper()
 	for _, s := range patterns {
@@ -315,14 +315,14 @@ func (p *person) reads(patterns ...string) {
 	}
 }
 
-// readsNoMore waits until nothing in the text matches.
+// readsNoMore waits until the text does not match the pattern.
 func (p *person) readsNoMore(pattern string) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + pattern)
 	p.until(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.text()) })
 }
 
-// clicks clicks on a thing once it is there and enabled.
+// clicks waits until a thing is there and enabled, and makes the person click on it.
 func (p *person) clicks(role, name string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
@@ -337,7 +337,7 @@ func (p *person) clicks(role, name string) {
 
 var errUnseen = errors.New("it cannot be seen, or something is before it")
 
-// click presses the mouse where a thing is visible.
+// click makes the person click where the thing is visible, or returns why that is not possible.
 func (p *person) click(x *thing) error {
 	node, err := try(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
 	if err != nil {
@@ -362,7 +362,7 @@ func (p *person) click(x *thing) error {
 	return p.try(chromedp.MouseClickXY(spot[0], spot[1]))
 }
 
-// types replaces a field's content with a text.
+// types makes the person replace a field's content with a text.
 func (p *person) types(role, name, text string) {
 	p.t.Helper()
 	p.clicks(role, name)
@@ -384,13 +384,13 @@ func (p *person) inserts(text string) {
 	call(p, input.InsertText, input.InsertTextParams{Text: text})
 }
 
-// pastes pastes a text that was copied.
+// pastes makes the person paste what was copied.
 func (p *person) pastes() {
 	p.t.Helper()
 	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
 }
 
-// focused is the thing that has the keyboard's focus.
+// focused returns the thing that has the keyboard focus.
 func (p *person) focused() *thing {
 	p.t.Helper()
 	var last *thing
@@ -402,7 +402,7 @@ func (p *person) focused() *thing {
 	return last
 }
 
-// violations is how often the content security policy stopped something.
+// violations returns what the content security policy has blocked.
 func (p *person) violations() []string {
 	p.t.Helper()
 	return eval[[]string](p, `return window.violations`)

@@ -22,8 +22,8 @@ var (
 	bin string
 )
 
-// inFull skips a test in short runs: one that the page's own tests cover as well, or
-// one that measures.
+// inFull skips a test in short runs, because the page's own tests cover the same, or because it
+// measures.
 func inFull(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

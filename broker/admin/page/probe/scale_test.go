@@ -45,7 +45,8 @@ func TestManyTypes(t *testing.T) {
 	p.until("the one that is sought", func() bool { return len(p.rows("Types")) == 1 })
 	p.types("searchbox", "Part of a name", "")
 	p.until("all again", func() bool { return len(p.rows("Types")) > 10 })
-	// While it measures, nothing else may make the browser work, such as reading its tree.
+	// During the measurement, nothing else may keep the browser busy, such as reading its
+	// accessibility tree.
 	sort := p.waits("button", "^Type$")
 	eval[any](p, `window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration) }).observe({ type: 'longtask' })`)
 	if err := p.click(sort); err != nil {
@@ -98,7 +99,7 @@ func TestMillion(t *testing.T) {
 	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
 }
 
-// TestHundred opens the events a hundred times, and reports the cost.
+// TestHundred opens the stream of events a hundred times, and reports the cost.
 func TestHundred(t *testing.T) {
 	inFull(t)
 	b := busy(t)
@@ -125,7 +126,7 @@ func TestHundred(t *testing.T) {
 	p.waits("heading", "wrong")
 }
 
-// cpu is the processor time that the broker has used.
+// cpu returns the processor time that the broker has used.
 func (b *broker) cpu() time.Duration {
 	b.t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.PID()))

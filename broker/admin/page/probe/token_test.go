@@ -15,7 +15,7 @@ import (
 
 const tokens = "looker watch\nruler admin\nhander submit\nworker submit,work\nboth watch,submit\n"
 
-// guarded starts a broker that requires tokens, and returns the file that has them.
+// guarded starts a broker that requires tokens, and returns it with the path of the token file.
 func guarded(t *testing.T) (*broker, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -27,10 +27,10 @@ func guarded(t *testing.T) (*broker, string) {
 	return b, file
 }
 
-// refusal is the page's text about an invalid token.
+// refusal matches the page's texts about an invalid token.
 const refusal = "does not know this token|may not|cannot be a token|is no token"
 
-// refused is the console's text about a request without a valid token.
+// refused are the console's texts about a request without a valid token.
 var refused = []string{"status of 401", "status of 403", missing}
 
 // enters types a token where the page asks for one.
@@ -55,7 +55,7 @@ func (p *person) offers() (found []string) {
 	return found
 }
 
-// TestTokens visits without a token, with a wrong one, and with a token of each scope.
+// TestTokens visits the page without a token, with a wrong one, and with a token of each scope.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	b, _ := guarded(t)
@@ -165,7 +165,7 @@ func TestRevoked(t *testing.T) {
 	b, file := guarded(t)
 	p := sit(t)
 	p.Forgive(refused...)
-	p.Forgive("net::ERR") // of the stream, if the broker ends it
+	p.Forgive("net::ERR") // for the stream, if the broker ends it
 	p.goes(b.url("#/jobs"))
 	p.enters("ruler")
 	p.waits("heading", "^Jobs$")
@@ -176,7 +176,7 @@ func TestRevoked(t *testing.T) {
 	if err := b.Log.Await("token"); err != nil {
 		t.Fatal(err)
 	}
-	// A person who acts is asked for a token again, and comes back to the same view.
+	// The next action makes the page ask for a token again, and then show the same view.
 	for end := time.Now().Add(patience); len(p.finds("textbox", "Token")) == 0 && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 		if found := p.finds("button", "Look again"); len(found) > 0 {
 			_ = p.click(found[0])

@@ -24,7 +24,7 @@ func busy(t *testing.T, args ...string) *broker {
 	return b
 }
 
-// fill gives the broker something for each view.
+// fill gives the broker something to show in each view.
 func (b *broker) fill() {
 	b.t.Helper()
 	b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 2}, gloom.ClientName("mailer/1"))
@@ -53,7 +53,7 @@ func moreMail(n int) (jobs []gloom.Job) {
 	return jobs
 }
 
-// view is a place of the page, and its heading.
+// view is a view's address and heading.
 type view struct{ name, route, heading string }
 
 // views are the views of a busy broker to which links of the page lead.
@@ -101,7 +101,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// whole checks what must hold for each view.
+// whole checks what must hold in every view.
 func (p *person) whole(name string) {
 	p.t.Helper()
 	if title := p.title(); title != "Gloom" && !strings.HasSuffix(title, " · Gloom") {
@@ -252,14 +252,14 @@ func TestEmpty(t *testing.T) {
 	p.goes(b.url(""))
 	p.waits("heading", calm)
 	for _, f := range p.findings() {
-		if !strings.Contains(f.text, "event loop") { // which is late on a slow machine
+		if !strings.Contains(f.text, "event loop") { // late on a slow machine
 			t.Errorf("an empty broker has a finding: %s", f.text)
 		}
 	}
 }
 
-// TestCopy: copying also works where browsers trust the page less: on plain HTTP, under a host's
-// name.
+// TestCopy: copying also works over plain HTTP under a host's name, where browsers give the page
+// no clipboard.
 func TestCopy(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -309,5 +309,5 @@ func TestClockAndZone(t *testing.T) {
 	}
 }
 
-// here is a route with a name in it.
+// here returns the address, within the page, of the view of a kind of thing with this name.
 func here(kind, name string) string { return "#/" + kind + "/" + url.PathEscape(name) }

@@ -100,7 +100,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestStrict tries to run a script against the policy.
+// TestStrict tries to run a script that the policy forbids.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -125,8 +125,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestSlowNetwork loads the page over a slow line: until the page knows, it claims
-// nothing.
+// TestSlowNetwork loads the page over a slow line: before the data has arrived, the page makes
+// no claims, such as that all is well.
 func TestSlowNetwork(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -170,7 +170,7 @@ func TestHidden(t *testing.T) {
 			Object.defineProperty(document, 'hidden', { value: document.visibilityState === 'hidden', configurable: true });
 			document.dispatchEvent(new Event('visibilitychange'))`)
 	}
-	// still reports whether no event has come for four times their interval.
+	// still reports whether no byte comes in a time that is four times the interval of events.
 	still := func() bool {
 		before := way.bytes.Load()
 		time.Sleep(4 * time.Second)

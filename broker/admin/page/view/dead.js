@@ -62,10 +62,10 @@ function reasons(items) {
   return [...n].sort((a, b) => b[1] - a[1]);
 }
 
-/** The longest part that all reasons of one kind share. @param {string} of */
+/** The longest part without "…" of a reason: all reasons that count as this one contain it. @param {string} of */
 const common = of => of.split('…').reduce((a, b) => b.length > a.length ? b : a).slice(0, 100);
 
-/** A filter in words. @param {Record<string, any>} f */
+/** Describes a filter in words. @param {Record<string, any>} f */
 function said(f) {
   const of = [f.reason && `“${f.reason}” in their reason`, f.id && `“${f.id}” in their id`].filter(Boolean);
   return of.length ? `Those that have ${of.join(' and ')}.` : 'All of this type.';
@@ -112,7 +112,7 @@ function ofType(/** @type {string} */ type) {
     ${listing.foot()}`;
 }
 
-/** The number of types whose reasons are shown, of the latest letters read for each, and of reasons shown. */
+/** The number of types whose reasons are shown, of the latest letters read for each of them, and of reasons shown for each. */
 const many = 10, latest = 100, most = 3;
 
 /** Why the latest letters of a type failed. @param {string} type */

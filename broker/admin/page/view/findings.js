@@ -1,4 +1,4 @@
-// What is wrong, and what can be done about it.
+// The broker's findings, with links and buttons in the advice.
 import { html } from '../html.js';
 import { asked, call, enc, may, segment } from '../api.js';
 import { look } from '../live.js';
@@ -9,7 +9,7 @@ export const typeLink = (/** @type {string} */ name) => html`<a class="name" hre
 export const groupLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['jobs'], { group: name })}>${name}</a>`;
 export const groupLinks = (/** @type {string[]} */ names) => names.length > 0 && names.map((g, i) => html`${i ? ', ' : ''}${groupLink(g)}`);
 
-/** How many things are wrong, by severity. @returns {{severe: number, warning: number}} */
+/** The number of findings of each severity. @returns {{severe: number, warning: number}} */
 export const wrongs = () => look.value?.findings.counts ?? { severe: 0, warning: 0 };
 
 /** @param {any} f */
@@ -42,7 +42,7 @@ const instead = {
   'gloom ls workers': () => link('the workers', ['workers']),
 };
 
-/** The advice, with a button or a link for each command that the page offers, too.
+/** The advice, with a button or a link in place of each command that the page can do as well.
  * @param {any} f */
 const advice = f => f.advice.split(/(\(gloom [^)]*\)|gloom groups --type)/).map((/** @type {string} */ s, /** @type {number} */ i) =>
   i % 2 && instead[s.replace(/[()]/g, '')]?.(f.subject) || s);
@@ -53,7 +53,7 @@ const words = { link: subject, advice };
 /** @param {any[]} list @param {boolean} [own] on the page of their subject */
 export const findingList = (list, own = false) => listed(list, words, own);
 
-/** The findings about a type or a group. Usually each snapshot has all findings.
+/** The findings about a type or a group. They are requested only if the snapshot does not have all findings.
  * @param {string} kind @param {string} name @returns {any[]} */
 export function found(kind, name) {
   const latest = look.value?.findings, all = latest && !latest.more ? latest : asked('/v1/findings?subject=' + enc(name)).data;

@@ -28,7 +28,7 @@ const put = r => call('PUT', '/v1/groups/' + segment(r.pattern), { concurrency: 
 /** @param {any} r */
 const remove = r => act(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
 
-/** All viewers that ask in this way share one snapshot of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
+/** All viewers that request this path share one snapshot of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
 const seen = (limit, type, every) => asked(`/v1/groups?lately=true&limit=${limit}` + (type === undefined ? '' : '&type=' + enc(type)), every);
 
 /** @param {any[]} list @param {string} [type] whose jobs are counted */

@@ -14,7 +14,7 @@ const read = reading('body', 'headers');
 /** The job whose body is to be shown even if it is long. */
 const wanted = signal('');
 
-/** Up to how many bytes are shown at once. */
+/** The most bytes of a body that are shown without a request by the user. */
 const few = 16 << 10;
 
 /** @param {any} peer @param {string} query */
@@ -40,7 +40,7 @@ function life(j) {
   return [{ when: j.submitted_at, what: 'submitted', by: j.submitter ? who(j.submitter) : j.keep_ms ? '' : 'detached' }, ...runs, { when: j.ended_at, what: j.outcome, by: '', why: runs.length ? undefined : j.reason }];
 }
 
-/** A job that has ended and is only in the history. @param {any} j */
+/** The view of a job that has ended and is only in the history. @param {any} j */
 const remembered = j => html`<header class="bar"><h1 class="name id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}</header>
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Waited', time(j.waited_ms / 1000)], ['Ran', j.started_at ? time(j.ran_ms / 1000) : undefined], ['Handed out', plural(j.attempts, 'time')],
@@ -70,7 +70,7 @@ function change(j) {
       <label>Groups, one a line <textarea name="groups" rows="3">${j.groups.join('\n')}</textarea></label>`,
     go: form => {
       const lines = String(form.get('groups')).replaceAll('\r\n', '\n'), delay = form.get('delay');
-      // The priority is sent as it was typed: a number would not hold all of them.
+      // The priority is sent as it was typed: a JavaScript number cannot hold every priority.
       const said = [`"priority":${form.get('priority')}`], was = [`"priority":${j.priority}`];
       if (lines !== j.groups.join('\n')) { // names with spaces or line breaks stay as they are
         said.push(`"groups":${JSON.stringify(lines.split('\n').map(g => g.trim()).filter(Boolean))}`);
@@ -93,8 +93,8 @@ export function job() {
   }
   if (j.ended_at && j.keep_ms === undefined) return remembered(j);
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', what = over ? 'answer' : 'body';
-  // Once a job has ended, this is a different query: the body that was shown is not the
-  // answer.
+  // Once the job has ended, the fragment makes this another query, so that the body is not shown
+  // as the answer.
   const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= few || wanted.value === key ? asked(key, 0, read) : null;
   const m = b?.data && (b.data.state === 'ended') === over ? b.data : null;
   return html`<header class="bar"><h1 class="name id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}

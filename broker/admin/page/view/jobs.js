@@ -66,7 +66,7 @@ const cancelChosen = some => ask({
 /** @param {any} r */
 const again = r => { listing.again(); return r; };
 
-/** A filter in words. @param {Record<string, any>} f */
+/** Describes a filter in words. @param {Record<string, any>} f */
 function said(f) {
   const of = [f.state && `are ${f.state}`, f.id && `have “${f.id}” in their id`, f.group && `are in the group “${f.group}”`, f.older && `are older than ${time(f.older / 1000)}`].filter(Boolean);
   return of.length ? `Those that ${of.join(' and ')}.` : 'All that wait.';

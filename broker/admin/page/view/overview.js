@@ -1,4 +1,4 @@
-// The overview: whether all is well, what waits, and where.
+// The overview: whether all is well, and how many jobs wait and where.
 import { html, painted, signal } from '../html.js';
 import { away, look, second } from '../live.js';
 import { count, rate, time, plural } from '../format.js';
@@ -25,7 +25,7 @@ function verdict() {
 
 const testJob = async () => (await import('./submit.js')).testJob();
 
-/** The parts that do not show whether all is well. */
+/** The part below the figures, which is loaded after the first paint. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
 
 export function overview() {

@@ -12,7 +12,7 @@ import { marks, unserved } from './types.js';
 import { findingList, found } from './findings.js';
 import { testJob } from './submit.js';
 
-/** The figures of the shown type so far. */
+/** The figures of the shown type that have been collected so far. */
 let seen = fresh('');
 
 /** @param {string} name */
@@ -26,7 +26,7 @@ function fresh(name) {
  * @param {any} of */
 async function fill(of) {
   const h = await call('GET', `/v1/history?type=${enc(of.name)}&since=6m`).catch(() => null);
-  if (!h) return; // the broker is older than the page
+  if (!h) return; // the broker is older than the page, and has no history
   const s = new Series(), step = h.step_ms / 1000, from = Date.parse(h.from) / 1000, live = of.series;
   const ms = (/** @type {number|null} */ v) => v === null ? null : v / 1000;
   for (let i = 0; i < h.in.length - 1; i++) { // the last step has not ended

@@ -27,7 +27,7 @@ function trend(t) {
 /** Whether its jobs wait and no worker, not even one of another broker, runs any. @param {any} t */
 export const unserved = t => t.queued > 0 && !t.workers && !t.running;
 
-/** What is special about a type. @param {any} t */
+/** The badges of a type: what is unusual about it. @param {any} t */
 export function marks(t) {
   const l = t.limits;
   return [
@@ -40,7 +40,7 @@ export function marks(t) {
   ];
 }
 
-/** One of many figures: zeros are muted. @param {string} s */
+/** A figure in a table; a zero is muted. @param {string} s */
 const figure = s => s === '0' ? html`<span class="muted">0</span>` : s;
 
 /** @type {import('../table.js').Column[]} */
@@ -56,7 +56,7 @@ export const columns = [
   { name: 'Failed', sort: 'failed', num: true, wide: 2, title: 'since the start', of: t => t.ledger.failed ? count(t.ledger.failed) : '' },
 ];
 
-/** How many types there were in the previous order. @type {number | undefined} */
+/** The latest known number of types, for the time until a new query is answered. @type {number | undefined} */
 let before;
 
 export function types() {
@@ -64,7 +64,7 @@ export function types() {
   const path = (/** @type {number} */ from) => `/v1/types?sort=${enc(sort)}&filter=${enc(filter)}&limit=100` + (from ? `&cursor=${from}` : '');
   const first = asked(path(0));
   if (first.data) before = first.data.count;
-  const n = first.data?.count ?? (first.error ? undefined : before); // until the answer in the new order arrives, its rows are empty
+  const n = first.data?.count ?? (first.error ? undefined : before); // until the answer arrives, the rows are empty
   return html`<header class="bar"><h1>Types</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${filter} onInput=${(/** @type {any} */ e) => refine({ filter: e.target.value })} />
     <span class="note" role="status">${n !== undefined && plural(n, 'type')}</span></header>

@@ -36,7 +36,7 @@ const submitterColumns = [
   { name: 'Since', num: true, wide: 1, of: s => time(grown(s, s.connected_seconds)) },
 ];
 
-/** A first page that is refreshed, and more on demand.
+/** A listing's first page, which is refreshed, or on demand all its pages.
  * @param {string} path @param {Listing} more @param {(items: any[]) => any} draw @param {any} none */
 function peers(path, more, draw, none) {
   const first = asked(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.rows() : null;
