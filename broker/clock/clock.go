@@ -28,8 +28,8 @@ const CatchUp = 20 * time.Millisecond
 // It is safe for concurrent use.
 type Clock struct {
 	real func() int64 // the system's monotonic clock
-	// lost is how long it has stood still in total. The clock does not pass limit before the
-	// next pulse.
+	// lost is how long the clock has stood still in total. The clock does not pass limit before
+	// the next pulse.
 	lost, limit atomic.Int64
 	catchingUp  atomic.Bool
 
@@ -71,7 +71,8 @@ func (c *Clock) Now() int64 {
 	return min(c.real()-c.lost.Load(), limit)
 }
 
-// Stands reports whether a pause is not over, or what arrived during it is still being read.
+// Stands reports whether the clock stands still: during a pause, and while what arrived during
+// the pause is being read.
 func (c *Clock) Stands() bool {
 	limit := c.limit.Load()
 	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit

@@ -12,7 +12,7 @@ func TestClock(t *testing.T) {
 		real = 0
 		return newClock(func() int64 { return real })
 	}
-	// runs lets the process run for this time, with the pulses that are due.
+	// runs advances the time by d as in a process that runs, with the pulses that are due.
 	runs := func(c *Clock, next *int64, d time.Duration) {
 		for end := real + int64(d); ; real = *next {
 			if *next > end {
@@ -55,7 +55,7 @@ func TestClock(t *testing.T) {
 	t.Run("pauses that come again and again", func(t *testing.T) {
 		for _, v := range []struct {
 			runs, stops time.Duration
-			least       float64 // of the time that passes
+			least       float64 // its share of the time that passes
 		}{
 			{20 * time.Millisecond, 80 * time.Millisecond, 0.5},
 			{time.Millisecond, 99 * time.Millisecond, 0.4},

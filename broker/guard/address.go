@@ -49,8 +49,8 @@ func (o *Options) Addresses(flag, values string) ([]Address, error) {
 	return all, nil
 }
 
-// CutHTTP cuts "http://" or "https://" and a slash at the end off an address. The scheme is "" if
-// there is none.
+// CutHTTP cuts "http://" or "https://", and after one of these a final slash, off an address. The
+// scheme is "" if there is none.
 func CutHTTP(addr string) (rest, scheme string) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	if !ok || scheme != "http" && scheme != "https" {
@@ -59,8 +59,8 @@ func CutHTTP(addr string) (rest, scheme string) {
 	return strings.TrimSuffix(rest, "/"), scheme
 }
 
-// checkAddress also chooses the network: an IPv4 or IPv6 literal is bound alone, so 0.0.0.0
-// does not include [::].
+// checkAddress returns what is wrong with an address. It also chooses the network: an IPv4 or
+// IPv6 literal is bound alone, so 0.0.0.0 does not include [::].
 func (o *Options) checkAddress(a *Address) error {
 	if a.network == "unix" {
 		if a.addr == "" {
@@ -148,8 +148,8 @@ func ListenUnix(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// Linux gives the file the mode of the socket that is bound. The umask would work too, but
-	// applies to the whole process, and so to files created in the meantime.
+	// Linux gives the file the mode of the socket that is bound. A umask would do the same, but
+	// it would apply to the whole process, and so to files created in the meantime.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var mode error
 		err := c.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) })
@@ -158,10 +158,10 @@ func ListenUnix(path string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "unix", path)
 }
 
-// ConnLimit returns the number of connections allowed: the option or, if it is 0, the limit on
-// open files less a reserve for everything else. If the option, whose name is given, exceeds that
-// limit, a warning is logged. beside is how many files may be open that do not count; they get half of all files
-// at most, and others is how many.
+// ConnLimit returns how many connections are allowed (most): the option or, if it is 0, as many as
+// the limit on open files leaves after a reserve for everything else. An option that exceeds this
+// is lowered, and a warning with the option's name is logged. beside is how many other files may be
+// open; others is how many of these are allowed, at most half of all files.
 func ConnLimit(name string, option, beside int, log zerolog.Logger) (most, others int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {

@@ -35,7 +35,7 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
 }
 
-// Option returns Flag, for code that knows only the interface.
+// Option returns Flag. It serves code that knows the error only as an interface.
 func (e *OptionError) Option() string { return e.Flag }
 
 // CheckTLS returns an *OptionError for invalid certificates.
@@ -90,7 +90,7 @@ func (o *Options) Certificates() (*Certificates, error) {
 	return c, c.Load()
 }
 
-// Load reads the files again. If that fails, the old certificates stay.
+// Load reads the files again. If that fails, the old certificates stay in use.
 func (c *Certificates) Load() error {
 	now, err := c.opt.loadTLS()
 	if err == nil {

@@ -34,7 +34,7 @@ type connState struct {
 	since time.Time
 }
 
-// before reports whether a connection is closed before one whose standing is o.
+// before reports whether a connection in state s is closed before one in state o.
 func (s connState) before(o connState) bool {
 	if busy := s.state == http.StateActive; busy != (o.state == http.StateActive) {
 		return !busy
@@ -77,7 +77,7 @@ func (c *ConnLimiter) OnState(conn net.Conn, state http.ConnState) {
 	_ = below(first).Close()
 }
 
-// below returns the connection below TLS.
+// below returns the connection that a TLS connection wraps, or conn itself.
 func below(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()

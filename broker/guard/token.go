@@ -38,10 +38,10 @@ type Grant struct {
 	types []wire.Pattern
 }
 
-// Has reports whether the grant includes one of the scopes. A nil grant includes all.
+// Has reports whether the grant includes one of the scopes. A nil grant includes all scopes.
 func (g *Grant) Has(sc Scope) bool { return g == nil || g.Scopes&sc != 0 }
 
-// Covers reports whether the grant covers a type. A nil grant covers all.
+// Covers reports whether the grant covers a type. A nil grant covers all types.
 func (g *Grant) Covers(typ string) bool {
 	return g == nil || g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
 }
@@ -100,9 +100,8 @@ func (t *Tokens) Load() error {
 	return nil
 }
 
-// Reload reads tokens and, unless nil, certificates, for the first time or again. If
-// reading fails, the old ones stay. A file without a token is not an error, but is
-// logged.
+// Reload reads tokens and, unless nil, certificates, for the first time or again. If reading
+// fails, the old ones stay in force. A file without a token is not an error, but is logged.
 func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 	err := t.Load()
 	if err == nil && t.Required() && t.Len() == 0 {

@@ -102,7 +102,8 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestUntypedTokens: a program without types accepts none in its file.
+// TestUntypedTokens: a program whose tokens are not limited to types rejects a token file that
+// names types.
 func TestUntypedTokens(t *testing.T) {
 	k := Tokens{Scopes: []string{"push", "pull"}}
 	if g, err := k.parse([]byte("token push,pull\n")); err != nil || len(g) != 1 || g[0].Scopes != 3 || !g[0].Covers("any") {

@@ -44,10 +44,9 @@ const (
 	dropPause = 100 * time.Millisecond
 )
 
-// GiveBack returns unused memory to the system until stop. The collector would keep that
-// memory until something else is allocated. trim is called every givePeriod to free what
-// is kept for reuse; a value on dropped says that much memory has become garbage at
-// once.
+// GiveBack returns unused memory to the system until stop is closed. The collector would keep
+// that memory until something else is allocated. trim is called every givePeriod to free what is
+// kept for reuse; a value on dropped says that much memory has just become garbage.
 func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 	before := heap()
 	t := time.NewTicker(givePeriod)
@@ -109,9 +108,9 @@ const (
 )
 
 // Pace sets the collector's pace: less often than the default for a small heap, and
-// more often where the process would exceed budget, in bytes (0 is no budget). It is
-// for programs whose process is the broker's; it leaves a GOGC or GOMEMLIMIT in the
-// environment alone.
+// more often where the process would exceed budget, in bytes (0 is no budget). It is for
+// programs that do nothing but run the broker, and does not override GOGC or GOMEMLIMIT in the
+// environment.
 func Pace(budget int64) {
 	paceOnce.Do(func() {
 		if os.Getenv("GOGC") == "" {
@@ -128,7 +127,8 @@ var paceOnce sync.Once
 // sentinel is freed by every collection, which shows that one has run.
 type sentinel struct{ budget int64 }
 
-// adjust leaves the collector the part of the budget that mapped pages do not use.
+// adjust sets the collector's memory limit to the part of the budget that mapped pages do not
+// use.
 func (s *sentinel) adjust() {
 	debug.SetMemoryLimit(int64(len(ballast)) + max(leastHeap, s.budget-mappedBytes.Load()))
 	runtime.SetFinalizer(&sentinel{s.budget}, (*sentinel).adjust)

@@ -18,8 +18,8 @@ import (
 // on goroutines of their own.
 //
 // Only this file uses gnet, and it uses only gnet's poller. Its event loop costs processor time (it
-// reads and writes descriptors as if they were files, and asks for each event twice unless one
-// peer may keep it from all others), buffers output without a bound, and does not report when
+// uses read and write instead of recv and send, and asks for each event twice, except in a mode in
+// which one peer can starve all others), buffers output without a bound, and does not report when
 // it has written it.
 type Poller struct {
 	epoll *netpoll.Poller
@@ -33,13 +33,13 @@ type Poller struct {
 	closed bool
 }
 
-// Events is what has happened to a descriptor.
+// Events is a set of events of a descriptor.
 type Events uint8
 
 const (
 	Readable Events = 1 << iota
-	Writable        // or it never will be
-	Ended           // the peer sends no more, or the connection has failed
+	Writable        // it accepts bytes again, or it never will
+	Ended           // the peer has stopped sending, or the connection has failed
 )
 
 // Open returns a poller that watches no descriptors yet.
@@ -59,8 +59,9 @@ func Open() (*Poller, error) {
 	return p, nil
 }
 
-// Wait calls on with each event, and runs tasks, until Stop. An event is reported once, when
-// something has changed (EPOLLET), so that the system need not ask again after each event.
+// Wait calls the function on for each event, and runs tasks, until Stop. An event is reported
+// once, when something has changed (EPOLLET), so that the system need not ask again after each
+// event.
 func (p *Poller) Wait(on func(fd int, ev Events)) {
 	err := p.epoll.Polling(func(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
 		var e Events
@@ -122,8 +123,9 @@ func (p *Poller) SendMark() {
 // Stop ends Wait.
 func (p *Poller) Stop() { p.Do(nil) }
 
-// Instead runs f on the calling goroutine, in place of Wait. It returns false if f does, if
-// another goroutine has the turn, or if the poller is closed. Any goroutine may call it.
+// Instead runs f on the calling goroutine, in place of Wait. It returns false if f returns
+// false, if another goroutine has the turn, or if the poller is closed. Any goroutine may call
+// it.
 func (p *Poller) Instead(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false

@@ -12,8 +12,8 @@ const (
 	keptTypes = 100
 )
 
-// maxPairs bounds the pairs of a type and a set of types that contains it. Workers of
-// several types make them: 1,000 sets of 1,000 types each, for example.
+// maxPairs bounds the pairs of a type and a set of types that contains it. Workers that join
+// with many types make many pairs: 1,000 sets of 1,000 types each make a million.
 const maxPairs = 1 << 20
 
 // tlsShare is the part of MaxMemory that TLS connections may take together.

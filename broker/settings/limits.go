@@ -25,11 +25,11 @@ type TypeSettings struct {
 	Fair   bool
 }
 
-// Limits holds the settings of types and groups from two sources: a file, and operators,
-// whose settings win over the file until the process ends.
+// Limits holds the settings of types and groups from two sources: a file, and operators, whose
+// settings take precedence over the file until the process ends.
 type Limits struct {
 	hub  *hub.Hub
-	most int // bounds the types with settings of operators
+	most int // bounds the number of types with settings of operators
 
 	mu    sync.Mutex
 	file  FileLimits

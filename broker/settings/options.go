@@ -55,10 +55,10 @@ type Options struct {
 	// MaxOutbound bounds the bytes that one connection has not read.
 	MaxOutbound int
 	// MaxUnread bounds the memory of everything that connections have not read; 0 is no
-	// limit. Beyond it, connections with most unread bytes are closed.
+	// limit. Beyond it, the connections with the most unread bytes are closed.
 	MaxUnread int64
 	// MaxInbound bounds the bytes of frames that have not fully arrived, of all connections
-	// together. Beyond it, connections with most of them are closed.
+	// together. Beyond it, the connections with the most of these bytes are closed.
 	MaxInbound int64
 	// MaxPrefetch bounds the jobs that one connection may hold.
 	MaxPrefetch int

@@ -8,7 +8,8 @@ import (
 	"gloom/broker/wording"
 )
 
-// TestWords: every reason of the core, and everything that a job waits for, has words.
+// TestWords: there is a text for every reason of the core, and for everything that a job waits
+// for.
 func TestWords(t *testing.T) {
 	for why := broker.Said + 1; why <= broker.EmptyRule; why++ {
 		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Most: 4, Text: "t"}
