@@ -36,12 +36,16 @@ func newLs(t *tool) *cobra.Command {
 		Long:      lsLong,
 		Example:   lsExample,
 		ValidArgs: []string{"types", "workers", "submitters"},
-		Args: func(_ *cobra.Command, args []string) error {
-			switch strings.Join(args, " ") {
-			case "", "types", "workers", "submitters":
+		Args: func(cmd *cobra.Command, args []string) error {
+			kind := strings.Join(args, " ")
+			if kind == "" || slices.Contains(cmd.ValidArgs, kind) {
 				return nil
 			}
-			return cli.Usagef("ls: must be types or workers or submitters, got %q", strings.Join(args, " "))
+			err := cli.Usagef("ls: must be types or workers or submitters, got %q", kind)
+			if near := cli.Suggest(kind, cmd.ValidArgs); near != "" {
+				return err.Advise("did you mean %s?", near)
+			}
+			return err.Advise("gloom jobs lists jobs, gloom groups lists groups")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch strings.Join(args, "") {
