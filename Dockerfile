@@ -1,5 +1,5 @@
-# The Gloom broker and its tool, static, in an image with nothing else:
-# docker build -t gloom:VERSION --build-arg VERSION=VERSION .
+# The broker and its tool gloom, linked statically, in an otherwise empty
+# image: docker build -t gloom:VERSION --build-arg VERSION=VERSION .
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -10,8 +10,9 @@ RUN CGO_ENABLED=0 go build -trimpath -o /out/ \
     -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom ./cmd/serverlessd ./cmd/jq-master \
     ./cmd/jobd ./cmd/jobd-master ./cmd/jobctl && mkdir /data
 
-# The serverless queue: docker build --target serverlessd. It has http and gloom
-# handlers; an image from this one with node, php or python, and --langs, has more.
+# The serverless queue: docker build --target serverlessd. It runs http and gloom
+# handlers. For others, derive an image that adds node, php or python, and set
+# --langs.
 FROM scratch AS serverlessd
 COPY --from=build /out/serverlessd /usr/bin/
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
@@ -27,8 +28,8 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=5s \
     CMD ["/usr/bin/serverlessd", "--healthcheck"]
 ENTRYPOINT ["/usr/bin/serverlessd"]
 
-# JQ: docker build --target jq-master. cmd/jq-master/deploy/compose.yaml has it with
-# Redis.
+# jq-master: docker build --target jq-master. cmd/jq-master/deploy/compose.yaml runs
+# it with Redis.
 FROM scratch AS jq-master
 COPY --from=build /out/jq-master /usr/bin/
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
@@ -41,15 +42,16 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=2s \
     CMD ["/usr/bin/jq-master", "--healthcheck"]
 ENTRYPOINT ["/usr/bin/jq-master"]
 
-# A worker: docker build --target worker. It has the tool and Debian's commands for
-# gloom work; an image from this one with yours has more.
+# A worker: docker build --target worker. It has gloom and Debian's basic commands.
+# To run your own with gloom work, derive an image that adds them.
 FROM debian:12-slim AS worker
 COPY --from=build /out/gloom /usr/bin/
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/gloom"]
 
-# jobd, its master and jobctl: docker build --target jobd. An image from this one with
-# what your rows need has a launcher's command; each mounts its file in /etc.
+# jobd, its master and jobctl: docker build --target jobd. Derive an image that adds
+# the command that the launcher runs for a row, and mount each program's configuration
+# in /etc.
 FROM debian:12-slim AS jobd
 COPY --from=build /out/jobd /out/jobd-master /out/jobctl /usr/bin/
 USER 65532:65532
@@ -59,9 +61,9 @@ ENTRYPOINT ["/usr/bin/jobd"]
 FROM scratch
 COPY --from=build /out/gloomd /out/gloom /usr/bin/
 USER 65532:65532
-# Within a container other hosts are the point; whoever can reach the ports may
-# do as they like unless GLOOM_TOKEN_FILE or GLOOM_TLS_CLIENT_CA is set. gloomd
-# says so when it starts.
+# A container is there to be reached from outside. Without GLOOM_TOKEN_FILE or
+# GLOOM_TLS_CLIENT_CA, everybody who reaches the ports may do everything;
+# gloomd warns of this when it starts.
 ENV GLOOM_SUBMIT_ADDR=0.0.0.0:9998 \
     GLOOM_WORKER_ADDR=0.0.0.0:9999 \
     GLOOM_HTTP_ADDR=0.0.0.0:9997 \

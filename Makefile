@@ -5,20 +5,21 @@ BIN     := .build
 SEEDS   ?= 20000
 TESTED  ?= 5000
 FUZZ    ?= 60s
-# Two packages at a time: with nothing cached, three keep two processors so busy that
-# probes with limits of a second or two fail.
+# Two packages at a time: with an empty build cache, three keep two processors so
+# busy that tests with time limits of a second or two fail.
 TESTING := -timeout 15m -p 2
-# What is built is the same in every folder, so a new clone builds nothing again.
+# -trimpath makes builds independent of the folder, so another clone reuses the build cache.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
 
-# Where make install puts files; DESTDIR goes before the paths.
+# Where make install puts files; DESTDIR is put before each of these paths.
 PREFIX   ?= /usr/local
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
 PROGRAMS := gloomd gloom gloom-bench jobd jobd-master jobctl jq-master serverlessd
-# Units name /usr/bin; installed units name the PREFIX's bin.
+# The units in the sources name /usr/bin; make install replaces it by
+# $(PREFIX)/bin.
 UNITS    ?= $(PREFIX)/lib/systemd/system
 SYSUSERS ?= $(PREFIX)/lib/sysusers.d
 
@@ -63,14 +64,14 @@ run: build ## start the broker on its default ports
 demo: build ## run a broker and three workers, with a job for every file of this repository
 	@GO="$(GO)" BIN=$(BIN) cmd/gloom/demo.sh
 
-# The race detector makes tests ten times slower, so random tests and tests of
-# every byte are shortened under it. They run in full without it if they have no
-# goroutines. The simulator takes TESTED seeds here, and SEEDS in make sim.
-# Fuzzing is bounded by a count here: when its time is up, go test sometimes fails
-# with "context deadline exceeded" and no finding.
-# Packages whose tests start programs and wait for them are tried without the race
-# detector here: what the programs are made of has race tests of its own. make race-all tries
-# them with it, but for the pages in Chromium, which needs the processors.
+# The race detector makes tests ten times slower, so it runs random tests and tests that cut
+# a stream at every byte in a short form. Those without goroutines also run in full, without
+# it. The simulator takes TESTED seeds here, and SEEDS in make sim. Fuzzing is bounded by a
+# count here: when its time is up, go test sometimes fails with "context deadline exceeded"
+# and no finding. Packages whose tests start programs and wait for them run without the race
+# detector here, because the packages that these programs consist of have race tests of their
+# own. make race-all runs them with it, except for the tests of pages in Chromium, which
+# needs the processors for itself.
 PAGES := /page/(browser|probe)$$
 STARTERS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
 .PHONY: test
@@ -93,8 +94,8 @@ race-all: deps ## test every package under the race detector (half an hour)
 sim: ## simulate the core in SEEDS=20000 random worlds
 	$(GO) test ./broker/sim -timeout 0 -seeds $(SEEDS)
 
-# Each package is built once, and its targets run from its folder, where go test
-# looks for inputs and keeps them. vet runs in lint.
+# Each package is built once. Its fuzz targets run in its folder, where go test
+# reads and writes their inputs. make lint runs vet.
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ=60s
 	@set -e; bin=$$(mktemp); trap 'rm -f $$bin' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
@@ -115,7 +116,8 @@ attack: ## run all attacks on a broker: on memory, on turns, and at random (some
 healthy: ## put a broker under load for ten minutes; it must have no findings
 	$(GO) test ./broker/admin -run TestNoFindings -count 1 -timeout 12m -v -healthy 10m
 
-# The comparison with the registry's packages needs npm and the network.
+# -registry compares the libraries with the packages that npm downloads, so it
+# needs the network.
 .PHONY: page
 page: deps ## run all tests of the page: every width, fifty tabs, libraries against npm; pictures in .build/page
 	@mkdir -p $(BIN)/page
@@ -155,9 +157,9 @@ pgo: build ## profile gloomd under the load of the race into cmd/gloomd/default.
 deb: build ## build a Debian package in .build
 	cmd/gloomd/deploy/debian/build.sh $(BIN) $(BIN)
 
-# For each of ARCHS it makes an archive as make install lays it out, and for
-# this machine's the package; then a list of what they contain (a CycloneDX
-# SBOM), and checksums of all.
+# It makes an archive for each of ARCHS, with the layout of make install, a
+# Debian package for the architecture of this machine, a CycloneDX SBOM, and
+# the checksums of all of these files.
 RELEASE := $(BIN)/release
 ARCHS   ?= amd64 arm64
 .PHONY: release

@@ -57,7 +57,7 @@ language once, in turns. It runs in a checkout, and needs go, python3, node and 
 
 func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 	if o.rounds < 1 || o.lone < 1 || o.jobs < 1 || o.window < 2 {
-		return errors.New("rounds, round-trips and jobs must be at least 1, the window 2")
+		return errors.New("rounds, round-trips and jobs must be at least 1, and the window at least 2")
 	}
 	scratch, err := os.MkdirTemp("", "gloom-bench-")
 	if err != nil {
@@ -66,7 +66,7 @@ func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 	defer os.RemoveAll(scratch)
 	languages, err := agent.Languages(o.clients, scratch)
 	if err != nil {
-		return fmt.Errorf("%w; --clients gives the path of the folder clients of a checkout", err)
+		return fmt.Errorf("%w; --clients names the folder clients of a checkout", err)
 	}
 	if len(o.languages) > 0 {
 		languages = slices.DeleteFunc(languages, func(l agent.Language) bool { return !slices.Contains(o.languages, l.Name) })

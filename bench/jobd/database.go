@@ -19,7 +19,7 @@ import (
 const (
 	tableName = "gloom_bench_jobs"
 	database  = "gloom_bench"
-	// idle is the target of the backlog, which no worker serves.
+	// idle is the target of the backlog. No worker serves it.
 	idle = "resting"
 )
 

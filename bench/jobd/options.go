@@ -11,14 +11,15 @@ import (
 	"gloom/cmd/jobd/config"
 )
 
-// The ways in which rows are done.
+// The ways to run rows.
 const (
-	// ModeBridge uses workers that answer at once.
+	// ModeBridge uses the bridge (jobd) and workers that answer at once.
 	ModeBridge = "bridge"
-	// ModeLaunch runs a process per row.
+	// ModeLaunch uses the bridge and starts a process for each row.
 	ModeLaunch = "launch"
-	// ModeOriginal does without a bridge or broker what the documentation of the
-	// original daemon says: one connection, one UPDATE for each state of each row.
+	// ModeOriginal uses neither bridge nor broker. It does what the documentation
+	// of the original jobd describes: one connection, and one UPDATE for each
+	// state of each row.
 	ModeOriginal = "original"
 )
 
@@ -40,7 +41,8 @@ type Options struct {
 	MySQL config.MySQL
 }
 
-// DefaultOptions returns those of the goal: 4 targets, 64 rows of each at once.
+// DefaultOptions returns the options of the published figures: 4 targets, and
+// up to 64 running rows of each.
 func DefaultOptions() Options {
 	return Options{
 		Mode: ModeBridge, Rows: 50_000, Targets: 4, Concurrency: 64, FetchLimit: 100, Rounds: 3,

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// originalRun does the rows as the original daemon's documentation says: a page is
-// selected for update and accepted with one UPDATE. Then each row costs one UPDATE to
-// running and one to done, each in its own transaction, all over one connection. The
-// cost that a Node process adds is not counted.
+// originalRun runs the rows as the documentation of the original jobd describes: it
+// selects a page of rows for update, and accepts them with one UPDATE. Then each row
+// costs one UPDATE to running and one to done, each in its own transaction, all over
+// one connection. The cost that a Node process adds is not counted.
 type originalRun struct {
 	conn    *sql.Conn
 	targets string

@@ -176,7 +176,7 @@ func newBridgeRun(ctx context.Context, base *testDB, o Options, answer string) (
 	return w, nil
 }
 
-// batch returns the mean size of a transaction.
+// batch returns the mean number of row changes in a transaction.
 func (w *bridgeRun) batch() float64 {
 	for _, m := range w.family("jobd_write_rows") {
 		return m.GetHistogram().GetSampleSum() / float64(max(m.GetHistogram().GetSampleCount(), 1))

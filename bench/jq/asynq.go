@@ -11,7 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// asynqRound lets asynq do the same jobs: with as many pushers, and as many jobs at
+// asynqRound has asynq run the same jobs, with as many pushers, and as many jobs at
 // once as our workers have slots.
 func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	opt := asynq.RedisClientOpt{Addr: s.redis.Addr(), PoolSize: o.Pushers + o.Workers*o.Slots}

@@ -16,8 +16,8 @@ type ledger struct {
 	runs []atomic.Int32
 	ends atomic.Int64
 	all  int64
-	line bool          // for the load Waiting: there are more jobs than all, without numbers
-	over chan struct{} // closed when all jobs have ended or the first error has come
+	line bool          // load Waiting: the queue has more jobs than all, and their numbers do not matter
+	over chan struct{} // closed when all jobs have ended, or at the first error
 
 	mu      sync.Mutex // guards the following
 	latency *hdrhistogram.Histogram

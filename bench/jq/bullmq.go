@@ -13,7 +13,7 @@ import (
 //go:embed bullmq.js
 var bullmqText string
 
-// bullmqRound lets BullMQ do the same jobs, with queue and worker in one process.
+// bullmqRound has BullMQ run the same jobs, with queue and worker in one process.
 func bullmqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	cmd := exec.CommandContext(ctx, "node", "-e", bullmqText, strconv.Itoa(s.redis.Port()), strconv.Itoa(o.Jobs),
 		strconv.Itoa(o.Pushers), strconv.Itoa(o.Workers*o.Slots), strconv.Itoa(o.Body))

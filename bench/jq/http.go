@@ -26,8 +26,8 @@ func dial(addr string) (*client, error) {
 	return &client{conn: conn}, nil
 }
 
-// do makes a request; its result is valid until the next request. head is in the form
-// of appendRequest.
+// do makes a request; its result is valid until the next request. head has the form
+// that appendRequest takes.
 func (c *client) do(head string, body []byte) (status int, answer []byte, err error) {
 	c.out = appendRequest(c.out[:0], head, body)
 	if _, err := c.conn.Write(c.out); err != nil {
@@ -52,7 +52,8 @@ func (c *client) do(head string, body []byte) (status int, answer []byte, err er
 	}
 }
 
-// must makes a request that must be answered with the status want.
+// must makes a request, and returns an error unless the answer has the status
+// want.
 func (c *client) must(want int, head string, body []byte) ([]byte, error) {
 	status, answer, err := c.do(head, body)
 	if err == nil && status != want {

@@ -11,12 +11,13 @@ import (
 
 // The loads.
 const (
-	// Push enqueues one job at a time; workers to which jobs are pushed end them.
+	// Push enqueues one job at a time; the master pushes each to a worker, which
+	// reports it done.
 	Push = "push"
-	// Batch enqueues 1,000 jobs at a time, which stay.
+	// Batch enqueues 1,000 jobs at a time, and no worker runs them.
 	Batch = "batch"
 	// Waiting hands out jobs of a long queue, with and without constraints, and changes
-	// a constraint for half of it.
+	// a constraint on half of its jobs.
 	Waiting = "waiting"
 )
 
@@ -45,7 +46,8 @@ type Options struct {
 	Timeout     time.Duration // of a round
 }
 
-// DefaultOptions returns those of the goal: 32 workers on persistent connections.
+// DefaultOptions returns the options of the published figures, with 32 workers on
+// persistent connections.
 func DefaultOptions() Options {
 	return Options{
 		Load: Push, Systems: []string{Memory, Redis}, Jobs: 50_000, Pushers: 32, Workers: 32, Slots: 4, Body: 64,

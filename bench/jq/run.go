@@ -33,10 +33,10 @@ type Round struct {
 	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
 	Constraints int     `json:"constraints,omitempty"`
 	Fill        float64 `json:"fill_s,omitempty"`          // until all jobs were queued
-	Change      float64 `json:"change_ms,omitempty"`       // time to change a constraint for half of them
+	Change      float64 `json:"change_ms,omitempty"`       // time to change a constraint on half of them
 	Stall       float64 `json:"stall_ms,omitempty"`        // longest request during that
 	StallBefore float64 `json:"stall_before_ms,omitempty"` // the same without a change
-	Recovery    float64 `json:"recovery_s,omitempty"`      // of the next master, until it has read all from Redis
+	Recovery    float64 `json:"recovery_s,omitempty"`      // time until the next master has read everything from Redis
 }
 
 // Rate returns the jobs per second.
@@ -97,8 +97,8 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 	return []Round{r}, nil
 }
 
-// measure measures the time and the processor time of a load. If the load has set the seconds
-// itself, they stay.
+// measure measures the time and the processor time of a load. A load that sets the seconds
+// itself keeps its value.
 func (s *servers) measure(r *Round, do func() error) error {
 	master, redis := s.cpu()
 	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
@@ -108,7 +108,7 @@ func (s *servers) measure(r *Round, do func() error) error {
 	took := time.Since(began)
 	m, d := s.cpu()
 	r.MasterCPU, r.RedisCPU = int64(m-master), int64(d-redis)
-	r.OwnCPU += int64(proc.OwnCPU() - own) // besides that of a child
+	r.OwnCPU += int64(proc.OwnCPU() - own) // plus the time of a child, which the load has added
 	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/took.Seconds())
 	if r.Seconds == 0 {
 		r.Seconds = took.Seconds()

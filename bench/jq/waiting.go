@@ -48,7 +48,7 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	var rounds []Round
 	for _, constraints := range []int{0, o.Constraints} {
 		var puts errgroup.Group
-		for i := range constraints { // at once: waiting jobs are then matched at once
+		for i := range constraints { // concurrently, so that the master matches the waiting jobs only once
 			puts.Go(func() error { return s.constrain(i, 0, "ge") })
 		}
 		if err := puts.Wait(); err != nil {
@@ -101,7 +101,7 @@ func (s *servers) operate(method string, i int, text string) error {
 	return err
 }
 
-// handOut lets workers end r.Jobs of the waiting jobs, then dismisses them.
+// handOut has workers run r.Jobs of the waiting jobs, and then dismisses the workers.
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	b := newBook(r.Jobs)
 	b.line = true

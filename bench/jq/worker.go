@@ -14,8 +14,8 @@ import (
 	"gloom/bench/poll"
 )
 
-// workers are workers to which jobs are pushed, which report them done at once, and pushers, all on
-// one thread: a goroutine for each of their connections would cost as much as the master under
+// workers runs the pushers, and the workers that report each pushed job done at once. All of them
+// share one thread: a goroutine for each connection would cost as much as the master under
 // measurement.
 type workers struct {
 	loop     *poll.Loop
@@ -179,7 +179,7 @@ func (a *requester) Closed(_ *poll.Conn, err error) {
 type reporter struct {
 	requester
 	id   string
-	jobs []run // that have run; the first is being reported
+	jobs []run // jobs that have run; the first is being reported
 	body []byte
 }
 
@@ -203,7 +203,7 @@ func (r *reporter) answered() {
 	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 }
 
-// slot takes the jobs of one connection.
+// slot is one connection over which the master pushes jobs.
 type slot struct{ *workers }
 
 var (

@@ -9,7 +9,7 @@ import (
 type Config struct {
 	Protocol   Protocol
 	SubmitAddr string // "host:port" or "unix:/path"
-	WorkAddr   string // as SubmitAddr; if there are several, separated by commas, workers take turns
+	WorkAddr   string // like SubmitAddr; may be several, separated by commas, to which workers connect in turn
 
 	Submitters int           // 1 … MaxSubmitters
 	First      int           // index of the first one: two generators on one server must not share ids

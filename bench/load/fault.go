@@ -9,7 +9,7 @@ import (
 type Fault uint8
 
 const (
-	Lost         Fault = iota // no answer, although all were waited for
+	Lost         Fault = iota // no answer, although the run waited for it
 	Doubled                   // answered a second time
 	Swapped                   // an answer that belongs to another job or submitter
 	Damaged                   // an answer with a body other than the one sent

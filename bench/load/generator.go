@@ -81,8 +81,8 @@ func (g *Generator) each(f func(l *lane) error) error {
 	return nil
 }
 
-// await waits until cond holds on every lane and returns when the last one saw
-// it, in nanoseconds of the generator's clock.
+// await waits until cond holds on every lane. It returns the time at which the
+// last lane saw it, in nanoseconds of the generator's clock.
 func (g *Generator) await(ctx context.Context, what string, cond func(l *lane) bool) (int64, error) {
 	waiter := make(chan int64, len(g.lanes))
 	err := g.each(func(l *lane) error {

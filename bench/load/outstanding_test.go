@@ -51,7 +51,7 @@ func TestBookTellsFaultsApart(t *testing.T) {
 	}
 }
 
-// outstanding equals a plain set, whatever the order of answers.
+// outstanding agrees with a plain set, whatever the order of answers.
 func TestBookAgainstSet(t *testing.T) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, seed))

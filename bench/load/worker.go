@@ -27,7 +27,8 @@ func (w *Worker) Addr() string {
 // Body makes the run's bodies.
 func (w *Worker) Body() *Body { return w.lane.body }
 
-// Arrived must be called first by every Data of a side.
+// Arrived sets the time of received bytes. The Data method of every side must
+// call it first.
 func (w *Worker) Arrived(now int64) { w.lane.now = now }
 
 // Ready says that the server counts the worker as joined.

@@ -48,7 +48,7 @@ func closeFrame(out []byte, from int) []byte {
 type gloomSubmitter struct {
 	serverConn
 	s     *load.Submitter
-	heads [][]byte // by type: from the end of the id to the body or priority
+	heads [][]byte // for each type, the part of the frame from the end of the id to the body or priority
 	group int      // of the next job
 }
 

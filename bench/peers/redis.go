@@ -118,7 +118,7 @@ func (r *redisSubmitter) pushed(in []byte) int {
 	return used
 }
 
-// taken walks through [list, [answer, …]].
+// taken handles the reply [list, [answer, …]] to a take, element by element.
 func (r *redisSubmitter) taken(in []byte) int {
 	it, used := nextItem(in)
 	switch {

@@ -177,7 +177,8 @@ func TestHalfFrameAtTheEnd(t *testing.T) {
 	}
 }
 
-// Step is called at its time, not before, however long there are no events.
+// The loop calls step at the time that step returned and not before, even if
+// there are no events.
 func TestStepIsCalledWhenDue(t *testing.T) {
 	const after = int64(3 * time.Millisecond)
 	called := make(chan int64, 1)

@@ -27,7 +27,7 @@ func NeedFiles(n uint64) error {
 
 // allowed is the set of processors that this process could use when it started.
 var allowed = func() (set unix.CPUSet) {
-	_ = unix.SchedGetaffinity(0, &set) // empty if it fails, which Pin then reports
+	_ = unix.SchedGetaffinity(0, &set) // if this fails, the set is empty, and Pin reports it
 	return set
 }()
 

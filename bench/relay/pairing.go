@@ -31,8 +31,8 @@ type pairing struct {
 	slab []byte
 }
 
-// take passes on each complete frame of in. It returns how many bytes these are, and how long the
-// next frame is, 0 while that is not known.
+// take passes on each complete frame of in. It returns the length of these frames in bytes, and
+// that of the next frame, 0 while it is not known.
 func (m *pairing) take(p *peer, in []byte) (used, want int) {
 	for len(in)-used >= 4 {
 		n := 4 + int(binary.BigEndian.Uint32(in[used:]))

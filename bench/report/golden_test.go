@@ -42,7 +42,7 @@ func TestRenderedReports(t *testing.T) {
 		"sweep.md": func(w io.Writer) error { Write(w, read(t, "sweep.json"), Markdown); return nil },
 		"run.md": func(w io.Writer) error {
 			f := read(t, "old.json")
-			f.Runs = f.Runs[:1] // as of a command that measures one server
+			f.Runs = f.Runs[:1] // like the file of a command that measures one server
 			Write(w, f, Markdown)
 			return nil
 		},
@@ -118,7 +118,7 @@ func TestPlots(t *testing.T) {
 	for _, c := range []struct {
 		file  string
 		plots int
-		shown map[string][]string // words in the plot whose name has the key
+		shown map[string][]string // words that a plot must contain, by a part of the plot's name
 	}{
 		{"old.json", 7, map[string][]string{"throughput-latency": {"gloomd", "relay (ceiling)", "NATS request/reply", "Redis lists"},
 			"backlog-jobs-s": {"gloomd"}}},

@@ -54,7 +54,8 @@ type drawer struct {
 	err   error
 }
 
-// must returns a function that keeps an error; parts of plots made from figures have none.
+// must returns a function that returns its first argument, and keeps the error in d unless d has
+// one already. Figures of a result file cause no error.
 func must[T any](d *drawer) func(T, error) T {
 	return func(x T, err error) T {
 		if d.err == nil {

@@ -1,4 +1,4 @@
-// Package result is the file that a bench run writes: JSON with the environment of the run and
+// Package result defines the file that a bench run writes: JSON with the environment of the run and
 // every round's raw figures. Measuring writes it, reporting reads it; nothing here measures or
 // compares.
 package result

@@ -15,8 +15,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// add lets clients add lines, each waiting for its answer, and checks that all lines are in the
-// store. One thread serves all clients, because it shares the processors with the daemon.
+// add runs clients that add lines, one request after another, and checks that all lines are in
+// the store. One thread serves all clients, because it shares the processors with the daemon.
 func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
 	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
 	loop, err := poll.New(time.Now())
@@ -108,7 +108,7 @@ func (a *adding) answer(in []byte) (size int, err error) {
 // adder is one client.
 type adder struct {
 	*adding
-	sent int64 // 0 is when the loop began
+	sent int64 // when the last request was sent, on the loop's clock; the first counts as sent at 0
 }
 
 // Data implements poll.Handler.

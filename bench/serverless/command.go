@@ -64,7 +64,7 @@ At the end all lines are counted: if one is lost or added twice, the exit status
 	f.StringVar(&o.Program, "serverlessd", o.Program, "the serverlessd to start (default: beside this program, in PATH, or built)")
 	f.StringVar(&o.Store, "store", o.Store, "store, as in serverlessd's --store (default: SQLite in the daemon's directory)")
 	f.IntVar(&o.Clients, "clients", o.Clients, "clients that add")
-	f.IntVar(&o.Lines, "lines", o.Lines, "lines in a request of batch")
+	f.IntVar(&o.Lines, "lines", o.Lines, "lines in a request of the shape batch")
 	f.DurationVar(&o.Time, "time", o.Time, "duration of a measurement that adds lines")
 	f.IntVar(&o.Jobs, "jobs", o.Jobs, "jobs that a handler runs")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each")

@@ -1,5 +1,6 @@
 // Package serverless measures the serverless queue: how fast lines are accepted, and how fast
-// handlers run them. It checks the number of all lines at the end.
+// handlers run them. At the end it compares the number of jobs with the number of accepted
+// lines.
 package serverless
 
 import (
@@ -18,13 +19,13 @@ type Options struct {
 	Program string        // serverlessd; "" finds or builds one
 	Store   string        // address; "" is SQLite in the daemon's directory
 	Clients int           // connections that add
-	Lines   int           // lines in a request of batch
-	Time    time.Duration // duration of a shape that adds
+	Lines   int           // lines in a request of the shape batch
+	Time    time.Duration // duration of a shape that adds lines
 	Jobs    int           // jobs that a handler runs
 	Rounds  int
 }
 
-// DefaultOptions returns the options of the goal.
+// DefaultOptions returns the options of the published figures.
 func DefaultOptions() Options {
 	return Options{Shapes: shapes, Clients: 32, Lines: 1000, Time: 5 * time.Second, Jobs: 20_000, Rounds: 3}
 }

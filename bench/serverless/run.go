@@ -25,13 +25,13 @@ type Round struct {
 	Seconds float64       `json:"seconds"`
 	P50     time.Duration `json:"p50_ns,omitempty"`
 	P99     time.Duration `json:"p99_ns,omitempty"`
-	// The same disk's times for a single line: a small write and its fdatasync, at the end of a
-	// file, as in the journal, and in a part of a file that was written before.
+	// How long a small write and its fdatasync take on the same disk: at the end of a file, as
+	// in the journal, and in a part of a file that was written before.
 	Append    time.Duration `json:"append_p50_ns,omitempty"`
 	Overwrite time.Duration `json:"overwrite_p50_ns,omitempty"`
 	CPU       time.Duration `json:"daemon_cpu_ns"`
 	Own       time.Duration `json:"own_cpu_ns"`
-	Others    float64       `json:"others_cpu"` // processors that all other programs kept busy, among them contexts of the daemon
+	Others    float64       `json:"others_cpu"` // processors that all other programs kept busy, including the daemon's language processes
 }
 
 // Rate returns the jobs per second.
@@ -90,7 +90,7 @@ func (d *daemon) count(r *Round) (counted func()) {
 	}
 }
 
-// added checks that no line is missing and none was added twice.
+// added checks that there is one job for each accepted line.
 func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
 	c, err := d.counts(ctx, typ)
 	if err == nil && c.Added != jobs {

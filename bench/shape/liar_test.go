@@ -13,19 +13,19 @@ import (
 	"gloom/bench/peers"
 )
 
-// liar is a small Gloom server with faults: lies gets each answer before it is sent and returns the
-// frames that are sent instead.
+// liar is a small Gloom server with faults: its functions get each frame before it is sent, and
+// return the frames that are sent instead.
 type liar struct {
 	submit, work net.Listener
 
 	mu    sync.Mutex
 	jobs  []liarJob
 	idle  []*liarPeer
-	count int // of answers so far
+	count int // number of answers so far
 
 	onSubmit func(ack string) []string
 	onAnswer func(n int, id, body string) []string
-	onOK     func() []string // of a worker's respond
+	onOK     func() []string // the ok of a worker's respond
 	hangUp   int             // close the submitter's connection at this answer
 }
 

@@ -141,8 +141,8 @@ func (s *session) begin() error {
 	})
 }
 
-// pass lets the load run for a time. With total, it records, takes samples if wanted, and adds to
-// total all latencies except those since the last report.
+// pass lets the load run for a time. If total is given, it records latencies, takes the samples
+// that the options ask for, and adds to total all latencies except those since the last report.
 func (s *session) pass(ctx context.Context, phase string, d time.Duration, total *hdrhistogram.Histogram) error {
 	began := time.Now()
 	end := time.NewTimer(d)

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// Cached runs use on a directory in the user's cache that all packages share, for files that take
-// long to make and are always the same. Only one process uses it at a time, so use must copy what
-// it needs later.
+// Cached calls use with a directory of the user's cache that all packages share. The directory is
+// for files that take long to make and are always the same. Only one process has it at a time, so
+// use must copy what the caller needs later.
 func Cached(use func(dir string) error) error {
 	cache, err := os.UserCacheDir()
 	if err != nil { // no home

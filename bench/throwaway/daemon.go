@@ -18,7 +18,8 @@ func Build(dir, name string, race bool) (path string, err error) {
 	path = filepath.Join(dir, name)
 	return path, Cached(func(cache string) error {
 		built := filepath.Join(cache, name)
-		// Without the commit the program is the same after a commit, and calls itself devel.
+		// -buildvcs=false leaves the commit out of the program, so that it need not be
+		// linked again after every commit. It then reports the version devel.
 		args := []string{"build", "-buildvcs=false"}
 		if race {
 			built += "-race"
@@ -74,7 +75,7 @@ func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 		return d, fmt.Errorf("%s did not print %q within %s: %s", name(cmd), ready, startTimeout, &d.Log)
 	}
 	select {
-	case d.Ready = <-line: // and ended right after
+	case d.Ready = <-line: // it printed the line, and ended right after
 		return d, nil
 	default:
 		return d, fmt.Errorf("%s ended before it printed %q: %s: %s", name(cmd), ready, cmd.ProcessState, &d.Log)

@@ -16,7 +16,7 @@ type Log struct {
 	waits []wait
 }
 
-// wait waits for the first line that contains a text and begins at from or later.
+// wait is a wait for the first line that contains text and begins at from or later.
 type wait struct {
 	text string
 	from int
@@ -71,7 +71,7 @@ func (l *Log) Await(text string) error {
 	}
 }
 
-// await returns the first line that contains the text.
+// await returns a channel that receives the first line that contains the text.
 func (l *Log) await(text string) <-chan string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

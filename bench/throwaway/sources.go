@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// Sources makes all files of this module inputs of the running test. go test shows an earlier
-// result again while a test's inputs are the same, and it knows only those that the test itself
-// has opened: not what the programs that it builds and starts are made of. Before the first test
-// has begun, in TestMain, it has no effect. Start calls it.
+// Sources makes all files of this module inputs of the running test. go test reuses a cached
+// result while a test's inputs are unchanged, and it tracks only the files that the test itself
+// opens, not the sources of programs that the test builds and starts. In TestMain, before the
+// first test has begun, Sources has no effect. Start calls it.
 func Sources() { sources() }
 
 var sources = sync.OnceFunc(func() {
@@ -28,7 +28,7 @@ var sources = sync.OnceFunc(func() {
 			root, err = above, nil
 		}
 	}
-	if err != nil { // a test binary elsewhere, whose results go test does not keep
+	if err != nil { // a test binary outside of the module, whose results go test does not cache
 		return
 	}
 	// The names, sizes and times in a directory that is read are part of the test's inputs.

@@ -77,7 +77,7 @@ func URLs(all []*Server) string {
 	return strings.Join(urls, ",")
 }
 
-// Close stops them and removes their files.
+// Close stops all servers and removes their files.
 func Close(all []*Server) {
 	for _, s := range all {
 		s.Close()

@@ -64,7 +64,7 @@ func (g *Gate) Cut() {
 // Throttle limits the bytes per second, each way of each connection.
 func (g *Gate) Throttle(rate int64) { g.rate.Store(rate) }
 
-// take waits as long as n bytes take at the rate.
+// take waits for as long as n bytes take at the set rate.
 func (g *Gate) take(n int) {
 	if rate := g.rate.Load(); rate > 0 {
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
@@ -88,7 +88,7 @@ func (g *Gate) Hold() {
 	}
 }
 
-// Release sends the bytes that Hold kept and returns how many they were.
+// Release sends the bytes that Hold kept, and returns their number.
 func (g *Gate) Release() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
