@@ -58,7 +58,7 @@ func (c *cutter) budget() int64 {
 	return c.rng.Int64N(20_000)
 }
 
-// rest stops the cutting and returns the number of connections that were cut.
+// rest stops cutting connections, and returns the number of those that were cut.
 func (c *cutter) rest() (cuts int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,8 +29,8 @@ const (
 // errFinished ends a connection that has nothing more to wait for.
 var errFinished = errors.New("finished")
 
-// conn is a connection to a broker. One goroutine writes what others append to a buffer, so
-// that one call sends many frames. Another reads frames.
+// conn is a connection to a broker. One goroutine writes the frames that others append to a
+// buffer, so that one call sends many of them. Another goroutine reads frames.
 type conn struct {
 	conf   *config
 	addr   string
@@ -51,7 +51,7 @@ type conn struct {
 	mu      *condMutex    // guards the fields below
 	out     []byte        // whole frames, not yet given to the writer
 	wake    chan struct{} // holds one element while out is not empty and the writer has not taken it
-	mute    bool          // nothing follows what out has: the writer tells the broker
+	mute    bool          // the output ends after out: the writer then shuts down its side
 	waiting fifo[request]
 	jobs    map[string]*Pending // of a submitter: the jobs pending here, by canonical id
 	written uint64              // number of the first request not given to the writer
@@ -87,8 +87,8 @@ type user interface {
 }
 
 // dial connects to a broker within the dial timeout, while ctx lasts, and sends hello, if it is
-// needed, and what join posts. It returns once all of that has been accepted; then run serves
-// the connection until it fails or life ends.
+// needed, and the frames that join sends. It returns once the broker has accepted all of them;
+// then run serves the connection until it fails or life ends.
 func (c *conn) dial(ctx, life context.Context, broker string, join func()) error {
 	soon, cancel := c.conf.timeout(ctx)
 	defer cancel()
@@ -128,7 +128,8 @@ func (c *conn) hello(join func()) error {
 	return cmp.Or(c.readLoop(said), c.life.Err())
 }
 
-// await waits until the function given to ask is called, and returns its argument.
+// await passes a function to ask, waits until it is called, and returns its argument. If ctx ends
+// first, it returns the context's cause.
 func await(ctx context.Context, ask func(done func(error)) error) error {
 	replied := make(chan error, 1)
 	if err := ask(func(err error) { replied <- err }); err != nil {
@@ -142,7 +143,8 @@ func await(ctx context.Context, ask func(done func(error)) error) error {
 	}
 }
 
-// run handles frames until that fails, unless err is set, and ends the connection.
+// run handles frames until reading or handling one fails, and then ends the connection. If err is
+// set, it only ends the connection.
 func (c *conn) run(err error) {
 	defer close(c.over)
 	if err == nil {
@@ -215,8 +217,8 @@ func (c *conn) write(frame []byte) {
 	c.out = append(c.out, frame...)
 }
 
-// endOutput tells the broker, after what is unsent, that nothing follows. What it has sent by then
-// still comes.
+// endOutput makes the writer shut down its side of the connection once all frames are written.
+// Frames from the broker are still read.
 func (c *conn) endOutput() {
 	if len(c.out) == 0 && !c.mute {
 		c.wake <- struct{}{}
@@ -228,7 +230,7 @@ func (c *conn) endOutput() {
 func (c *conn) full() bool { return len(c.out) >= maxUnsent }
 
 func (c *conn) writeLoop() {
-	var buf []byte // the other buffer is out
+	var buf []byte // written and reused in turn with c.out
 	for {
 		select {
 		case <-c.wake:
@@ -259,8 +261,8 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take swaps the buffers: it returns what is to be written, and keeps the one that has been
-// written for reuse. Nothing is written after the last one. It locks mu.
+// take swaps the buffers: it returns the frames to be written, and keeps wrote, which has been
+// written, for reuse. If last is true, nothing is written after these frames. It locks mu.
 func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

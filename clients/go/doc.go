@@ -42,15 +42,15 @@
 //
 //	Submit           checks the job, makes its frame, waits for a place in the window
 //	Submitter.send   waits for a connection that has room for the frame
-//	session.bring    adds the job to the connection's table, its request to those that
+//	session.sendJob  adds the job to the connection's table, its request to those that
 //	                 wait for a reply, and its frame to those to be sent
 //	conn.writeLoop   writes all frames to be sent with one call
 //	…
 //	conn.readLoop    cuts incoming bytes into frames
 //	conn.receive     decides what each one is: the reply to the first waiting request,
 //	                 or, by its id, the end of a job
-//	session.replied  acts on a reply: the job is accepted, refused, or requested differently
-//	Pending.tell     frees the place in the window, and wakes those who wait
+//	session.replied  acts on a reply: the job is accepted, refused, or requested in another way
+//	Pending.notify   frees the place in the window, and wakes those who wait
 //
 // A worker's connection is the same, with runs in place of jobs: socket.onJob gives a run to a
 // handler or to Take, socket.answer sends how it ended, and socket.replied acts on the reply.

@@ -95,8 +95,8 @@ func (j *Job) backoff() time.Duration {
 	return j.Backoff
 }
 
-// validate refuses what the broker would refuse without the job's id, and what would be sent
-// as something else.
+// validate refuses values that the broker would refuse without naming the job, and values that
+// would be sent as something else.
 func (j *Job) validate() error {
 	if err := cmp.Or(checkNames("id", "", j.ID), checkNames("group", j.ID, j.Groups...), checkNames("type", j.ID, j.Type)); err != nil {
 		return err
@@ -108,8 +108,8 @@ func (j *Job) validate() error {
 	return nil
 }
 
-// checkNames refuses names that cannot be sent; "" is no name. id is the id of the job that has
-// them.
+// checkNames refuses names that cannot be sent; it does not check an empty name. id is the id of
+// the job that has the names.
 func checkNames(what, id string, names ...string) error {
 	for _, name := range names {
 		if err := wire.CheckName(what, name); name != "" && err != nil {

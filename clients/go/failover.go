@@ -11,7 +11,7 @@ import (
 func (s *Submitter) stayConnected() {
 	defer s.endKept()
 	pause := s.conf.retry()
-	var sess *session // nil if there is none; it drains while another one is looked for
+	var sess *session // nil if there is none; while another broker is looked for, it may be one that drains
 	var since time.Time
 	for {
 		except, over := "", s.life.Done()

@@ -54,7 +54,7 @@ type goldenMeaning struct {
 	KeepMS    int64    `json:"keep_ms"`
 	Types     []string `json:"types"`
 	Except    []string `json:"except"`
-	Headers   any      `json:"headers"` // of a job or submit: text; of a join: true
+	Headers   any      `json:"headers"` // text in a job or submit, true in a join
 	State     string   `json:"state"`
 	Code      string   `json:"code"`
 	Cause     string   `json:"cause"`

@@ -32,7 +32,7 @@ type Job struct {
 	// Body is one JSON value, passed on byte for byte. Submit copies it. Nil means null; use
 	// JSON to encode other values.
 	Body json.RawMessage
-	// Priority puts jobs with larger numbers first. Among equals, older jobs go first.
+	// Priority orders waiting jobs: larger numbers go first, and among equals the older job.
 	Priority int64
 
 	// Durations are rounded up to milliseconds and are at most a year; 0 means none.
@@ -51,8 +51,8 @@ type Job struct {
 	// Groups are the groups that the job belongs to, such as its tenant or the host that it
 	// calls: at most 16 different names. Operators can limit groups.
 	Groups []string
-	// Age places the job among its equals as if it had been submitted that much earlier, at most
-	// a year. It is for jobs that are submitted again.
+	// Age places the job among jobs of its priority as if it had been submitted that much
+	// earlier, at most a year. It is for jobs that are submitted again.
 	Age time.Duration
 	// Headers reach workers that ask for them.
 	Headers Headers

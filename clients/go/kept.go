@@ -12,10 +12,10 @@ type kept struct {
 }
 
 // entry returns the request that brings the job to a connection, and its frame; submit is the
-// frame of its submit. If the broker may have the job, the request is an attach. If the broker
-// does not know the job, it gets the submit, if that may be sent twice. If the id then exists
-// after all, because the submit on the lost connection was still on its way, an attach is tried
-// once more.
+// frame of its submit. The request is an attach if the broker may have the job. If the broker
+// turns out not to know the job, and the submit may be sent twice, the next request is the
+// submit. If the broker refuses that because the id exists, the submit on the lost connection has
+// arrived late: the last request is an attach again.
 func (p *Pending) entry(submit []byte) (request, []byte) {
 	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.asked != 1) {
 		return request{verb: wire.Attach, key: p.key, job: p}, wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
@@ -50,8 +50,8 @@ func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	s.endJob(p, nil, &lost)
 }
 
-// abandon cancels a job that its caller no longer waits for, now or once there is a connection
-// again.
+// abandon cancels a job for which its caller no longer waits: at once, or when there is a
+// connection again.
 func (s *Submitter) abandon(p *Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

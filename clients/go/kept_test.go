@@ -330,8 +330,8 @@ func TestChange(t *testing.T) {
 	wantError(t, s.Change(within(t), "a", gloom.Change{Delay: new(-time.Hour)}), gloom.ErrInvalidValue)
 }
 
-// TestPingWhileLeaving: a ping that comes after the submitter has said that nothing follows gets no
-// pong, whose failure would end the connection before what the broker has sent is read.
+// TestPingWhileLeaving: a submitter that has shut down its side of the connection does not answer a
+// ping: the write would fail and end the connection before the rest of the broker's frames is read.
 func TestPingWhileLeaving(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)

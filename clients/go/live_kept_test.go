@@ -135,7 +135,7 @@ func TestLiveAttach(t *testing.T) {
 	before := conns()
 	one.Close()
 	wantError(t, resultError(t, left), gloom.ErrClosed)
-	// Otherwise the outcome of b may be sent into the closed connection.
+	// Until then, the broker may send the outcome of b into the closed connection.
 	eventually(t, "the broker has seen that the submitter went", func() bool { return conns() < before })
 	close(finish)
 	wantResult(t, taken, `"a"`)

@@ -30,8 +30,8 @@ type Pending struct {
 	err    error      // valid once ended
 	mu     sync.Mutex // guards the fields below
 	acked  bool       // the broker has accepted the job; set with owner.mu held, too
-	ack    doneChan   // opened when the reply has arrived
-	done   doneChan   // opened when the job has ended
+	ack    doneChan   // closed when the reply has arrived
+	done   doneChan   // closed when the job has ended
 }
 
 // doneChan is a channel to be closed, created when it is first needed.
@@ -114,7 +114,7 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 	return p.result, p.err
 }
 
-// Cancel is Submitter.Cancel of this job, over the job's connection.
+// Cancel cancels the job as Submitter.Cancel does, over the job's connection.
 func (p *Pending) Cancel(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
 		r := request{verb: wire.Cancel, key: p.key, job: p, then: done}
@@ -129,10 +129,11 @@ func (p *Pending) taken() {
 	p.ack.release()
 }
 
-// notify announces how the job has ended. It is called once, when its connection is done with it.
+// notify announces how the job has ended. It is called once, when the job's connection has no
+// more to do with the job.
 func (p *Pending) notify() {
 	p.result.Body = slices.Clone(p.result.Body) // it points into the frame
-	<-p.owner.window                            // first: code that waits for the end may rely on the room
+	<-p.owner.window                            // first, because code that waits for the end may rely on a free place in the window
 	p.mu.Lock()
 	p.ack.release()
 	p.done.release()

@@ -42,9 +42,9 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// Each case makes requests in the order of ask, lets the broker send says, and lists the
-// outcomes in want. A job is written a, a quiet one a?, a detached one a!, a job that is
-// both a!? (followed by a ping), a cancel -a, a change ~a and an attach ^a.
+// Each case makes the requests of ask in order, has the broker send says, and lists the outcomes
+// in want. In ask, a is a job, a? a job with NoAck, a! a detached job, a!? a job that is both (a
+// ping follows it), -a a cancel, ~a a change and ^a an attach.
 func TestWhoseErrorItIs(t *testing.T) {
 	for _, c := range []struct {
 		name string

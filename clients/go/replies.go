@@ -113,8 +113,8 @@ func (c *conn) accepted(ev *wire.Event) error {
 	return c.reply(due, nil)
 }
 
-// refused acts on an error: the next reply; or the refusal or end of job p, which is pending
-// under its id; or the broker's reason for closing the connection.
+// refused acts on an error frame: it is the next reply, the refusal or the end of job p, which is
+// pending under its id, or the broker's reason for closing the connection.
 func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
 	code, due := refusal.Code, c.due()
@@ -158,8 +158,8 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	return nil
 }
 
-// isEnd reports whether an error is the end of job p, or the refusal of its silent submit, and
-// not the reply to request due about the same id.
+// isEnd reports whether an error ends job p or refuses its silent submit. Otherwise it is the
+// reply to request due, which is about the same id.
 func (c *conn) isEnd(code Code, p *Pending, due uint64) bool {
 	return p != nil && p.seq < due && code != ErrUnknownID &&
 		(code == ErrTakenOver || endsJob(code) || c.mayBeRefused(p))

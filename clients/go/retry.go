@@ -7,8 +7,8 @@ import (
 )
 
 // retry spaces attempts to connect: exponential backoff with full jitter. The returned function
-// reports n and waits until the next attempt is due, or stop is closed. since is when the
-// connection that n reports as lost was made.
+// reports n and waits until the next attempt is due, or stop is closed. If n reports a lost
+// connection, since is the time at which it was made.
 func (c *config) retry() func(n Notice, since time.Time, stop <-chan struct{}) (stopped bool) {
 	limit := c.backoffBase // of the next wait
 	return func(n Notice, since time.Time, stop <-chan struct{}) bool {

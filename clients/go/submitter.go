@@ -40,7 +40,7 @@ type Submitter struct {
 }
 
 // NewSubmitter returns a submitter that connects in the background. Submit waits for the
-// connection. An error is about the options.
+// connection. The error, if any, is about the options.
 func NewSubmitter(opts ...Option) (*Submitter, error) {
 	conf, err := newConfig(wire.SubmitPort, DefaultSubmitAddr, opts)
 	if err != nil {
@@ -52,8 +52,8 @@ func NewSubmitter(opts ...Option) (*Submitter, error) {
 	return s, nil
 }
 
-// Dial is NewSubmitter, but waits until it is connected, for at most one attempt at each
-// address. ctx limits only this wait.
+// Dial is like NewSubmitter, but waits until the submitter is connected, for at most one attempt
+// at each address. ctx limits only this wait.
 func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 	s, err := NewSubmitter(opts...)
 	if err != nil {
@@ -81,8 +81,8 @@ func (s *Submitter) Submit(ctx context.Context, job Job) (*Pending, error) {
 	return s.submit(ctx, &job, nil, true)
 }
 
-// SubmitFunc is Submit with a function in place of the Pending. Unless SubmitFunc returns an
-// error, done is called once, with what Pending.Result would return.
+// SubmitFunc is like Submit, but takes a function in place of the Pending. Unless SubmitFunc
+// returns an error, done is called once, with what Pending.Result would return.
 //
 // done is called on the goroutine that reads the connection, in the order of the broker's
 // frames, after its job has left the window. It must return soon and must not wait
@@ -92,12 +92,13 @@ func (s *Submitter) SubmitFunc(ctx context.Context, job Job, done func(Result, e
 	return err
 }
 
-// TrySubmit is Submit, but returns ErrWindowFull or ErrNotConnected instead of waiting.
+// TrySubmit is like Submit, but returns ErrWindowFull or ErrNotConnected instead of waiting.
 func (s *Submitter) TrySubmit(job Job) (*Pending, error) {
 	return s.submit(context.Background(), &job, nil, false)
 }
 
-// TrySubmitFunc is SubmitFunc, but does not wait either.
+// TrySubmitFunc is like SubmitFunc, but returns ErrWindowFull or ErrNotConnected instead of
+// waiting.
 func (s *Submitter) TrySubmitFunc(job Job, done func(Result, error)) error {
 	_, err := s.submit(context.Background(), &job, done, false)
 	return err
@@ -124,9 +125,9 @@ func (s *Submitter) Cancel(ctx context.Context, id string) error {
 	return await(ctx, func(done func(error)) error { return s.CancelFunc(ctx, id, done) })
 }
 
-// CancelFunc is Cancel with a function that gets the reply, on the goroutine of SubmitFunc.
-// It waits for a connection and for room while ctx lasts. Unless CancelFunc returns an error,
-// done is called once.
+// CancelFunc is like Cancel, but takes a function that gets the reply, on the same goroutine as
+// that of SubmitFunc. It waits for a connection and for room while ctx lasts. Unless CancelFunc
+// returns an error, done is called once.
 func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error)) error {
 	key, err := keyOf(id)
 	if err != nil {
@@ -149,7 +150,7 @@ func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
 	return await(ctx, func(done func(error)) error { return s.ChangeFunc(ctx, id, c, done) })
 }
 
-// ChangeFunc is to Change as CancelFunc is to Cancel.
+// ChangeFunc is like Change, but takes a function that gets the reply, as CancelFunc does.
 func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done func(error)) error {
 	key, err := keyOf(id)
 	if err != nil {
@@ -178,7 +179,7 @@ func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.Ra
 	return s.attach(ctx, id, progress, nil)
 }
 
-// AttachFunc is to Attach as SubmitFunc is to Submit.
+// AttachFunc is like Attach, but takes a function in place of the Pending, as SubmitFunc does.
 func (s *Submitter) AttachFunc(ctx context.Context, id string, progress func(json.RawMessage), done func(Result, error)) error {
 	_, err := s.attach(ctx, id, progress, done)
 	return err
@@ -220,9 +221,10 @@ func (s *Submitter) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Leave is Close after the broker was told that we go and, while ctx lasts, what it had sent by
-// then has come. The broker forgets the outcome of a kept job once it is sent: with Leave such
-// outcomes come to the Pending, and those of the jobs that end as with Close stay kept.
+// Leave shuts down this side of the connection, reads what the broker has sent until the broker
+// closes its side or ctx ends, and then closes like Close. The broker forgets the outcome of a
+// kept job once it has sent it; Leave delivers such outcomes. The other pending jobs end as with
+// Close, and the broker still keeps the outcomes of those that are kept.
 func (s *Submitter) Leave(ctx context.Context) {
 	s.closing.Store(true)
 	s.leaving.Store(true)
@@ -239,8 +241,8 @@ func (s *Submitter) Leave(ctx context.Context) {
 }
 
 // Close closes the connection. Pending jobs end with a *LostError whose cause is ErrClosed;
-// Close does not wait for that. Outcomes of kept jobs that are on their way are lost: see Leave.
-// It may be called repeatedly and returns nil.
+// Close does not wait for that. Outcomes of kept jobs that the broker has sent, but that have not
+// been read, are lost; Leave reads them. It may be called repeatedly and returns nil.
 func (s *Submitter) Close() error {
 	s.closing.Store(true)
 	s.end(ErrClosed)

@@ -68,10 +68,10 @@ type Worker struct {
 	leave   context.CancelFunc
 	joined  context.Context // ends when a socket has joined
 	join    context.CancelFunc
-	done    chan struct{} // closed when all has ended
+	done    chan struct{} // closed when all sockets have ended
 
 	serves  atomic.Pointer[Serving]
-	sockets sync.Map // of *socket: what Serve changes
+	sockets sync.Map // of *socket: the connections that Serve changes
 
 	mu      sync.Mutex // guards the creation of done, and the fields below
 	refused []error    // why sockets were given up

@@ -13,8 +13,8 @@ import (
 )
 
 // TestExamples runs the examples of the clients' READMEs as they are, except for the ports.
-// Examples named …_worker go on beside the others, and then end when told to; the others
-// print the text after them.
+// Examples named …_worker run beside the others until they are stopped; the others must print the
+// text block that follows them.
 func TestExamples(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -47,7 +47,8 @@ func TestExamples(t *testing.T) {
 			var programs []program
 			for _, b := range blocks {
 				if b[1] == "text" {
-					// The text before a worker's example belongs to the program before it.
+					// A text block after a worker's example belongs to the program before that
+					// example.
 					for i := len(programs) - 1; i >= 0; i-- {
 						if !strings.Contains(programs[i].name, "_worker") {
 							programs[i].want = b[2]
@@ -58,7 +59,7 @@ func TestExamples(t *testing.T) {
 				}
 				name := named.FindStringSubmatch(b[2])
 				if name == nil {
-					continue // a piece, not a program
+					continue // an excerpt, not a program
 				}
 				programs = append(programs, program{name: name[1]})
 				if err := os.WriteFile(filepath.Join(folder, name[1]), []byte(ports.Replace(b[2])), 0o600); err != nil {

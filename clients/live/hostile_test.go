@@ -83,8 +83,8 @@ func certificate(w *world, cert, key string) {
 	}
 }
 
-// newFake starts a broker that answers hello and then does as script says, with the
-// number of the connection, from 0.
+// newFake starts a broker that runs script for each connection. n is the number of the
+// connection, from 0.
 func newFake(w *world, script func(n int, p *peer)) string {
 	w.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,7 +109,7 @@ func newFake(w *world, script func(n int, p *peer)) string {
 
 type peer struct{ net.Conn }
 
-// read is the next frame's payload; "" at the end.
+// read returns the next frame's payload, "" at the end.
 func (p *peer) read() string {
 	var size [4]byte
 	if _, err := io.ReadFull(p, size[:]); err != nil {
@@ -138,7 +138,7 @@ func (p *peer) send(payload string) {
 	p.Write([]byte(payload))
 }
 
-// id is that of a frame.
+// id returns the id in a frame.
 func id(frame string) string {
 	_, rest, _ := strings.Cut(frame, `"id":"`)
 	found, _, _ := strings.Cut(rest, `"`)
@@ -153,7 +153,7 @@ func (p *peer) serveOne() {
 	io.Copy(io.Discard, p)
 }
 
-// backoffs: if no backoff is given, a second is sent for jobs that may be retried.
+// backoffs: if no backoff is given, the client sends one second for jobs that may be retried.
 func backoffs(w *world) {
 	addr := newFake(w, func(_ int, p *peer) {
 		for {
@@ -161,7 +161,7 @@ func backoffs(w *world) {
 			if frame == "" {
 				return
 			}
-			sent := "0" // which is the same
+			sent := "0" // a frame without the key means 0
 			if _, rest, found := strings.Cut(frame, `"backoff_ms":`); found {
 				sent, _, _ = strings.Cut(rest, ",")
 			}
@@ -185,7 +185,7 @@ func silentBroker(w *world) {
 			p.serveOne()
 			return
 		}
-		// It takes the job, and is not heard again.
+		// It accepts the job, and sends nothing more.
 		frame := p.past("submit")
 		p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
 		io.Copy(io.Discard, p)

@@ -17,7 +17,7 @@ import (
 	"gloom/clients/live/agent"
 )
 
-// hostile are bodies that a client may be tempted to change.
+// hostile has bodies that a client could change by mistake.
 var hostile = []string{
 	`null`, `true`, `""`, `0`, `-0`, `[]`, `{}`, ` { "a" : [ 1 ,2 ] } `,
 	`123456789012345678901234567890`, `9007199254740993`, `1E400`, `1.10`, `-1e-400`,
@@ -154,7 +154,7 @@ func options(w *world) {
 	for _, c := range order {
 		c.Do, c.Type, c.Body = "submit", "echo", `"`+c.ID+`"`
 		tag := s.do(c)
-		if c.Detach { // the ack is its end
+		if c.Detach { // the job ends with its ack
 			if e := s.end(tag); e.Result == nil {
 				w.Errorf("detached: %s", show(e))
 			}
@@ -298,8 +298,8 @@ func drainAndClose(w *world) {
 	}
 }
 
-// leaves: the broker forgets a kept outcome once it is sent. Whoever leaves gets those that were
-// sent and not read; the others are still kept.
+// leaves: the broker forgets a kept outcome once it has sent it. A client that leaves still reads
+// those that were sent; the broker keeps the others.
 func leaves(w *world) {
 	for _, secure := range []bool{false, true} {
 		cert := filepath.Join(w.TempDir(), "cert")
@@ -315,7 +315,7 @@ func leaves(w *world) {
 		}
 		s := w.submitter(to)
 		const n = 200
-		body := `"` + strings.Repeat("x", 10_000) + `"` // all together more than the sockets take
+		body := `"` + strings.Repeat("x", 10_000) + `"` // large enough that the sockets cannot hold all answers
 		tags := make([]string, n)
 		for i := range tags {
 			tags[i] = s.do(agent.Command{Do: "submit", ID: fmt.Sprint(i), Type: "echo", Body: body, Keep: 600_000})

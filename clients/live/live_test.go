@@ -51,7 +51,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// world is what one scenario has: a broker when it asks for one, and programs.
+// world is the environment of one scenario, which can start brokers and programs in it.
 type world struct {
 	*testing.T
 	language agent.Language
@@ -74,7 +74,7 @@ func (w *world) broker(change ...func(*settings.Options)) *server.Server {
 	return srv
 }
 
-// submitter is a program that submits, with its reports.
+// submitter is a program that submits jobs, with its reports.
 type submitter struct {
 	*agent.Agent
 	w    *world
@@ -120,7 +120,7 @@ func (s *submitter) do(c agent.Command) string {
 	return c.Tag
 }
 
-// next waits for the next thing told under a tag.
+// next waits for the next report under a tag.
 func (s *submitter) next(tag string) agent.Event {
 	s.w.Helper()
 	late := time.After(patience)
@@ -203,7 +203,7 @@ func (s *submitter) failed(tag, kind, code string) agent.Failure {
 	return *e.Error
 }
 
-// done demands that a command was done.
+// done demands that a command ends without an error.
 func (s *submitter) done(tag string) {
 	s.w.Helper()
 	if e := s.end(tag); !e.OK {
@@ -250,14 +250,14 @@ func (w *world) told(a *agent.Agent, what string, is func(agent.Event) bool) {
 	}
 }
 
-// within is a context that ends when patience does.
+// within returns a context that ends after patience.
 func (w *world) within() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	w.Cleanup(cancel)
 	return ctx
 }
 
-// jobs is a submitter of the Go client, for scenarios about workers.
+// jobs returns a submitter of the Go client, for scenarios about workers.
 func (w *world) jobs(srv *server.Server, options ...gloom.Option) *gloom.Submitter {
 	w.Helper()
 	options = append([]gloom.Option{gloom.Addrs(srv.SubmitAddr().String())}, options...)
@@ -269,7 +269,7 @@ func (w *world) jobs(srv *server.Server, options ...gloom.Option) *gloom.Submitt
 	return jobs
 }
 
-// serve is a worker of the Go client, for scenarios about submitters.
+// serve starts a worker of the Go client, for scenarios about submitters.
 func (w *world) serve(srv *server.Server, worker *gloom.Worker) *gloom.Worker {
 	w.Helper()
 	worker.Options = append(worker.Options, gloom.Addrs(srv.WorkerAddr().String()))

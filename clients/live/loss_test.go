@@ -60,12 +60,12 @@ func cutKept(w *world) {
 	}
 }
 
-// cuts are the numbers of bytes after which a connection is cut, in each direction: up
-// to more than hello, a job and its answer have.
+// cuts is the largest number of bytes after which a connection is cut, in each direction. It is
+// more than hello, a job and its answer have.
 const cuts = 400
 
-// everyByte is a proxy whose connections are each cut after one byte more, first those to
-// the broker, then those from it. done tells whether all were tried.
+// everyByte returns a proxy that cuts each connection one byte later than the one before: first
+// at the bytes to the broker, then at those from it. done reports whether every place was tried.
 func everyByte(w *world, to string) (p *proxy, done func() bool) {
 	step := int64(1)
 	if testing.Short() {
@@ -216,7 +216,7 @@ func workerDies(w *world) {
 	dying.Wait(patience)
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	s.answered(tag, `{"exit":true}`)
-	// Without a retry its submitter learns that the job may have been done.
+	// Without a retry, the submitter is told that the lost worker may have done the job.
 	w.worker(workers("other")(srv))
 	none := 0
 	if told := s.failed(s.do(agent.Command{Do: "submit", Type: "other", Body: `{"exit":true}`, Retries: &none}), "job", "job_failed"); !told.Lost {
@@ -237,7 +237,7 @@ func workerStops(w *world) {
 		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: begins, Progress: true, Retries: &none})
 		tags = append(tags, tag)
 	}
-	for _, tag := range tags[:2] { // what was only sent may be given back
+	for _, tag := range tags[:2] { // a job that has not begun may be given back
 		s.begun(tag)
 	}
 	a.Stop(syscall.SIGTERM)
@@ -248,7 +248,7 @@ func workerStops(w *world) {
 	if err := a.Wait(patience); err != nil {
 		w.Errorf("the worker ended with %v", err)
 	}
-	// A job that it had not begun has used no run.
+	// The jobs that the worker had not begun have used no run.
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	for _, tag := range tags[2:] {
 		s.answered(tag, begins)

@@ -68,7 +68,7 @@ func (p *proxy) turn(to string) {
 	p.to = to
 }
 
-// seen is how many connections have come.
+// seen returns the number of connections so far.
 func (p *proxy) seen() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

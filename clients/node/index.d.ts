@@ -135,15 +135,15 @@ export class Submitter {
   /** Takes no more jobs, waits for the outstanding ones to end, and closes. */
   drain(): Promise<void>;
   /**
-   * Closes after what the broker has sent has come: within this many milliseconds, and at once if no
-   * kept job is pending. Default: 2000. The broker forgets the outcome of a kept job once it is sent:
-   * with leave such outcomes reach their Pending, and those of the jobs that fail, as with close, stay
-   * kept.
+   * Reads what the broker has sent to kept jobs, for at most this many milliseconds, and closes.
+   * Without a pending kept job it closes at once. Default: 2000. The broker forgets the outcome of
+   * a kept job once it has sent it; leave delivers such outcomes. The other pending jobs fail as
+   * with close, and the broker still keeps the outcomes of those that are kept.
    */
   leave(within?: number): Promise<void>;
   /**
-   * Closes at once; pending jobs fail with a LostError. Outcomes of kept jobs that are on their way
-   * are lost: see leave.
+   * Closes at once; pending jobs fail with a LostError. Outcomes of kept jobs that the broker has
+   * sent, but that have not been read, are lost; leave reads them.
    */
   close(): Promise<void>;
 }
@@ -183,7 +183,7 @@ export class Worker {
    * running jobs finish. A second SIGTERM or SIGINT stops at once.
    */
   run(options?: { signals?: boolean; signal?: AbortSignal }): Promise<void>;
-  /** Starts to serve; resolves when it has joined one broker. Call stop in the end. */
+  /** Starts to serve; resolves when it has joined one broker. Stop must be called in the end. */
   start(): Promise<void>;
   /** Takes no more jobs and waits for the running ones, for at most this many milliseconds. */
   stop(timeout?: number): Promise<void>;

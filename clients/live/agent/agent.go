@@ -1,29 +1,29 @@
-// Package agent drives the clients of all languages alike: each has a small program
-// here. It reads commands from its standard input, carries them out with its client, and
-// reports the results on its standard output.
+// Package agent drives the clients of all languages in the same way. For each client there is a
+// small program here, which reads commands from its standard input, executes them with the
+// client, and reports the results on its standard output.
 //
-// Both are lines of JSON. Bodies travel as strings that hold JSON, so that each byte of
-// them can be compared.
+// Commands and reports are lines of JSON. A body in them is a string that holds JSON, so that
+// each byte of it can be compared.
 //
-// A submitter's program gets a [Command] a line. It may begin one before the last has
-// ended, and reports its result under the command's tag.
+// A submitter's program gets a [Command] on each line. It may begin a command before earlier ones
+// have ended, and reports the result of each under the command's tag.
 //
-// A worker's program gets nothing. Its handler does what the body of the job says, an
-// object of which the first of these keys counts:
+// A worker's program gets no commands. The body of each job tells its handler what to do. It is
+// an object, and the first of these keys that it has counts:
 //
 //	fail         throws an error with this text
 //	fatal        the same, and no retry would help
 //	retry_after  fails, and asks for this many milliseconds before the next run
 //	release      gives the job back for this many milliseconds, once for each id
-//	unwanted     waits until nobody waits for the run, then tells "unwanted" and its id
+//	unwanted     waits until nobody waits for the run, then reports "unwanted" and the job's id
 //	sleep        answers after this many milliseconds
-//	exit         ends the process without a word
+//	exit         ends the process at once, without a report
 //	progress     sends this as progress, then answers with the body
 //	headers      answers with the job's headers
 //	type         answers with the job's type
 //
-// Any other body is the answer. It tells "joined" when it has joined, and "left" before it
-// ends by SIGTERM.
+// With any other body, the handler answers with the body. The program reports "joined" when it
+// has joined, and "left" before it ends by SIGTERM.
 package agent
 
 import (
@@ -39,14 +39,14 @@ import (
 	"time"
 )
 
-// A Language has a client, and a program that drives it.
+// Language is a language that has a client, and a program that drives the client.
 type Language struct {
 	Name    string
 	command []string
 }
 
-// Languages are all that have a client, for the folder clients of a checkout. What must
-// be built is built into another folder.
+// Languages returns all languages that have a client. clients is the folder of that name in a
+// checkout; a program that must be built is put into the folder scratch.
 func Languages(clients, scratch string) ([]Language, error) {
 	clients, err := filepath.Abs(clients)
 	if err != nil {
@@ -67,11 +67,11 @@ func Languages(clients, scratch string) ([]Language, error) {
 	}, nil
 }
 
-// Options of the client that a program makes. Durations are milliseconds.
+// Options has the options of the client that a program makes. Durations are milliseconds.
 type Options struct {
 	Addrs       []string `json:"addrs"`
 	Token       string   `json:"token,omitempty"`
-	CA          string   `json:"ca,omitempty"` // a file: encrypts, and trusts it
+	CA          string   `json:"ca,omitempty"` // a file of authorities to trust; if set, connections use TLS
 	Heartbeat   int      `json:"heartbeat,omitempty"`
 	Backoff     [2]int   `json:"backoff"`
 	Window      int      `json:"window,omitempty"`      // of a submitter
@@ -81,7 +81,7 @@ type Options struct {
 	Concurrency int      `json:"concurrency,omitempty"` // of a worker
 }
 
-// Command is what a submitter is to do.
+// Command is a command for a submitter's program.
 type Command struct {
 	Do   string `json:"do"` // submit, attach, cancel, change, ping, drain, leave, close; bench: Count jobs, Window at a time
 	Tag  string `json:"tag"`
@@ -107,7 +107,7 @@ type Command struct {
 	Window int `json:"window,omitempty"`
 }
 
-// Event is what a program tells. One of the fields behind Tag says what.
+// Event is a report of a program. One of the fields after Tag is set.
 type Event struct {
 	Tag      string   `json:"tag"`
 	Acked    bool     `json:"acked"`    // the broker has the job
@@ -115,7 +115,7 @@ type Event struct {
 	Result   *string  `json:"result"`   // the end of the job
 	OK       bool     `json:"ok"`       // the command is done
 	Error    *Failure `json:"error"`    // the end of the job or command
-	Seconds  float64  `json:"seconds"`  // that a bench took
+	Seconds  float64  `json:"seconds"`  // duration of a bench
 
 	Joined   bool   `json:"joined"`
 	Left     bool   `json:"left"`
@@ -133,7 +133,7 @@ type Failure struct {
 	Sent   bool   `json:"sent"`  // of lost
 }
 
-// Agent is a program that runs.
+// Agent is a running program.
 type Agent struct {
 	Events chan Event // closed when the program has ended
 
@@ -144,8 +144,8 @@ type Agent struct {
 	err   error
 }
 
-// Start starts the program of a language as "submitter" or "worker". What it writes to
-// its standard error comes here.
+// Start starts the program of a language as "submitter" or "worker". Its standard error goes to
+// stderr.
 func (l Language) Start(role string, options Options, stderr io.Writer) (*Agent, error) {
 	told, err := json.Marshal(options)
 	if err != nil {
@@ -208,7 +208,7 @@ func (a *Agent) Stop(sig os.Signal) { a.cmd.Process.Signal(sig) }
 // Kill ends the program at once.
 func (a *Agent) Kill() { a.cmd.Process.Kill() }
 
-// Wait waits for the end of the program: nil when it ended well.
+// Wait waits until the program has ended, and returns nil if it ended with status 0.
 func (a *Agent) Wait(patience time.Duration) error {
 	a.in.Close()
 	select {

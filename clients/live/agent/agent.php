@@ -1,6 +1,6 @@
 <?php
 
-// Drives the PHP client for the tests of all clients; package agent says how.
+// Drives the PHP client in the tests of all clients, as package agent describes.
 
 declare(strict_types=1);
 

@@ -1,4 +1,4 @@
-"""Drives the Python client for the tests of all clients; package agent says how."""
+"""Drives the Python client in the tests of all clients, as package agent describes."""
 
 import json
 import pathlib

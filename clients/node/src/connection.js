@@ -29,7 +29,7 @@ export class Connection {
     this.maxFrame = options.maxFrame;
     this.framer = new Framer(options.maxFrame);
     /**
-     * Requests without a reply, in the order in which they were sent.
+     * Requests that wait for a reply, in the order in which they were sent.
      * @type {Request[]}
      */
     this.requests = [];
@@ -38,7 +38,7 @@ export class Connection {
      * @type {Error | undefined}
      */
     this.ended = undefined;
-    /** Whether the broker was told that nothing follows. */
+    /** Whether this side of the connection is shut down. */
     this.mute = false;
     const at = splitAddr(addr);
     const tls = "host" in at && (options.tls || at.tls);
@@ -64,7 +64,7 @@ export class Connection {
   }
 
   /**
-   * Waits until the connection is open, and says hello.
+   * Waits until the connection is open, and sends hello if it is needed.
    * @param {AbortSignal} signal ends the attempt
    */
   async open(signal) {
@@ -100,7 +100,7 @@ export class Connection {
     if (this.ended === undefined && !this.mute) this.socket.write(frame);
   }
 
-  /** Tells the broker that nothing follows; what it has sent by then still comes. */
+  /** Shuts down this side of the connection; frames from the broker are still read. */
   endOutput() {
     this.mute = true;
     this.socket.end();
@@ -145,7 +145,7 @@ export class Connection {
     for (const { id, done } of requests) done(new LostError(error, { addr: this.addr, id }));
   }
 
-  /** Gives the connection up when nothing has come for this many milliseconds. */
+  /** Drops the connection when nothing has arrived for this many milliseconds. */
   watch(ms) {
     const silent = new NotConnectedError(`nothing came for ${ms} ms`);
     this.silence = setTimeout(() => this.close(silent), ms);

@@ -191,7 +191,7 @@ export class Submitter {
   }
 
   /**
-   * Closes after what the broker has sent to kept jobs has come, for at most this many milliseconds.
+   * Reads what the broker has sent to kept jobs, for at most this many milliseconds, and closes.
    * @returns {Promise<void>}
    */
   async leave(within = 2_000) {

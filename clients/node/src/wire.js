@@ -206,7 +206,7 @@ export function name(field, value) {
     throw new RangeError(`${field} of ${size} bytes: must be 1 to ${MAX_NAME}`);
   }
   if (/\p{Surrogate}/u.test(value)) {
-    throw new TypeError(`${field} ${JSON.stringify(value)}: holds half a character`);
+    throw new TypeError(`${field} ${JSON.stringify(value)}: contains an unpaired surrogate`);
   }
   return value;
 }

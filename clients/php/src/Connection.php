@@ -37,7 +37,7 @@ final class Connection
     private int $limit;
     private float $heard;
     private bool $asked = false;
-    /** Whether nothing is sent after what is waiting. */
+    /** Whether this side of the connection is shut down once the waiting bytes are sent. */
     private bool $mute = false;
     /** @var \SplQueue<string> payloads that have not been handled */
     private \SplQueue $frames;
@@ -48,7 +48,7 @@ final class Connection
     /** @var \Closure(array<string, mixed>): bool gets each error first, and returns whether it ended a job */
     public \Closure $onError;
 
-    /** Connects and says hello. */
+    /** Connects, and sends hello if it is needed. */
     public function __construct(public readonly string $addr, private readonly Settings $settings)
     {
         $this->requests = new \SplQueue();
@@ -132,14 +132,14 @@ final class Connection
         return $told instanceof GloomException ? throw $told : $told;
     }
 
-    /** Tells the broker that nothing follows; what it has sent by then still comes. */
+    /** Shuts down this side of the connection; frames from the broker are still read. */
     public function endOutput(): void
     {
         $this->mute = true;
         $this->flush();
     }
 
-    /** Seconds by a clock that is never set; only differences have a meaning. */
+    /** Seconds on a monotonic clock; only differences have a meaning. */
     public static function now(): float
     {
         return hrtime(true) / 1e9;
@@ -235,8 +235,8 @@ final class Connection
         }
         $this->out .= $frame;
         $this->flush();
-        // Bytes that cannot be sent wait, but we read meanwhile: the broker may be waiting for
-        // that.
+        // Bytes that cannot be sent yet wait. Meanwhile we read, because the broker may not read
+        // more before we do.
         while ($this->ended === null && strlen($this->out) > 1024 * 1024) {
             $read = $write = [$this->stream];
             $none = [];
@@ -308,8 +308,8 @@ final class Connection
         $more = $this->take();
         try {
             $broken = $this->cut();
-            // A callback may wait, and so call this again: the inner call continues with the
-            // next frame.
+            // A callback that waits calls this method again. The inner call then continues with
+            // the next frame.
             while ($this->ended === null && !$this->frames->isEmpty()) {
                 $this->handle(Wire::decode($this->frames->dequeue()));
             }

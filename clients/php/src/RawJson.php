@@ -59,7 +59,7 @@ final class RawJson implements \Stringable
         try {
             return json_decode($json, false, 1025, JSON_THROW_ON_ERROR);
         } catch (\JsonException $e) {
-            // Half a character is valid JSON, but PHP's strings cannot hold it.
+            // An unpaired surrogate is valid JSON, but PHP's strings cannot hold it.
             if ($check && $e->getCode() === JSON_ERROR_UTF16) {
                 return null;
             }

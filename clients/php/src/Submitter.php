@@ -243,11 +243,12 @@ final class Submitter
     }
 
     /**
-     * Closes after what the broker has sent has come: within this many seconds, and at once
-     * if no kept job is pending.
+     * Reads what the broker has sent, for at most this many seconds, and closes. Without a
+     * pending kept job it closes at once.
      *
-     * The broker forgets the outcome of a kept job once it is sent: with leave such outcomes
-     * reach their Pending, and those of the jobs that fail, as with close, stay kept.
+     * The broker forgets the outcome of a kept job once it has sent it; leave delivers such
+     * outcomes. The other pending jobs fail as with close, and the broker still keeps the
+     * outcomes of those that are kept.
      */
     public function leave(float $within = 2.0): void
     {
@@ -268,8 +269,8 @@ final class Submitter
     }
 
     /**
-     * Closes at once; pending jobs fail with a LostException. Outcomes of kept jobs that are
-     * on their way are lost: see leave.
+     * Closes at once; pending jobs fail with a LostException. Outcomes of kept jobs that the
+     * broker has sent, but that have not been read, are lost; leave reads them.
      */
     public function close(): void
     {

@@ -162,7 +162,7 @@ final class Worker
                     $well = pcntl_wifexited($status) && pcntl_wexitstatus($status) === 0;
                     if (!$well) {
                         $this->settings->log('error', "process $pid ended with status $status");
-                        usleep(Connection::now() - $children[$pid] < 1 ? 500_000 : 0); // but no faster than this
+                        usleep(Connection::now() - $children[$pid] < 1 ? 500_000 : 0); // limits how fast processes that die are replaced
                     }
                     unset($children[$pid]);
                 } else {
@@ -291,7 +291,7 @@ final class Worker
         }
         $this->running = null;
         if ($last || $this->stopping) {
-            // No job may come after the answer.
+            // The leave goes first, so that the broker sends no further job after the answer.
             $at->ask(Wire::encode(['action' => 'leave']), static function (): void {
             });
         }
@@ -339,7 +339,7 @@ final class Worker
         if (strlen($reason) > self::REASON) {
             $reason = substr($reason, 0, self::REASON) . '…';
         }
-        if (preg_match('//u', $reason) !== 1) { // also where the text was cut
+        if (preg_match('//u', $reason) !== 1) { // the cut may have split a character
             $reason = (string) preg_replace('/[^\x00-\x7f]+/', '?', $reason);
         }
 
@@ -372,7 +372,7 @@ final class Worker
             try {
                 $this->told($this->at, $frame);
             } catch (GloomException) {
-                // The run has ended: unwanted reports that.
+                // The run has ended; unwanted will report it.
             }
         }
     }

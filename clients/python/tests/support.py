@@ -1,4 +1,4 @@
-"""Shared by the tests: paths, a scripted broker, the real one."""
+"""What the tests share: paths, a scripted broker, and the real one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Peer:
         self.sock = sock
 
     def send(self, *messages: Any) -> None:
-        """Send messages, each given as bytes or as an object, in one go."""
+        """Send messages, each given as bytes or as an object, in one call."""
         out = b""
         for message in messages:
             if not isinstance(message, bytes):
@@ -99,7 +99,7 @@ class Peer:
         return message
 
     def take(self) -> str:
-        """Accept a submit; its id."""
+        """Accept a submit and return its id."""
         id: str = self.expect("submit")["id"]
         self.ok(id)
         return id

@@ -190,7 +190,7 @@ class Jobs(DaemonCase):
 
 
 class Options(DaemonCase):
-    """Part 4 of the protocol."""
+    """Options of jobs, progress, cancel and heartbeat."""
 
     def test_delay(self):
         self.worker(echo)

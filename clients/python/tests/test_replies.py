@@ -487,8 +487,8 @@ class ModelBroker:
 
 
 class Random(unittest.TestCase):
-    """Whatever a broker that keeps the rules does, and however late its
-    frames come, each job ends once, as it ended there."""
+    """Whatever a broker does within the protocol, and however late its frames arrive,
+    each job ends once, in the same way as at the broker."""
 
     def test_against_a_model(self):
         first = random.randrange(2**32)
@@ -709,7 +709,8 @@ class Cuts(unittest.TestCase):
             ]
             self.assertEqual(len(ends), 1, (job.id, job.events))
             if job.kept and job.again and isinstance(ends[0], errors.LostError):
-                # Its second submit got id_exists from the first one, which then ended unseen.
+                # Its second submit was refused with id_exists because of the first one, which
+                # then ended unseen.
                 self.assertIsInstance(ends[0].cause, errors.UnknownID)
 
 

@@ -850,7 +850,7 @@ class Ends(SubmitterCase):
         jobs.close()
 
     def test_leave(self):
-        """What the broker has sent when it learns that nothing follows still comes."""
+        """Frames that the broker sends after this side is shut down are still read."""
         jobs = self.submitter()
         got, kept = (jobs.submit("echo", keep=60) for _ in range(2))
         plain = jobs.submit("echo")
@@ -985,7 +985,7 @@ class Ends(SubmitterCase):
 
 
 class Async(unittest.IsolatedAsyncioTestCase):
-    """AsyncSubmitter where it is not the code that the tests above go through."""
+    """The parts of AsyncSubmitter that Submitter, and so the tests above, do not use."""
 
     def setUp(self):
         self.broker = FakeBroker()

@@ -73,7 +73,7 @@ class WorkerCase(unittest.TestCase):
             pass
 
     def aside(self, function, *args):
-        """Call in another thread; a future."""
+        """Call a function in another thread; returns a future."""
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)
         return pool.submit(function, *args)
@@ -83,7 +83,7 @@ class WorkerCase(unittest.TestCase):
         peer.send({"action": "job", "id": id, "type": "echo", "body": body})
 
     def run_one(self, handler, body={"n": 1}, **settings):
-        """What is answered to one job."""
+        """Give the worker one job, and return its answer."""
         worker, peer = self.worker(handler, **settings)
         self.job(peer, "a", body)
         answer = peer.recv()
@@ -477,7 +477,8 @@ class Losses(WorkerCase):
         )
         starting = self.aside(worker.start)
         self.addCleanup(self.stop_at_once, worker)
-        # A slow machine may first need longer for a connection.
+        # On a slow machine, earlier attempts may time out before the connection is
+        # made.
         eventually(
             lambda: any("no answer to join" in str(n.error) for n in self.notices)
         )
@@ -525,7 +526,8 @@ class Stops(WorkerCase):
             worker.start()
 
     def leave_with_jobs(self):
-        """A worker that stops: a runs, b is not begun, c crossed the leave."""
+        """A worker that stops: a runs, b has not begun, and the broker sends c after
+        the leave."""
         gate = Gate()
         worker, peer = self.worker(gate, concurrency=1, prefetch=3)
         for id in "ab":
@@ -870,7 +872,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
 
         worker, peer = await self.worker(handler)
         self.job(peer, "a")
-        # Together: the task is cancelled before it has started.
+        # The cancel follows at once, so the task is cancelled before it has started.
         peer.send({"action": "cancel", "id": "a"})
         answer = {"action": "fail", "reason": "cancelled"}
         self.assertEqual(await self.recv(peer), answer)

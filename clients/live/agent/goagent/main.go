@@ -1,4 +1,4 @@
-// Command goagent drives the Go client for the tests of all clients; package agent says how.
+// Command goagent drives the Go client in the tests of all clients, as package agent describes.
 package main
 
 import (
@@ -220,7 +220,7 @@ func bench(ctx context.Context, jobs *gloom.Submitter, c agent.Command) error {
 	return failed
 }
 
-// told is what a body asks of the handler.
+// told is a body that tells the handler what to do.
 type told struct {
 	Fail       string          `json:"fail"`
 	Fatal      string          `json:"fatal"`
@@ -238,7 +238,7 @@ func work(o agent.Options, opts []gloom.Option) {
 	var released sync.Map
 	handler := func(ctx context.Context, job *gloom.Job) (any, error) {
 		var t told
-		json.Unmarshal(job.Body, &t) // a body that is not an object asks for nothing
+		json.Unmarshal(job.Body, &t) // a body that is not an object leaves t empty
 		if t.Progress != nil {
 			if err := job.Progress(t.Progress); err != nil {
 				return nil, err

@@ -35,7 +35,7 @@ class Link(Replies, asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._options = options
         self.max_frame = options.max_frame  # largest that the broker accepts, in bytes
-        #: Done with the cause when the connection is gone.
+        #: A future that gets the cause when the connection is gone.
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
         self.cause: Exception | None = None  # why it ended
         self.writable = True  # whether more bytes may be written now
@@ -94,7 +94,7 @@ class Link(Replies, asyncio.Protocol):
             self._transport.close()
 
     def end_output(self) -> None:
-        """Tell the broker that nothing follows; what it has sent by then still comes."""
+        """Shut down this side of the connection; frames from the broker are still read."""
         if self.cause is not None or self._transport is None:
             return
         self._write()
@@ -102,7 +102,7 @@ class Link(Replies, asyncio.Protocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
             return
-        with contextlib.suppress(OSError):  # TLS cannot say it, its socket can
+        with contextlib.suppress(OSError):  # TLS cannot do it, but its socket can
             self._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
 
     def abort(self, cause: Exception) -> None:

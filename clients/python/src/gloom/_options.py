@@ -92,7 +92,7 @@ def millis(field: str, seconds: float, limit: int = MAX_MS) -> int:
         raise TypeError(f"{field} {seconds!r}: not a number of seconds")
     if not 0 <= seconds <= limit / 1000:
         raise ValueError(f"{field} {seconds!r}: must be 0 … {limit // 1000} seconds")
-    # 0.1 s is 100 ms, though 0.1 * 1000 may be a hair above it.
+    # 0.1 s is 100 ms, even if the float is slightly above 0.1.
     return math.ceil(round(seconds * 1000, 6))
 
 

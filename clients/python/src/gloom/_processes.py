@@ -86,7 +86,7 @@ class _Child:
     """
 
     def __init__(self, *what: Any) -> None:
-        # Forked ones would hold copies of connections and pipes open.
+        # Forked processes would hold copies of connections and pipes open.
         context: Any = multiprocessing.get_context("spawn")
         self._sending = threading.Lock()
         self.pipe, theirs = context.Pipe()

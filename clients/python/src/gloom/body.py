@@ -16,7 +16,7 @@ MAX_DEPTH = 1024
 
 T = TypeVar("T")
 
-# JSON's white space, which is less than that of str.isspace.
+# JSON's white space; str.isspace accepts more.
 _SPACE = re.compile(r"[ \t\n\r]*")
 _STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
@@ -77,7 +77,7 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
         except (RecursionError, ValueError) as err:
             if isinstance(err, json.JSONDecodeError):
                 raise
-            # More levels or digits than usual.
+            # It has more levels or digits than the fast decoder allows.
             check_depth(text[at:].encode("utf-8"), MAX_DEPTH)
             return _deeply(_long_decoder.raw_decode, text, at)
     except ValueError as err:

@@ -228,8 +228,8 @@ E = TypeVar("E", bound=BaseException)
 
 
 def again(error: E) -> E:
-    """Return a copy, to raise, of an error that is stored: each raise would add a
-    traceback to the original, and so keep frames of other callers alive."""
+    """Return a copy of a stored error, to be raised: raising the original would add a
+    traceback to it each time, and so keep frames of other callers alive."""
     twin = copy.copy(error)
     twin.__traceback__ = None
     twin.__cause__ = error.__cause__

@@ -40,11 +40,11 @@ class PendingJob:
         self.id = id
         self.type = type  # None for the broker's default one
         self.frame = frame  # while it may have to be sent
-        #: Nothing comes about it once the broker has accepted it.
+        #: The broker sends nothing about the job once it has accepted it.
         self.detached = bool(options.get("detach"))
-        #: It outlives its connection and can be attached to.
+        #: The job outlives its connection and can be attached to.
         self.kept = bool(options.get("keep"))
-        #: It may run twice rather than be lost.
+        #: The job may run twice rather than be lost.
         self.again = self.kept and bool(options.get("at_least_once"))
         self.silent = not options.get("ack", True)  # sent with "ack":false
         self.on_progress: OnProgress | None = options.get("on_progress")

@@ -168,12 +168,12 @@ class Submitter:
             self.close()
 
     def leave(self, wait: float = 2.0) -> None:
-        """Close after what the broker has sent has come: at most wait seconds, and at
-        once if no kept job is pending.
+        """Read what the broker has sent, for at most wait seconds, and close. Without a
+        pending kept job, close at once.
 
-        The broker forgets the outcome of a kept job once it is sent.  With leave such
-        outcomes reach their Pending, and those of the jobs that fail, as with close,
-        stay kept.
+        The broker forgets the outcome of a kept job once it has sent it; leave delivers
+        such outcomes. The other pending jobs fail as with close, and the broker still
+        keeps the outcomes of those that are kept.
         """
         try:
             if not self._thread.inside:  # a callback cannot wait
@@ -184,6 +184,6 @@ class Submitter:
 
     def close(self) -> None:
         """Close at once.  Jobs still pending fail with a LostError whose
-        cause is a ClosedError; outcomes of kept jobs that are on their way are lost,
-        see leave.  May be called repeatedly."""
+        cause is a ClosedError; outcomes of kept jobs that the broker has sent, but that
+        have not been read, are lost (leave reads them). May be called repeatedly."""
         self._thread.stop()
