@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// recycling provides the same memory repeatedly, as the daemon's pages do.
+// recycling provides memory and reuses what it gets back, as the daemon's pages do.
 type recycling struct{ free map[int][][]byte }
 
 func (p *recycling) Get(n int) []byte {
@@ -23,7 +23,7 @@ func (p *recycling) Get(n int) []byte {
 
 func (p *recycling) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)], m) }
 
-// bed is a core with a submitter and a worker.
+// bed is a test bed: a core with a submitter and a worker.
 type bed struct {
 	t        *testing.T
 	core     *broker.Broker
@@ -62,8 +62,8 @@ func (b *bed) submit(change func(*broker.Submission)) []byte {
 	return b.id[:]
 }
 
-// TestSteadyStateAllocatesNothing runs each kind of cycle many times and counts
-// allocations: less than one in a hundred cycles is the cost of growing once.
+// TestSteadyStateAllocatesNothing runs each kind of cycle many times and counts allocations.
+// Fewer than one in a hundred cycles are allowed: a structure may still grow once.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	many := func(b *bed) func(*broker.Submission) {
 		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }
@@ -160,7 +160,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			if broker.Checking {
 				rounds, warm = 50, 50
 			}
-			// Each part of the index grows to the most entries that happen to meet in it.
+			// Warm up, so that each segment of the index has reached its largest size.
 			for range warm {
 				cycle()
 			}

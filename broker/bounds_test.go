@@ -27,7 +27,8 @@ func (p *countingPages) Put(m []byte) {
 	}
 }
 
-// many returns n, or less if each command checks the invariants or the race detector is on.
+// many returns n or, if each command checks the invariants or the race detector is on, a
+// smaller number.
 func many(n, checked int) int {
 	switch {
 	case Checking:
@@ -66,7 +67,7 @@ func TestVanishedInSlices(t *testing.T) {
 		t.Fatalf("%d jobs are to be swept, %d records live: going is not to touch them", b.unswept, b.jobs.Len())
 	}
 
-	// Their ids are free at once, and a submit in between sweeps a little too.
+	// The ids of the lost jobs are free at once, and each submit frees a few records of them.
 	other := b.AddSubmitter()
 	for i := range 100 {
 		before := b.unswept
@@ -191,7 +192,7 @@ func TestTypesStayBounded(t *testing.T) {
 		b.Submit(0, s, &Submission{ID: []byte("a"), Type: typ, Body: []byte("1"), Retries: -1})
 		b.Join(0, w, &Joining{Type: typ})
 		b.Respond(0, w, nil, []byte("1"), false)
-		// The last type of the submitter and that of the worker are in use.
+		// The types that the submitter and the worker used last count as in use.
 		if got := len(b.typesByName); got > 100+2 {
 			t.Fatalf("after %d types %d are known", i, got)
 		}
@@ -206,7 +207,7 @@ func TestTypesStayBounded(t *testing.T) {
 		t.Errorf("%d answered, want %d", b.total.Answered, n)
 	}
 
-	// In use at a time.
+	// Only so many types may be in use at the same time.
 	refused := 0
 	more := most * 3 / 2
 	for i := range more {
@@ -223,8 +224,8 @@ func TestTypesStayBounded(t *testing.T) {
 	}
 }
 
-// TestBytesPerQueuedJob holds two million jobs with a body of 100 bytes and an
-// id of 16.
+// TestBytesPerQueuedJob measures the memory per job of two million queued jobs, each with a
+// body of 100 bytes and an id of 16.
 func TestBytesPerQueuedJob(t *testing.T) {
 	n := many(2_000_000, 5000)
 	const goal = 250.0
@@ -278,7 +279,7 @@ func TestDrainedBacklogGivesBack(t *testing.T) {
 		b.Respond(0, w, nil, body, false)
 	}
 	b.Tick(0)
-	if b.Held() != 0 || pages.held > 5<<20+2*128<<10 { // five slabs, two chunks of records
+	if b.Held() != 0 || pages.held > 5<<20+2*128<<10 { // the size of five slabs and two chunks of records
 		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.held, full, b.Held())
 	}
 	if n := b.index.Held(); n > 2<<10+8 {
@@ -320,7 +321,7 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 	if expired != tickTimers || handed != 0 {
 		t.Fatalf("the join ended %d jobs and handed out %d", expired, handed)
 	}
-	// The next command of any kind continues it, and a tick is requested.
+	// The next command of any kind continues to end jobs, and the core asks for a tick.
 	count(b.Leave(1000, b.AddWorker()), tickTimers)
 	count(b.Leave(1000, w), 0)
 	count(b.Join(1000, w, &Joining{Type: []byte("echo")}), tickTimers)

@@ -15,7 +15,7 @@ type Broker struct {
 	cfg Config
 	now int64
 	fx  []Effect
-	// reasons are the Reasons to which fx points.
+	// reasons has the Reasons that the effects in fx point to.
 	reasons []Reason
 
 	seq     uint32 // the last arrival number; it wraps around
@@ -38,17 +38,17 @@ type Broker struct {
 	// spareTypes, deadTypes and keptTypes are the types not in use, the longest unused first.
 	// deadTypes are remembered while they have dead letters, keptTypes until ForgetType.
 	spareTypes, deadTypes, keptTypes container.Ring[jobType]
-	forgotten                        Ledger // the sum over forgotten types
+	forgotten                        Ledger // the ledgers of forgotten types, added up
 	otherStats                       TypeStats
 
 	pools      container.Slots[pool]
 	poolsByKey map[string]*pool
 	pairs      container.Table[pair]
 	unpaired   int                      // pairings in progress
-	creations  uint64                   // counts the types and pools that were made, to number them
+	creations  uint64                   // how many types and pools have been made; numbers them
 	poolBytes  int64                    // the sum of pool.bytes
-	lines      uint64                   // counts the places in lines of idle workers that were given, to number them
-	idle       container.Ring[idleLine] // lines with idle workers
+	lines      uint64                   // how often a worker has joined a line of idle workers; numbers their places
+	idle       container.Ring[idleLine] // the lines that have idle workers
 
 	groups        container.Slots[group]
 	groupIndex    container.Index // by name; the values are group.no + 1
@@ -56,24 +56,24 @@ type Broker struct {
 	setIndex      container.Index // by setKey; the values are groupSet.no + 1
 	groupsCounted int
 	groupNames    int64 // bytes of names of groups
-	limits        int64 // room for limits in all groups together
+	limits        int64 // how many limits the arrays of all groups have room for
 	rules         map[string]*rule
-	likeRules     ruleIndex // the rules whose pattern has a *
+	likeRules     ruleIndex // the rules whose patterns contain a *
 	ruleNo        uint64
-	revising      int    // changes of rules that have not reached all groups
-	ruled         uint64 // numbers the changes of rules
+	revising      int    // changes of rules that have not been applied to all groups
+	ruled         uint64 // how often rules have changed
 
 	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue
 	tenants     container.Slots[tenant]
-	turns       uint64 // numbers the turns of tenants
+	turns       uint64 // how many turns tenants have taken
 	pens        container.Slots[pen]
 	opened      container.Heap // open groups that still have parked pens, by their best job
 
 	holdings      container.Slots[holding]
 	holdingsByKey map[holdingKey]*holding
-	// unused are empty holdings that are kept for the next job, the one unused for longest
-	// first. unusedBytes is their size, with their queues, groups and tenants.
+	// unused are empty holdings that are kept for the next job, the longest unused first.
+	// unusedBytes is their size, with their queues, groups and tenants.
 	unused      container.Ring[holding]
 	unusedBytes int64
 	unswept     int // jobs of lost submitters that are still to be freed
@@ -104,14 +104,14 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
-	// lapses counts the jobs past their deadline that this command has met; looks counts the
-	// held-back jobs and queues that it has met. unfinished: a bound was reached, and the
-	// next command continues.
+	// lapses counts the jobs past their deadline that this command has met, looks the held-back
+	// jobs and queues that it has met. unfinished is set if one of them has reached its bound;
+	// the next command then continues.
 	lapses, looks int
 	unfinished    bool
 
 	draining bool
-	// expelling: Expel has begun. Nothing is handed out any more.
+	// expelling is set once Expel has begun. Nothing is handed out any more.
 	expelling bool
 	expelled  int // the record from which Expel continues
 
@@ -131,7 +131,7 @@ type Broker struct {
 	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
-	// While watching is set, moved lists the changes since the last Moved.
+	// If watching is set, moved has the lines that have changed since the last call of Moved.
 	watching bool
 	moved    []*idleLine
 }

@@ -5,7 +5,7 @@ import "slices"
 // A chore is work that is too long for the command that begins it. Later commands, of
 // whatever kind, continue it.
 type chore interface {
-	// step does a part of it. It returns the cost, in visits to places that lie apart in
+	// step does a part of the chore. It returns the cost, in visits to places that lie apart in
 	// memory, and whether the chore is done.
 	step(b *Broker) (cost int, done bool)
 }

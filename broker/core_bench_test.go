@@ -128,7 +128,7 @@ func BenchmarkSubmitNewGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkRemind reports one type with an idle worker among many types.
+// BenchmarkRemind measures ReportIdle and Moved with one idle worker among many types.
 func BenchmarkRemind(b *testing.B) {
 	for _, types := range []int{1, 100, 10_000, 100_000} {
 		b.Run(fmt.Sprint("types=", types), func(b *testing.B) {

@@ -13,18 +13,19 @@ import (
 )
 
 // DeadLetter is a failed job, kept so that an operator can look at it and submit it again. It
-// never changes, since others read it without the lock.
+// never changes, because it is read without the lock.
 type DeadLetter struct {
-	Submission // a copy for Revive
+	Submission // as it will be submitted by Revive
 	Reason     Reason
 	Attempts   int
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
-	// No identifies the letter. Later letters have larger numbers.
+	// No is the letter's number, which identifies it. Later letters have larger numbers.
 	No int
 }
 
-// deadOverhead is the size of a letter without its bytes.
+// deadOverhead is the size of a letter in bytes without its id, headers, body, reason and names
+// of groups.
 const deadOverhead = 288
 
 func (d *DeadLetter) weight() int64 {
@@ -41,8 +42,8 @@ type letter struct {
 	aged container.Link[letter]
 }
 
-// shelf has the letters of a type by their numbers, in blocks, so that removing one
-// costs the same wherever it is and however many there are.
+// shelf has the letters of a type in the order of their numbers. They are in blocks, so that
+// the cost of removing a letter does not depend on its place or on the number of letters.
 type shelf struct {
 	blocks [][]*letter // no block is empty
 	n      int
@@ -111,9 +112,8 @@ func (s *shelf) remove(l *letter) {
 	}
 }
 
-// deadLetters keeps the latest failed jobs, within limits on the jobs of a type, on the
-// bytes of all, and on the age. Each type has its own letters; this list has all of them by
-// age.
+// deadLetters keeps the latest failed jobs, within limits on their number per type, their bytes
+// in all, and their age. Each type has its own letters; this list has all of them by age.
 type deadLetters struct {
 	byAge container.Ring[letter]
 	bytes int64
@@ -201,7 +201,8 @@ func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
 }
 
-// reasonVisit is how many bytes of a reason are searched in the time of one visit.
+// reasonVisit is how many bytes of a reason can be searched in the time of one visit (see
+// lookVisits).
 const reasonVisit = 512
 
 // DeadLetters lists the dead letters of a type that match q (nil: all), the latest first,

@@ -14,7 +14,7 @@ func makePeer(gen, slot uint32) Peer { return Peer(gen)<<32 | Peer(slot) }
 // Op says what an Effect sends.
 type Op uint8
 
-// The kinds of effects. Each is one frame to one peer.
+// The kinds of effects, each with the fields that it sets. An effect is one frame to one peer.
 const (
 	// OpOK accepts a request. It has an ID if the reply names a job.
 	OpOK Op = iota + 1
@@ -31,7 +31,7 @@ const (
 	OpOverdue
 	// OpFollow tells a borrower that Loan(Run).Progress has changed: ID, Run.
 	OpFollow
-	// OpRefuse refuses a request: Code, Reason, and ID if it names a job.
+	// OpRefuse refuses a request: Code, Reason, and the ID if the request names a job.
 	OpRefuse
 	// OpEnd ends an accepted job without an answer: Code, Reason, ID.
 	OpEnd
@@ -46,19 +46,19 @@ const (
 type Effect struct {
 	Op   Op
 	Code Code
-	// Kept reports that nobody writes to Body again: it need not be copied to be used beyond
-	// the next command.
+	// Kept reports that nobody writes to Body again, so that it may be used after the next
+	// command without a copy.
 	Kept bool
 	// State is, in an OpOK, the state of the job to which a submitter has attached; 0 in
 	// all other effects.
 	State state
-	// Spent: this job has used up the worker's credit.
+	// Spent reports that this job has used up the worker's credit.
 	Spent  bool
 	Peer   Peer
 	ID     []byte
 	Type   []byte
 	Body   []byte
-	Reason *Reason // of OpRefuse and OpEnd
+	Reason *Reason // set in OpRefuse and OpEnd
 	// Run is the number of a run: in effects for a borrower the run that is lent, in effects
 	// for a lender the run that is borrowed.
 	Run uint64
@@ -83,10 +83,10 @@ const (
 	Overloaded
 	Draining
 	JobFailed
-	JobLost  // as JobFailed: its last worker was lost
-	JobFinal // as JobFailed: the worker wanted no retry
-	JobLater // as JobFailed: a retry would have waited for Delay; never of a kept job
-	// JobExpelled is for lenders: there must be no retry, although no worker asked for that.
+	JobLost  // like JobFailed; the last worker was lost
+	JobFinal // like JobFailed; the worker wanted no retry
+	JobLater // like JobFailed; a retry would have waited for Delay. Never for a kept job
+	// JobExpelled tells a lender not to retry the job, although no worker asked for that.
 	JobExpelled
 	Expired
 	Cancelled

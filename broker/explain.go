@@ -25,7 +25,7 @@ type JobInfo struct {
 	ID, Type []byte
 	// State is delayed, queued, running or, for a kept outcome, ended.
 	State string
-	// Unwanted: it runs, but nobody waits for it.
+	// Unwanted reports that the job runs, but nobody waits for it.
 	Unwanted bool
 	Priority int64
 	Attempts int
@@ -42,8 +42,8 @@ type JobInfo struct {
 	Keep      time.Duration // how long its outcome is kept, 0 for not at all
 	Submitter Peer
 	Worker    Peer
-	Broker    string // the name of the worker if it is a broker
-	// Releases is how often workers gave it back.
+	Broker    string // the worker's name if the worker is another broker
+	// Releases is how often workers gave the job back.
 	Releases int
 	// Groups are the groups of the job. HeldBy is the one that holds it back, by the rule
 	// with pattern HeldRule.

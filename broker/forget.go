@@ -13,7 +13,7 @@ type TypeUse struct {
 	Waiting, Letters, Outcomes int
 }
 
-// fixed reports whether the type could not be forgotten even without what it holds.
+// fixed reports whether something else than what the type holds keeps it from being forgotten.
 func (u *TypeUse) fixed() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
 
 // Holds reports whether discarding what the type holds would let it be forgotten.
@@ -81,9 +81,9 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 			f.next = max(f.next, 0)
 		}
 		return b.end(), true
-	case !f.Use.none(): // added in the meantime
+	case !f.Use.none(): // something was added after the discarding
 		return b.end(), false
-	case k.inUse(): // by the jobs of lost submitters that are still to be freed
+	case k.inUse(): // jobs of lost submitters are still to be freed
 		b.do(&b.cleanups, tickSteps)
 		return b.end(), true
 	}

@@ -14,21 +14,21 @@ import (
 type group struct {
 	no   uint32
 	name []byte
-	sets int // counts the groupSets with it
+	sets int // how many groupSets contain it
 	// waiting and running count its jobs.
 	waiting, running int
 	limits           []limit
-	ruled            uint64 // Broker.ruled when its limits were set
-	// counted: it counts against MaxGroups.
+	ruled            uint64 // the value of Broker.ruled when its limits were set
+	// counted reports that the group counts against MaxGroups.
 	counted bool
-	// shut: a rule lets no more of its jobs run.
+	// shut reports that a rule lets no more of its jobs run.
 	shut  bool
 	timer int32 // in Broker.timers, or -1
-	// parked are its pens outside of their types' lines, by their best job. opened is its
-	// position in Broker.opened, or -1.
+	// parked has the group's pens that are outside of their types' lines, by their best job.
+	// opened is its position in Broker.opened, or -1.
 	parked container.Heap
 	opened int32
-	// watchers are the fair types that watch it.
+	// watchers are the fair types that watch the group (see watcher).
 	watchers container.Ring[jobType]
 }
 
@@ -88,7 +88,7 @@ func setKey(key []byte, names [][]byte) []byte {
 	return key
 }
 
-// named reports whether this is the key of the set.
+// named reports whether key is the key of the set.
 func (s *groupSet) named(key []byte) bool {
 	for _, g := range s.groups {
 		size, n := binary.Uvarint(key)
@@ -247,8 +247,8 @@ func (g *group) remembers() (until int64) {
 	return until
 }
 
-// closed returns a rule that lets no more of the group's jobs run, nil for none, and the
-// time until which rates keep the group shut, 0 if none does.
+// closed returns a rule that lets no more of the group's jobs run, or nil, and the time until
+// which rates keep the group shut, or 0.
 func (b *Broker) closed(g *group) (by *rule, until int64) {
 	for i := range g.limits {
 		switch l := &g.limits[i]; {

@@ -17,7 +17,7 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	b.SetRule(0, []byte("license"), Rule{Concurrency: 1})
 	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 10})
 	for i := range n {
-		// Each has a group of its own, too, so that no two share a queue.
+		// Each job has a group of its own, too, so that no two jobs share a queue.
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
@@ -32,8 +32,8 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	if looks > 4 {
 		t.Errorf("one answer had %d things looked at", looks)
 	}
-	// The rule is set when all of them wait, so they are found to be held back in
-	// slices.
+	// Now the rule is set while all jobs wait. The core finds out in slices which of them it
+	// holds back.
 	b = New(Config{})
 	s, w = b.AddSubmitter(), b.AddWorker()
 	for i := range n {
@@ -57,8 +57,8 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestUnusedFlows: the memory kept for groups without jobs stays within its bound, keeps no
-// job out, and keeps no type in use.
+// TestUnusedFlows: the memory kept for groups without jobs stays within its bound, causes no
+// refusal, and keeps no type in use.
 func TestUnusedFlows(t *testing.T) {
 	for _, c := range []struct {
 		name   string

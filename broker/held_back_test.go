@@ -7,8 +7,8 @@ import (
 	"gloom/broker"
 )
 
-// TestHeldBack: a group that is shut in more types than one command looks at. The
-// bound may be reached between choosing a type and handing out its job.
+// TestHeldBack: a group holds back jobs in more types than one command may look at. The command
+// may reach its bound between choosing a type and handing out its job.
 func TestHeldBack(t *testing.T) {
 	if broker.Checking {
 		t.Skip("the sweeps make a command with so many types take long")

@@ -108,7 +108,8 @@ func TestOverdueRunsCount(t *testing.T) {
 				break
 			}
 			if now++; n%10 == 9 {
-				// The worker gets no job before the overdue run is answered.
+				// The worker would get no job before it has answered the overdue run, so it is
+				// replaced.
 				b.Tick(now)
 				b.Gone(now, w)
 				w = b.AddWorker()
@@ -118,7 +119,7 @@ func TestOverdueRunsCount(t *testing.T) {
 		if n != most {
 			t.Fatalf("%+v: refused after %d jobs, though all that went before had ended", c, n)
 		}
-		// Now each has a worker that never answers.
+		// Now each overdue run is on a worker of its own that never answers.
 		for n = 0; n < many(10_000, 300); n++ {
 			w := b.AddWorker()
 			b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 10})
@@ -160,7 +161,7 @@ func TestVanishedAtWork(t *testing.T) {
 		}
 	}
 	tell(b.Gone(0, s))
-	// Runs that end in the meantime are no longer reported.
+	// No notice is sent about a run that has ended in the meantime.
 	answered := 0
 	for i := range n / 2 {
 		if fx := b.Respond(0, w, numbered(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
@@ -211,8 +212,8 @@ func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 	}
 }
 
-// TestStalledWorkersAreClosed: retries of accepted jobs cannot pile up overdue runs
-// either. The worker with most of them is closed, with an error.
+// TestStalledWorkersAreClosed: retries cannot pile up overdue runs without a bound: the worker
+// with most of them is closed, with an error.
 func TestStalledWorkersAreClosed(t *testing.T) {
 	limit := many(1000, 100)
 	b := New(Config{MaxJobs: limit})

@@ -24,7 +24,7 @@ func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, *BadSetti
 	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Fair: &fair}}})
 }
 
-// Pause sets whether the jobs of one type are held back.
+// Pause pauses one type, or ends its pause.
 func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, *BadSetting) {
 	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Paused: &pause}}})
 }

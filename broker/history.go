@@ -13,7 +13,7 @@ import (
 )
 
 // The history is a log of jobs that have ended, and of runs that did not end their jobs. It
-// has no bodies. The oldest records make room for new ones.
+// keeps no bodies. The oldest records are dropped to make room for new ones.
 
 const (
 	// minHistory is the room for runs if Config.History is smaller, in bytes.
@@ -61,19 +61,20 @@ func outcomeOf(c Code) Outcome {
 	return OutFailed
 }
 
-// noRun is the start of a job's last run if there was none.
+// noRun is the value of past.started for a job that no run ended.
 const noRun = -1
 
-// past is a record of the history. Its text consists of the id, the name of the type, the
-// name of the broker that had the run, the names of the groups with two bytes of length
-// before each, and the reason's text.
+// past is a record of the history. Its text consists of the id, the name of the type, the name
+// of the broker that the run was lent to, the names of the groups, each after its length in two
+// bytes, and the reason's text.
 type past struct {
 	submitted, ended int64
-	started          int64 // when the run that ended it began, noRun if none did
+	started          int64 // of the run, or of the run that ended the job; noRun if none did
 	submitter        Peer
 	worker           Peer
-	// before is the position of the latest run of the job that did not end it. For a lost
-	// run, lost is the position of the run lost before it. 0 is none.
+	// before is the position of the job's previous record: its latest run that did not end it.
+	// For a lost run, lost is the position of the run, of any job, that was lost before it. 0
+	// is none.
 	before, lost   int64
 	most           int64 // Reason.Most
 	job, seq       uint32
@@ -129,7 +130,8 @@ func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, reason *Re
 		return
 	}
 	started, worker, broker := int64(noRun), Peer(0), ""
-	if j.state == stRunning && out != OutExpired { // that run is recorded already
+	// The run of a job that expires while it runs has been recorded already.
+	if j.state == stRunning && out != OutExpired {
 		started = j.since
 		if w := b.peers[j.worker].wrk; w != nil {
 			worker, broker = w.id, w.name
@@ -179,7 +181,7 @@ type RunInfo struct {
 type EndedInfo struct {
 	ID, Type  []byte
 	Groups    [][]byte
-	Submitter Peer // 0: it was detached
+	Submitter Peer // 0 for a detached job
 	Outcome   Outcome
 	Reason    Reason
 	// Started is when the run that ended it began, -1 if none did. Like the others it is a
@@ -303,8 +305,8 @@ func (x *past) has(text, group []byte) (found bool) {
 	return found
 }
 
-// EndedFrom turns a number from a client, which may be invalid, into a place from which Ended can
-// continue.
+// EndedFrom turns a number from a client, which may be invalid, into a position from which
+// Ended can continue.
 func (b *Broker) EndedFrom(said int64) int64 {
 	if said == 0 {
 		return 0
@@ -351,8 +353,8 @@ type Losses struct {
 	Workers  int
 }
 
-// Losses returns the jobs that lost at least least workers in the given time until now, as far
-// as their runs are remembered.
+// Losses returns the jobs that lost at least the given number of workers within the time lately
+// before now, as far as their runs are remembered.
 func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
 	b.now = max(b.now, now)
 	type of struct{ job, seq uint32 }

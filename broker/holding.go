@@ -12,18 +12,19 @@ type holding struct {
 	no    uint32
 	queue *queue
 	kind  *jobType
-	sub   *submitter // nil: the jobs are detached, or kept and without a connection
-	// runs lists its running jobs. In a dead holding, those whose workers have been notified
-	// come last. jobs lists all others; queued, delayed and ended count these by state.
+	sub   *submitter // nil if the jobs are detached, or kept without a connection
+	// runs lists the running jobs. In a dead holding, those whose workers have been notified
+	// come last. jobs lists the jobs that do not run; queued, delayed and ended count these by
+	// state.
 	jobs, runs             list
 	queued, delayed, ended int
 	// bytes is the weight of its jobs, runBytes that of its running jobs.
 	bytes, runBytes int64
-	// dead: its submitter is lost. Waiting jobs are abandoned and will be swept, running jobs
-	// are unwanted.
+	// dead reports that the submitter is lost: waiting jobs are abandoned and will be swept,
+	// running jobs are unwanted.
 	dead bool
-	// keep: its jobs are kept. The holding outlives its submitter; then sub is nil and
-	// owner says which submitters may attach.
+	// keep reports that the jobs are kept. Such a holding outlives its submitter; then sub is
+	// nil and owner says which submitters may attach.
 	keep   bool
 	owner  uint64
 	origin Peer                    // as in holdingKey
@@ -36,19 +37,19 @@ type holdingKey struct {
 	sub   *submitter
 	queue *queue
 	keep  bool
-	// origin is the submitter that the jobs came from. For kept jobs it stays when another
-	// submitter attaches. For detached jobs it is set only in fair types, for all others it
-	// is 0.
+	// origin is the submitter that the jobs came from. For kept jobs it stays the same when
+	// another submitter attaches. For detached jobs it is set only in fair types. For all other
+	// jobs it is 0.
 	origin Peer
 }
 
 func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h.origin} }
 
 const (
-	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with its entries by key and by number
+	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // including the entries in the map and in the table
 	// unusedBytes bounds the size of the empty holdings that are kept, with their queues,
 	// groups and tenants: creating all of these costs more than handling a job. Forgetting a
-	// type that has all of them takes 2 ms.
+	// type to which all of them belong takes 2 ms.
 	unusedBytes = 8 << 20
 )
 
@@ -89,8 +90,8 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 	return h
 }
 
-// turn returns the submitter in the key of the job's queue: in a fair type, for a job
-// without groups, the one that the job came from; 0 otherwise.
+// turn returns the submitter for the key of a job's queue. In a fair type, for a job without
+// groups, it is the one that the job came from; otherwise it is 0.
 func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
 	switch {
 	case !k.fair || set != nil:
@@ -151,14 +152,15 @@ func (b *Broker) move(r uint32, j *job, h, to *holding) {
 func (b *Broker) moveJob(j *job, h, to *holding) {
 	more := to.queue.set.weight() - h.queue.set.weight()
 	j.weight += more
-	b.countAgainstLimits(to, j, +1) // first, so that a tenant of both always has a job
+	// Count the new place first, so that a tenant of both places always has a job.
+	b.countAgainstLimits(to, j, +1)
 	j.weight -= more
 	b.countAgainstLimits(h, j, -1)
 	j.weight += more
 	j.holding = to.no
 }
 
-// counts returns the counter of jobs in state s, nil for running ones.
+// counts returns the counter of the jobs in state s, or nil for running jobs, which have none.
 func (h *holding) counts(s state) *int {
 	switch s {
 	case stDelayed:
@@ -318,14 +320,14 @@ func (b *Broker) orphan(h *holding) {
 	}
 }
 
-// orphanKept orphans a kept holding whose submitter is lost.
+// orphanKept orphans a holding if its jobs are kept and its submitter is lost.
 func (b *Broker) orphanKept(h *holding) {
 	if h.keep && h.sub != nil && h.sub.gone {
 		b.orphan(h)
 	}
 }
 
-// leaving orphans the holdings of a lost submitter.
+// leaving is the chore that orphans the holdings of a lost submitter.
 type leaving struct{ sub *submitter }
 
 func (c leaving) step(b *Broker) (cost int, done bool) {
@@ -335,7 +337,7 @@ func (c leaving) step(b *Broker) (cost int, done bool) {
 	return 1, len(c.sub.holdings) == 0
 }
 
-// notifying tells workers that nobody waits for the runs of a dead holding.
+// notifying is the chore that tells workers that nobody waits for the runs of a dead holding.
 type notifying struct{ of *holding }
 
 func (c notifying) step(b *Broker) (cost int, done bool) {
@@ -352,7 +354,7 @@ func (c notifying) step(b *Broker) (cost int, done bool) {
 	return 1, false
 }
 
-// sweeping frees the jobs that waited in a dead holding.
+// sweeping is the chore that frees the jobs that waited in a dead holding.
 type sweeping struct{ of *holding }
 
 func (c sweeping) step(b *Broker) (cost int, done bool) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnusedHolding: memory that an empty holding frees is no longer counted, however often
-// jobs of many priorities come and go.
+// TestUnusedHolding: when a holding becomes empty, the memory that it frees is no longer
+// counted, however often jobs of many priorities come and go.
 func TestUnusedHolding(t *testing.T) {
 	b := New(Config{})
 	p, w := b.AddSubmitter(), b.AddWorker()

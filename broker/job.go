@@ -37,8 +37,8 @@ const (
 	flagHeld
 	// flagNotified: its submitter was lost while it ran, and its worker has been notified.
 	flagNotified
-	// flagRevoked: an operator cancelled it while it ran, and it is kept: the outcome still
-	// has to say so.
+	// flagRevoked: an operator cancelled it while it ran. It is kept, so its outcome has to say
+	// so when the run ends.
 	flagRevoked
 	// flagBorrowed: it is another broker's job, which runs here.
 	flagBorrowed
@@ -66,9 +66,9 @@ type job struct {
 	weight   uint32
 	seq      uint32 // arrival number, which orders jobs submitted at the same time
 	idLen    uint16
-	headLen  uint16 // length of the headers, between id and body
-	releases uint16 // how often it was given back
-	attempts uint16 // how often it was handed out
+	headLen  uint16 // length of the headers, which lie between id and body
+	releases uint16 // how often a worker gave it back
+	attempts uint16 // how many runs have begun and count
 	retries  uint16 // how many runs may follow the first one
 	state    state
 	flags    uint8
@@ -91,8 +91,8 @@ type timing struct {
 	runs    int64 // the position in the history of its latest run, 0 for none
 	job     uint32
 	pos     int32 // position in Broker.timers, -1 without a timer
-	code    Code  // of a kept outcome; 0 for an answer
-	why     Why   // of a kept outcome
+	code    Code  // the code of a kept outcome; 0 for an answer
+	why     Why   // the reason of a kept outcome
 }
 
 const timingSize = int64(unsafe.Sizeof(timing{}))
@@ -152,13 +152,13 @@ func (b *Broker) free(r uint32, j *job) {
 	}
 	slab, off := j.slab, j.off
 	b.jobs.Put(r)
-	// This comes last: a compaction that it starts must not mistake the entry for a
+	// Drop the entry last: this may start a compaction, which must not take the entry for a
 	// live one.
 	b.slabs.Drop(slab, off)
 }
 
-// bindID assigns the id with this hash to record r; freeID frees the id. old is the
-// record of an abandoned job, not yet swept, that has the same id, or 0.
+// bindID assigns the id with this hash to record r. old is the record of an abandoned job with
+// the same id that has not been swept, or 0.
 func (b *Broker) bindID(r uint32, j *job, hash uint64, old uint32) {
 	j.flags |= flagHeld
 	if old != 0 {
@@ -192,7 +192,7 @@ func (b *Broker) abandoned(j *job) bool {
 	return j.state <= stSpilled && b.holder(j).orphaned()
 }
 
-// unwanted reports, of a running job, whether nobody waits for it any more.
+// unwanted reports whether nobody waits for running job j any more.
 func (b *Broker) unwanted(j *job) bool {
 	return j.flags&flagUnwanted != 0 || b.holder(j).orphaned()
 }

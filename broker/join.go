@@ -2,13 +2,13 @@ package broker
 
 // Joining is a worker's request to join.
 type Joining struct {
-	// Type is the one type that it serves. Types, unless nil, replaces it: the names and
-	// patterns of several types. Except has names and patterns of types that it does not
-	// serve.
+	// Type is the one type that the worker serves. Types, unless nil, replaces Type: it has the
+	// names and patterns of several types. Except has names and patterns of types that the
+	// worker does not serve.
 	Type          []byte
 	Types, Except [][]byte
-	// Allows reports whether it may serve a type; nil allows all. Workers with the same Scope
-	// have the same Allows.
+	// Allows reports whether the worker may serve a type; nil allows all. Workers with the same
+	// Scope have the same Allows.
 	Allows func(typ []byte) bool
 	Scope  uint64
 	// Prefetch is how many jobs may be out on the connection at a time, 0 for one. A

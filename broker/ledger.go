@@ -8,11 +8,12 @@ package broker
 // Runs that are overdue are in none of these.
 type Ledger struct {
 	Failed uint64
-	// Cancelled by a submitter or an operator.
+	// Cancelled counts jobs that a submitter or an operator cancelled.
 	Cancelled uint64
-	// Expired: its deadline came before it could run to an end.
+	// Expired counts jobs whose deadline came before they could run to an end.
 	Expired uint64
-	// Discarded with its submitter, or with its type by an operator.
+	// Discarded counts jobs that were discarded because their submitter was lost, or because an
+	// operator forgot their type.
 	Discarded uint64
 
 	// Requeued counts every return to the queue.
@@ -22,22 +23,23 @@ type Ledger struct {
 	// Overdue counts runs that passed their timeout.
 	Overdue uint64
 
-	// The counts that every job changes lie together.
+	// The counters that every job changes lie side by side in memory.
 	Submitted, Delayed, Queued, Running uint64
-	// Answered: the result went to a connected submitter, or the job was detached or
-	// kept.
+	// Answered counts jobs whose answer went to a connected submitter, and answered jobs that
+	// were detached or kept.
 	Answered uint64
 	// Dispatched counts every hand-out.
 	Dispatched uint64
 }
 
-// Imbalance returns the error of the equation; anything but 0 is a bug.
+// Imbalance returns the left side of the equation minus the right side; anything but 0 is a
+// bug.
 func (l *Ledger) Imbalance() int64 {
 	return int64(l.Submitted - (l.Delayed + l.Queued + l.Running +
 		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
 }
 
-// ends returns the counter of jobs with an outcome.
+// ends returns the counter of the jobs that ended with an outcome.
 func (l *Ledger) ends(o Outcome) *uint64 {
 	switch o {
 	case OutAnswered:

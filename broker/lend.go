@@ -19,11 +19,11 @@ import (
 // same id.
 const ClashPause = 100 * time.Millisecond
 
-// behind puts borrowers behind all other workers in line.
+// behind is the bit in worker.line that puts borrowers behind all other workers.
 const behind = 1 << 63
 
 // AddBorrower adds a broker with the given name that takes jobs of a type. It gets none
-// before Allot. The peer is 0 if the type would be one too many (MaxTypes).
+// before Allot. The peer is 0 if the new type would exceed MaxTypes.
 func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect) {
 	b.begin(now)
 	if b.tooMany(b.typesByName[string(typ)]) {
@@ -38,7 +38,7 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	return p, b.end()
 }
 
-// Allot sets how many jobs may be out on a borrower.
+// Allot sets how many jobs of this broker may be out on borrower p.
 func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil && w.borrows {
@@ -84,14 +84,14 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	}
 	if b.runOf(w, s.ID) != 0 {
 		b.leaveIdle(w)
-		b.lineUp(w) // the next try meets another worker
+		b.lineUp(w) // the next call finds another worker first
 		return b.end(), 0, Clash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
 	r, j := b.newJob(h, s, flagBorrowed)
 	if k.limits.Rate > 0 {
 		k.paced.take(b.now, step(k.limits.Rate))
-		b.rateAllows(k) // sets the timer for when there is room again
+		b.rateAllows(k) // sets the type's timer if the rate now holds jobs back
 	}
 	b.handTo(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
@@ -114,7 +114,7 @@ const (
 type Loan struct {
 	Priority int64
 	Age      int64 // ns since it was submitted
-	Progress bool  // it is wanted
+	Progress bool  // whether progress is wanted
 }
 
 // Loan returns what a borrower needs to know of a run that is lent (Effect.Run).
@@ -123,8 +123,8 @@ func (b *Broker) Loan(run uint64) Loan {
 	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
 }
 
-// MarkUnwanted marks a run of lender p as unwanted. If it is overdue at its home, it becomes
-// overdue here, too: its worker gets no more jobs before it has answered.
+// MarkUnwanted marks a run of lender p as unwanted. If the run is overdue at its home, it
+// becomes overdue here, too: its worker gets no more jobs before it has answered.
 func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
 	if r, j := b.borrowedRun(p, run); r != 0 {
@@ -165,8 +165,8 @@ func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
 	b.finish(h, r, j)
 }
 
-// runOf finds the job with this id that runs on a worker, or 0. If it is borrowed it has no
-// entry in the index of ids.
+// runOf finds the job with this id that runs on a worker, or 0. A borrowed job is not in the
+// index of ids, so borrowedBy finds it.
 func (b *Broker) runOf(w *worker, id []byte) uint32 {
 	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
 		if j := b.jobs.Get(r); j.state == stRunning && j.worker == w.id.Slot() {
@@ -190,8 +190,8 @@ func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
 	return b.scratch
 }
 
-// takesMore reports whether neither the type nor the broker keeps more of its jobs from
-// running.
+// takesMore reports whether more jobs of the type may run: it is not paused or at its
+// concurrency, and the broker is not draining.
 func (b *Broker) takesMore(k *jobType) bool {
 	c := k.limits.Concurrency
 	return !k.paused && !b.draining && (c == 0 || k.active() < c)
@@ -200,7 +200,7 @@ func (b *Broker) takesMore(k *jobType) bool {
 // active returns how many jobs of the type run here, borrowed ones included.
 func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
 
-// Demand describes the waiting jobs of a type that could run and have no worker here.
+// Demand describes the waiting jobs of a type that could run but have no worker at this broker.
 type Demand struct {
 	Jobs int
 	// Priority and Since are those of the best job; Since is when it was submitted.
@@ -238,16 +238,16 @@ func (b *Broker) IntroduceType(now int64, typ []byte) []Effect {
 	return b.end()
 }
 
-// Supply is how many jobs of a type the idle workers of one set could take. Set 0 has the
-// workers of the type alone; other numbers are as in Move.
+// Supply is how many jobs of a type the idle workers of one set could take. Set 0 is the
+// workers that serve only this type; other numbers are as in Move.
 type Supply struct {
 	Set    uint32
 	Places int
 }
 
-// Supply calls add, for each set of workers here, with the number of jobs of a type that
-// the set could take, at most most(set), until add returns false. limit is how many the
-// limits of the type allow for all sets together.
+// Supply calls add for each set of this broker's workers until add returns false. It passes the
+// number of jobs of a type that the set could take, capped at most(set). limit is how many jobs
+// the limits of the type allow for all sets together.
 func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
 	if k == nil || !b.takesMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
@@ -271,14 +271,14 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 	return limit
 }
 
-// Served reports whether workers here serve a type, or may serve it because pairing is not
-// done yet.
+// Served reports whether workers of this broker serve a type, or may turn out to serve it
+// because pairing is not done yet.
 func (b *Broker) Served(typ []byte) bool {
 	k := b.typesByName[string(typ)]
 	return b.unpaired > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
-// places returns how many jobs, up to most, the workers in a line have room for, without
+// places returns how many jobs, up to most, the workers in a line have room for, not counting
 // borrowers.
 func places(line *container.Ring[worker], most int) (n int) {
 	if line.Len() >= most && most > 0 && !line.Last().borrows {
@@ -290,7 +290,8 @@ func places(line *container.Ring[worker], most int) (n int) {
 	return min(n, most)
 }
 
-// idleHere returns how many workers of the type alone have room, without borrowers.
+// idleHere returns how many workers that serve only this type have room, not counting
+// borrowers.
 func (b *Broker) idleHere(k *jobType) int {
 	n := k.idle.Len()
 	if k.borrowers > 0 {

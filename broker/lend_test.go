@@ -11,7 +11,7 @@ import (
 	"gloom/broker/wording"
 )
 
-// told returns effects in words, one per frame.
+// told describes effects in words, one description per frame.
 func told(fx []broker.Effect) string {
 	names := map[broker.Op]string{
 		broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
@@ -31,7 +31,7 @@ func TestLend(t *testing.T) {
 	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
 	for _, v := range []struct {
 		name string
-		// ends is the worker's answer and what its home gets.
+		// ends makes the run end; home checks the effect for the lender.
 		ends func(b *broker.Broker, w broker.Peer) []broker.Effect
 		home func(e *broker.Effect) bool
 	}{
@@ -92,7 +92,7 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestGoneLender: a lender that is gone has no say in the run that it leaves behind.
+// TestGoneLender: a lender that is gone can no longer change the run that it leaves behind.
 func TestGoneLender(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	w := b.AddWorker()
@@ -134,7 +134,7 @@ func TestBorrower(t *testing.T) {
 	if d := b.Demand([]byte(`"t"`)); d.Jobs != 1 {
 		t.Errorf("demand %+v, want one job", d)
 	}
-	// A lost run of a broker is one of its worker; the job is handed out again.
+	// When a borrower loses the run's worker, the job is handed out again.
 	b.Allot(3, p, 1)
 	if fx := b.Fail(3, p, &broker.Failure{ID: []byte("1"), Lost: true, Delay: -1}); told(fx) != "" {
 		t.Errorf("with one place less: %s", told(fx))
@@ -150,8 +150,8 @@ func TestBorrower(t *testing.T) {
 	}
 }
 
-// TestTellOfLent: a lent job's run names its broker, even after that is lost, and jobs that
-// their home holds back are shown as such, whether the type has workers or not.
+// TestTellOfLent: Explain and Runs name the borrower of a lent job, even after that is lost.
+// Jobs that their home holds back are shown as held back, whether the type has workers or not.
 func TestTellOfLent(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	s, typ := b.AddSubmitter(), []byte(`"t"`)
@@ -197,9 +197,9 @@ func TestTellOfLent(t *testing.T) {
 	}
 }
 
-// TestSharedID: the only worker runs a borrowed job, and a job with the same id waits. It
-// delays no other job, and is handed out once the first has ended or another worker is
-// there, even if that is not the first in line.
+// TestSharedID: the only worker runs a borrowed job, and a job with the same id waits. The
+// waiting job delays no other job. It is handed out once the first one has ended or another
+// worker has joined, even if that worker is not the first in line.
 func TestSharedID(t *testing.T) {
 	for i := range 4 {
 		beside, types := i%2 > 0, [][]byte(nil)
@@ -227,7 +227,7 @@ func TestSharedID(t *testing.T) {
 		if beside {
 			b.Join(now, b.AddWorker(), &broker.Joining{Type: typ, Types: types, Prefetch: 1})
 			now += int64(broker.ClashPause)
-			b.Tick(now) // meets the first one again
+			b.Tick(now) // meets the first worker again
 		} else {
 			b.Respond(now, w, []byte(`"same"`), []byte("4"), false)
 		}

@@ -11,8 +11,8 @@ import (
 	"gloom/broker"
 )
 
-// TestLettersOutOfTheMiddle: the store of failed jobs stays right and bounded when
-// letters are removed from the middle while an old one stays.
+// TestLettersOutOfTheMiddle: the store of dead letters stays correct and bounded when letters
+// are removed from the middle while an old one stays.
 func TestLettersOutOfTheMiddle(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
@@ -165,7 +165,7 @@ func TestWalkLetters(t *testing.T) {
 	}
 }
 
-// says returns a filter for reasons with this text.
+// says returns a filter for reasons that contain this text.
 func says(part string) func(*broker.Reason) bool {
 	return func(r *broker.Reason) bool { return strings.Contains(r.Text, part) }
 }

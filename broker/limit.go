@@ -6,7 +6,8 @@ import "math"
 // would overflow.
 func step(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
 
-// burst returns how many jobs may go at once at a rate; set is 0 if no burst is set.
+// burst returns how many jobs may start at once under a rate. set is the burst that was set, or
+// 0.
 func burst(rate float64, set int64) float64 {
 	if set > 0 {
 		return float64(set)
@@ -14,7 +15,7 @@ func burst(rate float64, set int64) float64 {
 	return max(1, math.Floor(rate))
 }
 
-// tolerance returns how much earlier than evenly spaced a job may go.
+// tolerance returns how much earlier a job may start than if all jobs were evenly spaced.
 func tolerance(rate float64, set int64) int64 {
 	return int64(min((burst(rate, set)-1)*float64(step(rate)), 4e18))
 }
@@ -25,13 +26,13 @@ type bucket struct {
 	// tat is the theoretical arrival time of the next job. Until then, part of the bucket is
 	// used up.
 	tat int64
-	// set is when the rate was set. Jobs handed out until then took nothing from it.
+	// set is when the rate was set. Jobs handed out until then took nothing from the bucket.
 	set int64
 	// low is the smallest use at any time since from.
 	from, low int64
 }
 
-// used returns how much is used up, in nanoseconds.
+// used returns how much of the bucket is used up, in nanoseconds.
 func (x *bucket) used(now int64) int64 { return max(0, x.tat-now) }
 
 // take uses up one step for a job that is handed out.
@@ -43,16 +44,16 @@ func (x *bucket) take(now, step int64) {
 	x.tat = now + used + step
 }
 
-// giveBack undoes take for a job that was handed out at began, as far as time has not done so
-// already. The amount is limited: the use since then, computed without that job, must
-// never be below zero. So the remaining jobs keep to the rate over any span of time.
+// giveBack undoes take for a job that was handed out at began, as far as the passing of time
+// has not done so already. It gives back only so much that the use since then, computed without
+// that job, was never below zero. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return
 	}
 	used := x.used(now)
 	x.low = min(x.low, used)
-	back := max(0, step-(now-began)) // its own part of what is used up
+	back := max(0, step-(now-began)) // what this job still uses up
 	if began >= x.from {
 		back = max(back, min(step, x.low))
 	}
@@ -61,8 +62,8 @@ func (x *bucket) giveBack(now, began, step int64) {
 	x.low = max(0, x.low-back)
 }
 
-// rateAllows reports whether the rate limit of a type lets a job go now. If not, it sets the type's
-// timer.
+// rateAllows reports whether the rate limit of a type lets a job start now. If not, it sets the
+// type's timer.
 func (b *Broker) rateAllows(k *jobType) bool {
 	if wait := k.paced.tat - k.leeway() - b.now; wait > 0 {
 		b.startTimer(k.timer, k.no|typeTimer, b.now+wait)
@@ -71,7 +72,8 @@ func (b *Broker) rateAllows(k *jobType) bool {
 	return true
 }
 
-// leeway returns how much earlier than evenly spaced a job of the type may go.
+// leeway returns how much earlier a job of the type may start than if all jobs were evenly
+// spaced.
 func (k *jobType) leeway() int64 {
 	if n := k.limits.Burst; n > 0 {
 		return tolerance(k.limits.Rate, int64(n))
@@ -79,7 +81,7 @@ func (k *jobType) leeway() int64 {
 	return max(0, int64(1e8)-step(k.limits.Rate))
 }
 
-// tokens returns how many jobs the rate limit of a type lets go at once.
+// tokens returns how many jobs the rate limit of a type lets start at once.
 func (b *Broker) tokens(k *jobType) int {
 	room := k.leeway() - k.paced.used(b.now)
 	if room < 0 {

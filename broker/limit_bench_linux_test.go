@@ -12,9 +12,9 @@ import (
 	"gloom/broker"
 )
 
-// BenchmarkLimited is a cycle of submit, dispatch and answer for one worker of all
-// types, while groups with limits are in very many types or turns: the time of a cycle,
-// and the largest processor time of one command.
+// BenchmarkLimited measures a cycle of submit, dispatch and answer for one worker of all types,
+// while groups with limits have jobs in very many types or take very many turns. It reports the
+// time of a cycle and the largest processor time of one command.
 func BenchmarkLimited(b *testing.B) {
 	type world struct {
 		name string
@@ -123,10 +123,11 @@ func bytesOf(words string) (list [][]byte) {
 	return list
 }
 
-// BenchmarkHeld is a cycle of jobs without groups beside a million that one group holds
-// back, in turns with the same cycle beside none: its processor time, and the ratio.
-// The pair without jobs shows how reliable the ratio is. The pair with a million jobs
-// of a paused type shows what a million jobs cost in any case.
+// BenchmarkHeld measures a cycle of jobs without groups beside a million jobs that one group
+// holds back, in turns with the same cycle beside no such jobs. It reports the processor time
+// and the ratio of the two. The pair in which neither has held jobs shows how reliable the
+// ratio is. The pair with a million jobs of a paused type shows what a million jobs cost in any
+// case.
 func BenchmarkHeld(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -147,7 +148,8 @@ func BenchmarkHeld(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := 0; n < b.N; n += block {
-				// The first of a pair finds the caches in another state than the second.
+				// The order alternates, because the first of a pair finds the caches in another
+				// state than the second.
 				first, second := none, some
 				if n/block%2 > 0 {
 					first, second = some, none

@@ -39,7 +39,7 @@ func (b *Broker) placeInLine(ref uint32, pos int32) {
 
 func (b *Broker) placeJob(no uint32, pos int32) { b.queues.At(no).job = pos }
 
-// heap returns the heap that a queue belongs in.
+// heap returns the heap that a queue with ready jobs belongs in.
 func (q *queue) heap() *container.Heap {
 	switch {
 	case q.parked:
@@ -50,7 +50,7 @@ func (q *queue) heap() *container.Heap {
 	return &q.kind.line
 }
 
-// inTurn reports whether it is parked and belongs to a tenant.
+// inTurn reports whether the queue is parked and belongs to a tenant.
 func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
 
 // rank corrects the position of a queue after its best job has changed.
@@ -106,7 +106,8 @@ func (b *Broker) ranked(q *queue) {
 	}
 }
 
-// rankIn gives an element with n members the key x in h, or takes it out if n is 0.
+// rankIn gives the element at pos (-1 for none) the key x in heap h. n is the number of queues
+// in it; if that is 0, the element is taken out.
 func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	switch {
 	case n > 0:
@@ -118,7 +119,7 @@ func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	}
 }
 
-// lookSteps bounds the jobs and queues that one command examines and cannot hand out.
+// lookSteps bounds the jobs and queues that one command examines without handing a job out.
 const lookSteps = 1024
 
 // spendLook counts one of lookSteps and returns false when none is left.

@@ -17,7 +17,7 @@ import (
 
 var listingSeed = flag.Uint64("listing-seed", 0, "seed of TestListing; 0 takes one by the clock")
 
-// listed is a job as the naive list has it.
+// listed is a job in the naive list.
 type listed struct {
 	id, typ, state string
 	groups         []string
@@ -42,7 +42,7 @@ type listingWorld struct {
 	jobs map[string]*listed
 	most int // of jobs
 	subs []broker.Peer
-	work broker.Peer // has room for some of type a
+	work broker.Peer // a worker with room for some jobs of type a
 }
 
 func (x *listingWorld) note(fx []broker.Effect) {
@@ -56,7 +56,7 @@ func (x *listingWorld) note(fx []broker.Effect) {
 	}
 }
 
-// change does something at random.
+// change carries out a random command.
 func (x *listingWorld) change() {
 	x.now += x.r.Int64N(1000)
 	some := func() *listed {
@@ -115,7 +115,7 @@ func (x *listingWorld) submit() {
 	x.note(x.core.Submit(x.now, map[bool]broker.Peer{true: x.subs[0], false: j.sub}[j.sub == 0], s))
 }
 
-// ended removes a job that has ended from the list, unless the core keeps its outcome.
+// ended records that a job has ended: it leaves the list, unless the core keeps its outcome.
 func (x *listingWorld) ended(j *listed) {
 	if info, there := x.core.Explain(x.now, []byte(j.id)); there && info.State == "ended" && j.state != "ended" {
 		j.state, j.worker = "ended", 0
@@ -171,7 +171,7 @@ func TestListing(t *testing.T) {
 	x.subs = []broker.Peer{x.core.AddSubmitter(), x.core.AddSubmitter()}
 	x.work = x.core.AddWorker()
 	x.note(x.core.Join(x.now, x.work, &broker.Joining{Type: []byte("a"), Prefetch: 7}))
-	// Many at first, so that records lie far apart.
+	// Begin with many jobs, so that their records lie far apart.
 	x.most = 2500
 	for len(x.jobs) < x.most {
 		x.submit()
@@ -182,7 +182,7 @@ func TestListing(t *testing.T) {
 	listedOnce := 0
 	for round := range rounds {
 		q := x.filter()
-		q.Older = min(q.Older, time.Duration(x.now)) // what is old enough stays so
+		q.Older = min(q.Older, time.Duration(x.now)) // a job that is old enough stays old enough
 		all := x.fitting(q)
 		seen := map[string]int{}
 		for from := 0; from >= 0; {
@@ -230,7 +230,7 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 	want := x.fitting(q)
 	for id := range want {
 		if s := x.jobs[id].state; s == "ended" || s == "running" {
-			delete(want, id) // running ones have a test of their own
+			delete(want, id) // running jobs have a test of their own
 		}
 	}
 	if q.State == "running" {

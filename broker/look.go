@@ -9,40 +9,41 @@ import (
 // GroupInfo describes a group.
 type GroupInfo struct {
 	Name []byte
-	// Waiting jobs are delayed or queued. Held jobs are queued and held back by a rule of
-	// any of their groups.
+	// Waiting jobs are delayed or queued. Held jobs are queued, and a rule of this or of
+	// another of their groups holds them back.
 	Waiting, Running, Held int
 	// Rule is the pattern of a rule that lets no more of its jobs run now, nil if there is
 	// none.
 	Rule []byte
 }
 
-// GroupLook collects the busiest groups, Limit of them (1 or more), among the jobs of each
-// of Types. An empty name, or nil Types, means all jobs.
+// GroupLook collects the busiest groups of the jobs of each of Types, up to Limit groups (1 or
+// more) for each. An empty name, or nil Types, stands for the jobs of all types.
 type GroupLook struct {
 	Limit int
 	Types [][]byte
-	// Shut selects groups with waiting jobs and a rule that lets no more run.
+	// Shut selects only groups that have waiting jobs and a rule that lets no more run.
 	Shut bool
 
 	next  int                    // the holding to continue with
-	found map[string]*groupTable // what holdings have in groups, by type
+	found map[string]*groupTable // the counts of jobs in groups, by type
 }
 
-// groupJobs is what holdings have in a group.
+// groupJobs counts the jobs of a group.
 type groupJobs struct {
 	group                  *group
-	by                     *rule // that lets no more run, or nil
+	by                     *rule // a rule that lets no more of them run, or nil
 	waiting, running, held uint32
 }
 
-// groupTable has groups by number, on pages that are allocated when a group is on them.
+// groupTable has the counts of groups by the number of the group, on pages. A page is allocated
+// once a group on it is counted.
 type groupTable []*[groupPage]groupJobs
 
 const groupPage = 64
 
-// add adds what a holding has in a group. It replaces another group with the same number,
-// which has gone since.
+// add adds the jobs of one holding in a group. If another group had the same number before and
+// is gone, its counts are replaced.
 func (t *groupTable) add(x groupJobs) {
 	page := int(x.group.no / groupPage)
 	if page >= len(*t) {
@@ -128,7 +129,8 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	busier := func(x, y GroupInfo) int {
 		return cmp.Or(cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running), bytes.Compare(x.Name, y.Name))
 	}
-	full, last := false, GroupInfo{} // once full, no group after the last one is wanted
+	// Once the list is full, a group that is less busy than the last one is skipped.
+	full, last := false, GroupInfo{}
 	cut := func() {
 		slices.SortFunc(infos, busier)
 		if full = len(infos) >= l.Limit; full {

@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkGroups looks at very many groups. It reports how long the longest piece takes, which
-// is under the lock, and how long all pieces take together.
+// is how long the lock is held, and how long all pieces take together.
 func BenchmarkGroups(b *testing.B) {
 	const groups = 300_000
 	core := broker.New(broker.Config{})

@@ -85,17 +85,17 @@ func TestLooks(t *testing.T) {
 	t.Logf("the longest piece took %v", longest)
 }
 
-// TestPlace: a place in a long line is counted in pieces, and is not exact if the jobs
-// up to which it had been counted are gone.
+// TestPlace: a place in a long line is counted in pieces. It is not exact if the job at which a
+// piece stopped is gone when the next piece begins.
 func TestPlace(t *testing.T) {
 	n := 5000
 	if broker.Checking {
-		n = 2500 // more than one piece, and more than are removed
+		n = 2500 // more than one piece counts, and more than the test removes
 	}
 	for _, c := range []struct {
 		name       string
 		priorities int64
-		gone       int // of the first jobs, after the first piece
+		gone       int // how many of the first jobs end after the first piece
 		exact      bool
 	}{
 		{"one priority", 1, 0, true},
@@ -131,7 +131,7 @@ func TestPlaceAmongGroups(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		fair  bool
-		group string // of the job; those of 100 older ones are a and held, by turns
+		group string // the job's group; 100 older jobs are in the groups a and held, by turns
 		prio  int64  // of these
 		ahead int
 		exact bool
@@ -173,7 +173,7 @@ func TestPlaceAmongGroups(t *testing.T) {
 	}
 }
 
-// TestKept: the first types are never forgotten, and are not counted as used.
+// TestKept: the first types are never forgotten, and do not count as in use.
 func TestKept(t *testing.T) {
 	core := broker.New(broker.Config{IdleTypes: 3, KeptTypes: 2, MaxTypes: 1})
 	s, w := core.AddSubmitter(), core.AddWorker()
@@ -251,7 +251,8 @@ func TestGroupsOfTypes(t *testing.T) {
 	for i := range n / 10 {
 		core.Join(int64(n), core.AddWorker(), &broker.Joining{Type: fmt.Append(nil, "t", i%3)})
 	}
-	for _, p := range peers[:3] { // their running jobs continue, their waiting jobs are abandoned
+	// The running jobs of lost submitters continue, their waiting jobs are abandoned.
+	for _, p := range peers[:3] {
 		core.Gone(int64(n), p)
 	}
 	rules := map[string]string{}

@@ -78,7 +78,7 @@ func (b *Broker) matchAmong() bool {
 		case b.unfinished:
 			return false
 		case len(b.touched) > 0:
-			// The search has touched types: they must be ranked first.
+			// bestContender has touched types, which must be ranked first.
 		case b.asked() && (q == nil || b.opened.Top().Before(&at)):
 			if !b.spendLook() {
 				return false
@@ -172,7 +172,7 @@ func (b *Broker) runnable(k *jobType) *queue {
 
 // handOut gives the best job of a queue, which may run, to worker w. A job past its
 // deadline, whose timer is late, ends instead. It returns false if the command has met
-// tickTimers such jobs, so that others get their turn.
+// tickTimers such jobs, so that other commands get their turn.
 //
 // If a borrowed job with the same id is out on w, the job waits for ClashPause, which holds
 // up no other job, and the next worker in line is tried.

@@ -2,10 +2,10 @@ package broker
 
 import "unsafe"
 
-// Memory is what the core holds, in bytes, used or not, by part.
+// Memory is the memory that the core holds, used or not, in bytes by part.
 type Memory struct {
-	// Records are those of jobs, overdue runs and deadlines; Slabs hold ids, headers and
-	// bodies; Bodies are long bodies, which have memory of their own.
+	// Records is the memory of the records of jobs, overdue runs and deadlines; Slabs hold ids,
+	// headers and bodies; Bodies are long bodies, which have memory of their own.
 	Records, Slabs, Bodies int64
 	// Index finds jobs by id. Queues and Heaps keep their order and deadlines.
 	Index, Queues, Heaps int64
@@ -21,13 +21,13 @@ func (m Memory) Total() int64 {
 	return m.Records + m.Slabs + m.Bodies + m.Index + m.Queues + m.Heaps + m.Dead + m.History + m.Types + m.Peers + m.Pools
 }
 
-// Jobs returns what jobs themselves take: records, ids, headers and bodies.
+// Jobs returns the memory of the jobs themselves: records, ids, headers and bodies.
 func (m Memory) Jobs() int64 { return m.Records + m.Slabs + m.Bodies }
 
 // typeSize is the size of a type with its places in the maps by name and by number.
 const typeSize = int64(unsafe.Sizeof(jobType{})) + 128
 
-// Memory returns what the core holds.
+// Memory returns how much memory the core holds.
 func (b *Broker) Memory() Memory {
 	return Memory{
 		Records: b.jobs.Held() + b.timings.Held(),

@@ -75,8 +75,9 @@ func TestMemoryIsTheHeap(t *testing.T) {
 				b.Fail(0, w, &Failure{Reason: "it broke", NoRetry: true})
 			}
 		}},
-		// There are more letters than remembered groups: letters share the names of groups,
-		// which are counted with both.
+		// The names of groups are counted twice: with the groups that are remembered and with
+		// the letters that refer to them. There are many more letters than remembered groups,
+		// so the error is small.
 		{"dead with groups", func(b *Broker) {
 			p, w := b.AddSubmitter(), b.AddWorker()
 			b.Join(0, w, &Joining{Type: []byte("t")})

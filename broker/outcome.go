@@ -10,9 +10,9 @@ package broker
 type last struct {
 	code   Code
 	reason Reason
-	delay  int64 // of JobLater
+	delay  int64 // set if the code is JobLater
 	body   []byte
-	// kept: body may be referred to, since nobody writes to it again.
+	// kept reports that nobody writes to body again, so that it need not be copied.
 	kept bool
 }
 
@@ -66,8 +66,8 @@ func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
 
 func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
 
-// OutcomeOf returns the number of the kept outcome with this id and the submitter to which
-// it is on its way, or 0 for each.
+// OutcomeOf returns the number of the kept outcome with this id, or 0, and the submitter to
+// which it is on its way, or 0.
 func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 	r, j := b.find(id)
 	if r == 0 {

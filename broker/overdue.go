@@ -24,7 +24,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 	}
 	b.leaveOverdue(w, b.id(j))
 	b.stopRun(w, h, r, j)
-	if j.flags&flagBorrowed == 0 { // its home counts it
+	if j.flags&flagBorrowed == 0 { // a borrowed run is counted by its home
 		k.Overdue++
 		b.total.Overdue++
 	}
@@ -56,7 +56,7 @@ func (b *Broker) evict() {
 	b.effect(OpClose, p, nil)
 }
 
-// leaveOverdue leaves an overdue run on worker w.
+// leaveOverdue makes a record of an overdue run with this id on worker w.
 func (b *Broker) leaveOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
 	j.state, j.worker = stOverdue, w.id.Slot()

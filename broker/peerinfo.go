@@ -9,8 +9,8 @@ import (
 // WorkerInfo describes a worker.
 type WorkerInfo struct {
 	Peer  Peer
-	Type  []byte // nil before its first join, and if it serves several types
-	Types int    // how many it serves
+	Type  []byte // nil before the worker's first join, and if the worker serves several types
+	Types int    // how many types it serves
 	// Serves are up to shownNames names and patterns of types that it serves.
 	Serves  [][]byte
 	Room    int
@@ -38,7 +38,7 @@ type SubmitterInfo struct {
 	Jobs  int
 	Bytes int64
 	Types int
-	// Names are up to shownNames types that it has jobs of.
+	// Names are up to shownNames types of its jobs.
 	Names [][]byte
 }
 
@@ -110,7 +110,7 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 	return found, following(from, len(b.peers))
 }
 
-// names returns up to shownNames types that a submitter has jobs of.
+// names returns up to shownNames types of a submitter's jobs.
 func (s *submitter) names() (names [][]byte) {
 	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
 		if h.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {

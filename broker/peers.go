@@ -6,40 +6,40 @@ import "gloom/broker/container"
 type submitter struct {
 	id       Peer
 	holdings []*holding
-	last     *holding // the one used last
-	unused   int      // how many of them are unused
+	last     *holding // the holding used last
+	unused   int      // how many of its holdings are unused
 	jobs     int
 	bytes    int64
 	owner    uint64 // see SetOwner
-	// gone: it is lost, and its holdings are being orphaned.
+	// gone reports that the submitter is lost; its holdings are being orphaned.
 	gone bool
-	// lends: it is another broker (AddLender).
+	// lends reports that the submitter is another broker (AddLender).
 	lends bool
 }
 
 // worker is a connection that runs jobs.
 type worker struct {
 	id Peer
-	// kind is the one type that it serves, pool the set of several. Both are nil before its
-	// first join.
+	// kind is the type of a worker that serves one, pool the pool of a worker that serves
+	// several. Both are nil before its first join.
 	kind *jobType
 	pool *pool
-	// room is how many jobs may be out on it.
+	// room is how many jobs may be out on the worker.
 	room int
-	// credit is how many bytes of jobs it may still be handed.
+	// credit is how many more bytes of jobs it may be handed.
 	credit int64
 	// out lists the jobs and overdue runs that are out on it, the oldest first.
 	out     list
 	overdue int
-	named   bool // it has joined with prefetch, so its answers carry ids
-	notices bool // it wants cancel frames
-	headers bool // it wants headers
+	named   bool // the worker has joined with prefetch, so its answers carry ids
+	notices bool // the worker wants cancel frames
+	headers bool // the worker wants headers
 	left    bool
-	borrows bool                   // it is another broker (AddBorrower)
-	name    string                 // of that broker
-	idle    container.Link[worker] // in line
-	line    uint64                 // its number in line
-	since   int64                  // when out became empty, while it is
+	borrows bool                   // the worker is another broker (AddBorrower)
+	name    string                 // the name of that broker
+	idle    container.Link[worker] // its place in idleLine.idle
+	line    uint64                 // orders idle workers, in all lines: the longest idle first
+	since   int64                  // if out is empty: since when
 	// stalled links it in Broker.stalled while it has overdue runs.
 	stalled container.Link[worker]
 }
@@ -51,13 +51,13 @@ func (w *worker) free() bool {
 // idleLine is a line of workers with room: those of one type alone, or those of a pool.
 type idleLine struct {
 	idle   container.Ring[worker]   // the longest idle first
-	idling container.Link[idleLine] // in Broker.idle, while there are any
+	idling container.Link[idleLine] // in Broker.idle, while a worker is in the line
 	ofType *jobType
-	ofPool *pool // or this
-	moved  bool  // it is in Broker.moved
+	ofPool *pool // the line's pool, if it is not a type's
+	moved  bool  // the line is listed in Broker.moved
 }
 
-// lineOf returns the line for a worker with room.
+// lineOf returns the line that the worker is in while it has room.
 func (w *worker) lineOf() *idleLine {
 	if w.pool != nil {
 		return &w.pool.idleLine
@@ -70,7 +70,7 @@ func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
 	l := w.lineOf()
-	var at *container.Link[worker] // the first of the brokers, which come last
+	var at *container.Link[worker] // the first borrower in line; borrowers come last
 	switch {
 	case w.borrows:
 		w.line |= behind
@@ -147,10 +147,10 @@ func (b *Broker) worker(p Peer) *worker {
 // retries allow.
 func (b *Broker) Gone(now int64, p Peer) []Effect { return b.gone(now, p, "") }
 
-// Expelled removes a worker that was closed because it sent a frame that cannot be read
-// (reason). If one job was out on it, that job fails at once, because the next worker would
-// send the same. If several were out, it is unknown which one caused it, and they are
-// handed on like those of a lost worker.
+// Expelled removes a worker that was closed because it sent a frame that cannot be read; reason
+// says why not. If one job was out on it, that job fails at once, because the next worker would
+// send the same. If several were out, it is unknown which one caused it, and they are handed on
+// like those of a lost worker.
 func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.gone(now, p, reason) }
 
 func (b *Broker) gone(now int64, p Peer, reason string) []Effect {

@@ -6,18 +6,19 @@ import (
 	"gloom/broker/container"
 )
 
-// pen has the queues of one type that one group held back when they were last looked at. It is
-// kept while a queue refers to it.
+// pen has the queues of one type that one group held back when they were last looked at. A pen
+// exists as long as a queue refers to it.
 type pen struct {
 	no    uint32
-	pos   int32 // in kind.line if it is open, in group.parked if not, or -1
+	pos   int32 // position in kind.line if the pen is open, in group.parked if not; -1 if in neither
 	open  bool
 	kind  *jobType
 	group *group
 	// queues orders the queues by their best jobs. In a fair type it orders them by when their
-	// tenants were last served, as known when they came, and jobs orders them by their best jobs.
+	// tenants had last been served when the queue was put here; there jobs orders the queues by
+	// their best jobs.
 	queues, jobs container.Heap
-	users        int                 // queues that refer to it
+	users        int                 // how many queues refer to the pen
 	parked       container.Link[pen] // in kind.parked
 }
 
@@ -106,7 +107,7 @@ func (b *Broker) openPens(k *jobType) {
 	for i := 0; i < b.opened.Len(); i++ {
 		if p := k.pens[b.groups.At(b.opened.At(i).Ref)]; p != nil && p.parked.In() {
 			b.movePen(p, true)
-			i = -1 // the heap may have changed
+			i = -1 // movePen has changed the heap
 		}
 	}
 }
@@ -128,7 +129,7 @@ func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.At(no).opened = po
 // tenant's line.
 func (b *Broker) unparkTenant(p *pen) {
 	q := b.queues.At(p.queues.Top().Ref)
-	if p.queues.Top().B != q.tenant.served { // it has been served since it was put here
+	if p.queues.Top().B != q.tenant.served { // the tenant has been served since the queue was put here
 		b.rank(q)
 		return
 	}
@@ -139,8 +140,8 @@ func (b *Broker) unparkTenant(p *pen) {
 	}
 }
 
-// asked reports whether somebody asks for the jobs of groups that have opened: an idle worker,
-// or a fleet, which must learn of jobs that it could lend.
+// asked reports whether there are jobs of groups that have opened and somebody asks for jobs:
+// an idle worker, or a fleet, which must learn of jobs that it could lend.
 func (b *Broker) asked() bool { return b.opened.Len() > 0 && (b.watching || b.idle.Len() > 0) }
 
 // admitBest finds the best job in all parked pens of open groups and opens its pen.

@@ -11,12 +11,12 @@ type Place struct {
 	Ahead int
 	next  int             // the queue to continue from
 	last  container.Entry // the job in its lanes after which to continue
-	more  bool            // an unknown number of others may come before it
+	more  bool            // an unknown number of other jobs may come before the job
 }
 
 const maxAhead = 10_000
 
-// Exact reports whether exactly Ahead jobs come before it; otherwise there may be more.
+// Exact reports whether exactly Ahead jobs come before the job; otherwise there may be more.
 func (p *Place) Exact() bool { return p.Ahead < maxAhead && !p.more }
 
 // Place counts one piece of the line before a queued job and reports whether there is more.
@@ -57,8 +57,8 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	return p.next < len(b.queues.All())
 }
 
-// comesBefore reports whether jobs of q come before the job with key x in queue mine. held is the group that
-// holds mine back, nil for none.
+// comesBefore reports whether jobs of q come before the job with key x in queue mine. held is the
+// group that holds mine back, or nil.
 func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
 	turns := q.tenant != mine.tenant && best.A <= x.A
@@ -73,7 +73,7 @@ func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *gr
 // heldBy returns the group that holds back the jobs of a queue, or nil.
 func (q *queue) heldBy() *group { return q.set.shutGroup() }
 
-// sweepAll frees a piece of the waiting jobs of lost submitters, which must not be counted,
+// sweepAll frees some of the waiting jobs of lost submitters, which a count must not include,
 // and reports whether there were any.
 func (b *Broker) sweepAll() bool {
 	if b.unswept == 0 {
@@ -89,7 +89,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 	l, r := len(q.lanes)-1, uint32(0)
 	if p.last.Ref != 0 {
 		o, ok := b.lastAhead(p)
-		if !ok { // it is unknown how many of the jobs behind it were counted
+		if !ok { // nobody knows how many of the jobs that follow now were counted before
 			p.more = true
 			return true
 		}

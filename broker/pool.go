@@ -14,14 +14,14 @@ import (
 //
 // A pair is a type and a pool that serves it. It is in one of two heaps: the type's, ordered
 // by how long the pool has had an idle worker, or the pool's, ordered by the type's best job.
-// Once matching is done, there is never both a job that may run and an idle worker for it,
-// so the pair is useless in one of the two. When matching meets it there, it moves it to the
-// other. A key may be out of date, but then it is better than the right one: the pair comes
-// to the top too early, and is corrected there. So a job costs the logarithm of the number
-// of ready jobs, however many types and pools there are.
+// Once matching is done, there is never both a job that may run and an idle worker for it, so
+// the pair is useless in one of the two heaps. When matching meets the pair there, it moves the
+// pair to the other heap. A key may be out of date, but then it is better than the right key:
+// the pair comes to the top too early, and its key is corrected there. So a job costs the
+// logarithm of the number of ready jobs, however many types and pools there are.
 type pool struct {
 	no uint32
-	// created orders types and pools.
+	// created orders types and pools by when they were made.
 	created uint64
 	key     string
 	set     *set
@@ -31,15 +31,15 @@ type pool struct {
 	pairs   uint32         // the first of its pairs
 	n       int            // pairs
 	touched bool
-	bytes   int64 // its size without its pairs and its heap
+	bytes   int64 // size of the pool in bytes without its pairs and its heap
 }
 
 // pair is a type and a pool that serves it.
 type pair struct {
 	kind, pool uint32
 	pos        int32
-	ready      bool // it is in the pool's heap, else in the type's
-	named      bool // the pool has the type by its name, not by a pattern
+	ready      bool // the pair is in the pool's heap, otherwise in the type's
+	named      bool // the pool lists the type by name, so that no pattern is needed
 	live       bool // the record is in use
 	// kindPrev and kindNext link the pairs of its type, poolPrev and poolNext those of its
 	// pool.
@@ -82,8 +82,8 @@ func newSet(key string, allows func(typ []byte) bool) *set {
 const (
 	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(set{})) + 256
 	pairSize = int64(unsafe.Sizeof(pair{}))
-	// nameSize is the size of a name in lists and maps besides its bytes, likeSize that
-	// of a pattern.
+	// nameSize is how many bytes a name takes in lists and maps besides its own bytes, likeSize
+	// how many a pattern takes.
 	nameSize = int64(unsafe.Sizeof([]byte{})) + 48
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
@@ -134,8 +134,8 @@ func (q *Joining) key() (text string, size int64) {
 type pairing struct {
 	kind *jobType
 	pool *pool
-	// next is the index of the pool or type to continue from, pattern the index of the
-	// pattern. fits: an earlier pattern matches.
+	// next is the index of the pool or type to continue from, pattern the index of the pattern.
+	// fits reports whether an earlier pattern matches.
 	next, pattern int
 	fits          bool
 }
@@ -146,8 +146,8 @@ func (b *Broker) startPairing(g *pairing) {
 	b.chores.add(g)
 }
 
-// step tries one type with one pool. Until all have been tried, the workers get jobs of
-// fewer types.
+// step tries one type with one pool. Until all of them have been tried, the workers do not yet
+// get jobs of all their types.
 func (g *pairing) step(b *Broker) (cost int, done bool) {
 	k, p := g.kind, g.pool
 	switch {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestPoolsHaveTheirShare: long lists of types in joins count, up to an eighth of the
-// limit on bytes. Beyond it a join is refused and changes nothing; equal sets cost
-// once; and all memory is given back.
+// TestPoolsHaveTheirShare: the lists of types in joins may take up to an eighth of the limit on
+// bytes. Beyond that, a join is refused and changes nothing. Equal sets are counted once, and
+// all memory is given back.
 func TestPoolsHaveTheirShare(t *testing.T) {
 	const limit = 32 << 20
 	b := New(Config{MaxBytes: limit})

@@ -27,7 +27,7 @@ type twinJob struct {
 type twinWorker struct {
 	peer   Peer
 	serves func(typ string) bool
-	line   int    // when it became idle, 0 while it works
+	line   int    // orders idle workers by when they became idle; 0 while the worker works
 	job    string // the type of its job, "" for none
 }
 
@@ -59,8 +59,8 @@ func (x *poolTwin) handOut() (given []string) {
 	}
 }
 
-// TestPoolsAgainstTwin compares with the twin which worker gets which job, while
-// workers of all kinds come, go and change the types that they serve.
+// TestPoolsAgainstTwin checks that the core and the twin give each job to the same worker,
+// while workers of all kinds come, go and change the types that they serve.
 func TestPoolsAgainstTwin(t *testing.T) {
 	lists := []string{"a", "b", "a b", "a b c", "*", "a* b*", "ab* c", "a b c d e f", "*a", "* -b", "* -a* c", "a b -b"}
 	for seed := range uint64(many(400, 100)) {

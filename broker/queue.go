@@ -20,13 +20,14 @@ const maxLanes = 64
 // ordered by age alone, which finds the oldest.
 type queue struct {
 	no  uint32
-	pos int32 // in its heap (see line.go), -1 without ready jobs
-	job int32 // in pen.jobs, or -1
+	pos int32 // position in its heap (see line.go); -1 if it has no ready jobs
+	job int32 // position in pen.jobs, or -1
 	queueKey
 	lanes []lane // by priority, the largest last; no lane is empty
 	n     int
 	out   *outOfOrder // nil if no job is out of order
-	// tenant owns it in a fair type. pen is where it is parked, or was parked last.
+	// tenant is the queue's tenant in a fair type. pen is where the queue is parked, or was
+	// parked last.
 	tenant *tenant
 	pen    *pen
 	parked bool
@@ -38,7 +39,7 @@ type queue struct {
 type queueKey struct {
 	kind   *jobType
 	set    *groupSet // nil for no groups
-	origin Peer      // the submitter of jobs without groups in a fair type, else 0
+	origin Peer      // the submitter of jobs without groups in a fair type, otherwise 0
 }
 
 // queueFor returns the queue with this key, creating it if it does not exist.
@@ -94,7 +95,7 @@ type lane struct {
 }
 
 const (
-	queueSize      = int64(unsafe.Sizeof(queue{})) + 96 // with its entries by key and by number
+	queueSize      = int64(unsafe.Sizeof(queue{})) + 96 // including the entries in the map and in the table
 	laneSize       = int64(unsafe.Sizeof(lane{}))
 	outOfOrderSize = int64(unsafe.Sizeof(outOfOrder{}))
 )
@@ -234,8 +235,9 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 // freeing them.
 const skipSteps = 64
 
-// skip takes the abandoned first job r out of its queue, with the jobs of the same holding
-// that follow it in its lane. They become delayed jobs, which are freed later.
+// skip takes the first job r, which is abandoned, out of its queue, together with the jobs of
+// the same holding that follow it in its lane. They are moved to the delayed jobs and freed
+// later.
 func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	if j.state == stSpilled {
 		b.sweep(h, r, j)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// queuedJob is a job in the sorted list that a queue is compared with.
+// queuedJob is a job in the sorted list with which a queue is compared.
 type queuedJob struct {
 	r    uint32
 	prio int64
@@ -106,7 +106,7 @@ func TestQueueAgainstSort(t *testing.T) {
 			case n < grow || len(x.want) == 0:
 				x.push(prio(), 0)
 			case n < 80:
-				// The best job is handed out; sometimes it comes back later.
+				// Take the best job, as a hand-out does. Some of these jobs come back later.
 				e := x.pull(0)
 				if r.IntN(3) == 0 {
 					back = append(back, e)

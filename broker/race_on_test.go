@@ -2,8 +2,10 @@
 
 package broker
 
-// racing reports that the race detector is on, so that everything takes ten times as long.
+// racing reports whether the race detector is on, which makes everything about ten times
+// slower.
 const racing = true
 
-// times is how often a random test is repeated: n, or fewer.
+// times returns how often a random test is repeated: n times, or less often under the race
+// detector.
 func times(n uint64) uint64 { return (n + 9) / 10 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// spender runs jobs under a rate of 1 a second with a burst of 10, of a group or of a
-// type.
+// spender is a core that runs jobs under a rate of 1 per second with a burst of 10, set on a
+// group or on a type.
 type spender struct {
 	*Broker
 	sub, wrk Peer
@@ -75,7 +75,8 @@ func TestReleasesKeepToARate(t *testing.T) {
 			if len(s.out) != 110 {
 				t.Fatalf("%d jobs started in 100 s", len(s.out))
 			}
-			// All but the one that started now are given back; 9 more may start beside it.
+			// All jobs but the one that has just started are given back. 9 more may start
+			// beside that one.
 			if n := s.release(100*second, 109); n > 9 {
 				t.Errorf("%d jobs started at once when 109 old ones were given back", n)
 			}
@@ -85,7 +86,7 @@ func TestReleasesKeepToARate(t *testing.T) {
 					t.Fatalf("round %d: %d jobs started when 10 were given back at once", round, n)
 				}
 			}
-			// The bucket has 3 of 10 again, 7 are given back.
+			// The bucket has regained 3 of 10 tokens; releases may bring back the other 7.
 			if n := s.note(s.Tick(3 * second)); n != 3 {
 				t.Fatalf("%d jobs started in 3 s", n)
 			}

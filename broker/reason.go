@@ -4,8 +4,8 @@ package broker
 // ended without an answer. Package wording puts it into words.
 type Reason struct {
 	Why Why
-	// Have is the present number, Overdue the number of overdue runs in it, Need what would
-	// be added, Most the limit.
+	// Have is the present number, Overdue how many of these are overdue runs, Need how much
+	// would be added, and Most the limit.
 	Overdue          int32
 	Have, Need, Most int64
 	// Text is a worker's text, or the name of a type.
@@ -18,16 +18,16 @@ type Why uint8
 const (
 	Said Why = iota // Text says why
 
-	// Reasons why a job or a run ended.
-	WorkerLost     // in run Have
-	TimedOut       // run Have, after Most ms
-	WorkerClosed   // for the reason Text
-	DeadlinePassed // before it was done
-	Stopped        // the broker, before it was done
-	Revoked        // by an operator
-	TypeForgotten  // by an operator
-	GivenBack      // by its worker
-	AttachedTo     // by another connection
+	// Reasons why a job or a run ended. The comments name the fields that are set.
+	WorkerLost     // Have: in which run
+	TimedOut       // Have: which run; Most: its timeout in ms
+	WorkerClosed   // Text: for which reason
+	DeadlinePassed // before the job was done
+	Stopped        // the broker stopped before the job was done
+	Revoked        // an operator cancelled the job
+	TypeForgotten  // an operator forgot the job's type
+	GivenBack      // the worker gave the job back
+	AttachedTo     // another connection attached to the job
 
 	// Reasons why a request does not reach a job.
 	NotKept       // no kept job has the id
@@ -37,14 +37,14 @@ const (
 	NoLetter      // no dead letter has the id
 	NotOut        // no job with the id is out on this worker
 	NothingOut    // no job at all is out on this worker
-	IsRunning     // it is out on a worker
+	IsRunning     // the job is out on a worker
 	HasEnded
-	EndUnread // it has ended, and its last frame is on its way
+	EndUnread // the job has ended, and its last frame is on its way
 	CancelledBefore
 	IDHeld      // a job with the id is queued or running
 	OutcomeKept // an outcome with the id is kept for another Have ns
 
-	// Limits that a request would exceed.
+	// Limits that a request would exceed. The comments name the fields that are set.
 	Closing            // no new jobs are accepted
 	ManyTypes          // Most
 	ManyPairs          // Have
@@ -57,8 +57,8 @@ const (
 	ManySubmitterBytes // Have, Need, Most
 	ManyGroups         // Have
 	ManyOverdue        // Have of all Overdue runs are on this worker
-	FrameTooLong       // the limit of bytes that may wait for this submitter
-	ManyRules          // Most, or Need with a *
+	FrameTooLong       // a kept frame exceeds the bytes that may wait for this submitter
+	ManyRules          // Most: all rules; Need: rules with a *
 
 	// The part of a BadSetting that is out of range.
 	BadConcurrency

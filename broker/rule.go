@@ -27,7 +27,7 @@ type RuleInfo struct {
 type rule struct {
 	RuleInfo
 	like wire.Pattern
-	no   uint64 // orders rules by when they were first set
+	no   uint64 // orders rules by when each was first set
 }
 
 // The largest values of limits: jobs that run at a time, jobs per second, jobs in one burst.
@@ -44,8 +44,8 @@ const (
 	maxRules     = 100_000
 )
 
-// check returns which part of a rule is out of range, 0 for none. least is the least
-// Concurrency: -1 for a rule, 0 for the limits of a type.
+// check returns which part of a rule is out of range, or 0. least is the smallest Concurrency
+// that is allowed: -1 for a rule, 0 for the limits of a type.
 func (r *Rule) check(least int64) Why {
 	switch {
 	case r.Concurrency < least || r.Concurrency > MaxConcurrency:
@@ -77,7 +77,7 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 	return r
 }
 
-// revision applies changed rules with a * to the groups that match.
+// revision is the chore that applies changed rules with a * to the groups that match.
 type revision struct {
 	rules []*rule
 	next  int
@@ -126,14 +126,14 @@ func (b *Broker) applyNewRules(s *groupSet) {
 	}
 }
 
-// applyRules sets a group's limits to those of the rules. A limit that it had keeps its
-// tokens, at most the new burst.
+// applyRules sets a group's limits to those of the rules. If the group had a limit of the same
+// rule, that keeps its tokens, at most the new burst.
 func (b *Broker) applyRules(g *group) {
 	g.ruled = b.ruled
 	var limits []limit
 	set := b.now
 	if !g.counted {
-		set-- // none of its jobs is out
+		set-- // no job of the group is out, so one that starts at this very time counts
 	}
 	add := func(r *rule) {
 		l := limit{rule: r, Rule: r.Rule, bucket: bucket{set: set}}

@@ -15,10 +15,10 @@ type ruleIndex struct {
 // ends maps the text that matching names begin with, or end with, to rules.
 type ends struct {
 	rules   map[string][]*rule
-	lengths []int // how many texts there are of each length
+	lengths []int // how many texts in rules have each length
 }
 
-// placeOf returns where a rule belongs, and under which text.
+// placeOf returns the map that a rule belongs in, and the text that is its key.
 func (x *ruleIndex) placeOf(r *rule) (*ends, string) {
 	head, tail := r.like.Ends()
 	if len(head) < len(tail) {

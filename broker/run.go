@@ -60,8 +60,8 @@ func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32,
 	return w, r, j
 }
 
-// collect is acknowledge for a frame that ends the run, and takes the run from the worker. r
-// is also 0 if nobody wants its outcome.
+// collect is acknowledge for a frame that ends the run, and takes the run from the worker. r is
+// also 0 if nobody wants the run's outcome.
 func (b *Broker) collect(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.acknowledge(now, p, id)
 	if r == 0 || b.endIfUnwanted(w, r, j) {
@@ -98,8 +98,8 @@ type Failure struct {
 	NoRetry bool
 	// Delay replaces the backoff of this retry; negative keeps it.
 	Delay int64
-	// Lost: the worker of the run was lost, at another broker. Expelled: that worker
-	// was closed, which is why NoRetry is set.
+	// Lost reports that a borrower lost the worker of the run. Expelled reports that the
+	// borrower closed that worker because of what it sent; then NoRetry is set.
 	Lost, Expelled bool
 }
 

@@ -49,14 +49,14 @@ func TestScripts(t *testing.T) {
 
 const indent = "    "
 
-// play runs a script and returns it with the actual effects.
+// play runs a script. It returns the script with the actual effects and the number of commands.
 func play(t *testing.T, text string) (string, int) {
 	var out strings.Builder
 	s := &script{names: map[broker.Peer]string{}, peers: map[string]broker.Peer{}}
 	commands := 0
 	for no, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		if strings.HasPrefix(line, indent) {
-			continue // an effect as it was
+			continue // skip the expected effects
 		}
 		out.WriteString(line + "\n")
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -74,7 +74,7 @@ func play(t *testing.T, text string) (string, int) {
 	return out.String(), commands
 }
 
-// difference shows the first lines that differ, with some around them.
+// difference returns the first lines that differ, with some lines around them.
 func difference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	at := 0
@@ -87,11 +87,11 @@ func difference(want, got string) string {
 	return fmt.Sprintf("line %d\n--- expected\n%s\n--- got\n%s", at+1, part(w), part(g))
 }
 
-// script is the state of one play.
+// script is the state of a script that is being played.
 type script struct {
 	core  *broker.Broker
 	now   time.Duration
-	since time.Duration // when the command began, for effects that come later
+	since time.Duration // when the command began; effects that come later are shown with the time passed
 	names map[broker.Peer]string
 	peers map[string]broker.Peer
 	out   []string

@@ -46,7 +46,7 @@ func (w *words) bytes(i int) []byte {
 	return nil
 }
 
-// flag reports whether a word is among those after the first n plain ones.
+// flag reports whether a word is among the plain words from number n on.
 func (w *words) flag(n int, name string) bool {
 	for i := n; i < len(w.plain); i++ {
 		if w.plain[i] == name {
@@ -72,7 +72,7 @@ func (w *words) float(name string) float64 {
 	return f
 }
 
-// list returns the parts of an option with commas; nil without it.
+// list splits the value of an option at its commas; it returns nil if the option is absent.
 func (w *words) list(name string) (list [][]byte) {
 	if all := w.opt(name, ""); all != "" {
 		for _, part := range strings.Split(all, ",") {
@@ -222,7 +222,7 @@ func init() {
 		"gone":     func(s *script, now int64, w *words) { s.note(s.core.Gone(now, s.peer(w.at(1)))) },
 		"expelled": func(s *script, now int64, w *words) { s.note(s.core.Expelled(now, s.peer(w.at(1)), w.at(2))) },
 		"wait":     (*script).wait,
-		// late moves the clock without a tick: the timer is delayed.
+		// late moves the clock without a tick, as if the timer were late.
 		"late": func(s *script, _ int64, w *words) { s.now += pause(w); s.since = s.now },
 		// back moves the clock back, which a monotonic clock never does.
 		"back":   func(s *script, _ int64, w *words) { s.now -= pause(w); s.since = s.now },
@@ -313,8 +313,7 @@ func init() {
 				s.say("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.Idle, t.Bytes, t.Paused)
 			})
 		},
-		// sweep ticks while there is something to do at once, and says how
-		// often that was.
+		// sweep ticks while there is something to do at once, and prints the number of ticks.
 		"sweep": func(s *script, now int64, _ *words) {
 			n := 0
 			for ; s.core.Next() <= now; n++ {
@@ -403,7 +402,7 @@ func (s *script) runs(runs []broker.RunInfo) {
 	}
 }
 
-// history lists the jobs that have ended and fit: the filter's fields by their names.
+// history lists the ended jobs that match a filter, whose fields are options.
 func (s *script) history(now int64, w *words) {
 	q := broker.EndedFilter{Outcome: w.opt("outcome", ""), Submitter: s.peers[w.opt("submitter", "")], Since: w.duration("since", 0)}
 	for key, field := range map[string]*[]byte{"id": &q.ID, "type": &q.Type, "group": &q.Group} {

@@ -5,7 +5,7 @@ import "gloom/wire"
 // Settings are rules of groups and settings of types that change together.
 type Settings struct {
 	Rules []RuleInfo // to be set
-	Drop  [][]byte   // patterns of rules to be removed, none of them in Rules
+	Drop  [][]byte   // patterns of rules to be removed; none of them may be in Rules
 	Types []TypeSetting
 }
 
@@ -14,13 +14,13 @@ type TypeSetting struct {
 	Name   []byte
 	Limits *TypeLimits
 	Fair   *bool // tenants take turns
-	Paused *bool // its jobs are held back
+	Paused *bool // no job of the type may start
 }
 
 // BadSetting is a setting that is refused: a rule, or a setting of a type.
 type BadSetting struct {
-	Pattern, Type []byte // one of them
-	Rule                 // as it was given
+	Pattern, Type []byte // one of the two is set
+	Rule                 // the rule as it was given
 	Reason        Reason
 }
 
@@ -96,7 +96,8 @@ func (b *Broker) check(s *Settings) *BadSetting {
 	return nil
 }
 
-// moreInUse returns +1 if a setting makes an unused type used, -1 if it ends the use of one.
+// moreInUse returns +1 if a setting brings an unused type into use, -1 if it ends the use of a
+// type, and 0 otherwise.
 func (b *Broker) moreInUse(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
 	if k == nil || k.unusedLink.In() {
@@ -127,7 +128,7 @@ func (b *Broker) setType(t *TypeSetting) {
 	if t.Limits != nil {
 		k.limits, k.paced = limits, bucket{set: b.now}
 		if k.active() == 0 {
-			k.paced.set-- // none of its jobs is out
+			k.paced.set-- // no job of the type is out, so one that starts at this very time counts
 		}
 		b.stopTimer(&k.timer)
 	}

@@ -38,15 +38,15 @@ func TestConfigure(t *testing.T) {
 	typ := func(concurrency int) []broker.TypeSetting {
 		return []broker.TypeSetting{{Name: []byte("t"), Limits: &broker.TypeLimits{Concurrency: concurrency}}}
 	}
-	groups := 5000 // more than one command revises
+	groups := 5000 // more groups than one command revises
 	if broker.Checking {
 		groups = 2500
 	}
 	for _, c := range []struct {
 		what          string
 		before, after broker.Settings
-		groups        int // of as many jobs
-		run           int // of them
+		groups        int // the jobs are in this many groups
+		run           int // how many jobs then run
 	}{
 		{"a pattern for another", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(one, "g*")}, 1, 1},
 		{"a pattern for a name", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(one, "g-0")}, 1, 1},
@@ -100,8 +100,8 @@ func TestConfigureRefused(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		s       broker.Settings
-		pattern string // named as bad
-		typ     string // or this one; neither: all can be
+		pattern string // the pattern that is reported as bad
+		typ     string // the type that is reported as bad; if both are empty, all settings are valid
 	}{
 		{"too many patterns", broker.Settings{Drop: names("a"), Rules: many, Types: []broker.TypeSetting{limited("t1")}}, "p999-*", ""},
 		{"as many as may be", broker.Settings{Drop: names("held-*"), Rules: many[:1000]}, "", ""},

@@ -17,9 +17,9 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestSmallTypesAndHoldings: the memory of types and holdings besides their jobs counts
-// against no limit on bytes, so it must be little: a broker may have 100,000 types, and
-// as many submitters as connections.
+// TestSmallTypesAndHoldings: no limit on bytes covers the memory of types and holdings besides
+// their jobs, so it must be small: a broker may have 100,000 types, and as many submitters as
+// connections.
 func TestSmallTypesAndHoldings(t *testing.T) {
 	n := 2000
 	if broker.Checking {

@@ -6,7 +6,7 @@ func statBucket(ns int64) int {
 	return min(bits.Len64(uint64(max(ns, 0))/1000), StatBuckets-1)
 }
 
-// waited and ran count how long jobs of a type waited and ran.
+// waited counts how long a job of a type waited before it was handed out.
 func (b *Broker) waited(k *jobType, ns int64) {
 	i := statBucket(ns)
 	k.stats.wait(i, ns)

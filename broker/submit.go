@@ -26,8 +26,8 @@ type Submission struct {
 	Progress bool
 	// Groups are the names of up to 16 groups that the job belongs to, all different.
 	Groups [][]byte
-	// Age treats the job, in its queue and in waiting times, as if it had been submitted
-	// that long ago.
+	// Age is added to the job's age: it is queued, and its waiting time counted, as if it had
+	// been submitted that long ago.
 	Age time.Duration
 	// Headers, at most 4 KiB, go to workers that ask for them.
 	Headers []byte
@@ -64,7 +64,7 @@ type admission struct {
 	old  uint32
 }
 
-// admits returns why a submission is refused, 0 if it is not.
+// admits returns why a submission is refused, or 0, and fills in x.
 func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reason) {
 	x.hash = b.index.Hash(s.ID)
 	x.old = b.index.Find(x.hash, s.ID)
@@ -151,8 +151,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	return r, j
 }
 
-// full returns the limit that a submission would exceed. Its Why is 0 if there is
-// none.
+// full returns the limit that a submission would exceed, or a Reason whose Why is 0.
 func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	c := &b.cfg
 	w := s.weight()
@@ -213,14 +212,13 @@ func (s *Submission) weight() int64 {
 	return int64(len(s.ID)) + int64(len(s.Headers)) + int64(n) + JobOverhead
 }
 
-// Load returns what counts against MaxJobs and MaxBytes.
+// Load returns how many jobs count against MaxJobs and how many bytes against MaxBytes.
 func (b *Broker) Load() (jobs, bytes int64) {
 	n, bytes := b.load()
 	return int64(n), bytes
 }
 
-// load returns what counts against MaxJobs and MaxBytes: jobs, kept outcomes and overdue runs,
-// and the structures around them.
+// load is Load. Kept outcomes, overdue runs and the structures around jobs count, too.
 func (b *Broker) load() (jobs uint64, bytes int64) {
 	return b.Held() + uint64(b.overdueRuns+b.outcomes),
 		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
@@ -306,7 +304,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 
 func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked}} }
 
-// wait makes a job wait until a time. If that has passed, the job is ready at once.
+// wait makes a job wait until the given time. If that has passed, the job is ready at once.
 func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.link(&h.jobs, byHolding, r, j)
 	j.since = b.now
@@ -324,7 +322,7 @@ func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.startTimer(t.pos, j.timing, earliest(until, t.expires))
 }
 
-// timed returns the timing of job r, creating it if there is none.
+// timed returns the timing record of job r, creating it if there is none.
 func (b *Broker) timed(r uint32, j *job) *timing {
 	if j.timing != 0 {
 		return b.timings.Get(j.timing)

@@ -13,7 +13,7 @@ const lookVisits = 1024
 type TypeInfo struct {
 	Name []byte
 	Ledger
-	// Kept: only ForgetType forgets the type (Config.KeptTypes).
+	// Kept reports that only ForgetType forgets the type (Config.KeptTypes).
 	Kept   bool
 	Limits TypeLimits
 	Paused bool
@@ -24,7 +24,7 @@ type TypeInfo struct {
 	Idle       int
 	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
 	Held       int           // queued jobs that a rule of a group holds back
-	Submitters int           // those that are connected and have jobs of it
+	Submitters int           // connected submitters that have jobs of the type
 	Bytes      int64
 	Dead       int
 	kind       *jobType
@@ -61,7 +61,8 @@ func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int 
 	return following(from, len(b.types.All()))
 }
 
-// following returns the place to continue from in a listing of n places, or -1 at its end.
+// following returns from, the place to continue from, or -1 if a listing of n places ends
+// there.
 func following(from, n int) int {
 	if from < n {
 		return from
@@ -69,14 +70,16 @@ func following(from, n int) int {
 	return -1
 }
 
-// OtherStats returns the durations of all types, known or forgotten, without Kept.
+// OtherStats returns the durations of all types, known or forgotten, except those that are
+// Kept.
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
 // Survey adds up figures that are spread over many places: the age of each type's oldest
 // queued job, the workers that serve it among other types, and its submitters.
 type Survey struct {
 	now int64
-	// Where to continue: a queue, a pair, a peer and one of its holdings.
+	// The numbers of the queue, the pair and the peer to continue from, and the index among
+	// that peer's holdings.
 	queue, pair, peer, at int
 	of                    map[*jobType]surveyed
 }
@@ -90,8 +93,8 @@ type surveyed struct {
 	last          Peer // the submitter counted last
 }
 
-// Time returns the broker's time of the last piece. Ages grow with it, not with the wall clock:
-// the broker's clock stands still while the process does.
+// Time returns the time of the last piece, by the broker's clock. Ages grow with it, not with
+// the wall clock: the broker's clock stands still while the process does.
 func (s *Survey) Time() time.Duration { return time.Duration(s.now) }
 
 // Survey takes one piece of the survey and reports whether there is more. A job that is

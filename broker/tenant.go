@@ -11,7 +11,7 @@ import (
 // its first job in the type to the end of its last one, and starts as if just served.
 type tenant struct {
 	no     uint32
-	pos    int32 // in kind.line, or -1
+	pos    int32 // position in kind.line, or -1
 	kind   *jobType
 	key    tenantKey
 	served uint64
@@ -27,7 +27,7 @@ type tenantKey struct {
 
 const tenantSize = int64(unsafe.Sizeof(tenant{})) + 96
 
-// takeTenant gives a queue of a fair type its tenant.
+// takeTenant gives a queue of a fair type its tenant, creating the tenant if it does not exist.
 func (b *Broker) takeTenant(q *queue) {
 	key := tenantKey{origin: q.origin}
 	if q.set != nil {
@@ -81,7 +81,7 @@ func (b *Broker) tenantJobs(t *tenant, n int) {
 	t.jobs += n
 }
 
-// serve moves a tenant behind all others of its type.
+// serve records that a tenant has had its turn: it moves behind all others of its type.
 func (b *Broker) serve(t *tenant) {
 	b.turns++
 	t.served = b.turns
@@ -91,18 +91,18 @@ func (b *Broker) serve(t *tenant) {
 func (b *Broker) rankTenant(t *tenant) {
 	k := t.kind
 	if k.pairs != 0 || k.contender >= 0 {
-		b.touch(k) // the next tenant may have an older job
+		b.touch(k) // match again, as the next tenant may have an older job
 	}
 	x := *t.line.Top()
 	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.no | refTenant, C: 1})
 }
 
-// fairnessChange moves queues and jobs to where they belong after types have become fair or
-// have stopped being fair. Until it is done, both orders are mixed.
+// fairnessChange is the chore that moves queues and jobs to where they belong after types have
+// become fair or have stopped being fair. Until it is done, both orders are mixed.
 type fairnessChange struct {
 	active         bool
 	queue, holding int      // where to continue: all queues first, then all holdings
-	to             *holding // gets the jobs of that holding
+	to             *holding // the holding that the jobs of holding move to
 }
 
 // changeFairness starts the change, or starts it again for one more type.

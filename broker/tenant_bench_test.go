@@ -12,21 +12,22 @@ import (
 	"gloom/broker"
 )
 
-// town is a type with 1,000 groups, whose jobs come at random times and take 5 to
-// 15 ms of virtual time each on 100 workers, at a share of what these can do.
+// town is a core with one type and 1,000 groups. Jobs come at random times, and each takes one
+// of 100 workers for 5 to 15 ms of virtual time. The load is a share of what the workers can
+// do.
 type town struct {
 	load    float64
-	first   bool // the others have a larger priority than the one that floods
+	first   bool // the other groups have a larger priority than the group that floods
 	core    *broker.Broker
 	sub     broker.Peer
 	rng     *rand.Rand
 	now     int64
-	busy    runs // by when their workers answer
+	busy    runs // ordered by when their workers answer
 	begun   map[string]int64
 	waiting map[string]bool
 	next    int
 	service int64
-	// Times from submit to hand out, and to answer, of all groups except the one that
+	// The times from submit to hand-out, and to answer, for all groups except the one that
 	// floods.
 	waits, answers []time.Duration
 }
@@ -104,7 +105,7 @@ func (t *town) note(fx []broker.Effect) {
 	}
 }
 
-// live submits n more jobs, one after the other.
+// live submits n more jobs, one after the other, and lets workers answer meanwhile.
 func (t *town) live(n int) {
 	pause := float64(t.service) / townWorkers / t.load
 	arrive := t.now
@@ -123,12 +124,12 @@ func (t *town) live(n int) {
 	}
 }
 
-// BenchmarkFlood shows the effect of one of 1,000 groups that queues a million jobs on
-// the others: their p99 wait, in virtual time, and the processor time per job. Without
-// turns no other group gets a worker before the million is done, 100 s later: then the
-// figure is how long those that are still waiting have waited. The best
-// possible figure without stopping runs is that with a larger priority for all others:
-// a flood leaves no worker idle, and a job must wait for one.
+// BenchmarkFlood shows how one of 1,000 groups that queues a million jobs affects the other
+// groups: their p99 wait, in virtual time, and the processor time per job. Without turns no
+// other group gets a worker before the million jobs are done, 100 s later; then the figure is
+// how long the jobs that still wait have waited. The best figure that is possible without
+// stopping runs is that of a larger priority for all other groups: a flood leaves no worker
+// idle, and a job must wait until one is.
 func BenchmarkFlood(b *testing.B) {
 	for _, load := range []float64{0.5, 0.8, 0.9, 0.95, 0.98} {
 		for _, c := range []struct {
@@ -167,8 +168,8 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
-// BenchmarkTurns is a cycle of submit, dispatch and answer with idle workers, of jobs
-// of 1,000 groups or of none: the cost of groups, rules and turns if no job waits.
+// BenchmarkTurns measures a cycle of submit, dispatch and answer with idle workers, for jobs in
+// 1,000 groups or in none. It shows the cost of groups, rules and turns if no job waits.
 func BenchmarkTurns(b *testing.B) {
 	for _, c := range []struct {
 		name               string
@@ -211,8 +212,8 @@ func BenchmarkTurns(b *testing.B) {
 	}
 }
 
-// BenchmarkSeveral is a cycle of submit, dispatch and answer for one worker of many
-// types, which are named or match a pattern.
+// BenchmarkSeveral measures a cycle of submit, dispatch and answer for one worker of many
+// types, which it names or which match its pattern.
 func BenchmarkSeveral(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -235,7 +236,7 @@ func BenchmarkSeveral(b *testing.B) {
 			}
 			core.Join(0, wrk, q)
 			for core.Next() <= 0 {
-				core.Tick(0) // finds out what the pattern matches
+				core.Tick(0) // carries out the pairing
 			}
 			id, body, now := make([]byte, 8), make([]byte, 100), int64(0)
 			// A thousand jobs wait, spread over the types.
@@ -293,8 +294,8 @@ func BenchmarkOutcomes(b *testing.B) {
 	}
 }
 
-// BenchmarkForgotten is a cycle of submit, dispatch and answer whose job is in a new
-// group each time: its memory, and what is left of the groups.
+// BenchmarkForgotten measures a cycle of submit, dispatch and answer whose job is in a new
+// group each time. It reports the heap before and after, and fails if a group is left.
 func BenchmarkForgotten(b *testing.B) {
 	core := broker.New(broker.Config{IdleTypes: 10})
 	sub, wrk := core.AddSubmitter(), core.AddWorker()

@@ -13,7 +13,7 @@ const (
 	groupTimer = 1 << 30
 )
 
-// Never is the time of a deadline that never comes.
+// Never is later than any time.
 const Never = math.MaxInt64
 
 func (b *Broker) placeTimer(ref uint32, pos int32) {
@@ -52,8 +52,8 @@ func (b *Broker) stopTimerOf(j *job) {
 // tickTimers bounds the timers that one Tick handles.
 const tickTimers = 512
 
-// Next returns when Tick has something to do, or Never. A time that has passed means at
-// once, but after commands that are already waiting.
+// Next returns when Tick has something to do, or Never. If that time has passed, Tick should be
+// called at once, but after the commands that are already waiting.
 func (b *Broker) Next() int64 {
 	at := int64(Never)
 	if b.timers.Len() > 0 {
@@ -71,8 +71,9 @@ func (b *Broker) Next() int64 {
 // Tick does a bounded amount of what is due. Next says when to call it again.
 func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) }
 
-// TickUntil does what was due at a time, which may be earlier than that of other commands:
-// frames that have arrived since then are handled before timeouts are judged.
+// TickUntil is Tick for what was due at a given time, which may be earlier than the time of
+// other commands. So a caller can handle the frames that have arrived since then before
+// timeouts are judged.
 func (b *Broker) TickUntil(due int64) []Effect {
 	b.begin(due)
 	for n := 0; n < tickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {

@@ -14,14 +14,14 @@ type jobType struct {
 	// touches.
 	no        uint32
 	pairs     uint32 // the first of its pairs
-	contender int32  // in Broker.contenders, or -1
+	contender int32  // position in Broker.contenders, or -1
 	holdings  int32  // those in use
 	outcomes  uint32 // kept outcomes of its jobs
-	touched   bool   // it is in Broker.touched
+	touched   bool   // the type is in Broker.touched
 	paused    bool
 	fair      bool // tenants take turns
-	// line holds the queues with ready jobs that no group holds back, or in a fair type
-	// their tenants, the best first. plain is the queue of jobs without groups.
+	// line holds the queues that have ready jobs and are not parked or, in a fair type, their
+	// tenants, and open pens; the best comes first. plain is the queue of jobs without groups.
 	line   container.Heap
 	plain  *queue
 	limits TypeLimits
@@ -29,30 +29,30 @@ type jobType struct {
 	// is the worst key that any pool has for the type.
 	worstKey container.Entry
 	pools    container.Heap
-	idleLine // of the workers that serve it alone
+	idleLine // the line of the workers that serve only this type
 	Ledger
 	name  []byte
 	short [27]byte // holds the name if it fits
 	bytes int64
-	// unusedLink links it in a ring of unused types (unusedRing).
+	// unusedLink links the type in a ring of unused types (see unusedRing).
 	unusedLink container.Link[jobType]
-	workers    int32 // that joined with this type alone
+	workers    int32 // workers that joined with this type alone
 	named      int32 // pools that name the type
 	dead       shelf
 
-	paced bucket // by its rate limit
-	timer int32  // position in Broker.timers of its rate timer, -1
+	paced bucket // of the rate limit
+	timer int32  // position of the rate's timer in Broker.timers, or -1
 	// borrowers counts the brokers among the workers, borrowed the jobs of other brokers
 	// that run here.
 	borrowers, borrowed int32
-	unused              int // counts its holdings in Broker.unused
+	unused              int // how many of its holdings are in Broker.unused
 	tenants             map[tenantKey]*tenant
 	pens                map[*group]*pen
-	parked              container.Ring[pen] // those that are parked
-	// watchers link it to the groups of its next job, the set watched.
+	parked              container.Ring[pen] // the pens that are parked
+	// watchers link the type to the groups of its next job, which are the set watched.
 	watchers []watcher
 	watched  *groupSet
-	// created orders types and pools.
+	// created orders types and pools by when they were made.
 	created uint64
 	stats   TypeStats
 }
@@ -112,16 +112,16 @@ func (k *jobType) inUse() bool {
 	return k.busy() || k.set()
 }
 
-// busy reports whether it is in use for other reasons than its settings.
+// busy reports whether the type is in use for other reasons than its limits and fairness.
 func (k *jobType) busy() bool {
 	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.named > 0 || k.paused
 }
 
-// set reports whether it has limits or is fair.
+// set reports whether the type has limits or is fair.
 func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
 
-// tooMany reports whether the type (nil if it is not known) is not in use and would be one
-// type in use too many.
+// tooMany reports whether using the type would exceed the limit on types in use. k is nil if
+// the type is not known.
 func (b *Broker) tooMany(k *jobType) bool {
 	return (k == nil || k.unusedLink.In()) && b.tooManyTypes(1)
 }
@@ -158,7 +158,7 @@ func (b *Broker) listUnused(k *jobType) {
 	}
 }
 
-// unusedRing returns the ring for an unused type.
+// unusedRing returns the ring that an unused type belongs in.
 func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 	switch {
 	case k.dead.n > 0:
@@ -172,8 +172,8 @@ func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 // unusedTypes returns how many unused types have no dead letters.
 func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
-// makeRoomOfDead forgets dead letters of unused types if types in use need the room; those
-// of the type unused for longest go first.
+// makeRoomOfDead forgets dead letters of unused types if types in use need the room. The type
+// that has been unused for longest loses its letters first.
 func (b *Broker) makeRoomOfDead() {
 	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
 		k := b.deadTypes.First()
