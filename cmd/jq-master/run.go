@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/guard"
+	"gloom/broker/memory"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
@@ -27,6 +28,7 @@ func run(o *options) error {
 	if err != nil {
 		return err
 	}
+	memory.Pace(0)
 	keep, err := o.openStore(log.Logger)
 	if err != nil {
 		return err

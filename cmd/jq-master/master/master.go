@@ -101,7 +101,8 @@ func (m *Master) Namespace() string { return m.opt.Namespace }
 
 // clock returns the machine's time, the store's time and this host's time.
 func (m *Master) clock() (now, wall, host int64) {
-	return m.start + ms(boot.Since()-m.began), m.opt.Store.Now(), time.Now().UnixMilli()
+	up := boot.Since() // once, because it is a system call
+	return m.start + ms(up-m.began), m.opt.Store.At(up), time.Now().UnixMilli()
 }
 
 // setAlarm sets the timer for the next work that is due.

@@ -95,7 +95,7 @@ func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done
 // elsewhere is a store whose clock is not this host's.
 type elsewhere struct{ *store.Memory }
 
-func (elsewhere) Now() int64 { return 1_900_000_000_000 }
+func (elsewhere) At(time.Duration) int64 { return 1_900_000_000_000 }
 
 // TestTimeOfTheStore: a master uses the store's clock for windows, delays and the time at which
 // jobs are forgotten, and its host's clock for due times.

@@ -35,20 +35,20 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestNow: all masters of a Redis use its clock. A master without Redis uses the time that this
+// TestAt: all masters of a Redis use its clock. A master without Redis uses the time that this
 // host's clock had at first, even if the clock is set later.
-func TestNow(t *testing.T) {
+func TestAt(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
 	first.clock.begin(0, boot.Since()) // like the clock of a host whose time is wrong
 	acquire(t, first)
-	if off := time.Since(time.UnixMilli(first.Now())); off.Abs() > time.Second {
+	if off := time.Since(time.UnixMilli(first.At(boot.Since()))); off.Abs() > time.Second {
 		t.Errorf("the clock is off by %v", off)
 	}
 	m := NewMemory()
 	m.now = func() time.Time { return time.Now().Add(-time.Hour) }
-	m.Now()
-	if off := time.Since(time.UnixMilli(m.Now())); off.Abs() > time.Second {
+	m.At(boot.Since())
+	if off := time.Since(time.UnixMilli(m.At(boot.Since()))); off.Abs() > time.Second {
 		t.Errorf("the clock of the memory is off by %v", off)
 	}
 }

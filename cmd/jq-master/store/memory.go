@@ -259,9 +259,8 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 	return nil
 }
 
-// Now implements Store.
-func (m *Memory) Now() int64 {
-	up := boot.Since()
+// At implements Store.
+func (m *Memory) At(up time.Duration) int64 {
 	m.clock.follow(since1970(m.now()), up)
 	return m.clock.at(up)
 }

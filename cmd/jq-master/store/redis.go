@@ -105,8 +105,8 @@ func Open(opt Options) (*Redis, error) {
 // Durable implements Store.
 func (r *Redis) Durable() bool { return true }
 
-// Now implements Store.
-func (r *Redis) Now() int64 { return r.clock.at(boot.Since()) }
+// At implements Store.
+func (r *Redis) At(up time.Duration) int64 { return r.clock.at(up) }
 
 // Watch implements Store.
 func (r *Redis) Watch(changed func(error)) { r.watch = changed }

@@ -87,10 +87,10 @@ type Store interface {
 	// PutSchedule stores a schedule, and new jobs of it in the same step.
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
 	DropSchedule(name string, done func(error))
-	// Now returns the time of the store, in milliseconds since 1970. All stored times of jobs
-	// and idempotency keys are from this clock. During a term it runs evenly, even if a clock
-	// is set.
-	Now() int64
+	// At returns the time of the store when boot.Since was up, in milliseconds since 1970. All
+	// stored times of jobs and idempotency keys are from this clock. During a term it runs
+	// evenly, even if a clock is set.
+	At(up time.Duration) int64
 	// Durable reports whether stored data survives this process.
 	Durable() bool
 
