@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// late serves requests while the engine is being opened: until it is open, their error is the
-// reason for the wait.
+// late serves requests before the engine is open: they are answered with the reason for the wait
+// as an error.
 type late struct {
 	mu     sync.Mutex // guards the fields below
 	engine control.Daemon

@@ -68,11 +68,11 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	all.Go(func() { server.Serve(soon.served()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
 		soon.wait(err)
-		daemon.Ready() // a restart would not help
+		daemon.Ready() // it counts as started: a restart would not help
 	})
 	if err != nil {
 		if signals.Stop.Err() != nil {
-			return nil // told to stop while it was starting
+			return nil // the daemon was told to stop while it was starting
 		}
 		return err
 	}
@@ -109,8 +109,8 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	return err
 }
 
-// serveProbes serves metrics and health on an address, if it is not empty, to at most so many
-// connections. It returns the address; stop completes the current answers, within a second.
+// serveProbes serves metrics and health on an address, if it is not empty, to at most maxProbers
+// connections. It returns the address; stop completes the current answers within a second.
 func serveProbes(addr string, most int, probes http.Handler, log zerolog.Logger) (bound string, stop func(), err error) {
 	if addr == "" {
 		return "", func() {}, nil

@@ -131,7 +131,8 @@ func TestLifeOfAWorker(t *testing.T) {
 		t.Errorf("metrics: %d %s", code, body)
 	}
 
-	// At the end, all waiting clients get their answers: over the link and directly.
+	// When the daemon stops, all waiting clients get their answers, both over the link and
+	// directly.
 	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":43,"target":"any"}]}}]|`)
 	peertest.Until(t, "the job is waited for", func() bool {
 		return strings.Contains(direct.Ask(`[0,{"no":2,"type":"status"}]`), `"jobPromisesCount":1`)
@@ -324,7 +325,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestConnectionsAndFiles: connections get no more than the limit on open files allows.
+// TestConnectionsAndFiles: the daemon accepts no more connections than the limit on open files
+// allows.
 func TestConnectionsAndFiles(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -52,9 +52,9 @@ type Bridge struct {
 	m        *metrics
 	idPrefix string
 	registry prometheus.Registerer
-	life     context.Context // of all goroutines; ends last
+	life     context.Context // the context of all goroutines; ends last
 	end      context.CancelFunc
-	giving   context.Context // of submits; ends when a stop has waited long enough
+	giving   context.Context // the context of submits; ends when a stop has waited long enough
 	giveUp   context.CancelFunc
 	loops    sync.WaitGroup
 	drives   sync.WaitGroup // goroutines of rows
@@ -354,7 +354,7 @@ func (b *Bridge) applyEffects() {
 	}
 	if e.Fetch != nil {
 		b.fetching = true
-		b.fetches <- e.Fetch // only one is out at a time, so there is room
+		b.fetches <- e.Fetch // does not block: only one fetch is in progress at a time
 	}
 }
 

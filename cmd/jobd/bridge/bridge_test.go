@@ -100,8 +100,8 @@ func touch(t *testing.T, dir, name string) {
 	}
 }
 
-// hoard makes the daemon accept twice as many rows of a target beyond its places, as it
-// does when rows end as fast as they are read.
+// hoard makes the daemon accept more rows of a target than it has places, as it does when rows
+// end as fast as they are read.
 func (f *fixture) hoard(target string) {
 	f.update(func() { f.machine.Expect(target, 1) })
 }
@@ -273,7 +273,7 @@ func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
 		got, _, err := f.RunManual(context.Background(), []int64{3})
 		answers <- answer{got, err}
 	}()
-	// The row is in the table before the daemon knows it.
+	// The row is accepted in the table before it is in the daemon's queue.
 	eventually(t, "row 3 waits in a's queue", func() bool { return f.length("a") == 1 })
 	if s := f.Status(); f.status(3) != store.Accepted || !s.Targets[0].Paused || s.Waiting != 1 {
 		t.Fatalf("%+v", s)
@@ -438,8 +438,8 @@ func TestPagesAndRoom(t *testing.T) {
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
 }
 
-// TestWorkersShareATarget: no worker accepts rows for which another has a free place,
-// and the others run the rows that a vanished worker had not accepted.
+// TestWorkersShareATarget: no worker runs more than half of the rows, and when a worker
+// vanishes, the others run the rows that it had not accepted.
 func TestWorkersShareATarget(t *testing.T) {
 	for _, vanishes := range []bool{false, true} {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
@@ -583,7 +583,7 @@ func (s sealed) Accept(ctx context.Context, wants []store.Want, limit int) (stor
 }
 
 // TestRowsThatCannotBeFetched: a daemon that cannot fetch its rows is unhealthy, even if all other
-// statements succeed. A daemon that wants no rows is healthy.
+// statements succeed. A daemon that needs no rows at present is healthy.
 func TestRowsThatCannotBeFetched(t *testing.T) {
 	cfg := configFor(t, "a")
 	table := storetest.NewTable()

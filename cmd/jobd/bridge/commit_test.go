@@ -9,8 +9,8 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// cutter is a proxy in front of the database. After every third commit it cuts the connection
-// instead of passing the answer on. If instead is set, it answers with that.
+// cutter is a proxy in front of the database. Instead of passing on the answer to every third
+// commit, it cuts the connection or, if instead is set, answers with that.
 func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int
 				continue
 			}
 			var cut atomic.Bool
-			go func() { // requests; the client waits for each one's answer
+			go func() { // forwards requests; the client waits for the answer to each of them
 				defer server.Close()
 				buf := make([]byte, 64<<10)
 				for {
@@ -66,8 +66,8 @@ func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int
 	return l.Addr().(*net.TCPAddr).Port, cuts
 }
 
-// TestCommitsWithoutAnAnswer: the claims show what was committed. No row runs twice or
-// is left over, with two daemons, polls and runs by hand.
+// TestCommitsWithoutAnAnswer: the claims show what was committed. With two daemons, polls and
+// runs by hand, no row runs twice or is left unfinished.
 func TestCommitsWithoutAnAnswer(t *testing.T) {
 	for name, instead := range map[string][]byte{
 		"a cut":            nil,

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	crashRows   = 14 // of target a; two more of target b are run by hand
+	crashRows   = 14 // rows of target a; two more, of target b, are run by hand
 	settledIn   = time.Minute
 	crashOwner  = "A"
 	crashFellow = "B"
@@ -49,7 +49,7 @@ func (c *crash) config(name string, concurrency int) config.Worker {
 
 func (c *crash) life(env ...string) *child {
 	c.t.Helper()
-	// Each life marks its runs, so that they can be distinguished.
+	// Each life of A marks its runs, so that they can be distinguished.
 	cfg := c.config(crashOwner, 3)
 	cfg.LauncherEnv = []string{fmt.Sprintf("WHO=%s%d", crashOwner, len(c.victims)+1)}
 	v := c.start(cfg, env...)
@@ -68,7 +68,7 @@ func (c *crash) fail(format string, args ...any) {
 	c.t.Fatalf(format, args...)
 }
 
-// settled waits until all rows have ended, and checks how.
+// settled waits until all rows have ended, and checks how they have ended.
 func (c *crash) settled() {
 	c.t.Helper()
 	deadline := time.Now().Add(settledIn)
@@ -108,7 +108,7 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 	tell := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
 	died := strings.Contains(stderr, "died")
 	switch {
-	case status == store.Manual: // it may have run, if it may run again
+	case status == store.Manual: // with requeue it may have run before
 		if len(runs) > 0 && c.orphans != "requeue" {
 			c.fail("%s: it ran", tell)
 		}
@@ -134,7 +134,7 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 }
 
 // points returns the failpoints that a life of A passes, in the order in which it first passes
-// them, without the kinds that are left out.
+// them, except those of the kinds in leaveOut.
 func points(t *testing.T, leaveOut ...string) []string {
 	t.Helper()
 	c := newCrash(t, "fail")
@@ -180,7 +180,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 						if count == 1 {
 							c.fail("A does not get to %s", name)
 						}
-						v.kill() // the other daemon was faster
+						v.kill() // B was faster, so A did not get there a second time
 					}
 					c.life()
 					c.settled()
@@ -190,8 +190,8 @@ func TestCrashAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestCrashWhileSettling kills A, kills its next life while that settles the rows of
-// the first, and then brings A back.
+// TestCrashWhileSettling kills A, restarts it, kills it again while it settles the rows of its
+// first life, and then brings it back.
 func TestCrashWhileSettling(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		for _, name := range []string{"settle: before commit", "settle: after commit", "settle: rows locked", "settle: before the record goes"} {
@@ -219,7 +219,8 @@ func TestCrashWhileStopping(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCrash(t, "fail")
-			// Row 1 starts with the first writes; the fault counts from the stop.
+			// The first two passages are those of the writes that start row 1; the third one
+			// belongs to the stop.
 			v := c.life(fmt.Sprintf("%s=%s:%d", envFault, name, map[bool]int{true: 3, false: 1}[strings.HasPrefix(name, "write")]))
 			<-v.ready
 			v.cmd.Process.Signal(syscall.SIGTERM)
@@ -240,7 +241,7 @@ func TestKillAtAnyTime(t *testing.T) {
 			for range 4 {
 				v := c.life()
 				<-v.ready
-				time.Sleep(time.Duration(i*7+len(c.victims)*5) * time.Millisecond) // when to die, not a wait
+				time.Sleep(time.Duration(i*7+len(c.victims)*5) * time.Millisecond) // the moment to die
 				v.kill()
 			}
 			c.life()
@@ -280,8 +281,8 @@ func TestAStoppedDaemon(t *testing.T) {
 	}
 }
 
-// TestAStoppedDaemonThatGoesOn: the row of a process that the guard has killed while the daemon was
-// stopped has not failed, and runs again.
+// TestAStoppedDaemonThatGoesOn: if the guard kills a process while the daemon is stopped, the
+// process's row does not fail, but runs again.
 func TestAStoppedDaemonThatGoesOn(t *testing.T) {
 	c := newCrash(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
@@ -297,7 +298,7 @@ func TestAStoppedDaemonThatGoesOn(t *testing.T) {
 		return n == 1
 	})
 	a.cmd.Process.Signal(syscall.SIGSTOP)
-	eventually(t, "the guard has killed the job", func() bool { // whom A does not reap
+	eventually(t, "the guard has killed the job", func() bool { // a zombie, as A is stopped and cannot reap it
 		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return !strings.Contains(string(stat), ") S ") && !strings.Contains(string(stat), ") R ")
 	})

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		daemon(text)
 		return
 	}
-	// The tests mostly wait for processes and the database.
+	// More tests than processors: they mostly wait for processes and the database.
 	_ = flag.Set("test.parallel", "6")
 	os.Exit(mariadbtest.Main(m))
 }

@@ -63,7 +63,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			return
 		}
 		b.update(b.machine.Resume)
-		if !b.isFetching() { // paused or full meanwhile: no other fetch may follow
+		if !b.isFetching() { // paused or full by now: there may be no next fetch to report success
 			b.fetched.note("fetch", nil)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// health records whether a resource works for all its users, and since when it does not.
+// health records whether a resource works for all its users and, if not, since when.
 type health struct {
 	what string
 

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// lease is what this daemon knows of its own lease. It counts from when the renewing statement was
-// sent, so the real lease lasts at least as long.
+// lease is what this daemon knows about its own lease. The time counts from when the renewing
+// statement was sent, so the real lease lasts at least as long.
 type lease struct {
 	mu        sync.Mutex // guards the fields below
 	term      time.Duration
@@ -32,14 +32,15 @@ func (l *lease) renewed(sent time.Time) {
 	l.renewedCh = make(chan struct{})
 }
 
-// expiry returns when the lease expires, and a channel that is closed when it is renewed.
+// expiry returns when the lease expires, and a channel that is closed when the lease is renewed.
 func (l *lease) expiry() (until time.Time, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until, l.renewedCh
 }
 
-// renewEvery returns the interval of renewals: some may fail before the lease expires.
+// renewEvery returns the interval of renewals, which is so short that some may fail before the
+// lease expires.
 func (b *Bridge) renewEvery() time.Duration { return b.cfg.Lease / 4 }
 
 // leaseLoop renews the lease, begins a new incarnation when it was lost, and queues
@@ -83,7 +84,7 @@ func (b *Bridge) renew(ctx context.Context) error {
 }
 
 // newIncarnation begins a new incarnation after others considered this daemon dead and settled its rows.
-// Running processes are killed, and queued rows will find their claims gone.
+// Running processes are killed, and queued rows will not start, because their claims are gone.
 func (b *Bridge) newIncarnation(ctx context.Context) error {
 	b.log.Error().Msg("the lease was lost: another daemon has settled this daemon's rows, and their processes are killed")
 	b.killAll(syscall.SIGKILL)

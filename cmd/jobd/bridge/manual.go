@@ -10,10 +10,10 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// await is one job that a RunManual waits for.
+// await is one job for which a call of RunManual waits.
 type await struct {
 	id      int64
-	results chan<- result // of the call, with room for all its jobs
+	results chan<- result // the channel of the call, with room for the results of all its jobs
 }
 
 // result is how a job ended, or why it did not run.
@@ -26,7 +26,8 @@ type result struct {
 const (
 	// manualTimeout limits how long a RunManual may take to accept its rows.
 	manualTimeout = 15 * time.Second
-	// answerTimeout is how long a client waits for the row of its ended job to be written.
+	// answerTimeout is how long a client waits until the row of its job, which has ended, is
+	// written.
 	answerTimeout = 5 * time.Second
 )
 

@@ -18,8 +18,8 @@ import (
 )
 
 // TestTheDatabaseMisbehaves drops connections, restarts the server, stops it,
-// locks rows and makes it read-only while two daemons work. Nothing is lost,
-// and nothing runs twice: no daemon dies here.
+// locks rows and makes it read-only while two daemons work. No row is lost, and since no daemon
+// dies, none runs twice.
 func TestTheDatabaseMisbehaves(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	c := &crash{site: newSite(t, server), orphans: "fail"}
@@ -96,8 +96,8 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 // wait is the length of an outage.
 func wait(d time.Duration) { <-time.After(d) }
 
-// TestAFellowKeepsItsRowsThroughAnOutage: when the database can be written again after longer than
-// a lease, all leases have expired and all daemons may be considered dead.
+// TestAFellowKeepsItsRowsThroughAnOutage: after an outage that is longer than a lease, all leases
+// have expired, but no daemon may settle the rows of another that is alive.
 func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	for what, outage := range map[string]struct{ begin, end func(*site) }{
@@ -186,7 +186,8 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 	}
 }
 
-// TestWithoutCompanionTable: there is no recovery, but rows run.
+// TestWithoutCompanionTable: without the companion table rows run, but rows of dead daemons are
+// not settled.
 func TestWithoutCompanionTable(t *testing.T) {
 	s := newSite(t, mariadbtest.Shared(t))
 	for _, host := range []string{"localhost", "127.0.0.1"} {
@@ -236,7 +237,7 @@ func TestOpenFails(t *testing.T) {
 			t.Errorf("%s: opened", what)
 		}
 	}
-	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // that one is the number's
+	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // one record is that of the table's number
 		t.Errorf("%d records are left", n)
 	}
 }

@@ -2,18 +2,18 @@ package bridge
 
 import "time"
 
-// pace records how long fetches take and how long rows stay. Both change slowly, except for single
-// fetches that a lock delays, so the shorter of the last two fetches counts.
+// pace records how long fetches take and how long rows stay. Both times change slowly, except that
+// a lock may delay a single fetch, so the shorter of the last two fetches counts.
 type pace struct {
 	fetch, before time.Duration
 	stay          map[string]time.Duration // average time of a target's rows from start to end
 }
 
-// minFetch is the least time that counts for a fetch. With less, a daemon would fetch so few rows
-// at a time that the fetches cost more than other daemons of the target gain.
+// minFetch is the least time that counts for a fetch. With a smaller value, a daemon would fetch
+// so few rows at a time that the fetches cost more than the other daemons of the target gain.
 const minFetch = 10 * time.Millisecond
 
-// smoothing divides the weight of one more row in the average.
+// The latest row has the weight 1/smoothing in the average.
 const smoothing = 8
 
 func (p *pace) fetched(took time.Duration) { p.fetch, p.before = took, p.fetch }

@@ -48,7 +48,7 @@ func (r *reaper) protectedRows(token int64) []int64 {
 	return slices.Clone(r.protected[token])
 }
 
-// spoolWritten reports whether there are no such rows.
+// spoolWritten reports whether no rows are protected.
 func (r *reaper) spoolWritten() bool {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
@@ -99,8 +99,8 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 		b.reaper.watch.blind()
 		return p, err
 	}
-	// An incarnation that is gone has left, or another daemon has settled it: its rows may wait
-	// now.
+	// If an incarnation is gone, it has left, or another daemon has settled it: its rows may be
+	// waiting now.
 	if slices.ContainsFunc(b.reaper.known, func(o store.Owner) bool {
 		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
 	}) {
@@ -127,7 +127,7 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
 	if o.Place.Gone() {
-		// The kernel has killed its processes, but their children may be left.
+		// The kernel has killed the daemon's processes, but their children may still run.
 		killing, cancel := context.WithTimeout(ctx, killTimeout)
 		n, err := launch.KillOrphans(killing, ownerOf(o.Place))
 		cancel()

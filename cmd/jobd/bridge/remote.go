@@ -83,9 +83,9 @@ type runResult uint8
 
 const (
 	answered runResult = iota
-	failed             // another try would fail, too
-	unrun              // it certainly did not run
-	unknown            // it may have run
+	failed             // a retry would fail, too
+	unrun              // the row has certainly not run
+	unknown            // the row may have run
 )
 
 func runResultOf(err error) (runResult, string) {

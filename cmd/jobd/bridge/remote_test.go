@@ -247,7 +247,7 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 }
 
 // TestABrokerThatGoesAway restarts the broker while it has rows with and without a worker: rows
-// that may have run are settled, the others continue.
+// that may have run are settled, the others are submitted again.
 func TestABrokerThatGoesAway(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=2", "b=1")
@@ -353,7 +353,7 @@ func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
 	cfg.Targets[0].Concurrency = 10
 	cfg.MySQL.Database = "other"
 	slots := begin(t, storetest.NewTable(), cfg)
-	slots.mu.Lock() // none of its slots can begin a row
+	slots.mu.Lock() // so that its slots begin no row
 	defer slots.mu.Unlock()
 	f.put(store.Waiting, "a", 1, 2, 3, 4)
 	f.Poll(nil)

@@ -183,14 +183,14 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 		p.SignalGroup(b.signal)
 	}
 	b.mu.Unlock()
-	if !b.mayLaunch() { // it may have started too late to be killed with the others
+	if !b.mayLaunch() { // the process may have started too late to be killed with the others
 		b.killAll(syscall.SIGKILL)
 	}
 	res := p.Result()
 	b.mu.Lock()
 	revoked := r.revoked
 	b.mu.Unlock()
-	// The guard may also have killed it while this daemon was stopped.
+	// The guard may also have killed the process while this daemon was stopped.
 	revoked = revoked || b.guard.LapsedSince(lapses)
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
 		return f, false
@@ -235,7 +235,7 @@ func (b *Bridge) finish(r *row, f store.Final) {
 		case v = <-written:
 		case <-timer.C:
 			told := answer
-			if b.cfg.Orphans == requeueOrphans && b.store.Claims() { // it runs again if the lease is lost now
+			if b.cfg.Orphans == requeueOrphans && b.store.Claims() { // the row runs again if the lease is lost now
 				told = result{err: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
 			}
 			b.mu.Lock()

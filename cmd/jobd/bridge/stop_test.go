@@ -90,14 +90,14 @@ func TestASpooledResultIsNotSettled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		table.Forget(dead.Token()) // it is dead at the first check
+		table.Forget(dead.Token()) // so that it is considered dead at the first check
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		if b, err = open(ctx, cfg, zerolog.Nop(), nil, failing{table.Open(cfg.Name, cfg.Lease, store.Place{}), table}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { b.Close() })
-		b.reaper.mu.Lock() // the reaper is first
+		b.reaper.mu.Lock() // the reaper comes before the writer
 		table.Fail(nil)
 		b.reaper.mu.Unlock()
 		f.await(store.Done, 1, 2)
@@ -225,7 +225,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 			t.Parallel()
 			cfg := configFor(t, "a=1")
 			cfg.Orphans = orphans
-			cfg.Lease = 15 * time.Second // a tenth of it is for stalls of this machine
+			cfg.Lease = 15 * time.Second // a tenth of the lease allows for stalls of this machine
 			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 			f := begin(t, storetest.NewTable(), cfg)

@@ -26,7 +26,7 @@ const (
 
 // check returns the claimed rows that have been strays for strayTime.
 func (s *strays) check(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
-	if now.Sub(s.last) > strayGap { // there was an outage: Resolve may still find rows
+	if now.Sub(s.last) > strayGap { // after an outage Resolve may still return some of these rows
 		s.seen = nil
 	}
 	s.last = now
@@ -48,7 +48,7 @@ func (s *strays) check(claimed []int64, now time.Time, knows func(id int64) bool
 	return due
 }
 
-// settleStrays settles the strays of this daemon. The reaper's lock is held.
+// settleStrays settles the strays of this daemon; b.reaper.mu is held.
 func (b *Bridge) settleStrays(ctx context.Context) error {
 	s, now := &b.reaper.strays, time.Now()
 	if now.Sub(s.last) < strayCheck {
@@ -58,7 +58,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock() // after the read: rows accepted before the read are known by now, or soon will be
+	b.mu.Lock() // after Own: the rows that it returned are known by now, or will be soon
 	due := s.check(claimed, now, b.machine.Knows)
 	b.mu.Unlock()
 	if len(due) == 0 {

@@ -19,7 +19,7 @@ func TestWhoIsAStray(t *testing.T) {
 		want           []int64
 	}{
 		{0, []int64{1, 2, 3}, []int64{1}, nil},
-		{strayTime / 2, []int64{1, 2, 3}, []int64{1, 2}, nil}, // 2 was being accepted
+		{strayTime / 2, []int64{1, 2, 3}, []int64{1, 2}, nil}, // row 2 was being accepted, and is known now
 		{strayTime / 2, []int64{1, 2, 3}, nil, []int64{3}},
 		{strayTime / 2, []int64{1, 3}, nil, []int64{3}},
 		{strayTime / 2, []int64{1, 2}, nil, []int64{1}},

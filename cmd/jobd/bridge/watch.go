@@ -25,8 +25,8 @@ type sighting struct {
 	leaseLeft time.Duration // what was left of the lease then
 }
 
-// check checks a new list and returns the dead incarnations, and how many of the others have an
-// expired lease.
+// check takes the current list of other incarnations, and returns those that are dead and how
+// many of the others have an expired lease.
 func (w *ownerWatch) check(owners []store.Owner, now time.Time, gone func(store.Place) bool) (dead []store.Owner, undecided int) {
 	if now.Sub(w.last) > w.gap {
 		w.seen = nil

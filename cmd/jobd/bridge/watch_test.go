@@ -14,8 +14,8 @@ func TestWhoIsDead(t *testing.T) {
 	type look struct {
 		beat  int64
 		left  time.Duration // of the lease
-		pause time.Duration // before it, instead of a second
-		blind bool          // the check before failed
+		pause time.Duration // time since the previous check, if not a second
+		blind bool          // the previous check failed
 	}
 	long, fresh, over := look{beat: 1, left: time.Hour}, look{beat: 1, left: 2 * time.Second}, look{beat: 1}
 	for _, c := range []struct {

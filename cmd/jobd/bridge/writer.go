@@ -32,8 +32,8 @@ type change struct {
 	kind  changeKind
 	id    int64
 	final store.Final // of a finish
-	whole store.Final // the same with its outputs, while it is written
-	token int64       // of an earlier incarnation; 0 is this one
+	whole store.Final // final with its outputs, while it is being written
+	token int64       // of the earlier incarnation that ran the row; 0 is this one
 
 	size    int64 // of its outputs, while they are in memory
 	spilled int64 // size of outputs that are on disk, and are read back to be written
@@ -92,7 +92,7 @@ func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state f
 // write queues a change and waits until it is written, lost, or the writer stops.
 func (w *writer) write(c *change) writeResult { return <-w.queue(c) }
 
-// queue queues a change. The channel gets one result.
+// queue queues a change. The channel change.done gets one result.
 func (w *writer) queue(c *change) <-chan writeResult {
 	c.done = make(chan writeResult, 1)
 	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
@@ -110,7 +110,7 @@ func (w *writer) queue(c *change) <-chan writeResult {
 	return c.done
 }
 
-// bound keeps waiting outputs from filling the memory: it spools or cuts them.
+// bound bounds the memory of outputs that wait: it spools or cuts them.
 func (w *writer) bound(c *change) {
 	if c.kind != finish || w.bytes <= memoryLimit || c.size <= cutTo {
 		return
@@ -158,7 +158,7 @@ func (w *writer) save(c *change) bool {
 }
 
 // saveCut saves a result for which there was no room, with shorter outputs. How the job ended takes
-// little room; if it is lost, the job fails or runs again.
+// little room, and must not be lost: otherwise the job would count as failed or run again.
 func (w *writer) saveCut(c *change) bool {
 	if w.spool == nil || c.size <= 2*minCut {
 		return false
@@ -279,7 +279,8 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	return batch, wait
 }
 
-// transact writes a batch and sends verdicts. Changes that could not be written are pending again.
+// transact writes a batch and sends the results. Changes that could not be written are pending
+// again.
 func (w *writer) transact(ctx context.Context, batch []*change) error {
 	now := time.Now()
 	b := store.Batch{Token: batch[0].token, At: now.Unix()}

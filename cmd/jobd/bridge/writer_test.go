@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// obstinate is a store whose writes succeed or fail as a test says.
+// obstinate is a store whose writes succeed or fail as a test demands.
 type obstinate struct {
 	store.Store
 	mu    sync.Mutex
@@ -191,7 +191,7 @@ func TestAFullSpool(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := before
-	full.Cur = 1 << 20 // other files that this process writes, such as logs of go test, stay below
+	full.Cur = 1 << 20 // other files of this process, such as logs of go test, are smaller
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 }
 
 // TestSpooledOutputThatCannotBeRead: while the reason may be temporary, the row waits for its
-// output; outputs that come back from the spool count against a transaction's size.
+// output; outputs that are read back from the spool count towards a transaction's size.
 func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	const size, n = 4 << 20, memoryLimit/(4<<20) + 3
 	dir := t.TempDir()
@@ -305,7 +305,8 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d results are in the spool, %v", len(files), err)
 	}
-	// A directory can be opened but not read as a file. The name exists at any time.
+	// In place of the file there is a directory, which can be opened but not read. The name
+	// exists at any time.
 	swap := func(f string) error {
 		return unix.Renameat2(unix.AT_FDCWD, f, unix.AT_FDCWD, f+".kept", unix.RENAME_EXCHANGE)
 	}
@@ -317,7 +318,7 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.run(ctx); close(ended) }()
-	for range n - len(files) { // the others are written meanwhile
+	for range n - len(files) { // meanwhile the others are written
 		i, _, _ := reflect.Select(receives(answers))
 		answers = slices.Delete(answers, i, i+1)
 	}

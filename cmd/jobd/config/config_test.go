@@ -16,7 +16,7 @@ import (
 func TestParse(t *testing.T) {
 	tests := map[string]struct {
 		text string
-		want string // key=value, one section after the other
+		want string // lines key=value, one section after the other
 	}{
 		"plain":                       {"a = 1\nb=2", "a=1 b=2"},
 		"carriage returns":            {"a = 1\r\n\r\nb=2\r", "a=1 b=2"},
@@ -319,7 +319,7 @@ func FuzzQuoted(f *testing.F) {
 	f.Add("'", "\\\\;")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		key, value = strings.ToValidUTF8(key, ""), strings.ToValidUTF8(value, "")
-		k, _ := json.Marshal(strings.ReplaceAll(key, "=", "-")) // the first = always separates
+		k, _ := json.Marshal(strings.ReplaceAll(key, "=", "-")) // the first = always ends the key
 		v, _ := json.Marshal(value)
 		doc := parse("a = b\n" + string(k) + " = " + string(v) + "\nd = e\n")
 		want := []entry{{"a", "b"}, {strings.ReplaceAll(key, "=", "-"), value}, {"d", "e"}}
@@ -332,7 +332,7 @@ func FuzzQuoted(f *testing.F) {
 	})
 }
 
-// without removes the file and the line from warnings.
+// without removes the names of files and the line numbers from warnings.
 func without(warnings []string) (list []string) {
 	for _, w := range warnings {
 		_, text, _ := strings.Cut(w, ": ")

@@ -47,7 +47,7 @@ func TestReadmeKeys(t *testing.T) {
 	}
 }
 
-// The table of the README is the example's.
+// The README shows the same table of rows as the example.
 func TestReadmeTable(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	table, sqlErr := os.ReadFile("examples/jobs.sql")

@@ -120,7 +120,7 @@ func readWorker(doc *document, r *reader) *Worker {
 
 	w.Broker = r.broker()
 	if w.Broker.SubmitAddr == "" {
-		r.require("launcher") // otherwise nothing could run the rows
+		r.require("launcher") // otherwise the rows could not run
 	}
 	w.Launcher = r.text("launcher", "")
 	w.LauncherCwd = r.text("launcher.cwd", "")

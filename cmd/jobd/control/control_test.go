@@ -50,8 +50,8 @@ func TestRequests(t *testing.T) {
 	bad := func(text string) string { return `"error":"` + text + `"` }
 	tests := []struct {
 		typ, data string // of the request; no data when ""
-		want      string // the response after its number
-		calls     string // the calls of the engine
+		want      string // the part of the response after its number
+		calls     string // which methods of the engine were called
 	}{
 		{"poll", ``, ok, all},
 		{"poll", `null`, ok, all},
@@ -229,7 +229,7 @@ func TestEngineErrors(t *testing.T) {
 	}
 }
 
-// The PHP client treats everything before the last 0x04 as its answer, and refuses data of some
+// The PHP client takes everything before the last 0x04 for its answer, and refuses data of some
 // types.
 func TestEveryAnswerSuitsPHP(t *testing.T) {
 	e := table()

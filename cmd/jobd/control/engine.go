@@ -16,8 +16,8 @@ import (
 // Errors are sent to the client unchanged, so their texts are part of the protocol. The functions
 // below return the errors that clients know.
 type Engine interface {
-	// Targets returns the names of all targets, in the order of the
-	// configuration; targets added later come last.
+	// Targets returns the names of all targets, in the order of the configuration; targets that
+	// were added later come last.
 	Targets() []string
 
 	// Poll asks for the waiting rows of the named targets to be fetched; nil means all

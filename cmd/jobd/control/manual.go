@@ -28,7 +28,7 @@ func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessag
 	return manualJSON(outcomes, errs, strange), nil
 }
 
-// manualIDs reads the ids, each once. strange has the numbers that cannot be ids of rows.
+// manualIDs reads the ids, each once. strange are the numbers that cannot be ids of rows.
 func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) {
 	args, err := peer.Args(data, eot.Field{Name: "ids", Types: "a", Required: true})
 	if err != nil {

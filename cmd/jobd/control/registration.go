@@ -79,9 +79,9 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 		}
 		if registered {
 			pause = min(firstPause, most)
-			known = func() { engine.Poll(nil) } // the master may have sent polls meanwhile
+			known = func() { engine.Poll(nil) } // meanwhile the master may have sent polls
 		}
-		wait := pause + rand.N(pause/4+1) // random, so that a master's workers do not all come back at once
+		wait := pause + rand.N(pause/4+1) // random, so that not all workers reconnect at once
 		l.Log.Warn().Err(err).Stringer("pause", wait.Round(time.Millisecond)).Msg("no connection to the master")
 		select {
 		case <-time.After(wait):
@@ -103,7 +103,7 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 	}
 	defer conn.Close()
 	select {
-	case <-changed: // drop earlier changes: the targets are read below
+	case <-changed: // an earlier change can be ignored: the targets are read below
 	default:
 	}
 	for {

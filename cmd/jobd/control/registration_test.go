@@ -106,7 +106,8 @@ func TestLinkRegisters(t *testing.T) {
 	s := m.accept()
 	no := s.expectRegistration(`"data":{"targets":["b","a"],"name":"probe-w1"},"password":"pass"}]`)
 
-	// The master's requests are served before it has answered, without a password.
+	// The master's requests are served even before it has accepted the registration, and need no
+	// password.
 	s.write(`[0,{"no":1,"type":"poll","data":{"targets":["a"]}}]|`)
 	if got := s.read(); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Error(got)
@@ -153,13 +154,13 @@ func TestLinkComesBack(t *testing.T) {
 		s := m.accept()
 		no := s.expectRegistration(`"data":{"targets":["a"],"name":"probe-w1"}}]`)
 		s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
-		// Polls of a master that ended, or could not reach us, may have been lost.
+		// Polls may have been lost while the master was stopped or could not reach us.
 		if i > 0 {
 			peertest.Until(t, "all targets are polled", func() bool { return strings.Join(e.Calls(), ",") == "poll []" })
 		}
 		s.sock.Close()
 	}
-	s := m.accept() // refused, but it tries again
+	s := m.accept() // the master refuses this registration, but the daemon tries again
 	no, _ := s.registered()
 	s.write(`[1,{"no":` + no + `,"error":"invalid password"}]|`)
 	s.sock.Close()
@@ -173,7 +174,7 @@ func TestAMasterThatIsGone(t *testing.T) {
 	s := m.accept()
 	no, _ := s.registered()
 	s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
-	for range 5 { // more than may stay unanswered
+	for range 5 { // more pings than may stay unanswered
 		if got := s.read(); got != "[2]" {
 			t.Fatal(got)
 		}

@@ -52,7 +52,8 @@ func signalled(data json.RawMessage) []eot.Member {
 	return jobs
 }
 
-// signalOf reads a signal, given by its number or its full name. Signal 0 is only a test.
+// signalOf reads a signal, given by its number or its full name. Signal 0 only tests whether the
+// job runs.
 func signalOf(raw json.RawMessage) (syscall.Signal, bool) {
 	if n, ok := eot.Integer(raw); ok {
 		signal := syscall.Signal(n)

@@ -264,7 +264,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// The members and elements found are those that encoding/json finds.
+// Members and Elements find the same as encoding/json.
 func FuzzWalk(f *testing.F) {
 	f.Add([]byte(`{"a":[1,{"b":"\"}"}],"c":null, "a" : -1.5e3}`))
 	f.Add([]byte(`[[],{},"",[["]"]],true]`))

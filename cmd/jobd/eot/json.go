@@ -173,7 +173,7 @@ func after(raw []byte, i int) int {
 			i++
 		case ',', ':', ' ', '\t', '\n', '\r':
 			i++
-			continue // these end no value
+			continue // a value does not end here
 		default:
 			for i < len(raw) && strings.IndexByte(",:]} \t\n\r", raw[i]) < 0 {
 				i++
@@ -185,7 +185,7 @@ func after(raw []byte, i int) int {
 	}
 }
 
-// text returns a value as JavaScript converts it to a string.
+// text returns the string to which JavaScript converts a value.
 func text(raw json.RawMessage) string {
 	if kindOf(raw) == 0 {
 		return "undefined"
@@ -203,7 +203,7 @@ func appendText(dst, raw []byte, i int) ([]byte, int) {
 			case ',':
 				dst = append(dst, ',')
 				i++
-			case 'n': // null becomes an empty text
+			case 'n': // in an array, null becomes an empty string
 				i += len("null")
 			default:
 				dst, i = appendText(dst, raw, i)

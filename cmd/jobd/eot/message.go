@@ -46,7 +46,7 @@ func (e *Error) Error() string { return e.Text }
 
 var (
 	requestFields = []Field{
-		{"type", "s", true}, // a missing type is reported before a missing number
+		{"type", "s", true}, // if both are missing, the type is reported
 		{"no", "i", true},
 		{"password", "s", false},
 		{"data", "snoa", false},

@@ -1,5 +1,5 @@
-// Package look defines how a jobd describes itself and its rows for people, on the wire from a
-// worker to its master and from the master to its page.
+// Package look defines how a jobd describes itself and its rows for people, in messages from a
+// worker to its master, and from the master to its page.
 package look
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Daemon is what a worker knows of itself without the database.
+// Daemon is what a worker knows about itself without asking the database.
 type Daemon struct {
 	// Table names the table: workers with the same table run the same rows.
 	Table   string   `json:"table"`
@@ -42,12 +42,12 @@ type Waiting struct {
 type Count struct {
 	Target string     `json:"target"`
 	Rows   int        `json:"rows"`
-	More   bool       `json:"more"`   // there are more than Rows, or may be
+	More   bool       `json:"more"`   // there are, or may be, more than Rows
 	Oldest *time.Time `json:"oldest"` // when the first row was created; nil if the table does not have the time
 }
 
-// Query asks for rows of a target in a state, and perhaps with a result. Rows that have ended are
-// listed latest first, others by id.
+// Query asks for the rows of a target that have a status and, unless Result is "", a result. Rows
+// that have ended are listed latest first, others by id.
 type Query struct {
 	Target string `json:"target"`
 	Status string `json:"status"`

@@ -54,10 +54,10 @@ type Conn struct {
 	password string // demanded if accepted, sent if dialled
 	dialled  bool
 	log      zerolog.Logger
-	ctx      context.Context // ends when the socket is closed
+	ctx      context.Context // done when the socket is closed
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when nothing more can arrive
-	partial  *unfinished   // of the server; nil if dialled
+	partial  *unfinished   // shared by the connections of the server; nil if dialled
 
 	// These belong to the reading goroutine.
 	in         eot.Splitter
@@ -114,8 +114,7 @@ func (c *Conn) Remote() netip.AddrPort { return c.remote }
 // Dialled reports whether this side made the connection.
 func (c *Conn) Dialled() bool { return c.dialled }
 
-// Done is closed when nothing more can arrive from the peer. It may still
-// read.
+// Done is closed when nothing more can arrive from the peer, which may still be reading.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Heard returns when the peer last sent anything, or connected.
@@ -178,7 +177,7 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 		return m.Data, nil
 	case <-c.done:
 		select {
-		case m := <-answer: // it came with the last bytes
+		case m := <-answer: // the answer came with the last bytes
 			if m.Error != "" {
 				return nil, &RemoteError{m.Error}
 			}

@@ -1,11 +1,11 @@
 package peer
 
 // opening recognises HTTP and TLS by the first bytes of a connection. A web page can make a browser
-// send any data to ports that trust this host, but only after a request line or inside a TLS
+// send any data to ports that trust this host, but only after an HTTP request line or inside a TLS
 // handshake. Our clients begin with neither.
 type opening struct {
 	state openingState
-	upper bool // the token so far has only A to Z
+	upper bool // the token has had only the letters A to Z so far
 }
 
 type openingState uint8

@@ -47,7 +47,7 @@ func TestBrowsersAreClosed(t *testing.T) {
 	if n := s.bigs.Load(); n > 0 {
 		t.Errorf("%d requests of browsers are obeyed", n)
 	}
-	// An incomplete method waits, and delays no other connection.
+	// While the method is incomplete, the connection waits, and delays no other.
 	half := s.dial(t)
 	half.Write("POS")
 	other := s.dial(t)
@@ -67,7 +67,7 @@ func TestGarbageIsNoBrowser(t *testing.T) {
 	}
 	c := s.dial(t)
 	c.Quiet()
-	c.Write("GET / HTTP/1.1\r\n\r\n|") // not its first bytes
+	c.Write("GET / HTTP/1.1\r\n\r\n|") // these are not the connection's first bytes
 	c.Quiet()
 	peertest.Until(t, "all are served", func() bool { return s.Connections() > 0 })
 }

@@ -24,8 +24,8 @@ type served struct {
 	*peer.Server
 	log     *throwaway.Log
 	release chan struct{} // lets "wait" go on, once for each value
-	gone    atomic.Int32  // waits that ended with their connection
-	bigs    atomic.Int32  // how many were made
+	gone    atomic.Int32  // number of "wait" requests that ended with their connection
+	bigs    atomic.Int32  // number of "big" requests
 }
 
 func serve(t *testing.T, opt peer.Options) *served {
@@ -82,7 +82,7 @@ func (s *served) dial(t *testing.T) *peertest.Client { return peertest.Dial(t, s
 
 const malformed = `[1,{"no":0,"error":"malformed `
 
-// framing has inputs and their answers; '|' ends a message, and a quiet case gets no answer.
+// framing has inputs and their answers, "" for no answer; '|' ends a message.
 var framing = []struct{ in, out string }{
 	{`[2]|`, `[3]`},
 	{`[2,{"no":1}]|`, `[3]`},
@@ -327,8 +327,8 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	d.ExpectEnd()
 }
 
-// TestHeardByAClockThatNobodySets: the times when a peer connected and was heard stay
-// distinct even after the system's clock was set.
+// TestHeardByAClockThatNobodySets: the times at which a peer connected and was heard are
+// readings of the monotonic clock.
 func TestHeardByAClockThatNobodySets(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c, err := peer.Dial(t.Context(), "127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{Log: zerolog.Nop()}, nil)
@@ -369,7 +369,7 @@ func TestUnreadReplies(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(strings.Repeat(`[0,{"no":1,"type":"big"}]|`, 200))
-	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // no other client is delayed
+	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // which delays no other client
 		before = s.bigs.Load()
 	}
 	if n := s.bigs.Load(); n > 100 {

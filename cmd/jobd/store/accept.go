@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/internal/failpoint"
 )
 
-// Accept implements Store. It reads one range per target, which the index returns in the order of
-// ids; one read for all targets would have to sort and lock every waiting row.
+// Accept implements Store. It reads one range of the index for each target, which has the order
+// of ids; one read for all targets would have to sort and lock every waiting row.
 func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		ids[i] = row.ID
 	}
 	s.forgetClaims(ids)
-	s.settled(s.doubts(), ids) // an earlier accept was undone, or its row was reset
+	s.settled(s.doubts(), ids) // an earlier accept was undone, or the row was reset
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
@@ -314,7 +314,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 			if err := s.acceptLocked(ctx, tx, taken, Manual); err != nil {
 				return err
 			}
-			for _, row := range taken { // with their fields, now
+			for _, row := range taken { // acceptLocked has added their fields
 				found[row.ID] = Request{Row: row, Found: true, Accepted: true}
 			}
 			maps.Copy(answers, found)
@@ -342,8 +342,8 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 	return requests, nil
 }
 
-// giveBack adds the rows that earlier parts of a failed AcceptManual took to those that Resolve
-// returns.
+// giveBack makes Resolve return, too, the rows that earlier parts of a failed AcceptManual have
+// accepted.
 func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
 	var rows []Row
 	for id, r := range answers {
@@ -443,7 +443,7 @@ func (s *SQL) joinedPriority() string {
 	return "0"
 }
 
-// settled removes these doubts about rows, but not later doubts about the same rows.
+// settled removes the given doubts about rows, but not later doubts about the same rows.
 func (s *SQL) settled(doubt map[int64]*doubt, ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // The companion table has three kinds of records. A claim has the id of its row and the name of its
 // owner. The record of an incarnation has the negated token as its id, and owner, place, beat and
 // lease; a NULL lease says that it is being settled. Leases are set and compared by the database's
-// clock alone. The record numberID has the table's number as its token: if that record is lost, an
-// incarnation knows that its own records were lost, not settled.
+// clock alone. The record numberID has the table's number as its token: from the loss of that
+// record, an incarnation knows that its own records were lost, and not removed by a settlement.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,
@@ -42,7 +42,7 @@ const claimable = "id BETWEEN 0 AND 9223372036854775807"
 // makeClaims creates the companion table if it does not exist.
 func (s *SQL) makeClaims(ctx context.Context) error {
 	err := s.tryClaims(ctx)
-	if isNumber(err, 1146, 1142) { // it does not exist, or this user may not use it
+	if isNumber(err, 1146, 1142) { // the table does not exist, or this user may not use it
 		if _, err = s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err == nil {
 			err = s.tryClaims(ctx)
 		}
@@ -50,7 +50,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.claimed = true
-	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // not for a read-only server, which may become writable
+	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // but not if the server is read-only, because it may become writable
 		s.opt.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
 	case isNumber(err, 1054):
@@ -98,7 +98,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.number = token, number
-	clear(s.doubt) // settled by the daemons that considered us dead
+	clear(s.doubt) // others settle the rows of an earlier incarnation
 	clear(s.unsure)
 	clear(s.mine)
 	return nil
@@ -140,7 +140,7 @@ func (s *SQL) Renew(ctx context.Context) error {
 		return s.direct(s.db.PingContext(ctx))
 	}
 	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
-	if isNumber(err, 1146) && s.isPermanent(0) { // while a table is being restored, it is missing for a moment
+	if isNumber(err, 1146) && s.isPermanent(0) { // while a table is being restored from a dump, it is missing for a moment
 		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err != nil {
 			return s.direct(err)
 		}
@@ -170,9 +170,9 @@ func (s *SQL) renumber(number int64) {
 	}
 }
 
-// reclaim creates lost claims on our rows again. It returns the rows that it could not check
-// because they are locked or missing, and ErrFenced if this incarnation was settled. The number is
-// for renumber, after the commit.
+// reclaim creates lost claims on our rows again, after the companion table was emptied. It returns
+// the rows that it could not check because they are locked or missing, and ErrFenced if this
+// incarnation was settled. The number is for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
 	mine := s.remembered()
 	if number, err = s.ensureAlive(ctx, tx); err != nil || len(mine) == 0 {
@@ -235,7 +235,7 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 	return number, s.alive(ctx, tx)
 }
 
-// remembered returns the rows that we have claimed, or may have claimed.
+// remembered returns claims on all rows that we have claimed or may have claimed.
 func (s *SQL) remembered() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,8 +274,8 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners implements Store. Incarnations that have claims but no record get the time of a lease to
-// create their record again.
+// Owners implements Store. An incarnation that has claims but no record has the time of a lease
+// to create its record again.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil
@@ -323,7 +323,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 			return err
 		}
 		n, err = result.RowsAffected()
-		marked = n > 0 // there was no record, and now the incarnation cannot create one
+		marked = n > 0 // there was no record; from now on the incarnation cannot create one
 		return err
 	})
 	if err != nil || !marked {

@@ -46,12 +46,12 @@ func TestEmptiedClaims(t *testing.T) {
 				}
 				w := write(t, s, Batch{Return: []int64{3}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}})
 				equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
-				equal(t, "claims", table.claims(t), 1) // of row 2, too
+				equal(t, "claims", table.claims(t), 1) // only that on row 2
 				equal(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).Lost), "map[]")
 				equal(t, "statuses", statuses(t, table, 3), "done running manual")
 				equal(t, "the token is another", s.Token() != token, false)
 				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
-					registered(t, other) // without rows it could not know that it was not settled
+					registered(t, other) // without claims, it could not know that it was not settled
 				} else if err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +99,8 @@ func TestARefusedReclaim(t *testing.T) {
 	equal(t, "claims", table.claims(t), 1)
 }
 
-// TestLeaveWithoutRegister: the table's number stays.
+// TestLeaveWithoutRegister: a Leave without a Register leaves the record of the table's number
+// alone.
 func TestLeaveWithoutRegister(t *testing.T) {
 	table := newSQLTable(t)
 	table.open(t, "d", long)
@@ -191,13 +192,13 @@ func TestASettledDaemonTakesNothingBack(t *testing.T) {
 	equal(t, "claims", table.claims(t), 0)
 }
 
-// TestRowZero: a row may have the id 0. It is claimed, found and settled like any other, and
-// those that lose their records know that afterwards.
+// TestRowZero: a row may have the id 0. It is claimed, found and settled like any other row, and
+// a daemon whose records are lost still notices that.
 func TestRowZero(t *testing.T) {
 	both(t, func(t *testing.T, jobs jobs) {
 		table, real := jobs.(*sqlTable)
 		if real {
-			table.exec(t, "ALTER TABLE jobs MODIFY id INT(10) UNSIGNED NOT NULL") // 0 would be the next number
+			table.exec(t, "ALTER TABLE jobs MODIFY id INT(10) UNSIGNED NOT NULL") // in an AUTO_INCREMENT column, 0 would mean the next number
 		}
 		put := func(status string) {
 			jobs.put(t, storetest.Record{Row: Row{ID: 0, Target: "a"}, Status: status})

@@ -6,8 +6,8 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// kindOf returns the kind of an error. An error that is not the server's counts as Away: either the
-// connection failed, or our own timeout passed.
+// kindOf returns the kind of an error. An error that does not come from the server counts as Away:
+// either the connection failed, or our own timeout passed.
 func kindOf(err error) mariadb.Kind {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n)
@@ -15,8 +15,9 @@ func kindOf(err error) mariadb.Kind {
 	return mariadb.Away
 }
 
-// unreachable reports whether a server does not answer or is overloaded. At the start its other
-// errors, such as a wrong password or a missing table, are mistakes of the configuration.
+// unreachable reports whether a server does not answer or is overloaded. When the daemon starts,
+// other errors, such as a wrong password or a missing table, count as mistakes in the
+// configuration.
 func unreachable(err error) bool {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n) == mariadb.Away && !slices.Contains(mistakes, n)
@@ -24,8 +25,8 @@ func unreachable(err error) bool {
 	return mariadb.Unanswered(err)
 }
 
-// mistakes are errors that count as Away but, at the start, very likely come from the
-// configuration.
+// mistakes are errors that count as Away while the daemon runs, but very likely come from the
+// configuration when it starts.
 var mistakes = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
 
 // ofRow reports whether an error concerns the data of one row: its size, its characters, or the
@@ -41,7 +42,8 @@ var data = []uint16{
 	3140, // a column of JSON
 }
 
-// usersOwn reports whether a trigger or CHECK of the user has refused, for whatever reason.
+// usersOwn reports whether a trigger or CHECK of the user has refused a statement, for whatever
+// reason.
 func usersOwn(err error) bool { return isNumber(err, 1644, 3819, 4025) }
 
 func isNumber(err error, numbers ...uint16) bool {

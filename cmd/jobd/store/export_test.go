@@ -31,8 +31,8 @@ func (s *SQL) Wait()            { s.skip = "" }
 func (s *SQL) DB() *sql.DB                      { return s.db }
 func (s *SQL) Doubtful(rows []Row, manual bool) { s.addDoubt(rows, manual) }
 
-// Resolving returns a function that ends a Resolve that began now and found these rows
-// settled.
+// Resolving begins as Resolve does, and returns a function that ends it as if it had found that
+// these rows are settled.
 func (s *SQL) Resolving(ids ...int64) (end func()) {
 	doubt := s.doubts()
 	return func() { s.settled(doubt, ids) }
@@ -40,8 +40,8 @@ func (s *SQL) Resolving(ids ...int64) (end func()) {
 
 func (s *SQL) Remember(b Batch) { s.noteWritten(b) }
 
-// AnswerCommits makes commits return the error after they are done, while it is not
-// nil.
+// AnswerCommits makes commits, after they are done, return the error in err unless there is
+// none.
 func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
 	s.db.Close()
 	s.db = sql.OpenDB(badEnds{s.link, err})

@@ -8,8 +8,8 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestIDsThatNoClaimHas: rows with ids that would mean daemons in the companion table, or do not
-// fit into an int64, wait and are logged. Row 0 is like any other.
+// TestIDsThatNoClaimHas: rows whose ids would mean a daemon in the companion table, or do not
+// fit into an int64, stay waiting and are logged. Row 0 runs like any other.
 func TestIDsThatNoClaimHas(t *testing.T) {
 	for _, kind := range []struct{ column, strange string }{
 		{"bigint NOT NULL", "-5"}, {"bigint unsigned NOT NULL", "18446744073709551615"}, {"int NOT NULL", "-1"},

@@ -13,8 +13,8 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestPassingStates: a server refuses writes for a while. When it accepts them, they are done with
-// all of their output.
+// TestPassingStates: a server refuses writes for a while. When it accepts writes again, the rows
+// are done, with all of their output.
 func TestPassingStates(t *testing.T) {
 	server := mariadbtest.New(t, "--log-bin=log", "--binlog-format=ROW", "--server-id=1")
 	output := strings.Repeat("x", 50_000)
@@ -41,7 +41,7 @@ func TestPassingStates(t *testing.T) {
 			accept(t, s, 1, "a")
 			write(t, s, Batch{Start: []int64{1}})
 			table.exec(t, state.begin)
-			s.DB().SetMaxIdleConns(0) // the settings of the server hold for new connections
+			s.DB().SetMaxIdleConns(0) // the server's new settings apply to new connections
 			s.DB().SetMaxIdleConns(8)
 			b := Batch{Finish: []Final{{ID: 1, OK: true, Stdout: output}}}
 			w, err := s.Write(t.Context(), b)
@@ -140,7 +140,7 @@ func TestATriggerThatPasses(t *testing.T) {
 	}
 }
 
-// TestDiscardedTablespace replaces the file of the table.
+// TestDiscardedTablespace takes away the table's file for a while, and then puts it back.
 func TestDiscardedTablespace(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
@@ -169,7 +169,7 @@ func TestDiscardedTablespace(t *testing.T) {
 	}
 }
 
-// discarded takes the file of the table away while f runs.
+// discarded takes the table's file away while f runs.
 func discarded(t *testing.T, db *sql.DB, dir string, f func()) {
 	t.Helper()
 	do := func(query string) {
@@ -178,7 +178,7 @@ func discarded(t *testing.T, db *sql.DB, dir string, f func()) {
 			t.Fatalf("%s: %v", query, err)
 		}
 	}
-	conn, err := db.Conn(t.Context()) // which has the lock
+	conn, err := db.Conn(t.Context()) // holds the table's lock
 	if err != nil {
 		t.Fatal(err)
 	}

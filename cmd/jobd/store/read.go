@@ -29,8 +29,8 @@ type Reader interface {
 const (
 	// slice is the most rows that a List examines if it filters by result.
 	slice = 2000
-	// maxCounted is the most rows of a target that are counted. Once countedInAll rows of all
-	// targets were counted, it is fewCounted.
+	// maxCounted is the most rows of a target that are counted. After countedInAll rows of all
+	// targets, the limit for each further target is fewCounted.
 	maxCounted, countedInAll, fewCounted = 10_000, 40_000, 100
 	// maxTargets is the most targets that are found by their rows.
 	maxTargets = 100
@@ -45,7 +45,7 @@ const (
 var errNoIndex = errors.New("the table has no index on (status, target, id): its rows are not listed")
 
 // reading waits for one of the places for readers, and returns a context with readTimeout and the
-// table. done releases the place.
+// table. done must be called to release the place.
 func (s *SQL) reading(ctx context.Context) (_ context.Context, done func(), t *table, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	select {
@@ -149,14 +149,14 @@ func (s *SQL) count(ctx context.Context, t *table, status, target string, most i
 		var created int64
 		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+byID+" WHERE id = ?", first).Scan(&created)
 		if errors.Is(err, sql.ErrNoRows) {
-			err = nil // it is gone meanwhile
+			err = nil // the row is gone meanwhile
 		}
 		c.Oldest = moment(&created)
 	}
 	return c, seen, err
 }
 
-// short returns the columns of a look.Row.
+// short returns the SQL of the columns of a look.Row.
 func (t *table) short() string {
 	columns := "id, target, status, result, return_code, sig, time_started, time_finished"
 	for _, c := range []struct {
@@ -172,7 +172,7 @@ func (t *table) short() string {
 	return columns
 }
 
-// scan reads the columns of short, and more.
+// scan reads a row's columns that short names, and further columns.
 func scan(rows *sql.Rows, l *look.Row, more ...any) error {
 	var created, started, finished *int64
 	err := rows.Scan(append([]any{&l.ID, &l.Target, &l.Status, &l.Result, &l.Code, &l.Signal, &started, &finished, &created, &l.Priority}, more...)...)

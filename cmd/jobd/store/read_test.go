@@ -50,7 +50,7 @@ func TestReads(t *testing.T) {
 	cheap := func(what string, most int64, do func()) {
 		t.Helper()
 		before := table.reads(t)
-		table.reads(t) // what this call reads itself
+		table.reads(t) // what the call of reads costs itself
 		own := table.reads(t)
 		base := (own - before) / 2
 		do()
@@ -60,7 +60,7 @@ func TestReads(t *testing.T) {
 			t.Logf("%s reads %d entries", what, n)
 		}
 	}
-	cheap("counting", 3*31_000, func() { // each entry, and twice in tables in memory
+	cheap("counting", 3*31_000, func() { // each entry once, and twice in temporary tables
 		got, err := s.Counts(t.Context(), Waiting, []string{"pdf", "mail", "none"})
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestReads(t *testing.T) {
 		equal(t, "end", fmt.Sprint(ids, next), "[] 0")
 		ids, next = list(look.Query{Target: "mail", Status: Done})
 		equal(t, "done", fmt.Sprint(ids, next), "[140000 139999 139998] 139998")
-		ids, next = list(look.Query{Target: "mail", Status: Waiting}) // others are of Mail
+		ids, next = list(look.Query{Target: "mail", Status: Waiting}) // the other rows are of the target Mail
 		equal(t, "mail", fmt.Sprint(ids, next), "[3] 4")
 	})
 	cheap("looking for failures", 2*2100, func() {
@@ -115,15 +115,15 @@ func TestReads(t *testing.T) {
 	})
 }
 
-// TestReadsOfOtherTables: the order of the index's columns is another one, there is none, or no
-// time of creation; a priority and the user's columns are there.
+// TestReadsOfOtherTables reads tables whose index has another order of columns or is missing,
+// without a time of creation, with a priority and with the user's columns.
 func TestReadsOfOtherTables(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) VALUES (1, 'a', 'waiting', 5), (2, 'b', 'waiting', 5)`)
 	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx, ADD KEY other (target, status), DROP COLUMN time_created, ADD COLUMN priority INT NOT NULL DEFAULT 7, ADD COLUMN `user's` TEXT DEFAULT 'ann'")
 	s := reader(t, table)
 	got, err := s.Counts(t.Context(), Waiting, []string{"a"})
-	equal(t, "counts", counts(got), "a 1") // b is not served, so it is not found
+	equal(t, "counts", counts(got), "a 1") // the target b is not served, so it is not found
 	equal(t, "error", err, nil)
 	l, err := s.List(t.Context(), look.Query{Target: "b", Status: Waiting, Limit: 5})
 	if err != nil || len(l.Items) != 1 || *l.Items[0].Priority != 7 || l.Items[0].Created != nil || l.Next != nil {

@@ -40,7 +40,7 @@ type SQL struct {
 	shape   atomic.Pointer[table]
 	skip    string        // " SKIP LOCKED" if the server has it
 	claimed bool          // there is a companion table
-	people  chan struct{} // its capacity limits concurrent reads for operators
+	people  chan struct{} // a semaphore for concurrent reads for operators
 
 	mu              sync.Mutex       // guards the fields below
 	shapeRead       time.Time        // when the table's shape was last read
@@ -54,7 +54,8 @@ type SQL struct {
 	passedOverUntil map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
 }
 
-// doubt is a doubt about one accept; a later accept of the same row has its own.
+// doubt says that it is unknown whether an accept of a row was committed; a later accept of the
+// same row has a doubt of its own.
 type doubt struct{ manual bool }
 
 // claim is a copy of a claim, in case its record is lost.
@@ -110,7 +111,7 @@ const (
 )
 
 // Open connects, reads the table's shape and creates the companion table. If the user may not
-// create it, Open logs a warning and works without it. Away is true for its error if the server
+// create it, Open logs a warning and works without it. Away is true of its error if the server
 // could not be reached, but not if the server refused.
 func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {

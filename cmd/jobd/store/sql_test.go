@@ -42,7 +42,7 @@ type sqlTable struct {
 	name   string
 	db     *sql.DB
 	fields bool
-	old    bool // as with a server that cannot pass over locked rows
+	old    bool // treat the server as one that cannot skip locked rows
 	log    *bytes.Buffer
 }
 
@@ -265,7 +265,8 @@ func TestWithoutAnIndex(t *testing.T) {
 	}
 }
 
-// TestLockedRowsHoldUpNobodyElse: another client keeps rows locked, and other rows are not delayed.
+// TestLockedRowsHoldUpNobodyElse: while another client keeps some rows locked, other rows are not
+// delayed.
 func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "b")
@@ -291,7 +292,7 @@ func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	w := write(t, s, Batch{Start: []int64{1, 3, 4}})
 	equal(t, "busy", w.Busy, "[3]")
 	equal(t, "lost", w.Lost, "map[]")
-	if took := time.Since(begin); took >= 5*time.Second { // what a wait for a lock takes, see lockTimeout
+	if took := time.Since(begin); took >= 5*time.Second { // a wait for a lock would take lockTimeout
 		t.Errorf("took %s", took)
 	}
 	tx.Rollback()
@@ -455,13 +456,14 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 	}
 }
 
-// TestCommitsWhoseAnswerGetsLost puts rows into the states that such a commit leaves.
+// TestCommitsWhoseAnswerGetsLost puts rows into the states that a commit whose answer is lost
+// may leave behind.
 func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "a")
 	table.put(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", long).(*SQL)
-	// Rows 1 and 2 were taken, 3 was not: the transaction is settled either way.
+	// Rows 1 and 2 were accepted, row 3 was not: in either case the doubt ends.
 	accept(t, s, 2, "a")
 	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
@@ -487,7 +489,7 @@ func TestADoubtIsAboutOneAccept(t *testing.T) {
 	table.put(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
 	table.put(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
 	s := registered(t, table.open(t, "d", long)).(*SQL)
-	s.Doubtful([]Row{{ID: 1}}, true) // undone, and the client asks again
+	s.Doubtful([]Row{{ID: 1}}, true) // the commit was not done, and the client repeats its request
 	if _, err := s.AcceptManual(t.Context(), []int64{1}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
@@ -504,8 +506,8 @@ func TestADoubtIsAboutOneAccept(t *testing.T) {
 	equal(t, "rows", fmt.Sprintln(ids(rows), err), "2a <nil>\n")
 }
 
-// TestCommitsAnsweredByAnError: whatever a server, or a proxy before it, answers to a
-// commit, the commit may have been done, unless the answer is a deadlock.
+// TestCommitsAnsweredByAnError: whatever error a server, or a proxy in front of it, returns for
+// a commit, the commit may have been done, unless the error is a deadlock.
 func TestCommitsAnsweredByAnError(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
@@ -551,8 +553,8 @@ func TestARowThatCannotBeAccepted(t *testing.T) {
 	equal(t, "claims", table.claims(t), 4)
 }
 
-// TestTableFromBefore: a row that runs, but is accepted in a restored table, ends with its result.
-// One whose status was reset and that was accepted again runs again.
+// TestTableFromBefore: a running row that is only accepted in a restored table still ends with its
+// result. A row whose status was reset, and that was accepted again, runs again.
 func TestTableFromBefore(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")

@@ -65,7 +65,7 @@ type Final struct {
 	OK             bool
 	Code           int    // return_code, 0 to 255; negative for NULL
 	Signal         string // sig; "" for NULL
-	Stdout, Stderr string // valid UTF-8, shortened to fit the columns and without characters that these cannot hold
+	Stdout, Stderr string // valid UTF-8, cut and converted to fit the columns
 	At             int64  // time_finished, UNIX seconds
 }
 
@@ -142,7 +142,7 @@ type Settled struct {
 // Store is a table of jobs and its claims, as one daemon sees it. Methods may be called from any
 // goroutine, and retry short conflicts themselves. An error for which Away is true means that the
 // database could not be reached or written: either nothing was done or, after a commit whose
-// outcome is unknown, repeating the call finds out.
+// outcome is unknown, repeating the call finds out the outcome.
 type Store interface {
 	// Accept accepts waiting rows, the lowest ids first, at most limit of them; 0 leaves the
 	// number to the store. If rows have a priority, it accepts the best of the first limit rows
@@ -177,8 +177,8 @@ type Store interface {
 	// renewed its lease since Owners returned it.
 	Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 
-	// Own returns the rows on which this incarnation has claims. Disown settles such rows as
-	// Settle does those of a dead incarnation.
+	// Own returns the rows on which this incarnation has claims. Disown settles some of these
+	// rows, in the way in which Settle settles those of a dead incarnation.
 	Own(ctx context.Context) ([]int64, error)
 	Disown(ctx context.Context, ids []int64, how Orphans) (Settled, error)
 

@@ -289,7 +289,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 				t.Fatalf("%v %v", owners, err)
 			}
 
-			// The dead daemon was only slow: its late writes have no effect.
+			// The daemon was not dead, only slow: its late writes have no effect.
 			if err := dead.Renew(t.Context()); err != ErrFenced {
 				t.Fatalf("renewed: %v", err)
 			}
@@ -308,7 +308,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 				t.Fatalf("%s", statuses(t, table, 8))
 			}
 
-			// It may begin again.
+			// It may begin a new incarnation.
 			registered(t, dead)
 			if err := dead.Renew(t.Context()); err != nil {
 				t.Fatal(err)
@@ -317,7 +317,6 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 	}
 }
 
-// expired waits until an incarnation's lease is over.
 // TestOwnClaims: a daemon settles rows of its own, and no others.
 func TestOwnClaims(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
@@ -337,6 +336,7 @@ func TestOwnClaims(t *testing.T) {
 	})
 }
 
+// expired waits until an incarnation's lease has expired, and returns its owner.
 func expired(t *testing.T, s Store, token int64) Owner {
 	t.Helper()
 	for deadline := time.Now().Add(45 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -436,8 +436,9 @@ func TestRowsWithAResultAreNotSettled(t *testing.T) {
 	})
 }
 
-// TestAResultAfterTheSettlement: another daemon has ended rows of one that it considered dead. The
-// results of the latter replace the reason, and nothing else.
+// TestAResultAfterTheSettlement: a daemon has ended rows of another one that it considered dead.
+// When the other one then writes its results, these replace the reason in the rows, and nothing
+// else.
 func TestAResultAfterTheSettlement(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "a")
@@ -447,7 +448,7 @@ func TestAResultAfterTheSettlement(t *testing.T) {
 		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, Orphans{Reason: Died("dead's"), At: 77}); err != nil {
 			t.Fatal(err)
 		}
-		accept(t, other, 1, "a") // row 4 was returned
+		accept(t, other, 1, "a") // row 4, which Settle has returned
 		write(t, other, Batch{Start: []int64{4}})
 		s := table.open(t, "dead's", long)
 		if r := table.get(t, 2); r.Stderr == nil || *r.Stderr != Died("dead's") {
@@ -525,8 +526,7 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 						finish = append(finish, Final{ID: row.ID, OK: true})
 					}
 					for len(start)+len(finish) > 0 && r.err == nil {
-						// Reads of other daemons sometimes lock a
-						// neighbouring row.
+						// A read by another daemon sometimes locks a neighbouring row, too.
 						var w Written
 						if w, r.err = s.Write(context.Background(), Batch{Start: start}); len(w.Busy) > 0 {
 							start = w.Busy

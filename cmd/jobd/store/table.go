@@ -31,7 +31,7 @@ type column struct {
 	chars   int64
 }
 
-// field is a column of the user.
+// field is a column that the user has added.
 type field struct {
 	name   string // not quoted
 	number bool   // its text is a JSON number

@@ -7,15 +7,14 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// TestRefusedRollback: a server also refuses the rollback of a transaction, as it does once an
-// account has used up its queries. Half of that transaction must not be committed with the next
-// one.
+// TestRefusedRollback: once an account has used up its queries, the server refuses even a
+// rollback. Half of that transaction must not be committed with the next one.
 func TestRefusedRollback(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
 	limit := func(queries int) {
 		server.Exec(t, "", fmt.Sprintf("ALTER USER limited WITH MAX_QUERIES_PER_HOUR %d", queries))
-		server.Exec(t, "", "FLUSH PRIVILEGES") // for existing connections, too
+		server.Exec(t, "", "FLUSH PRIVILEGES") // so that it applies to existing connections, too
 	}
 	server.Exec(t, "", "CREATE USER limited WITH MAX_QUERIES_PER_HOUR 1000000")
 	server.Exec(t, "", "GRANT ALL ON "+table.name+".* TO limited")

@@ -158,7 +158,7 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *Written
 	}
 }
 
-// cut is fit for sizes that may be 0.
+// cut is like fit, but the size may be 0.
 func (c column) cut(s string) string {
 	if int64(len(s)) <= c.bytes {
 		return s
@@ -208,7 +208,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 			todo.free = append(todo.free, id)
 		}
 	}
-	s.forgetClaims(todo.free) // but not claims of rows that we have accepted again
+	s.forgetClaims(todo.free) // but not the claims on rows that we have accepted again
 	s.forget(ids, lost)
 	s.forgetSightings(ids, busy)
 	maps.Copy(w.Lost, lost)
@@ -216,8 +216,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	return nil
 }
 
-// markRunning treats accepted rows that we run as running: their table was restored from an earlier
-// time.
+// markRunning treats accepted rows that we are running as running: the table was restored from an
+// earlier state.
 func (s *SQL) markRunning(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *SQL) forgetClaims(ids []int64) {
 
 // plan is what a part has to write, given the states of its rows.
 type plan struct {
-	start, back, hand []int64 // back to waiting, to manual
+	start, back, hand []int64 // rows to start; rows to return to waiting, and to manual
 	requeue, rehand   []int64 // the same for running rows
 	finish            []Final
 	free              []int64 // claims to remove
@@ -274,7 +274,7 @@ type held struct {
 func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 	changed := func(id int64, status string) {
 		lost[id] = "status was set to " + status
-		if status != Accepted { // accepted: by us, again
+		if status != Accepted { // if it is accepted, we have accepted it again
 			p.free = append(p.free, id)
 		}
 	}
@@ -469,8 +469,8 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 }
 
 // settledForDead finds rows that another daemon has ended because it considered ours dead, and rows
-// that have been running since we started them although no daemon has a claim on them. They get
-// their results nevertheless.
+// that have been running since we started them although no daemon has a claim on them. Such rows
+// still get their results.
 func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, rows map[int64]held, lost map[int64]string) error {
 	var ids []int64
 	running := "FALSE"
@@ -515,8 +515,8 @@ func (s *SQL) existing(ctx context.Context, tx *sql.Tx, query string, args ...an
 	return ids, rows.Err()
 }
 
-// noteWritten notes rows that were or may have been written and will be written again. If they have no
-// claim then, that does not mean that others have them.
+// noteWritten notes rows that were or may have been written and will be written again. If they then
+// have no claim, this does not mean that they belong to others.
 func (s *SQL) noteWritten(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

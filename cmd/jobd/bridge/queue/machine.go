@@ -9,8 +9,9 @@
 //     paused and has room: fewer rows queued and running than its concurrency plus
 //     the rows that end during a fetch (see Expect). Until then the mark stays, so
 //     that no poll is lost to a pause or to a full target.
-//   - A fetch asks for as many rows as there are free places, and as end until the
-//     next fetch has come: more would keep rows from other daemons of the target.
+//   - A fetch asks for as many rows as there are free places, plus the rows that will have ended
+//     when the next fetch is done: with more, it would take rows that other daemons of the
+//     target could start.
 //   - Only one fetch is in progress at a time, for all wanted targets that can take
 //     rows. A poll during a fetch marks its targets again, because the fetch may have
 //     missed rows. Targets whose rows did not fit into a page, and those of a failed
@@ -97,7 +98,7 @@ func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t
 func (t *target) room() int     { return t.limit + 2*t.ahead() - t.length() }
 
 // ahead returns how many rows end during a fetch. Less than a tenth of a row counts as 0: a place
-// may be empty for that short a time.
+// may be empty for so short a time.
 func (t *target) ahead() int {
 	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
 }

@@ -10,8 +10,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "replay one simulation")
 
-// world is a table of rows, a machine that serves it, its naive twin, and the answers
-// that are still to come.
+// world is a table of rows, a machine that serves it, its naive twin, and the fetch and the runs
+// in progress.
 type world struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -24,16 +24,16 @@ type world struct {
 	table   map[int64]*tableRow
 	nextID  int64
 	fetch   []Want   // under way
-	names   []string // targets that ever were
+	names   []string // all targets that have existed
 	running map[int64]bool
 	log     []string
 }
 
 type tableRow struct {
 	Row
-	status string // waiting manual accepted done
+	status string // waiting, manual, accepted or done
 	runs   int    // runs that have ended
-	due    int    // times that it was accepted and not released or merged
+	due    int    // how often the row is to run: how often it was accepted, and not released or merged
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -101,7 +101,7 @@ func (w *world) anyID(status ...string) int64 {
 	return ids[w.rng.IntN(len(ids))]
 }
 
-// step does one random thing.
+// step executes one random command or change of the table.
 func (w *world) step() {
 	r := w.rng
 	name := w.names[r.IntN(len(w.names))]
@@ -154,7 +154,7 @@ func (w *world) step() {
 		w.note("add %s", name)
 		w.add(name, 1+r.IntN(5))
 	case 11:
-		// A manual run of a few rows, of any target.
+		// A client runs a few rows of any target by hand.
 		var rows []Row
 		for range 1 + r.IntN(3) {
 			if row := w.table[w.anyID("manual")]; row != nil && w.m.Has(row.Target) {
@@ -167,7 +167,7 @@ func (w *world) step() {
 		w.m.Accept(rows)
 		w.n.accept(rows)
 	case 12:
-		// Somebody sets a row back, perhaps one that is out.
+		// Somebody resets the status of a row, perhaps of one that is queued or running.
 		if row := w.table[w.anyID("done", "accepted")]; row != nil {
 			w.note("set back %d", row.ID)
 			row.status = []string{"waiting", "manual"}[r.IntN(2)]
@@ -188,7 +188,7 @@ func (w *world) step() {
 	w.settle()
 }
 
-// progress lets the database or a run answer.
+// progress completes the fetch or a run.
 func (w *world) progress() {
 	if w.fetch != nil && w.rng.IntN(2) == 0 {
 		w.answer()
@@ -320,7 +320,8 @@ func (w *world) settle() {
 	}
 }
 
-// finish lets everything end and checks that everything was done.
+// finish completes all fetches and runs, and checks that every row has run as often as it was
+// due.
 func (w *world) finish() {
 	for _, name := range w.names {
 		w.add(name, 1+w.rng.IntN(3))

@@ -21,7 +21,7 @@ type naiveTarget struct {
 	wanted bool
 }
 
-// ahead counts the rows one by one, the last from a tenth on.
+// ahead counts the rows one by one; a rest of at least a tenth of a row counts as one more.
 func (t *naiveTarget) ahead() (rows int) {
 	for t.share*float64(t.limit) > float64(rows)+0.1 {
 		rows++
@@ -101,7 +101,7 @@ func (n *naive) stop() {
 	n.stopped = true
 	for _, t := range n.targets {
 		for best := n.best(t.name); best != nil; best = n.best(t.name) {
-			id := best.ID // of memory that moves
+			id := best.ID // a copy, because DeleteFunc moves what best points to
 			n.release = append(n.release, id)
 			n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
 		}
