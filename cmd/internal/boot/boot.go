@@ -1,5 +1,5 @@
-// Package boot knows a clock that nobody sets: the time since the boot of this host. All processes
-// of a host read the same time. It begins again at 0 with each boot.
+// Package boot reads a clock that nobody can set: the time since the boot of this host. All
+// processes of a host read the same time.
 package boot
 
 import (
@@ -14,12 +14,12 @@ var ID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(id))
 })
 
-// Clock identifies the clock that Since reads, "" where it is not known: processes for which
-// it is the same read the same time.
+// Clock identifies the clock that Since reads, "" where it is not known: processes that get the
+// same value here read the same time.
 var Clock = sync.OnceValue(func() string {
 	if ID() == "" {
 		return ""
 	}
-	space, _ := os.Readlink("/proc/self/ns/time") // each has a time of its own
+	space, _ := os.Readlink("/proc/self/ns/time") // each time namespace has a time of its own
 	return ID() + " " + space
 })

@@ -76,7 +76,7 @@ func Prepare(root *cobra.Command) {
 		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
 	}
 	const all = "Flags that all commands take: {{.Root.Name}} help " + flagsTopic
-	// The root's own help does not repeat the flags of the topic.
+	// The root's own help does not repeat the flags that the help topic lists.
 	cobra.AddTemplateFunc("topical", func(c *cobra.Command) bool { return c.Annotations[flagsTopic] != "" })
 	cobra.AddTemplateFunc("ownFlags", func(c *cobra.Command) string {
 		if c.Annotations[flagsTopic] != "" {
@@ -90,8 +90,8 @@ func Prepare(root *cobra.Command) {
 	root.SetUsageTemplate(usage)
 }
 
-// flagsTopic is the help topic with the flags of all commands. The root's annotation of
-// this name is its text.
+// flagsTopic is the help topic with the flags of all commands. The topic's text is the root's
+// annotation of this name.
 const flagsTopic = "flags"
 
 func each(c *cobra.Command, do func(*cobra.Command)) {
@@ -165,7 +165,7 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // Suggest returns the most similar of some names, or "" if none is similar.
 func Suggest(typed string, names []string) string {
-	// cobra decides on similarity, so that it is the same for commands and keys.
+	// cobra decides what is similar, so that the rule is the same for commands and keys.
 	known := &cobra.Command{}
 	for _, n := range names {
 		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})

@@ -44,7 +44,7 @@ func TestExecute(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		says string // all of its stderr
+		says string // the whole of stderr
 	}{
 		{"run", 0, ""},
 		{"run --number 1", 1, "prog: it broke\n"},

@@ -15,7 +15,7 @@ import (
 // whether the daemon with these options is healthy. An error with a method Option is about the
 // option of that name.
 type Daemon struct {
-	Prefix  string // of variables, for example GLOOM_
+	Prefix  string // prefix of environment variables, for example GLOOM_
 	Settle  func() error
 	Healthy func(context.Context) error
 	Run     func() error

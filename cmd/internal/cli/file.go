@@ -14,7 +14,7 @@ import (
 // FileError is an error in a file of options, with its place.
 type FileError struct {
 	Path   string
-	Line   int // from 1 on; 0 means the whole file
+	Line   int // counted from 1; 0 means the whole file
 	Reason string
 }
 
@@ -75,7 +75,7 @@ func (f *File) findLines(data []byte) {
 		} else {
 			key = slices.Concat(table, key)
 		}
-		for i := range key { // a table begins at its first key
+		for i := range key { // a table has the line of its first key
 			name := strings.Join(key[:i+1], ".")
 			if _, ok := f.lines[name]; !ok || i == len(key)-1 {
 				f.lines[name] = line

@@ -25,11 +25,11 @@ func (e *OptionError) Error() string {
 	return s
 }
 
-// Settings are the sources of options besides the command line. A flag wins over the
-// environment, the environment over the file.
+// Settings are the sources of options besides the command line. A flag takes precedence over the
+// environment, and the environment over the file.
 type Settings struct {
-	Prefix string   // of variables: with GLOOM_, max-jobs is GLOOM_MAX_JOBS
-	Names  []string // of the options that may come from there
+	Prefix string   // prefix of environment variables: with GLOOM_, max-jobs is GLOOM_MAX_JOBS
+	Names  []string // the options that may come from the environment or the file
 	File   *File    // nil for none
 	// Lookup is os.LookupEnv if nil.
 	Lookup func(variable string) (value string, ok bool)
@@ -78,7 +78,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 		if err := fl.Value.Set(value); err != nil {
 			return Usagef("%w", wrong(fl, value, err, from)).Advise(bothNames, Variable(s.Prefix, name), name)
 		}
-		_ = f.SetAnnotation(name, given, []string{from}) // the flag is there
+		_ = f.SetAnnotation(name, given, []string{from}) // cannot fail: the flag exists
 	}
 	return nil
 }

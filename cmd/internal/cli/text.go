@@ -47,7 +47,7 @@ func escaped(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// Tame is Clean for texts with several lines and tabs.
+// Tame is like Clean, but keeps line breaks and tabs.
 func Tame(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {

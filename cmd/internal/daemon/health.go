@@ -33,7 +33,7 @@ func HealthyOwn(ctx context.Context, addr, cert, key string) error {
 		return Healthy(ctx, addr, nil)
 	}
 	secure := &tls.Config{InsecureSkipVerify: true}
-	// While a pair of files is replaced, one may be missing: the daemon still has the
+	// While certificate and key are being replaced, one may be missing: the daemon still has the
 	// old pair.
 	if own, err := tls.LoadX509KeyPair(cert, key); err == nil {
 		secure.Certificates = []tls.Certificate{own}

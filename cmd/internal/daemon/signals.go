@@ -17,21 +17,22 @@ type Signals struct {
 	done       chan struct{}
 }
 
-// early holds a SIGHUP that came before Notify.
+// early holds a SIGHUP that arrived before Notify was called.
 var early = make(chan os.Signal, 1)
 
-// Hold keeps SIGHUP from ending the process, and holds it until Notify. Daemons call it first.
+// Hold keeps SIGHUP from ending the process, and holds it until Notify is called. Daemons call
+// Hold first.
 func Hold() { signal.Notify(early, syscall.SIGHUP) }
 
-// Notify listens for signals until Close; SIGHUP calls reopen. A reopen that hangs, on a file of a
-// dead server, say, holds up no other signal.
+// Notify listens for signals until Close; SIGHUP calls reopen. A reopen that hangs, for example on
+// a file of a dead file server, does not delay other signals.
 func Notify(reopen func()) *Signals {
 	s := &Signals{incoming: make(chan os.Signal, 4), done: make(chan struct{})}
 	var stop, kill context.CancelFunc
 	s.Stop, stop = context.WithCancel(context.Background())
 	s.Kill, kill = context.WithCancel(context.Background())
-	// SIGPIPE is caught so that a log without a reader does not end the process. If it
-	// were ignored, jobs would inherit that.
+	// SIGPIPE is caught so that a log without a reader does not end the process. If it were
+	// ignored instead, jobs would inherit that setting.
 	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	select {
 	case sig := <-early:
@@ -60,7 +61,7 @@ func Notify(reopen func()) *Signals {
 				case sig == syscall.SIGHUP:
 					select {
 					case again <- struct{}{}:
-					default: // the next reopen has not begun, and will read everything
+					default: // the next reopen has not begun yet, and will see all changes
 					}
 				case s.Stop.Err() == nil:
 					stop()

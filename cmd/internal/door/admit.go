@@ -13,12 +13,12 @@ import (
 // Need says which requests are admitted.
 type Need struct {
 	// Methods are the methods of its path; if there are none, the path does not exist.
-	// Where GET is allowed, HEAD is, too, unless the request Changes something.
+	// Where GET is allowed, HEAD is allowed, too, unless Changes is set.
 	Methods []string
 	// Scope is the scope that its token must have, one of those given to Listen.
 	Scope guard.Scope
-	// Open admits anybody, with any Host and beyond the limit on connections: for paths
-	// that reveal nothing of jobs.
+	// Open admits anybody, with any Host and beyond the limit on connections: for paths that
+	// reveal nothing about jobs.
 	Open bool
 	// AnyHost admits clients that need no token with any Host, because programs may be configured
 	// with any name.
@@ -74,7 +74,7 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 	if may == nil && d.opt.Local && !near(r) {
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
 	}
-	// A web page can point a name of its own at our address.
+	// A web page could point a name of its own at our address (DNS rebinding).
 	if may == nil && !n.AnyHost && !d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) {
 		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
 	}

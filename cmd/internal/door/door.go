@@ -34,7 +34,8 @@ type Options struct {
 	Files int
 
 	// Password, unless empty, is the only token, with all scopes; there is no TokenFile then.
-	// Local: clients on this host need no token, and without a Password no others are admitted.
+	// Local: clients on this host need no token, and unless there is a Password, other clients
+	// are not admitted.
 	Password string
 	Local    bool
 }
@@ -130,8 +131,9 @@ func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes [
 	return d
 }
 
-// On is Listen for an address that the caller has bound, for daemons that have no flags: with a
-// password or none, without TLS and with at most opt.MaxConns connections, and SpareConns more.
+// On is like Listen, but for daemons without flags, which have bound the address themselves:
+// with a password or none, without TLS, and with at most opt.MaxConns connections and SpareConns
+// more.
 func On(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
 	d := newDoor(opt, "max_connections", log, false, scopes)
 	if opt.Password != "" {
@@ -151,8 +153,8 @@ const (
 	maxHeader = 16 << 10
 )
 
-// Serve serves with h until Shutdown or Close. A handler that waits lifts the deadline with
-// Wait.
+// Serve serves with h until Shutdown or Close. A handler that waits must call Wait, which lifts
+// the deadline.
 func (d *Door) Serve(h http.Handler) {
 	d.server = &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: writeTime,
@@ -170,8 +172,8 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// Wait lets a request whose body has been read stay unanswered. Without it, the context of the
-// request ends when the time for its arrival is over.
+// Wait lets a request whose body has been read stay unanswered. Otherwise the context of the
+// request ends when the time for the request to arrive is over.
 func Wait(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
@@ -179,7 +181,7 @@ func Wait(w http.ResponseWriter) {
 // Addr returns the bound address.
 func (d *Door) Addr() net.Addr { return d.limiter.Addr() }
 
-// Secure reports whether it has TLS.
+// Secure reports whether the address has TLS.
 func (d *Door) Secure() bool { return d.at.Secure }
 
 // Guarded reports whether requests need a token, Guards whether this one does.
@@ -194,7 +196,7 @@ func near(r *http.Request) bool {
 	return err == nil && at.Addr().Unmap().IsLoopback() && r.Header["Forwarded"] == nil && r.Header["X-Forwarded-For"] == nil && r.Header["X-Real-Ip"] == nil
 }
 
-// Exposed reports whether other hosts reach it without a token or a certificate.
+// Exposed reports whether other hosts can reach the address without a token or a certificate.
 func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
 
 // MaxConns returns the number of connections allowed, Conns the number of open ones.
@@ -231,11 +233,11 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(h[len(scheme):])
 }
 
-// Reload reads tokens and certificates again. If reading fails, the old ones stay.
+// Reload reads tokens and certificates again. If reading fails, the old ones stay in force.
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
 
-// Signals handles the signals of the process: SIGHUP reloads, and calls also. audit is the log of
-// operators' actions.
+// Signals handles the signals of the process: SIGHUP reloads the tokens and certificates, and
+// then calls also. audit is the log of operators' actions.
 func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signals {
 	return daemon.Notify(func() {
 		err := d.Reload()

@@ -71,8 +71,8 @@ func (v *visitor) ask(path string) (string, error) {
 	return string(body), err
 }
 
-// TestCrowd: a connection too many gets an error. One that has long been idle is closed for a new
-// one; one that waits for its answer is not.
+// TestCrowd: a connection beyond the limit gets an error. A connection that has long been idle is
+// closed to make room for a new one; a connection that waits for its answer is not.
 func TestCrowd(t *testing.T) {
 	release := make(chan struct{})
 	var at atomic.Pointer[Door]
@@ -178,7 +178,8 @@ func TestLoiterers(t *testing.T) {
 	}
 }
 
-// TestGrant: a request's token decides; the file is read again on demand.
+// TestGrant: the token of a request decides what it may do; the token file is read again on
+// demand.
 func TestGrant(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(s string) {
@@ -190,7 +191,7 @@ func TestGrant(t *testing.T) {
 	d := open(t, Options{Options: guard.Options{TokenFile: file}}, nil)
 	judge := func(header string) string {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // does not wait for the refusal
+		cancel() // so that the delay of the refusal is not waited for
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
 		g, ok := d.grant(r)
@@ -216,8 +217,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestListen: invalid values are refused with the name of their flag.
-// TestFilesForWork: connections leave the files that the daemon's work takes.
+// TestFilesForWork: the limit on connections leaves enough files for the daemon's work.
 func TestFilesForWork(t *testing.T) {
 	most := func(files int) int {
 		d, err := Listen(Options{Addr: "127.0.0.1:0", Files: files}, zerolog.Nop(), false, "push")
@@ -232,6 +232,7 @@ func TestFilesForWork(t *testing.T) {
 	}
 }
 
+// TestListen: invalid values are refused with the name of their flag.
 func TestListen(t *testing.T) {
 	for _, c := range []struct {
 		opt        Options
@@ -266,8 +267,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestAdmit: the first reason for which a request is refused, and the text of its
-// answer.
+// TestAdmit: a request is refused for the first reason that applies, with that reason as the
+// answer's text.
 func TestAdmit(t *testing.T) {
 	d := open(t, Options{}, nil)
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}
@@ -332,7 +333,7 @@ func TestLocal(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		ctx, cancel := context.WithCancel(r.Context())
-		cancel() // the delay of a wrong token is not waited for
+		cancel() // so that the delay after a wrong token is not waited for
 		may, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Need{Methods: []string{"GET"}, Scope: 1})
 		got := 200
 		var refusal *Refusal

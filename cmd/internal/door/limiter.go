@@ -15,17 +15,17 @@ import (
 // that there are too many.
 const SpareConns = 64
 
-// connLimiter bounds the connections of a listener. If there are too many, it closes one that has asked
-// for nothing for long: one that is idle, or in the middle of a handshake or of the head of a
-// request, or that does not read the answer to an open request.
+// connLimiter bounds the connections of a listener. If there are too many, it closes one that has
+// made no request for long: one that is idle, or in the middle of a handshake or of the head of a
+// request, or that does not read the answer to a request that anybody may make (Need.Open).
 type connLimiter struct {
 	net.Listener
 	max  int
 	open atomic.Int64
 
 	mu      sync.Mutex
-	counted int       // how many have places within the limit
-	waiting list.List // of *limitedConn, in the order of since
+	counted int       // how many connections have places within the limit
+	waiting list.List // of *limitedConn, sorted by since
 }
 
 // limitedConn is a connection.
@@ -34,13 +34,13 @@ type limitedConn struct {
 	overLimit bool // accepted beyond the limit
 	// Guarded by the limiter's mutex.
 	element  *list.Element // nil while an admitted request is answered
-	since    time.Time     // when it came, or last began or ended a request
+	since    time.Time     // when the connection was accepted, or last began or ended a request
 	idle     bool          // its last request has ended
-	replaced bool          // another connection has its place
+	replaced bool          // another connection has taken its place
 }
 
-// minIdle is how long a connection must have asked for nothing before it may be closed for
-// another: a client that is about to use it would lose its request.
+// minIdle is how long a connection must have made no request before it may be closed for another
+// one: otherwise a client that is about to use it could lose its request.
 const minIdle = time.Second
 
 // Accept implements net.Listener.
@@ -74,8 +74,8 @@ func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	return m
 }
 
-// makeRoom closes the connection that has asked for nothing for longest, if any may be closed: one
-// within the limit, if possible. The caller holds the mutex.
+// makeRoom closes the connection that has made no request for longest, if any may be closed: if
+// possible, one within the limit. The caller holds the mutex.
 func (c *connLimiter) makeRoom() bool {
 	var m *limitedConn
 	for at := c.waiting.Front(); at != nil && (m == nil || m.overLimit); at = at.Next() {
@@ -93,7 +93,7 @@ func (c *connLimiter) makeRoom() bool {
 	c.unlist(m)
 	c.freePlace(m)
 	if t, ok := m.Conn.(*net.TCPConn); ok && !m.idle {
-		_ = t.SetLinger(0) // discard what it has not read of an incomplete answer
+		_ = t.SetLinger(0) // discard the part of an incomplete answer that the client has not read
 	}
 	_ = m.Close()
 	return true
@@ -115,7 +115,7 @@ func (c *connLimiter) unlist(m *limitedConn) {
 	}
 }
 
-// connOf finds the limiter's connection below TLS.
+// connOf returns the limiter's connection, which a TLS connection may wrap.
 func connOf(conn net.Conn) *limitedConn {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -123,7 +123,7 @@ func connOf(conn net.Conn) *limitedConn {
 	return conn.(*limitedConn)
 }
 
-// onState is a ConnState of http.Server.
+// onState is the server's http.Server.ConnState.
 func (c *connLimiter) onState(conn net.Conn, state http.ConnState) {
 	m := connOf(conn)
 	c.mu.Lock()
@@ -142,7 +142,7 @@ func (c *connLimiter) onState(conn net.Conn, state http.ConnState) {
 // connKey is the key of a connection in the context of its requests.
 type connKey struct{}
 
-// withConn is a ConnContext of http.Server.
+// withConn is the server's http.Server.ConnContext.
 func (c *connLimiter) withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, connOf(conn))
 }

@@ -32,9 +32,9 @@ func WriteFile(path string, data []byte) error {
 }
 
 // MakeDir makes a directory and its missing parents, and syncs their names so that they
-// survive a loss of power. An earlier run may have made some of them and ended before it
-// synced them, so all names on the way are synced, those of older directories as far as
-// possible.
+// survive a loss of power. An earlier run may have made some of them and ended before it synced
+// them, so the names of all directories in the path are synced; for directories that existed
+// before, errors are ignored.
 func MakeDir(path string, mode os.FileMode) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -65,8 +65,8 @@ func isDir(path string) bool {
 // spy is called with each directory that is synced; nil except in tests.
 var spy atomic.Pointer[func(dir string)]
 
-// Spy sets a function that is called with each directory that is synced, for tests, until
-// off is called.
+// Spy sets a function that is called with each directory that is synced, until off is called. It
+// is for tests.
 func Spy(f func(dir string)) (off func()) {
 	spy.Store(&f)
 	return func() { spy.Store(nil) }

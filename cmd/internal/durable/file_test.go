@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestWriteFile: a file is either complete or as it was, and no other file is left beside it.
+// TestWriteFile: the file has either the new content or the old one, and no other file is left
+// beside it.
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

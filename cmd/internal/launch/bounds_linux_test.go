@@ -50,7 +50,7 @@ func TestKillFindsWhoLeftTheGroup(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	job := script(t, `read go <&3; ulimit -n; ulimit -c; (ulimit -n)`)
-	r, w, err := os.Pipe() // until the limits are set
+	r, w, err := os.Pipe() // waits until the limits are set
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,11 +30,11 @@ type Command struct {
 	// been written already is read, and descendants are left alone.
 	Linger time.Duration
 
-	// Death is the signal that the process gets when this program dies, on Linux;
-	// 0 is SIGKILL.
+	// Death is the signal that the process gets when this program dies; 0 is SIGKILL. Linux
+	// only.
 	Death syscall.Signal
 
-	Guard *Guard // ends the descendants too; may be nil
+	Guard *Guard // ends the descendants, too; may be nil
 	// Name distinguishes this process and its descendants from the Guard's others: Kill finds them
 	// by it, even if they have left the group. No other command has this name.
 	Name string
@@ -58,7 +58,7 @@ type Limit struct {
 // find searches as execvp does, but with the command's PATH and directory, not ours.
 func find(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
-		return name, nil // the system resolves it from the command's directory
+		return name, nil // the system resolves a relative path from the command's directory
 	}
 	failure := error(unix.ENOENT)
 	for _, place := range filepath.SplitList(variable(env, "PATH")) {
@@ -97,7 +97,7 @@ func settings(env []string) []string {
 	for _, setting := range env {
 		name, _, ok := strings.Cut(setting, "=")
 		if !ok || strings.Contains(setting, "\x00") {
-			continue // execve does not know such a setting
+			continue // execve cannot pass such a setting
 		}
 		if i, ok := at[name]; ok {
 			once[i] = setting

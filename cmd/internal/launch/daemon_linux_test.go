@@ -30,7 +30,7 @@ func daemon(command string) {
 	}
 	if limit, err := time.ParseDuration(os.Getenv("LAUNCH_TEST_LIMIT")); err == nil {
 		renew := func() { guard.Until(time.Now().Add(limit)) }
-		renew() // before anything is started, as in daemons
+		renew() // before anything is started, as daemons do
 		go func() {
 			for range time.Tick(limit / 4) {
 				renew()
@@ -139,8 +139,8 @@ func (d *subject) family() (child, grandchild int) {
 
 const twoSleep = "sleep 1000 & exec sleep 1000"
 
-// ways runs a test with each way to find a daemon's processes: by their control group, if this host
-// permits one, or without.
+// ways runs a test once with and once without a control group for the daemon's processes, as far as
+// this host permits one.
 func ways(t *testing.T, f func(t *testing.T, env ...string)) {
 	t.Run("without a control group", func(t *testing.T) { f(t, "LAUNCH_TEST_NO_GROUP=1") })
 	t.Run("control group", func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestOrphansAreKilled(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), env...)
 		child, grandchild := d.family()
-		d.Process.Signal(syscall.SIGSTOP) // it replaces no guard
+		d.Process.Signal(syscall.SIGSTOP) // so that it cannot replace the guard
 		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
 		d.kill()
 		eventually(t, "the process is gone", func() bool { return gone(child) })
@@ -197,7 +197,7 @@ func TestLeashOutlivesTheGuard(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LEASH=1")...)
 		child, grandchild := d.family()
-		d.Process.Signal(syscall.SIGSTOP) // it replaces no guard
+		d.Process.Signal(syscall.SIGSTOP) // so that it cannot replace the guard
 		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
 		d.kill()
 		eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
@@ -222,8 +222,8 @@ func TestLeashGoesWithItsProcess(t *testing.T) {
 	}
 }
 
-// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: when their limit has passed,
-// its guard ends the processes and their children.
+// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: when the limit has passed,
+// the guard ends the daemon's processes and their children.
 func TestStoppedDaemonsProcessesEnd(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
@@ -286,7 +286,7 @@ func TestGuardThatStandsStill(t *testing.T) {
 	defer r.Close()
 	g.mu.Lock()
 	first, pipe := g.pid, g.pipe
-	g.pipe = w // its reader is stopped
+	g.pipe = w // the process that reads the pipe is stopped
 	g.mu.Unlock()
 	defer pipe.Close()
 	for range 5000 {
@@ -319,12 +319,12 @@ func TestClosingEndsNoProcess(t *testing.T) {
 		t.Fatal("it was gone")
 	}
 	if _, err := KillOrphans(context.Background(), owner(os.Getpid())); err != nil {
-		t.Fatal(err) // the control group is removed too
+		t.Fatal(err) // the control group is removed, too
 	}
 }
 
-// TestControlGroupThatIsGone: after the control group was removed, processes are still started, and
-// end with the daemon.
+// TestControlGroupThatIsGone: after the control group was removed, processes can still be started,
+// and still end with the daemon.
 func TestControlGroupThatIsGone(t *testing.T) {
 	needGroup(t)
 	d := startDaemon(t, script(t, twoSleep))
@@ -395,7 +395,7 @@ func TestProlongedWhileKilling(t *testing.T) {
 				g.Until(time.Now().Add(time.Hour))
 				prolonged, deaths = true, 0
 			}
-			if prolonged && deaths > 5 { // one scan may have been under way
+			if prolonged && deaths > 5 { // a scan may have been in progress
 				t.Fatalf("the guard goes on killing: %+v", p.Result())
 			}
 		case <-time.After(2 * time.Second):
@@ -408,8 +408,8 @@ func TestProlongedWhileKilling(t *testing.T) {
 	}
 }
 
-// TestLapsedSince: a limit that has passed when a process starts counts as passed, even after it
-// was moved.
+// TestLapsedSince: a limit that has passed when a process starts counts as passed, even after
+// the limit was moved.
 func TestLapsedSince(t *testing.T) {
 	g := &Guard{}
 	g.Until(time.Now().Add(time.Hour))

@@ -19,11 +19,11 @@ import (
 
 // The guard's process is this same program, started with a variable set to the owner. It reads
 // notes of 16 bytes. The first half is the time on the boot clock until which processes may run; 0
-// means while the program lives. The second is the id of a process that has begun, the negated id
-// of one that is about to be reaped, or 0.
+// means as long as the program lives. The second half is the id of a process that has begun, the
+// negated id of one that is about to be reaped, or 0.
 const (
 	guardVariable = "JOBD_LAUNCH_GUARD"
-	graceVariable = "JOBD_LAUNCH_GRACE" // how long processes may take to end, a duration
+	graceVariable = "JOBD_LAUNCH_GRACE" // a duration: how long processes may take to end
 	guardName     = "job-guard"
 	noteSize      = 16
 	// guardTick bounds how long it takes to notice that the clock has jumped, as it does after a
@@ -66,7 +66,7 @@ func watch(owner string, grace time.Duration) {
 			}
 			continue
 		}
-		// Notes are written whole, so they are read whole.
+		// Each note is written in one piece, so only whole notes are read.
 		if n, err = unix.Read(0, notes); n <= 0 && err != unix.EINTR {
 			w.warn(grace)
 			w.kill()
@@ -86,7 +86,7 @@ type watched struct {
 	owner  string
 	groups map[int]bool // processes that have not been reaped
 	until  int64        // on the boot clock, in nanoseconds; 0 for no limit
-	left   bool         // some may still be there after the limit
+	left   bool         // after the limit, some processes may still be running
 }
 
 func (w *watched) note(note []byte) {
@@ -114,8 +114,8 @@ func (w *watched) patience() int {
 	return int(guardTick.Milliseconds())
 }
 
-// expire ends all processes once. Before it looks for processes that are left, the notes are read
-// again: if the program has continued meanwhile, its new processes must live.
+// expire kills all processes that it finds. Its caller reads the notes again before each call: if
+// the program has continued meanwhile, its new processes must live.
 func (w *watched) expire() {
 	w.killGroups()
 	pids, unsure := killOnce(w.owner)
@@ -158,7 +158,7 @@ func (w *watched) kill() {
 type Guard struct {
 	owner  string
 	grace  time.Duration
-	cgroup *os.File // the control group of all processes; nil if there is none
+	cgroup *os.File // the control group of all guarded processes; nil if there is none
 	done   chan struct{}
 
 	mu      sync.Mutex // guards the following
@@ -166,7 +166,7 @@ type Guard struct {
 	pipe    *os.File
 	running map[int]bool
 	until   int64
-	lapses  int // limits that had passed when they were moved
+	lapses  int // how many limits had already passed when they were moved
 	closed  bool
 }
 
@@ -192,7 +192,8 @@ func NewGentleGuard(owner string, grace time.Duration) (*Guard, error) {
 // Until limits how long processes may run: after this time they are killed, even if
 // this program is stopped or stuck by then. Every call moves the limit.
 func (g *Guard) Until(t time.Time) {
-	// In this order, a delay between the two makes the limit earlier.
+	// The clocks are read in this order, so that a delay in between makes the limit earlier, not
+	// later.
 	now := int64(boot.Since())
 	at := now + int64(time.Until(t))
 	g.mu.Lock()
@@ -204,15 +205,15 @@ func (g *Guard) Until(t time.Time) {
 	g.say(0)
 }
 
-// Lapses returns the number of limits that had passed when they were moved.
+// Lapses returns how many limits had already passed when they were moved.
 func (g *Guard) Lapses() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.lapses
 }
 
-// LapsedSince reports whether a limit has passed since Lapses returned n, or had passed then: a
-// process that was started since may have been killed for it.
+// LapsedSince reports whether a limit has passed since Lapses returned n, or had already passed
+// then: if so, a process that was started since may have been killed because of the limit.
 func (g *Guard) LapsedSince(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -235,7 +236,7 @@ func (g *Guard) Close() {
 func (g *Guard) leaveGroup() {
 	if g.cgroup != nil {
 		g.cgroup.Close()
-		os.Remove(g.cgroup.Name()) // unless a process is left in it
+		os.Remove(g.cgroup.Name()) // fails if a process is left in it
 	}
 }
 
@@ -321,7 +322,7 @@ func (g *Guard) start() error {
 	// it.
 	_, _ = unix.FcntlInt(r.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 	g.pid, g.pipe = process.Pid, pipe
-	process.Release() // keep waits for it by its id, because it must learn of a stop too
+	process.Release() // keep waits by the id, because it must also notice a stop
 	if g.closed {
 		g.stop()
 	}

@@ -42,7 +42,7 @@ func start(t *testing.T, c Command) *Process {
 	return p
 }
 
-// output has the end of a process and its output.
+// output is how a process ended, with its output.
 type output struct {
 	Result
 	out, err string
@@ -101,8 +101,7 @@ func gone(pid int) bool {
 	return state == "" || state == "Z"
 }
 
-// children returns a process's children and their states, inGroup the members
-// of a group.
+// children returns a process's children with their states, inGroup the members of a group.
 func children(of int) map[int]string {
 	return processes(func(parent, _ int) bool { return parent == of })
 }
@@ -302,8 +301,8 @@ func TestProcessEndsItselfNotWithItsPipe(t *testing.T) {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// TestLingering: a descendant holds the output. While that is waited for, and until the
-// group has been killed, the process's id is not reused.
+// TestLingering: a descendant holds the output. Until Linger is over and the group has been
+// killed, the process's id is not reused.
 func TestLingering(t *testing.T) {
 	p := start(t, Command{Args: []string{script(t, `sleep 1000 & exit 4`)}, Stdout: io.Discard, Linger: 300 * time.Millisecond})
 	var child int
@@ -339,7 +338,7 @@ func TestChattyDescendantDoesNotHoldUpTheEnd(t *testing.T) {
 	eventually(t, "the descendant dies of its closed pipe", func() bool { return gone(pid) })
 }
 
-// full accepts only that many bytes.
+// full is a writer that accepts only a limited number of bytes.
 type full int
 
 func (f *full) Write(p []byte) (int, error) {

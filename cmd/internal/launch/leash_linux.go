@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leash is a process in the group of another one that waits for the end of a pipe,
-// which comes with the end of this program, and then kills the group.
+// leash is a process in the group of another one. It waits for the end of a pipe, which comes
+// when this program ends, and then kills the group.
 type leash struct {
 	process *os.Process
-	pipe    *os.File // whose end it waits for
+	pipe    *os.File // the leash waits for its end
 }
 
-// leashShell is the shell that runs a leash, in a few hundred kilobytes and a millisecond.
+// leashShell is the shell that runs a leash. It takes a few hundred kilobytes, and a millisecond
+// to start.
 const leashShell = "/bin/sh"
 
 // newLeash makes the leash of a group. Without a shell it returns nil, and only the Guard protects
@@ -48,7 +49,7 @@ func newLeash(group int, env []string, like *syscall.SysProcAttr) (*leash, error
 	return nil, err
 }
 
-// end ends only the leash.
+// end ends the leash, and leaves the group alone.
 func (l *leash) end() {
 	if l != nil {
 		_ = l.process.Kill()

@@ -18,7 +18,7 @@ type Meter struct {
 	p     *Process
 	begun time.Duration // since boot
 	read  bool
-	spent time.Duration // when it was first read
+	spent time.Duration // times at the first reading
 }
 
 // Meter begins to count. The processor time of the process itself, and of the children

@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// markName is the environment variable that marks the processes of a program. It serves to
-// find them when the program is dead and had no control group for them.
+// markName is the environment variable that marks the processes of a program. When the program
+// is dead and had no control group for them, they are found by it.
 const markName = "JOBD_OWNER"
 
 // Mark returns the setting in the environment of all processes of a guard with that owner, and of
@@ -49,7 +49,7 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 		if len(left) == 0 && !unsure && ended(seen) {
 			return len(seen), nil
 		}
-		if group := groupOf(owner); group != "" { // no more processes are started in it
+		if group := groupOf(owner); group != "" { // from now on no process can be started in the group
 			_ = os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0)
 		}
 		select {
@@ -68,8 +68,8 @@ func beginning(pid int) string {
 	return ""
 }
 
-// ended reports whether all killed processes have gone: they lose their environment, and so the
-// mark, before their files.
+// ended reports whether all killed processes are gone: a process that ends loses its
+// environment, and so the mark, before its files are closed.
 func ended(pids map[int]string) bool {
 	for pid, began := range pids {
 		if began != "" && beginning(pid) == began {
@@ -82,7 +82,7 @@ func ended(pids map[int]string) bool {
 // killTick is the interval at which the remaining processes are looked for.
 const killTick = 10 * time.Millisecond
 
-// killOnce kills the processes that it finds, and lists them. It is unsure when others
+// killOnce kills the processes that it finds, and lists them. unsure means that other processes
 // may be about to get the mark.
 func killOnce(owner string) (pids []int, unsure bool) {
 	pids, unsure = killMarked([]byte(Mark(owner)))
@@ -125,8 +125,8 @@ func members(group string) (pids []int) {
 }
 
 // killMarked kills the processes with the setting in their environment, and lists them.
-// It is unsure about processes that may be about to get their environment. Zombies have
-// none, and other users' processes cannot be read.
+// unsure means that some processes may be about to get their environment. Zombies have none, and
+// other users' processes cannot be read.
 func killMarked(mark []byte) (pids []int, unsure bool) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {

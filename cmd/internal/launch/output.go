@@ -22,13 +22,13 @@ type stream struct {
 	to    io.Writer
 	pipe  *os.File // reading end
 	ended chan struct{}
-	over  bool // the pipe has ended; used by the reading goroutine until ended
+	over  bool // the pipe has ended; only for the reading goroutine until ended is closed
 
-	mu   sync.Mutex // held from a read until the bytes are passed on; guards the following
-	full bool       // to takes no more
+	mu   sync.Mutex // held from a read until the bytes are passed on; guards the fields below
+	full bool       // the writer to accepts no more
 }
 
-// read passes output on until the pipe ends or finish asks it to stop.
+// read passes output on until the pipe ends, or until finish makes it stop.
 func (s *stream) read() {
 	defer close(s.ended)
 	conn, err := s.pipe.SyscallConn()

@@ -34,10 +34,10 @@ type Process struct {
 	state   *os.ProcessState
 	result  Result
 
-	mu     sync.Mutex // guards the following; held while a signal is sent
-	rest   bool       // kill it, and the rest of its group at its end
+	mu     sync.Mutex // guards the fields below; held while a signal is sent
+	rest   bool       // kill the process and, when it has ended, the rest of its group
 	over   bool       // the process itself has ended
-	reaped bool       // its id, and its group's, may belong to others now
+	reaped bool       // its id, and that of its group, may belong to other processes now
 }
 
 // forks makes one thread that never ends do all forking: the kernel sends the
@@ -88,7 +88,7 @@ func Start(c Command) (_ *Process, err error) {
 	}
 
 	p := &Process{guard: c.Guard, name: c.Name, linger: c.Linger, ended: make(chan struct{})}
-	var theirs []*os.File // ends of pipes, which we close in any case
+	var theirs []*os.File // the process's ends of pipes, which we close in any case
 	defer func() {
 		for _, f := range theirs {
 			f.Close()
@@ -113,8 +113,8 @@ func Start(c Command) (_ *Process, err error) {
 	attr := &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: attributes(c)}
 	p.process, err = fork(path, c.Args, attr)
 	if err != nil && leaveGroup(attr.Sys) {
-		// The control group may have been removed. The guard finds the process in
-		// another way.
+		// The control group may have been removed. Then the guard finds the process by its group
+		// or its mark.
 		p.process, err = fork(path, c.Args, attr)
 	}
 	if err != nil {
@@ -177,7 +177,7 @@ func (p *Process) close() {
 
 func (p *Process) feed(text []byte) {
 	defer close(p.written)
-	_, _ = p.stdin.Write(text) // a process that did not read it does not need it
+	_, _ = p.stdin.Write(text) // a process that has not read its input does not need it
 	p.stdin.Close()
 }
 

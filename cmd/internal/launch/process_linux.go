@@ -20,8 +20,8 @@ func attributes(c Command) *syscall.SysProcAttr {
 	return a
 }
 
-// leaveGroup starts the process outside of the control group, and reports whether it was to be
-// inside.
+// leaveGroup makes a process start outside the control group, and reports whether it would have
+// started inside.
 func leaveGroup(a *syscall.SysProcAttr) bool {
 	inside := a.UseCgroupFD
 	a.UseCgroupFD = false

@@ -23,7 +23,8 @@ func limit(int, []Limit) {}
 
 func leaveGroup(*syscall.SysProcAttr) bool { return false }
 
-// waitEnd reaps at once: signals to the group that follow may miss it.
+// waitEnd reaps the process at once: a signal that is sent to the group afterwards may miss its
+// target.
 func (p *Process) waitEnd() {
 	state, err := p.process.Wait()
 	p.mu.Lock()

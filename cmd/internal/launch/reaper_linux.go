@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// reaper waits for strangers: a process with the id 1, as in a container, inherits the
-// descendants that its processes leave behind, and must wait for them.
+// reaper reaps strangers: a process with the id 1, as in a container, adopts the descendants
+// that its processes leave behind, and must wait for them when they end.
 type reaper struct {
 	mu  sync.Mutex // guards own; held while forking
 	own map[int]bool
 }
 
-// strangers is nil when orphans do not become ours.
+// strangers returns the reaper, or nil if this process adopts no orphans.
 var strangers = sync.OnceValue(func() *reaper {
 	if !adopts() {
 		return nil
@@ -24,11 +24,11 @@ var strangers = sync.OnceValue(func() *reaper {
 	return newReaper()
 })
 
-// adopts reports whether the orphans of this host or container become ours.
+// adopts reports whether this process adopts the orphans of this host or container.
 var adopts = func() bool { return os.Getpid() == 1 }
 
-// reapEvery is the shortest time between two searches, so that many ends do not cause as many
-// searches.
+// reapEvery is the shortest time between two searches, so that many processes that end at once
+// do not cause as many searches.
 const reapEvery = 200 * time.Millisecond
 
 func newReaper() *reaper {

@@ -20,7 +20,7 @@ func Known(signal syscall.Signal) bool {
 	return unix.SignalName(signal) != "" || signal >= rtMin && signal <= rtMax
 }
 
-// aliases are second names that clients may use.
+// aliases are further names of signals that clients may use.
 var aliases = map[string]syscall.Signal{
 	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
 }

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// folder is the directory of the embedded broker's sockets. It has a unique name and a
-// mark. Only files that belong to such a folder are ever removed from it.
+// folder is the directory of the embedded broker's sockets. It has a unique name, and a file,
+// the mark, that identifies it. Only files that belong to such a folder are ever removed from
+// it.
 type folder struct {
 	dir  string
 	mark *os.File // locked while the daemon lives
@@ -26,7 +27,7 @@ const (
 	workName     = "work"
 	httpName     = "http"
 
-	staleAge = time.Minute // age of a killed daemon's folder before it is removed
+	staleAge = time.Minute // least age at which a killed daemon's folder is removed
 )
 
 // makeFolder makes a folder that only this user can reach.
@@ -53,7 +54,7 @@ func makeFolder() (*folder, error) {
 // socket returns the address of one of its sockets.
 func (f *folder) socket(name string) string { return "unix:" + filepath.Join(f.dir, name) }
 
-// remove removes the folder, the mark last, and no file that does not belong to it.
+// remove removes the folder and the files that belong to it, the mark last.
 func (f *folder) remove() {
 	for _, name := range []string{submitName, workName, httpName, markName} {
 		_ = os.Remove(filepath.Join(f.dir, name))
@@ -79,8 +80,8 @@ func removeStale(parent string) {
 
 var errNotOurs = errors.New("not the socket folder of a dead daemon")
 
-// leftFolder locks a folder whose daemon has gone: a directory of this user with the
-// mark and only files that belong to such a folder.
+// leftFolder locks a folder whose daemon is gone. The folder must be a directory of this user
+// that has the mark, and only files that belong to such a folder.
 func leftFolder(dir string) (_ *folder, err error) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !mine(info) {
 		return nil, errNotOurs
@@ -97,7 +98,7 @@ func leftFolder(dir string) (_ *folder, err error) {
 }
 
 func (f *folder) left() bool {
-	// The daemon of a young folder may not have got to its lock yet.
+	// The daemon of a young folder may not have locked it yet.
 	if info, err := f.mark.Stat(); err != nil || !info.Mode().IsRegular() || !mine(info) || time.Since(info.ModTime()) < staleAge {
 		return false
 	}

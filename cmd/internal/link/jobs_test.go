@@ -19,8 +19,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestRightsComeBack: a job that the token does not allow is reported, and is accepted once the
-// token allows it again; jobs that the old connection submitted continue.
+// TestRightsComeBack: the refusal of a job that the token does not allow is reported, and such a
+// job is accepted once the token allows it again; jobs that the old connection submitted
+// continue.
 func TestRightsComeBack(t *testing.T) {
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -86,8 +87,8 @@ func TestRightsComeBack(t *testing.T) {
 	}
 }
 
-// TestFrozenDoor: the jobs of a door that hangs with its connection open no longer wait for workers
-// when its lease is over.
+// TestFrozenDoor: when the lease of a door that hangs with its connection open has expired, its
+// jobs no longer wait for workers.
 func TestFrozenDoor(t *testing.T) {
 	const lease = 3 * time.Second
 	opt := settings.Default()
@@ -138,7 +139,7 @@ func TestFrozenDoor(t *testing.T) {
 		srv.Hub().View(func(b *broker.Broker, _ int64) { n = int(b.Held()) })
 		return n
 	}
-	time.Sleep(lease) // before that it is not dropped
+	time.Sleep(lease) // until then the door is not disconnected
 	if waiting() != 1 {
 		t.Fatal("the job of a door that is well is gone")
 	}

@@ -32,7 +32,7 @@ type Config struct {
 	// SubmitAddr and WorkerAddr are the addresses of a shared broker, each a list separated
 	// by commas. If both are empty, the door starts a broker of its own.
 	SubmitAddr, WorkerAddr string
-	// SubmitOnly: the door has no workers, and needs no WorkerAddr.
+	// SubmitOnly: the door has no workers of its own, and needs no WorkerAddr.
 	SubmitOnly bool
 	Token      string
 	// Lease is how long other daemons leave the door's jobs alone when the door is silent; 0 is ten
@@ -42,8 +42,8 @@ type Config struct {
 	// TLSPrefix is the prefix of the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
-	// News is called with the events of connections, by side: Submits or the name of a
-	// worker. If it is nil, the events are logged until Life ends.
+	// News is called with the events of connections. side is Submits or the name of a worker. If
+	// it is nil, the events are logged until Life ends.
 	News func(side string, n gloom.Notice)
 	Life context.Context
 
@@ -93,11 +93,11 @@ func (c *Config) Validate() error {
 
 // Link is the connection to a broker.
 type Link struct {
-	own    *server.Server // nil when it is shared
-	folder *folder        // of the embedded broker's sockets
+	own    *server.Server // the embedded broker; nil if the broker is shared
+	folder *folder        // directory of the embedded broker's sockets
 	submit string         // address
 	work   string
-	common []gloom.Option // of submitter and workers
+	common []gloom.Option // options of submitter and workers
 	news   func(side string, n gloom.Notice)
 	log    zerolog.Logger
 	life   context.Context
@@ -107,7 +107,7 @@ type Link struct {
 	barred   error // why a job was refused for lack of rights
 	barredAt time.Time
 	refused  string         // type whose rights are missing, "" for none
-	tries    sync.WaitGroup // goroutines that find out whether the rights are there
+	tries    sync.WaitGroup // goroutines of WantRights
 }
 
 const (
@@ -117,10 +117,10 @@ const (
 )
 
 // heartbeat returns the pace at which a broker must hear from a door with this lease. A broker
-// drops a door as lost after two beats without a byte, and so before the lease is over, even if a
-// quarter of the lease had passed when the door fell silent. When another door takes over, perhaps
-// at another broker of a fleet, none of the lost door's jobs therefore still waits for a worker at
-// a broker that the other door does not know.
+// drops a door as lost after two beats without a byte, and so before the lease expires, even if a
+// quarter of the lease had passed when the door fell silent. So when another door takes over,
+// perhaps at another broker of a fleet, no job of the lost door is still queued at a broker that
+// the other door does not know.
 func heartbeat(lease time.Duration) time.Duration {
 	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
 }
@@ -162,7 +162,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	if c.HTTP {
 		opt.HTTPAddr = l.folder.socket(httpName)
 	}
-	opt.DeadLetters, opt.History = 0, 0 // the door's store has the history of its jobs
+	opt.DeadLetters, opt.History = 0, 0 // the door's store keeps the history of its jobs
 	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
 		opt.MaxFrame = 64 << 20
 	}
@@ -177,7 +177,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	return nil
 }
 
-// Close ends the embedded broker. The tries of WantRights must have ended before.
+// Close ends the embedded broker. Before that, the contexts passed to WantRights must end.
 func (l *Link) Close() {
 	l.tries.Wait()
 	if l.own != nil {

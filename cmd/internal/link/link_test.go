@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// long is longer than the start of any daemon.
+// long, added to the present, is a time before the start of any daemon.
 const long = -2 * time.Hour
 
 // plant makes old files below a directory.
@@ -30,7 +30,7 @@ func plant(t *testing.T, dir string, files ...string) {
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chtimes(path, old, old) })
 }
 
-// start opens a new broker, as a door does.
+// start opens a link with an embedded broker, as a door does.
 func start(t *testing.T) *Link {
 	t.Helper()
 	l, err := Open(Config{Program: "serverlessd"}, zerolog.Nop())
@@ -40,21 +40,21 @@ func start(t *testing.T) *Link {
 	return l
 }
 
-// TestDataOfOthersStay: a start removes only files that another start has made. All others are
-// kept, whatever their name and however long they have been unlocked.
+// TestDataOfOthersStay: when a door starts, it removes only files that an earlier start has
+// made. All other files are kept, whatever their name and however long they have been unlocked.
 func TestDataOfOthersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	all := []string{
-		"serverlessd-data/lock", "serverlessd-data/journal/0001", "serverlessd-data/store.db", // of a daemon started there
-		folderPrefix + "of-mine/lock", folderPrefix + "of-mine/thesis", // with such a name, but without a mark
+		"serverlessd-data/lock", "serverlessd-data/journal/0001", "serverlessd-data/store.db", // of another daemon
+		folderPrefix + "of-mine/lock", folderPrefix + "of-mine/thesis", // such a name without a mark
 		folderPrefix + "other/" + markName, folderPrefix + "other/submit", // another program's mark
 	}
 	plant(t, tmp, all...)
 	// A folder of a daemon to which another program has added a file.
 	used := newFolder(t)
 	plant(t, used, "notes")
-	// Files behind a link are not below the link's name.
+	// Files behind a symbolic link must not be removed.
 	elsewhere := t.TempDir()
 	target := newFolder(t)
 	if err := os.Rename(target, filepath.Join(elsewhere, "target")); err != nil {
@@ -86,8 +86,8 @@ func newFolder(t *testing.T) string {
 	return f.dir
 }
 
-// TestFoldersGo: a daemon removes its folder, and a later start that of a killed daemon, but not
-// the folder of a daemon that runs or is just starting.
+// TestFoldersGo: a daemon removes its folder when it ends. A later start removes the folder of a
+// killed daemon, but not that of a daemon that runs or is just starting.
 func TestFoldersGo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

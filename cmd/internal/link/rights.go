@@ -27,10 +27,10 @@ func forbids(err error) bool {
 	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
 }
 
-// WantRights is called with a type whose jobs the token does not cover. It calls then once a new
-// connection may submit jobs of the type that was refused last: once for all types refused
-// meanwhile, and never after ctx has ended. The tries are a second apart at first, and up to a
-// minute later.
+// WantRights is called with a type whose jobs the token does not cover. It tries new
+// connections, and calls then when one may submit jobs of the type that was refused last. It
+// calls then only once for all types that were refused meanwhile, and never after ctx has ended.
+// The pause between two tries grows from a second to a minute.
 func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 // brokers allow.
 const MostSlots = 250
 
-// rejoin is the pause before a broker that refuses slots is asked again.
+// rejoin is the pause before the next attempt to join after the broker has refused slots.
 const rejoin = 10 * time.Second
 
-// Slots keeps that many slots of the door's own joined until ctx ends, over as many connections as
-// needed; running jobs finish. worker returns the worker of a connection, numbered from 1 on; all
-// is done once all workers have ended.
+// Slots keeps the given number of the door's own slots joined until ctx ends, over as many
+// connections as needed; then running jobs finish. worker returns the worker for a connection,
+// numbered from 1; all is done once all workers have ended.
 func (l *Link) Slots(ctx context.Context, all *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
 	for n := 1; slots > 0; n++ {
 		some := min(slots, MostSlots)

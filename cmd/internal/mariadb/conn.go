@@ -25,7 +25,7 @@ type connection interface {
 
 type conn struct {
 	connection
-	open bool // in a transaction, as far as known
+	open bool // a transaction may be open
 }
 
 // BeginTx implements driver.ConnBeginTx.

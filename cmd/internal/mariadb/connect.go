@@ -15,9 +15,9 @@ import (
 // dialTimeout bounds the time to connect.
 const dialTimeout = 5 * time.Second
 
-// Connector opens connections and sets them up the same way whatever the server's
-// defaults are: several statements go out in one round trip, under READ COMMITTED, and
-// a row that already has the wanted values counts as affected.
+// Connector opens connections with the same settings whatever the server's defaults are: several
+// statements can be sent in one round trip, transactions are READ COMMITTED, and a row that
+// already has the wanted values counts as affected.
 type Connector struct {
 	driver.Connector
 	// Replicated lets a connection use REPEATABLE READ if the server replicates
@@ -27,9 +27,8 @@ type Connector struct {
 	least      atomic.Int64
 }
 
-// NewConnector returns a connector for a server as c says. Timeout ends an operation
-// that a statement's own deadline cannot end: a commit to a server that does not
-// answer.
+// NewConnector returns a connector for the server that c describes. Timeout ends an operation
+// that a statement's own deadline cannot end: a commit to a server that does not answer.
 func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
@@ -80,7 +79,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 		// A server may change this at any time; a connection keeps the setting that it
 		// began with.
 		log, err := ask(ctx, conn, "SELECT CONCAT(@@log_bin AND @@binlog_format = 'STATEMENT')")
-		if n := Number(err); err != nil && (n == 0 || KindOf(n) != Refused) { // refused: the server does not have this setting
+		if n := Number(err); err != nil && (n == 0 || KindOf(n) != Refused) { // the server does not have this setting
 			return err
 		}
 		if log == "1" {

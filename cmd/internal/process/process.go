@@ -14,8 +14,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// Process identifies a process, even after its end. Processes of one Boot and Space can see one
-// another; Start distinguishes a process from an earlier one with the same id.
+// Process identifies a process, even after its end. Processes with the same Boot and Space can
+// see one another; Start distinguishes a process from an earlier one with the same id.
 type Process struct {
 	Boot  string // id of the kernel's boot, "" where it is not known
 	Space string // namespace of process ids, "" where it is not known
@@ -50,7 +50,7 @@ func (p Process) Gone() bool {
 // state; both are "" if unknown.
 func StartOf(pid int) (start, state string) {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	// The name in parentheses before it may contain anything.
+	// The name, which is in parentheses before the state, may contain any character.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 {
 		return "", ""

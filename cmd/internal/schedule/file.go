@@ -27,8 +27,8 @@ type File struct {
 	all map[Key]Spec
 }
 
-// OpenFile reads a file; check validates the job of a schedule, and the client. The first value of
-// Changed is for this.
+// OpenFile reads a file; check validates the job of a schedule, and the client. Changed receives a
+// first value for this reading.
 func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error) (*File, error) {
 	f := &File{path: path, clients: clients, check: check, changed: make(chan struct{}, 1)}
 	var err error

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// late is the delay up to which a job does not count as missed.
+	// late is the longest delay with which a due time does not count as missed.
 	late = time.Second
 	// kept is how many due times a schedule lists, past and future.
 	kept, coming = 10, 5
@@ -19,7 +19,7 @@ const (
 type Schedule struct {
 	Spec
 	Created  time.Time `json:"created"`
-	FromFile bool      `json:"from_file,omitempty"` // nothing else may change it
+	FromFile bool      `json:"from_file,omitempty"` // only the file may change it
 	// Through is the last due time that has been settled.
 	Through time.Time `json:"through"`
 	// Gap holds the due times before Through that were missed. They count as due again if the
@@ -27,7 +27,7 @@ type Schedule struct {
 	Gap span `json:"gap,omitzero"`
 	// Before is the id of the job that was made last.
 	Before string `json:"before,omitempty"`
-	// Queued is a due time whose job waits for the end of the job before.
+	// Queued is a due time whose job waits for the end of the previous job.
 	Queued time.Time `json:"queued,omitzero"`
 	// Last are the due times that were settled last, the newest first.
 	Last []Run `json:"last,omitempty"`
@@ -35,8 +35,7 @@ type Schedule struct {
 	times times
 }
 
-// span is the time after From, up to and before To. Without a From it begins when it is
-// first used.
+// span is the time after From and before To. A zero From is set when the span is first used.
 type span struct {
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
@@ -53,15 +52,15 @@ type Run struct {
 // Reasons why no job was made.
 const (
 	Missed  = "missed"  // no daemon was running, and the due time was not to be caught up
-	Running = "running" // the job before had not ended
-	Waiting = "waiting" // the same, and an earlier due time was already waiting for its end
+	Running = "running" // the previous job had not ended
+	Waiting = "waiting" // like Running, but an earlier due time was already queued
 )
 
 // reasons explains them.
 var reasons = map[string]string{
 	Missed:  "no daemon was running at the due time, and catch_up and window_ms do not allow the job to be made later",
-	Running: "the job before had not ended, and overlap is skip",
-	Waiting: "the job before had not ended, another due time waits for that, and overlap is queue",
+	Running: "the previous job had not ended, and overlap is skip",
+	Waiting: "the previous job had not ended, another due time waits for that, and overlap is queue",
 }
 
 // New returns a schedule that begins now.
@@ -95,15 +94,15 @@ func (s *Schedule) compile() error {
 	return err
 }
 
-// begin makes the schedule start now, so that no earlier time is due. If the clock is
-// set back later, it starts at the time that the clock then shows.
+// begin makes the schedule start now, so that no earlier time is due. If the clock is set back
+// later, the schedule starts at the time that the clock then shows.
 func (s *Schedule) begin(now time.Time) {
 	s.Through, s.Gap, s.Queued = now, span{To: now}, time.Time{}
 }
 
 // Change returns the schedule with another spec, nil if the spec is the same. If the due
-// times have changed or the schedule was paused, it starts now; otherwise due times that
-// are to be caught up stay.
+// times have changed or the schedule was paused, it starts now; otherwise the new schedule still
+// catches up earlier due times.
 func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
 	if s.Same(&spec) && s.FromFile == fromFile {
 		return nil, nil
@@ -119,7 +118,8 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 // over reports whether no job is due after a moment.
 func (s *Schedule) over(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
-// open returns the bounds of the due times that are not settled: after from, up to to.
+// open returns the bounds of the due times that are not settled: they are after from, and not
+// after to.
 func (s *Schedule) open(now time.Time) (from, to time.Time) {
 	from, to = s.Through, now
 	if now.Before(s.Gap.To) {
@@ -171,9 +171,9 @@ func (s *Schedule) Next(now time.Time) []time.Time {
 
 // Plan is the result of Settle.
 type Plan struct {
-	// Made are the jobs to be made, with their due times and ids.
+	// Made are the jobs to make, with their due times and ids.
 	Made []Run
-	// Skipped is how many due times make no job, by reason.
+	// Skipped is the number of due times that make no job, by reason.
 	Skipped map[string]int
 	// Changed reports that the schedule has changed, More that it must be settled again at once.
 	Changed, More bool
@@ -182,8 +182,8 @@ type Plan struct {
 // World is the state of the door that Settle needs.
 type World struct {
 	Now time.Time
-	// Watched is since when a daemon has been running to make jobs in time; times that were due
-	// before were missed.
+	// Watched is the time since which a daemon has been running to make jobs in time; earlier
+	// due times were missed.
 	Watched time.Time
 	// Room is how many jobs may be made at once.
 	Room int
@@ -229,7 +229,7 @@ func (s *Schedule) Settle(w World) Plan {
 		through = missed[skipped-1]
 	}
 	rest := slices.Concat(missed[skipped:], s.last(inTime, to))
-	var first time.Time // that is not missed
+	var first time.Time // the first one that is not missed
 	for _, t := range rest {
 		if p.More = len(p.Made) >= w.Room; p.More {
 			break
@@ -251,7 +251,8 @@ func (s *Schedule) Settle(w World) Plan {
 	case w.Now.Before(s.Gap.To):
 		s.Gap.From = through
 	default:
-		// Of more than MostCaughtUp missed times the first are not even recorded as skipped.
+		// If more than MostCaughtUp times were missed, the first of them are not even recorded
+		// as skipped, so their number does not tell whether there is a gap.
 		if gap := (span{from, cmp.Or(first, through.Add(1))}); s.times.next(from).Before(gap.To) {
 			s.Gap = gap
 		}
@@ -275,8 +276,8 @@ func (s *Schedule) note(p *Plan, run Run) {
 	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), kept-1)]...)
 }
 
-// last returns the last due times after from, up to to. It goes back in steps that double, as years
-// may lie between.
+// last returns the latest due times after from and not after to, at most MostCaughtUp. It goes back
+// in steps that double, because years may lie between from and to.
 func (s *Schedule) last(from, to time.Time) []time.Time {
 	for back := time.Hour; ; back *= 2 {
 		begin := latest(from, to.Add(-back))
@@ -297,7 +298,7 @@ type View struct {
 	Until     *string `json:"until"`
 	CreatedAt *string `json:"created_at"`
 	FromFile  bool    `json:"from_file"`
-	// QueuedAt is the due time whose job waits for the end of the job before.
+	// QueuedAt is the due time whose job waits for the end of the previous job.
 	QueuedAt *string   `json:"queued_at"`
 	Next     []*string `json:"next"`
 	Last     []RunView `json:"last"`

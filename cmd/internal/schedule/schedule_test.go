@@ -40,7 +40,7 @@ func (w *site) at(seconds float64) {
 	now := noon.Add(time.Duration(seconds * float64(time.Second)))
 	since, _ := w.watch.Look(now)
 	for again := true; again; {
-		s, err := Decode(w.s.Encode()) // as a store would keep it
+		s, err := Decode(w.s.Encode()) // encoded and decoded, as by a store
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -106,8 +106,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestManyMissed: after a long outage only the last jobs are made, as many as allowed; an endless
-// outage is handled at once.
+// TestManyMissed: after a long outage only the last jobs are made, as many as allowed; an outage
+// of any length is handled at once.
 func TestManyMissed(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", all, maxWindow.Milliseconds() })
 	w.at(5000.5)
@@ -137,19 +137,19 @@ func TestOverlap(t *testing.T) {
 		}
 		w.want("10>10", "[waiting:1]")
 		w.watching(32.5, 41)
-		w.want("10>10 20>32.5", "[waiting:1]") // 40 waits for 20
+		w.want("10>10 20>32.5", "[waiting:1]") // due time 40 waits for the job of 20
 		w.ids["20"] = false
 		w.at(41.5)
 		w.want("10>10 20>32.5 40>41.5", "[waiting:1]")
 	}
-	// Jobs that are caught up overlap, too.
+	// The limit on overlaps applies to jobs that are caught up, too.
 	w := newSite(t, func(s *Spec) { s.Overlap, s.CatchUp = skip, all })
 	w.at(50)
 	w.want("10>50", "[running:4]")
 }
 
-// TestClockSetBack: a clock that is set back makes no job twice, and times that were
-// not reached while it was ahead are not lost.
+// TestClockSetBack: a clock that is set back makes no job twice, and due times are not lost
+// because the clock was ahead of them.
 func TestClockSetBack(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp = one })
 	w.watching(0.5, 21)
@@ -158,21 +158,21 @@ func TestClockSetBack(t *testing.T) {
 	w.want(made, "[missed:999]")
 	w.watching(5, 41) // the clock is right again
 	w.want(made+" 30>30 40>40", "[missed:999]")
-	w.watching(99_981, 100_021) // until its clock is at the time before; no daemon from 50 on
+	w.watching(99_981, 100_021) // the clock is ahead again; no daemon ran from 50 on
 	w.want(made+" 30>30 40>40 99980>99981 100020>100020", "[missed:1998]")
-	w = newSite(t, func(*Spec) {}) // created by a clock that was ahead
+	w = newSite(t, func(*Spec) {}) // created at noon by a clock that was ahead
 	w.watching(-100_000, -99_985)
 	w.want("-99990>-99990", "[]")
 }
 
-// TestBoundSetBack: when a clock that was far ahead is set back, due times that were too many to be
-// caught up at that time are not lost.
+// TestBoundSetBack: while the clock was far ahead, more due times seemed missed than are caught up.
+// When it is set back, they are not lost.
 func TestBoundSetBack(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = all, maxWindow.Milliseconds() })
 	w.watching(0.5, 21)
 	w.watching(1_000_000, 1_000_001)
 	made := len(w.made)
-	if made != 2+MostCaughtUp+1 { // and the one that is due at that time
+	if made != 2+MostCaughtUp+1 { // the last one is due at that time
 		t.Fatalf("%d jobs are made", made)
 	}
 	w.watching(21, 41) // right again
@@ -181,9 +181,9 @@ func TestBoundSetBack(t *testing.T) {
 	}
 }
 
-// TestRandomClocks: whatever the clock does, no due time makes two jobs. While the
-// clock runs evenly, each due time makes its job, unless the clock was set back twice
-// before it was right.
+// TestRandomClocks: whatever the clock does, no due time makes two jobs. When the clock runs
+// evenly again, each due time makes its job, unless the clock was set back twice before it was
+// right.
 func TestRandomClocks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -219,8 +219,8 @@ func (w *site) covered(due float64) bool {
 	return there
 }
 
-// TestChange: changed due times count from the change; otherwise due times that will be caught up
-// are kept.
+// TestChange: if a change affects the due times, they count from the change; otherwise due times
+// that will be caught up are kept.
 func TestChange(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp = all })
 	change := func(f func(*Spec), now float64) bool {
@@ -261,7 +261,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestView: the view of a schedule.
+// TestView compares the JSON of a schedule's view.
 func TestView(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.Overlap = skip })
 	w.watching(0.5, 21)
@@ -272,7 +272,7 @@ func TestView(t *testing.T) {
 	const want = `{"name":"x","cron":"@every 10s","zone":"UTC","job":1,"catch_up":"none","window_ms":3600000,"overlap":"skip","paused":false,"note":"","until":null,` +
 		`"created_at":"2026-06-01T12:00:00.000Z","from_file":false,"queued_at":null,` +
 		`"next":["2026-06-01T12:00:30.000Z","2026-06-01T12:00:40.000Z","2026-06-01T12:00:50.000Z","2026-06-01T12:01:00.000Z","2026-06-01T12:01:10.000Z"],` +
-		`"last":[{"due_at":"2026-06-01T12:00:20.000Z","made_at":null,"job_id":null,"skipped":"running","why":"the job before had not ended, and overlap is skip"},` +
+		`"last":[{"due_at":"2026-06-01T12:00:20.000Z","made_at":null,"job_id":null,"skipped":"running","why":"the previous job had not ended, and overlap is skip"},` +
 		`{"due_at":"2026-06-01T12:00:10.000Z","made_at":"2026-06-01T12:00:10.000Z","job_id":"10","skipped":null,"why":null}]}`
 	if string(text) != want {
 		t.Errorf("%s\nwant\n%s", text, want)

@@ -40,8 +40,8 @@ type Spec struct {
 	CatchUp string `json:"catch_up"`
 	// WindowMS is how many milliseconds back missed due times are caught up.
 	WindowMS int64 `json:"window_ms"`
-	// Overlap says what happens at a due time while the job before has not ended: allow
-	// makes the job, skip makes none, queue makes it when that job has ended.
+	// Overlap says what happens at a due time while the previous job has not ended: allow makes
+	// the job, skip makes none, queue makes it when the previous job has ended.
 	Overlap string `json:"overlap"`
 	Paused  bool   `json:"paused"`
 	// Until is the last moment at which a job may be due; zero if there is none.
@@ -168,7 +168,7 @@ func (s *Spec) check() error {
 // Same reports whether two specs are equal.
 func (s *Spec) Same(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
 
-// encode returns the JSON of a value that always has one.
+// encode returns the JSON of a value that can always be encoded.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // a host may have no time zone data
+	_ "time/tzdata" // for hosts without time zone data
 
 	"github.com/netresearch/go-cron"
 )
@@ -53,7 +53,7 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 	return t, nil
 }
 
-// every are times at equal distances, counted from the creation.
+// every are due times at equal intervals, counted from the creation.
 type every struct {
 	from time.Time
 	d    time.Duration
@@ -68,8 +68,8 @@ func (e every) next(after time.Time) time.Time {
 	return t
 }
 
-// civil are times on the clocks of a zone. The parser's own handling of zones is not
-// used: it works in UTC, where no time is skipped or repeated.
+// civil are due times as the clocks of a zone show them. The parser's own handling of zones is
+// not used: it works in UTC, where no time is skipped or repeated.
 type civil struct {
 	cron.Schedule
 	zone *time.Location
@@ -83,7 +83,7 @@ func (c civil) next(after time.Time) time.Time {
 		if clock = c.Next(clock); clock.IsZero() {
 			return clock
 		}
-		// A time that the clocks show twice was due the first time.
+		// A time that the clocks show twice is due the first time.
 		if t := c.first(clock); t.After(after) {
 			return t
 		}
@@ -111,7 +111,7 @@ func (c civil) first(clock time.Time) time.Time {
 	}
 }
 
-var zones sync.Map // by name: loading a zone takes longer than everything else
+var zones sync.Map // zones by name, because loading a zone takes longer than everything else
 
 // zoneOf finds an IANA time zone.
 func zoneOf(name string) (*time.Location, error) {

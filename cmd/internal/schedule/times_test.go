@@ -55,8 +55,8 @@ func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	return shown
 }
 
-// before is how long before the first due time a walk begins, so that it has seen a clock time that
-// is repeated.
+// before is how long before the first due time a walk begins, so that it notices when a clock time
+// is a repetition.
 const before = 26 * time.Hour
 
 // walk finds the due times by reading the clocks each minute: a time is due when they
@@ -76,7 +76,7 @@ func walk(text string, from time.Time, shown []time.Time) (due []time.Time) {
 	return due
 }
 
-// shifts has zones with days on which their clocks jump.
+// shifts has zones, and days on which their clocks jump.
 var shifts = []struct{ zone, day string }{
 	{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
 	{"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
@@ -87,8 +87,8 @@ var shifts = []struct{ zone, day string }{
 	{"Asia/Kathmandu", "1986-01-01"}, {"UTC", "2026-06-30"},
 }
 
-// TestTimesAreThoseOfAWalk: whatever the clocks of a zone do, and wherever one begins, the due
-// times equal those of a walk.
+// TestTimesAreThoseOfAWalk: whatever the clocks of a zone do, and at whatever time the search
+// begins, the due times are those that walk finds.
 func TestTimesAreThoseOfAWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -119,7 +119,7 @@ func TestTimesAreThoseOfAWalk(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Fatalf("%q in %s from %v:\n%v\nwant\n%v", text, s.zone, from, got, want)
 			}
-			for range 5 { // from any time, also from the second of two equal hours
+			for range 5 { // from any time, even from the second of two hours that the clocks show alike
 				at := from.Add(time.Duration(r.Int64N(int64(to.Sub(from)))))
 				i := slices.IndexFunc(want, func(d time.Time) bool { return d.After(at) })
 				if got := times.next(at); i >= 0 && !got.Equal(want[i]) {
@@ -130,8 +130,7 @@ func TestTimesAreThoseOfAWalk(t *testing.T) {
 	}
 }
 
-// TestEvery: times at equal distances are counted from the creation, also those before
-// it.
+// TestEvery: due times at equal intervals are counted from the creation, even those before it.
 func TestEvery(t *testing.T) {
 	from := time.Date(2026, 1, 1, 12, 0, 0, 5e6, time.UTC)
 	times, err := parseCron("@every 90s", time.UTC, from)
@@ -148,8 +147,7 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// TestZonesAreInTheProgram: on a host without time zone data, the program has all
-// zones.
+// TestZonesAreInTheProgram: the program knows all zones even on a host without time zone data.
 func TestZonesAreInTheProgram(t *testing.T) {
 	t.Setenv("ZONEINFO", t.TempDir())
 	if _, err := zoneOf("Antarctica/Troll"); err != nil {

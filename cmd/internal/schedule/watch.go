@@ -2,16 +2,16 @@ package schedule
 
 import "time"
 
-// Stall is how long the daemons may stop looking for due jobs before those due meanwhile count as
-// missed.
+// Stall is how long the daemons may not look for due jobs before the due times in between count
+// as missed.
 const Stall = 5 * time.Second
 
-// Watch knows since when some daemon has looked for due jobs without a break, by the clock that
-// says when they are due. Setting that clock back is a break.
+// Watch records since when daemons have looked for due jobs without a break, by the clock that
+// decides when jobs are due. If that clock is set back, this counts as a break.
 type Watch struct{ since, seen time.Time }
 
-// Look records that a daemon looks now, and returns since when there was no break, and whether the
-// clock was set back.
+// Look records that a daemon looks for due jobs now. It returns since when there was no break, and
+// whether the clock was set back.
 func (w *Watch) Look(now time.Time) (since time.Time, set bool) {
 	set = now.Before(w.seen)
 	if set || now.Sub(w.seen) > Stall {

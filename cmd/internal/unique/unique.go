@@ -33,7 +33,7 @@ func ParseWhile(name string) (While, bool) {
 }
 
 // Mode says what happens to a waiting job that holds a key when another job with the key is
-// submitted. A holder that does not wait is kept in all modes.
+// submitted. A holder that is no longer waiting keeps the key in all modes.
 type Mode uint8
 
 // Values of Mode.
@@ -77,8 +77,8 @@ type Ask struct {
 	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 is no limit
 }
 
-// Check returns the field of the request that does not fit the others, whether it is missing, and a
-// reason that follows the field's name; "" if all fit.
+// Check returns the field of the request that contradicts the others, whether it is missing, and a
+// reason, to be written after the field's name; all are zero if no field does.
 func (a *Ask) Check() (field string, missing bool, reason string) {
 	switch {
 	case a.While == Window && a.Window == 0:

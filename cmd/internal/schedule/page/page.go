@@ -1,9 +1,9 @@
-// Package page has the view of schedules, for the pages of the daemons that have them.
+// Package page has the view of schedules, for the pages of the daemons that have schedules.
 package page
 
 import "embed"
 
-// Views has its files.
+// Views has the files of the view.
 //
 //go:embed *.js
 var Views embed.FS

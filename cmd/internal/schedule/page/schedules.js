@@ -14,8 +14,9 @@ const whole = s => ({ ...parse(s), raw: members(s) });
 /** @param {any} s */
 const marks = s => html`<span class="marks">${s.paused && badge('paused', 'warning')}${s.queued_at && badge('one waits', 'info')}</span>`;
 
-/** The view of a daemon. list: where all are listed; path: where one is; route: its name in the page, and named what that
- * names; what: the kind of its jobs; made: a job of it; scope: of who may change it; how: how one adds a schedule.
+/** Returns the view of a daemon's schedules. list: the path of the list in /v1; path: that of a schedule; route: the parts of a
+ * schedule's address in the page, and named the reverse; what: describes its job; made: shows a job that it has made; scope: the
+ * scope that changes need; how: says how to add a schedule.
  * @param {{list: string, path: (s: any) => string, route: (s: any) => string[], named: (route: string[]) => any, what: (s: any) => any, made: (id: string, s: any) => any, scope: string, how: any}} of */
 export function schedulesOf({ list, path, route, named, what, made, scope, how }) {
   const listing = new Listing(async (where, next) => {
@@ -25,7 +26,7 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
   const again = (/** @type {any} */ r) => { listing.again(); return r; };
   const read = async (/** @type {string} */ method, /** @type {string} */ where) => whole(await text(method, where));
 
-  /** Puts a schedule. Its members are JSON texts. @param {any} s @param {Record<string, string>} of */
+  /** Puts a schedule. The members in of are JSON texts. @param {any} s @param {Record<string, string>} of */
   const put = (s, of) => call('PUT', path(s), `{${keys.filter(k => of[k] && of[k] !== 'null' && of[k] !== '""').map(k => `"${k}":${of[k]}`)}}`);
 
   /** @param {any} s @param {boolean} on */
@@ -60,7 +61,7 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
     const r = asked(path(id), 2000, read), s = r.data && { ...id, ...r.data };
     return html`<header class="bar"><h1 class="name">${route(id).join(' ')}</h1>${s && marks(s)}<a href=${to(['schedules'])}>all schedules</a>${s && html`<div class="actions">${buttons(s)}</div>`}</header>
       ${!s ? waiting(r) : html`${facts([['When', html`<code>${s.cron}</code> ${s.zone}`], ['Job', what(s)], ['Missed due times', { none: 'make no job', one: 'make one job', all: 'make a job each' }[/** @type {string} */ (s.catch_up)]],
-          ['While the job before has not ended', { allow: 'another is made', skip: 'none is made', queue: 'one waits' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
+          ['While the previous job has not ended', { allow: 'another is made', skip: 'none is made', queue: 'one waits' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
         <section><h2>Due next</h2>${s.next.length && !s.paused ? html`<ul>${s.next.map((/** @type {string} */ t) => html`<li key=${t}>${moment(t)}</li>`)}</ul>` : html`<p class="note">Never${s.paused ? ' while it is paused' : ''}.</p>`}</section>
         <section><h2>Last</h2>${s.last.length ? html`<ul>${s.last.map((/** @type {any} */ x) => html`<li key=${x.due_at}>${came(s, x)}</li>`)}</ul>` : html`<p class="note">It has not been due yet.</p>`}</section>
         <section><h2>The job that it makes</h2>${shown(pretty(s.raw.job), 'Job')}</section>`}`;

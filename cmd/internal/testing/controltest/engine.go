@@ -21,7 +21,7 @@ type Job struct {
 	Status  string // RunManual accepts it
 	Outcome control.Outcome
 	Running bool          // takes signals
-	Hold    chan struct{} // when not nil, the job ends once it is closed
+	Hold    chan struct{} // unless nil, the job ends when the channel is closed
 }
 
 // Engine is a fake. It records its calls in their order.

@@ -74,7 +74,7 @@ func (c *Client) Expect(messages ...string) {
 	}
 }
 
-// Ask sends one request in one piece and returns the answer.
+// Ask sends a request in one piece, and returns the answer.
 func (c *Client) Ask(request string) string {
 	c.t.Helper()
 	c.WriteRaw(request + "\x04")
@@ -119,7 +119,7 @@ func (c *Client) ExpectEnd() {
 	}
 }
 
-// ExpectEndAfterPings is ExpectEnd for a client that may get pings before the end.
+// ExpectEndAfterPings is like ExpectEnd, but allows pings before the end.
 func (c *Client) ExpectEndAfterPings() {
 	c.t.Helper()
 	for {
@@ -135,7 +135,7 @@ func (c *Client) ExpectEndAfterPings() {
 	}
 }
 
-// Until polls a condition.
+// Until waits until a condition is true.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

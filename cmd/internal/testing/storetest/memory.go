@@ -91,7 +91,7 @@ func (t *Table) SetStatus(id int64, status string) {
 	t.rows[id].Status = status
 }
 
-// Fail makes all calls fail as if the database were away; nil ends that.
+// Fail makes all calls fail with err, as if the database were away, until it is called with nil.
 func (t *Table) Fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
