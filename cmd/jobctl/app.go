@@ -33,7 +33,7 @@ type app struct {
 	noColor bool
 	timeout time.Duration
 
-	settings config.Jobctl // the file's, overridden by the flags
+	settings config.Jobctl // the settings of the file, overridden by the flags
 	log      zerolog.Logger
 	conn     *peer.Conn
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// ask reads a secret: without echo from a terminal, otherwise a line of the input.
+// ask reads a secret: without echo if the input is a terminal, otherwise as one line.
 func (a *app) ask(prompt string) (string, error) {
 	fmt.Fprint(a.stderr, prompt)
 	defer fmt.Fprintln(a.stderr)

@@ -21,7 +21,8 @@ type grid struct {
 
 func newGrid(columns ...string) *grid { return &grid{columns: columns} }
 
-// add adds a row of one-line cells. Control characters are removed, because names come from others.
+// add adds a row of one-line cells. Control characters are removed, because other people choose the
+// names.
 func (g *grid) add(cells ...string) {
 	for i := range cells {
 		cells[i] = cli.Clean(cells[i])
@@ -120,7 +121,7 @@ func (a *app) print(g *grid) error {
 	}
 	colour := !a.noColor && cli.Colours(a.stdout)
 	if colour {
-		text.EnableColors() // the library would guess otherwise
+		text.EnableColors() // otherwise the library would guess
 	}
 	return cli.PrintTable(a.stdout, func(int) table.Writer { return g.fancy(colour) })
 }

@@ -106,8 +106,8 @@ func TestPasswordIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := read(t, outside, func(s string) bool { return strings.Contains(s, "Enter password: ") })
-	// Type only after the prompt, when echo is off: the terminal would echo text that is typed
-	// earlier.
+	// Type only after the prompt, when echo is off: the terminal would echo anything typed
+	// before.
 	peertest.Until(t, "the terminal is silent", func() bool {
 		state, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
 		return err == nil && state.Lflag&unix.ECHO == 0

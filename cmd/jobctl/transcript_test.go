@@ -197,7 +197,8 @@ func (w *world) replay(t *testing.T, lines []string) string {
 	return out.String()
 }
 
-// The master passes polls on without waiting for an answer, so the engine gets them a little later.
+// The master answers without waiting for the polls that it passes on, so the engine gets them a
+// little later.
 func TestPokeReachesTheWorker(t *testing.T) {
 	w := newWorld(t)
 	if got := w.run(t, "jobctl --master --port $MASTER poke any", ""); got != "ok\n" {
@@ -206,7 +207,8 @@ func TestPokeReachesTheWorker(t *testing.T) {
 	peertest.Until(t, "the worker polls", func() bool { return strings.Join(w.engine.Calls(), "") == "poll [any]" })
 }
 
-// TestAWorkerWithoutStatus is an error in every format.
+// TestAWorkerWithoutStatus: a worker that does not report its status is an error in every
+// format.
 func TestAWorkerWithoutStatus(t *testing.T) {
 	w := newWorld(t)
 	w.register(t, nil, `{"targets":["any"],"name":"mute"}`)
@@ -274,7 +276,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestFlagsWin over the file.
+// TestFlagsWin: flags override the file.
 func TestFlagsWin(t *testing.T) {
 	w := newWorld(t)
 	conf := fmt.Sprintf("master = true\npassword = %s\nport = %d\n", password, w.master)
