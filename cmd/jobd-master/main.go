@@ -51,7 +51,8 @@ func run(cfg *config.Master) error {
 	if err != nil {
 		return err
 	}
-	// Garbage is collected before what closed connections have left exceeds the memory in use.
+	// By default, garbage may grow as large as the memory in use before it is collected. With
+	// this limit, what closed connections leave behind is collected earlier.
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(int64(cfg.Server.MaxUnfinished) + baseMemory)
 	}
@@ -128,7 +129,7 @@ func serveHTTP(cfg *config.Master, most int, m *master.Master, registry *prometh
 		Probes: daemon.Probes(registry, func() error { return nil }),
 	})
 	d.Serve(side)
-	go side.Watch(nil) // as long as the process
+	go side.Watch(nil) // runs as long as the process
 	return &pageHTTP{ln.Addr().String(), d}, nil
 }
 

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 type process struct {
 	*throwaway.Daemon
 	t    *testing.T
-	addr string // of the control port
-	web  string // of the HTTP port
+	addr string // address of the control port
+	web  string // address of the HTTP port
 }
 
 func conf(t *testing.T, text string) string {
@@ -219,9 +219,9 @@ func TestQuietByDefault(t *testing.T) {
 	}
 }
 
-// TestUnfinishedMessages: many connections, a registered worker among them, send the beginnings of
-// messages, while another client sends in two pieces. The daemon's memory stays bounded, and only
-// the connections that hold most are closed.
+// TestUnfinishedMessages: many connections, among them a registered worker's, send the beginnings
+// of messages, while another client sends a message in two pieces. The daemon's memory stays
+// bounded, and only the connections that hold most are closed.
 func TestUnfinishedMessages(t *testing.T) {
 	const limit = 48 << 20
 	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))
@@ -243,7 +243,7 @@ func TestUnfinishedMessages(t *testing.T) {
 				_, err = io.WriteString(sock, piece)
 			}
 			if err != nil {
-				return // closed, as it should be
+				return // the connection is closed, as it should be
 			}
 			_, _ = io.Copy(io.Discard, sock) // until it is
 		})

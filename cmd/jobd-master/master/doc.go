@@ -5,6 +5,6 @@
 //	worker ◀── poll, run-manual ─ │ master │
 //	                              └────────┘
 //
-// It has no database. All its state, including pokes for targets without a worker, is lost when it
-// ends.
+// It has no database. All its state, including pokes for targets without a worker, is lost when
+// the master ends.
 package master

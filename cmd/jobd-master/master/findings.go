@@ -9,7 +9,7 @@ import (
 	"gloom/broker/admin/finding"
 )
 
-// lately counts what happened to a target's rows in the last seconds.
+// lately counts how many of a target's rows were accepted and ended in the last seconds.
 type lately struct {
 	over               time.Duration
 	accepted, ok, fail uint64
@@ -31,11 +31,11 @@ func find(l *Look, of func(target string) lately) finding.Look {
 		name := cmp.Or(w.Name, w.Address)
 		switch {
 		case w.Trouble != "":
-			all.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until that is over; results of ended rows wait to be written.")
+			all.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until this is mended; results of ended rows wait to be written.")
 		case w.Silent:
 			all.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. Its connection is closed when it stops answering pings.")
 		case w.Uncounted != "":
-			all.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "How many rows wait there is not known.")
+			all.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "It is not known how many rows wait there.")
 		case w.Old:
 			all.Add("info", "worker", name, "old", "does not report its rows", "It is another implementation or an earlier version: its rows are neither listed nor counted.")
 		}
@@ -46,7 +46,7 @@ func find(l *Look, of func(target string) lately) finding.Look {
 			all.Add(severity, "target", t.Target.Target, cause, what, advice)
 		}
 		if t.Manual > 0 {
-			all.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "The program that made them starts them, or you do.")
+			all.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "They start when the program that inserted them, or an operator, runs them.")
 		}
 	}
 	return all

@@ -37,7 +37,7 @@ const (
 	silence = 15 * time.Second
 )
 
-// Master has the registered workers, and passes requests on to them.
+// Master holds the registered workers, and passes requests on to them.
 type Master struct {
 	opt     Options
 	clock   Clock
@@ -131,7 +131,8 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
 }
 
-// listening lets requests through to a worker, and first sends the polls that were requested before.
+// listening marks a worker as ready for requests, and sends it the polls that were requested in
+// the meantime.
 func (m *Master) listening(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +141,7 @@ func (m *Master) listening(w *worker) {
 		close(w.ready)
 	}
 	if !slices.Contains(m.workers, w) {
-		return // it has left; remembered pokes wait for another worker
+		return // the worker has left; remembered pokes wait for another worker
 	}
 	if due := m.pokes.remembered.take(w.targets); len(due) > 0 {
 		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
@@ -161,7 +162,7 @@ func (m *Master) remove(w *worker) {
 			m.left[t] = m.clock.Now()
 		}
 	}
-	m.again(append(w.polls.list, w.unsure.list...))
+	m.repoke(append(w.polls.list, w.unsure.list...))
 	w.polls = names{}
 }
 
@@ -183,8 +184,8 @@ func (m *Master) served(target string) bool {
 	return slices.ContainsFunc(m.workers, func(w *worker) bool { return slices.Contains(w.targets, target) })
 }
 
-// again pokes targets whose poll may not have arrived. Callers hold mu.
-func (m *Master) again(targets []string) {
+// repoke pokes targets again if their poll may not have arrived. Callers hold mu.
+func (m *Master) repoke(targets []string) {
 	if len(targets) == 0 {
 		return
 	}
@@ -272,7 +273,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 			log.Warn().Err(err).Msg("worker refuses to poll")
 		}
 	case errors.Is(err, peer.ErrClosed), !slices.Contains(m.workers, w):
-		m.again(due)
+		m.repoke(due)
 		return
 	case repeat && !w.proven:
 		w.proven = true // only once

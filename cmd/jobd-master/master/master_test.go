@@ -248,7 +248,7 @@ func TestPokesAreRemembered(t *testing.T) {
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["other","z","toString","__proto__"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Fatal(got)
 	}
-	w.Quiet() // old workers do not listen yet
+	w.Quiet() // an old worker would not listen yet
 	f.clock.advance(9 * time.Millisecond)
 	w.Quiet()
 	peertest.Until(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
@@ -306,7 +306,7 @@ func TestPollOfALostWorker(t *testing.T) {
 func TestPollOfASilentWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x", "y"), f.dial()
-	silent := func() { // longer than a poll may take
+	silent := func() { // lets more time pass than a poll may take
 		t.Helper()
 		client.Write(`[0,{"no":6,"type":"status","data":{"poll_workers":1}}]|`)
 		request(t, w)
@@ -315,7 +315,7 @@ func TestPollOfASilentWorker(t *testing.T) {
 	f.poke(client, "x", "y")
 	request(t, w)
 	silent()
-	answer(t, w, poll("x", "y"), ok) // the first is repeated
+	answer(t, w, poll("x", "y"), ok) // the first poll is repeated
 	for _, target := range []string{"y", "x"} {
 		f.clock.advance(throttle)
 		f.poke(client, target)
@@ -450,7 +450,7 @@ func TestPauseAndContinue(t *testing.T) {
 	answer(t, a, `"type":"continue","data":{"targets":["x","y"]}`, ok)
 	client.Expect(`[1,{"no":2,"data":"ok"}]`)
 	answer(t, a, `"type":"pause","data":{}`, ok)
-	// A silent worker costs some time, but not the answer, which names it.
+	// A silent worker delays the answer, but there is one, and it names that worker.
 	client.Expect(`[1,{"no":3,"error":"worker 'b' (127.0.0.1:` + strconv.Itoa(b.LocalPort()) + `) did not pause: no answer within 300ms"}]`)
 	request(t, b)
 	b.Quiet()
@@ -486,7 +486,7 @@ func TestRunManual(t *testing.T) {
 	a, b, client := f.worker("a", "x"), f.worker("b", "y"), f.dial()
 	client.Write(`[0,{"no":1,"type":"run-manual","data":{"jobs":[{"id":10,"target":"x"},{"id":9,"target":"y"},{"id":8,"target":"zzz"},{"id":11,"target":"x"},{"id":10,"target":"x"}]}}]|`)
 	answer(t, a, `"type":"run-manual","data":{"ids":[10,11]}`, `"data":{"jobs":{"11":{"stdout":"\u0004"}},"errors":{"10":"e"}}`)
-	client.Quiet() // the master waits for the others
+	client.Quiet() // the master waits for the other workers
 	answer(t, b, `"type":"run-manual","data":{"ids":[9]}`, `"data":{"jobs":{"9":{"result":"ok"}}}`)
 	client.Expect(`[1,{"no":1,"data":{"jobs":{"9":{"result":"ok"},"11":{"stdout":"\u0004"}},"errors":{"8":"worker serving target 'zzz' not found","10":"e"}}}]`)
 
@@ -514,7 +514,7 @@ func TestSendSignal(t *testing.T) {
 
 	client.Write(`[0,{"no":2,"type":"send-signal","data":{"jobs":[{"id":3,"signal":15,"target":"x"},{"id":5,"signal":1,"target":"z"}]}}]|`)
 	answer(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
-	request(t, b) // no answer, but the other worker had the job
+	request(t, b) // this worker does not answer, but the other one had the job
 	request(t, c)
 	c.Close()
 	client.Expect(`[1,{"no":2,"data":{"3":true,"errors":{"5":"Socket is closed"}}}]`)
@@ -583,8 +583,8 @@ func TestManyAtOnce(t *testing.T) {
 	peertest.Until(t, "all workers are gone", func() bool { return f.workers() == 0 })
 }
 
-// TestLook: workers of several kinds are asked about themselves, and one of each table about
-// waiting rows, once for all callers in a Period.
+// TestLook: the master asks workers of several kinds about themselves, and one worker of each
+// table about waiting rows, once in a Period for all callers.
 func TestLook(t *testing.T) {
 	f := start(t, "")
 	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
@@ -627,8 +627,8 @@ func TestLook(t *testing.T) {
 	if l != f.master.Look() {
 		t.Error("somebody has looked again within the period")
 	}
-	// After the Period they are asked again. A target that has lost its last worker is
-	// reported; counts that cannot be renewed stay for a while.
+	// After the Period it asks them again. A target that has lost its last worker is reported;
+	// counts that cannot be renewed stay for a while.
 	old.Close()
 	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 3 })
 	for _, c := range []struct {

@@ -11,8 +11,8 @@ const (
 	maxName  = 1 << 10 // bytes of a name; the column holds 16 characters
 )
 
-// pokes has the targets that were poked: those of the next round, and those without a worker. It
-// has no clock; time is an argument.
+// pokes holds the targets that were poked: those of the next round, and those without a worker.
+// It has no clock; time is an argument.
 //
 // Rounds are at least the interval apart: the first poke after a pause starts a round at once, and
 // later pokes within the interval share the next round.
@@ -21,12 +21,13 @@ type pokes struct {
 
 	asked      names
 	remembered names
-	last       time.Time // of the last round
-	begun      bool      // there has been a round
+	last       time.Time // when the last round began
+	begun      bool      // there has been a round at all
 }
 
-// ask adds targets to the next round and returns how long that round must wait; 0 means now. Only
-// targets without a worker are bounded: invented names must not delay real jobs.
+// ask adds targets to the next round and returns how long that round must wait; 0 means now. The
+// bound on remembered targets applies only to targets without a worker: invented names must not
+// delay real jobs.
 func (p *pokes) ask(now time.Time, targets []string, served func(string) bool) (time.Duration, error) {
 	if len(p.asked.list)+len(p.remembered.list)+len(targets) > maxPokes {
 		for _, t := range targets {

@@ -61,8 +61,9 @@ func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (
 }
 
 // onVerb passes pause or continue on, and answers when all workers have answered or the time is
-// over; the error names those that failed. It is not a route that Waits, so a continue that a
-// client sends after a pause reaches the workers after the pause.
+// over; the error names those that failed. The route does not set Waits, so requests of a client
+// are handled in their order: a continue that it sends after a pause reaches the workers after
+// the pause.
 func (m *Master) onVerb(verb string) peer.Handler {
 	return func(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, err := peer.Targets(data)

@@ -27,7 +27,7 @@ const (
 	// window is the time over which findings judge what happened to rows lately.
 	window = 15 * time.Second
 	// maxLeft is the most targets without their last worker that are remembered, leftTime for
-	// how long; maxUnserved is the most poked targets without a worker that a Look has.
+	// how long; maxUnserved is the most poked targets without a worker that a Look lists.
 	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
 )
 
@@ -40,7 +40,7 @@ type Look struct {
 	Bounds   []float64 // of Runs, as look.Daemon has them
 	Runs     []uint64
 
-	from   map[string]known // the worker that has reported the rows of a target that no worker serves
+	from   map[string]known // by target without a worker: the one that has reported its rows
 	tables []known          // one worker for each table
 }
 
@@ -52,8 +52,8 @@ type Worker struct {
 	Targets []look.Target `json:"targets"`
 	Manual  int           `json:"manual"`  // jobs for which a run-manual waits
 	Trouble string        `json:"trouble"` // why it cannot work; "" if it can
-	Silent  bool          `json:"silent"`  // it has not answered
-	Old     bool          `json:"old"`     // it does not report rows
+	Silent  bool          `json:"silent"`  // the worker has not answered
+	Old     bool          `json:"old"`     // the worker is of a kind that does not report rows
 	// Uncounted is why it could not count the rows of its table; "" if it could, or if another
 	// worker of the table was asked.
 	Uncounted string `json:"uncounted"`
@@ -64,11 +64,11 @@ type Worker struct {
 type Target struct {
 	look.Target
 	Workers  int        `json:"workers"`
-	PausedBy int        `json:"paused_by"` // number of workers; paused is true if it is all of them
+	PausedBy int        `json:"paused_by"` // number of workers; paused is true if all have paused it
 	Known    bool       `json:"known"`     // its rows are counted in a table
 	Waiting  int        `json:"waiting"`   // rows in the table
 	Manual   int        `json:"manual"`
-	More     bool       `json:"more"`   // more rows may wait
+	More     bool       `json:"more"`   // the counts are lower bounds
 	Oldest   *time.Time `json:"oldest"` // when the first waiting row was created
 	Poked    bool       `json:"poked"`  // it was poked, and no worker serves it
 	LeftAt   *time.Time `json:"left_at"`
@@ -77,7 +77,7 @@ type Target struct {
 // load returns the number by which targets are ordered.
 func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running }
 
-// seen has the last Look, and counts from earlier ones.
+// seen holds the last Look, and counts from earlier ones.
 type seen struct {
 	changed atomic.Bool // an operator has changed something since the last Look
 
@@ -94,7 +94,7 @@ type counted struct {
 	said look.Waiting
 }
 
-// moment has the counts of rows by target at a time.
+// moment holds the counts of rows at one time, by target.
 type moment struct {
 	at time.Time
 	of map[string][3]uint64 // accepted, ok, fail
@@ -119,7 +119,7 @@ func (m *Master) Look() *Look {
 func (m *Master) look(now time.Time) *Look {
 	l := &Look{At: now, from: make(map[string]known)}
 	all := m.snapshot()
-	answers := m.looks(all)
+	answers := m.selfReports(all)
 	targets := make(map[string]*Target)
 	target := func(name string) *Target {
 		if targets[name] == nil {
@@ -177,8 +177,8 @@ func (m *Master) look(now time.Time) *Look {
 	return l
 }
 
-// looks asks workers about themselves, by status if they do not know the request look.
-func (m *Master) looks(all []known) []call {
+// selfReports asks workers about themselves, with the request status if they do not know look.
+func (m *Master) selfReports(all []known) []call {
 	answers := make([]call, len(all))
 	for _, typ := range []string{"look", "status"} {
 		var calls []call
@@ -261,7 +261,7 @@ func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 		}
 	}
 	m.each(context.Background(), "waiting", min(lookTime, m.opt.WorkerTimeout), calls)
-	tables := make(map[string]string) // of targets; the first table that reports a target counts
+	tables := make(map[string]string) // by target: the first table that reports the target
 	before := m.seen.counted
 	m.seen.counted = make(map[string]counted, len(calls))
 	for i, c := range calls {

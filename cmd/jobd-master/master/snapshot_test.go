@@ -24,7 +24,7 @@ func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		t    Target
 		n    lately
-		want string // severity, cause and text
+		want string // severity, cause and text of the finding
 	}{
 		"idle":                {target(0, Target{Workers: 1}), lately{}, ""},
 		"at work":             {running(target(3, Target{Workers: 1, Oldest: &young}), 2), lately{over: 10 * time.Second, accepted: 5, ok: 5}, ""},

@@ -15,7 +15,7 @@ async function fits(what) {
     ...items.map((/** @type {any} */ t) => ({ name: t.target, kind: 'target', href: to(['target', t.target]) }))];
 }
 
-/** Goes to the only match, or else to the targets. @param {string} what */
+/** Goes to the only match, or else to the targets whose names contain the text. @param {string} what */
 async function find(what) {
   const all = await fits(what).catch(() => []);
   location.hash = all.length === 1 ? all[0].href : to(['targets'], { part: what });

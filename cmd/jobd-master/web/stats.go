@@ -20,7 +20,8 @@ const maxPage, busiest = 500, 20
 // maxFound bounds the findings in a reply, maxFolded those in the statistics.
 const maxFound, maxFolded = 1000, 20
 
-// stats returns the statistics, which pages request all the time. They are encoded once per Look.
+// stats returns the statistics. As pages request them all the time, they are encoded only once
+// per Look.
 func (s *Server) stats(*http.Request) (any, error) {
 	s.asked.Store(time.Now().UnixNano())
 	l := s.Master.Look()
@@ -31,10 +32,11 @@ func (s *Server) stats(*http.Request) (any, error) {
 const watchFor = 10 * time.Minute
 
 // Watch takes a Look at intervals, until stop is closed, so that plots have data when the page is
-// opened again. While nobody looks, workers and their tables are left alone.
+// opened again. If nobody has requested the statistics for watchFor, workers and their tables are
+// left alone.
 func (s *Server) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
 
-// moment returns the sums of now, and false if nobody has asked for statistics lately.
+// moment returns the current sums, and false if nobody has requested the statistics lately.
 func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	if time.Since(time.Unix(0, s.asked.Load())) > watchFor {
 		return m, h, false
@@ -61,7 +63,7 @@ type stats struct {
 	Running    int             `json:"running"`
 	Waiting    int             `json:"waiting"` // in the tables
 	Manual     int             `json:"manual"`
-	More       bool            `json:"more"` // more rows may wait
+	More       bool            `json:"more"` // waiting and manual are lower bounds
 	Oldest     *time.Time      `json:"oldest"`
 	Accepted   uint64          `json:"accepted"` // since their workers started
 	OK         uint64          `json:"ok"`

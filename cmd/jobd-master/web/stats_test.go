@@ -14,8 +14,9 @@ import (
 	"gloom/cmd/jobd-master/master"
 )
 
-// TestNobodyLooks: without a viewer the master does not ask its workers; after a request for the
-// statistics it does for a while, so that plots are filled when the page is opened again.
+// TestNobodyLooks: without a viewer the master does not ask its workers. After a request for the
+// statistics it continues to ask them for a while, so that plots are filled when the page is
+// opened again.
 func TestNobodyLooks(t *testing.T) {
 	m := master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()})
 	s := &Server{Config: Config{Master: m, Door: &door.Door{}}}
@@ -34,7 +35,7 @@ func TestNobodyLooks(t *testing.T) {
 	watched(false)
 }
 
-// TestQuery: a query that cannot be read whole, or says two things, is refused.
+// TestQuery: a query that is malformed, or has an unknown or repeated parameter, is refused.
 func TestQuery(t *testing.T) {
 	listener, err := daemon.Listen("127.0.0.1:0")
 	if err != nil {

@@ -192,7 +192,7 @@ func refuse(w http.ResponseWriter, err error) {
 	case errors.As(err, &r):
 	case errors.Is(err, master.ErrUnserved):
 		r = &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: err.Error()}
-	default: // a worker refuses, or does not answer
+	default: // a worker has refused the request, or has not answered
 		r = &door.Refusal{Status: http.StatusBadGateway, Code: "worker", Reason: err.Error()}
 	}
 	reply(w, r.Status, struct {

@@ -42,7 +42,8 @@ func TestActions(t *testing.T) {
 	b.Press("Poke")
 	b.Sees("No worker serves nobody: the poke is remembered.")
 
-	// By hand: typed ids, one of them refused; then chosen ones; then from the row itself.
+	// Rows are run by hand: with typed ids, one of them refused; then chosen ones; then from the
+	// view of the row.
 	b.At("#/target/mail?status=manual")
 	b.Press("Run by hand")
 	b.Accessible("by hand")
@@ -63,7 +64,7 @@ func TestActions(t *testing.T) {
 	b.Press("Run")
 	b.Sees("1 row still runs.", "running")
 
-	// A worker that is gone, and one that is stopped.
+	// One worker is gone, and one is stopped.
 	b.Forgive("502 (Bad Gateway)", "404 (Not Found)")
 	b.At("#/target/1%2Fhigh")
 	b.Sees("Run by hand")
@@ -117,8 +118,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestPassword: without the password a client gets nothing from /v1, not even on this host unless
-// the configuration exempts it; and a proxy on this host counts as another host.
+// TestPassword: without the password a client gets nothing from /v1, unless it is on this host
+// and the configuration exempts this host; and a proxy on this host counts as another host.
 func TestPassword(t *testing.T) {
 	with := func(lines ...string) *world {
 		return &world{t: t, url: "http://" + run(t, "jobd-master", append(lines, "password = s3cret", "http_addr = 127.0.0.1:0")...).Field("http_addr")}

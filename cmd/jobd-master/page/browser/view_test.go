@@ -71,7 +71,7 @@ func TestViews(t *testing.T) {
 	b.Until(`[...document.querySelectorAll('#hits li')].some(e => e.innerText.includes('1/high'))`)
 	b.Keys("\r")
 	b.Until(`location.hash === '#/target/1%2Fhigh'`)
-	// A running row is shown to end.
+	// The view of a running row shows when the row ends.
 	b.At(pdf)
 	b.Sees("running")
 	w.exec("UPDATE app."+w.table+" SET status = 'done', result = 'ok', return_code = 0, stdout = 'at last', time_finished = unix_timestamp() WHERE id = ?", ids["running"])
@@ -127,8 +127,8 @@ func TestReadme(t *testing.T) {
 	b.Strict()
 }
 
-// TestLive: changes are shown without a reload, hidden tabs send no requests, and a master that is
-// away is shown as away.
+// TestLive: changes are shown without a reload, hidden tabs send no requests, and the page says
+// when the master does not answer.
 func TestLive(t *testing.T) {
 	w := start(t)
 	b := w.open("")
@@ -142,7 +142,7 @@ func TestLive(t *testing.T) {
 	b.Sees("its only slot is taken, and 1 row waits")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
-	time.Sleep(time.Second) // for requests in progress
+	time.Sleep(time.Second) // requests that are in progress may end
 	before, _ := b.Heard()
 	time.Sleep(5 * time.Second)
 	if after, _ := b.Heard(); after != before {
@@ -182,7 +182,7 @@ func TestTokens(t *testing.T) {
 // hostile are texts that do harm unless they are shown as plain text; a target has 16 characters.
 var hostile = []string{`<img src=x>`, `"><b>bold`, `${alert(1)}`, "\u202eturned", `../v1/x?y#z`, `..`, `%2e%2e%2f`, `javascript:x`, strings.Repeat("W", 16)}
 
-// TestHostile uses hostile texts wherever others choose the text.
+// TestHostile uses hostile texts everywhere where other people choose the text.
 func TestHostile(t *testing.T) {
 	w := start(t)
 	const harm = `<img src=x onerror="window.harm=1"></pre><script>window.harm=2</script><b>bold`

@@ -36,7 +36,7 @@ import (
 var shots = flag.String("shots", "", "directory for pictures of every view, light and dark, narrow and wide")
 
 var (
-	dir      string          // of programs, configurations, and what rows do
+	dir      string          // for programs, configurations, and the files that say what rows do
 	chromium context.Context // parent of the contexts of tabs
 	server   *mariadbtest.Server
 	db       *sql.DB

@@ -16,6 +16,6 @@ export function below() {
       ${plot('How long does it take?', time, 0.001, 'half and 95 of 100 rows ran for less, over the last 10 s', [{ name: 'oldest that waits', key: 'wait95', color: '--amber' }, { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }])}
     </div>
     <section><h2>Busiest targets <a class="more" href=${to(['targets'])}>all</a></h2>
-      ${v.busiest.length ? targetTable(v.busiest.slice(0, 10)) : empty('There is no target.', html`A jobd whose <code>master_host</code> names this master brings those of its <code>[targets]</code>.`)}</section>
+      ${v.busiest.length ? targetTable(v.busiest.slice(0, 10)) : empty('There is no target.', html`When a jobd whose <code>master_host</code> names this master registers, its <code>[targets]</code> appear here.`)}</section>
     ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(grown(s, s.uptime))]])}</footer>`}`;
 }

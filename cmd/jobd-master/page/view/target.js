@@ -37,7 +37,7 @@ const tabs = /** @type {[string, string, string][]} */ ([['waiting', 'waiting', 
 
 const listing = new Listing(undefined, '× 2,000 rows'), chosen = new Chosen(r => r.id, r => String(r.id));
 
-/** @param {string} target @param {any} t what is known of the target */
+/** @param {string} target @param {any} t what is known about the target */
 function rows(target, t) {
   const status = place.value.query.get('status') || 'waiting', manual = status === 'manual';
   const s = listing.of(`${path(target)}/rows?` + (status === 'fail' ? 'status=done&result=fail' : 'status=' + status)), some = manual ? chosen.of(s.items) : [];

@@ -17,7 +17,7 @@ const rows = (t, n, status, text = count(n)) => n ? targetLink(t.target, { statu
 /** @param {any[]} list */
 export const targetTable = list => table('Targets', [
   { name: 'Target', class: 'main', of: t => html`${targetLink(t.target)} ${marks(t)}` },
-  { name: 'Waiting', num: true, of: t => t.known ? rows(t, t.waiting, 'waiting', atLeast(t.waiting, t.more)) : html`<span class="muted" title="its workers do not tell">?</span>` },
+  { name: 'Waiting', num: true, of: t => t.known ? rows(t, t.waiting, 'waiting', atLeast(t.waiting, t.more)) : html`<span class="muted" title="its workers do not report it">?</span>` },
   { name: 'Oldest', num: true, wide: 1, of: t => t.oldest ? time(Math.floor(lasted(t.oldest))) : '' },
   { name: 'By hand', num: true, wide: 2, title: 'rows that wait to be run by hand', of: t => rows(t, t.manual, 'manual') },
   { name: 'Accepted', num: true, wide: 2, title: 'that wait for a slot', of: t => rows(t, t.queued, 'accepted') },
