@@ -79,7 +79,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	sent, judged := time.Now(), time.Now()
 	tick := time.NewTicker(eventPeriod)
 	defer tick.Stop()
-	if r.Header.Get("Last-Event-ID") != "" { // the document carried the history and a snapshot
+	if r.Header.Get("Last-Event-ID") != "" { // the document already contained the history and a snapshot
 		_ = ctl.Flush()
 		select {
 		case <-r.Context().Done():
@@ -94,7 +94,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		a.look(func(w *watch) { data = a.seen(w) })
 		if time.Since(judged) >= stillHere {
 			if _, err := a.allowed(r); err != nil {
-				return nil // its token was revoked
+				return nil // the client's token was revoked
 			}
 			judged = time.Now()
 		}

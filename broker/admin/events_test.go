@@ -112,7 +112,7 @@ func TestEvents(t *testing.T) {
 	for look.Ledger.Queued < 3 {
 		s.next("look", &look)
 	}
-	begun, _ := w.events(ctx, "document") // for a client that has already loaded the document
+	begun, _ := w.events(ctx, "document") // a client that has already loaded the document
 	begun.next("look", &look)
 	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
 		t.Errorf("with three jobs: %+v", look)

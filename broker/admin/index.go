@@ -17,7 +17,7 @@ type first struct {
 	UnixMS  int64           `json:"unix_ms,omitempty"`
 	Status  *api.Status     `json:"status,omitempty"`
 	Look    json.RawMessage `json:"look,omitempty"`
-	History any             `json:"history,omitempty"` // as the doors answer /v1/moments
+	History any             `json:"history,omitempty"` // in the form in which doors answer GET /v1/moments
 }
 
 func (a *API) index(w http.ResponseWriter, r *http.Request) {

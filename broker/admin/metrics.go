@@ -86,7 +86,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// typeSum holds the sums of one label.
+// typeSum holds the sums over the types that share a label.
 type typeSum struct {
 	broker.TypeInfo
 	stats  broker.TypeStats

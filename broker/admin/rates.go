@@ -21,7 +21,7 @@ const (
 	longStep   = 10 * time.Minute
 )
 
-// counts are sums since the start, of a type or of all types.
+// counts are numbers of jobs since the start, of a type or of all types.
 type counts struct {
 	in, answered, failed, other uint64
 	queued, running             uint64
@@ -31,7 +31,7 @@ func countsOf(l *api.Ledger) counts {
 	return counts{l.Submitted, l.Answered, l.Failed, l.Ended() - l.Answered - l.Failed, l.Queued, l.Running}
 }
 
-// step has the counts of one step. Its waits and runs are in milliseconds, NaN if there were
+// step holds the figures of one step. Its waits and runs are in milliseconds, NaN if there were
 // none.
 type step struct {
 	no                           int64 // number of the step since 1970, 0 if nothing is known
@@ -194,8 +194,8 @@ const ratesSize = int64((shortSteps+longSteps)*48 + 4096)
 // bytes returns the size of all rows.
 func (d *day) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
 
-// note adds the current counts of a type; old has those of the snapshot before. most bounds the
-// types with rows of their own.
+// note adds the current counts of a type; old holds those of the previous snapshot. most bounds
+// the number of types that have rows of their own.
 func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, most int) {
 	r := d.types[x.Type.Type]
 	if r == nil && len(d.types) >= most && most > 0 && x.rates.In > 0 && at.Sub(d.moved) >= time.Second {
@@ -272,7 +272,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 			x = w.day.others
 		default:
 			if x = w.day.types[typ]; x == nil {
-				x = newRates() // the answer has steps about which nothing is known
+				x = newRates() // all its steps are unknown
 			}
 		}
 		if length == longStep {

@@ -160,7 +160,7 @@ func TestSubmitWaits(t *testing.T) {
 	}
 }
 
-// status returns the status of a GET.
+// status returns the HTTP status of a GET request.
 func (w *world) status(path string) int {
 	w.t.Helper()
 	resp, err := http.Get(w.url + path)

@@ -46,7 +46,7 @@ type watch struct {
 	// lately; groupsNext is when the next is due.
 	groups     map[string]groupsSeen
 	groupsNext time.Time
-	// findings are the findings of the snapshot.
+	// findings are derived from the snapshot.
 	findings findings.State
 	// made is the JSON of the snapshot taken at madeAt.
 	made   []byte
@@ -177,7 +177,7 @@ func (w *watch) take(a *API, now time.Time) {
 	w.took = time.Since(now)
 }
 
-// order selects types and their order.
+// order selects types by a filter, and says how to sort them.
 type order struct {
 	by, filter string
 	reverse    bool

@@ -27,7 +27,7 @@ type borrowSide struct {
 	nextType    int             // index in openTypes from which to continue
 	yieldedTick int64           // tick in which a type last yielded
 	lenders     map[broker.Peer]*peer
-	runs        map[uint64]*borrowedRun // by the core's number
+	runs        map[uint64]*borrowedRun // by the number that the core gives the run
 
 	// reserved counts, for each set of workers, the places that were granted to homes and are not
 	// filled yet. reservations are the offers with such places; at expireAt, reservations that
@@ -44,7 +44,7 @@ type borrowedType struct {
 	name       []byte
 	offers     []*offer
 	open       bool   // in borrowSide.openTypes
-	best       *offer // its best offer, for answerOffers
+	best       *offer // its best offer, as found by answerOffers
 	answerAt   int64  // when its offers are answered, 0 for at once
 	yieldUntil int64  // its offers are not answered before this time
 	// reserved counts the places granted to homes; reservedOwn counts those of workers that
@@ -352,7 +352,7 @@ func (m *Machine) answer(a *borrowedType) bool {
 	for _, c := range a.offers {
 		switch {
 		case !c.valid(m.now):
-		case m.congested(c.peer): // it already lends enough to fill its stream
+		case m.congested(c.peer): // the home already lends enough to fill the stream
 			crowded = true
 		default:
 			live = append(live, c)

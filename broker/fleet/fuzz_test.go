@@ -61,7 +61,7 @@ func FuzzItems(f *testing.F) {
 		}
 		data = msgp.AppendBytes(msgp.AppendBool(data, false), items)
 		m.Receive(now, data)
-		m.Receive(now, items) // as a message of its own
+		m.Receive(now, items) // the items as a message
 		m.Receive(now, append(start('w'), items...))
 		m.Tick(now + 1e9)
 		m.Messages(nil)

@@ -14,12 +14,12 @@ import (
 type lendSide struct {
 	types        map[string]*lentType
 	borrowers    map[broker.Peer]*borrower
-	byUse        *list.List // of *borrower, by usedAt
-	lastNumber   uint32     // of the borrower added last
+	byUse        *list.List // list of *borrower, sorted by usedAt
+	lastNumber   uint32     // number of the borrower that was added last
 	waiting      []*lentType
 	demandStale  []*borrower // borrowers that were lent jobs since they last got the demand
 	overdue      []*borrower
-	paused       []*borrower // borrowers with free places that get no jobs, because too much is on its way to their brokers
+	paused       []*borrower // borrowers with free places that get no jobs, because too much is in flight to their brokers
 	mayResume    bool        // some of paused may get jobs again
 	setsChanged  bool        // another broker wants sets of types that it did not want before
 	wantsVersion int         // counts changes of the wants of other brokers
@@ -398,7 +398,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 		m.apply(do(br.peerNo))
 		return
 	case br.lent == 0:
-		return // it has no job of ours
+		return // the borrower has no job of ours
 	case !begun:
 		m.stats.Returned++
 	}

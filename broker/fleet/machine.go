@@ -54,7 +54,7 @@ type Config struct {
 	Epoch uint64
 	// MaxMessage bounds the bytes of items in one message.
 	MaxMessage int
-	// MaxInFlight bounds the bytes on their way to one broker, so that they delay neither its
+	// MaxInFlight bounds the bytes in flight to one broker, so that they delay neither its
 	// connection nor heartbeats; 0 is 4 MiB.
 	MaxInFlight int
 	// MaxHeld bounds the bytes that all streams hold together. Above it, the stream that

@@ -14,10 +14,10 @@ import (
 const (
 	version = 4
 
-	msgHeartbeat = 'b' // to all: the sender is alive, and which brokers it hears
-	msgWants     = 'w' // to all: what its idle workers would do
+	msgHeartbeat = 'b' // to all: says that the sender is alive, and which brokers it hears
+	msgWants     = 'w' // to all: says what the sender's idle workers would do
 	msgData      = 'd' // to one: items
-	msgAck       = 'a' // to one: which messages have arrived, and which are missing
+	msgAck       = 'a' // to one: says which messages have arrived, and which are missing
 )
 
 // headerBytes is roughly the size of a message without its items, in bytes.

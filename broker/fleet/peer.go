@@ -152,7 +152,7 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, s *reader) {
 		return // a later one has already arrived
 	}
 	if m.now-p.heardAt >= unackedAfter/2 && p.lent+p.borrowed > 0 {
-		m.heartbeatSoon = true // it may not have heard us either, and waits for our next heartbeat
+		m.heartbeatSoon = true // p may not have heard us either, and may wait for our next heartbeat
 	}
 	p.heardAt, p.sentAt, p.receivedAt, p.draining = m.now, clock, m.now, draining
 	hears := false
@@ -312,7 +312,7 @@ func (m *Machine) shed() {
 	}
 }
 
-// peerLimit bounds the bytes that wait for one peer or are on their way to it: beyond it, nothing
+// peerLimit bounds the bytes that wait for one peer or are in flight to it: beyond it, nothing
 // more is lent to the peer or borrowed from it. It is at most half of MaxHeld, divided among all
 // peers.
 func (m *Machine) peerLimit() int {
@@ -362,7 +362,7 @@ func (m *Machine) receiveAck(p *peer, s *reader) {
 	}
 }
 
-// item handles one item from p.
+// item reads one item from p, and acts on it.
 func (m *Machine) item(p *peer, s *reader) {
 	switch kind := s.uint(); kind {
 	case itemOffer:

@@ -9,7 +9,7 @@ import (
 	"gloom/broker"
 )
 
-// reports makes a worker report progress.
+// reports makes a worker at the borrower report progress.
 func (w *twins) reports(p broker.Peer, id []byte, body []byte) {
 	w.apply(1, w.cores[1].Progress(w.now, p, id, body, false))
 }

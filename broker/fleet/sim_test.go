@@ -344,7 +344,7 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 		x.do(x.core.Expelled(x.now, p, "garbage"))
 		x.worker()
 	case n == 4 && !x.ended:
-		w.out[id] = true // it takes its time
+		w.out[id] = true // the worker answers a second later
 		x.after(int64(time.Second), x, func() { x.answer(p, w, id) })
 	default:
 		reports := 1

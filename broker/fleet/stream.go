@@ -11,7 +11,7 @@ type stream struct {
 	// unacked are the messages that the peer has not acked.
 	unacked  []message
 	inFlight int // bytes in unacked
-	bytes    int // in batches and unacked
+	bytes    int // total of batches and unacked
 
 	received     uint64 // number of the last message that was received in order
 	partial      []byte // parts of an item that is longer than a message
@@ -25,7 +25,7 @@ type stream struct {
 type batch struct {
 	data  []byte
 	items int
-	begun bool // some of it has been sent
+	begun bool // some of the batch has been sent
 }
 
 type message struct {

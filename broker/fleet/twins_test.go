@@ -27,7 +27,7 @@ type twins struct {
 	inFlight []delivery
 
 	submitter broker.Peer
-	jobs      []given // that workers were given
+	jobs      []given // jobs that workers were given
 	answers   int
 	progress  map[string][]byte // the latest report of each job, by id
 }
@@ -334,7 +334,7 @@ func TestWantsAreFew(t *testing.T) {
 		}
 		return n
 	}
-	w.delay = int64(time.Hour) // so that all sent messages are on their way
+	w.delay = int64(time.Hour) // so that no message arrives
 	for range 300 {
 		p := w.join(&broker.Joining{Type: []byte(`"t"`)})
 		w.pass(time.Millisecond)

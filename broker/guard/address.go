@@ -17,8 +17,8 @@ import (
 
 // Address is an address that a daemon listens on.
 type Address struct {
-	Flag, Value   string // as it was written
-	network, addr string // as package net takes it
+	Flag, Value   string // the flag, and the address as written there
+	network, addr string // the arguments of net.Listen
 	Secure        bool   // with TLS
 }
 

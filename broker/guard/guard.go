@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// Options are the options of access.
+// Options say who may connect to a daemon.
 type Options struct {
 	// Insecure allows addresses that other hosts reach without token or client
 	// certificates.

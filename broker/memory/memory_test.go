@@ -7,7 +7,7 @@ func TestHeapIdle(t *testing.T) {
 	for _, c := range []struct {
 		what      string
 		heap      heapSize
-		allocated uint64 // in the last period
+		allocated uint64 // bytes allocated in the last period
 		idle      bool
 	}{
 		{"nothing to give", heapSize{free: mib, objects: 4 * mib, live: 4 * mib}, 0, false},

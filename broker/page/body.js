@@ -4,12 +4,12 @@ import { text } from './api.js';
 import { count, elements, members, parse, pretty } from './format.js';
 import { copy } from './parts.js';
 
-/** Returns a reader of an object some of whose members are formatted but not parsed: numbers in them stay as written.
+/** Returns a function that reads an object. The members in raw are formatted but not parsed: numbers in them stay as written.
  * @param {...string} raw their names @returns {(method: string, path: string) => Promise<any>} */
 export const reading = (...raw) => async (method, path) =>
   Object.fromEntries(Object.entries(members(await text(method, path))).map(([k, v]) => [k, raw.includes(k) ? pretty(v) : parse(v)]));
 
-/** Returns a reader of a list of objects. The property raw of each has its members as written.
+/** Returns a function that reads a list of objects. The property raw of each has its members as written.
  * @param {string} key where the list is @returns {(method: string, path: string) => Promise<any[]>} */
 export const rows = key => async (method, path) =>
   elements(members(await text(method, path))[key]).map(s => ({ ...parse(s), raw: members(s) }));

@@ -126,7 +126,7 @@ export function there(what) {
     if (away.value) {
       away.value = 0;
       refusal.value = '';
-      enter(); // it may be another daemon
+      enter(); // another daemon may have taken its place
       anew();
       again();
     }

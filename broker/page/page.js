@@ -106,7 +106,7 @@ function window_() {
   /** @type {HTMLDialogElement} */
   let box;
   const leave = () => {
-    if (dialog.peek() !== d) return; // another one has been opened since
+    if (dialog.peek() !== d) return; // another dialog has been opened since
     box.close(); // returns the focus to where it was
     dialog.value = null;
   };

@@ -33,7 +33,7 @@ type Limits struct {
 
 	mu    sync.Mutex
 	file  FileLimits
-	rules map[string]broker.Rule // of operators, by pattern
+	rules map[string]broker.Rule // rules that operators have set, by pattern
 	// limited and fair are the types whose limits or fairness operators have set.
 	limited, fair map[string]bool
 }

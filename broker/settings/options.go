@@ -80,7 +80,7 @@ type Options struct {
 	HistoryTypes int
 	// Loops is the number of event loops, 1 to 256. If it is 0, EventLoops chooses.
 	Loops int
-	// Options are the options of access.
+	// Options say who may connect.
 	guard.Options
 	// LimitsFile is the file of limits, Limits its settings of types and groups; both are
 	// empty if there is none.

@@ -11,7 +11,7 @@ import (
 	"gloom/broker/guard"
 )
 
-// certificate writes a certificate, and its key.
+// certificate writes a certificate and its key to files, and returns their paths.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()

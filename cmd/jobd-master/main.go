@@ -129,7 +129,7 @@ func serveHTTP(cfg *config.Master, most int, m *master.Master, registry *prometh
 		Probes: daemon.Probes(registry, func() error { return nil }),
 	})
 	d.Serve(side)
-	go side.Watch(nil) // runs as long as the process
+	go side.Watch(nil) // never stopped: it runs as long as the process
 	return &pageHTTP{ln.Addr().String(), d}, nil
 }
 

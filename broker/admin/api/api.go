@@ -194,7 +194,7 @@ type Look struct {
 	Ledger      Ledger  `json:"ledger"`
 	Imbalance   int64   `json:"imbalance"`
 	Rates       *Rates  `json:"rates,omitempty"`
-	Oldest      float64 `json:"oldest_seconds"` // of all queued jobs
+	Oldest      float64 `json:"oldest_seconds"` // age of the oldest queued job of all types
 	// FailedHour is how many jobs have failed in the last hour, or since the
 	// start.
 	FailedHour uint64 `json:"failed_hour"`
@@ -483,8 +483,8 @@ type DeadJob struct {
 // Worker is a worker's connection.
 type Worker struct {
 	Peer
-	Type     string `json:"type,omitempty"` // if it serves a single type
-	Types    int    `json:"types"`          // how many it serves
+	Type     string `json:"type,omitempty"` // the type, if it serves a single one
+	Types    int    `json:"types"`          // how many types it serves
 	Prefetch int    `json:"prefetch"`
 	// Out is how many jobs the worker holds, Overdue how many of them passed their timeout
 	// and keep it from getting more.
@@ -528,7 +528,7 @@ type Status struct {
 	Imbalance   int64            `json:"imbalance"`
 	Limits      map[string]int64 `json:"limits"`
 	Links       []Link           `json:"links"`
-	Fleet       bool             `json:"fleet"` // it is a member of a fleet
+	Fleet       bool             `json:"fleet"` // the broker is a member of a fleet
 	// Scopes are the scopes of this request's token: submit, admin, watch.
 	Scopes []string `json:"scopes"`
 }
@@ -549,7 +549,7 @@ type Draining struct {
 type Fleet struct {
 	Member bool   `json:"member"`
 	Name   string `json:"name,omitempty"`
-	Epoch  string `json:"epoch,omitempty"` // changes with each start of a broker
+	Epoch  string `json:"epoch,omitempty"` // a number that changes with each start of the broker
 	// Alone: another broker had this name first.
 	Alone bool  `json:"alone,omitempty"`
 	NATS  *NATS `json:"nats,omitempty"`
@@ -569,9 +569,9 @@ type Fleet struct {
 // NATS is the connection that carries the fleet's messages.
 type NATS struct {
 	Connected bool    `json:"connected"`
-	Seconds   float64 `json:"since_seconds"` // since it was connected or lost
+	Seconds   float64 `json:"since_seconds"` // time since NATS was connected or lost
 	URL       string  `json:"url,omitempty"`
-	Reason    string  `json:"reason,omitempty"` // why it is away
+	Reason    string  `json:"reason,omitempty"` // why NATS is away
 }
 
 // FleetBroker is another broker of the fleet.
@@ -582,8 +582,8 @@ type FleetBroker struct {
 	// differs from this broker's.
 	State       string   `json:"state"`
 	Version     uint64   `json:"version,omitempty"`
-	RoundTripMS *float64 `json:"round_trip_ms,omitempty"` // of the last heartbeat
-	HeardMS     float64  `json:"heard_ms"`                // since its last heartbeat
+	RoundTripMS *float64 `json:"round_trip_ms,omitempty"` // round trip of the last heartbeat
+	HeardMS     float64  `json:"heard_ms"`                // time since its last heartbeat
 	Lent        int      `json:"lent"`                    // to it
 	Borrowed    int      `json:"borrowed"`                // from it
 	// Wants are the types that its idle workers serve, up to 100 sets.

@@ -24,7 +24,7 @@ const (
 	someAlike = 3
 )
 
-// severities, the worst first.
+// severities are the severities of findings, the worst first.
 var severities = []string{api.Severe, api.Warning, api.Info}
 
 // Found is a condition that a look has found.
@@ -68,7 +68,7 @@ func (l *Look) Add(severity, kind, subject, cause, finding, advice string) {
 // Memory records how long the conditions that the last look found have lasted.
 type Memory struct {
 	since map[key]time.Time
-	at    time.Time // of the last look
+	at    time.Time // when the last look was
 }
 
 // Note records the conditions that a look has found, and returns those to report.
@@ -79,8 +79,8 @@ func (m *Memory) Note(found Look, now time.Time) List {
 	for _, x := range found {
 		at, ok := m.since[x.key()]
 		if !ok {
-			// A condition is assumed to have begun at the last look without it. So it is not
-			// reported late, however rare looks are.
+			// A condition is assumed to have begun at the last look without it. So it is
+			// reported in time even if looks are rare.
 			if at = now; !x.AtOnce && !m.at.IsZero() {
 				at = m.at
 			}

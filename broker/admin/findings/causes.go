@@ -247,7 +247,7 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *find
 	}).AtOnce = true
 }
 
-// failing returns the finding that a type's runs fail.
+// failing returns the finding about a type whose runs fail.
 func failing(t *Type) (severity, cause string, w words) {
 	advice := "see why: its failed jobs show the reasons (gloom dead); pause the type until its workers are fixed (gloom pause)"
 	if t.Of == 0 {

@@ -61,8 +61,8 @@ type Limit struct {
 type Type struct {
 	Seen  *api.Type
 	Rates *api.Rates
-	// Stuck is how long its oldest queued job has been the same one. Overtaken reports
-	// whether others have been dispatched since.
+	// Stuck is for how long the same job has been its oldest queued job. Overtaken reports
+	// whether other jobs of the type have been dispatched since.
 	Stuck     time.Duration
 	Overtaken bool
 	// UsualWait is the 95th percentile of its jobs' waits, 0 if few jobs were dispatched.
@@ -142,7 +142,7 @@ func (t *Type) count(was, is *api.Type, now time.Time) {
 
 // Client has the figures of a connection that may have a problem.
 type Client struct {
-	Name    string // as it calls itself, or its address
+	Name    string // the name that the client gives itself, or its address
 	Number  uint64
 	Address string
 	Worker  bool
@@ -170,7 +170,7 @@ type grown struct {
 	at       time.Time
 }
 
-// to updates the counter, and reports whether it grew lately.
+// to sets the counter to n, and reports whether it grew lately.
 func (g *grown) to(n uint64, now time.Time, first bool) bool {
 	switch {
 	case first:
@@ -186,16 +186,16 @@ func (g *grown) to(n uint64, now time.Time, first bool) bool {
 
 func (g *grown) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= lately }
 
-// crest is the peak of a number in the current period and in the period before.
+// crest is the peak of a number in the current period and in the previous one.
 type crest struct {
 	now, before uint64
 	known       bool // before is known
 	from        time.Time
 }
 
-// growing is the length of a period. A growing queue must exceed the peak of the period
-// before. A queue of constant length, whose jobs are each submitted after an answer, does
-// not.
+// growing is the length of a period. A queue counts as growing only if it exceeds the peak of
+// the previous period. A queue of constant length, whose jobs are each submitted after an
+// answer, does not.
 const growing = 5 * time.Second
 
 func (c *crest) to(n uint64, now time.Time) {
@@ -205,5 +205,5 @@ func (c *crest) to(n uint64, now time.Time) {
 	c.now = max(c.now, n)
 }
 
-// grows reports whether it exceeds the peak of the period before.
+// grows reports whether the number exceeds the peak of the previous period.
 func (c *crest) grows() bool { return c.known && c.now > c.before }

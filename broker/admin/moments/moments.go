@@ -43,7 +43,7 @@ type Ring struct {
 	mu   sync.Mutex
 	ring [most]Moment
 	n    int                // moments added since the start
-	old  [window]Histograms // of the last moments
+	old  [window]Histograms // the histograms of the last moments
 }
 
 // Note adds a moment.

@@ -159,7 +159,7 @@ func (d *Driver) noListenerSubject(of string) string {
 	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + of
 }
 
-// handle handles a message.
+// handle passes a message from NATS to the machine.
 func (d *Driver) handle(now int64, msg *nats.Msg) {
 	if msg.Header.Get("Status") != "503" {
 		d.machine.Receive(now, msg.Data)

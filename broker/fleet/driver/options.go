@@ -36,8 +36,8 @@ type Options struct {
 	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are the
 	// client certificate that they may require.
 	Creds, CA, Cert, Key string
-	// Held bounds the bytes that wait for other brokers or are on their way to them, in
-	// total, as in fleet.Config.
+	// Held bounds the bytes that wait for other brokers or are in flight to them, in total
+	// (fleet.Config.MaxHeld).
 	Held int64
 	// Insecure allows NATS servers on other hosts without TLS or credentials.
 	Insecure bool

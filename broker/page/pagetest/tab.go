@@ -212,7 +212,7 @@ func (b *Tab) Look(route, dir string, widths ...int64) {
 		b.Theme(theme)
 		if theme == "light" {
 			b.Accessible(route)
-		} else { // it differs only in its colours
+		} else { // the other theme differs only in its colours
 			b.Accessible(route+" "+theme, "color-contrast")
 		}
 		for _, width := range widths {

@@ -39,7 +39,7 @@ func program(out *bytes.Buffer) *cobra.Command {
 	return root
 }
 
-// TestExecute: the exit status and the text for every way to fail.
+// TestExecute checks the exit status and the text for every way to fail.
 func TestExecute(t *testing.T) {
 	for _, c := range []struct {
 		args string

@@ -21,7 +21,7 @@ type Daemon struct {
 	Run     func() error
 }
 
-// Command makes a command start the daemon. The command's flags must be bound already.
+// Command makes cmd a command that starts the daemon. The command's flags must be bound already.
 func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	set := Settings{Prefix: d.Prefix}

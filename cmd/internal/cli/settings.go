@@ -31,7 +31,7 @@ type Settings struct {
 	Prefix string   // prefix of environment variables: with GLOOM_, max-jobs is GLOOM_MAX_JOBS
 	Names  []string // the options that may come from the environment or the file
 	File   *File    // nil for none
-	// Lookup is os.LookupEnv if nil.
+	// Lookup looks up an environment variable; nil means os.LookupEnv.
 	Lookup func(variable string) (value string, ok bool)
 }
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal reports whether the output is a screen that can move its cursor.
+// Terminal reports whether the output is a terminal whose cursor can be moved.
 func Terminal(to any) bool {
 	f, ok := to.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"

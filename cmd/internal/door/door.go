@@ -22,7 +22,7 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// Options are the options of a door.
+// Options configure a Door.
 type Options struct {
 	guard.Options
 	// Addr is its address: "host:port" (port 0 takes a free one), which has TLS if there is

@@ -23,7 +23,7 @@ type Command struct {
 
 	Stdin          []byte     // written to its standard input
 	Stdout, Stderr io.Writer  // nil discards. After an error nothing more is read: the process writes to a closed pipe
-	Files          []*os.File // its descriptors from 3 on
+	Files          []*os.File // the process gets them as descriptors 3, 4, and so on
 
 	// Linger is how long its outputs are read after the process's end, while
 	// descendants hold them open. Then the whole group is killed. With 0, only what has

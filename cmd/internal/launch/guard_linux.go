@@ -85,7 +85,7 @@ func watch(owner string, grace time.Duration) {
 type watched struct {
 	owner  string
 	groups map[int]bool // processes that have not been reaped
-	until  int64        // on the boot clock, in nanoseconds; 0 for no limit
+	until  int64        // the limit on the boot clock, in nanoseconds; 0 for none
 	left   bool         // after the limit, some processes may still be running
 }
 

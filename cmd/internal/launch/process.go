@@ -141,7 +141,7 @@ func Start(c Command) (_ *Process, err error) {
 	return p, nil
 }
 
-// input makes the process's end of its standard input.
+// input makes the pipe for the standard input, and returns the process's end of it.
 func (p *Process) input(some bool) (*os.File, error) {
 	if !some {
 		return os.Open(os.DevNull)
@@ -153,7 +153,7 @@ func (p *Process) input(some bool) (*os.File, error) {
 	return r, err
 }
 
-// output makes the process's end of an output.
+// output makes the pipe for an output, and returns the process's end of it.
 func (p *Process) output(to io.Writer) (*os.File, error) {
 	if to == nil {
 		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)

@@ -20,7 +20,7 @@ type Process struct {
 	Boot  string // id of the kernel's boot, "" where it is not known
 	Space string // namespace of process ids, "" where it is not known
 	PID   int
-	Start string // in the kernel's ticks since the boot
+	Start string // start time, in the kernel's ticks since the boot
 }
 
 // Self returns this process.

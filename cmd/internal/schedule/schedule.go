@@ -328,7 +328,7 @@ func (s *Schedule) View(name string, now time.Time) View {
 	return v
 }
 
-// shown returns a time in the form of all answers; null for none.
+// shown returns a time in the form that answers have; nil for none.
 func shown(t time.Time) *string {
 	if t.IsZero() {
 		return nil

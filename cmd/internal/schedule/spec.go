@@ -116,7 +116,7 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 	return s, checkJob(s.Job)
 }
 
-// whole parses a whole number that is written with a fraction.
+// whole parses a whole number that is written with a fraction or exponent, such as 5.0.
 func whole(value json.RawMessage, to any) bool {
 	n, ok := to.(*int64)
 	var f float64

@@ -37,7 +37,7 @@ type Look struct {
 	Workers  []Worker // in the order of registration
 	Targets  []Target // the busiest first
 	Findings finding.List
-	Bounds   []float64 // of Runs, as look.Daemon has them
+	Bounds   []float64 // the bounds of Runs, as in look.Daemon
 	Runs     []uint64
 
 	from   map[string]known // by target without a worker: the one that has reported its rows

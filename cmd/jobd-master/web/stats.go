@@ -100,7 +100,7 @@ func sum(l *master.Look) *stats {
 	return v
 }
 
-// list is a page of a list.
+// list is the reply with one page of a list.
 type list[T any] struct {
 	Items []T  `json:"items"`
 	Next  *int `json:"next"` // the cursor of the next page; nil if there is none

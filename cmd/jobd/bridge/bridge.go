@@ -46,7 +46,7 @@ type Bridge struct {
 	log      zerolog.Logger
 	store    store.Store
 	writer   *writer
-	guard    *launch.Guard // of processes; nil without a launcher
+	guard    *launch.Guard // guards processes; nil without a launcher
 	link     *link.Link
 	jobs     *link.Jobs
 	m        *metrics
@@ -63,14 +63,14 @@ type Bridge struct {
 	fenced   chan struct{} // an Accept found this incarnation dead
 	done     chan struct{}
 	database health
-	fetched  health // of the last fetch
+	fetched  health // health of fetches
 	lease    lease
 	reaper   reaper
 
 	mu       sync.Mutex // guards the fields below
 	machine  *queue.Machine
 	inside   map[int64]*row
-	fields   map[int64][]byte // of queued rows, without a launcher
+	fields   map[int64][]byte // fields of queued rows; used without a launcher
 	byHand   map[int64]bool   // queued rows that a RunManual waits for
 	awaited  map[int64]*await
 	slotsOf  map[string]context.CancelFunc // by target: stops its slots
@@ -153,7 +153,7 @@ func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	return b, nil
 }
 
-// open is Open with a given store.
+// open is like Open, but uses a given store.
 func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, s store.Store) (_ *Bridge, err error) {
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,

@@ -16,7 +16,8 @@ type health struct {
 	since time.Time
 }
 
-// note records the outcome of a user's last try, and reports whether the health has changed.
+// note records how a user's last use of the resource went, and reports whether the health has
+// changed.
 func (h *health) note(user string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

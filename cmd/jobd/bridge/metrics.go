@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the metrics of the bridge. Targets are labels; their number is bounded by maxTargets.
+// metrics are the counters and histograms of a bridge. The labels of targets are bounded by
+// maxTargets.
 type metrics struct {
 	accepted, lost, settled, ended *prometheus.CounterVec
 	transactions                   *prometheus.CounterVec

@@ -16,7 +16,7 @@ import (
 type reaper struct {
 	mu     sync.Mutex // guards the fields below; held during a pass
 	watch  ownerWatch
-	known  []store.Owner // of the last pass
+	known  []store.Owner // incarnations that the last pass found
 	strays strays
 
 	protectedMu sync.Mutex        // guards the fields below

@@ -82,8 +82,8 @@ func (s *spool) entry(path string) (e spooled, size int64, err error) {
 	return e, int64(len(text)), err
 }
 
-// remove removes a result. If the file reappears after a power failure, its row no longer belongs
-// to this token and is left alone.
+// remove removes a result from the spool. If the file reappears after a power failure, its row no
+// longer belongs to this token and is left alone.
 func (s *spool) remove(token, id int64) {
 	if os.Remove(s.path(token, id)) == nil {
 		_ = durable.SyncDir(s.dir)

@@ -97,7 +97,7 @@ func TestASpooledResultIsNotSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { b.Close() })
-		b.reaper.mu.Lock() // the reaper comes before the writer
+		b.reaper.mu.Lock() // the reaper runs before the writer
 		table.Fail(nil)
 		b.reaper.mu.Unlock()
 		f.await(store.Done, 1, 2)
@@ -318,8 +318,8 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestRowsThatAnotherDaemonGivesBack are run by the other daemons of their target,
-// without another poll.
+// TestRowsThatAnotherDaemonGivesBack: rows that a daemon gives back are run by the other daemons
+// of their target, without another poll.
 func TestRowsThatAnotherDaemonGivesBack(t *testing.T) {
 	table, cfg := storetest.NewTable(), configFor(t, "a=1")
 	dir := script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")

@@ -33,9 +33,9 @@ type change struct {
 	id    int64
 	final store.Final // of a finish
 	whole store.Final // final with its outputs, while it is being written
-	token int64       // of the earlier incarnation that ran the row; 0 is this one
+	token int64       // token of the earlier incarnation that ran the row; 0 is this one
 
-	size    int64 // of its outputs, while they are in memory
+	size    int64 // bytes of its outputs, while they are in memory
 	spilled int64 // size of outputs that are on disk, and are read back to be written
 	spooled int64 // the token under which it is in the spool; 0 if it is not
 	dropped bool  // its outputs are only in the spool
@@ -66,7 +66,7 @@ type writer struct {
 	mu      sync.Mutex // guards the fields below
 	pending []*change
 	open    int              // changes without a result, pending or in a transaction
-	bytes   int64            // of outputs in memory
+	bytes   int64            // bytes of outputs in memory
 	away    map[*change]bool // changes for which the database was away at the last try
 	awayErr error            // the last such error
 	closed  bool
@@ -92,7 +92,7 @@ func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state f
 // write queues a change and waits until it is written, lost, or the writer stops.
 func (w *writer) write(c *change) writeResult { return <-w.queue(c) }
 
-// queue queues a change. The channel change.done gets one result.
+// queue adds a change to those that are to be written. The channel change.done gets one result.
 func (w *writer) queue(c *change) <-chan writeResult {
 	c.done = make(chan writeResult, 1)
 	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))

@@ -14,7 +14,7 @@ import (
 const (
 	DefaultWorkerPath = "/etc/jobd.conf"
 	DefaultMasterPath = "/etc/jobd-master.conf"
-	DefaultJobctlFile = ".jobctl.conf" // in the home directory
+	DefaultJobctlFile = ".jobctl.conf" // in the user's home directory
 )
 
 // Worker is the configuration of jobd.
@@ -42,8 +42,8 @@ type Worker struct {
 	Orphans         string        // what happens to the running rows of a dead daemon: "fail" or "requeue"
 	ClaimsTable     string        // companion table; "" means the table's name and "_claims"
 	Lease           time.Duration // how long a claim outlives its last renewal
-	PollInterval    time.Duration // between two regular polls; 0 for none
-	ShutdownTimeout time.Duration // for running jobs, after SIGTERM
+	PollInterval    time.Duration // time between two regular polls; 0 for no regular polls
+	ShutdownTimeout time.Duration // how long running jobs may take to end after SIGTERM
 	SpoolDir        string        // where results wait while the database is away; "" for memory
 
 	Warnings []string // likely mistakes that do not stop the daemon

@@ -83,7 +83,7 @@ type Row struct {
 type Detail struct {
 	Row
 	Stdout      string          `json:"stdout"`
-	StdoutBytes int64           `json:"stdout_bytes"` // of the whole output
+	StdoutBytes int64           `json:"stdout_bytes"` // length of the whole output
 	Stderr      string          `json:"stderr"`
 	StderrBytes int64           `json:"stderr_bytes"`
 	Fields      json.RawMessage `json:"fields"` // an object; long texts are cut

@@ -115,7 +115,7 @@ func (s *SQL) createOwner(ctx context.Context, tx *sql.Tx, token int64) (number 
 	return number, err
 }
 
-// owner returns the daemon's name as the companion table has it.
+// owner returns the form in which the companion table stores the daemon's name.
 func (s *SQL) owner() string {
 	name := []rune(s.opt.Name)
 	return string(name[:min(len(name), 255)])

@@ -11,7 +11,7 @@ import (
 // Place is the process of an incarnation.
 type Place = process.Process
 
-// placeText returns a place as the companion table has it.
+// placeText returns the form in which the companion table stores a place.
 func placeText(p Place) string {
 	return fmt.Sprintf("%s/%s/%d/%s", p.Boot, p.Space, p.PID, p.Start)
 }

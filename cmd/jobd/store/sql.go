@@ -48,7 +48,7 @@ type SQL struct {
 	token           int64            // of this incarnation
 	doubt           map[int64]*doubt // rows of accepts whose commit may be lost
 	unsure          map[int64]bool   // rows of writes whose commit may be lost
-	number          int64            // of the companion table; it changes if the table is emptied or created again
+	number          int64            // the companion table's number, which changes if the table is emptied or created again
 	mine            map[int64]claim  // rows that this incarnation has claimed
 	sightings       map[int64]sighting
 	passedOverUntil map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over

@@ -83,7 +83,7 @@ func (f *Final) TellCut() bool {
 
 // Batch is a set of writes. Each row is in one list only.
 type Batch struct {
-	Token   int64   // of the incarnation whose rows they are; 0 means this one
+	Token   int64   // token of the incarnation that has claimed the rows; 0 means this one
 	Start   []int64 // accepted rows that begin to run
 	At      int64   // their time_started, UNIX seconds
 	Finish  []Final // running rows that have ended
@@ -135,7 +135,7 @@ type Orphans struct {
 type Settled struct {
 	Returned int      // rows that wait again
 	Failed   int      // rows that have ended
-	Targets  []string // of the rows that wait again
+	Targets  []string // targets of the rows that wait again
 	Left     bool     // some rows were locked, missing or excepted, and are still to be settled
 }
 
@@ -159,7 +159,7 @@ type Store interface {
 	// AcceptManual become manual again. Accept does the same first.
 	Resolve(ctx context.Context) ([]Row, error)
 
-	// Write writes a batch.
+	// Write makes the changes of a batch.
 	Write(ctx context.Context, b Batch) (Written, error)
 
 	// Register begins a new incarnation under a new token; Renew renews its lease, or returns
@@ -178,7 +178,7 @@ type Store interface {
 	Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 
 	// Own returns the rows on which this incarnation has claims. Disown settles some of these
-	// rows, in the way in which Settle settles those of a dead incarnation.
+	// rows, like Settle.
 	Own(ctx context.Context) ([]int64, error)
 	Disown(ctx context.Context, ids []int64, how Orphans) (Settled, error)
 

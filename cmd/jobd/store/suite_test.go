@@ -465,8 +465,8 @@ func TestAResultAfterTheSettlement(t *testing.T) {
 	})
 }
 
-// TestClaimsOfNobodyAreSettled after the time of a lease, in which an owner that is alive
-// makes its record again.
+// TestClaimsOfNobodyAreSettled: claims of an incarnation without a record are settled after the
+// time of a lease, in which a living owner would create its record again.
 func TestClaimsOfNobodyAreSettled(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a")

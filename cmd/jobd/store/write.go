@@ -386,8 +386,8 @@ func alike(finals []Final) []ending {
 	return endings
 }
 
-// lock locks the rows that are ours. If the server can, it skips rows that other transactions have
-// locked.
+// lock locks those of the given rows that are ours, and returns them. If the server can, it skips
+// rows that other transactions have locked.
 func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
 	query := "SELECT id, status, 0 FROM " + s.table().name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
 	if s.claimed {

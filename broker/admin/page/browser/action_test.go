@@ -273,7 +273,7 @@ func TestGroupActions(t *testing.T) {
 	b.Sees("The rule for ac* is gone.", "There is no rule")
 	b.Press("Undo")
 	b.Sees("an operator")
-	b.Press("Add a rule") // the same rule again
+	b.Press("Add a rule") // a rule for the same pattern
 	b.Fill("pattern", "ac*")
 	b.Fill("concurrency", "12")
 	b.Press("Set")

@@ -20,7 +20,7 @@ import (
 type broker struct {
 	t                    *testing.T
 	submit, worker, http string
-	token                string // of clients and of ask
+	token                string // the token of clients and of ask
 	args                 []string
 	*throwaway.Daemon
 

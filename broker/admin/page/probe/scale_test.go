@@ -16,7 +16,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestManyTypes uses as many types as a view must cope with.
+// TestManyTypes opens the views of a broker with many types.
 func TestManyTypes(t *testing.T) {
 	inFull(t)
 	t.Parallel()
