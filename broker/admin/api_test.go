@@ -463,7 +463,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestHosts: the names and addresses under which requests are accepted.
+// TestHosts checks under which names and addresses requests are accepted.
 func TestHosts(t *testing.T) {
 	self, err := os.Hostname()
 	if err != nil {

@@ -36,7 +36,7 @@ func TestEnded(t *testing.T) {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
-	// Page by page, while further jobs end.
+	// The pages are read while further jobs end.
 	var pages []string
 	path := "/v1/jobs?state=ended&limit=2"
 	for cursor := ""; ; {
@@ -107,7 +107,7 @@ func TestNoHistory(t *testing.T) {
 	w.call("GET", "/v1/jobs?state=ended&outcome=failed", "", 400)
 }
 
-// TestHistory: the rates of the last hours, of all types and of one.
+// TestHistory requests the rates of the last hours, of all types and of one.
 func TestHistory(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})

@@ -86,7 +86,7 @@ func TestHeadOfEvents(t *testing.T) {
 	}
 }
 
-// TestEvents: a stream begins with the past, and shows what happens.
+// TestEvents: a stream begins with the sums of the last minutes, and then shows changes.
 func TestEvents(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)

@@ -149,7 +149,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 	return out
 }
 
-// losses records the jobs that lost workers were running.
+// losses records the jobs that workers were running when they were lost.
 func (a *API) losses(w *watch) {
 	failed := false
 	for _, x := range w.rows {

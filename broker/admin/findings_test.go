@@ -18,13 +18,13 @@ import (
 
 var healthyFor = flag.Duration("healthy", 4*time.Second, "how long a broker under load is to yield no findings")
 
-// stage is a broker with a condition to be found, about a type of its own. In frames and
-// requests, TYP is replaced by its name.
+// stage is a condition on a broker that a finding must report, about a type of its own. In
+// frames and requests, TYP is replaced by its name.
 type stage struct {
 	*world
 	typ   string
 	began time.Time
-	// undo ends the condition, the last action first.
+	// undo are actions that end the condition; the last one runs first.
 	undo []func()
 }
 

@@ -46,14 +46,14 @@ type steps struct {
 	ring  []step
 	now   int64
 	base  counts
-	stats broker.TypeStats // at the time of base
+	stats broker.TypeStats // the statistics at the time of base
 }
 
 // rates holds the steps of the last day, of a type or of all types.
 type rates struct {
 	short, long steps
 	latest      counts
-	stats       broker.TypeStats // at the time of latest
+	stats       broker.TypeStats // the statistics at the time of latest
 	busy        uint64           // jobs of the last hours, of which older ones weigh less
 	rate        float64          // current jobs per second
 }

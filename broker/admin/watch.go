@@ -29,7 +29,7 @@ const (
 	smoothing = 2 * time.Second
 )
 
-// watch takes snapshots of all types, which all requests share. Without requests it takes few.
+// watch takes snapshots of all types, which all requests share. Without requests it takes fewer.
 type watch struct {
 	mu    sync.Mutex
 	at    time.Time     // when the last snapshot began
@@ -71,7 +71,7 @@ func (x *row) count(now time.Time, t *api.Type) {
 			weight = -math.Expm1(-passed / smoothing.Seconds())
 		}
 		move := func(rate *float64, old, new uint64) {
-			if new >= old { // else the type was forgotten and counts from 0
+			if new >= old { // otherwise the type was forgotten, and its counts began at 0 again
 				*rate += weight * (float64(new-old)/passed - *rate)
 			}
 			if *rate < 0.005 {

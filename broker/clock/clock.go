@@ -78,7 +78,7 @@ func (c *Clock) Stands() bool {
 	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit
 }
 
-// beat is one pulse. It returns the time until the next one.
+// beat carries out one pulse, and returns the time until the next one.
 func (c *Clock) beat() time.Duration {
 	now := c.real() - c.lost.Load()
 	if over := now - c.limit.Load(); over > 0 {

@@ -32,7 +32,7 @@ type lentType struct {
 	borrowers   []*borrower
 	waiting     bool
 	listed      bool  // in lendSide.waiting
-	unwantedAt  int   // the lendSide.wantsVersion at which no broker was found to want it, 0 for none
+	unwantedAt  int   // the wantsVersion at which no broker wanted it when last checked, 0 if not checked
 	offeredTick int64 // tick of the last offer
 }
 

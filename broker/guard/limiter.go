@@ -42,7 +42,7 @@ func (s connState) before(o connState) bool {
 	return s.since.Before(o.since)
 }
 
-// OnState is for the ConnState of an http.Server.
+// OnState must be set as the ConnState of the http.Server.
 func (c *ConnLimiter) OnState(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *ConnLimiter) OnState(conn net.Conn, state http.ConnState) {
 		c.log.Warn().Int("max_http_conns", c.max).Stringer("peer", first.RemoteAddr()).Msg("closed a connection during its request, to make room for a new one")
 	}
 	delete(c.conns, first)
-	// Discard the bytes that it has not read.
+	// Discard the bytes that the client has not read.
 	if t, ok := below(first).(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}

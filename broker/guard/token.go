@@ -46,7 +46,7 @@ func (g *Grant) Covers(typ string) bool {
 	return g == nil || g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
 }
 
-// CoversName is Covers for a name in canonical form.
+// CoversName is like Covers, but takes a name in canonical form.
 func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
 
 // Tokens are the grants in force. Without a file, and without Only, no token is required.
@@ -70,7 +70,7 @@ func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 
 // Required reports whether a token is required.
 func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil }
 
-// Only requires the given token and gives it all scopes for all types. File must be "".
+// Only makes the given token the only one, with all scopes for all types. File must be "".
 func (t *Tokens) Only(token string) {
 	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, All: true}})
 }

@@ -67,7 +67,7 @@ export const call = async (method, path, body) => parse(await text(method, path,
 /** @param {string} scope */
 export const may = scope => !!status.value?.scopes.includes(scope);
 
-/** The data that the document contains: first requests' replies, with that of GET /v1/status, or {guarded: true} if a token is needed. It is null
+/** The data that the document contains: replies to the page's first requests, among them GET /v1/status, or {guarded: true} if a token is needed. It is null
  * if the document was cached, or arrived so slowly that the data is old. */
 export const first = (() => {
   const came = /** @type {PerformanceNavigationTiming} */ (performance.getEntriesByType('navigation')[0]).responseStart;

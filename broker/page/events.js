@@ -27,7 +27,7 @@ export function events(past, sample) {
       return gone(+code, reason);
     }
     there(() => {
-      if (event === 'clock') compare(Date.parse(data) + 500); // the time has whole seconds
+      if (event === 'clock') compare(Date.parse(data) + 500); // the header has only whole seconds
       else if (event === 'history') past(parse(data));
       else if (event === 'look') {
         look.value = parse(data);

@@ -150,7 +150,7 @@ func (p *Poller) runTask(f any) error {
 	return errorx.ErrEngineShutdown
 }
 
-// Close closes the poller after Wait has ended. It takes the turn.
+// Close closes the poller after Wait has ended. It waits until the turn is free.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

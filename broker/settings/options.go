@@ -86,7 +86,7 @@ type Options struct {
 	// empty if there is none.
 	LimitsFile string
 	Limits     FileLimits
-	// Fleet is the fleet that it joins.
+	// Fleet says which fleet the broker joins.
 	Fleet driver.Options
 	// Pprof serves profiles on the HTTP address.
 	Pprof bool

@@ -107,7 +107,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestExposed: which addresses other hosts reach without a token or certificate.
+// TestExposed checks which addresses other hosts can reach without a token or certificate.
 func TestExposed(t *testing.T) {
 	for _, c := range []struct {
 		set  func(o *Options)

@@ -171,8 +171,8 @@ type History struct {
 	Queued  []*float64 `json:"queued"`
 	Running []*float64 `json:"running"`
 	// WaitP50 and WaitP95 are estimated quantiles of how long the jobs dispatched in a
-	// step had waited; RunP50 and RunP95 are those of the durations of the runs that
-	// ended in it.
+	// step had waited; RunP50 and RunP95 are those of how long the runs that ended in the step
+	// took.
 	WaitP50 []*float64 `json:"wait_p50_ms"`
 	WaitP95 []*float64 `json:"wait_p95_ms"`
 	RunP50  []*float64 `json:"run_p50_ms"`
@@ -198,7 +198,7 @@ type Look struct {
 	// FailedHour is how many jobs have failed in the last hour, or since the
 	// start.
 	FailedHour uint64 `json:"failed_hour"`
-	// Wait and Run are those of Type, of all types together.
+	// Wait and Run are as in Type, but for all types together.
 	Wait []uint64 `json:"wait_log2_us"`
 	Run  []uint64 `json:"run_log2_us"`
 	Top  []Type   `json:"top"`
@@ -213,7 +213,7 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Gone: its connection is closed. The address is known only for the peers that closed last.
+	// Gone: its connection is closed. Its address is then known only for some time.
 	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
 	// connection.
@@ -283,7 +283,7 @@ type Run struct {
 	// back). If the job was cancelled or discarded while it ran, it is cancelled or
 	// discarded.
 	Outcome string `json:"outcome"`
-	// Error is why it has no answer, its first KiB.
+	// Error is the first KiB of the reason why it has no answer.
 	Error string `json:"error,omitempty"`
 	// BrokerLost: it was lost with the broker that it was lent to.
 	BrokerLost bool `json:"broker_lost,omitempty"`
@@ -351,7 +351,7 @@ type Finding struct {
 	Since string `json:"since"`
 }
 
-// Findings has the most severe findings first. More is how many others there are.
+// Findings is a list of findings, the most severe first. More is how many others there are.
 type Findings struct {
 	Items []Finding `json:"items"`
 	More  int       `json:"more,omitempty"`
@@ -450,7 +450,7 @@ type HeldBy struct {
 // Change is the body of PATCH of a job; nil fields stay unchanged.
 type Change struct {
 	Priority *int64 `json:"priority,omitempty"`
-	// Groups replace its groups.
+	// Groups are its new groups.
 	Groups *[]string `json:"groups,omitempty"`
 	// DelayMS is the new delay from now, in milliseconds; 0 makes it ready.
 	DelayMS *int64 `json:"delay_ms,omitempty"`
@@ -493,7 +493,7 @@ type Worker struct {
 	Left        bool     `json:"left"`
 	IdleSeconds float64  `json:"idle_seconds"`
 	Jobs        []string `json:"jobs"` // ids of the first 16 that it holds
-	// Serves are the first 16 names and patterns of what it serves.
+	// Serves are the first 16 names and patterns of the types that it serves.
 	Serves      []string `json:"serves"`
 	UnreadBytes int      `json:"unread_bytes"` // sent, not read yet
 }
@@ -509,7 +509,7 @@ type Submitter struct {
 	UnreadBytes int      `json:"unread_bytes"` // sent, not read yet
 }
 
-// Status is the broker as a whole.
+// Status describes the broker as a whole.
 type Status struct {
 	Version       string  `json:"version"`
 	UptimeSeconds float64 `json:"uptime_seconds"`

@@ -24,7 +24,7 @@ const (
 	// deaf is the least number of unread bytes at which a client that has read nothing for
 	// finding.Grace is a finding.
 	deaf = 64 << 10
-	// someBad is the number of failures that is a finding, someGivenBack the number of released
+	// someBad is the least number of failures that is a finding, someGivenBack that of released
 	// jobs.
 	someBad, someGivenBack = 3, 10
 )
@@ -259,7 +259,7 @@ func failing(t *Type) (severity, cause string, w words) {
 	return api.Severe, "failing", fixed("all of its runs fail: "+finding.Many(t.Bad, "failure")+", and none was answered since the first", advice)
 }
 
-// stopped reports why no job of a type's queue is handed out, and returns false if jobs are.
+// stopped reports why no job of a type is handed out, and returns false if jobs are handed out.
 func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *finding.Found) bool {
 	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
 	switch c := t.Seen.Limits.Concurrency; {

@@ -11,7 +11,7 @@ import (
 type Broker struct {
 	Now      time.Time
 	Draining bool
-	// Imbalance is the error of the ledger of jobs.
+	// Imbalance is how far the ledger of jobs is from balancing: 0, unless the broker has a bug.
 	Imbalance int64
 	// Lag is the longest delay of a task on an event loop since the last snapshot.
 	Lag time.Duration
@@ -156,7 +156,7 @@ type Client struct {
 	Jobs, Bytes int64
 }
 
-// past has the broker's counters at the last snapshot, and its last lag.
+// past holds the broker's counters at the last snapshot, and the last lag that was too long.
 type past struct {
 	seen                                          bool
 	refused, unauthorized, turnedAway, unaccepted grown

@@ -27,9 +27,9 @@ type Ear struct {
 	bytes    float64
 }
 
-// Listen records the tab of a context. An error that was not ignored with Forgive fails the test
-// at its end, and so does a request to a host other than this one and page.test. Documents
-// record in window.violations what their policy has blocked.
+// Listen records the events of a context's tab. An error that was not ignored with Forgive fails
+// the test at its end, and so does a request to a host other than this one and page.test.
+// Documents record in window.violations what their policy has blocked.
 func Listen(t *testing.T, ctx context.Context) *Ear {
 	t.Helper()
 	e := &Ear{hosts: map[string]bool{}}

@@ -13,7 +13,7 @@ import (
 // Daemon is the command line of a daemon. Its options come from flags, the environment and a file,
 // in this order of precedence. Settle checks them; then Run runs with them, or Healthy only checks
 // whether the daemon with these options is healthy. An error with a method Option is about the
-// option of that name.
+// option that this method returns.
 type Daemon struct {
 	Prefix  string // prefix of environment variables, for example GLOOM_
 	Settle  func() error

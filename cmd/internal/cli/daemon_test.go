@@ -18,7 +18,7 @@ type refused string
 func (r refused) Error() string  { return "--" + string(r) + ": is refused" }
 func (r refused) Option() string { return string(r) }
 
-// TestDaemon: the exit status and the hint when a daemon cannot start.
+// TestDaemon checks the exit status and the hint when a daemon cannot start.
 func TestDaemon(t *testing.T) {
 	file := fileOf(t, "\nnumber = 5\n")
 	for _, c := range []struct {

@@ -26,12 +26,12 @@ type Fault struct {
 	Hint string
 }
 
-// Failf returns a Fault with a status; the text follows fmt.Errorf.
+// Failf returns a Fault with a status, and a text that is formatted as by fmt.Errorf.
 func Failf(code int, format string, args ...any) *Fault {
 	return &Fault{Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// Usagef is Failf for an invalid command line.
+// Usagef is like Failf, with the status for an invalid command line.
 func Usagef(format string, args ...any) *Fault { return Failf(ExitUsage, format, args...) }
 
 // Quiet ends the program with a status, without a message.

@@ -17,8 +17,8 @@ import (
 // healthTime bounds the wait for a daemon's answer.
 const healthTime = 2 * time.Second
 
-// HealthyOwn is Healthy for the configured address of this host's own daemon, with the
-// daemon's certificate, if any. It sends nothing secret, so it needs no token and does not
+// HealthyOwn is like Healthy, but asks this host's own daemon at its configured address, with
+// the daemon's certificate, if any. It sends nothing secret, so it needs no token and does not
 // verify the certificate.
 func HealthyOwn(ctx context.Context, addr, cert, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTime)

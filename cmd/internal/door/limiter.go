@@ -25,7 +25,7 @@ type connLimiter struct {
 
 	mu      sync.Mutex
 	counted int       // how many connections have places within the limit
-	waiting list.List // of *limitedConn, sorted by since
+	waiting list.List // list of *limitedConn, sorted by since
 }
 
 // limitedConn is a connection.

@@ -72,8 +72,8 @@ func readTimes(pid int) (t times, ok bool) {
 	return t, true
 }
 
-// stat returns a process's line in /proc from the state on, which is field 3: the name before it
-// may contain spaces and brackets.
+// stat returns the fields of a process's /proc/PID/stat from field 3, the state, on: field 2,
+// the name, may contain spaces and brackets.
 func stat(pid int) []string {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))

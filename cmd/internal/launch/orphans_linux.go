@@ -99,8 +99,8 @@ func killMembers(group string) (pids []int) {
 			handles[pid] = process
 		}
 	}
-	// As with marks, the handle is that of a member if the process is still a member
-	// after the handle was taken.
+	// As in killMarked, the process is checked again after the handle was taken, so that the
+	// handle is that of a member.
 	for _, pid := range members(group) {
 		if process := handles[pid]; process != nil && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
@@ -165,7 +165,7 @@ func marked(pid int, mark []byte) (ours, begins bool) {
 	}
 	if len(env) == 0 {
 		t, ok := readTimes(pid)
-		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // the kernel's processes and zombies have none
+		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // kernel threads and zombies have none
 		return false, ok && err == nil && boot.Since()-t.begun < execTime
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {

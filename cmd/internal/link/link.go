@@ -188,7 +188,7 @@ func (l *Link) Close() {
 	}
 }
 
-// Submits is the side of a link's submitter.
+// Submits is the name of the submitter's side, for News.
 const Submits = "submitter"
 
 // Submitter returns the options of a submitter.

@@ -11,8 +11,8 @@ import (
 )
 
 // A connection keeps the rights that its token had when it connected. To find out whether a
-// new connection has more rights, a job of a refused type is submitted; it is dropped with
-// its connection before it is due.
+// new connection has more rights, a delayed job of a refused type is submitted on a new
+// connection, which is closed before the job is due.
 
 const (
 	// barredFor is how long a refusal is expected to recur.
@@ -61,7 +61,8 @@ func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
 	})
 }
 
-// tryRights submits a job that is dropped with its connection before it is due.
+// tryRights submits a delayed job on a new connection, and closes the connection before the job
+// is due.
 func (l *Link) tryRights(ctx context.Context, typ string) error {
 	const side = "rights"
 	ctx, cancel := context.WithTimeout(ctx, tryTime)

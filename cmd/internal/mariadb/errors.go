@@ -28,7 +28,7 @@ var (
 		1205, // lock wait timeout
 		1213, // deadlock
 		1020, // record has changed since last read (snapshot isolation)
-		1412, // table definition has changed, of a snapshot
+		1412, // table definition has changed since the snapshot
 		1180, // error during commit (cluster conflict)
 	}
 	absences = []uint16{

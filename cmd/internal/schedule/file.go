@@ -37,7 +37,8 @@ func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error)
 	return f, err
 }
 
-// All returns the schedules of the file. Changed receives when the file has been read again.
+// All returns the schedules of the file. Changed receives a value when the file has been read
+// again.
 func (f *File) All() map[Key]Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -115,7 +115,7 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 	return &n, n.compile()
 }
 
-// over reports whether no job is due after a moment.
+// over reports whether now is after Until, so that no more jobs are due.
 func (s *Schedule) over(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
 // open returns the bounds of the due times that are not settled: they are after from, and not

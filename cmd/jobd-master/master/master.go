@@ -16,9 +16,9 @@ import (
 
 // Options are the parameters of a master.
 type Options struct {
-	PingInterval  time.Duration // between two pings to a worker
+	PingInterval  time.Duration // time between two pings to a worker
 	PokeThrottle  time.Duration // least time between two rounds of polls
-	WorkerTimeout time.Duration // for one worker's part of an answer
+	WorkerTimeout time.Duration // most time for one worker's part of an answer
 	MaxAnswer     int           // bytes of one message of a worker, with outputs of many jobs; default 128 MiB
 	Clock         Clock         // default SystemClock
 	Log           zerolog.Logger
@@ -67,14 +67,14 @@ type worker struct {
 	open    bool         // ready is closed
 	old     *atomic.Bool // does not know the request look: another implementation or an earlier version
 
-	polls   names // to be sent in a poll as soon as possible
-	unsure  names // sent in polls that were not answered in time, and in no later poll that was answered
-	polling int   // polls that are not answered yet
-	proven  bool  // has answered a request
+	polls   names // targets to be sent in a poll as soon as possible
+	unsure  names // targets of polls that were not answered in time, unless a later poll with them was answered
+	polling int   // number of polls that are not answered yet
+	proven  bool  // the worker has answered a request
 
 	heard  time.Time // when the last ping was sent
-	pongs  bool      // has been heard at least once after a ping
-	silent int       // pings since it was last heard
+	pongs  bool      // the worker has been heard at least once after a ping
+	silent int       // number of pings since the worker was last heard
 }
 
 // New returns a master; Close stops its timers.

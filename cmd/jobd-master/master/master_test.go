@@ -19,7 +19,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// clock stands still until a test moves it.
+// clock is a Clock that stands still until a test moves it.
 type clock struct {
 	mu     sync.Mutex
 	now    time.Time

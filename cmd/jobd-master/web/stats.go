@@ -65,7 +65,7 @@ type stats struct {
 	Manual     int             `json:"manual"`
 	More       bool            `json:"more"` // waiting and manual are lower bounds
 	Oldest     *time.Time      `json:"oldest"`
-	Accepted   uint64          `json:"accepted"` // since their workers started
+	Accepted   uint64          `json:"accepted"` // rows since their workers started
 	OK         uint64          `json:"ok"`
 	Fail       uint64          `json:"fail"`
 	Bounds     []float64       `json:"bounds"`

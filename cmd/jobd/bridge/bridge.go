@@ -85,7 +85,7 @@ type Bridge struct {
 	err      error
 }
 
-// row is a row inside the broker.
+// row is a row that has been given to the broker.
 type row struct {
 	store.Row
 	awaited bool
@@ -116,7 +116,8 @@ const (
 // that was started as a guard it runs the guard and does not return.
 func Main() { launch.Main() }
 
-// Await is Open, but waits while the database is away, and calls waits after each failed attempt.
+// Await is like Open, but waits while the database is away, and calls waits after each failed
+// attempt.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
 	for again := false; ; again = true {
 		b, err := Open(ctx, cfg, log, registry)
@@ -420,8 +421,8 @@ func (b *Bridge) brokerHealth() error { return b.link.Health() }
 // this process's user on this host can reach it.
 func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
 
-// release stops all goroutines and frees all resources. Changes that are not written yet are not
-// written.
+// release stops all goroutines and frees all resources. It does not write the changes that still
+// wait.
 func (b *Bridge) release() {
 	b.mu.Lock()
 	b.machine.Stop()

@@ -24,7 +24,7 @@ const (
 	start changeKind = iota
 	finish
 	giveBack // accepted, not begun
-	requeue  // running, to run again
+	requeue  // a running row is to run again
 )
 
 // change is one row to be written.

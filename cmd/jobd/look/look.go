@@ -43,7 +43,7 @@ type Count struct {
 	Target string     `json:"target"`
 	Rows   int        `json:"rows"`
 	More   bool       `json:"more"`   // there are, or may be, more than Rows
-	Oldest *time.Time `json:"oldest"` // when the first row was created; nil if the table does not have the time
+	Oldest *time.Time `json:"oldest"` // when the first row was created; nil if the table has no time of creation
 }
 
 // Query asks for the rows of a target that have a status and, unless Result is "", a result. Rows

@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/internal/failpoint"
 )
 
-// Accept implements Store. It reads one range of the index for each target, which has the order
-// of ids; one read for all targets would have to sort and lock every waiting row.
+// Accept implements Store. For each target it reads one range of the index, which is in the
+// order of ids; one read for all targets would have to sort and lock every waiting row.
 func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {

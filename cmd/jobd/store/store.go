@@ -34,7 +34,7 @@ type Row struct {
 	Fields   []byte // JSON object of the id and the user's columns; nil unless asked for
 }
 
-// Want is the most waiting rows of a target to accept.
+// Want says how many waiting rows of a target to accept at most.
 type Want struct {
 	Target string
 	Rows   int // at least 1

@@ -51,7 +51,7 @@ func TestListings(t *testing.T) {
 	b.Strict()
 }
 
-// typed is n jobs, each of a type of its own.
+// typed returns n jobs, each of a type of its own.
 func typed(n int) (jobs []gloom.Job) {
 	for i := range n {
 		jobs = append(jobs, gloom.Job{Type: fmt.Sprintf("type-%05d", i), Body: json.RawMessage("1")})

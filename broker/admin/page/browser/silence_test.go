@@ -15,7 +15,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// gate is a proxy before a host. While it is locked, it forwards no byte and closes no
+// gate is a proxy in front of a host. While it is locked, it forwards no byte and closes no
 // connection.
 type gate struct {
 	sync.RWMutex

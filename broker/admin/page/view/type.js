@@ -1,4 +1,4 @@
-// One type: whether its jobs move, which workers serve it, and its jobs.
+// One type: whether its jobs progress, which workers serve it, and its jobs.
 import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
 import { away, Lately, Series, second } from '../live.js';

@@ -24,7 +24,7 @@ function trend(t) {
   return spark(x.values);
 }
 
-/** Whether its jobs wait and no worker, not even one of another broker, runs any. @param {any} t */
+/** Whether jobs of a type wait and no worker, not even one of another broker, runs any. @param {any} t */
 export const unserved = t => t.queued > 0 && !t.workers && !t.running;
 
 /** The badges of a type: what is unusual about it. @param {any} t */

@@ -1,5 +1,5 @@
-// Package controltest has an Engine without database and processes, for tests of the
-// code in front of one.
+// Package controltest has an Engine without a database and processes, for tests of code that
+// uses an Engine.
 package controltest
 
 import (

@@ -1,5 +1,5 @@
-// Package peertest exchanges the bytes of jobd's protocol, for tests. A test states the bytes that
-// it sends and expects itself, without our own codec.
+// Package peertest exchanges the bytes of jobd's protocol, for tests. A test spells out the bytes
+// that it sends and expects, without our own codec.
 package peertest
 
 import (

@@ -115,7 +115,7 @@ type Memory struct {
 	token int64 // guarded by the table's lock
 }
 
-// Open returns the table as a daemon of that name and place sees it.
+// Open returns a Store on the table, for a daemon of that name and place.
 func (t *Table) Open(name string, lease time.Duration, place store.Place) *Memory {
 	return &Memory{t: t, name: name, lease: lease, place: place}
 }

@@ -54,7 +54,7 @@ type Effects struct {
 	Release []int64 // return these accepted rows to the table
 }
 
-// Want is the most rows of a target to fetch.
+// Want says how many rows of a target to fetch at most.
 type Want struct {
 	Target string
 	Rows   int
