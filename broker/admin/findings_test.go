@@ -24,7 +24,7 @@ type stage struct {
 	*world
 	typ   string
 	began time.Time
-	// undo are actions that end the condition; the last one runs first.
+	// undo lists the actions that end the condition; the last one runs first.
 	undo []func()
 }
 

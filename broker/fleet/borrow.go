@@ -18,7 +18,7 @@ type borrowSide struct {
 	wantsOmitted  bool    // some wants are left out, because of maxTypes or maxSets
 	changed       []*want
 	wantsSentTick int64 // tick in which all wants were last sent
-	wantsSent     bool  // whether the last message of wants had any
+	wantsSent     bool  // whether the last message of wants contained any wants
 
 	types       map[string]*borrowedType
 	openTypes   []*borrowedType // types with offers

@@ -452,7 +452,7 @@ func (m *Machine) removeIdle() {
 func (m *Machine) endLending(p *peer) {
 	all := slices.SortedFunc(maps.Values(p.borrowers), func(x, y *borrower) int { return cmp.Compare(x.no, y.no) })
 	for _, br := range all {
-		m.allot(br, 0) // else p would get the jobs that the others give up
+		m.allot(br, 0) // otherwise p would get the jobs that the others give up
 	}
 	m.stats.Lost += uint64(p.lent)
 	m.stats.Lent -= p.lent

@@ -171,7 +171,7 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 	return m
 }
 
-// Next returns when Tick has something to do.
+// Next returns the time at which Tick will have something to do.
 func (m *Machine) Next() int64 {
 	if m.borrow.toCheck > 0 {
 		return m.now

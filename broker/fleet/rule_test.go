@@ -95,7 +95,7 @@ func TestOverdueAtHome(t *testing.T) {
 		stalled := w.jobs[0]
 		w.jobs = nil
 		w.submit("2", `"t"`, []byte("1"))
-		p := w.cores[1].AddSubmitter() // nor one of the borrower's own jobs
+		p := w.cores[1].AddSubmitter() // submits a job of the borrower's own
 		w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: []byte("1")}))
 		w.pass(10 * time.Second)
 		if len(w.jobs) != 0 {

@@ -9,7 +9,7 @@ import (
 
 // wants is the work that the idle workers of a broker would do.
 type wants struct {
-	types map[string]int // places for a type alone
+	types map[string]int // places at workers that serve only this type
 	sets  map[uint32]*wantedSet
 	// refused are types that a pattern matches but no worker may run.
 	refused map[string]bool

@@ -22,8 +22,8 @@ type ConnLimiter struct {
 	conns map[net.Conn]connState
 }
 
-// NewConnLimiter returns a limiter of up to most connections. The system may hold buffer bytes
-// of an answer to each.
+// NewConnLimiter returns a limiter whose limit is most. buffer is how many bytes of an answer
+// the system may hold for each connection.
 func NewConnLimiter(most, buffer int, log zerolog.Logger) *ConnLimiter {
 	return &ConnLimiter{max: most, buffer: buffer, log: log, conns: map[net.Conn]connState{}}
 }

@@ -1,6 +1,6 @@
 // Package page is the kit for the pages of the daemons: the frame around the views, tables,
 // plots, dialogs, listings, the search field, the style, and third-party libraries (lib). It
-// knows no daemon. Each daemon adds views of its own, and copies nothing from here.
+// depends on no daemon. Each daemon adds views of its own, and copies nothing from here.
 //
 // There is no build step: files are served as they are, with three exceptions: comments and types
 // are removed from our scripts, indents are removed from all our files, and style.css includes the

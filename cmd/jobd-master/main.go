@@ -111,7 +111,8 @@ type pageHTTP struct {
 	door *door.Door
 }
 
-// serveHTTP serves metrics, health and the page at http_addr, to at most so many connections.
+// serveHTTP serves metrics, health and the page at http_addr, to at most the given number of
+// connections.
 func serveHTTP(cfg *config.Master, most int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageHTTP, error) {
 	if cfg.HTTPAddr == "" {
 		return &pageHTTP{}, nil

@@ -34,7 +34,7 @@ func Failf(code int, format string, args ...any) *Fault {
 // Usagef is like Failf, with the status for an invalid command line.
 func Usagef(format string, args ...any) *Fault { return Failf(ExitUsage, format, args...) }
 
-// Quiet ends the program with a status, without a message.
+// Quiet returns a Fault that ends the program with a status and without a message.
 func Quiet(code int) *Fault { return &Fault{Code: code} }
 
 // Advise sets the hint.

@@ -313,7 +313,7 @@ type RunView struct {
 	Why     *string `json:"why"`
 }
 
-// View returns the schedule, under a name, as clients see it.
+// View returns the schedule as clients see it, with the given name.
 func (s *Schedule) View(name string, now time.Time) View {
 	v := View{
 		Name: name, Spec: s.Spec, Until: shown(s.Until), CreatedAt: shown(s.Created), FromFile: s.FromFile,

@@ -15,7 +15,7 @@ type lately struct {
 	accepted, ok, fail uint64
 }
 
-// late is how old the oldest waiting row of a target with free slots must be to be a finding.
+// late is the age from which on the oldest waiting row of a target with free slots is a finding.
 const late = 15 * time.Second
 
 // goesOn is the advice for a paused target.

@@ -301,8 +301,8 @@ func TestPollOfALostWorker(t *testing.T) {
 	answer(t, f.worker("next", "x"), poll("x"), ok)
 }
 
-// Nor is a poll lost if its worker stays connected for a while without answering: its machine may
-// be gone, and the poll with it.
+// A poll is not lost, either, if its worker stays connected for a while without answering: its
+// machine may be gone, and the poll with it.
 func TestPollOfASilentWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x", "y"), f.dial()

@@ -94,7 +94,7 @@ type Outcome struct {
 	Signal *string `json:"signal"`
 }
 
-// Run runs rows of a target by hand, and waits for them at most for wait.
+// Run runs rows of a target by hand, and waits for them, but no longer than wait.
 func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.Duration) Outcomes {
 	list := make([]job, len(ids))
 	for i, id := range ids {

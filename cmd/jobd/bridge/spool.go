@@ -28,7 +28,7 @@ const (
 // daemon: its successor writes them if the rows still belong to the old incarnation.
 type spool struct {
 	dir    string
-	prefix string // begins the names of the files of one table
+	prefix string // the beginning of the file names for one table
 }
 
 type spooled struct {

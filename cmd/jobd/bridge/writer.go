@@ -123,7 +123,7 @@ func (w *writer) bound(c *change) {
 	w.cut(c, cutTo/2)
 }
 
-// cut shortens each output to most bytes.
+// cut shortens each output to at most the given number of bytes.
 func (w *writer) cut(c *change, most int64) {
 	if int64(len(c.final.Stdout)) > most {
 		c.final.TellCut()
@@ -403,7 +403,7 @@ func (w *writer) putBack(changes []*change) {
 		}
 		return
 	}
-	w.pending = append(w.pending, changes...) // at the end, because other changes may succeed
+	w.pending = append(w.pending, changes...) // behind the others, which may succeed
 	w.wakeUp()
 }
 

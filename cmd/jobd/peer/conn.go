@@ -147,7 +147,7 @@ func (c *Conn) Ping() { c.send(eot.Message{Kind: eot.Ping}) }
 
 // Call sends a request, waits for the response and returns its data, nil if there is none. The
 // error is a *RemoteError if the peer answered with an error, ErrClosed if the connection ended, or
-// that of ctx.
+// the error of ctx.
 func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage, error) {
 	raw, err := Marshal(data)
 	if err != nil {

@@ -369,7 +369,7 @@ func TestUnreadReplies(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(strings.Repeat(`[0,{"no":1,"type":"big"}]|`, 200))
-	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // which delays no other client
+	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // this delays no other client
 		before = s.bigs.Load()
 	}
 	if n := s.bigs.Load(); n > 100 {

@@ -214,8 +214,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestReadOnlyAtTheStart: a daemon waits for a server that is read-only, and does not
-// run without recovery for the rest of its life.
+// TestReadOnlyAtTheStart: a daemon that starts while its server is read-only waits. It does not
+// give up the companion table, which it cannot create yet.
 func TestReadOnlyAtTheStart(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)

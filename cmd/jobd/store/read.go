@@ -32,7 +32,8 @@ const (
 	// maxCounted is the most rows of a target that are counted. After countedInAll rows of all
 	// targets, the limit for each further target is fewCounted.
 	maxCounted, countedInAll, fewCounted = 10_000, 40_000, 100
-	// maxTargets is the most targets that are found by their rows.
+	// maxTargets is the most targets that are found by reading the table, in addition to those
+	// that are served.
 	maxTargets = 100
 	// outputEnd is how many characters of an output a Detail has, fieldStart how many of a
 	// user's column.
@@ -121,7 +122,7 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 	return list, nil
 }
 
-// count counts up to most rows, and returns how many it has read.
+// count counts rows, at most the given number, and returns how many it has read.
 func (s *SQL) count(ctx context.Context, t *table, status, target string, most int) (c look.Count, seen int, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.force()+
 		" WHERE status = ? AND target = "+t.like+readable+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, most)
