@@ -181,7 +181,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("with a dead letter of 1 MiB dead takes %v bytes", got)
 	}
 
-	// One connection has sent half a frame, and another does not read its answers.
+	// A connection sends half a frame.
 	c, err := net.Dial("tcp", w.srv.SubmitAddr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func newRates() *rates {
 
 // note adds the current counts.
 func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
-	if c.in < x.latest.in { // the type was forgotten, and counts from 0 again
+	if c.in < x.latest.in { // the type was forgotten, and its counts began at 0 again
 		x.latest, x.stats = counts{}, broker.TypeStats{}
 		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latest, x.stats, x.latest, x.stats
 	}

@@ -8,7 +8,7 @@ export const noun = document.body.dataset.noun;
 /** The token that the user entered, kept only in this tab's memory. */
 export const token = signal('');
 
-/** Why the page has no access: '' if it has, 'token' if it needs one, 'wrong' for a wrong token, 'asking', 'scope'. */
+/** Why the page has no access, '' if it has access: 'token' if it needs one, 'wrong' for a wrong token, 'asking' while it asks, 'scope' if the token lacks the scope. */
 export const door = signal('');
 
 /** The reply of GET /v1/status, null until it is known. */

@@ -191,7 +191,7 @@ func TestGrant(t *testing.T) {
 	d := open(t, Options{Options: guard.Options{TokenFile: file}}, nil)
 	judge := func(header string) string {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // so that the delay of the refusal is not waited for
+		cancel() // so that the test does not wait for the refusal
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
 		g, ok := d.grant(r)
@@ -333,7 +333,7 @@ func TestLocal(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		ctx, cancel := context.WithCancel(r.Context())
-		cancel() // so that the delay after a wrong token is not waited for
+		cancel() // so that the test does not wait for the delay after a wrong token
 		may, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Need{Methods: []string{"GET"}, Scope: 1})
 		got := 200
 		var refusal *Refusal

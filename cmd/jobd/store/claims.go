@@ -481,7 +481,7 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) || !s.isPermanent(id) }), nil
 }
 
-// reasonRoom is the most bytes of a reason.
+// reasonRoom is the largest size of a reason, in bytes.
 const reasonRoom = 1 << 16
 
 var _ Store = (*SQL)(nil)

@@ -12,9 +12,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestEmptiedClaims: the companion table loses records while rows run, are queued, and are
-// queued to be run by hand. The rows stay with the daemon: other daemons see them as its
-// own, and each is written as if nothing had happened.
+// TestEmptiedClaims: the companion table loses records while some rows run and others are
+// queued, among them one that is to be run by hand. The rows stay with the daemon: other daemons
+// see them as its own, and each is written as if nothing had happened.
 func TestEmptiedClaims(t *testing.T) {
 	for _, loss := range []string{
 		"TRUNCATE jobs_claims",
