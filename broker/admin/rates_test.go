@@ -9,7 +9,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestRates compares the rates of two days of jobs, with snapshots at odd times, with naive
+// TestRates takes snapshots of two days of jobs at odd times, and compares the rates with naive
 // sums.
 func TestRates(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())

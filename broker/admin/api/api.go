@@ -213,7 +213,8 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Gone: its connection is closed. Its address is then known only for some time.
+	// Gone: its connection is closed. Its address is then known only if it is among the last
+	// that closed.
 	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
 	// connection.

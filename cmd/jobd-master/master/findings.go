@@ -31,7 +31,7 @@ func find(l *Look, of func(target string) lately) finding.Look {
 		name := cmp.Or(w.Name, w.Address)
 		switch {
 		case w.Trouble != "":
-			all.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until this is mended; results of ended rows wait to be written.")
+			all.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until this is fixed; results of ended rows wait to be written.")
 		case w.Silent:
 			all.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. Its connection is closed when it stops answering pings.")
 		case w.Uncounted != "":

@@ -50,7 +50,7 @@ func TestReads(t *testing.T) {
 	cheap := func(what string, most int64, do func()) {
 		t.Helper()
 		before := table.reads(t)
-		table.reads(t) // what the call of reads costs itself
+		table.reads(t) // what reads itself costs
 		own := table.reads(t)
 		base := (own - before) / 2
 		do()
