@@ -152,7 +152,7 @@ type Stats struct {
 	RoundTrips   [broker.StatBuckets]uint64
 	RoundTripSum uint64
 	// Batches counts messages to one broker by their number of items: bucket i those with up
-	// to 2^i. Items adds these up.
+	// to 2^i. Items is the total number of items.
 	Batches [8]uint64
 	Items   uint64
 }
