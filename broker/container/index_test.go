@@ -22,6 +22,7 @@ func newIndexTwin(hash func(id string) uint64) *indexTwin {
 
 func (x *indexTwin) check(t *testing.T, id string) {
 	t.Helper()
+	x.index.Glance(x.hash(id))
 	if got := x.index.Find(x.hash(id), []byte(id)); got != x.recs[id] {
 		t.Fatalf("id %q: record %d, want %d", id, got, x.recs[id])
 	}

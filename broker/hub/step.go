@@ -55,11 +55,25 @@ func (s *Sink) run(cmds []Command, outs *[]Output) {
 	h := s.hub
 	h.step(s, outs, func(now int64) {
 		for i := range cmds {
+			if i%foreseen == 0 && len(cmds) > 1 {
+				h.foresee(cmds[i:min(i+foreseen, len(cmds))])
+			}
 			h.current = &cmds[i]
 			h.execute(now, cmds[i].From, &cmds[i])
 		}
 		h.current = nil
 	})
+}
+
+// foreseen is how many commands are announced to the core at a time.
+const foreseen = 16
+
+func (h *Hub) foresee(cmds []Command) {
+	for i := range cmds {
+		if id := cmds[i].Req.ID; id != nil {
+			h.core.Foresee(id)
+		}
+	}
 }
 
 // update lets f change the core and its connections. It is for everything except peers' commands.
