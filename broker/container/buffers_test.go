@@ -19,7 +19,7 @@ func TestBuffers(t *testing.T) {
 			t.Fatalf("Get(%d) did not find what was put; %d bytes are held", n, x.Held)
 		}
 	}
-	// Memory that has grown to an odd size is reused for the next smaller size.
+	// Memory whose capacity is not a power of two is reused for the next smaller size.
 	odd := make([]byte, 0, 3*leastBuffer)
 	x.Put(odd)
 	if b := x.Get(2 * leastBuffer); cap(b) != cap(odd) {

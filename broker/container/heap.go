@@ -15,14 +15,14 @@ func (x *Entry) Before(y *Entry) bool {
 	return x.A < y.A || x.A == y.A && (x.B < y.B || x.B == y.B && int32(x.C-y.C) < 0)
 }
 
-// Level reports whether neither comes before the other.
+// Level reports whether x and y are equal in order: neither comes before the other.
 func (x *Entry) Level(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
 
 const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
-	// heapFirst is the initial room of a heap's first chunk. That chunk grows and shrinks
-	// by a factor of four.
+	// heapFirst is how many elements a heap's first chunk has room for initially. That chunk
+	// grows and shrinks by a factor of four.
 	heapFirst = 4
 	entrySize = int64(unsafe.Sizeof(Entry{}))
 )
@@ -37,10 +37,10 @@ const (
 type Heap struct {
 	root Entry
 	n    int
-	// Place is called with the new position of an element that has moved, but not when it is
-	// taken out.
+	// Place is called with the new position of each element that has moved, but not for an
+	// element that is taken out.
 	Place func(ref uint32, pos int32)
-	// Held counts the bytes of chunks of all heaps that share it.
+	// Held counts the bytes of the chunks of all heaps that share this counter.
 	Held   *int64
 	chunks [][]Entry
 }
@@ -48,7 +48,7 @@ type Heap struct {
 // Len returns the number of elements.
 func (h *Heap) Len() int { return h.n }
 
-// At returns the element at a position. Its key must not be changed there.
+// At returns the element at a position. Its A, B and C must not be changed in place.
 func (h *Heap) At(i int) *Entry {
 	if i == 0 {
 		return &h.root
@@ -74,8 +74,8 @@ func (h *Heap) Push(x Entry) {
 	h.up(h.n-1, x)
 }
 
-// Put gives key x to the element at pos, or adds it if pos is -1. It reports whether the
-// key has changed.
+// Put replaces the element at pos by x, or adds x if pos is -1. It reports whether the order of
+// the element has changed.
 func (h *Heap) Put(pos int32, x Entry) bool {
 	if pos < 0 {
 		h.Push(x)
@@ -164,7 +164,7 @@ func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
 	return true
 }
 
-// Fix replaces the element at pos by x, which may have any key.
+// Fix replaces the element at pos by x, which may be larger or smaller.
 func (h *Heap) Fix(pos int32, x Entry) {
 	i := int(pos)
 	if i > 0 && x.Before(h.At((i-1)>>2)) {

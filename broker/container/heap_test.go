@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// times is how often a random test is repeated: n, or fewer.
+// times returns how often a random test is repeated: n times, or less often in a short run.
 func times(n uint64) uint64 {
 	if testing.Short() {
 		return (n + 9) / 10
@@ -22,7 +22,7 @@ func TestHeapAgainstSort(t *testing.T) {
 		pos := map[uint32]int32{}
 		h := Heap{Place: func(ref uint32, p int32) { pos[ref] = p }, Held: new(int64)}
 		var want []Entry
-		span := uint64(1 + r.IntN(40)) // few keys: many ties in a
+		span := uint64(1 + r.IntN(40)) // few different values of A, so that many elements tie
 		key := func(ref uint32) Entry { return Entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref, 0} }
 		less := func(x, y Entry) int {
 			if x.Before(&y) {

@@ -30,10 +30,10 @@ const (
 type Index struct {
 	// Seed and Equal must be set before the first id.
 	Seed maphash.Seed
-	// dir has 1<<bits entries. A segment that shares fewer bits is in it several times.
+	// dir has 1<<bits entries. A segment with fewer bits is in dir several times.
 	dir  []*segment
 	bits uint8
-	// sharing counts segments by the bits they share.
+	// sharing counts segments by their bits.
 	sharing [indexBits + 1]int
 	// Equal reports whether record rec has this id.
 	Equal func(rec uint32, id []byte) bool
@@ -41,7 +41,7 @@ type Index struct {
 
 type segment struct {
 	n    uint32
-	bits uint8                // the first bits that the tags of all its entries share
+	bits uint8                // how many first bits the tags of all its entries share
 	slot [segmentSlots]uint64 // tag<<32 | record; 0 is empty
 }
 
@@ -155,11 +155,11 @@ func (x *Index) split(g *segment, tag uint32) {
 			upper.insert(s)
 		}
 	}
-	x.name(upper, tag|1<<(32-g.bits))
+	x.enter(upper, tag|1<<(32-g.bits))
 }
 
-// name enters g in the directory for all tags that begin with g's bits of tag.
-func (x *Index) name(g *segment, tag uint32) {
+// enter enters g in the directory for all tags that begin with the first g.bits bits of tag.
+func (x *Index) enter(g *segment, tag uint32) {
 	n := 1 << (x.bits - g.bits)
 	from := int(uint64(tag)>>(32-g.bits)) * n
 	for i := range n {
@@ -239,7 +239,8 @@ func (g *segment) remove(i int) {
 	g.slot[i] = 0
 }
 
-// join joins g, whose tags begin like tag, with its twin while both have few entries.
+// join joins g, whose tags begin like tag, with its twin while both have few entries. The
+// twin's tags differ from those of g in the last bit that g's tags share.
 func (x *Index) join(g *segment, tag uint32) {
 	for g.bits > 0 && g.n <= segmentFew {
 		twin := x.segment(tag ^ 1<<(32-g.bits))
@@ -254,7 +255,7 @@ func (x *Index) join(g *segment, tag uint32) {
 		x.sharing[g.bits] -= 2
 		g.bits--
 		x.sharing[g.bits]++
-		x.name(g, tag)
+		x.enter(g, tag)
 	}
 	for x.bits > 0 && x.sharing[x.bits] == 0 {
 		half := make([]*segment, len(x.dir)/2)

@@ -51,7 +51,8 @@ func TestIndexAgainstMap(t *testing.T) {
 		}
 		return h ^ h>>29
 	}
-	// withHome are tags whose probes begin at a slot of a segment.
+	// withHome returns two tags for each of these slots, whose probes begin at that slot of a
+	// segment.
 	withHome := func(slots ...int) (tags []uint64) {
 		for _, slot := range slots {
 			for tag, found := uint32(1), 0; found < 2; tag++ {
@@ -97,7 +98,8 @@ func TestIndexAgainstMap(t *testing.T) {
 						x.index.Replace(hash(id), old, rec)
 						delete(x.ids, old)
 						x.ids[rec], x.recs[id] = id, rec
-						// The old record no longer owns the slot.
+						// Removing the old record changes nothing, because the slot is no
+						// longer its own.
 						x.index.Remove(hash(id), old)
 					case known:
 						x.remove(id)
@@ -123,8 +125,8 @@ func TestIndexAgainstMap(t *testing.T) {
 	}
 }
 
-// TestIndexGrowsInPieces: its memory follows its entries. (As segments have one size,
-// no insertion moves more than one.)
+// TestIndexGrowsInPieces: the memory of the index is proportional to its entries. (As all
+// segments have the same size, no insertion moves more than one segment.)
 func TestIndexGrowsInPieces(t *testing.T) {
 	x := newIndexTwin(nil)
 	for i := range uint64(1 << 17) {

@@ -27,7 +27,7 @@ func (h *Heap) Check(pos func(ref uint32) int32) error {
 	return nil
 }
 
-// Room returns the bytes that the heap adds to Held.
+// Room returns how many bytes of Held are this heap's.
 func (h *Heap) Room() (n int64) {
 	for _, c := range h.chunks {
 		n += int64(len(c)) * entrySize

@@ -6,8 +6,8 @@ const (
 	logShift = 18
 	// LogChunk is the size of a chunk of a Log in bytes. A record and its text must fit.
 	LogChunk = 1 << logShift
-	// logTail follows each record: the length of its text, and the length of all, in 4
-	// bytes each.
+	// logTail is the size of what follows each record and its text: the length of the text and
+	// the length of the whole, in 4 bytes each.
 	logTail = 8
 )
 
@@ -50,7 +50,8 @@ func (l *Log[T]) drop() []byte {
 // Held returns how many bytes all chunks occupy.
 func (l *Log[T]) Held() int64 { return int64(len(l.chunks)) << logShift }
 
-// Add adds a record with n bytes of text. The caller fills both: they are not zeroed.
+// Add adds a record with n bytes of text. The caller must fill both completely, as they are not
+// zeroed.
 func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	size := int(unsafe.Sizeof(*x))
 	need := size + (n+7)&^7 + logTail
@@ -70,7 +71,7 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(m))), m[size : size+n : size+n]
 }
 
-// Whole reports whether no record has been dropped.
+// Whole reports whether the log still has every record that was added.
 func (l *Log[T]) Whole() bool { return l.gone == 0 }
 
 // Last returns the position of the latest record, 0 if there is none.

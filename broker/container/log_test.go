@@ -51,7 +51,7 @@ func TestLog(t *testing.T) {
 			}
 			pos = before
 		}
-		for range 200 { // any number is rounded down to a record
+		for range 200 { // Floor rounds any number down to a record's position
 			said := rnd.Int64N(l.Last()+2*LogChunk) - 10
 			want := int64(0)
 			for _, x := range all[n:] {

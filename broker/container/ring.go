@@ -39,11 +39,12 @@ func (x *Ring[T]) Last() *T {
 	return x.root.prev.of
 }
 
-// Push appends the element of with its link l, which must be in no ring.
-func (x *Ring[T]) Push(l *Link[T], of *T) { x.Insert(l, of, nil) }
+// Push appends elem by its link l, which must be in no ring.
+func (x *Ring[T]) Push(l *Link[T], elem *T) { x.Insert(l, elem, nil) }
 
-// Insert inserts the element before the one with link at, or appends it if at is nil.
-func (x *Ring[T]) Insert(l *Link[T], of *T, at *Link[T]) {
+// Insert inserts elem, by its link l, before the element with link at, or appends elem if at is
+// nil.
+func (x *Ring[T]) Insert(l *Link[T], elem *T, at *Link[T]) {
 	if x.root.next == nil {
 		x.root.next, x.root.prev = &x.root, &x.root
 	}
@@ -51,7 +52,7 @@ func (x *Ring[T]) Insert(l *Link[T], of *T, at *Link[T]) {
 		at = &x.root
 	}
 	last := at.prev
-	l.of, l.prev, l.next = of, last, at
+	l.of, l.prev, l.next = elem, last, at
 	last.next, at.prev = l, l
 	x.n++
 }

@@ -7,7 +7,7 @@ const (
 	slabSize = 1 << 20
 	// entryHead is the record's number and the entry's length.
 	entryHead = 8
-	// slabSlack is the waste in bytes that is never worth a compaction.
+	// slabSlack is how many bytes may be wasted before a compaction is worth it.
 	slabSlack = 8 << 20
 	// Up to slabSpare empty slabs are kept for the next jobs, and one more for every slabShare
 	// slabs in use: fresh pages cost more than the memory that empty slabs hold.
@@ -17,8 +17,8 @@ const (
 
 // Slabs is an append-only store of bytes for records: entries of up to 1 MiB - 8 bytes, each
 // at an offset in a numbered slab. A slab whose last entry is dropped is freed as a whole.
-// If long-lived entries keep many slabs nearly empty, they are moved together: for each entry
-// dropped, the entries of at most one slab.
+// If long-lived entries keep many slabs nearly empty, these entries are moved together. Each
+// Drop moves the entries of at most one slab.
 //
 // Bytes that were returned stay unchanged until the next call of Settle, whatever is dropped
 // or moved in between.
@@ -102,7 +102,8 @@ func (s *Slabs) Length(no, off uint32) uint32 {
 	return binary.LittleEndian.Uint32(s.all[no].mem[off-4:]) - entryHead
 }
 
-// Drop frees the entry whose payload begins at off. Lives must no longer be true for it.
+// Drop frees the entry whose payload begins at off. Before the call, Lives must have become
+// false for this entry.
 func (s *Slabs) Drop(no, off uint32) {
 	b := &s.all[no]
 	need := binary.LittleEndian.Uint32(b.mem[off-4:])

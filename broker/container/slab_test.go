@@ -45,7 +45,7 @@ func TestSlabs(t *testing.T) {
 		x := newSlabTwin(pages)
 		var all []uint32
 		next := uint32(0)
-		lent := map[uint32][2][]byte{} // returned bytes, and a copy
+		lent := map[uint32][2][]byte{} // bytes that the slabs returned, and a copy of them
 		for step := range 20000 {
 			if r.IntN(8) == 0 {
 				for rec, pair := range lent {
@@ -56,7 +56,7 @@ func TestSlabs(t *testing.T) {
 				clear(lent)
 				x.slabs.Settle()
 			}
-			// In waves: entries are added, then most are dropped and some stay.
+			// Add entries for a while, then drop most of them, and so on.
 			if filling := step/2500%2 == 0; len(all) == 0 || filling == (r.IntN(4) > 0) {
 				next++
 				d := make([]byte, []int{0, 1, 30, 200, 5000, 20000}[r.IntN(6)])
@@ -70,7 +70,8 @@ func TestSlabs(t *testing.T) {
 			} else {
 				i := r.IntN(len(all))
 				if r.IntN(20) > 0 {
-					i = len(all)/20 + r.IntN(len(all)-len(all)/20) // most of the oldest twentieth stays
+					// Most of the oldest twentieth stays.
+					i = len(all)/20 + r.IntN(len(all)-len(all)/20)
 				}
 				rec := all[i]
 				all = append(all[:i], all[i+1:]...)
@@ -107,7 +108,8 @@ func TestSlabs(t *testing.T) {
 	}
 }
 
-// TestSlabsCompact: a few entries that stay in many slabs do not keep the slabs.
+// TestSlabsCompact: if a few entries stay in each of many slabs, they are moved together and
+// most slabs are freed.
 func TestSlabsCompact(t *testing.T) {
 	pages := &countingPages{}
 	x := newSlabTwin(pages)

@@ -1,7 +1,7 @@
 package container
 
-// Slots numbers things from 0. A number is reused after its thing has been dropped. All
-// methods cost O(1).
+// Slots gives things numbers, from 0 upwards. The number of a thing that has been dropped is
+// reused. All methods cost O(1).
 type Slots[T any] struct {
 	all  []*T // nil where free
 	free []uint32
@@ -27,13 +27,15 @@ func (s *Slots[T]) Drop(no uint32) {
 	}
 }
 
-// At returns the thing with a number that Add returned, nil if it has been dropped.
+// At returns the thing with this number, which Add must have returned; nil if the thing has
+// been dropped.
 func (s *Slots[T]) At(no uint32) *T { return s.all[no] }
 
-// Has reports whether x has this number. The number need not be in use.
+// Has reports whether the thing with this number is x. Any number is allowed.
 func (s *Slots[T]) Has(no uint32, x *T) bool { return int(no) < len(s.all) && s.all[no] == x }
 
-// All returns the things by number, nil where a number is free. It must not be changed.
+// All returns the things by number, nil where a number is free. The caller must not change the
+// slice.
 func (s *Slots[T]) All() []*T { return s.all }
 
 // Len returns the number of things.

@@ -36,7 +36,7 @@ type Table[T any] struct {
 	Pages  Pages
 	chunks []*chunk[T]
 	open   []uint32 // chunks with room; the last is filled first
-	holes  []uint32 // numbers of chunks that were given back
+	holes  []uint32 // numbers of chunks whose memory was given back
 	empty  int      // chunks without a live record
 	live   int
 	held   int64 // bytes of all chunks
@@ -47,14 +47,14 @@ type chunk[T any] struct {
 	mem   []byte
 	next  [tableChunk]uint16 // free list: number within the chunk + 1
 	free  uint16
-	fresh uint16 // records from this one on have never been used
+	fresh uint16 // records from this number on have never been used
 	live  uint16
-	// listed: it is in Table.open.
+	// listed reports that the chunk is in Table.open.
 	listed bool
 }
 
-// Get returns record r, which must be in a chunk that exists. It does not move until it is
-// put back.
+// Get returns record r, which must be in a chunk that exists. The record does not move until it
+// is put back.
 func (t *Table[T]) Get(r uint32) *T {
 	return &t.chunks[r>>tableShift].rec[r&(tableChunk-1)]
 }
@@ -65,12 +65,11 @@ func (t *Table[T]) Has(r uint32) bool {
 	return n < len(t.chunks) && t.chunks[n] != nil
 }
 
-// Walk calls fn for records from a number on, in use or not, for most of them at most or
-// until fn returns false. It returns the number to continue from, or -1 at the end (and if
-// from is -1).
-func (t *Table[T]) Walk(from, most int, fn func(r uint32, x *T) (more bool)) int {
+// Walk calls fn for up to limit records, in use or not, from number from on, until fn returns
+// false. It returns the number to continue from, or -1 at the end (and if from is -1).
+func (t *Table[T]) Walk(from, limit int, fn func(r uint32, x *T) (more bool)) int {
 	end := len(t.chunks) << tableShift
-	for more := true; more && most > 0 && from >= 0 && from < end; most-- {
+	for more := true; more && limit > 0 && from >= 0 && from < end; limit-- {
 		r := uint32(from)
 		if from++; t.Has(r) {
 			more = fn(r, t.Get(r))
@@ -150,7 +149,7 @@ func (t *Table[T]) Put(r uint32) {
 	t.live--
 	if c.live == 0 {
 		t.empty++
-		// One empty chunk stays for the next record.
+		// Keep one empty chunk for the next record.
 		if t.empty > 1 {
 			t.empty--
 			t.held -= int64(len(c.mem)) + int64(unsafe.Sizeof(*c))

@@ -34,7 +34,8 @@ func Send(fd int, b []byte) (int, error) {
 	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	var n uintptr
 	var errno unix.Errno
-	// The compiler keeps b on the stack only if the function is called by name.
+	// Call each function by its name, not through a variable: otherwise b would escape to the
+	// heap.
 	if len(b) <= rawMost {
 		n, _, errno = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
 	} else {
