@@ -12,22 +12,23 @@ import (
 )
 
 // Besides jobs, peers make the broker hold output that they have not read (MaxUnread),
-// unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. If
-// there is too much output or input, the connections that have held most of it for longest are
-// closed until an eighth of the bound is free again. A TLS connection beyond the bound is refused.
+// unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. If there
+// is too much output or input, connections are closed, those that have held most of it for
+// longest first, until an eighth of the bound is free again. A TLS connection beyond the bound
+// is refused.
 //
 // A peer that does not read is slowed, then closed. From half of MaxOutbound on, it gets no
-// progress and no jobs and may not submit (slow, credit). If it has more than its share, its
-// frames are not read (Congested), and if it then reads nothing for stuckTime, it is closed
+// progress and no jobs and may not submit (slow, credit). If more than its share waits for it,
+// its frames are not read (Congested); if it then reads nothing for stuckTime, it is closed
 // (Sweep). The frame after the one that exceeds MaxOutbound closes it at once (put).
 
-// partial is what a connection holds of unfinished frames. Only its owner writes it; any
+// partial describes the unfinished frames of a connection. Only its owner writes it; any
 // goroutine may read it.
 type partial struct {
 	bytes      atomic.Int64 // counted in Hub.inbound
 	begunAt    atomic.Int64 // when the frame began, on the hub's clock
-	progressAt atomic.Int64 // when its latest bytes came
-	frame      uint64       // its number; only the owner uses it
+	progressAt atomic.Int64 // when the latest bytes of the frame came
+	frame      uint64       // the number of the frame; only the owner uses it
 }
 
 // credit gives a worker new credit when its credit is used up and no more than half of it is
@@ -41,8 +42,8 @@ func (h *Hub) credit(c *Conn) {
 	})
 }
 
-// shedUnread closes the connections with most to read if too much waits for peers. It is called after each step; the
-// output of one step may exceed the bound.
+// shedUnread closes the connections that have most to read if too much output waits for all
+// peers together. It is called after each step; the output of one step may exceed the bound.
 func (h *Hub) shedUnread() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {
@@ -59,8 +60,8 @@ func (h *Hub) shedUnread() {
 }
 
 // excess returns by how much unread output exceeds MaxUnread, and the port whose peers have
-// most of it. Bodies on their way to workers count as jobs already, so only the excess over
-// them counts for workers.
+// most of it. Large bodies are counted with their jobs already, so for workers only what
+// exceeds them counts.
 func (h *Hub) excess() (over int64, port wire.Port) {
 	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
 	if w > s {
@@ -131,9 +132,9 @@ type victim struct {
 	weight float64
 }
 
-// victims returns the connections that have held most for longest: as many as together hold
-// excess bytes. holds returns what a connection holds and since when it has made no progress; 0
-// is now.
+// victims returns the connections to close: those that have held most for longest, as many as
+// hold excess bytes together. holds returns how many bytes a connection holds and since when it
+// has made no progress (0 means now).
 func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
 	now := h.clock()
 	var all []victim
@@ -170,24 +171,24 @@ func age(now, since int64) time.Duration {
 	return time.Duration(now - since)
 }
 
-// UnreadFor returns how long a peer has read nothing of what waits for it.
+// UnreadFor returns how long output has waited for a peer that read none of it.
 func (c *Conn) UnreadFor(now int64) time.Duration { return age(now, c.out.waitingSince.Load()) }
 
 const (
-	// partialTime is how long an unfinished frame may make no progress, stuckTime how long a
-	// congested connection may read nothing.
+	// partialTime is how long an unfinished frame may get no further bytes, stuckTime how long
+	// a congested connection may read nothing.
 	partialTime = time.Minute
 	stuckTime   = 5 * time.Second
 )
 
-// stalled reports whether an unfinished frame of c makes no progress.
+// stalled reports whether an unfinished frame of c has got no bytes for partialTime.
 func (c *Conn) stalled(now int64) bool {
 	return c.partial.bytes.Load() > 0 && now-c.partial.progressAt.Load() > int64(partialTime)
 }
 
-// Sweep closes connections whose unfinished frames make no progress, and congested ones that
-// read nothing. It makes the owners of others with much to read check them again, because what
-// other peers read may have made them congested or relieved them.
+// Sweep closes connections whose unfinished frames get no further bytes, and congested ones
+// that read nothing. It makes the owners of other connections with much to read check these
+// again: whether they are congested depends on what all peers have not read.
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn
@@ -211,7 +212,7 @@ func (h *Hub) Sweep() {
 	}
 }
 
-// NotReading returns up to limit connections that do not read much that waits for them.
+// NotReading returns up to limit connections for which much waits that they do not read.
 func (h *Hub) NotReading(limit int) (found []*Conn) {
 	now := h.Now()
 	h.Each(func(c *Conn) {
@@ -222,7 +223,7 @@ func (h *Hub) NotReading(limit int) (found []*Conn) {
 	return found
 }
 
-// smallBacklog is what may wait for any peer while its frames are still read.
+// smallBacklog is how many bytes may wait for any peer before it can be congested.
 const smallBacklog = 64 << 10
 
 // Congested reports whether so much waits for a peer that its frames should not be read, because
@@ -234,19 +235,19 @@ func (c *Conn) Congested() bool {
 		held > smallBacklog && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.Port].Load()
 }
 
-// Memory is what the hub holds, in bytes.
+// Memory is the memory that the hub holds, in bytes by part.
 type Memory struct {
 	Unread int64 // output that peers have not read
 	Input  int64 // unfinished frames
 	Spare  int64 // unused buffers
-	TLS    int64 // what TLS itself takes for its connections, as measured for idle ones
-	Fleet  int64 // what waits for other brokers or is on its way to them
+	TLS    int64 // what TLS itself takes for its connections, estimated from idle ones
+	Fleet  int64 // frames that wait for other brokers or are on their way to them
 }
 
 // Total returns the sum of all parts.
 func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.Fleet }
 
-// Memory returns what the hub holds.
+// Memory returns how much memory the hub holds.
 func (h *Hub) Memory() Memory {
 	h.mu.Lock()
 	fleet, spare := h.fleet, h.spare.Held

@@ -2,7 +2,7 @@ package hub
 
 import "gloom/broker"
 
-// ClosedConn is a connection that has closed.
+// ClosedConn describes a connection that has closed.
 type ClosedConn struct {
 	Remote, Client string
 	// Opened and Closed are times of the hub's clock.
@@ -26,8 +26,8 @@ func (d *closedConns) add(c *Conn, now int64) {
 	d.byPeer[c.Peer] = ClosedConn{c.Remote, c.Client(), c.Opened, now}
 }
 
-// ClosedConn returns what is remembered of a closed connection: nothing if maxClosedConns others
-// have closed since.
+// ClosedConn returns the description of a closed connection, if maxClosedConns other
+// connections have not closed since.
 func (h *Hub) ClosedConn(p broker.Peer) ClosedConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()

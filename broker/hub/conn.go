@@ -12,18 +12,18 @@ import (
 type Conn struct {
 	hub  *Hub
 	sink *Sink
-	// Peer is its number in the core.
+	// Peer is the connection's number in the core.
 	Peer broker.Peer
-	// Port is the port it came in on.
+	// Port is the port on which the connection was accepted.
 	Port wire.Port
 	// Owner belongs to the connection's owner, who may store anything here.
 	Owner any
 	// Remote is the peer's address.
 	Remote string
-	// Opened is when it came, on the hub's clock.
+	// Opened is when the connection was opened, on the hub's clock.
 	Opened int64
-	// Named: it is a worker whose answers carry ids. Only the goroutine that carries out its
-	// commands may read it.
+	// Named reports that the peer is a worker whose answers carry ids. Only the goroutine that
+	// carries out its commands may read it.
 	Named bool
 
 	client atomic.Pointer[string]
@@ -31,11 +31,11 @@ type Conn struct {
 	// Guarded by the hub's lock.
 	out   outbox
 	state state
-	dirty bool // it is in its sink's list
+	dirty bool // the connection is in its sink's list
 
 	partial partial
 
-	// spent: it is a worker without credit left.
+	// noCredit reports that the peer is a worker with no credit left.
 	noCredit atomic.Bool
 }
 
@@ -45,8 +45,8 @@ type state uint8
 const (
 	open    state = iota
 	closing       // nothing more is appended; it is to be closed after its output
-	aborted       // it does not read: it is to be closed at once
-	closed        // its owner has closed it
+	aborted       // the peer does not read; the connection is to be closed at once
+	closed        // the owner has closed the connection
 )
 
 // Open adds a connection. Any goroutine can find it from now on, so its exported fields, except
@@ -108,7 +108,7 @@ func (h *Hub) closeWith(c *Conn, why *wire.Error) {
 	h.removePeer(c, reason)
 }
 
-// finish makes c close after its output, to which nothing is added any more.
+// finish makes c close after its output. Nothing more is added to the output.
 func (h *Hub) finish(c *Conn) {
 	if c.state == open {
 		c.state = closing
@@ -126,7 +126,8 @@ func (h *Hub) abort(c *Conn) {
 	h.removing = append(h.removing, c)
 }
 
-// removePeer removes c from the core. For a worker, reason says why we close it.
+// removePeer removes c from the core. If the broker closes a worker because of what it sent,
+// reason says why; otherwise it is "".
 func (h *Hub) removePeer(c *Conn, reason string) {
 	if h.find(c.Peer) != c {
 		return
@@ -153,7 +154,7 @@ func (c *Conn) Client() string {
 	return ""
 }
 
-// Find returns the connection of a peer, or nil.
+// Find returns the open connection of a peer, or nil.
 func (h *Hub) Find(p broker.Peer) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()

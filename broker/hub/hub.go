@@ -26,13 +26,13 @@ type Config struct {
 	Core broker.Config
 	// MaxOutbound bounds the bytes that wait for one connection. From half of it on, submits
 	// of the connection are refused, progress for it is dropped and it gets no more jobs. If
-	// more than MaxOutbound waits, the next frame closes the connection.
+	// more than MaxOutbound bytes wait, the next frame closes the connection.
 	MaxOutbound int
-	// MaxUnread bounds the memory of what waits for all connections together, in bytes; 0 is
-	// no limit. Above it, the connections with most to read are closed.
+	// MaxUnread bounds the memory of the output that waits for all connections together, in
+	// bytes; 0 is no limit. Above it, the connections with most to read are closed.
 	MaxUnread int64
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
-	// limit. Above it, connections that hold most of them are closed.
+	// limit. Above it, the connections that hold most of them are closed.
 	MaxInbound int64
 	// MaxSecure bounds the memory that TLS takes for its connections; 0 is no limit.
 	MaxSecure int64
@@ -58,23 +58,23 @@ type Hub struct {
 	spare  container.Buffers // for output
 	// closing are connections that are to be closed after their output is written.
 	closing map[*Conn]struct{}
-	// unread is the memory of what peers have not read, by port; inbound is that of unfinished
-	// frames, secure that of TLS. They are used without the lock.
+	// unread is the memory of the output that peers have not read, by port; inbound is that of
+	// unfinished frames, secure that of TLS. They may be used without the lock.
 	unread          [2]atomic.Int64
 	inbound, secure atomic.Int64
 	timer           *time.Timer
-	// timerAt is when the timer fires, or broker.Never. ticking: it has fired, and what has
-	// arrived is being read before the core ticks.
+	// timerAt is when the timer fires, or broker.Never. ticking reports that the timer has
+	// fired and that everything that has arrived is being read before the core ticks.
 	timerAt int64
 	ticking bool
 	closed  bool
-	// woken are the sinks that have got output since the lock was taken, removing the connections
-	// that the core must forget before the lock is released.
+	// woken are the sinks that have got output since the lock was taken. removing are the
+	// connections that must be removed from the core before the lock is released.
 	woken    []*Sink
 	removing []*Conn
 	// current is the command being carried out, for the message if the core panics.
 	current *Command
-	// fleet has the peers that are other brokers; it is nil if there are none.
+	// fleet has the peers that are other brokers; it is nil if the broker is in no fleet.
 	fleet Fleet
 	// outcomes counts the kept outcomes in all outboxes.
 	outcomes int
@@ -86,7 +86,7 @@ type Stats struct {
 	Frames      uint64 // requests and broken frames that were received
 	FramesOut   uint64
 	Errors      [32]uint64 // error frames sent, by wire code
-	Undelivered uint64     // an upper bound of the answers whose connection closed before they were written
+	Undelivered uint64     // at most how many answers were not written because their connection closed
 	Dropped     uint64     // progress frames dropped because their submitter reads slowly
 	Overflows   uint64     // connections closed because they did not read
 	Ticks       uint64
@@ -128,21 +128,22 @@ func (h *Hub) Now() int64 { return h.clock() }
 // Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods are
 // called with the hub's lock held and must not call the hub.
 type Fleet interface {
-	// Effect receives effects for the fleet's peers and returns false for those of others.
+	// Effect takes an effect if it is for a peer of the fleet; otherwise it returns false.
 	Effect(e *broker.Effect) bool
 	// Step is called after a command, Tick when Next says so. Step reports whether there
 	// is something to send.
 	Step(now int64) (send bool)
 	Tick(now int64)
 	Next() int64
-	// Send sends what there is. It is called without the lock, on any goroutine, and must not wait for
-	// anything.
+	// Send sends what Step or Tick has left to be sent. It is called without the lock, on any
+	// goroutine, and must not wait for anything.
 	Send()
-	// Memory returns what it holds, in bytes. It is called without the lock.
+	// Memory returns how much memory the fleet holds, in bytes. It is called without the lock.
 	Memory() int64
 }
 
-// JoinFleet adds the fleet that join returns. apply carries out the effects of its commands.
+// JoinFleet adds the fleet that join returns. The fleet gives core commands of its own, and
+// passes their effects to apply.
 func (h *Hub) JoinFleet(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
 	h.update(func(now int64) { h.fleet = join(h.core, now, h.apply) })
 }
@@ -185,5 +186,5 @@ var codes = [...]wire.Code{
 // WireCode returns the code of an error frame for a code of the core.
 func WireCode(c broker.Code) wire.Code { return codes[c] }
 
-// causes has the causes of a job_failed.
+// causes has the cause that a job_failed carries, by the code of the core.
 var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobFinal: wire.CauseFinal, broker.JobLater: wire.CauseLater}

@@ -14,14 +14,14 @@ import (
 	"gloom/wire"
 )
 
-// side is a connection whose owner is the test.
+// side is a connection that the test owns.
 type side struct {
 	t    *testing.T
 	conn *hub.Conn
 	sink *hub.Sink
 	port wire.Port
 	dec  wire.Decoder
-	// named: its frames name their jobs.
+	// named reports that the worker's frames name their jobs.
 	named bool
 	mu    sync.Mutex
 	woke  int
@@ -60,7 +60,7 @@ func (s *side) steps(cmds []hub.Command) {
 	s.sink.Step(cmds)
 }
 
-// gets takes the output and compares it with the payloads expected.
+// gets takes the output and compares its payloads with the expected ones.
 func (s *side) gets(want ...string) {
 	s.t.Helper()
 	var got []string
@@ -86,13 +86,14 @@ func (s *side) gets(want ...string) {
 	}
 }
 
-// front returns what c has to write next.
+// front returns the bytes that c's owner has to write next.
 func front(c *hub.Conn) []byte {
 	parts, _ := c.NextParts(make([][]byte, 0, 1000), math.MaxInt)
 	return bytes.Join(parts, nil)
 }
 
-// reads writes what waits for the peer of c, except for the last bytes.
+// reads acts as if the peer of c had read what waits for it, except for the last unread bytes,
+// and returns what it read.
 func reads(c *hub.Conn, unread int) (got []byte) {
 	for c.Held() > unread {
 		buf := front(c)
@@ -107,8 +108,8 @@ func newHub(max int) *hub.Hub {
 	return hub.New(hub.Config{Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: max, Clock: func() int64 { return 0 }})
 }
 
-// TestOrder: the frames for a peer, whatever causes them, come in the order of steps: ack
-// before result, ok before the next job.
+// TestOrder: whatever causes them, the frames for a peer come in the order of steps. An ack
+// comes before the result, an ok before the next job.
 func TestOrder(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -153,8 +154,8 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestKept: a large body that is kept is referred to, not copied under the lock,
-// and arrives whole.
+// TestKept: a large body that nobody writes to again is not copied under the lock, and arrives
+// whole.
 func TestKept(t *testing.T) {
 	h := newHub(1 << 30)
 	defer h.Close()
@@ -192,8 +193,8 @@ func TestKept(t *testing.T) {
 	gets(s, `{"id":"a","body":`+body+`}`)
 }
 
-// TestSlowReader: from half of its limit on, a peer may not submit; beyond the limit it is
-// given up, with its jobs; but one frame always fits.
+// TestSlowReader: from half of its limit on, a peer may not submit. Beyond the limit it is
+// closed, and its jobs end. One frame of any size always fits.
 func TestSlowReader(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
@@ -236,8 +237,8 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestHeldBack: output that was not written counts against a connection until its owner
-// reports it as written.
+// TestHeldBack: output counts against a connection until the owner reports that it has been
+// written.
 func TestHeldBack(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
@@ -277,8 +278,8 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestCreditRenewed: a worker that has used up its credit is handed more once it has
-// read some of what it was sent, and nothing while it has read nothing: it may be lost.
+// TestCreditRenewed: a worker that has used up its credit is handed more jobs once it has read
+// some of the output, and none before that, because it may be lost.
 func TestCreditRenewed(t *testing.T) {
 	h := newHub(8000)
 	defer h.Close()
@@ -318,7 +319,7 @@ func peers(h *hub.Hub) (submitters int) {
 	return submitters
 }
 
-// TestOwed: an answer is owed until it is written, even while its owner writes it.
+// TestOwed: an answer counts as owed to its submitter until it is written completely.
 func TestOwed(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -397,8 +398,8 @@ func TestTimer(t *testing.T) {
 	s.gets(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
 }
 
-// TestUnread: what all peers have not read is bounded together. The peer that has held most
-// for longest is closed, and nothing of it stays counted.
+// TestUnread: the output that all peers together have not read is bounded. The peer that has
+// held most for longest is closed, and its output no longer counts.
 func TestUnread(t *testing.T) {
 	now := int64(time.Second)
 	const limit = 1 << 20
@@ -417,7 +418,7 @@ func TestUnread(t *testing.T) {
 		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
 		w.sink.Take(nil)
 		reads(w.conn, 0)
-		for _, o := range s.sink.Take(nil) { // it takes in nothing
+		for _, o := range s.sink.Take(nil) { // the system accepts nothing
 			if !o.Abort {
 				s.conn.MarkWritten(0)
 			}
@@ -452,7 +453,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestUnreadOfEscapes: a frame that is longer than estimated is counted at its real length.
+// TestUnreadOfEscapes: a frame that turns out longer than estimated counts with its real
+// length.
 func TestUnreadOfEscapes(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -473,8 +475,8 @@ func TestUnreadOfEscapes(t *testing.T) {
 	}
 }
 
-// TestUnreadOfLeaving: a connection that is to be closed after its output still holds that,
-// and is closed before those that have little to read.
+// TestUnreadOfLeaving: the output of a connection that is to be closed after it still counts.
+// Such a connection is cut before those that have little to read.
 func TestUnreadOfLeaving(t *testing.T) {
 	const limit = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
@@ -488,13 +490,13 @@ func TestUnreadOfLeaving(t *testing.T) {
 		w.sink.Take(nil)
 		reads(w.conn, 0)
 		s.sink.Take(nil)
-		s.conn.MarkWritten(0) // it takes in nothing
+		s.conn.MarkWritten(0) // the system accepts nothing
 	}
 	owe(small, "s", 100)
 	owe(hoarder, "h", limit-(24<<10))
 	h.CloseWith(hoarder.conn, &wire.Error{Code: wire.SizeError, Reason: "too long"})
 	hoarder.sink.Take(nil)
-	owe(other, "o", 40<<10) // not into what the hoarder's output lay in
+	owe(other, "o", 40<<10) // this output must not reuse the memory of the hoarder's
 	if out := hoarder.sink.Take(nil); len(out) != 1 || !out[0].Abort {
 		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
 	}

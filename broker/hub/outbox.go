@@ -10,8 +10,8 @@ import (
 )
 
 // outbox is the stream of bytes sent to a connection, from the effects to the last byte that
-// the system has taken. Frames are appended under the hub's lock. The owner of the
-// connection takes all that is there, writes it, and only then takes more.
+// the system has taken. Frames are appended under the hub's lock. The owner of the connection
+// takes everything that has been appended, writes it, and only then takes more.
 type outbox struct {
 	// Guarded by the hub's lock: what has been appended and not taken. Its end is in buf, which
 	// begins at offset sealed of the stream. The owner has taken the stream up to takenEnd.
@@ -20,58 +20,60 @@ type outbox struct {
 	sealed, takenEnd uint64
 	sealedBytes      int64 // the memory of sealedPieces
 	answers          int   // the number of answers that have not been taken
-	// marks are places in the stream, in its order. The hub reports each of them once the
-	// stream is written up to it.
+	// marks are positions in the stream, in order. Each is handled once the stream has been
+	// written up to it.
 	marks []mark
 
-	// Only the owner uses these: what it has taken and not written. The first at bytes of
-	// the first piece are written.
+	// Only the owner uses these: the pieces that it has taken and not written completely. The
+	// first at bytes of the first piece are written.
 	taken       []piece
 	at          int
-	hasOutcomes bool   // it includes kept outcomes
-	writeLimit  uint64 // if so, how far it may be written at once
+	hasOutcomes bool   // taken includes kept outcomes
+	writeLimit  uint64 // if so, up to which position one write may go
 
-	// Only the owner writes these, any goroutine may read them: how long the stream was when the
-	// owner last looked, how far it is written and, if hasOutcomes, how far the peer may have read.
+	// Only the owner writes these, any goroutine may read them. They are positions in the
+	// stream: its end when the owner last looked, how far it is written and, if hasOutcomes,
+	// how far the peer may have read.
 	seenEnd, written, maybeRead atomic.Uint64
-	// waitingSince is when the owner last wrote some of what waits, or took it; 0 if nothing waits.
-	// memory is what all that waits occupies, in bytes.
+	// waitingSince is when the owner last wrote or took some of the output that waits; 0 if
+	// none waits. memory is how many bytes the waiting output occupies.
 	waitingSince, memory atomic.Int64
 
-	// bare: it gets only the bodies of answers and the reasons of errors, without frames.
+	// bare reports that the stream consists only of the bodies of answers and the reasons of
+	// errors, without frames.
 	bare   bool
 	result BareResult
 }
 
-// piece is a part of an outbox. It occupies the capacity of mem.
+// piece is a part of an outbox. Its memory is the capacity of mem.
 type piece struct {
 	mem    []byte
-	shared bool // it is a body that others refer to, too
+	shared bool // mem is a body to which others refer, too
 }
 
-// mark is a place in the stream: the end of a kept outcome's frame, or of what the owner took
-// at a time, with the given number of answers.
+// mark is a position in the stream: the end of a kept outcome's frame, or the end of what the
+// owner took at one time, which has the given number of answers.
 type mark struct {
 	end     uint64
 	outcome uint64 // broker.Effect.Outcome
 	answers int
 }
 
-// BareResult is what a connection of a bare sink got, besides its output.
+// BareResult is what a connection of a bare sink gets besides its output.
 type BareResult struct {
-	Accepted bool      // its request was accepted
-	Failed   wire.Code // the code with which its request or its job failed, 0 if neither did
+	Accepted bool      // the request was accepted
+	Failed   wire.Code // the code with which the request was refused or the job failed, or 0
 }
 
 func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
 
-// queued returns the memory of what the owner has not taken.
+// queued returns how many bytes of memory the output occupies that the owner has not taken.
 func (o *outbox) queued() int64 { return o.sealedBytes + int64(cap(o.buf)) }
 
 // waiting returns how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 
-// slow reports whether c should read before it gets more than it must.
+// slow reports whether so much waits for c that it gets only frames that must be sent.
 func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
 
 // minSharedBody is the length from which a kept body is referred to instead of copied.
@@ -132,7 +134,8 @@ func (h *Hub) find(p broker.Peer) *Conn {
 	return nil
 }
 
-// effect encodes e, with its reason in words, and refers to its body or copies it.
+// effect appends the frame of e, with reason as its text. If share is set, the frame refers to
+// e.Body, otherwise it copies it.
 func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
 	switch e.Op {
 	case broker.OpOK:
@@ -178,7 +181,7 @@ func (o *outbox) fail(code wire.Code, reason string, id []byte) {
 	o.buf = wire.AppendError(o.buf, code, reason, id)
 }
 
-// body completes a frame whose beginning is in buf.
+// body completes a frame whose beginning is in o.buf.
 func (h *Hub) body(o *outbox, body []byte, share bool) {
 	buf := o.buf
 	if share {
@@ -195,15 +198,16 @@ func (h *Hub) body(o *outbox, body []byte, share bool) {
 	o.buf = buf
 }
 
-// frameSlack is more than a frame needs besides its id, type, reason and body.
+// frameSlack is an upper bound of the bytes of a frame besides its id, type, headers, reason
+// and body.
 const frameSlack = 64
 
-// put appends one whole frame to c's output; nothing else does. It decides first whether c
+// put appends one whole frame to c's output; nothing else does that. It decides first whether c
 // gets the frame, so that no branch leaves c with a buffer that another connection uses. n is
 // roughly the frame's length; encode appends exactly one frame.
 //
-// It gives c up if more than its limit was waiting before. The frame that exceeds the limit is
-// still accepted: otherwise a big job would cost every worker its connection.
+// If more than the limit was waiting before, put closes c instead. The frame that exceeds the
+// limit is still accepted: otherwise a big job would cost every worker its connection.
 func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	if c.state != open {
 		return
@@ -222,7 +226,7 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	}
 }
 
-// count adds n bytes of memory to what the output of c occupies.
+// count adds n bytes to the memory that the output of c occupies.
 func (c *Conn) count(n int64) {
 	c.out.memory.Add(n)
 	c.hub.unread[c.Port].Add(n)
@@ -244,7 +248,8 @@ func (h *Hub) markDirty(c *Conn) {
 // pieceSize is the size up to which a piece grows, in bytes.
 const pieceSize = 64 << 10
 
-// grow makes room for n more bytes. A piece grows fourfold, and its old memory is reused.
+// grow makes room for n more bytes in o.buf. A piece grows by a factor of four, and its old
+// memory is reused.
 func (h *Hub) grow(o *outbox, n int) {
 	switch b, size := o.buf, cap(o.buf); {
 	case len(b)+n <= size:
@@ -297,7 +302,8 @@ func (s *Sink) take(now int64, outs []Output) []Output {
 	return outs
 }
 
-// take gives the owner everything that is there, unless it still has something from before.
+// take gives the owner everything that has been appended, unless the owner still has output
+// from before.
 func (o *outbox) take(now int64) {
 	if len(o.taken) == 0 && o.end() > o.takenEnd {
 		o.seal()

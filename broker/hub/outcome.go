@@ -6,11 +6,12 @@ import "time"
 // connection's owner reports that after it has written; by then the peer may have read the
 // frame.
 
-// maxWriteOutcomes is how many outcomes are written before other connections get their turn. All
-// of them are forgotten in one step.
+// maxWriteOutcomes is how many outcomes are written before other connections get their turn.
+// The core forgets all of these in one step.
 const maxWriteOutcomes = 512
 
-// outcomesWritten reports to the core c's outcomes whose frames end at byte done of the stream or before.
+// outcomesWritten tells the core which of c's outcomes are written: those whose frames end at
+// position done of the stream or before.
 func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 	h.update(func(now int64) {
 		o, n := &c.out, 0
@@ -23,12 +24,12 @@ func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 		if n == len(o.marks) {
 			o.marks = o.marks[:0]
 		}
-		o.marks = o.marks[min(n, len(o.marks)):] // moving the others up would double the cost
+		o.marks = o.marks[min(n, len(o.marks)):] // no copy to the front, which would double the cost
 		o.setWriteLimit()
 	})
 }
 
-// setWriteLimit sets how far the owner may write at once.
+// setWriteLimit sets up to which position the owner may write at once.
 func (o *outbox) setWriteLimit() {
 	o.writeLimit = o.takenEnd
 	if len(o.marks) > maxWriteOutcomes {
@@ -36,11 +37,11 @@ func (o *outbox) setWriteLimit() {
 	}
 }
 
-// quickWrite bounds how long a write lasts that does not wait for the peer. In that time, the
+// quickWrite is longer than any write that does not wait for the peer. During such a write, the
 // peer may read the frame before the owner reports the write.
 const quickWrite = 100 * time.Millisecond
 
-// settleReused treats the outcome of an id as written if its frame is being written just now: a
+// settleReused treats the outcome with this id as written if its frame is just being written: a
 // submitter that reuses the id has read the frame.
 func (h *Hub) settleReused(now int64, id []byte) {
 	no, peer := h.core.OutcomeOf(id)

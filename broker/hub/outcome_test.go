@@ -17,8 +17,7 @@ import (
 func TestOutcomeBeingWritten(t *testing.T) {
 	for _, v := range []struct {
 		name string
-		// writing is what the owner does after it has taken the outcome; n is how
-		// much that was.
+		// writing is what the owner does after it has taken the outcome.
 		writing func(c *hub.Conn, wait func(time.Duration))
 		free    bool
 	}{
@@ -58,8 +57,8 @@ func TestOutcomeBeingWritten(t *testing.T) {
 	}
 }
 
-// TestOutcomesInTurns: of many waiting outcomes, one write has so few that forgetting them
-// delays others only briefly.
+// TestOutcomesInTurns: if many outcomes wait, one write has only so many of them that
+// forgetting these delays other connections only briefly.
 func TestOutcomesInTurns(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()

@@ -10,21 +10,21 @@ type Sink struct {
 	hub   *Hub
 	owner Owner
 
-	pending atomic.Bool // the owner knows of output and will take it
+	pending atomic.Bool // the owner knows that there is output, and will take it
 
 	// Guarded by the hub's lock.
 	dirty []*Conn
 
-	// Only the owner uses these: written buffers that go back to the hub, and how many more
-	// bytes of them it may keep.
+	// Only the owner uses these: buffers that have been written and go back to the hub with the
+	// next Take, and how many more bytes of such buffers the owner may keep until then.
 	returned   [][]byte
 	returnRoom int
 }
 
-// maxReturned bounds what an owner keeps between two Takes, in bytes.
+// maxReturned bounds the written buffers that an owner keeps between two Takes, in bytes.
 const maxReturned = 1 << 20
 
-// Owner is what a sink needs from the owner of its connections.
+// Owner has the functions that a sink needs from the owner of its connections.
 type Owner struct {
 	// Wake asks the owner to call Take soon. It is called without the lock, on any goroutine,
 	// at most once between two Takes.
@@ -32,7 +32,8 @@ type Owner struct {
 	// Write, if it is set, is called first: it takes and writes the output at once. Wake is
 	// called only if Write returns false, because the owner is busy.
 	Write func() bool
-	// Bare: the connections are not sockets and get bodies and reasons without frames.
+	// Bare reports that the connections are not sockets; they get bodies and reasons without
+	// frames.
 	Bare bool
 }
 
@@ -41,13 +42,15 @@ func (h *Hub) NewSink(o Owner) *Sink { return &Sink{hub: h, owner: o} }
 
 // Output tells the owner of a connection what to do for it.
 type Output struct {
-	// Conn has output (NextParts), or is to be closed.
+	// Conn is the connection. It has output (NextParts), or is to be closed.
 	Conn *Conn
-	// Close: nothing more follows. The connection is to be closed when its output is written.
+	// Close reports that no more output follows. The connection is to be closed when its output
+	// is written.
 	Close bool
-	// Abort: the connection is to be closed at once, and nothing more is written.
+	// Abort reports that the connection is to be closed at once, and that nothing more is
+	// written.
 	Abort bool
-	// BareResult is what it has got so far, if the sink is bare.
+	// Bare is what the connection has got so far, if the sink is bare.
 	Bare BareResult
 }
 
@@ -59,8 +62,9 @@ func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 // call it.
 func (c *Conn) Held() int { return int(c.out.seenEnd.Load() - c.out.written.Load()) }
 
-// NextParts appends to parts, up to its capacity, the next bytes of what the owner has taken, at
-// most most bytes. From then on the peer may have read them. Only the owner calls it.
+// NextParts appends to parts, up to its capacity, the next pieces that the owner has taken, at
+// most limit bytes. n is how many bytes these are. From then on the peer may have read them.
+// Only the owner calls it.
 func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, n int) {
 	o, at := &c.out, c.out.at
 	if o.hasOutcomes {
@@ -86,8 +90,8 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, n int) {
 func (c *Conn) HasOutcomes() bool { return c.out.hasOutcomes && c.Held() > 0 }
 
 // MarkWritten records that n bytes of what NextParts returned have been written, and that no more of it
-// is being written. When everything that was taken is written, it takes more. Only the owner
-// calls it.
+// is being written. When everything that was taken has been written, MarkWritten takes more.
+// Only the owner calls it.
 func (c *Conn) MarkWritten(n int) {
 	o, h := &c.out, c.hub
 	written := o.written.Add(uint64(n))
@@ -117,7 +121,7 @@ func (c *Conn) MarkWritten(n int) {
 		o.maybeRead.Store(written)
 		h.outcomesWritten(c, written)
 	}
-	if n > 0 && c.noCredit.Load() { // a peer that takes nothing may be lost
+	if n > 0 && c.noCredit.Load() { // a peer that reads nothing may be lost
 		h.credit(c)
 	}
 	if more && len(o.taken) == 0 {

@@ -15,7 +15,7 @@ import (
 type Command struct {
 	From *Conn
 	Req  wire.Request
-	// Kept reports that the body is in memory that nobody writes to again.
+	// Kept reports that nobody writes to the memory of the body again.
 	Kept bool
 	// Refuse is sent instead of asking the core.
 	Refuse *wire.Error
@@ -26,7 +26,7 @@ type Command struct {
 	// Owner is the submitter's owner from now on: only a submitter with the same owner may
 	// attach to its kept jobs. 0 changes nothing; initially, a submitter has no owner.
 	Owner uint64
-	// Ignore: there is no reply and nothing to do (pong).
+	// Ignore reports that there is nothing to do and no reply, as for a pong.
 	Ignore bool
 	// Covers reports whether the peer's token covers a type; nil covers all types. Tokens that
 	// cover the same types have the same Scope.
@@ -37,7 +37,8 @@ type Command struct {
 func (m *Command) String() string {
 	r := m.Req
 	lengths := fmt.Sprintf("%d bytes of body, %d of a reason", len(r.Body), len(r.Reason))
-	r.Body, r.Headers, r.Reason, r.Token, r.Client = nil, nil, nil, nil, nil // job contents are private
+	// Bodies, headers and tokens must not appear in logs.
+	r.Body, r.Headers, r.Reason, r.Token, r.Client = nil, nil, nil, nil, nil
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
 }
 
@@ -45,7 +46,7 @@ func (m *Command) String() string {
 // output.
 func (s *Sink) Step(cmds []Command) { s.run(cmds, nil) }
 
-// Round is Step, and moves the output of all connections of the sink to outs.
+// Round is Step, but also moves the output of all connections of the sink to outs.
 func (s *Sink) Round(cmds []Command, outs []Output) []Output {
 	s.run(cmds, &outs)
 	return outs
@@ -76,7 +77,8 @@ func (h *Hub) foresee(cmds []Command) {
 	}
 }
 
-// update lets f change the core and its connections. It is for everything except peers' commands.
+// update lets f change the core and its connections. It is used for everything except peers'
+// commands.
 func (h *Hub) update(f func(now int64)) { h.step(nil, nil, f) }
 
 // step carries out f and its immediate consequences under the lock; the core changes only
@@ -97,12 +99,13 @@ func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 		*outs = self.take(now, *outs)
 	}
 	h.release(self)
-	if send && (self == nil || outs != nil) { // a sink in the middle of a round sends at its end
+	if send && (self == nil || outs != nil) { // in the middle of a round: at its end
 		h.fleet.Send()
 	}
 }
 
-// exitOnPanic ends the process when the core panics, because half-changed state would be wrong.
+// exitOnPanic ends the process when the core panics, because half-changed state cannot be
+// trusted.
 func (h *Hub) exitOnPanic() {
 	e := recover()
 	if e == nil {
@@ -161,7 +164,7 @@ func (h *Hub) execute(now int64, c *Conn, m *Command) {
 	}
 }
 
-// callCore asks the core.
+// callCore gives a command to the core.
 func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	r := &m.Req
 	var fx []broker.Effect
@@ -233,10 +236,11 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	h.apply(fx)
 }
 
-// maxReason bounds what is kept of a worker's reason, in bytes.
+// maxReason is how many bytes of a worker's reason are kept.
 const maxReason = 16 << 10
 
-// Truncate cuts a text to no more than most bytes, between characters, and marks the cut with "…".
+// Truncate cuts a text to at most limit bytes, between characters, and appends "…" to a text
+// that it has cut.
 func Truncate[T string | []byte](text T, limit int) string {
 	if len(text) <= limit {
 		return string(text)

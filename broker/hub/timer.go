@@ -8,11 +8,11 @@ import (
 	"gloom/broker/clock"
 )
 
-// tickPause is the least time between two ticks. It gives commands a turn when the core has
-// much to do.
+// tickPause is the shortest time between two ticks, so that commands get their turn when the
+// core has much to do.
 const tickPause = 500 * time.Microsecond
 
-// arm makes the timer fire at next, earlier than it would have.
+// arm makes the timer fire at next, which is earlier than timerAt.
 func (h *Hub) arm(next int64) {
 	if !h.ticking && !h.closed {
 		h.timerAt = next
@@ -20,8 +20,8 @@ func (h *Hub) arm(next int64) {
 	}
 }
 
-// tick ticks the core once everything that has arrived is read, so that no timeout strikes while
-// an answer is unread.
+// tick ticks the core once everything that has arrived is read, so that no run times out while
+// its answer waits to be read.
 func (h *Hub) tick() {
 	h.mu.Lock()
 	h.ticking = true
@@ -43,8 +43,8 @@ func (h *Hub) due(now int64) {
 	})
 }
 
-// ReadFirst calls then, on any goroutine, once everything that has arrived by now is read. Code
-// that draws conclusions from the silence of a peer uses it.
+// ReadFirst calls then, on any goroutine, once everything that has arrived by now is read. It
+// is for code that concludes something from a peer's silence.
 func (h *Hub) ReadFirst(then func(now int64)) {
 	if h.ownClock != nil && h.ownClock.Stands() {
 		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })
@@ -58,8 +58,8 @@ func (h *Hub) ReadFirst(then func(now int64)) {
 	then(now)
 }
 
-// SetReadAll sets how ReadFirst reads everything: read calls then afterwards, or never if the
-// connections are closed.
+// SetReadAll sets the function with which ReadFirst reads everything. read must call then
+// afterwards, or never if the connections are closed.
 func (h *Hub) SetReadAll(read func(then func())) { h.readAll.Store(&read) }
 
 // After calls f once d has passed on the hub's clock and everything that arrived by then is

@@ -35,14 +35,14 @@ type shadow struct {
 	peer   broker.Peer
 	out    []byte
 	held   int
-	known  uint64 // its length when its owner last took from it
-	over   bool   // given up
-	gone   bool   // the core no longer knows it
+	known  uint64 // the length of the stream when the owner last took from it
+	over   bool   // too much waits for the peer, so it is to be closed
+	gone   bool   // the core no longer knows the peer
 	closed bool   // by its owner
-	sent   uint64 // bytes taken of it
-	// outcomes are the kept outcomes in it that are not completely written.
+	sent   uint64 // how many bytes of the stream the owner has taken
+	// outcomes are the kept outcomes in the stream that are not completely written.
 	outcomes []twinOutcome
-	jobs     []string // sent to this worker and not answered
+	jobs     []string // the jobs that this worker was sent and has not answered
 	spent    bool     // this worker has used up its credit
 }
 
@@ -134,7 +134,8 @@ func (w *twin) wrote(s *shadow, n int) {
 	}
 }
 
-// read records that a submitter that reuses an id has read the outcome being written.
+// read records that a submitter reuses an id: it has read the outcome that is just being
+// written.
 func (w *twin) read(id []byte) {
 	no, peer := w.core.OutcomeOf(id)
 	if s := w.shadows[peer]; s != nil && no != 0 {
@@ -191,8 +192,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 	}
 }
 
-// settle removes the peers that were given up, as the hub does when its lock is
-// released.
+// settle removes the peers that are to be closed, as the hub does when its lock is released.
 func (w *twin) settle() {
 	for len(w.late) > 0 {
 		s := w.late[len(w.late)-1]
@@ -208,7 +208,7 @@ func (w *twin) leave(s *shadow) {
 	}
 }
 
-// pair is a peer of both hubs, and its owner: several share one.
+// pair is a peer of both hubs. Several pairs share one owner.
 type pair struct {
 	conn   *hub.Conn
 	port   wire.Port
@@ -217,13 +217,13 @@ type pair struct {
 	dec    wire.Decoder
 }
 
-// owner writes for its connections, possibly with a write in progress.
+// owner writes the output of its connections. A write may be in progress.
 type owner struct {
 	sink    *hub.Sink
 	writing []written
 }
 
-// written is output being written, and a copy of it as it was when taken.
+// written is output that is being written, and a copy made when it was taken.
 type written struct {
 	pair *pair
 	want []byte
@@ -297,7 +297,7 @@ func runTwins(t *testing.T, seed uint64) int {
 			return 0
 		}
 	}
-	for more := true; more && !t.Failed(); { // what is written may cause more
+	for more := true; more && !t.Failed(); { // a write may cause more output
 		for _, o := range x.own {
 			x.finish(o)
 			x.take(o)
@@ -374,7 +374,7 @@ func (x *twins) joining() string {
 	return fmt.Sprintf(`{"action":"join",%s,"prefetch":%d,"cancel":true,"headers":%t}`, types, 1+x.rng.IntN(4), x.rng.IntN(2) == 0)
 }
 
-// groups returns up to two of five groups, more than there may be at a time.
+// groups returns up to two of five groups. That is more groups than may exist at a time.
 func (x *twins) groups() string {
 	return []string{`[]`, `["g1"]`, `["h"]`, `["g2","g1"]`, `["h","g1"]`, `["g3","i"]`}[x.rng.IntN(6)]
 }
@@ -433,7 +433,7 @@ func (x *twins) frames(p *pair) {
 			}
 			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","type":%q,"body":%s,"progress":%t,"keep_ms":%d%s}`,
 				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, more))
-			x.next += x.rng.IntN(20) / 2 % 2 // sometimes an id that exists
+			x.next += x.rng.IntN(20) / 2 % 2 // sometimes the same id again
 			continue
 		}
 		if x.rng.IntN(20) == 0 {
@@ -483,7 +483,7 @@ func (x *twins) take(o *owner) {
 	}
 }
 
-// taken compares what p has just been given with the twin's.
+// taken compares the output that p's owner has just taken with the twin's.
 func (x *twins) taken(p *pair) []byte {
 	got := front(p.conn)
 	if !bytes.Equal(got, p.shadow.out) {
@@ -498,7 +498,7 @@ func (x *twins) taken(p *pair) []byte {
 	return got
 }
 
-// finish ends an owner's write: its output must not have changed.
+// finish completes an owner's write. The output must not have changed meanwhile.
 func (x *twins) finish(o *owner) {
 	for _, w := range o.writing {
 		if got := front(w.pair.conn); !bytes.Equal(got, w.want) {
@@ -513,8 +513,8 @@ func (x *twins) finish(o *owner) {
 	o.writing = o.writing[:0]
 }
 
-// write writes n bytes of what p's owner has taken; the owner takes more when that was
-// all.
+// write writes n bytes of the output that p's owner has taken. If that was all of it, the owner
+// takes more.
 func (x *twins) write(p *pair, n int) {
 	x.twin.wrote(p.shadow, n)
 	p.conn.MarkWritten(n)
@@ -543,9 +543,9 @@ func (x *twins) drop(p *pair) {
 	}
 }
 
-// TestDroppedProgress: a progress frame that a slow reader does not get leaves
-// its output alone, although it would have needed a larger buffer: the next frames
-// for another peer do not end up in it.
+// TestDroppedProgress: a progress frame that a slow reader does not get must not touch its
+// output, even if the frame would have needed a larger buffer. Otherwise the next frames for
+// another peer might end up in that output.
 func TestDroppedProgress(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -557,7 +557,7 @@ func TestDroppedProgress(t *testing.T) {
 	w.named = true
 	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.sink.Take(nil)
-	half := strings.Repeat("y", 600<<10) // more than half of what may wait for it
+	half := strings.Repeat("y", 600<<10) // more than half of what may wait for the slow reader
 	w.does(h, `{"action":"respond","id":"s0","body":"`+half+`"}`)
 	w.does(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,
 		`{"action":"progress","id":"s2","body":"`+strings.Repeat("x", 120_000)+`"}`,
