@@ -10,10 +10,10 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestBrowser: a web page can have its reader's browser send frames of ours as the
-// body of a request. A method reads as a length beyond the
-// largest --max-frame that there is, so the connection is closed, and no frame
-// behind the head is read.
+// TestBrowser: a web page can make a browser send a request whose body consists of Gloom
+// frames. The broker reads the first four bytes of the request as a length that is beyond the
+// largest possible --max-frame. So it closes the connection and reads none of the frames in the
+// body.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	large := func(o *settings.Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }

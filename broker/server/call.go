@@ -9,7 +9,7 @@ import (
 	"gloom/wire"
 )
 
-// Call is a job submitted over HTTP: a submitter of its own, without a socket. It is not safe
+// Call is a submitter without a socket, for one job that is submitted over HTTP. It is not safe
 // for concurrent use.
 type Call struct {
 	// Job describes the submitted job, once Submit has succeeded.
@@ -26,7 +26,7 @@ type Call struct {
 	got   hub.Output
 }
 
-// Call opens a submitter with the rights of a grant. The caller must close it.
+// Call opens a Call with the rights of a grant. The caller must close it.
 func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
 	c.sink = s.hub.NewSink(hub.Owner{Bare: true, Wake: func() { notify(c.wake) }})
@@ -74,7 +74,7 @@ func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
 	return c.text(), nil
 }
 
-// text returns the answer or reason that has arrived. It is in one piece.
+// text returns the answer or the reason that has arrived, which is always in one piece.
 func (c *Call) text() []byte {
 	parts, _ := c.peer.NextParts(make([][]byte, 0, 1), math.MaxInt)
 	return parts[0]
@@ -86,8 +86,8 @@ func (c *Call) Written() { c.peer.MarkWritten(c.peer.Held()) }
 // Close ends the call. A job that is neither detached nor kept ends with it.
 func (c *Call) Close() { c.srv.hub.Remove(c.peer) }
 
-// wait waits until there is enough output. Its error is that of ctx, without a code, or
-// Draining if the broker has closed the connection.
+// wait waits until enough reports true. Its error is that of ctx, without a code, or has the
+// code Draining if the broker has closed the connection.
 func (c *Call) wait(ctx context.Context, enough func() bool) *wire.Error {
 	for !enough() {
 		if c.got.Close || c.got.Abort {

@@ -10,7 +10,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// secure lets a broker have TLS.
+// secure gives a broker a certificate, so that its addresses have TLS.
 func secure(t *testing.T, o *settings.Options) {
 	t.Helper()
 	dir := t.TempDir()

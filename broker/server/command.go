@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// batchSize is how many requests are decoded before the hub carries them out. In a larger
-	// batch, the first requests would have left the processor's nearest cache by then.
+	// batchSize is how many requests are decoded before the hub carries them out. If a batch
+	// were larger, its first requests would have left the processor's nearest cache by then.
 	batchSize = 16
 	// helloFrame is the longest payload that a peer may send before it has shown its token.
 	helloFrame = 32 << 10
-	// maxClient bounds what is kept of the name that a peer gives itself, in bytes.
+	// maxClient is how many bytes are kept of the name that a peer gives itself.
 	maxClient = 256
 )
 
@@ -28,11 +28,11 @@ type batch struct {
 	dec         wire.Decoder
 	cmd         [batchSize]hub.Command
 	n           int
-	hasBigFrame bool // some of them point into a big frame
-	stepNow     bool // they must be carried out before more is decoded
+	hasBigFrame bool // some requests point into a big frame
+	stepNow     bool // the requests must be carried out before more is decoded
 
-	turnFrames int   // of this turn
-	turnEnd    int64 // of the turn, on the hub's clock
+	turnFrames int   // how many frames the turn has handled
+	turnEnd    int64 // when the turn ends, on the hub's clock
 }
 
 func (s *Server) newBatch() *batch {
@@ -51,7 +51,7 @@ func (b *batch) next(from *hub.Conn) *hub.Command {
 
 // done empties the batch after it has been carried out.
 func (b *batch) done() {
-	if b.hasBigFrame { // it is kept for its job, not for the batch
+	if b.hasBigFrame { // the job keeps the big frame, the batch must not
 		for i := range b.n {
 			b.cmd[i].Req = wire.Request{}
 		}
@@ -59,7 +59,7 @@ func (b *batch) done() {
 	b.n, b.hasBigFrame, b.stepNow = 0, false, false
 }
 
-// request turns a frame into a command of b.
+// request turns the payload of a frame into a command of b.
 func (c *conn) request(b *batch, payload []byte, kept bool) {
 	m := b.next(c.peer)
 	m.Kept, b.hasBigFrame = kept, b.hasBigFrame || kept
@@ -73,13 +73,13 @@ func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wi
 	case err != nil || !m.Kept:
 	case n < bigFrame:
 		m.Kept = false
-	case cap(payload)-n > n/16: // the body keeps the frame, and only the body's length counts
+	case cap(payload)-n > n/16: // the body would keep the whole frame, but only the length of the body counts
 		m.Req.Body = bytes.Clone(m.Req.Body)
 	}
 	return err
 }
 
-// command turns what was decoded into m, the last command of b.
+// command completes m, the last command of b, from what was decoded.
 func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
 	r := &m.Req
 	if c.unauthenticated() {
@@ -114,7 +114,8 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 	c.state = open
 	m.Ignore = r.Verb == wire.Pong
 	m.Refuse = permit(c.grant, m)
-	b.stepNow = b.stepNow || r.Verb == wire.Join && r.Prefetch > 0 // its outcome decides how answers are read
+	// Whether a join with prefetch succeeds decides how the next answers are read.
+	b.stepNow = b.stepNow || r.Verb == wire.Join && r.Prefetch > 0
 }
 
 // refuse answers with an error and closes the connection.
@@ -124,7 +125,7 @@ func (c *conn) refuse(b *batch, err *wire.Error) {
 	c.state = draining
 }
 
-// unauthenticated reports whether the peer has yet to show a token.
+// unauthenticated reports whether a token is required and the peer has not shown one.
 func (c *conn) unauthenticated() bool { return c.state == greeting && c.srv.tokens.Required() }
 
 // wantHello closes a connection whose first frame is not a hello.
@@ -153,7 +154,7 @@ func (c *conn) hello(m *hub.Command) {
 	c.state, c.in.max = open, c.srv.opt.MaxFrame
 	if c.srv.tokens.Required() {
 		c.helloTimer.Stop()
-		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // it has just been removed from the file
+		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // the token has just been removed from the file
 			c.refuseToken(m)
 			return
 		}
@@ -168,9 +169,9 @@ func (c *conn) hello(m *hub.Command) {
 	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
-// permits lists what a token must grant for a request. Verbs that are not listed need nothing.
-// Everything is checked before the lock is taken, except types that only the core knows: for
-// those the request carries Covers.
+// permits lists what a token must grant for each verb. Verbs without an entry need nothing.
+// Everything is checked before the lock is taken, except types that only the core knows: these
+// the hub checks with Command.Covers.
 var permits = [...]struct {
 	scope guard.Scope
 	typed bool // the token must cover the types that the request names

@@ -21,15 +21,15 @@ type conn struct {
 
 	state    state
 	reading  readState
-	hasInput bool // bytes of it have been read and not carried out
+	hasInput bool // bytes of the connection have been read, and their requests not carried out
 	in       input
-	// readLimit bounds a read after the connection had more than a turn's work, so that little is
-	// left over. 0 is no bound.
+	// readLimit bounds a read, in bytes, after the connection has had more than a turn's work,
+	// so that little input is left over. 0 is no bound.
 	readLimit int
-	discarded int         // bytes discarded since its frames are no longer read
-	abandoned atomic.Bool // it is closed, and offloaded work is no longer needed
+	discarded int         // how many bytes have been discarded since frames are no longer read
+	abandoned atomic.Bool // the connection is closed, so offloaded work is not needed
 
-	grant          *guard.Grant // what its token allows; nil before hello, or without tokens
+	grant          *guard.Grant // what the peer's token allows; nil before hello, or without tokens
 	helloTimer     *time.Timer  // for hello
 	heartbeat      time.Duration
 	heardAt        int64 // when bytes last arrived; kept only with a heartbeat
@@ -39,11 +39,11 @@ type conn struct {
 // source is where a connection's bytes come from and go to: a socket, which the loop reads and
 // writes, or a stream, whose own goroutines do. Its methods are called in the loop's turn.
 type source interface {
-	// requeue gives the connection another turn, after others.
+	// requeue gives the connection another turn, after other connections.
 	requeue()
-	// send writes what the system takes at once. If that is nothing, the connection gets a
-	// turn when there is room. A negative n means that the parts are being written, which
-	// is reported later.
+	// send writes as much as the system accepts without waiting. If that is nothing, the
+	// connection gets a turn when there is room. A negative n means that the parts are being
+	// written; the end of the write is reported later.
 	send(parts [][]byte) (n int, err error)
 	// finish tells the peer that no more output follows.
 	finish()
@@ -56,8 +56,8 @@ type state uint8
 const (
 	greeting state = iota // no frame has arrived except a refused hello
 	open
-	draining // its input is discarded; its output is still written
-	closing  // the same, and the peer has some time to read the last of it
+	draining // input is discarded, output is still written
+	closing  // as draining, but the peer has only a limited time to read the rest
 	closed
 )
 
@@ -65,10 +65,10 @@ const (
 type readState uint8
 
 const (
-	ready     readState = iota // nothing: bytes are read as they arrive
-	waitTurn                   // its next turn, which begins with the rest of the last one's work
-	offloaded                  // slow work on its frame, outside the loop
-	paused                     // the peer, which has too much to read
+	ready     readState = iota // for nothing: bytes are read as they arrive
+	waitTurn                   // for its next turn, which begins with the work that the last turn left
+	offloaded                  // for slow work on its frame outside the loop
+	paused                     // for the peer, which has too much to read
 )
 
 const (
@@ -80,8 +80,8 @@ const (
 	lingerBytes = 64 << 20
 	// minReadLimit is the smallest nonzero readLimit, in bytes.
 	minReadLimit = 16 << 10
-	// largeDrop is the size in bytes from which a dropped unfinished frame is collected at
-	// once.
+	// largeDrop is the size, in bytes, from which the memory of an unfinished frame that is
+	// dropped is collected at once.
 	largeDrop = 1 << 20
 )
 
@@ -118,8 +118,8 @@ func (c *conn) discard(n int) {
 	}
 }
 
-// resume ends a pause. The heartbeat counts from now, because what the peer sent during the
-// pause has not been read.
+// resume ends a pause. The heartbeat counts from now, because nothing that the peer sent during
+// the pause has been read.
 func (c *conn) resume() {
 	c.heardAt = c.srv.hub.Now()
 	c.reading = waitTurn
@@ -153,27 +153,28 @@ func (lp *loop) close(c *conn) {
 		c.helloTimer.Stop()
 	}
 	lp.srv.hub.Remove(c.peer)
-	if lp.conns != nil { // streams are counted elsewhere
+	if lp.conns != nil { // the goroutine that serves a stream counts it
 		lp.srv.conns.Add(-1)
 	}
 }
 
-// startHeartbeat pings the peer at its own pace and drops it after two beats of silence, by the
-// clock that stands still while this process does. It waits a quarter of a beat more, so that
-// bytes that have just arrived are read.
+// startHeartbeat pings the peer at the interval that it asked for (a beat), and closes the
+// connection after two beats of silence. It measures by the hub's clock, which stands still
+// while this process does. It waits another quarter of a beat, so that bytes that have just
+// arrived are read.
 func (c *conn) startHeartbeat() {
 	const silence = 2 // beats
 	interval := int64(c.heartbeat)
 	c.heardAt = c.srv.hub.Now()
-	due := c.heardAt + interval // when the next ping is due, counted from the start, so that the pace does not drift
+	due := c.heardAt + interval // when the next ping is due; counted from the start, so that it does not drift
 	suspected := false
 	beat := func() {
 		if c.state == closed {
-			return // the timer was already running when it was stopped
+			return // the timer had fired already when it was stopped
 		}
 		now := c.srv.hub.Now()
 		over := c.heardAt + silence*interval
-		silent := c.reading == ready && now >= over // otherwise it is not being read
+		silent := c.reading == ready && now >= over // in other states nothing is read
 		if silent && suspected {
 			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
 			c.loop.close(c)
@@ -187,8 +188,9 @@ func (c *conn) startHeartbeat() {
 			c.srv.hub.Send(c.peer, pingFrame)
 			due += interval * ((now-due)/interval + 1)
 		}
-		// The last byte arrived between two pings, so the silence ends between two pings.
-		if over <= now { // it is not being read
+		// The last byte may have arrived between two pings. Then the silence becomes too long
+		// between two pings.
+		if over <= now { // nothing is being read
 			over = due
 		}
 		c.heartbeatTimer.Reset(time.Duration(min(due, over) - now))

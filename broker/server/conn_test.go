@@ -55,10 +55,12 @@ func TestPieces(t *testing.T) {
 			if most == len(stream) {
 				n = most
 			}
-			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime) // every second turn is over at once
+			// Half of the turns are over at once.
+			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime)
 			p.received(left[:n])
 			left = left[n:]
-			// More bytes may arrive before the earlier frames are carried out, but not after the last.
+			// More bytes may arrive before the earlier frames are carried out, unless these
+			// were the last bytes.
 			for ; p.reading == waitTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
 				lp.batch.turnFrames, lp.batch.turnEnd = 0, 0 // the turn is over as soon as it begins
 				p.received(nil)
@@ -69,7 +71,7 @@ func TestPieces(t *testing.T) {
 			if cap(p.in.rest) > max(container.MaxBuffer, 2*len(p.in.rest)) {
 				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.rest), len(p.in.rest))
 			}
-			// Waiting frames that were carried out between two turns are no longer needed.
+			// The frames before restAt have been carried out, so their memory does not count.
 			want := int64(max(0, cap(p.in.frame)-wire.HeaderLen))
 			if !p.in.big() {
 				want = int64(min(cap(p.in.frame), 2*len(p.in.frame)))
@@ -101,7 +103,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// nowhere is the source of a connection whose bytes the test reads itself.
+// nowhere is a source for connections whose input and output the test handles itself.
 type nowhere struct{ source }
 
 func (nowhere) requeue() {}
@@ -140,8 +142,8 @@ func TestLongReads(t *testing.T) {
 	}
 }
 
-// TestGiants: frames that are decoded outside the loop are answered in order with the
-// frames before and after them, while others are served. A frame that is still being
+// TestGiants: frames that are decoded outside the loop are answered in order with the frames
+// before and after them, and meanwhile other peers are served. A frame that is still being
 // decoded when its connection closes does no harm.
 func TestGiants(t *testing.T) {
 	t.Parallel()
@@ -194,7 +196,7 @@ func TestGiants(t *testing.T) {
 			worker.want("ok", true)
 		}
 		replies.Wait()
-		// Now some peers that close at once.
+		// Some peers close the connection right after their frame.
 		for range 5 {
 			c := dial(t, s.SubmitAddr())
 			_, _ = c.Write(frame(`{"action":"submit","id":"gone-%d","type":"none","body":"%s"}`, i, giant))
@@ -208,8 +210,8 @@ func TestGiants(t *testing.T) {
 	}
 }
 
-// TestLoneGiantFits: one frame of the largest size fits, however little room
-// there is for unfinished frames, and more may follow at once.
+// TestLoneGiantFits: a single frame of the largest size fits, however small the bound on
+// unfinished frames is, and more frames may follow at once.
 func TestLoneGiantFits(t *testing.T) {
 	t.Parallel()
 	const most = 4 << 20
@@ -229,8 +231,8 @@ func TestLoneGiantFits(t *testing.T) {
 	}
 }
 
-// TestManyTurns: a peer that sends more frames at once than one turn handles gets an
-// answer to each of them, in order, even if it sends nothing more.
+// TestManyTurns: a peer that sends more frames at once than one turn handles gets all answers
+// in order, even if it sends nothing more.
 func TestManyTurns(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {

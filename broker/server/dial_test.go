@@ -37,8 +37,8 @@ func within(t *testing.T, s *Server, port wire.Port) *peer {
 	return &peer{t, c}
 }
 
-// TestDial: connections within the process are peers like others: a drain sends them
-// the ends of their jobs. After a drain no such connection is accepted.
+// TestDial: connections within the process are served like others. A drain tells them how their
+// jobs end. After a drain no such connection is accepted.
 func TestDial(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxConns = 1 })
@@ -90,8 +90,8 @@ func TestDialGone(t *testing.T) {
 	second.want("id", "a")
 }
 
-// TestSameIDAgain: by any transport, a submitter that has read a kept job's last frame may use
-// its id again at once, also if the connection is not new.
+// TestSameIDAgain: with every transport, a submitter that has read a kept job's last frame may
+// use the id again at once, on an old connection, too.
 func TestSameIDAgain(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {

@@ -19,7 +19,7 @@ func FuzzInput(f *testing.F) {
 	f.Add(append(header(3000), header(1<<20)...), uint8(200), uint16(700), uint32(bigFrame))
 	f.Fuzz(func(t *testing.T, data []byte, big uint8, piece uint16, most uint32) {
 		const max = 2 * bigFrame
-		// Some of these frames are big.
+		// Some of the frames are big ones.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
 		in := input{pool: &container.Buffers{Most: maxPool}, max: max, maxAtOnce: int(most)}
 		var want, got [][]byte

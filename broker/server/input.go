@@ -14,11 +14,12 @@ const (
 	// body can be kept without a copy. For smaller frames, a copy into reused memory costs
 	// less than collecting garbage.
 	bigFrame = 128 << 10
-	// growth bounds the memory that a frame gets, as a multiple of what has arrived of it.
+	// growth bounds the memory of an unfinished frame: it is at most this many times what has
+	// arrived.
 	growth = 4
 )
 
-// received takes over the data of a read and makes commands of it, unless the connection must
+// received takes the data of a read and turns it into commands, unless the connection must
 // wait.
 func (c *conn) received(data []byte) {
 	defer c.recoverPanic()
@@ -39,7 +40,7 @@ func (c *conn) received(data []byte) {
 			c.readLimit = max(used, minReadLimit)
 			c.src.requeue()
 		} else if c.reading == ready && was != ready {
-			c.src.requeue() // what has arrived since has not been read
+			c.src.requeue() // what has arrived meanwhile has not been read
 		}
 	}
 	if c.state >= draining {
@@ -47,14 +48,15 @@ func (c *conn) received(data []byte) {
 		return
 	}
 	if len(c.in.rest) > 0 {
-		c.loop.carryOut() // commands that point there
+		c.loop.carryOut() // the batch may have commands that point into rest
 	}
 	c.in.keepRest()
 	c.peer.Partial(c.in.held(), c.in.frames)
 }
 
-// decode makes commands of the frames that have arrived, until the turn is over (waitTurn) or one
-// of them takes long (offloaded). A full batch is carried out at once, the rest in the loop's round.
+// decode turns the frames that have arrived into commands, until the turn is over (waitTurn) or
+// a frame takes long (offloaded). A full batch is carried out at once, the rest in the loop's
+// round.
 func (c *conn) decode(b *batch) {
 	for c.state < draining && c.reading == ready {
 		payload, kept, err := c.in.next()
@@ -95,31 +97,32 @@ func (c *conn) recoverPanic() {
 func (c *conn) closeAfterPanic(e any, stack []byte) {
 	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection because of a bug in the broker: %v", e))
 	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
-		b.n-- // the command that panicked
+		b.n-- // this command caused the panic
 	}
 	c.loop.close(c)
 }
 
 // input assembles the frames of a connection. A frame that is whole in the data of one read is
-// used in place. An unfinished frame is kept in memory that grows with what has arrived, not with
-// what the header announces. A big frame has memory of its own; the memory of others is reused.
+// used in place. The memory of an unfinished frame grows with the bytes that have arrived, not
+// with the length that the header announces. A big frame has memory of its own; the memory of
+// others is reused.
 type input struct {
 	pool *container.Buffers
 	// max is the longest payload that a frame may have.
 	max int
-	// data is what has arrived and has not been used, between feed and keep.
+	// data is what has arrived and has not been used. It is valid from feed to keepRest.
 	data []byte
 	// frame is what has arrived of the unfinished frame, with its header; size is its full
 	// length, or 0 while the header, which is in head, is incomplete.
 	frame []byte
 	head  [wire.HeaderLen]byte
 	size  int
-	// inUse: frame is whole, and its payload is in use until release.
+	// inUse reports that frame is whole, and that its payload is in use until release.
 	inUse bool
-	// maxAtOnce is how much memory a frame gets at once. If it needs more, want is set, and the
-	// caller must grow the frame to that many bytes.
+	// maxAtOnce is how much memory, in bytes, a frame may get without the caller's help. If it
+	// needs more, growTo is set, and the caller must grow the frame to that many bytes.
 	maxAtOnce, growTo int
-	// rest, from restAt on, is what arrived after the frame and waits for the next turn.
+	// rest, from restAt on, is input that waits for the next turn.
 	rest   []byte
 	restAt int
 	// offloadedBytes is how many bytes offloaded work holds for the connection.
@@ -128,7 +131,7 @@ type input struct {
 	frames uint64
 }
 
-// feed appends what has arrived to what earlier reads have left.
+// feed appends data to what earlier reads have left.
 func (in *input) feed(data []byte) {
 	if in.data = data; len(in.rest) > 0 {
 		in.rest = append(in.rest, data...)
@@ -137,8 +140,8 @@ func (in *input) feed(data []byte) {
 }
 
 // next returns the payload of the next whole frame, nil if there is none, and whether it is in
-// memory that nobody writes to again. When it returns nil, no data is left, unless growTo is set
-// because the frame must grow first.
+// memory that nobody writes to again. When it returns a nil payload, no data is left, unless
+// growTo is set because the frame must grow first.
 func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		n := 0
@@ -206,7 +209,7 @@ func (in *input) add(size int) {
 	in.frame, in.data = append(in.frame, in.data[:n]...), in.data[n:]
 }
 
-// withCapacity returns a copy of buf with a capacity of room bytes.
+// withCapacity returns a copy of buf with a capacity of at least room bytes.
 func withCapacity(buf []byte, room int) []byte {
 	to := make([]byte, len(buf), room)
 	copy(to, buf)
@@ -240,9 +243,9 @@ func (in *input) keepRest() {
 	in.data = nil
 }
 
-// held returns how many bytes the unfinished input occupies. Memory that will be reused counts
-// only as far as it is needed here. Input after an offloaded frame does not count: it
-// is the data of a read or two, and the frame itself must fit.
+// held returns how many bytes count for the unfinished input. Memory that will be reused counts
+// only as far as it is needed now. Input after an offloaded frame does not count: it is only
+// the data of one or two reads, and a single frame of the largest size must fit.
 func (in *input) held() int {
 	n := in.offloadedBytes
 	if in.big() {
@@ -256,7 +259,7 @@ func (in *input) held() int {
 	return n
 }
 
-// drop discards everything. Offloaded work continues and no longer counts.
+// drop discards all input. Offloaded work continues, but its bytes no longer count.
 func (in *input) drop() { *in = input{pool: in.pool, frames: in.frames} }
 
 // payloadLength returns the payload length in the header that data begins with.

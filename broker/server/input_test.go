@@ -17,7 +17,7 @@ import (
 	"gloom/wire"
 )
 
-// TestBytesIn: bytes are counted once, however they arrive.
+// TestBytesIn: each byte that arrives is counted once, however the bytes arrive.
 func TestBytesIn(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
 	all := append(append([]byte{}, ping...), submit...)
@@ -39,8 +39,8 @@ func TestBytesIn(t *testing.T) {
 	}
 }
 
-// TestBodiesAreLetGo: an idle connection keeps no memory of the big frames that it
-// has sent.
+// TestBodiesAreLetGo: an idle connection does not hold the memory of big frames that have been
+// handled.
 func TestBodiesAreLetGo(t *testing.T) {
 	const n, size = 8, 8 << 20
 	s := begin(t, func(o *settings.Options) { secure(t, o) })
@@ -82,8 +82,8 @@ func TestClientIsCut(t *testing.T) {
 	}
 }
 
-// TestNoBeatAfterTheEnd: a connection that closes while its heartbeat is due
-// leaves no timer behind that would report it once more.
+// TestNoBeatAfterTheEnd: a connection that closes while its heartbeat is due leaves no timer
+// behind that would close it a second time.
 func TestNoBeatAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	said := &throwaway.Log{}
@@ -97,14 +97,14 @@ func TestNoBeatAfterTheEnd(t *testing.T) {
 		p := dial(t, s.WorkerAddr())
 		p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
 		p.want("ok", true)
-		// The end, then the beat, wait for the hub's lock.
+		// First the end of the connection, then the heartbeat, must wait for the hub's lock.
 		s.Hub().View(func(*broker.Broker, int64) {
 			_ = p.Close()
 			time.Sleep(beat + beat/6)
 		})
 	}
 	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
-	time.Sleep(3 * beat) // in this time it would be reported
+	time.Sleep(3 * beat) // time for a timer that is left behind
 	if text := said.String(); strings.Contains(text, "two beats") {
 		t.Errorf("connections that had closed were dropped:\n%s", text)
 	}
@@ -128,7 +128,7 @@ func TestGather(t *testing.T) {
 			}
 			came := wire.HeaderLen
 			for left := announced; left > 0; {
-				// There may be more bytes than this frame has.
+				// The last step may bring more bytes than the frame has left.
 				in.feed(make([]byte, step))
 				payload, kept, err := in.next()
 				used := step - len(in.data)

@@ -72,9 +72,9 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 	})
 }
 
-// open adds the sockets with a name that systemd hands over, after the same checks as addresses.
-// If there are none, it binds the addresses in values. The last one comes first, because a user
-// who adds a flag to a longer command line expects that address.
+// open adds the sockets that systemd hands over under this name, after the same checks as for
+// addresses. If there are none, it binds the addresses in values. The last address comes first,
+// because a user who appends a flag to a command line expects the broker to report its address.
 func (s *Server) open(name string, given map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
 	for _, ln := range given[name] {
 		a, tcp := ln.Addr().(*net.TCPAddr)
@@ -101,7 +101,7 @@ func (s *Server) open(name string, given map[string][]net.Listener, values strin
 	return nil
 }
 
-// bindSocket opens a unix socket that the broker can do without.
+// bindSocket opens a unix socket. If that fails, the broker runs without the socket.
 func (s *Server) bindSocket(port wire.Port, path string) {
 	if path == "" {
 		return
@@ -147,8 +147,8 @@ func (s *Server) accept(l *listener) {
 	}
 }
 
-// keepAlive finds a dead peer after 30 s + 3 × 10 s. While data is unacknowledged, its probes
-// do not run; userTimeout applies then.
+// keepAlive makes the system find a dead peer after 30 s + 3 × 10 s. While data is
+// unacknowledged, no probes are sent, and userTimeout applies.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
 const userTimeout = 60 * time.Second
@@ -197,7 +197,7 @@ func (s *Server) connFailed(err error) {
 	s.log.Warn().Err(err).Msg("cannot serve a connection")
 }
 
-// refuseConn closes a connection that is one too many. Without TLS, it tells the peer why.
+// refuseConn closes a new connection beyond the limit. Without TLS, it tells the peer why.
 func (s *Server) refuseConn(l *listener, nc net.Conn) {
 	if l.secure {
 		_ = nc.Close()
@@ -208,8 +208,8 @@ func (s *Server) refuseConn(l *listener, nc net.Conn) {
 		return
 	}
 	_, _ = poll.Send(fd, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, and no more are allowed (max-conns)", s.maxConns), nil))
-	// With unread input, close would reset the connection before the peer has read the
-	// reason.
+	// Read what has arrived: with unread input, a close would reset the connection before the
+	// peer has read the reason.
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
 	_, _ = poll.Receive(fd, make([]byte, 4096))
 	_ = unix.Close(fd)

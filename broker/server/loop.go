@@ -13,16 +13,16 @@ import (
 
 // loop is an event loop. It works in rounds: it waits until sockets are ready, reads from each
 // of them, turns what was read into commands, lets the hub carry them out, and writes the output,
-// once per connection. This file shows a job's way from top to bottom; decode continues in
-// input.go (frames) and command.go (commands), write in the hub's step.go (the lock), outbox.go
-// (effects) and output.go (bytes).
+// once per connection. This file shows a job's way from top to bottom. Decoding continues in
+// input.go (frames) and command.go (commands); writing continues in the hub's files step.go
+// (the lock), outbox.go (effects) and output.go (bytes).
 //
 // A stream has a loop of its own that does not wait for events: the stream's goroutine gives it
 // what it has read.
 //
-// Its fields and its connections belong to the goroutine that has the poller's turn. That is the
-// loop's own goroutine or, while it waits, one that writes in its place or brings what a stream
-// has read.
+// The fields and the connections of a loop belong to the goroutine that has the poller's turn.
+// That is the loop's own goroutine or, while this waits, a goroutine that writes in its place
+// or brings what a stream has read.
 type loop struct {
 	srv    *Server
 	all    *loops
@@ -31,14 +31,16 @@ type loop struct {
 	sink   *hub.Sink
 	batch  *batch
 
-	// in receives one read after the other. reads lists which connection each part belongs to.
+	// in receives the data of one read after the other. reads says which part belongs to which
+	// connection.
 	in     []byte
 	reads  []readPart
-	inUsed int // bytes of in
+	inUsed int // how many bytes of in are used
 	// directBytes counts bytes that were read directly into a big frame, steppedBytes those that
 	// were carried out in this round.
 	directBytes, steppedBytes int
-	// pool has memory for frames that must wait. If it is nil, the collector frees such memory.
+	// pool has memory for frames that must wait. If pool is nil, such memory is left to the
+	// collector.
 	pool *container.Buffers
 
 	// cutTurns counts the turns of this round that were cut short, lastCutTurns those of the last
@@ -46,21 +48,21 @@ type loop struct {
 	cutTurns, lastCutTurns int
 
 	outs  []hub.Output
-	parts [][]byte // has capacity for what is written at a time
+	parts [][]byte // its capacity is the number of pieces that are written at a time
 
 	pace         pace
-	endRoundTask func() // endRound, as a task
+	endRoundTask func() // endRound as a value, made once
 }
 
-// readPart is what one read of a connection brought: loop.in[from:to].
+// readPart says that loop.in[from:to] was read from connection c.
 type readPart struct {
 	c        *conn
 	from, to int
 }
 
 const (
-	// readBuffer bounds what is read before a step, in bytes. A step is due when less than
-	// minRead of it is left. After maxRound in total, the round ends early.
+	// readBuffer is how many bytes can be read before a step. When less than minRead of it is
+	// free, a step is due. After maxRound bytes in total, the round ends early.
 	readBuffer = 512 << 10
 	minRead    = 256 << 10
 	maxRound   = 4 << 20
@@ -106,17 +108,17 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 	}
 }
 
-// read reads once. The data waits for the round's step, because between the system calls of a
-// round neither code nor data would stay in the processor's nearest caches.
+// read reads once. The data waits for the step of the round: if it were handled between system
+// calls, neither code nor data would stay in the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, ended bool) {
-	// Input read earlier must come before what is now read directly into the frame.
+	// Input that was read earlier must be handled before more is read directly into the frame.
 	if len(lp.in)-lp.inUsed-lp.directBytes < minRead || c.hasInput && c.in.big() {
 		if lp.step(); lp.steppedBytes >= maxRound {
 			lp.flush()
 		}
 	}
 	switch {
-	case c.state == closed || c.reading == offloaded || c.reading == paused: // it will be read again later
+	case c.state == closed || c.reading == offloaded || c.reading == paused: // read later
 		return
 	case c.reading == waitTurn:
 		if !c.hasInput {
@@ -151,7 +153,7 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 		lp.close(c)
 		return
 	case n == 0:
-		lp.flush() // it may still read the replies to its last frames
+		lp.flush() // the peer may still read the replies to its last frames
 		lp.close(c)
 		return
 	}
@@ -171,8 +173,8 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	lp.queueInput(c, n)
 }
 
-// queueInput takes n bytes that were read. Their commands are carried out and the output is written at
-// once or at the end of the round.
+// queueInput takes n bytes that were read. It has their commands carried out and the output
+// written, at once or at the end of the round.
 func (lp *loop) queueInput(c *conn, n int) {
 	c.hasInput = true
 	lp.reads = append(lp.reads, readPart{c, lp.inUsed, lp.inUsed + n})
@@ -181,17 +183,17 @@ func (lp *loop) queueInput(c *conn, n int) {
 	switch {
 	case lp.pace.writeNow():
 		lp.flush()
-	case lp.sink.Expect(): // otherwise the end of the round is scheduled already
+	case lp.sink.Expect(): // if false, the end of the round is scheduled already
 		lp.poller.Do(lp.endRoundTask)
 	}
 }
 
 // pace decides whether a loop writes at once or once per round. While reads come one by one,
-// it writes at once, which costs a write per frame and saves the time of another round. When
-// many connections are ready at a time, it writes at the end of the round, which saves most of
-// the writes.
+// the loop writes at once, which costs a write per frame and saves the time of another round.
+// When many connections are ready at a time, the loop writes at the end of the round, which
+// saves most of the writes.
 type pace struct {
-	reads        int // since the last round
+	reads        int // reads since the last round
 	singleReads  int // consecutive rounds with one read
 	immediate    bool
 	sinceCounted int // reads since the last round that was counted
@@ -201,7 +203,8 @@ const (
 	// minSingleReads is how many consecutive rounds must have had one read each before output is
 	// written at once.
 	minSingleReads = 8
-	// recountEvery is how often a round is counted while writing at once.
+	// recountEvery: while the loop writes at once, one in this many reads is counted as a
+	// round.
 	recountEvery = 16
 )
 
@@ -213,7 +216,7 @@ func (p *pace) writeNow() bool {
 	if p.sinceCounted++; p.sinceCounted < recountEvery {
 		return true
 	}
-	// Count one round, to see whether reads still come one by one.
+	// Count the reads of one round, to see whether they still come one by one.
 	*p = pace{reads: 1, singleReads: minSingleReads - 1}
 	return false
 }
@@ -238,7 +241,7 @@ func (lp *loop) flush() {
 	lp.write()
 }
 
-// decode makes commands of everything that was read.
+// decode turns everything that was read into commands.
 func (lp *loop) decode() {
 	reads := lp.reads
 	lp.steppedBytes += lp.inUsed + lp.directBytes
@@ -255,24 +258,25 @@ func (lp *loop) decode() {
 }
 
 const (
-	// maxTurnFrames and turnTime bound a peer's turn; the rest of its frames wait for its next
-	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.) When
-	// several peers have more than a turn's work, all their turns together take roundTime, but
-	// each takes at least minTurn.
+	// maxTurnFrames and turnTime bound the turn of a connection; the rest of its frames wait
+	// for the next turn. (An empty frame is four bytes: a read may bring a hundred thousand of
+	// them.) When several connections have more than a turn's work, all their turns together
+	// take roundTime, but each takes at least minTurn.
 	maxTurnFrames = 4096
 	turnTime      = 500 * time.Microsecond
 	roundTime     = 2 * time.Millisecond
 	minTurn       = 40 * time.Microsecond
-	// streamBusy is how many other busy connections are assumed for streams, whose loops count none.
+	// streamBusy is how many other busy connections a stream assumes, since its loop has none
+	// to count.
 	streamBusy = int(roundTime / minTurn)
 )
 
-// beginTurn begins c's turn. busy is how many other connections have more than a turn's work, and
-// never less than minBusy. The larger it is, the less c may do on the loop.
+// beginTurn begins c's turn. The more other connections have more than a turn's work, the less
+// c may do on the loop. Their number is taken to be at least minBusy.
 func (lp *loop) beginTurn(c *conn, minBusy int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.turnEnd {
-		lp.cutTurns++ // the turn before this one
+		lp.cutTurns++ // the turn before this one was cut short
 	}
 	busy := max(lp.cutTurns, lp.lastCutTurns, minBusy)
 	if c.in.maxAtOnce = minOffload; busy > 1 {
@@ -317,8 +321,9 @@ func (lp *loop) write() {
 	}
 }
 
-// writeForLoop is write on another goroutine. If the loop has read something, it returns false:
-// only the loop carries out what it has read, and it may rely on being woken for that.
+// writeForLoop is write, called on another goroutine. If the loop has read something,
+// writeForLoop returns false: only the loop carries out what it has read, and may rely on being
+// woken for that.
 func (lp *loop) writeForLoop() bool {
 	if len(lp.reads) > 0 {
 		return false
@@ -327,7 +332,7 @@ func (lp *loop) writeForLoop() bool {
 	return true
 }
 
-// send writes as much of c's output as the system takes. If too much is left, c is not read
+// send writes as much of c's output as the system accepts. If too much is left, c is not read
 // until its peer has read enough.
 func (lp *loop) send(c *conn) {
 	turn := maxWriteTurn

@@ -12,8 +12,8 @@ import (
 	"gloom/wire"
 )
 
-// TestReadWhileAnotherWrites: bytes that a loop reads while another goroutine is about to
-// write its output are handled, although that output does not wake the loop.
+// TestReadWhileAnotherWrites: a loop handles the bytes that it reads while another goroutine is
+// about to write the loop's output, although that output does not wake the loop.
 func TestReadWhileAnotherWrites(t *testing.T) {
 	t.Parallel()
 	s, err := Start(options(nil), zerolog.Nop())
@@ -50,8 +50,8 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	<-done
 }
 
-// TestNothingTaken: a worker whose socket took no byte of an output gets no further job
-// because of that output: it may be lost.
+// TestNothingTaken: a worker whose socket has accepted no byte of its output gets no further
+// job, because it may be lost.
 func TestNothingTaken(t *testing.T) {
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
 	w, _ := pair(t, s, wire.WorkerPort)

@@ -23,15 +23,16 @@ type loops struct {
 	done sync.WaitGroup
 
 	mu sync.Mutex // guards the fields below
-	// The functions in reading are called when all loops have read what there is; left counts
-	// the loops that have not. The functions in waiting are called a pass later.
+	// The functions in reading are called when all loops have read what has arrived; left
+	// counts the loops that have not. The functions in waiting are called when all loops have
+	// done so once more.
 	reading, waiting []func()
 	left             int
 }
 
-// readAll calls then, on a goroutine of its own, once all loops have carried out what has arrived
-// (for connections with far more, one turn's work). If the loops stop first, then is not
-// called.
+// readAll calls then, on a goroutine of its own, once all loops have carried out what has
+// arrived (from a connection with more than a turn's work, one turn's work). If the loops stop
+// first, then is not called.
 func (l *loops) readAll(then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +41,7 @@ func (l *loops) readAll(then func()) {
 	}
 }
 
-// sendMarks sends a mark to each loop, with mu held.
+// sendMarks sends a mark to each loop. The caller holds mu.
 func (l *loops) sendMarks() {
 	l.reading, l.waiting, l.left = l.waiting, nil, len(l.all)
 	for _, lp := range l.all {
@@ -107,7 +108,7 @@ func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	return c
 }
 
-// addConn hands an accepted connection over to a loop.
+// addConn hands an accepted connection to a loop.
 func (l *loops) addConn(s *Server, nc net.Conn, port wire.Port) error {
 	fd, err := descriptor(nc)
 	if err != nil {
@@ -146,13 +147,14 @@ func descriptor(nc net.Conn) (fd int, err error) {
 }
 
 const (
-	// lagEvery is how often the loops' lag is measured, sweepEvery how often stalled
-	// connections are looked for.
+	// lagEvery is the interval at which the lag of the loops is measured, sweepEvery that at
+	// which stalled connections are closed.
 	lagEvery   = time.Second
 	sweepEvery = 3 * time.Second
 )
 
-// watch measures how long a loop takes to reach a task, and looks for stalled connections.
+// watch measures the lag, which is how long a loop takes to reach a task, and closes stalled
+// connections.
 func (s *Server) watch() {
 	lag, sweep := time.NewTicker(lagEvery), time.NewTicker(sweepEvery)
 	defer lag.Stop()

@@ -45,9 +45,9 @@ func TestHistoryGoesFirst(t *testing.T) {
 		t.Errorf("%d bytes of history beside %d of all", m.History, m.Total())
 	}
 	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Gone(now, p) })
-	for held().Jobs() > 20*mib { // it is swept in slices
+	for held().Jobs() > 20*mib { // the jobs are freed in slices
 	}
-	held() // the limit is set after the last slice
+	held() // the new limit of the history follows the last slice
 	if end(200_000); held().History < 15*mib {
 		t.Errorf("%d bytes of history once there is room again, want 16 MiB", held().History)
 	}

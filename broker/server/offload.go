@@ -7,13 +7,15 @@ import (
 )
 
 // minOffload is the payload length from which a frame is decoded, and its memory allocated,
-// outside the event loop. At 16 MiB either takes milliseconds, for which all other connections
-// would wait. Until it is done, the frame's own connection is not read. While other connections
-// have more than a turn's work, every big frame is handled like this.
+// outside the event loop. For 16 MiB, either takes milliseconds, during which all other
+// connections would wait. Until the work is done, the frame's own connection is not read. While
+// other connections have more than a turn's work, all big frames are handled like this, even
+// shorter ones.
 const minOffload = 512 << 10
 
-// offload runs work outside the loop, then done on the loop, and then handles what has arrived in
-// between. work holds the given number of bytes and must not touch anything of the loop's.
+// offload runs work outside the loop, then done on the loop, and then handles what has arrived
+// meanwhile. bytes is how much memory work holds. work must not touch anything that belongs to
+// the loop.
 func (c *conn) offload(bytes int, work, done func()) {
 	c.reading, c.in.offloadedBytes = offloaded, bytes
 	back := func() {

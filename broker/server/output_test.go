@@ -10,8 +10,8 @@ import (
 	"gloom/wire"
 )
 
-// TestManyBigJobsAtOnce: one connection gets more big bodies than the system takes
-// pieces in one write.
+// TestManyBigJobsAtOnce: one connection gets more big bodies at once than a write can have
+// pieces.
 func TestManyBigJobsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
@@ -29,8 +29,8 @@ func TestManyBigJobsAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadLate: a submitter that has read everything does not count as one that does
-// not read, and no backlog of it is shown.
+// TestReadLate: once a submitter has read everything, it is not listed as one that does not
+// read, and no backlog of it is reported.
 func TestReadLate(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
@@ -42,7 +42,7 @@ func TestReadLate(t *testing.T) {
 	}
 	worker.send(`{"action":"join","type":"t"}`)
 	worker.want("ok", true)
-	body := strings.Repeat("x", 12<<20) // more than sockets hold
+	body := strings.Repeat("x", 12<<20) // more than the buffers of a socket hold
 	for i := range n {
 		worker.want("id", fmt.Sprint("j", i))
 		worker.send(`{"action":"respond","body":"%s"}`, body)
@@ -56,8 +56,8 @@ func TestReadLate(t *testing.T) {
 	}
 }
 
-// TestSentInAPause: frames that a peer sends while it has too much to read are carried out once it
-// has read, even if they were under way when the pause began.
+// TestSentInAPause: frames that a peer sends while it has too much to read are carried out once
+// it has read enough, even if they were on their way when the pause began.
 func TestSentInAPause(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {
@@ -73,7 +73,7 @@ func TestSentInAPause(t *testing.T) {
 		worker.send(`{"action":"join","type":"t"}`)
 		worker.want("ok", true)
 		worker.want("id", "j")
-		worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20)) // more than sockets hold
+		worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20)) // more than the buffers of a socket hold
 		worker.want("ok", true)
 		var own *conn
 		s.Hub().Each(func(c *hub.Conn) {

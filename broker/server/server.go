@@ -46,18 +46,18 @@ type Server struct {
 	httpLn       net.Listener
 	httpSrv      *http.Server
 	httpEnds     chan struct{} // closed before httpSrv waits for requests
-	inProcess    atomic.Int64  // connections of Dial
-	offloadSlots chan struct{} // one value for each offloaded frame; its capacity leaves the loops one processor
+	inProcess    atomic.Int64  // how many connections of Dial are open
+	offloadSlots chan struct{} // one value per offloaded frame; the capacity leaves the loops one processor
 
 	conns        atomic.Int64
-	dropped      chan struct{} // a large unfinished frame is garbage
+	dropped      chan struct{} // gets a value when a large unfinished frame was dropped
 	bytesIn      atomic.Uint64
 	bytesOut     atomic.Uint64
 	accepted     atomic.Uint64
 	refusedConns atomic.Uint64
 	acceptErrors atomic.Uint64
 	unauthorized atomic.Uint64
-	maxLags      [2]atomic.Int64 // longest lag of a loop since Lag was last called, ns
+	maxLags      [2]atomic.Int64 // the longest lag of a loop since each caller last called Lag, ns
 	draining     atomic.Bool
 
 	ctx        context.Context // done when the server closes
@@ -65,7 +65,7 @@ type Server struct {
 	drainAsked chan struct{}
 	once       sync.Once
 	accepting  sync.WaitGroup
-	serving    sync.Mutex // keeps streams from beginning while it closes
+	serving    sync.Mutex // keeps streams from being started during Close
 	wg         sync.WaitGroup
 	closed     error
 }
@@ -88,7 +88,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if s.certs, err = s.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	// Operators' connections must not take the files of the others.
+	// Connections of operators must not use up the files that peers need.
 	if s.maxConns, s.opt.MaxHTTPConns, err = guard.ConnLimit("--max-conns", opt.MaxConns, opt.MaxHTTPConns, log); err != nil {
 		return nil, err
 	}
@@ -147,10 +147,10 @@ func (s *Server) joinFleet() (err error) {
 	return nil
 }
 
-// Fleet returns the fleet that it is a member of, nil if there is none.
+// Fleet returns the driver of the fleet that the broker has joined, nil if it is in none.
 func (s *Server) Fleet() *driver.Driver { return s.fleet }
 
-// Hub returns the hub, for the operators' side.
+// Hub returns the hub, for requests of operators.
 func (s *Server) Hub() *hub.Hub { return s.hub }
 
 // Limits returns the limits of types and groups.
@@ -192,10 +192,11 @@ func (s *Server) HTTPAddr() net.Addr {
 	return s.httpLn.Addr()
 }
 
-// Reload reads tokens and certificates again. What cannot be read stays as it was.
+// Reload reads tokens and certificates again. If that fails, the old ones stay in force.
 func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log) }
 
-// AskDrain asks the program that runs the broker to shut it down gracefully (Asked).
+// AskDrain begins a drain and asks the program that runs the broker to shut it down (see
+// Asked).
 func (s *Server) AskDrain() {
 	notify(s.drainAsked)
 	s.Drain()
@@ -238,7 +239,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.closeConns()
 	if s.httpSrv != nil {
-		// An operator who asked for this over HTTP still gets the reply.
+		// An operator who asked over HTTP for the drain still gets the reply.
 		last, cancel := context.WithTimeout(context.Background(), lingerTime)
 		defer cancel()
 		_ = s.httpSrv.Shutdown(last)
@@ -246,7 +247,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Close()
 }
 
-// unfinished reports whether there are jobs or, unless the time is over, outcomes of jobs that
+// unfinished reports whether there are jobs or, unless the time is over, results that
 // submitters have not read.
 func (s *Server) unfinished(over bool) bool {
 	held := uint64(0)
@@ -255,7 +256,8 @@ func (s *Server) unfinished(over bool) bool {
 	return held > 0 || !over && owed > 0
 }
 
-// endJobs ends the jobs that are left, in slices, so that other commands get their turn.
+// endJobs ends the jobs that are left. It does so in slices, so that other commands get their
+// turn.
 func (s *Server) endJobs() {
 	for more := true; more; {
 		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
@@ -287,7 +289,7 @@ func (s *Server) Close() error {
 		} else if s.httpLn != nil {
 			s.closed = s.httpLn.Close()
 		}
-		// Accepting goroutines must not give connections to a stopped loop.
+		// No goroutine may give an accepted connection to a stopped loop.
 		s.accepting.Wait()
 		s.loops.stop()
 		s.hub.Close()
@@ -302,8 +304,8 @@ func (s *Server) Close() error {
 // Done returns a channel that is closed when the broker closes.
 func (s *Server) Done() <-chan struct{} { return s.ctx.Done() }
 
-// trim frees memory that is kept for reuse, and so much of the history that everything together
-// fits in three quarters of MaxMemory.
+// trim frees memory that is kept for reuse. It also limits the history so that everything
+// together fits in three quarters of MaxMemory.
 func (s *Server) trim() {
 	s.hub.Trim()
 	beside := s.hub.Memory().Total()
@@ -312,7 +314,7 @@ func (s *Server) trim() {
 			held := c.Memory()
 			c.LimitHistory(most*3/4 - beside - (held.Total() - held.History))
 		}
-		// What the last command emptied is freed by the next one.
+		// Each command frees the slabs that the command before it emptied, so give it one.
 		return c.Tick(now)
 	})
 }
@@ -342,7 +344,7 @@ func (s *Server) ServeHTTP(h http.Handler) {
 // HTTPEnds returns a channel that is closed when requests without an end of their own must end.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
-// Counts has the server's own counts: since the start, and of what is open now.
+// Counts has counts of the server: events since the start, and what is open now.
 type Counts struct {
 	Conns, Inbound                       int64
 	BytesIn, BytesOut                    uint64
@@ -350,7 +352,7 @@ type Counts struct {
 	Unauthorized                         uint64
 }
 
-// Counts returns the server's own counts.
+// Counts returns the counts of the server.
 func (s *Server) Counts() Counts {
 	return Counts{
 		Conns: s.conns.Load(), Inbound: s.hub.Memory().Input,
@@ -360,7 +362,7 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// The callers of Lag.
+// The callers of Lag, each of which has a maximum of its own.
 const (
 	ForMetrics = iota
 	ForFindings

@@ -15,8 +15,7 @@ import (
 	"gloom/wire"
 )
 
-// TestStartThatFailsLetsGo: when the last step of a start fails, no address
-// stays bound.
+// TestStartThatFailsLetsGo: if the last step of Start fails, no address stays bound.
 func TestStartThatFailsLetsGo(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -56,7 +55,7 @@ func TestStartThatFailsLetsGo(t *testing.T) {
 	}
 }
 
-// lateListener accepts one connection at the moment when it is closed.
+// lateListener accepts one connection while it is being closed.
 type lateListener struct {
 	net.Listener
 	closed chan struct{}
@@ -67,7 +66,7 @@ func (l *lateListener) Accept() (net.Conn, error) {
 	<-l.closed
 	if c := l.late; c != nil {
 		l.late = nil
-		time.Sleep(200 * time.Millisecond) // meanwhile the broker closes everything else
+		time.Sleep(200 * time.Millisecond) // during this time the broker closes everything else
 		return c, nil
 	}
 	return nil, net.ErrClosed
@@ -114,8 +113,8 @@ func TestCloseWhileAccepting(t *testing.T) {
 	}
 }
 
-// TestDrainLetsRead: an answer that was given during a drain can be read as long as the
-// drain's time limit, by a submitter that reads slowly.
+// TestDrainLetsRead: a submitter that reads slowly can read an answer that was given during a
+// drain until the drain's time limit has passed.
 func TestDrainLetsRead(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
@@ -151,7 +150,7 @@ func TestDrainLetsRead(t *testing.T) {
 	}
 }
 
-// TestHTTPLog: messages of the HTTP server about its peers are lines of the log.
+// TestHTTPLog: the messages of the HTTP server about its clients appear in the log.
 func TestHTTPLog(t *testing.T) {
 	said := &throwaway.Log{}
 	s, err := Start(options(func(o *settings.Options) {

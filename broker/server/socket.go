@@ -14,7 +14,7 @@ type socket struct {
 
 func (s *socket) requeue() { s.loop.poller.Again(s.fd) }
 
-// maxParts is the most pieces that the system takes in one write (IOV_MAX).
+// maxParts is how many pieces the system accepts in one write (IOV_MAX).
 const maxParts = 1024
 
 func (s *socket) send(parts [][]byte) (n int, err error) {
@@ -30,7 +30,7 @@ func (s *socket) send(parts [][]byte) (n int, err error) {
 		s.requeue()
 		return 0, nil
 	case unix.EAGAIN:
-		return 0, nil // an event will report when there is room
+		return 0, nil // an event will report room for more
 	}
 	return 0, err
 }

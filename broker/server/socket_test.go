@@ -14,8 +14,8 @@ import (
 	"gloom/wire"
 )
 
-// TestBacklog: whatever is held back arrives in order, once, whether it was
-// copied or not, and however little the socket takes at a time.
+// TestBacklog: output that has to wait arrives in order, exactly once, whether it was copied or
+// not, and however little the socket accepts at a time.
 func TestBacklog(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -76,7 +76,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// pair returns a connection on a loop that nobody runs, and the peer's end of it.
+// pair returns a connection on a loop that is not running, and the descriptor of the peer's
+// end.
 func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

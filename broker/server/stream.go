@@ -15,11 +15,11 @@ import (
 // loop's turn.
 type stream struct {
 	duplex
-	raw       net.Conn // below TLS
+	raw       net.Conn // the connection that TLS runs on, or the stream itself
 	conn      *conn
 	turnAsked chan struct{} // asks for another turn of the connection
-	out       chan [][]byte // what is to be written; nil: nothing follows
-	// writing: parts have been sent to out and are not written yet.
+	out       chan [][]byte // the pieces to be written; nil says that no more follow
+	// writing reports that parts have been sent to out and are not completely written.
 	writing bool
 	parts   [][]byte
 }
@@ -31,7 +31,8 @@ type duplex interface {
 }
 
 const (
-	// minStreamBuffer is the buffer of an idle stream, maxStreamBuffer the largest one, in bytes.
+	// minStreamBuffer is the size of the read buffer of an idle stream, maxStreamBuffer the
+	// largest size, in bytes.
 	minStreamBuffer = 4 << 10
 	maxStreamBuffer = 64 << 10
 	// streamParts is how many pieces are written before the hub is notified.
@@ -77,7 +78,8 @@ func (s *stream) read() {
 	}
 }
 
-// takeTurn gives the connection its turn, with what was read and the error after it, if any.
+// takeTurn gives the connection a turn, in which it handles the data of a read and then the
+// read's error, if any.
 func (s *stream) takeTurn(data []byte, err error) {
 	c := s.conn
 	if c.state == closed {
@@ -113,7 +115,7 @@ func (s *stream) write() {
 	}
 }
 
-// writeDone continues after n bytes of output have been written.
+// writeDone records that n bytes of output have been written, and sends more.
 func (s *stream) writeDone(n int, err error) {
 	s.writing = false
 	switch c := s.conn; {
@@ -133,7 +135,7 @@ func (s *stream) send(parts [][]byte) (int, error) {
 	if !s.writing {
 		s.writing = true
 		s.parts = append(s.parts[:0], parts...)
-		s.out <- s.parts // out is empty, since nothing is being written
+		s.out <- s.parts // does not block: out is empty, since nothing is being written
 	}
 	return -1, nil
 }
@@ -153,8 +155,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// serve calls serve on a goroutine of its own and closes c when the broker closes. It returns
-// false if the broker has closed already.
+// serve calls the given function on a goroutine of its own and closes c when the broker closes.
+// It returns false if the broker has closed already.
 func (s *Server) serve(c net.Conn, serve func()) bool {
 	s.serving.Lock()
 	defer s.serving.Unlock()
@@ -193,13 +195,13 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 // pipe is the broker's end of a connection within the process.
 type pipe struct{ net.Conn }
 
-// CloseWrite closes both directions, because everything that was written has been read.
+// CloseWrite closes both directions. That loses nothing: a write to a pipe returns only when
+// the peer has read the data.
 func (p pipe) CloseWrite() error { return p.Close() }
 
-// Dial connects to a port from within the process, without system calls: an event loop that
-// waits for events keeps a processor from the goroutines beside it. Such a connection takes no
-// descriptor and does not count against MaxConns. Once the broker drains, Dial returns
-// net.ErrClosed.
+// Dial connects to a port from within the process. Such a connection needs no system calls: an
+// event loop that waits in one keeps a processor from other goroutines. It takes no descriptor
+// and does not count against MaxConns. Once the broker drains, Dial returns net.ErrClosed.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	s.inProcess.Add(1)

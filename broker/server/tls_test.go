@@ -9,8 +9,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// deafTLS lets a broker have a worker with TLS, and a submitter with TLS that
-// submits n jobs and reads nothing but their oks.
+// deafTLS starts a broker with TLS, a worker, and a submitter that submits n jobs and reads
+// nothing but their oks.
 func deafTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, submitter, worker *peer) {
 	t.Helper()
 	s = begin(t, func(o *settings.Options) {
@@ -51,20 +51,20 @@ func TestDeafTLS(t *testing.T) {
 	}
 }
 
-// TestDismissedTLS: a TLS peer that is to be closed after its output has a limited
-// time to read it.
+// TestDismissedTLS: a TLS peer whose connection is to be closed after its output has only a
+// limited time to read that output.
 func TestDismissedTLS(t *testing.T) {
 	t.Parallel()
 	s, submitter, worker := deafTLS(t, 1, func(*settings.Options) {})
 	worker.want("id", "j0")
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))
 	worker.want("ok", true)
-	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // too long a frame
+	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // the length of a frame that is too long
 	until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
 }
 
-// TestCrowdedTLS: TLS connections have a share of the budget; one beyond it is
-// closed, and the others stay open.
+// TestCrowdedTLS: TLS connections may use a share of the memory. A connection beyond that share
+// is closed; the others stay open.
 func TestCrowdedTLS(t *testing.T) {
 	t.Parallel()
 	const most = 3

@@ -6,7 +6,7 @@ import (
 	"gloom/broker/guard"
 )
 
-// What a token allows, in the order of scopeNames.
+// The scopes that a token can have, in the order of scopeNames.
 const (
 	submit guard.Scope = 1 << iota
 	work
@@ -15,7 +15,7 @@ const (
 )
 
 // ScopeSubmit, ScopeAdmin and ScopeWatch are the scopes that HTTP requests need: to submit jobs,
-// to change something, and to look. A token that may change something may also look.
+// to change something, and to look. A token with the scope admin may look, too.
 const (
 	ScopeSubmit = submit
 	ScopeAdmin  = admin
@@ -45,7 +45,7 @@ func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Gr
 	return g, g != nil
 }
 
-// Scopes returns the names of what a grant allows over HTTP.
+// Scopes returns the names of the scopes that a grant includes for requests over HTTP.
 func Scopes(g *guard.Grant) []string {
 	names := []string{}
 	for _, sc := range []struct {

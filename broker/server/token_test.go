@@ -10,8 +10,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestUnauthorized: missing and wrong tokens are counted, and the connection is
-// closed; a token says what its bearer may do.
+// TestUnauthorized: missing and wrong tokens are counted, and the connection is closed. A good
+// token allows only what its scopes and types say.
 func TestUnauthorized(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -33,7 +33,8 @@ func TestUnauthorized(t *testing.T) {
 			t.Errorf("%.80s: %d are counted, want %d", first, n, i+1)
 		}
 	}
-	// Nor may a peer without a token fill the memory that others need for their frames.
+	// A peer that has not shown a token may not send a long frame, which would take the memory
+	// that others need for theirs.
 	unknown := dial(t, s.SubmitAddr())
 	_, _ = unknown.Write(binary.BigEndian.AppendUint32(nil, helloFrame+1))
 	unknown.want("error", "unauthorized")

@@ -19,8 +19,8 @@ func withTokens(t *testing.T, lines ...string) func(o *settings.Options) {
 	return func(o *settings.Options) { o.TokenFile = path }
 }
 
-// TestSeveralTypes: a worker of several types gets jobs of these types, with headers
-// if it wants them, and only if its token allows the type.
+// TestSeveralTypes: a worker that serves several types gets jobs of those that its token
+// allows, with headers if it asked for them.
 func TestSeveralTypes(t *testing.T) {
 	t.Parallel()
 	s := begin(t, withTokens(t, "any submit,work", "mails work mail-*,news"))
@@ -59,12 +59,12 @@ func TestSeveralTypes(t *testing.T) {
 	worker.send(`{"action":"respond","body":1}`)
 	worker.want("ok", true)
 	submitter.want("id", "2")
-	submitter.send(`{"action":"cancel","id":"1"}`) // no worker served it
+	submitter.send(`{"action":"cancel","id":"1"}`) // no worker serves the type of job 1
 	submitter.want("ok", true)
 }
 
-// TestGroups: a job waits while a rule of its group holds everything back, and is released
-// by a change of its groups; one group too many is refused.
+// TestGroups: a job waits while a rule of its group holds it back, and is handed out after a
+// change of its groups. A group beyond the limit is refused.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxGroups = 2 })
@@ -90,7 +90,8 @@ func TestGroups(t *testing.T) {
 	worker.want("id", "a")
 }
 
-// TestRefusedJoin: a refused join leaves the worker as it was: its answers need no id.
+// TestRefusedJoin: a refused join with prefetch changes nothing, so the worker's answers still
+// need no id.
 func TestRefusedJoin(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxTypes = 1 })
@@ -108,8 +109,9 @@ func TestRefusedJoin(t *testing.T) {
 	submitter.want("id", "j")
 }
 
-// TestHelloWithBadValue: a hello with a good token and a bad value is refused with a reason
-// and may be sent again; with a wrong token it is refused like any other.
+// TestHelloWithBadValue: a hello with a good token and a bad value is refused with a reason,
+// and another hello may be sent. With a wrong token it is refused like any hello with a wrong
+// token.
 func TestHelloWithBadValue(t *testing.T) {
 	t.Parallel()
 	s := begin(t, withTokens(t, "good submit"))

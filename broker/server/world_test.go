@@ -38,7 +38,7 @@ func options(set func(o *settings.Options)) settings.Options {
 	return o
 }
 
-// peer is a connection of the test.
+// peer is the test's end of a connection to the broker.
 type peer struct {
 	t *testing.T
 	net.Conn
@@ -54,7 +54,8 @@ func dial(t *testing.T, a net.Addr) *peer {
 	return &peer{t, c}
 }
 
-// narrow keeps the system from buffering much that p does not read.
+// narrow makes p's receive buffer small, so that the system buffers little that p does not
+// read.
 func (p *peer) narrow() *peer {
 	p.t.Helper()
 	if c, ok := p.Conn.(interface{ SetReadBuffer(int) error }); ok {
@@ -93,7 +94,7 @@ func (p *peer) next() (map[string]any, error) {
 	return m, json.Unmarshal(payload, &m)
 }
 
-// want reads one frame, whose key must have this value.
+// want reads one frame, in which key must have this value.
 func (p *peer) want(key string, value any) map[string]any {
 	p.t.Helper()
 	m, err := p.next()

@@ -20,7 +20,7 @@ import (
 
 	"gloom/bench/proc"
 	"gloom/bench/throwaway"
-	_ "gloom/broker/admin" // part of gloomd: when it changes, these tests run again
+	_ "gloom/broker/admin" // part of gloomd, so a change of it makes these tests run again
 )
 
 var full = flag.Bool("full", false, "attack for longer, with more peers")
@@ -28,7 +28,8 @@ var full = flag.Bool("full", false, "attack for longer, with more peers")
 const (
 	mib      = 1 << 20
 	patience = 45 * time.Second
-	// budget is what the attacked broker may hold, and most the limit of its resident memory.
+	// budget is how much memory the attacked broker may hold. most is how large its resident
+	// memory may become.
 	budget = 128 * mib
 	most   = budget*5/4 + 64*mib
 )
@@ -51,7 +52,7 @@ type daemon struct {
 	peers          []*peer // the open ones
 }
 
-// start starts a gloomd with shares of budget as its limits.
+// start starts a gloomd whose limits are shares of budget.
 func start(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	bin, err := gloomd()
@@ -142,7 +143,7 @@ func pack(format string, args ...any) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
 }
 
-// try writes for at most a second, and reports whether all was written.
+// try writes for at most one second, and reports whether all of b was written.
 func (p *peer) try(b []byte) bool {
 	_ = p.SetWriteDeadline(time.Now().Add(time.Second))
 	_, err := p.Write(b)
@@ -159,7 +160,7 @@ func (p *peer) send(format string, args ...any) {
 
 func (p *peer) next() (string, error) { return p.within(patience) }
 
-// within reads a frame that arrives within d.
+// within reads a frame, which must arrive within d.
 func (p *peer) within(d time.Duration) (string, error) {
 	_ = p.SetReadDeadline(time.Now().Add(d))
 	var head [4]byte
@@ -171,7 +172,7 @@ func (p *peer) within(d time.Duration) (string, error) {
 	return string(b), err
 }
 
-// want reads a frame that must begin with these bytes.
+// want reads a frame, whose payload must begin with prefix.
 func (p *peer) want(prefix string) {
 	p.t.Helper()
 	if got, err := p.next(); err != nil || !strings.HasPrefix(got, prefix) {
@@ -212,8 +213,8 @@ func (d *daemon) watch() (stop func() int64) {
 	return func() int64 { close(end); return <-peak }
 }
 
-// bounded runs an attack, and fails if memory grows beyond the bound or does not shrink
-// soon after the attack ends.
+// bounded runs an attack. The test fails if memory grows beyond the bound, or does not shrink
+// soon after the attack.
 func (d *daemon) bounded(attack func()) {
 	d.t.Helper()
 	d.served("before")

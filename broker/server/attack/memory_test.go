@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// enough returns a number of things of a size that together exceed most; ten times that
-// number in the full attack.
+// enough returns how many things of this size together exceed most or, in the full attack, ten
+// times as many.
 func enough(size int) int {
 	n := most/size + 1
 	if *full {
@@ -19,7 +19,7 @@ func enough(size int) int {
 	return n
 }
 
-// longer returns d, or much more in the full attack.
+// longer returns d or, in the full attack, a much longer time.
 func longer(d time.Duration) time.Duration {
 	if *full {
 		d *= 8
@@ -64,7 +64,7 @@ func TestMemory(t *testing.T) {
 				if !p.try(pack(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
 					break
 				}
-				// No frame arrives once the submitter has been closed.
+				// Once the submitter has been closed, no job arrives.
 				if got, err := w.within(3 * time.Second); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
 					break
 				}
@@ -153,7 +153,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// deaf has many peers send the same bytes again and again, and read nothing, for a time.
+// deaf lets many peers send the same bytes again and again for some time and read nothing.
 func (d *daemon) deaf(what []byte) {
 	var all sync.WaitGroup
 	end := time.Now().Add(longer(3 * time.Second))
@@ -192,10 +192,10 @@ func TestInnocent(t *testing.T) {
 	s.want(`{"id":"i","body":"iii`)
 }
 
-// TestIdleTLS: a TLS connection keeps little memory after a large frame. There are
-// so many connections that the collector's 16 MiB of slack do not matter.
+// TestIdleTLS: a TLS connection keeps little memory after a large frame. There are so many
+// connections that the 16 MiB by which the collector may lag do not matter.
 func TestIdleTLS(t *testing.T) {
-	d := start(t, append(certificate(t), "--max-memory=1GiB")...) // an eighth of it is for TLS
+	d := start(t, append(certificate(t), "--max-memory=1GiB")...) // TLS may take an eighth of that
 	d.secure = true
 	const n = 1000
 	var peers []*peer

@@ -20,7 +20,7 @@ type rogue struct {
 	net.Conn
 }
 
-// acts are the bytes that a rogue may send: whole frames, beginnings of frames, or neither.
+// acts make the bytes that a rogue may send: whole frames, beginnings of frames, or garbage.
 var acts = []func(r *rogue) []byte{
 	func(r *rogue) []byte { return make([]byte, r.IntN(1<<20)) },
 	func(r *rogue) []byte {
@@ -60,7 +60,7 @@ var acts = []func(r *rogue) []byte{
 	},
 }
 
-// misbehave opens one connection, acts on it at random, and closes it.
+// misbehave sends and reads at random on the rogue's connection, and closes it.
 func (r *rogue) misbehave() {
 	defer r.Close()
 	for range 1 + r.IntN(8) {

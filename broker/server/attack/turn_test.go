@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestTurns: whatever a peer floods the broker with, others' pings are answered. Only the
-// full attack, which has the processors to itself, judges how soon.
+// TestTurns: whatever a peer floods the broker with, the pings of other peers are answered.
+// Only the full attack, which has the machine to itself, checks how soon.
 func TestTurns(t *testing.T) {
 	floods := []struct {
 		what  string
@@ -44,7 +44,7 @@ func TestTurns(t *testing.T) {
 								_, err = p.Write(f.bytes)
 							}
 						}()
-						go func() { // reads everything, so that the broker does not slow it down
+						go func() { // read everything, so that the broker does not slow the peer down
 							buf := make([]byte, 1<<20)
 							for err := error(nil); err == nil; {
 								_, err = p.Read(buf)
