@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// attach takes over a job's frames and checks the state in the reply.
+// attach attaches to a kept job and checks the state in the reply; more is appended to the
+// keys.
 func (s submitter) attach(id, state, more string) {
 	s.t.Helper()
 	s.send(`{"action":"attach","id":%s%s}`, quote(id), more)
@@ -63,7 +64,7 @@ func TestAttach(t *testing.T) {
 		s.attach(id, "running", "") // and back
 		heir.failsFor("taken_over", id)
 		w.progress(`2`)
-		heir.close() // no longer has the job
+		heir.close() // the heir has lost the job to s, so its end changes nothing
 		w.respond(`2`)
 		s.result(id, `2`)
 		s.quiet()
@@ -165,7 +166,7 @@ func TestAttach(t *testing.T) {
 			other.send(`{"action":"attach","id":%q,"progress":%s}`, id, v)
 			reasonNames(t, other.failsFor("invalid_type", id), "progress")
 		}
-		s.quiet() // no submitter took it
+		s.quiet() // no refused attach took the job from s
 	})
 	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
 		typ := name("attach")
@@ -205,7 +206,7 @@ func TestAttach(t *testing.T) {
 			}
 			w.send(`{"action":"respond","body":"x"}`)
 			if i%2 == 1 {
-				s.halfClose() // still reads: the end arrives here, or is kept, or both
+				s.halfClose() // s can still read: the result arrives here, or is kept, or both
 			}
 			w.ok()
 			if i%2 == 1 {
@@ -217,7 +218,7 @@ func TestAttach(t *testing.T) {
 			heir.send(`{"action":"attach","id":%q}`, id)
 			f := heir.recv()
 			if f.text("error") == "unknown_id" {
-				continue // written whole to the connection that was cut
+				continue // the result was written completely to the connection that was cut
 			}
 			heir.result(id, `"x"`)
 		}

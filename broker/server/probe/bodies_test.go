@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Bodies whose bytes would change if a parser decoded and encoded them.
+// bodies are JSON texts whose bytes would change if a parser decoded and encoded them.
 var bodies = []struct{ what, body string }{
 	{"null", `null`},
 	{"true", `true`},

@@ -15,7 +15,7 @@ func TestCancel(t *testing.T) {
 		s := b.submitter(t)
 		id, next := s.fresh(typ, `1`), s.fresh(typ, `2`)
 		s.cancel(id)
-		s.submit(id, typ, `"again"`) // the id is free at once, and the job is now the last one
+		s.submit(id, typ, `"again"`) // the id is free at once; the new job is the last in line
 		if got := drainOrder(t, b, typ, 2); fmt.Sprint(got) != fmt.Sprint([]string{next, id}) {
 			t.Errorf("order %v", got)
 		}
@@ -47,7 +47,7 @@ func TestCancel(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(name("cancel"), `1`, `,"expires_ms":1000`)
 		s.cancel(id)
-		s.silent(1200 * ms) // no expired frame either
+		s.silent(1200 * ms) // the job's deadline passes, but no error expired may come
 	})
 	t.Run("running", func(t *testing.T) {
 		t.Parallel()
@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 		w.takes(id)
 		next := s.fresh(typ, `2`)
 		s.cancel(id)
-		w.quiet() // it did not ask for notices, and still runs the job
+		w.quiet() // the worker did not ask for notices, and still runs the job
 		s.put(id, typ, `1`, "")
 		s.failsFor("id_exists", id)
 		w.respond(`"unwanted"`)
@@ -77,7 +77,7 @@ func TestCancel(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.takes(id)
 		s.cancel(id)
-		w.fail(``) // ok, discarded: no retry, no job_failed
+		w.fail(``) // the fail is discarded: there is no retry and no job_failed
 		s.quiet()
 		w.quiet()
 		s.submit(id, name("elsewhere"), `1`)
@@ -136,7 +136,7 @@ func TestCancel(t *testing.T) {
 		running := s.fresh(typ, `1`)
 		w.takes(running)
 		s.cancel(running)
-		s.cancelFails("unknown_id", running) // though it still runs
+		s.cancelFails("unknown_id", running) // a second cancel is refused, even while the run continues
 		w.respond(`1`)
 		s.cancelFails("unknown_id", running)
 		failed := s.freshWith(typ, `1`, `,"retries":0`)
@@ -177,7 +177,7 @@ func TestCancel(t *testing.T) {
 		w.takes(id)
 		b.waitState(t, id, "delayed")
 		s.cancel(id)
-		s.submit(id, name("elsewhere"), `1`) // the id is free at once: no run holds it
+		s.submit(id, name("elsewhere"), `1`) // the id is free at once, because no run holds it
 		w.quiet()
 		w.respond(`"late"`)
 		s.quiet()
@@ -203,7 +203,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// Of a cancel and an answer at the same time, exactly one wins.
+// TestCancelAgainstAnswer: if a cancel and an answer come at the same time, exactly one of them
+// wins.
 func TestCancelAgainstAnswer(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -225,7 +226,7 @@ func TestCancelAgainstAnswer(t *testing.T) {
 			w.ok()
 		case "ack":
 			won["cancel"]++
-			w.cancelled(id) // before the ok, never after it
+			w.cancelled(id) // the notice comes before the ok, never after it
 			w.ok()
 		default:
 			t.Fatalf("got %s", f)
@@ -255,8 +256,8 @@ func TestCancelNotices(t *testing.T) {
 		next := s.fresh(typ, `1`)
 		s.cancel(id)
 		w.cancelled(id)
-		w.quiet()         // only one notice, and the worker still answers
-		w.respond(`null`) // as early as it likes
+		w.quiet()         // only one notice; the worker still has to answer
+		w.respond(`null`) // it may answer early
 		w.takes(next)
 	})
 	t.Run("when its submitter goes", func(t *testing.T) {
@@ -290,8 +291,8 @@ func TestCancelNotices(t *testing.T) {
 		s.cancel(id)
 		w.cancelled(id)
 		b.waitState(t, id, "")
-		// a second notice for the same run would be harmless, but one for a run
-		// that was answered would not: none may follow the ok
+		// a second notice for the same run would do no harm, but a notice for a run that was
+		// answered would: none may come after the ok
 		w.send(`{"action":"respond","body":1}`)
 		for {
 			f := w.recv()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// change changes a job that waits, by keys in JSON, and takes the ok.
+// change changes a waiting job and reads the ok; keys are the keys to change, in JSON.
 func (s submitter) change(id, keys string) {
 	s.t.Helper()
 	s.send(`{"action":"change","id":%s,%s}`, quote(id), keys)
@@ -22,7 +22,7 @@ func (s submitter) changeFails(code, id, keys string) frame {
 	return s.failsFor(code, id)
 }
 
-// info returns what HTTP says about a job.
+// info returns the description of a job over HTTP.
 func (d *daemon) info(t tb, id string) map[string]any {
 	t.Helper()
 	var job map[string]any
@@ -33,7 +33,7 @@ func (d *daemon) info(t tb, id string) map[string]any {
 	return job
 }
 
-// inOrder checks that a new worker gets these jobs in this order, and answers them.
+// inOrder joins a new worker, checks that it gets these jobs in this order, and answers them.
 func (d *daemon) inOrder(t tb, typ string, ids ...string) {
 	t.Helper()
 	w := d.joined(t, typ)
@@ -132,7 +132,7 @@ func TestChange(t *testing.T) {
 		first := s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		second := s.fresh(typ, `1`)
 		s.change(first, `"delay_ms":0`)
-		s.change(second, `"delay_ms":0`) // ready already: nothing changes
+		s.change(second, `"delay_ms":0`) // the second job is ready already, so this changes nothing
 		b.inOrder(t, typ, first, second)
 	})
 	t.Run("made ready, it goes to an idle worker", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestChange(t *testing.T) {
 		w.fail("")
 		s.change(id, `"delay_ms":0`)
 		w.takes(id)
-		w.fail("") // used attempts stay used
+		w.fail("") // the run that was used still counts
 		s.failsFor("job_failed", id)
 	})
 	t.Run("the deadline stays", func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestChange(t *testing.T) {
 		s := b.submitter(t)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"expires_ms":2000`)
-		s.change(id, `"delay_ms":60000`) // beyond its expiry: accepted
+		s.change(id, `"delay_ms":60000`) // accepted although it is beyond the deadline
 		s.failsFor("expired", id)
 		notBefore(t, begin, 2000*ms, "expired")
 		soonAfter(t, begin, 2000*ms, "expired")
@@ -245,7 +245,7 @@ func TestChangeRefused(t *testing.T) {
 		b.waitState(t, bound, "")
 		other.change(second, `"priority":9`)
 		b.inOrder(t, typ, second, first)
-		other.changeFails("unknown_id", first, `"priority":9`) // its outcome is kept, but it no longer waits
+		other.changeFails("unknown_id", first, `"priority":9`) // an outcome is kept; the job does not wait
 	})
 	t.Run("of detached ones, by anybody", func(t *testing.T) {
 		typ := name("change")
@@ -335,7 +335,7 @@ func TestChangeOverHTTP(t *testing.T) {
 		b.inOrder(t, typ, second, first)
 		s.result(second, `1`)
 		s.result(first, `1`)
-		s.quiet() // its submitter gets no frame
+		s.quiet() // a change over HTTP sends the submitter no frame
 	})
 	t.Run("delay_ms", func(t *testing.T) {
 		typ := name("patch")
@@ -411,8 +411,8 @@ func TestChangeWithTokens(t *testing.T) {
 		s.fails("forbidden|unknown_id")
 	}
 	private := owner.freshWith("private", `1`, `,"detach":true`)
-	refused(other, private)   // a type that the token does not allow
-	refused(foreign, private) // no scope submit
+	refused(other, private)   // the token does not cover the type
+	refused(foreign, private) // the token lacks the scope submit
 	shared := owner.freshWith("img-a", `1`, `,"detach":true`)
 	other.change(shared, `"priority":5`)
 	refused(foreign, shared)

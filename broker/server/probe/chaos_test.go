@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Random options, workers that fail, stall, leave and die, and submitters that cancel
-// and vanish, all at once. Every job that was acked to a submitter that stayed ends
-// exactly once, and the ledger is balanced.
+// TestChaos runs everything at once: random options, workers that fail, stall, leave and die,
+// and submitters that cancel and vanish. Every job that was acked to a submitter that stays
+// ends exactly once, and the ledger balances.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -120,7 +120,7 @@ func chaosWorker(f *fiber, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) stri
 func chaosSubmitter(f *fiber, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) string) {
 	s := b.submitter(f)
 	defer s.close()
-	open := map[string]string{} // id → sent, acked
+	open := map[string]string{} // by id: "sent" or "acked"
 	cancels := map[string]bool{}
 	jobs := 20 + r.IntN(60)
 	vanish := r.IntN(3) == 0

@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// tb is the part of testing.TB that the tests need; *testing.T and *fiber have it.
+// tb has the methods of testing.TB that the tests need. *testing.T and *fiber implement it.
 type tb interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -24,7 +24,7 @@ type tb interface {
 	Cleanup(func())
 }
 
-// pack puts the length before a payload.
+// pack returns the frame of a payload: the length, then the payload.
 func pack(payload string) []byte {
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(payload)), uint32(len(payload)))
 	return append(out, payload...)
@@ -42,13 +42,13 @@ func quote(s string) string {
 	return string(out)
 }
 
-// frame is one message of the broker, with its values unparsed.
+// frame is a message of the broker. Its values are not parsed.
 type frame struct {
 	raw  string
 	keys map[string]json.RawMessage
 }
 
-// parse checks what must hold for every frame.
+// parse reads a payload and checks what must hold for every frame.
 func parse(payload []byte) (frame, error) {
 	f := frame{raw: string(payload)}
 	if !utf8.Valid(payload) {
@@ -82,7 +82,7 @@ func (f frame) text(key string) string {
 
 func (f frame) has(key string) bool { _, has := f.keys[key]; return has }
 
-// shape returns the sorted list of the keys.
+// shape returns the keys of the frame, sorted.
 func (f frame) shape() string {
 	var names []string
 	for k := range f.keys {
@@ -125,7 +125,7 @@ func (f frame) String() string {
 	return f.raw
 }
 
-// conn is one socket to the broker.
+// conn is a connection to the broker.
 type conn struct {
 	t   tb
 	net net.Conn
@@ -151,7 +151,7 @@ func dial(t tb, addr string) *conn {
 	return c
 }
 
-// dialTry is for a daemon that may refuse; the caller closes.
+// dialTry connects to a daemon that may refuse the connection. The caller must close it.
 func dialTry(addr string) (*conn, error) {
 	network, address := splitAddr(addr)
 	c, err := net.DialTimeout(network, address, patience)
@@ -259,8 +259,8 @@ func (c *conn) result(id, body string) {
 	}
 }
 
-// quiet checks that no frame is on its way to this peer: the next frame must be the
-// reply to a request that changes nothing.
+// quiet checks that no frame is on its way to this peer. It sends a request that changes
+// nothing; the next frame must be the reply.
 func (c *conn) quiet() {
 	c.t.Helper()
 	c.send(`{"action":"are you quiet?"}`)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Many submitters and workers at once: every answer reaches its submitter.
+// TestCrowd: with many submitters and workers at once, every answer reaches its submitter.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -46,7 +46,7 @@ func TestCrowd(t *testing.T) {
 	}()
 	crew(t, submitters, func(f *fiber, i int) {
 		s := b.submitter(f)
-		open := map[string]string{} // id → the answer it must get
+		open := map[string]string{} // by id: the answer that the job must get
 		acked := map[string]bool{}
 		sent, done := 0, 0
 		for done < jobs {
@@ -75,7 +75,7 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// If many submitters use the same id at once, exactly one gets it.
+// TestRaceForAnID: if many submitters use the same id at once, exactly one gets it.
 func TestRaceForAnID(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -95,7 +95,7 @@ func TestRaceForAnID(t *testing.T) {
 				f.Fatalf("got %s", fr)
 			}
 		}
-		// the winners' jobs must stay queued until all have tried: keep the connection
+		// a winner's job must stay queued until all have tried, so keep the connection open
 		t.Cleanup(s.close)
 	})
 	for n := range rounds {
@@ -179,8 +179,9 @@ func TestDescriptorsAreGivenBack(t *testing.T) {
 	b.alive(t)
 }
 
-// If more connections arrive than the daemon may have open files, it survives, keeps its
-// connections, and serves new ones once the flood is over.
+// TestFloodPastTheFileLimit: if more connections arrive than the daemon may have open files,
+// the daemon survives, keeps the connections that it has, and serves new ones once the flood is
+// over.
 func TestFloodPastTheFileLimit(t *testing.T) {
 	t.Parallel()
 	b := startSpec(t, spec{files: 96})
@@ -194,7 +195,7 @@ func TestFloodPastTheFileLimit(t *testing.T) {
 			if i%2 == 1 {
 				addr = b.workerAddr
 			}
-			flood = append(flood, dial(t, addr)) // the kernel's backlog takes them
+			flood = append(flood, dial(t, addr)) // those not accepted wait in the kernel's backlog
 			if i%40 == 0 {
 				serve(t, s, w, typ)
 			}

@@ -23,9 +23,9 @@ type daemon struct {
 // spec describes how to start a daemon.
 type spec struct {
 	flags []string
-	env   []string // NAME=value, on top of a clean environment
-	bare  bool     // without the flags for free ports
-	files int      // limit on open files; 0: the test's own limit
+	env   []string // NAME=value, added to a clean environment
+	bare  bool     // leave out the flags that choose free ports
+	files int      // limit on open files; 0 for the limit of the test's process
 }
 
 var freePorts = []string{
@@ -81,8 +81,9 @@ func startSpec(t *testing.T, s spec) *daemon {
 	return d
 }
 
-// refusedWith starts a daemon that must fail to start, and returns its output. Its exit
-// code must be code, which is 2 for invalid options; code 0 accepts 2 and 1, a failure.
+// refusedWith starts a daemon that must fail to start, and returns its output. Its exit code
+// must be code; 2 stands for invalid options, 1 for another failure. If code is 0, either is
+// accepted.
 func refusedWith(t *testing.T, code int, s spec) string {
 	t.Helper()
 	d, err := launch(s)
@@ -125,7 +126,8 @@ func (d *daemon) endsWithin(limit time.Duration) bool {
 	}
 }
 
-// usage returns the resources that the process uses; zero if it has ended.
+// usage returns the resources that the process uses, or the zero value if the process has
+// ended.
 func (d *daemon) usage() proc.Usage {
 	u, _ := proc.UsageOf(d.PID())
 	return u
@@ -137,8 +139,8 @@ var common struct {
 	err  error
 }
 
-// shared is the daemon of all tests that need no special flags. Each test uses types and
-// ids of its own.
+// shared returns the daemon that serves all tests without flags of their own. Each of these
+// tests uses its own types and ids.
 func shared(t *testing.T) *daemon {
 	t.Helper()
 	common.once.Do(func() { common.d, common.err = launch(spec{}) })

@@ -68,8 +68,8 @@ func TestIdleWorkerLost(t *testing.T) {
 			typ := name("idle")
 			w, s := b.joined(t, typ), b.submitter(t)
 			d.end(w.conn)
-			// The job must be served whether or not the loss is known when it arrives,
-			// and a peer that is gone must not take more than one job with it.
+			// If the broker does not know of the loss when the job arrives, it may send the job to
+			// the lost worker. Then it must hand the job out again.
 			id := s.fresh(typ, `1`)
 			heir := b.joined(t, typ)
 			heir.takes(id)
@@ -85,7 +85,7 @@ func TestIdleWorkerLost(t *testing.T) {
 	})
 }
 
-// A lost worker's job is handed out before others of its priority.
+// TestRequeuePlace: a lost worker's job is handed out before other jobs of its priority.
 func TestRequeuePlace(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -133,7 +133,8 @@ func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
 			return err
 		}
 		if status == 404 {
-			time.Sleep(300 * time.Millisecond) // HTTP cannot show it; a later check fails if the loss is not known by then
+			// HTTP does not show the job. A later check fails if this time is too short.
+			time.Sleep(300 * time.Millisecond)
 			return nil
 		}
 		if !strings.Contains(body, `"queued"`) {
@@ -143,7 +144,7 @@ func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
 	})
 }
 
-// loseWorkers loses the job's worker n times.
+// loseWorkers lets n workers take the job, one after the other, and closes each of them.
 func loseWorkers(t *testing.T, d *daemon, typ, id string, n int) {
 	t.Helper()
 	for i := range n {
@@ -164,7 +165,7 @@ func TestAttempts(t *testing.T) {
 		s.failsFor("job_failed", id)
 		w := b.joined(t, typ)
 		w.quiet()
-		s.submit(id, typ, `"again"`) // the id is free again
+		s.submit(id, typ, `"again"`)
 		w.takes(id)
 		w.respond(`1`)
 		s.result(id, `1`)
@@ -209,7 +210,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// An answer that was sent counts, whatever happens to its sender.
+// TestAnswerThenDeath: an answer that was sent counts, whatever happens to the worker
+// afterwards.
 func TestAnswerThenDeath(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -231,7 +233,8 @@ func TestAnswerThenDeath(t *testing.T) {
 	b.joined(t, typ).quiet()
 }
 
-// If the broker closes a worker because of a bad frame, its job ends at once.
+// TestBadFrameAtWork: if the broker closes a worker because of a bad frame, the worker's job
+// ends at once.
 func TestBadFrameAtWork(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -277,7 +280,7 @@ func TestBadFrameAtWork(t *testing.T) {
 			s.result(id, `1`)
 			return
 		}
-		s.failsFor("job_failed", id) // and the submitter is still there
+		s.failsFor("job_failed", id) // the submitter has not been closed
 		heir.quiet()
 		serve(t, s, heir, typ)
 	})
@@ -308,7 +311,7 @@ func TestBadFrameAtWork(t *testing.T) {
 	})
 }
 
-// Workers join, work, and die at random moments: every job ends exactly once.
+// Workers join, work and die at random moments, and every job ends exactly once.
 func TestRandomDeaths(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--retries=1000")

@@ -20,7 +20,7 @@ func TestDetach(t *testing.T) {
 			id := s.freshWith(typ, `{"keep":1}`, `,"detach":true`)
 			plain := s.fresh(typ, `1`)
 			d.end(s.conn)
-			b.waitState(t, plain, "") // now the broker knows
+			b.waitState(t, plain, "") // now the broker knows of the loss
 			if got := b.state(t, id); got != "queued" {
 				t.Errorf("state %q", got)
 			}
@@ -75,7 +75,7 @@ func TestDetach(t *testing.T) {
 		plain := s.fresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, plain, "")
-		w.quiet() // it is not unwanted: no cancel notice
+		w.quiet() // the job is not unwanted, so no notice comes
 		w.close()
 		heir.takes(id)
 		heir.respond(`1`)
@@ -307,7 +307,7 @@ func TestProgress(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.takes(id)
 		body := quote(strings.Repeat("p", 32<<10))
-		for range 1000 { // 32 MiB: they may be dropped but not pile up, and the worker gets its oks
+		for range 1000 { // 32 MiB of progress may be dropped but must not pile up, and the worker gets its oks
 			w.progress(body)
 		}
 		if grown := b.usage().RSS; grown > 256*mib && !throwaway.Race {

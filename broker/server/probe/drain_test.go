@@ -19,9 +19,9 @@ func (d *daemon) exits(t *testing.T, limit time.Duration, code int) {
 	}
 }
 
-// drain sends the signal and waits until the broker refuses new jobs. The broker must
-// have accepted the submitter before: a connection that is still in the kernel's backlog
-// is closed with the listener.
+// drain sends SIGTERM and waits until the broker refuses new jobs. The broker must have
+// accepted the submitter's connection before: closing the listener also closes connections that
+// wait in the kernel's backlog.
 func (d *daemon) drain(t *testing.T, s submitter) {
 	t.Helper()
 	s.quiet()
@@ -108,7 +108,7 @@ func TestDrain(t *testing.T) {
 		s.freshWith(name("nobody"), `0`, `,"detach":true`)
 		b.Signal(syscall.SIGTERM)
 		s.failsFor("draining", delayed)
-		s.eof() // and no frame about the detached job
+		s.eof() // no frame about the detached job comes before the end
 		w.eof()
 		b.exits(t, 5*time.Second, 0)
 	})
@@ -153,7 +153,7 @@ func TestDrain(t *testing.T) {
 		w.takes(id)
 		b.drain(t, late)
 		b.Signal(syscall.SIGTERM)
-		b.exits(t, 3*time.Second, 3) // 3: a drain cut short
+		b.exits(t, 3*time.Second, 3) // exit code 3: the drain was cut short
 	})
 	t.Run("a peer that never reads does not hold it up", func(t *testing.T) {
 		t.Parallel()

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// refusal is a request and the error it must get.
+// refusal is a request and the error that it must get.
 type refusal struct {
 	what, payload string
 	code          string // alternatives split by "|"
 	reason        string // must occur in the reason
-	id            string // must be in the frame; empty: any id
+	id            string // the id that the error must carry; "" for any
 }
 
 var submitRefusals = []refusal{
@@ -87,7 +87,7 @@ func TestSubmitRefusals(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("after")
-	s, w := b.submitter(t), b.joined(t, typ) // one connection for all cases: none may close it
+	s, w := b.submitter(t), b.joined(t, typ) // all cases use one connection, which none of them may close
 	for _, r := range submitRefusals {
 		t.Run(r.what, func(t *testing.T) {
 			s := submitter{&conn{t, s.net, s.in}}
@@ -217,7 +217,7 @@ func TestInvalidJSON(t *testing.T) {
 	}
 }
 
-// staysOrCloses checks that the connection either works as before or ends.
+// staysOrCloses checks that the connection either works as before or is closed.
 func staysOrCloses(t *testing.T, c *conn) (open bool) {
 	t.Helper()
 	if err := c.write(pack(`{"action":"still there?"}`)); err != nil {

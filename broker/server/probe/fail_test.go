@@ -129,7 +129,7 @@ func TestLeave(t *testing.T) {
 		w.takes(id)
 		w.leave()
 		w.fail(``)
-		w.quiet() // not even its own job again
+		w.quiet() // not even the job that it has failed
 		b.joined(t, typ).takes(id)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
@@ -182,8 +182,8 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// A leave during hand-outs: jobs sent before its ok are answered, no job is sent after
-// it, and no run is wasted.
+// TestLeaveAgainstDispatch: a worker leaves while jobs are handed out. It answers the jobs sent
+// before the ok of the leave, gets no job after that ok, and no run is wasted.
 func TestLeaveAgainstDispatch(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -217,7 +217,7 @@ func TestLeaveAgainstDispatch(t *testing.T) {
 					switch {
 					case fr.kind() == "job":
 						w.send(`{"action":"respond","body":%s}`, fr.keys["id"])
-						// the answer's ok, and perhaps the leave's ok before it
+						// the ok of the answer; the ok of the leave may come before it
 						w.ok()
 						if n >= 3 {
 							w.ok()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// fair makes a type fair: its groups take turns.
+// fair makes a type fair, so that its groups take turns.
 func (d *daemon) fair(t tb, typ string) {
 	t.Helper()
 	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ), `{"fair":true}`, 200)
@@ -26,7 +26,7 @@ func (d *daemon) isFair(t tb, typ string) bool {
 	return *info.Fair
 }
 
-// takeAll answers n jobs and returns their bodies in order.
+// takeAll lets a worker answer n jobs and returns their bodies in order.
 func (d *daemon) takeAll(t tb, w worker, n int) (bodies []string) {
 	t.Helper()
 	for range n {
@@ -37,8 +37,8 @@ func (d *daemon) takeAll(t tb, w worker, n int) (bodies []string) {
 	return bodies
 }
 
-// turns checks that each of n groups has one of every n hand-outs in a row, and that
-// within a group age decides. The first letter of a body is its group.
+// turns checks that among any n hand-outs in a row each of n groups has exactly one, and that
+// the jobs of a group come in the order of their age. The first letter of a body is its group.
 func turns(t *testing.T, bodies []string, n int) {
 	t.Helper()
 	for i := 0; i+n <= len(bodies); i++ {
@@ -74,7 +74,7 @@ func TestFair(t *testing.T) {
 	b := shared(t)
 	t.Run("told, set and taken back", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ) // before its first job
+		b.fair(t, typ) // the type has had no job yet
 		if !b.isFair(t, typ) {
 			t.Error("not told")
 		}
@@ -128,7 +128,7 @@ func TestFair(t *testing.T) {
 		turns(t, b.takeAll(t, w, 20), 2)
 		b.http(t, "PUT", "/v1/types/"+typ, `{"fair":false}`, 200)
 		rest := b.takeAll(t, w, 40)
-		if !slices.IsSorted(rest[1:]) { // one job was out
+		if !slices.IsSorted(rest[1:]) { // the first job was out already
 			t.Errorf("order %v", rest)
 		}
 	})
@@ -184,7 +184,7 @@ func TestFair(t *testing.T) {
 		if !slices.Contains(got, late) {
 			t.Errorf("%q is not among the next three: %v", late, got)
 		}
-		b.takeAll(t, w, 10) // c has no jobs, and does not save up turns
+		b.takeAll(t, w, 10) // c has no jobs now, which must not earn it turns for later
 		_, _ = w.job()
 		b.submitter(t).flood(typ, "c", 10, in("c"))
 		w.respond(`1`)
@@ -280,14 +280,14 @@ func TestFair(t *testing.T) {
 		s.flood(typ, "a", 2, in("a"))
 		s.freshWith(plain, `"p"`, "")
 		s.flood(typ, "b", 1, in("b"))
-		// a0, then group b's turn: b0 is younger than p
+		// after a0 it is group b's turn, but p is older than b0
 		if got := fmt.Sprint(b.takeAll(t, b.serves(t, typ, plain), 4)); got != "[a0000 p b0000 a0001]" {
 			t.Errorf("order %s", got)
 		}
 	})
 }
 
-// newcomer submits one job whose body is its name.
+// newcomer submits one job and returns its body.
 func (s submitter) newcomer(typ, body, more string) string {
 	s.t.Helper()
 	s.freshWith(typ, quote(body), more)

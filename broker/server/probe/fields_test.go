@@ -8,7 +8,7 @@ import (
 
 const year = "31536000000"
 
-// numbers are the integer keys of a verb, with their ranges.
+// numbers is an integer key of a verb with its range.
 type numbers struct{ key, low, high string }
 
 var submitNumbers = []numbers{
@@ -22,7 +22,8 @@ var (
 	farNumbers = []string{`99999999999999999999`, `-99999999999999999999`, `9223372036854775808`, `1` + strings.Repeat("0", 300)}
 )
 
-// reasonNames checks that an error names field, value and range.
+// reasonNames checks that the reason of an error contains all parts, such as field, value and
+// range.
 func reasonNames(t *testing.T, f frame, parts ...string) {
 	t.Helper()
 	reason := strings.ReplaceAll(f.text("reason"), ",", "")
@@ -69,12 +70,12 @@ func TestSubmitNumbers(t *testing.T) {
 			}
 			small := "1"
 			if n.key == "expires_ms" {
-				small = "60000" // 1 would expire during the checks
+				small = "60000" // a deadline of 1 ms would pass during the checks
 			}
 			for _, v := range []string{n.low, small, n.high} {
 				s.freshWith(name("elsewhere"), `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
 			}
-			// null counts as absent: the job is handled like any other
+			// null counts as absent, so the job is handled like any other
 			w := b.joined(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, n.key))
 			w.takes(id)
@@ -142,7 +143,7 @@ func TestJoinFields(t *testing.T) {
 		w := worker{&conn{t, w.net, w.in}}
 		w.send(`{"action":"join","type":"elsewhere"%s}`, more)
 		reasonNames(t, w.fails(code), parts...)
-		serve(t, s, w, typ) // still joined as before, and without names
+		serve(t, s, w, typ) // still joined as before, with answers that need no id
 	}
 	t.Run("prefetch of a wrong kind", func(t *testing.T) {
 		for _, v := range noIntegers {
@@ -162,7 +163,7 @@ func TestJoinFields(t *testing.T) {
 	t.Run("null is absent", func(t *testing.T) {
 		w := worker{&conn{t, w.net, w.in}}
 		w.joinWith(typ, `,"prefetch":null,"cancel":null`)
-		serve(t, s, w, typ) // respond without id: the worker joined without prefetch
+		serve(t, s, w, typ) // responds without an id, because the worker joined without prefetch
 	})
 	t.Run("the ends", func(t *testing.T) {
 		w := b.worker(t)
@@ -254,7 +255,8 @@ func TestPorts(t *testing.T) {
 	reasonNames(t, w.fails("invalid_action"), "not_a_master")
 }
 
-// A peer that requests no new feature gets no new keys, whatever keys it sends.
+// TestKeysOfOthers: a peer that asks for no new feature gets no new keys in frames, whatever
+// keys of other requests it sends.
 func TestKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

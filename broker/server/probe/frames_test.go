@@ -41,7 +41,7 @@ func TestFraming(t *testing.T) {
 			}
 			s.raw(whole[:cut])
 			if cut%8 == 0 {
-				time.Sleep(time.Millisecond) // so that some of the halves arrive alone
+				time.Sleep(time.Millisecond) // so that some of the first halves arrive alone
 			}
 			s.raw(whole[cut:])
 			s.ack(fmt.Sprintf("%d-%s", cut, typ))
@@ -125,7 +125,7 @@ func TestFraming(t *testing.T) {
 	})
 }
 
-// submitOf returns a submit frame with a payload of exactly n bytes.
+// submitOf returns a frame with a submit whose payload has exactly n bytes.
 func submitOf(n int, id, typ string) []byte {
 	empty := fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":""}`, id, typ)
 	return pack(strings.Replace(empty, `"body":""`, `"body":"`+strings.Repeat("z", n-len(empty))+`"`, 1))
@@ -140,7 +140,7 @@ func TestFrameSize(t *testing.T) {
 	t.Run("exactly the limit", func(t *testing.T) {
 		s.raw(submitOf(limit, "exact", typ))
 		s.ack("exact")
-		// the job frame may be longer than the submit was, but it must be sent
+		// the job frame may be longer than the longest submit, but it must be sent
 		w.takes("exact")
 		answer := `{"action":"respond","body":""}`
 		body := quote(strings.Repeat("a", limit-len(answer)))
@@ -191,11 +191,12 @@ func TestFrameSize(t *testing.T) {
 		bad.fails("size_error")
 		bad.eof()
 	})
-	// a client that is still writing must be able to read why it is closed
+	// a client that is still writing when the broker closes the connection must be able to read
+	// why
 	t.Run("error readable by a peer in the middle of its frame", func(t *testing.T) {
 		for range 5 {
 			bad := b.submitter(t)
-			_ = bad.write(submitOf(1<<20, "over", typ)) // the broker may close it
+			_ = bad.write(submitOf(1<<20, "over", typ)) // the write fails if the broker closes first
 			bad.fails("size_error")
 			bad.eof()
 		}
@@ -225,7 +226,7 @@ func TestAnnouncedLengths(t *testing.T) {
 	}
 }
 
-// Garbage of any amount harms only the peer that sends it.
+// TestRubbish: rubbish harms only the peer that sends it, however much it is.
 func TestRubbish(t *testing.T) {
 	t.Parallel()
 	b := start(t)

@@ -27,7 +27,7 @@ func (d *daemon) groups(t tb, query string) (l groupList) {
 	return l
 }
 
-// groupIs checks the numbers of a group. If all are zero, it must not be listed.
+// groupIs checks the counts of a group. If all are zero, the group must not be listed.
 func (d *daemon) groupIs(t tb, group string, waiting, running, held int) {
 	t.Helper()
 	got, want := groupInfo{Group: group}, groupInfo{group, waiting, running, held}
@@ -79,7 +79,7 @@ func TestGroups(t *testing.T) {
 		other := s.freshWith(typ, `1`, in(p+"-b"))
 		free := s.fresh(typ, `1`)
 		w := b.many(t, typ)
-		for _, id := range []string{a[0], a[1], other, free} { // a held back job does not hold others back
+		for _, id := range []string{a[0], a[1], other, free} { // a job that is held back holds no other back
 			w.takes(id)
 		}
 		w.quiet()
@@ -113,7 +113,7 @@ func TestGroups(t *testing.T) {
 		s, w := b.submitter(t), b.many(t, typ)
 		first := s.freshWith(typ, `1`, in(g))
 		w.takes(first)
-		both := s.freshWith(typ, `1`, in(h, g)) // waits for g, and does not use h's limit
+		both := s.freshWith(typ, `1`, in(h, g)) // waits for g, and takes up no place in h
 		second := s.freshWith(typ, `1`, in(h))
 		w.takes(second)
 		w.respondTo(first, `1`)
@@ -147,7 +147,7 @@ func TestGroups(t *testing.T) {
 		w.takes(third)
 		w.quiet()
 		w.respondTo(third, `1`)
-		w.takes(fourth) // the group is full
+		w.takes(fourth) // the type has room again; the second job still waits for its group
 		w.respondTo(first, `1`)
 		w.takes(second)
 	})
@@ -212,14 +212,14 @@ func TestGroups(t *testing.T) {
 		for range 5 {
 			ids = append(ids, s.freshWith(typ, `1`, in(g)))
 		}
-		for _, id := range ids[:3] { // a new bucket is full
+		for _, id := range ids[:3] { // a new bucket has all its tokens
 			w.takes(id)
 		}
 		w.quiet()
 		b.groupIs(t, g, 2, 3, 2)
 		w.respondTo(ids[0], `1`) // the answer returns no token
 		w.quiet()
-		b.rule(t, g, `{"rate":0.001,"burst":100}`) // continues with the remaining tokens
+		b.rule(t, g, `{"rate":0.001,"burst":100}`) // the new rate begins with the tokens that are left
 		w.quiet()
 		b.rule(t, g, `{"concurrency":100}`)
 		w.takes(ids[3])

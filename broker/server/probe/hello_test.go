@@ -162,8 +162,8 @@ func beat(t *testing.T, c *conn) {
 	}
 }
 
-// TestHeartbeat: where a peer must stay connected, two of its beats are longer than any
-// stall of this process.
+// TestHeartbeat: in cases in which a peer must stay connected, two beats (heartbeat_ms) are
+// longer than any stall of the test's process.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -204,7 +204,7 @@ func TestHeartbeat(t *testing.T) {
 			c.hello(`,"heartbeat_ms":2000`)
 			begin := time.Now()
 			for _, one := range pack(`{"action":"ping"}`) {
-				c.raw([]byte{one}) // a frame of 21 bytes, which takes well over two beats to arrive
+				c.raw([]byte{one}) // these 21 bytes arrive in much more than two beats
 				time.Sleep(220 * ms)
 			}
 			notBefore(t, begin, 4400*ms, "trickled")

@@ -87,8 +87,8 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, part := range []string{"submitted", "dispatched", "answered"} {
-			// the broker chooses the families' names: one of the families with
-			// the event in its name must have changed by exactly the number of events
+			// the test does not know the names of the metrics: one whose name contains the
+			// event must have changed by exactly the number of events
 			moved := map[string]float64{}
 			hit := false
 			for k, v := range after {
@@ -121,7 +121,7 @@ func frameErrors(samples map[string]float64) float64 {
 	return 0
 }
 
-// Far too many types for a dashboard must not become labels.
+// TestMetricLabelsAreBounded: only a bounded number of types become labels.
 func TestMetricLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t)

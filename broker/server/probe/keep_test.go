@@ -12,8 +12,8 @@ import (
 
 const keep = `,"keep_ms":60000`
 
-// lose closes a submitter and waits until the broker knows it: then a plain job of the
-// submitter is discarded.
+// lose ends a submitter's connection and waits until the broker knows of the loss: until it has
+// discarded a job of that submitter which is not kept.
 func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 	t.Helper()
 	bound := s.fresh(name("bound"), `1`)
@@ -21,7 +21,7 @@ func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 	d.waitState(t, bound, "")
 }
 
-// ended lets a kept job be answered while its connection is gone.
+// ended submits a kept job, loses the submitter, and has the job answered.
 func (d *daemon) ended(t tb, typ, body, more string) (id string) {
 	t.Helper()
 	s, w := d.submitter(t), d.worker(t)
@@ -80,7 +80,7 @@ func TestKeep(t *testing.T) {
 		id := s.freshWith(typ, `1`, keep)
 		w.takes(id)
 		b.lose(t, s, (*conn).close)
-		w.quiet() // it is not cancelled
+		w.quiet() // the run is not unwanted, so no notice comes
 		w.respond(`2`)
 		heir := b.submitter(t)
 		heir.attach(id, "ended", "")
@@ -107,7 +107,7 @@ func TestKeep(t *testing.T) {
 		s := b.submitter(t)
 		s.hello(`,"heartbeat_ms":500`)
 		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
-		b.waitState(t, bound, "") // silent for two beats
+		b.waitState(t, bound, "") // once s has been silent for two beats
 		if got := b.state(t, id); got != "queued" {
 			t.Errorf("state %q, want queued", got)
 		}
@@ -150,7 +150,7 @@ func TestKeep(t *testing.T) {
 		s, w, heir := b.submitter(t), b.worker(t), b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"keep_ms":400`)
 		b.lose(t, s, (*conn).close)
-		time.Sleep(20 * ms) // the time is counted from the end, not from here
+		time.Sleep(20 * ms) // keep_ms counts from the job's end, not from the loss
 		w.join(typ)
 		w.takes(id)
 		begin := time.Now()
@@ -189,7 +189,7 @@ func TestKeep(t *testing.T) {
 	t.Run("cancel of a waiting one whose connection is gone", func(t *testing.T) {
 		s, other := b.submitter(t), b.submitter(t)
 		id := s.freshWith(name("keep"), `1`, keep)
-		other.cancelFails("unknown_id", id) // not while its submitter is connected
+		other.cancelFails("unknown_id", id) // refused while its submitter is connected
 		b.lose(t, s, (*conn).close)
 		other.cancel(id)
 		other.attachFails("unknown_id", id)
@@ -282,7 +282,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// Outcomes that a lost connection had read in part are kept whole.
+// TestKeptHalfRead: an outcome of which a lost connection has read a part is kept as a whole.
 func TestKeptHalfRead(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

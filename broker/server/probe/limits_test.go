@@ -99,7 +99,7 @@ func TestLimits(t *testing.T) {
 		if taken < 7 || taken > 10 {
 			t.Fatalf("%d jobs of 100 KiB fitted in 1 MiB", taken)
 		}
-		s.submit("small", typ, `0`) // a job that fits is accepted
+		s.submit("small", typ, `0`) // a smaller job still fits
 		drainOrder(t, b, typ, taken+1)
 		for range taken + 1 {
 			s.want("result")
@@ -195,7 +195,7 @@ func TestMaxConns(t *testing.T) {
 			}
 			for _, c := range served {
 				c.t = t
-				c.quiet() // none of them was affected
+				c.quiet() // the flood has not affected the connections served before
 			}
 			for _, c := range served[:2] {
 				c.close()

@@ -23,8 +23,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// reload lets the daemon read the file again, and waits until a marker in it has taken
-// effect.
+// reload writes the file with a marker, makes the daemon read it again, and waits until the
+// marker has taken effect.
 func (d *daemon) reload(t *testing.T, path, text string) {
 	t.Helper()
 	marker := name("marker")
@@ -155,7 +155,7 @@ rate = 2.5
 		if !b.isFair(t, "t") {
 			t.Error("fair set over HTTP is gone")
 		}
-		s, w := b.submitter(t), b.many(t, "t") // only the limits of the file apply
+		s, w := b.submitter(t), b.many(t, "t") // only the file's limits of the type apply
 		for range 4 {
 			s.fresh("t", `1`)
 		}

@@ -14,7 +14,7 @@ import (
 // fails because the machine is busy.
 var patience = scaled(20 * time.Second)
 
-// volume returns n, or less if the daemon runs under the race detector.
+// volume returns n or, if the daemon runs under the race detector, a smaller number.
 func volume(n int) int {
 	if throwaway.Race {
 		return n / 5
@@ -22,10 +22,10 @@ func volume(n int) int {
 	return n
 }
 
-// stalled is longer than a bystander ever waits, however busy the machine is.
+// stalled is longer than a peer that is not involved ever waits, however busy the machine is.
 var stalled = patience / 2
 
-// scaled returns d, or more if the daemon runs under the race detector.
+// scaled returns d or, if the daemon runs under the race detector, a longer time.
 func scaled(d time.Duration) time.Duration {
 	if throwaway.Race {
 		return 3 * d
@@ -33,7 +33,7 @@ func scaled(d time.Duration) time.Duration {
 	return d
 }
 
-var scratch string // removed at the end of the run
+var scratch string // a directory that is removed at the end of the run
 
 func TestMain(m *testing.M) {
 	flag.Parse()

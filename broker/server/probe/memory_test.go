@@ -11,8 +11,8 @@ import (
 
 const mib = 1 << 20
 
-// backTo waits until resident memory is at most limit. The race detector's shadow memory
-// is never released: with it, backTo only logs the value.
+// backTo waits until resident memory is at most limit. Under the race detector, whose shadow
+// memory is never released, it only logs the value.
 func (d *daemon) backTo(t *testing.T, what string, base, peak, limit int64) {
 	t.Helper()
 	begin := time.Now()
@@ -120,14 +120,15 @@ func TestMemoryComesBack(t *testing.T) {
 	})
 }
 
-// Half frames of many peers: their memory is bounded, and released afterwards.
+// TestPartialFrames: the memory of many unfinished frames is bounded, and released when their
+// peers have gone.
 func TestPartialFrames(t *testing.T) {
 	t.Parallel()
 	half := make([]byte, 8*mib)
 	for _, c := range []struct {
 		what  string
 		flags []string
-		limit int64 // allowed growth at the peak; 0: no limit
+		limit int64 // how much memory may grow at the peak; 0 is no limit
 	}{
 		{"200 MiB", nil, 0},
 		{"200 MiB, at most 32 allowed", []string{"--max-inbound=32MiB"}, 128 * mib},
@@ -165,7 +166,7 @@ func TestPartialFrames(t *testing.T) {
 				for _, f := range flood {
 					if err := f.closes(50 * time.Millisecond); err == nil {
 						cut++
-					} else if strings.Contains(err.Error(), "got ") { // a refusal, then the end of the connection
+					} else if strings.Contains(err.Error(), "got ") { // the connection got an error, and closes after it
 						cut++
 					}
 				}
@@ -209,7 +210,8 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	}
 }
 
-// A big frame that arrives in small pieces must not be read again with each piece.
+// TestTrickledBigFrame: a big frame that arrives in small pieces must not be parsed from the
+// start with each piece.
 func TestTrickledBigFrame(t *testing.T) {
 	t.Parallel()
 	b := start(t)

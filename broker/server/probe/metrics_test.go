@@ -22,7 +22,7 @@ func (d *daemon) get(path string) (status int, body string, err error) {
 	return res.StatusCode, string(text), err
 }
 
-// samples reads /metrics: full sample name with labels → value.
+// samples reads /metrics and returns the values by the name of the sample with its labels.
 func (d *daemon) samples() (map[string]float64, error) {
 	status, text, err := d.get("/metrics")
 	if err != nil {
@@ -71,5 +71,5 @@ func (d *daemon) checkLedger() error {
 	return nil
 }
 
-// since formats the elapsed time for messages.
+// since returns the time since t, rounded for messages.
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

@@ -79,7 +79,7 @@ func TestIDsAreUnique(t *testing.T) {
 	})
 }
 
-// sameNames are pairs of spellings of one value.
+// sameNames are pairs of spellings with the same value.
 var sameNames = []struct{ what, one, two string }{
 	{"accent", `é`, `\u00e9`},
 	{"hex case", `\u00E9`, `\u00e9`},
@@ -276,7 +276,8 @@ func TestKeysAreCaseSensitive(t *testing.T) {
 	})
 }
 
-// All keys must have the same rule for duplicates.
+// TestDuplicateKeysFollowOneRule: if a key occurs twice, the same one of the two counts,
+// whichever key it is.
 func TestDuplicateKeysFollowOneRule(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

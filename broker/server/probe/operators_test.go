@@ -34,7 +34,8 @@ func (d *daemon) askWith(method, path, token, with string) (status int, body str
 	return res.StatusCode, string(text), err
 }
 
-// state returns a job's state by HTTP, "" if it has ended and its outcome is not kept.
+// state returns a job's state over HTTP, or "" if the job has ended and its outcome is not
+// kept.
 func (d *daemon) state(t tb, id string) string {
 	t.Helper()
 	status, body, err := d.ask("GET", "/v1/jobs/"+url.PathEscape(id), "")
@@ -57,7 +58,7 @@ func (d *daemon) state(t tb, id string) string {
 	return job.State
 }
 
-// waitState polls until the job has a state; "" waits for its end.
+// waitState polls until the job is in the state want; "" waits for the job's end.
 func (d *daemon) waitState(t tb, id, want string) {
 	t.Helper()
 	until(t, fmt.Sprintf("job %q is %q", id, want), func() error {
@@ -70,7 +71,7 @@ func (d *daemon) waitState(t tb, id, want string) {
 
 var ledgerNames = []string{"submitted", "delayed", "queued", "running", "answered", "failed", "cancelled", "expired", "discarded"}
 
-// ledger reads the nine numbers of a type and checks their equation.
+// ledger reads the nine counts of a type's ledger and checks that they balance.
 func (d *daemon) ledger(t tb, typ string) map[string]int64 {
 	t.Helper()
 	status, body, err := d.ask("GET", "/v1/types/"+url.PathEscape(typ), "")
@@ -99,7 +100,7 @@ func (d *daemon) ledger(t tb, typ string) map[string]int64 {
 	return l
 }
 
-// ledgerIs waits until a type's ledger has these numbers, and zero for the others.
+// ledgerIs waits until a type's ledger has these counts, and zero for all others.
 func (d *daemon) ledgerIs(t tb, typ string, want map[string]int64) {
 	t.Helper()
 	until(t, "ledger of "+typ, func() error {
@@ -199,7 +200,7 @@ func TestHTTPJobs(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(name("http"), `1`, `,"detach":true`)
 		del(t, b, id, 200)
-		s.quiet() // no frame is ever sent about it
+		s.quiet() // the submitter gets no frame about a detached job
 	})
 	t.Run("DELETE a running one is 409", func(t *testing.T) {
 		typ := name("http")
@@ -243,7 +244,7 @@ func del(t *testing.T, d *daemon, id string, want int) {
 	}
 }
 
-// Each way in which a job can end has its own count.
+// TestLedger: each way in which a job can end has its own count.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -11,7 +11,7 @@ import (
 
 var serial atomic.Int64
 
-// name makes a type or an id that no other test uses.
+// name returns a name for a type or an id that no other test uses.
 func name(prefix string) string { return fmt.Sprintf("%s-%d", prefix, serial.Add(1)) }
 
 // submitter is a connection on the submit port.
@@ -31,7 +31,7 @@ func (d *daemon) joined(t tb, typ string) worker {
 	return w
 }
 
-// put sends a submit without waiting; more is appended to its keys.
+// put sends a submit and reads no reply; more is appended to the keys.
 func (s submitter) put(id, typ, body, more string) {
 	s.t.Helper()
 	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, more)
@@ -51,7 +51,7 @@ func (s submitter) submitWith(id, typ, body, more string) {
 	s.ack(id)
 }
 
-// fresh submits a job under a new id and returns that.
+// fresh submits a job under a new id and returns the id.
 func (s submitter) fresh(typ, body string) string {
 	s.t.Helper()
 	id := name("job")
@@ -78,14 +78,14 @@ func (w worker) joinWith(typ, more string) {
 	w.ok()
 }
 
-// job reads the next job, whichever it is.
+// job reads the next frame, which must be a job.
 func (w worker) job() (id, body string) {
 	w.t.Helper()
 	f := w.want("job")
 	return f.text("id"), string(f.keys["body"])
 }
 
-// takes expects this job next.
+// takes reads the next frame, which must be this job.
 func (w worker) takes(id string) {
 	w.t.Helper()
 	if got, _ := w.job(); got != id {
@@ -107,8 +107,8 @@ func (w worker) respondTo(id, body string) {
 	w.ok()
 }
 
-// retire lets an idle worker join an unused type, and closes it. Otherwise it could get
-// another job, because the broker notices a closed connection only later.
+// retire makes an idle worker join an unused type, then closes it. Without the join the worker
+// might get another job, because the broker notices only later that a connection has closed.
 func (w worker) retire() {
 	w.t.Helper()
 	w.join(name("retired"))
@@ -134,7 +134,7 @@ func (d *daemon) alive(t tb) {
 	w.retire()
 }
 
-// claim submits id until it is free, and returns the submitter that got it.
+// claim submits a job under this id until the id is free, and returns the submitter.
 func (d *daemon) claim(t tb, id, typ string) submitter {
 	t.Helper()
 	s := d.submitter(t)
@@ -153,7 +153,7 @@ func (d *daemon) claim(t tb, id, typ string) submitter {
 	return s
 }
 
-// until polls a condition that must become true.
+// until calls check until it returns nil, which must happen in time.
 func until(t tb, what string, check func() error) {
 	t.Helper()
 	end := time.Now().Add(patience)
@@ -170,7 +170,8 @@ func until(t tb, what string, check func() error) {
 	}
 }
 
-// fiber is a test's part in a goroutine: Fatalf ends only that.
+// fiber is a part of a test that runs in a goroutine of its own. Fatalf ends only that
+// goroutine.
 type fiber struct{ *testing.T }
 
 func (f *fiber) Fatalf(format string, args ...any) {
@@ -179,7 +180,7 @@ func (f *fiber) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// crew runs n goroutines and waits for all of them.
+// crew runs n fibers and waits for all of them.
 func crew(t *testing.T, n int, do func(f *fiber, i int)) {
 	t.Helper()
 	var all sync.WaitGroup

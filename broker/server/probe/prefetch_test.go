@@ -90,7 +90,7 @@ func TestPrefetch(t *testing.T) {
 		w.quiet()
 		w.send(`{"action":"respond","body":1}`)
 		w.fails("missing_field")
-		w.join(typ) // without prefetch: one job, still by name
+		w.join(typ) // a join without prefetch: one job at a time, but the id is still needed
 		w.send(`{"action":"respond","body":1}`)
 		w.fails("missing_field")
 		w.respondTo(id, `1`)
@@ -221,12 +221,12 @@ func TestPrefetch(t *testing.T) {
 		w.takes(ids[0])
 		w.takes(ids[1])
 		w.close()
-		s.failsFor("job_failed", once) // every job that was out has used a run
+		s.failsFor("job_failed", once) // each job that was out has used a run
 		for _, id := range ids[:2] {
 			b.waitState(t, id, "queued")
 		}
 		w = b.named(t, typ, "3")
-		for _, id := range ids { // by age, before the one that never ran
+		for _, id := range ids { // in the order of their age; the one that never ran comes last
 			w.takes(id)
 		}
 		w.close()
@@ -247,7 +247,7 @@ func TestPrefetch(t *testing.T) {
 		w.takes(slow)
 		s.failsFor("job_failed", slow)
 		next := s.fresh(typ, `1`)
-		w.quiet() // it has room, but a stalled worker must first answer
+		w.quiet() // the worker has room, but must first answer its overdue run
 		w.respondTo(slow, `"late"`)
 		w.takes(next)
 		s.quiet()

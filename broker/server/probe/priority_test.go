@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// drainOrder takes all queued jobs of a type with one worker and returns their ids in
-// the order of arrival.
+// drainOrder lets one worker take n queued jobs of a type and returns their ids in the order of
+// the hand-outs.
 func drainOrder(t tb, d *daemon, typ string, n int) []string {
 	t.Helper()
 	w := d.joined(t, typ)
@@ -30,7 +30,7 @@ func TestPriorityOrder(t *testing.T) {
 	for _, c := range []struct {
 		what       string
 		priorities []string // in JSON; "": absent
-		order      []int    // indexes in the expected order
+		order      []int    // the expected order, as indexes of priorities
 	}{
 		{"larger first", []string{"1", "3", "2"}, []int{1, 2, 0}},
 		{"default is 0", []string{"-1", "", "1"}, []int{2, 1, 0}},
@@ -159,7 +159,7 @@ func TestThousandsInOrder(t *testing.T) {
 	}
 }
 
-// Submits and answers interleaved, compared with a sorted list.
+// Submits and answers alternate at random, and the order is compared with a sorted list.
 func TestInterleavedOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// release returns a job and reads the ok; more is appended to the keys.
+// release releases a job and reads the ok; more is appended to the keys.
 func (w worker) release(more string) {
 	w.t.Helper()
 	w.send(`{"action":"release"%s}`, more)
 	w.ok()
 }
 
-// withdraw leaves, and releases a job that arrived before the ok: closing would use up
-// one of its attempts.
+// withdraw leaves, and releases a job that arrived before the ok of the leave: closing the
+// connection would use up one of the job's runs.
 func (w worker) withdraw() {
 	w.t.Helper()
 	w.send(`{"action":"leave"}`)
@@ -112,7 +112,7 @@ func TestRelease(t *testing.T) {
 	t.Run("delay_ms null or 0", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
-		id := s.freshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff is for failures
+		id := s.freshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff delays only failed jobs
 		for _, more := range []string{`,"delay_ms":null`, `,"delay_ms":0`, ""} {
 			w.takes(id)
 			w.release(more)
@@ -207,7 +207,7 @@ func TestRelease(t *testing.T) {
 		w.respond(`1`)
 		s.result(id, `1`)
 		s.fresh(typ, `1`)
-		w.quiet() // that attempt was used
+		w.quiet() // the run counts, so there is no retry
 	})
 	t.Run("counted", func(t *testing.T) {
 		b := start(t)
@@ -241,7 +241,7 @@ func TestRelease(t *testing.T) {
 		w.progress(`1`)
 		s.progressOf(id, `1`)
 		w.release("")
-		s.quiet() // no frame about it
+		s.quiet() // the submitter gets no frame about a release
 		w.takes(id)
 		w.progress(`2`)
 		s.progressOf(id, `2`)
@@ -366,7 +366,7 @@ func TestReleaseByName(t *testing.T) {
 	})
 }
 
-// Releases of runs whose job has ended, or that arrive too late.
+// TestReleaseAtTheEnd: releases of runs that are overdue, or whose job has ended.
 func TestReleaseAtTheEnd(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -405,7 +405,7 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		w.release("")
 		w.quiet()
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "failed": 1})
-		serve(t, s, w, typ) // the slot is free again
+		serve(t, s, w, typ) // the worker has room again
 	})
 	t.Run("past its deadline", func(t *testing.T) {
 		typ := name("release")
@@ -442,7 +442,7 @@ func TestReleaseAtTheEnd(t *testing.T) {
 				w.send(`{"action":"ping"}`)
 				fr := w.recv()
 				if fr.kind() != "job" {
-					break // the other workers have all jobs
+					break // other workers have taken all jobs
 				}
 				w.ok()
 				if (i+n)%2 == 0 {

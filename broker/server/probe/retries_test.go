@@ -125,7 +125,7 @@ func TestBackoff(t *testing.T) {
 		w.takes(id)
 		begin := time.Now()
 		w.close()
-		heir.takes(id) // at once: the loss of a worker causes no backoff
+		heir.takes(id) // at once, because the loss of a worker causes no backoff
 		soonAfter(t, begin, 0, "retried")
 	})
 	t.Run("of a timeout", func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestBackoff(t *testing.T) {
 		w.fail(`,"delay_ms":150`)
 		w.takes(id)
 		notBefore(t, begin, 150*ms, "retried")
-		w.fail(``) // the job's own backoff again: a day
+		w.fail(``) // this time the job's own backoff applies, which is a day
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q", got)
 		}
@@ -168,7 +168,7 @@ func TestBackoff(t *testing.T) {
 		w.takes(id)
 		notBefore(t, begin, 150*ms, "retried")
 		w.fail(``)
-		w.takes(id) // only that one retry was delayed
+		w.takes(id) // at once: only that one retry was delayed
 	})
 	t.Run("the cap is a day, not an overflow", func(t *testing.T) {
 		t.Parallel()
@@ -180,7 +180,7 @@ func TestBackoff(t *testing.T) {
 			w.fail(`,"delay_ms":0`)
 			w.takes(id)
 		}
-		w.fail(``) // retry 101: 1 ms · 2¹⁰⁰, at most a day
+		w.fail(``) // retry 101 waits 1 ms · 2¹⁰⁰, at most a day
 		w.silent(100 * ms)
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q", got)

@@ -80,7 +80,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Existing clients compare the exact sets of keys.
+// TestShapes: frames have exactly the keys that existing clients expect.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -159,7 +159,8 @@ func TestDefaultType(t *testing.T) {
 	})
 }
 
-// Clients expect an ok to be the very next frame.
+// TestOrderOfFrames: the reply to a request comes before any frame that the request causes, as
+// clients expect.
 func TestOrderOfFrames(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

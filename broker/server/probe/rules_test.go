@@ -20,7 +20,7 @@ func (d *daemon) dropRule(t tb, pattern string) {
 	d.http(t, "DELETE", "/v1/groups/"+url.PathEscape(pattern), "", 200)
 }
 
-// ruleIs checks the reply to GET of a rule; -1 is null or absent.
+// ruleIs reads a rule over HTTP and checks it; -1 stands for null or an absent key.
 func (d *daemon) ruleIs(t tb, pattern string, concurrency, rate, burst float64) {
 	t.Helper()
 	var rule map[string]any
@@ -178,7 +178,7 @@ func TestMaxGroups(t *testing.T) {
 	refused(in("d"))
 	refused(in("a", "d", "b"))
 	known := s.freshWith("t", `1`, in("c", "a", "b"))
-	s.fresh("t", `1`) // its own group does not count
+	s.fresh("t", `1`) // a job without groups is not subject to the limit
 	s.cancel(known)
 
 	f := s.changeFails("overloaded", first, `"priority":9,"groups":["a","x","y"]`)
@@ -187,11 +187,11 @@ func TestMaxGroups(t *testing.T) {
 		t.Errorf("a refused change changed %v", job)
 	}
 	b.http(t, "PATCH", "/v1/jobs/"+first, `{"priority":9,"groups":["a","x","y"]}`, 503)
-	s.change(first, `"groups":["x","y"]`) // its last groups are replaced by new ones
+	s.change(first, `"groups":["x","y"]`) // the groups that only this job had give way to the new ones
 	refused(in("a"))
 	w.join("t")
 	w.takes(first)
 	w.respond(`1`)
 	s.result(first, `1`)
-	s.freshWith("t", `1`, in("a", "b")) // forgotten with their last job
+	s.freshWith("t", `1`, in("a", "b")) // the old groups were forgotten with their last job
 }

@@ -13,8 +13,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// slowReader dials with a small receive buffer, so that the broker soon notices that it
-// does not read.
+// slowReader connects with a small receive buffer, so that the broker soon notices when the
+// peer does not read.
 func slowReader(t tb, addr string) *conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -47,7 +47,7 @@ func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
 			break
 		}
 	}
-	// all is written: the close may still be on its way
+	// all frames are written; the close may still be on its way
 	until(t, "the connection of a peer that never reads is closed", func() error {
 		if _, err := c.net.Write(wire(most)); err == nil {
 			return fmt.Errorf("still open after %d frames", most)
@@ -56,8 +56,8 @@ func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
 	})
 }
 
-// The output of a peer that does not read is bounded; then the peer is closed. Others are
-// not affected.
+// TestSlowReaders: the output that waits for a peer that does not read is bounded. At the bound
+// the peer is closed; other peers are not affected.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
@@ -99,7 +99,8 @@ func TestSlowReaders(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB") // the limit of the queue must not hide that of the output
+			// The limit on jobs must not be reached before the limit on output.
+			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB")
 			other := name("other")
 			s, w := b.submitter(t), b.joined(t, other)
 			serve(t, s, w, other)
@@ -142,7 +143,7 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// A worker that stopped reading holds its own job, and nothing else.
+// TestDeafWorker: a worker that has stopped reading delays only its own job.
 func TestDeafWorker(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -171,11 +172,11 @@ func TestDeafWorker(t *testing.T) {
 	s.result(id, `2`)
 }
 
-// A worker whose prefetch exceeds the bound of its output gets jobs as it reads. A worker
-// that never reads is closed when its time is up, and others get its jobs.
+// TestBulkyPrefetch: a worker whose jobs exceed the bound on its output gets them as it reads.
+// A worker that never reads is closed after a time, and others get its jobs.
 func TestBulkyPrefetch(t *testing.T) {
 	t.Parallel()
-	const jobs = 100 // of 256 KiB: 25 MiB; max-outbound is 16
+	const jobs = 100 // 100 jobs of 256 KiB are 25 MiB; max-outbound is 16 MiB
 	body := quote(strings.Repeat("p", 256<<10))
 	b := start(t, "--max-outbound=16MiB")
 	for _, c := range []struct {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stands stops the daemon for the given time, and runs do meanwhile.
+// stands stops the daemon's process for the given time, and calls do meanwhile.
 func (d *daemon) stands(long time.Duration, do func()) {
 	d.Signal(syscall.SIGSTOP)
 	defer d.Signal(syscall.SIGCONT)
@@ -41,8 +41,9 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 				all = append(all, w)
 			}
 			for i := range workers {
-				// Some runs have almost no time left when the daemon stops, and some have just begun. The
-				// test does not wait for acks: on a busy machine, the first timeout might pass meanwhile.
+				// When the daemon stops, some runs have almost no time left, and some have just
+				// begun. The test does not wait for acks: on a busy machine, the first timeout
+				// might pass during that wait.
 				s.put(name("job"), typ, fmt.Sprint(i), `,"timeout_ms":3000,"retries":0`)
 				time.Sleep(spread)
 			}
@@ -71,12 +72,12 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 	}
 }
 
-// TestHelloToAStalledDaemon: a token that arrived while the daemon was stopped is in time.
+// TestHelloToAStalledDaemon: a token that arrives while the daemon is stopped is not too late.
 func TestHelloToAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	c := dial(t, b.submitAddr)
-	time.Sleep(ms) // the daemon has accepted it
+	time.Sleep(ms) // enough for the daemon to accept the connection
 	b.stands(11*time.Second, func() { c.send(`{"action":"hello","token":"sub-1"}`) })
 	if f := c.recv(); string(f.keys["ok"]) != "true" {
 		t.Fatalf("hello: %s", f)
@@ -84,8 +85,8 @@ func TestHelloToAStalledDaemon(t *testing.T) {
 	c.ping()
 }
 
-// TestPongsToAStalledDaemon: a peer that only answers pings is not silent while no ping
-// is sent.
+// TestPongsToAStalledDaemon: a peer that sends nothing but pongs does not count as silent while
+// the daemon sends no pings.
 func TestPongsToAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -104,8 +105,8 @@ func TestPongsToAStalledDaemon(t *testing.T) {
 	}
 }
 
-// A daemon that was stopped for a while (by a suspended or overloaded machine) must read
-// what has arrived before it considers a peer silent.
+// TestHeartbeatOfAStalledDaemon: after a stop (of a suspended or overloaded machine), the
+// daemon must read what has arrived before it considers a peer silent.
 func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -125,7 +126,8 @@ func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 		}
 	}
 	b.Signal(syscall.SIGCONT)
-	// All at once: a peer that does not answer a ping for three beats is dropped rightly.
+	// Handle all peers in each beat: the daemon may close a peer that sends no pong for three
+	// beats.
 	for range 3 {
 		for _, c := range peers {
 			beat(t, c)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// notBefore checks that at least d has passed since begin. The broker handles
-// a frame after it was sent, so not even a millisecond may be missing.
+// notBefore checks that at least d has passed since begin. The broker starts its clock when it
+// handles a frame, which is after begin, so not even a millisecond may be missing.
 func notBefore(t tb, begin time.Time, d time.Duration, what string) {
 	t.Helper()
 	if got := time.Since(begin); got < d {
@@ -15,7 +15,7 @@ func notBefore(t tb, begin time.Time, d time.Duration, what string) {
 	}
 }
 
-// soonAfter checks that not much more than d has passed; the margin is wide.
+// soonAfter checks that not much more than d has passed since begin; the margin is wide.
 func soonAfter(t tb, begin time.Time, d time.Duration, what string) {
 	t.Helper()
 	if got, limit := time.Since(begin), d+patience; got > limit {

@@ -19,7 +19,7 @@ func TestTimeout(t *testing.T) {
 		s.failsFor("job_failed", id)
 		notBefore(t, begin, 150*ms, "timed out")
 		soonAfter(t, begin, 150*ms, "timed out")
-		s.submit(id, typ, `"again"`) // the run no longer holds the id
+		s.submit(id, typ, `"again"`) // the overdue run does not hold the id
 		w.quiet()                    // a stalled worker gets no job before it has answered
 		w.respond(`"late"`)          // ok, but discarded
 		s.quiet()
@@ -34,7 +34,7 @@ func TestTimeout(t *testing.T) {
 		typ := name("timeout")
 		s := b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":100,"retries":0`)
-		s.silent(250 * ms) // waiting does not count
+		s.silent(250 * ms) // the timeout does not run while the job waits
 		begin := time.Now()
 		w := b.joined(t, typ)
 		w.takes(id)
@@ -63,7 +63,7 @@ func TestTimeout(t *testing.T) {
 		w.takes(id)
 		w.respond(`1`)
 		s.result(id, `1`)
-		next := s.freshWith(typ, `1`, `,"retries":0`) // no timeout of its own
+		next := s.freshWith(typ, `1`, `,"retries":0`) // this job has no timeout
 		w.takes(next)
 		s.silent(1200 * ms)
 		w.respond(`2`)
@@ -77,7 +77,7 @@ func TestTimeout(t *testing.T) {
 		for range 3 {
 			w.takes(id)
 			b.waitNotRunning(t, id)
-			w.respond(`"late"`) // only now may it get jobs again
+			w.respond(`"late"`) // only now may the worker get jobs again
 		}
 		s.failsFor("job_failed", id)
 		w.quiet()
@@ -103,7 +103,7 @@ func TestTimeout(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":1000,"retries":1`)
 		w.takes(id)
 		b.waitState(t, id, "delayed")
-		w.fail(`,"retry":false`) // no longer about this job
+		w.fail(`,"retry":false`) // ends only the overdue run, not the job
 		s.quiet()
 		w.takes(id)
 	})
@@ -114,7 +114,7 @@ func TestTimeout(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":1`)
 		w.takes(id)
 		heir.takes(id)
-		w.close() // the lost run has already failed: nothing is counted twice
+		w.close() // the run has failed already, so its loss does not count again
 		heir.respond(`1`)
 		s.result(id, `1`)
 		heir.quiet()
@@ -171,7 +171,7 @@ func TestTimeout(t *testing.T) {
 			id := s.freshWith(typ, `1`, `,"timeout_ms":10,"retries":0`)
 			w.takes(id)
 			time.Sleep(time.Duration(8000+i*70) * time.Microsecond)
-			w.respond(`1`) // ok, whether the timeout or the answer wins
+			w.respond(`1`) // gets ok, whether the timeout or the answer wins
 			f := s.recv()
 			if f.text("id") != id || f.kind() != "result" && f.text("error") != "job_failed" {
 				t.Fatalf("got %s", f)

@@ -97,7 +97,7 @@ func (a *authority) caFile() string {
 	return a.write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// secure dials with TLS; the handshake may fail late, on the first read.
+// secure connects with TLS. A failed handshake may show only on the first read.
 func secure(addr string, conf *tls.Config) (*conn, error) {
 	d := &net.Dialer{Timeout: patience}
 	c, err := tls.DialWithDialer(d, "tcp", addr, conf)
@@ -118,7 +118,7 @@ func secured(t *testing.T, addr string, conf *tls.Config) *conn {
 	return c
 }
 
-// shut checks that a listener refuses a client with this configuration.
+// shut checks that the listener at addr refuses a client with this configuration.
 func shut(t *testing.T, addr string, conf *tls.Config) {
 	t.Helper()
 	c, err := secure(addr, conf)
@@ -134,8 +134,8 @@ func shut(t *testing.T, addr string, conf *tls.Config) {
 	}
 }
 
-// securely starts a daemon that may serve HTTP with TLS, which the ledger check of end
-// cannot read.
+// securely starts a daemon that may serve HTTP with TLS. Unlike start, it does not check the
+// ledger at the end, because it could not read it.
 func securely(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(spec{flags: flags})
@@ -251,7 +251,7 @@ func TestTLS(t *testing.T) {
 	}
 	t.Run("heartbeats", func(t *testing.T) {
 		c := secured(t, b.workerAddr, conf)
-		c.hello(`,"heartbeat_ms":2000`) // two beats are longer than any stall of this process
+		c.hello(`,"heartbeat_ms":2000`) // two beats are longer than any stall of the test's process
 		beat(t, c)
 		c.send(`{"action":"pong"}`)
 		beat(t, c)
@@ -348,7 +348,7 @@ func TestMutualTLS(t *testing.T) {
 			t.Run(what+" "+tls.VersionName(version), func(t *testing.T) {
 				for _, addr := range []string{b.submitAddr, b.workerAddr} {
 					shut(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
-						// sent even if the server would not accept it
+						// Send the certificate even if the server does not accept its authority.
 						GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 							if certs == nil {
 								return &tls.Certificate{}, nil
@@ -376,7 +376,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	s, w := submitter{secured(t, b.submitAddr, conf)}, worker{secured(t, b.workerAddr, conf)}
 	w.join(typ)
 	before := number()
-	_ = ca.flags() // new files under the same names
+	_ = ca.flags() // write new files under the same names
 	b.Signal(syscall.SIGHUP)
 	until(t, "the new certificate is shown", func() error {
 		if number().Cmp(before) == 0 {
@@ -419,7 +419,7 @@ func TestBadTLSFlags(t *testing.T) {
 	}
 }
 
-// Tokens inside TLS, and plain listeners beside it.
+// TestTLSWithTokensAndPlain: tokens work over TLS, and plain listeners work beside TLS.
 func TestTLSWithTokensAndPlain(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

@@ -71,7 +71,7 @@ func TestTokens(t *testing.T) {
 		`{"action":"hello","token":"all-1      submit,work,admin"}`,
 	} {
 		t.Run("unauthorized: "+first, func(t *testing.T) {
-			t.Parallel() // each may be slowed by 2 s
+			t.Parallel() // each refusal may be delayed by 2 s
 			onBoth(t, b, func(t *testing.T, c *conn) {
 				begin := time.Now()
 				c.raw(pack(first))
@@ -160,7 +160,7 @@ func TestTokens(t *testing.T) {
 			for _, path := range []string{"/v1/jobs/" + id, "/v1/types/" + "x"} {
 				status, body, err := b.ask("GET", path, c.token)
 				if path == "/v1/types/x" && status == 404 && c.status == 200 {
-					continue // an unknown type may be 404
+					continue // this type does not exist
 				}
 				if err != nil || status != c.status {
 					t.Errorf("GET %s with %q: status %d, %v, %s; want %d", path, c.token, status, err, body, c.status)
@@ -250,7 +250,8 @@ func TestTokensAreReadAgain(t *testing.T) {
 	changed.put("x", typ, `1`, "")
 	changed.failsFor("forbidden", "x")
 
-	// an invalid file must neither remove the need for tokens nor lock clients out
+	// after an invalid file, tokens must still be required, and the old ones must still be
+	// valid
 	if err := os.WriteFile(path, []byte("new-1 fly\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// list returns a JSON array of strings.
+// list returns these strings as a JSON array.
 func list(names ...string) string {
 	out, err := json.Marshal(names)
 	if err != nil {
@@ -33,8 +33,8 @@ func (w worker) joinTypes(types, more string) {
 	w.ok()
 }
 
-// serveTypes runs a job of each type through one worker, and checks the type in the job
-// frames.
+// serveTypes submits a job of each type, has one worker answer it, and checks the type in the
+// job frame.
 func serveTypes(t tb, s submitter, w worker, types ...string) {
 	t.Helper()
 	for _, typ := range types {
@@ -47,7 +47,8 @@ func serveTypes(t tb, s submitter, w worker, types ...string) {
 	}
 }
 
-// http sends a request, checks its status (200 means any of 2xx), and returns the body.
+// http sends an HTTP request, checks the status (want 200 accepts any 2xx), and returns the
+// body.
 func (d *daemon) http(t tb, method, path, with string, want int) string {
 	t.Helper()
 	status, body, err := d.askWith(method, path, "", with)
@@ -215,7 +216,7 @@ func TestTypes(t *testing.T) {
 			for range 3 {
 				ids[s.fresh(one, `1`)] = true
 			}
-			for _, w := range workers { // each has exactly one
+			for _, w := range workers { // each worker has exactly one job
 				if id, _ := w.job(); !ids[id] {
 					t.Errorf("job %q is none of %v", id, ids)
 				}
@@ -263,7 +264,8 @@ func TestTypes(t *testing.T) {
 	})
 }
 
-// The names that a pattern fits; P and Q are replaced by prefixes of the case's own.
+// TestPatterns checks which names a pattern matches. P and Q are replaced by prefixes that only
+// this case uses.
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -390,7 +392,8 @@ func TestTypesRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("kept")
-	s, w := b.submitter(t), b.serves(t, typ) // one connection for all cases: a refused join changes nothing
+	// All cases use one connection, because a refused join changes nothing.
+	s, w := b.submitter(t), b.serves(t, typ)
 	long := strings.Repeat("x", 1025)
 	for _, c := range []struct {
 		what, keys, code string
@@ -442,7 +445,7 @@ func TestTypesRefused(t *testing.T) {
 	})
 }
 
-// Pause and limits of a type apply only to its own jobs.
+// TestTypesHeldBack: a pause and limits of a type apply only to that type's jobs.
 func TestTypesHeldBack(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// submitterEnds are the deaths that a submitter can have, too.
+// submitterEnds are those ways in which a connection can end that a submitter can use, too.
 var submitterEnds = []struct {
 	what string
 	end  func(c *conn)
@@ -74,7 +74,8 @@ func TestSubmitterGone(t *testing.T) {
 			d.end(s.conn)
 			b.claim(t, queued, name("new"))
 			w.close()
-			// dropped, not retried: the id becomes free, and the heir gets no frame
+			// the job is dropped and not retried: its id becomes free, and the other worker
+			// gets no frame
 			b.claim(t, running, name("new"))
 			heir.quiet()
 		})
@@ -139,8 +140,8 @@ func TestSubmitterGone(t *testing.T) {
 	})
 }
 
-// When a submitter with many queued jobs disconnects, its ids are free soon, and no other
-// peer is delayed.
+// When a submitter with many queued jobs disconnects, the ids of the jobs are soon free, and no
+// other peer is delayed.
 func TestBigSubmitterGone(t *testing.T) {
 	t.Parallel()
 	b := start(t)

@@ -88,14 +88,14 @@ func TestRejoin(t *testing.T) {
 		w.takes(old)
 		waiting := s.fresh(two, `0`)
 		oldType := s.fresh(one, `0`)
-		w.join(two) // ok at once, no second job
+		w.join(two) // the join gets its ok at once, but no second job comes
 		w.quiet()
 		w.respond(`"old"`)
 		s.result(old, `"old"`)
 		w.takes(waiting)
 		w.respond(`"new"`)
 		s.result(waiting, `"new"`)
-		w.quiet() // it no longer serves the old type
+		w.quiet() // the worker no longer serves the old type
 		b.joined(t, one).takes(oldType)
 	})
 	t.Run("at work, there and back", func(t *testing.T) {
