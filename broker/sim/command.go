@@ -53,7 +53,7 @@ const (
 	verbs
 )
 
-// does has the name of each verb, and what the oracle does.
+// does has the name of each verb, and the method with which the oracle carries it out.
 var does = [verbs]struct {
 	name string
 	do   func(*oracle, *command)
@@ -99,13 +99,13 @@ var does = [verbs]struct {
 
 func (v verb) String() string { return does[v].name }
 
-// command is one step of a run, complete in itself, so that a run can be repeated
-// without some of its commands.
+// command is one step of a run. It is complete in itself, so that a run can be repeated without
+// some of its commands.
 type command struct {
 	verb verb
 	now  int64
-	// peer is the run's own number of a connection. If no earlier command introduced
-	// the number, the core does not know the connection.
+	// peer is the number that the run gives to a connection. If no earlier command has
+	// introduced the number, the core does not know the connection.
 	peer int
 
 	id, typ  string
@@ -117,32 +117,32 @@ type command struct {
 	retries                          int
 	detach, quiet, progress          bool
 	keep                             time.Duration
-	token                            uint64 // the submitter that it belongs to
-	room                             int    // of an attach, or a credit
+	token                            uint64 // the owner of the submitter (SetOwner), as a number
+	room                             int    // of an attach, a credit or an allot
 	age                              time.Duration
 	headers                          []byte
 	setPriority, setGroups           bool // of a change
 	groups                           []string
-	rule                             broker.Rule // for groups that fit id
+	rule                             broker.Rule // for the groups that match id
 
 	prefetch int
 	notices  bool
-	// types and except replace typ, if they are not nil; allow, unless it is empty, has
-	// the types that the worker's token allows, each a letter.
+	// types and except replace typ if types is not nil. allow, unless it is empty, has the
+	// types that the worker's token allows, one letter for each.
 	types, except []string
 	allow         string
 	wantHeaders   bool
 
 	reason    string
 	noRetry   bool
-	lost      bool // of a fail: the worker of the borrower was lost, or closed
+	lost      bool // of a fail by a borrower: its worker was lost or closed
 	failDelay int64
 
 	on          bool
 	concurrency int
 	rate        float64
 	burst       int
-	run         int // of a borrow and of what is said about it later: the number of the borrow
+	run         int // the number of a borrow, in the borrow and in later commands about it
 	// also has settings that are changed together with this one.
 	also []*command
 }
@@ -150,7 +150,7 @@ type command struct {
 // settings returns all settings that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
-// fields are those of a line of a trace. Fields that are zero, empty or nil are left out.
+// fields are the fields of a line in a trace. A field that is zero, empty or nil is left out.
 type fields []struct {
 	name  string
 	value any
@@ -166,7 +166,8 @@ func (l fields) String() string {
 	return s.String()
 }
 
-// when is what is written of a value that may be 0: nothing unless it is set.
+// when returns the text of a value that is printed even if it is 0, or "" if the value is not
+// set.
 func when(set bool, v any) string {
 	if !set {
 		return ""

@@ -28,9 +28,8 @@ func (f *frame) String() string {
 	}.String()
 }
 
-// loose frames of one command may come in any order among neighbours of the same kind:
-// if several jobs end together, the protocol does not define the order of their
-// frames.
+// loose reports whether two neighbouring frames of one command may come in either order: if
+// several jobs end together, the protocol does not define the order of their frames.
 func (f *frame) loose(g *frame, together bool) bool {
 	return f.op == g.op &&
 		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
@@ -137,8 +136,8 @@ func (r *runner) compareLedgers() error {
 	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
 		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
 	}
-	// A connected submitter may keep its last type in use, and so may jobs that are
-	// still to be swept.
+	// The last type of each connected submitter may still count as in use. So may types with
+	// jobs that are still to be swept.
 	if most := o.cfg.IdleTypes + len(o.peers); unused > most && o.vanished == 0 {
 		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, most)
 	}
@@ -185,8 +184,8 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 	return nil
 }
 
-// compareNext: the core must ask for a tick in time, and must not ask for ticks that it
-// does not need. Any time in the past means at once.
+// compareNext checks that the core asks for a tick in time, and not for a tick that it does not
+// need. Any time in the past means at once.
 func (r *runner) compareNext() error {
 	want, got := max(r.oracle.next(), r.oracle.now), max(r.driver.core.Next(), r.oracle.now)
 	if got > want {

@@ -19,22 +19,22 @@ type driver struct {
 	used    int
 
 	frames []frame
-	// outcomes has the numbers of the latest outcomes that were sent, by id.
+	// outcomes has the numbers of the kept outcomes that were sent last, by id.
 	outcomes map[string]uint64
 	// code and refused are the results of operators' commands.
 	code    broker.Code
 	refused bool
-	// known: the type to be forgotten exists.
+	// known reports that the type to be forgotten exists.
 	known bool
-	// runs has the numbers of borrows by the core's numbers of runs, lent the ids of jobs by
-	// the core's numbers of the runs at borrowers.
+	// runs has the run's numbers of borrows, by the core's numbers. lent has the ids of jobs
+	// that are lent, by the core's numbers of their runs.
 	runs map[uint64]int
 	lent map[uint64]string
 	// unborrowed is why the core did not borrow.
 	unborrowed broker.Unborrowed
 
-	// watched: a fleet watches the core. lendable has the types with jobs to lend, as a fleet
-	// knows them that looks at what has moved.
+	// watched reports that a fleet watches the core. lendable has the types with jobs to lend,
+	// as such a fleet knows them from Moved.
 	watched  bool
 	lendable map[string]bool
 
@@ -44,7 +44,8 @@ type driver struct {
 	kept []keptBody
 }
 
-// keptBody is memory that the core promised never to change again.
+// keptBody is a body that must never change again, because an effect said so (Kept), and a copy
+// of it.
 type keptBody struct{ body, want []byte }
 
 const keptBodies = 64
@@ -66,8 +67,8 @@ func newDriver(cfg broker.Config) *driver {
 	return d
 }
 
-// peer translates a number. A connection that was never introduced gets a number that
-// the core has not used yet, near the used ones.
+// peer translates the run's number of a connection to the core's. A connection that was never
+// introduced gets a number that the core has not used, near those that it has used.
 func (d *driver) peer(no int) broker.Peer {
 	if p, known := d.peers[no]; known {
 		return p
@@ -233,15 +234,15 @@ func (d *driver) do(c *command) {
 	d.note(fx)
 }
 
-// run is the core's number of a borrowed run. A run that was never borrowed gets a number near the
-// used ones.
+// run returns the core's number of a borrowed run. A run that was never borrowed gets a number
+// near those in use.
 func (d *driver) run(no int) uint64 {
 	for run, n := range d.runs {
 		if n == no {
 			return run
 		}
 	}
-	return uint64(no)<<32 | 1<<31 | uint64(no) // none has such a number
+	return uint64(no)<<32 | 1<<31 | uint64(no) // no run has such a number
 }
 
 func (d *driver) settings(c *command) *broker.Settings {
@@ -340,7 +341,7 @@ func (d *driver) note(fx []broker.Effect) {
 	}
 }
 
-// settle returns an error if memory has changed that must not change.
+// settle returns an error if memory that must not change has changed.
 func (d *driver) settle() error {
 	for _, k := range d.kept {
 		if !bytes.Equal(k.body, k.want) {
@@ -350,7 +351,7 @@ func (d *driver) settle() error {
 	return nil
 }
 
-// sight returns the parts of the core that the oracle may read at a moment.
+// sight returns the parts of the core that the oracle may read, as they are at this time.
 func (d *driver) sight(now int64) sight {
 	return sight{
 		due: func(id string) (int64, bool) {

@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// generator generates the commands of a run. It reads the oracle, so that interesting
-// cases are more frequent than by chance.
+// generator generates the commands of a run. It looks at the oracle's state, so that
+// interesting cases come more often than by chance.
 type generator struct {
 	p      profile
 	rng    *rand.Rand
@@ -21,12 +21,12 @@ type generator struct {
 	step   int
 	steps  int
 	now    int64
-	peers  int // used numbers
-	fresh  int // ids besides the common ones
-	loans  int // used numbers of borrows
+	peers  int // how many numbers of peers are used
+	fresh  int // how many ids besides the common ones are used
+	loans  int // how many numbers of borrows are used
 }
 
-// noise provides the content of bodies.
+// noise is the text from which bodies are cut.
 var noise = func() []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	m := make([]byte, 1<<20)
@@ -46,15 +46,16 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
-	// If a type with groups has a rate, no tick is late: which job goes first depends on when
-	// the core checks that rate again. Nor is a tick late if a rule is set for a group that
-	// its rates have just forgotten: until the tick, the group may exist or not.
+	// If a type has a rate and jobs have groups, let no tick be late: which job goes first
+	// depends on when the core checks that rate again. Let no tick be late, either, if a rule
+	// is set for a group that its rates have just forgotten: until the tick, the group may
+	// exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
 	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
 	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.p.ids > 100 {
-		c.verb = tick // takes more than one step
+		c.verb = tick // such a command would take more than one step
 	}
 	c.peer = g.peer(c.verb)
 	switch c.verb {
@@ -89,7 +90,7 @@ func (g *generator) next() *command {
 		}
 	case addBorrower:
 		if c.typ = g.typ(); g.o.cfg.MaxTypes > 0 && !g.o.used(c.typ) {
-			c.verb, c.peer, c.typ = tick, 0, "" // brokers borrow only waiting jobs
+			c.verb, c.peer, c.typ = tick, 0, "" // brokers offer to borrow only where jobs wait
 		}
 	case allot:
 		c.room = g.rng.IntN(5)
@@ -213,8 +214,8 @@ func (g *generator) verb() verb {
 	panic("sim: weights do not add up")
 }
 
-// time lets some time pass: often none, often exactly until a deadline. Sometimes it jumps,
-// also backwards.
+// time returns the time of the next command. Often it is the time of the last one, often
+// exactly a deadline. Sometimes it jumps forwards or backwards.
 func (g *generator) time(v verb) int64 {
 	still := g.p.still
 	if v == tick {
@@ -237,7 +238,7 @@ func (g *generator) time(v verb) int64 {
 	case n < 94:
 		g.now -= g.rng.Int64N(int64(10 * time.Millisecond))
 	case n < 96:
-		// A command from the past, as from a delayed thread.
+		// A command from the past, as if a thread had been delayed.
 		return g.now - g.rng.Int64N(int64(time.Hour))
 	case n < 97:
 		g.now += int64(400 * 24 * time.Hour)
@@ -268,7 +269,7 @@ func (g *generator) peer(v verb) int {
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 2:
-		if no := g.rng.IntN(g.peers+3) + 1; !g.is(no, brokers) { // lost, connected or unknown
+		if no := g.rng.IntN(g.peers+3) + 1; !g.is(no, brokers) { // a peer that is lost, connected or unknown
 			return no
 		}
 	case n < 3:
@@ -309,7 +310,7 @@ func (g *generator) is(no int, what func(*oraclePeer) bool) bool {
 	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.no == no && what(p) })
 }
 
-// suits reports whether a peer of this kind may send the command.
+// suits reports whether a peer of this kind can send this verb.
 func suits(p *oraclePeer, v verb) bool {
 	switch v {
 	case allot, borrow, unwant, follow, giveBack:
@@ -322,7 +323,7 @@ func suits(p *oraclePeer, v verb) bool {
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
 
-// id returns an id that a peer may use: often that of its own job.
+// id returns an id for a command of a peer: often that of one of its jobs.
 func (g *generator) id(peer int) string {
 	if len(g.o.jobs) > 0 && g.chance(70) {
 		for range 4 {
@@ -335,7 +336,7 @@ func (g *generator) id(peer int) string {
 	return g.commonID()
 }
 
-// outID returns an id that a worker may use: mostly that of a job that it holds.
+// outID returns an id for a command of a worker: mostly that of a job that is out on it.
 func (g *generator) outID(peer int) string {
 	if w := g.o.peer(peer, true); w != nil {
 		if !w.named && g.chance(50) {
@@ -348,7 +349,7 @@ func (g *generator) outID(peer int) string {
 	return g.id(0)
 }
 
-// keptID returns an id that may be attached to, often that of a job without a connection.
+// keptID returns an id for an attach: often that of a kept job without a connection.
 func (g *generator) keptID(over bool) string {
 	for range 8 {
 		if n := len(g.o.jobs); n > 0 {
@@ -419,7 +420,7 @@ func (g *generator) submit(c *command) {
 		c.backoff = []time.Duration{time.Millisecond, 3 * time.Millisecond, time.Second, 20 * time.Hour, broker.MaxBackoff}[g.rng.IntN(5)]
 	}
 	if g.chance(p.expires) {
-		// A deadline within the delay is refused before it reaches the core.
+		// A deadline before the end of the delay would be refused before it reaches the core.
 		c.expires = c.delay + g.duration()
 	}
 	if g.chance(p.retries) {

@@ -115,7 +115,7 @@ func (r *runner) compareJob(id string) error {
 	var p broker.Place
 	for r.driver.core.Place([]byte(id), &p) {
 	}
-	// Only by age: if groups hold jobs back or take turns, the place has little meaning.
+	// The place is compared only if neither rules of groups nor turns change the order.
 	if about := len(o.rules) > 0 || o.types[j.typ].fair; about {
 		want.exact, want.ahead = p.Exact() && j.place == queued, p.Ahead
 	}
@@ -174,11 +174,12 @@ type walk struct {
 	what  string
 	piece func(from, limit int) (keys []string, next int)
 
-	from        int
-	there, seen map[string]bool // there: the items that exist since the walk began; nil before it begins
+	from int
+	// there has the items that have existed since the walk began; it is nil before that.
+	there, seen map[string]bool
 }
 
-// all lists everything at once.
+// all returns all items that exist now.
 func (w *walk) all() map[string]bool {
 	all := map[string]bool{}
 	for from := 0; from != -1; {

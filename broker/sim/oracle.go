@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// frame is one frame that a peer must get. Only the parts that the protocol defines
-// are compared: an empty reason means any text.
+// frame is one frame that a peer must get. Only the parts that the protocol defines are
+// compared: an empty reason stands for any text.
 type frame struct {
 	op      broker.Op
 	code    broker.Code
@@ -21,12 +21,12 @@ type frame struct {
 	state   string
 	headers []byte
 	spent   bool
-	delay   int64       // of a job to be retried later, or given back
-	run     int         // in frames for a lender: the borrow
-	loan    broker.Loan // of a job for a borrower
+	delay   int64       // for a job that is to be retried later or is given back
+	run     int         // the number of the borrow, in frames for a lender
+	loan    broker.Loan // in a job frame for a borrower
 }
 
-// place is the state of a job.
+// place is the state of a job: where it is.
 type place string
 
 const (
@@ -38,29 +38,30 @@ const (
 
 // oracleJob is a job that holds its id.
 type oracleJob struct {
-	command // of the submitter, with later changes; token says which submitters may attach
-	// arrival orders jobs by age.
+	command // the submit, with later changes; token says which submitters may attach
+	// arrival orders jobs of the same age.
 	arrival int
-	owner   int // a peer; 0 if no submitter waits for the job
-	// lost: its owner disconnected while it ran. cancelled: it was cancelled while it ran.
-	// revoked: an operator cancelled it, and its outcome will be kept.
+	owner   int // the number of a submitter; 0 if none waits for the job
+	// lost reports that the owner disconnected while the job ran, cancelled that the job was
+	// cancelled while it ran, and revoked that an operator cancelled it and its outcome will be
+	// kept.
 	lost, cancelled, revoked bool
 	last                     frame // its last frame, once it has ended
 	releases                 int
-	origin                   int // the peer that submitted it
+	origin                   int // the submitter that the job came from
 
 	at, since int64
 	place     place
-	until     int64 // delayed: until then
-	least     bool  // or longer: the core's choice is unknown because of the deadline
+	until     int64 // when the delay, or the time for which the outcome is kept, ends
+	least     bool  // the delay may last longer: a deadline before its end hides the core's choice
 	expires   int64 // 0: no deadline
 	attempts  int
 	worker    int
-	// timer orders deadlines of the same moment by the order in which they were set.
+	// timer orders deadlines of the same time by when they were set.
 	timer int
 	// length is the size of the outcome that is kept once the job has ended.
 	length int
-	// borrowed: it is another broker's job, and holds no id.
+	// borrowed reports that the job is another broker's, and holds no id.
 	borrowed bool
 }
 
@@ -107,24 +108,25 @@ type oraclePeer struct {
 	no     int
 	worker bool
 	token  uint64
-	// borrows: it is a worker that is another broker. lends: it is a submitter that is one.
+	// borrows reports that a worker is another broker, lends that a submitter is another
+	// broker.
 	borrows, lends bool
 
 	joined bool
-	// typ is the only type that it serves, unless types is set: then it serves the types
-	// in types and not in except that allow permits.
+	// typ is the only type that the worker serves. If types is set, it serves instead the types
+	// that types matches, except does not match and allow permits.
 	typ           string
 	types, except []string
 	allow         string
 	headers       bool
 	room          int
-	credit        int // bytes of jobs that it may still be sent, above 0
+	credit        int // how many more bytes of jobs it may be sent; it gets jobs while this is above 0
 	named         bool
 	notices       bool
 	left          bool
 	out           []run
 	inLine        bool
-	position      int // place in the line of workers with room; a smaller one has been idle for longer
+	position      int // place in the line of workers with room; a smaller one means idle for longer
 }
 
 // serves reports whether a joined worker serves a type.
@@ -137,7 +139,7 @@ func (w *oraclePeer) serves(typ string) bool {
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
-// names returns the types that it serves by their full name, without a *.
+// names returns the types that the worker serves and joined by name, not by a pattern.
 func (w *oraclePeer) names() (names []string) {
 	if w.types == nil {
 		return []string{w.typ}
@@ -171,24 +173,24 @@ func (w *oraclePeer) overdue() int {
 	return n
 }
 
-// free reports whether it may be sent a job.
+// free reports whether the worker may be sent a job.
 func (w *oraclePeer) free() bool {
 	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0 && w.credit > 0
 }
 
 type oracleType struct {
 	name          string
-	broker.Ledger // except for the jobs that have not ended
+	broker.Ledger // the counts of delayed, queued and running jobs are not kept here
 	paused        bool
 	concurrency   int
 	rate          float64
 	burst         int
 	paced         rated
-	// blocked is the time until which the rate holds jobs back, 0 if it does not.
-	// slow: it would allow a job again, and no tick has come since.
+	// blocked is the time until which the rate holds jobs back, or 0. slow reports that the
+	// rate would allow a job again, but that no tick has come since.
 	blocked int64
 	slow    bool
-	// fair: groups take turns.
+	// fair reports that tenants take turns.
 	fair    bool
 	letters []*letter
 }
@@ -198,15 +200,15 @@ type oracleType struct {
 type sight struct {
 	// due returns the time until the timer of a delayed job fires.
 	due func(id string) (int64, bool)
-	// unborrowed is why the core did not borrow, 0 if it did.
+	// unborrowed is why the core did not borrow a job, 0 if it did.
 	unborrowed broker.Unborrowed
-	// overloaded: the core refused this command because of a limit.
+	// overloaded reports that the core refused this command because of a limit.
 	overloaded bool
-	// known: the type that this command was to forget exists.
+	// known reports that the type that this command is to forget exists.
 	known bool
-	// out is the id of the nth job of a type that was handed out, from 0.
+	// out returns the id of the nth job of a type that this command handed out, counted from 0.
 	out func(typ string, n int) string
-	// length returns how many bytes of a job are held.
+	// length returns how many bytes of a job's body or outcome are held.
 	length func(id string) int
 	// held reports whether the core knows a job with this id that has not ended.
 	held func(id string) bool
@@ -216,12 +218,12 @@ type sight struct {
 	closed []int
 	// letters returns how many dead letters of a type are kept.
 	letters func(typ string) int
-	// letterReason returns why a job failed at a moment, if the core sent the reason to
-	// its submitter or kept it.
+	// letterReason returns why a job failed at this time, if the core sent the reason to the
+	// submitter or kept it.
 	letterReason func(j *oracleJob, failed int64) (string, bool)
 }
 
-// oracle is a model of the broker, written from the protocol.
+// oracle is a model of the broker, written from the protocol's text.
 type oracle struct {
 	cfg  broker.Config
 	now  int64
@@ -233,7 +235,7 @@ type oracle struct {
 	sent  map[string]*oracleJob
 	peers []*oraclePeer
 	types map[string]*oracleType
-	names []string // of types, in order of appearance
+	names []string // the names of the types, in the order in which they first came
 	// forgotten adds up the counts of the types that the core forgot.
 	forgotten broker.Ledger
 
@@ -241,28 +243,28 @@ type oracle struct {
 
 	rules  map[string]broker.Rule // by pattern
 	ruled  map[string]int64       // when each was set
-	rates  map[ruled]*rated       // of rules
-	handed map[string]int         // borrowed jobs handed out in this command, by type
-	// commands counts commands; turns has the command in which each tenant of a fair type
-	// was last served, or came.
+	rates  map[ruled]*rated       // the rates of rules, by rule and group
+	handed map[string]int         // how many borrowed jobs this command has handed out, by type
+	// commands counts commands. turns has the number of the command in which a tenant of a fair
+	// type was last served or, if it was not served yet, came.
 	commands int
 	turns    map[turnOf]int
 
 	letters  []*letter // of all types, by age
 	draining bool
 	stopped  bool
-	// vanished: a submitter disconnected while it had waiting jobs, and it is not yet sure
-	// that a tick has swept all of them.
+	// vanished is an upper bound of the waiting jobs of lost submitters that no tick has swept
+	// yet.
 	vanished int
 	ticking  bool
 	ticked   int64 // when the last tick came
 
-	// left are jobs past their deadline that the core leaves to the tick.
+	// left has the jobs past their deadline that the core has left to the next tick.
 	left map[*oracleJob]bool
 
 	sight  sight
 	frames []frame
-	// complaint is a choice of the core that is not allowed.
+	// complaint describes a choice of the core that is not allowed, if there was one.
 	complaint string
 }
 
@@ -270,8 +272,8 @@ func newOracle(cfg broker.Config) *oracle {
 	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruled: map[string]int64{}, rates: map[ruled]*rated{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
-// moment returns when a command happens: time never goes back, and some commands have no
-// time of their own.
+// moment returns the time of a command for the core: time never goes back, and some commands
+// have no time of their own.
 func (o *oracle) moment(c *command) int64 {
 	switch c.verb {
 	case addSubmitter, addWorker, addLender, follow, drain:
@@ -361,7 +363,7 @@ func (o *oracle) forget(j *oracleJob) {
 	o.jobs = slices.Delete(o.jobs, i, i+1)
 }
 
-// tally counts the jobs of a type by place.
+// tally counts the jobs of a type by state.
 func (o *oracle) tally(typ string) (d, q, r uint64) {
 	for _, j := range o.jobs {
 		if j.typ != typ {

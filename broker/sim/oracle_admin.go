@@ -8,9 +8,9 @@ import (
 	"gloom/broker"
 )
 
-// letter is a failed job that is kept.
+// letter is a dead letter.
 type letter struct {
-	command    // of the submitter, with later changes
+	command    // the submit, with later changes
 	reason     string
 	attempts   int
 	at, failed int64
@@ -31,7 +31,7 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 	if reason == "" {
 		var found bool
 		if reason, found = o.sight.letterReason(j, o.now); !found {
-			// The reason is not known. The letter may be too large to be kept.
+			// The reason is not known, perhaps because the letter is too large to be kept.
 			reason = strings.Repeat("?", 100)
 		}
 	}
@@ -101,7 +101,8 @@ func (o *oracle) revive(c *command) {
 	}
 }
 
-// reviveAll retries all letters of a type for which that is possible, or forgets all.
+// reviveAll submits the letters of a type again, as far as they are accepted, or forgets all of
+// them.
 func (o *oracle) reviveAll(c *command) {
 	k := o.types[c.typ]
 	if k == nil {
@@ -121,7 +122,7 @@ func (o *oracle) reviveLetter(l *letter) {
 	if o.held[l.id] != nil || o.draining {
 		return
 	}
-	if o.sight.overloaded = !o.sight.held(l.id); o.full(&again) { // of many letters, each for itself
+	if o.sight.overloaded = !o.sight.held(l.id); o.full(&again) { // each letter is refused or accepted by itself
 		return
 	}
 	o.take(&again, 0)
@@ -203,8 +204,8 @@ func (o *oracle) configure(c *command) {
 	}
 }
 
-// brings returns +1 if an unused type gets a setting, and -1 if a type loses the setting
-// that was its only use.
+// brings returns +1 if a setting brings an unused type into use, and -1 if a type loses the
+// setting that alone kept it in use.
 func (o *oracle) brings(c *command) int {
 	k := o.types[c.typ]
 	if !o.used(c.typ) {
@@ -236,7 +237,7 @@ func (o *oracle) expel(*command) {
 			continue
 		}
 		if j.place == running {
-			// The worker may still answer; the answer is discarded.
+			// The worker may still answer, but the answer is discarded.
 			o.giveUp(j)
 			if j.unwanted() {
 				o.unwantedEnds(j)

@@ -6,7 +6,7 @@ import (
 	"gloom/broker"
 )
 
-// ruled is a group under a rule.
+// ruled is a rule and a group that it applies to.
 type ruled struct{ pattern, group string }
 
 // turnOf identifies a tenant of a fair type: a group or a submitter.
@@ -51,10 +51,10 @@ func (o *oracle) runs(group string) (n int64) {
 	return n
 }
 
-// allowed reports whether all groups of a job let it go. If a rate lets it go only since the last
-// tick, the core may check the rate again or wait for its timer. Then the job is
-// allowed only if the core hands it out next (next), has found that its worker runs another
-// broker's job with its id, or has expired it already.
+// allowed reports whether all groups of a job let it run. If a rate has let it run only since
+// the last tick, the core may check the rate again or wait for the rate's timer. In this case
+// the job counts as allowed only if the core hands it out next (next), has found that its
+// worker runs a borrowed job with the same id, or has expired the job already.
 func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
 		return !o.left[j]
@@ -67,8 +67,8 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 // lapsed reports whether the deadline of a waiting job has passed.
 func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires <= o.now }
 
-// opens returns when the rates of a job's groups let it go, not before early and not after
-// late, and whether one of the groups is full.
+// opens returns the times between which the rates of a job's groups begin to let it run, and
+// whether one of the groups is at its concurrency.
 func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
 	o.each(j, func(x ruled, r broker.Rule) {
 		full = full || r.Concurrency >= 0 && o.runs(x.group) >= r.Concurrency
@@ -89,7 +89,7 @@ func (o *oracle) eachRate(j *oracleJob, fn func(x *rated, q quota)) {
 	})
 }
 
-// setRule sets a rule. Jobs that its rate has allowed count while there is a rate.
+// setRule sets a rule. The jobs that its old rate has allowed still count under a new rate.
 func (o *oracle) setRule(c *command) {
 	there := o.groupsBut(nil, o.ticked, false)
 	old, was := o.rules[c.id]
@@ -135,8 +135,9 @@ func (o *oracle) forgetRates(pattern string) {
 	}
 }
 
-// groupsBut returns the groups that exist at a time: a job other than without is in them, or
-// a rate remembers them (surely: whatever the core has counted).
+// groupsBut returns the groups that exist at a time: those that a job other than without is in,
+// and those that a rate still remembers. If surely is set, a rate counts only if it remembers
+// the group in any case.
 func (o *oracle) groupsBut(without *oracleJob, at int64, surely bool) map[string]bool {
 	all := map[string]bool{}
 	for _, j := range o.jobs {
@@ -155,13 +156,14 @@ func (o *oracle) groupsBut(without *oracleJob, at int64, surely bool) map[string
 	return all
 }
 
-// fading reports whether a group exists only until the core checks its rates again.
+// fading reports whether there is a group that exists only until the core checks the rates
+// again.
 func (o *oracle) fading(now int64) bool {
 	return len(o.rates) > 0 && len(o.groupsBut(nil, o.ticked, false)) != len(o.groupsBut(nil, now, true))
 }
 
-// tooManyGroups reports whether there would be too many groups if a job left its old groups
-// for these. Until a tick the core may count groups that rates no longer remember.
+// tooManyGroups reports whether there would be too many groups if job leaves (or nil) moved to
+// the named groups. Until a tick, the core may count groups that rates no longer remember.
 func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {
 	if o.cfg.MaxGroups == 0 || len(names) == 0 {
 		return false
@@ -176,9 +178,9 @@ func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {
 	return with(o.now, true) > o.cfg.MaxGroups || with(o.ticked, false) > o.cfg.MaxGroups && o.sight.overloaded
 }
 
-// candidate returns the job of a type that goes next, as the nth of this command: the best
-// job or, in a fair type, the job whose turn it may be. If several tenants came, or were
-// served, in one command, the core chooses which of them goes first.
+// candidate returns the job of a type that must go next, as the nth of this command: the best
+// job or, in a fair type, the job whose turn it is. If several tenants came or were served in
+// the same command, the core chooses which of them goes first.
 func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	next := o.sight.out(k.name, n)
 	best := o.best(k.name, next)
@@ -186,8 +188,8 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 		return best
 	}
 	heads := o.heads(k, next)
-	// If the core hands out no job of the type, the candidate is the job whose turn is next;
-	// if there are several, it is the last one: most others go before it.
+	// If the core hands out no job of the type, the candidate is the job whose turn is next. If
+	// several tenants have the same turn, it is the last of their jobs.
 	for t, head := range heads {
 		at, first := o.turn(t), o.turn(turn(best))
 		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
@@ -214,7 +216,7 @@ func (o *oracle) heads(k *oracleType, next string) map[turnOf]*oracleJob {
 	return heads
 }
 
-// turn returns the command in which a tenant was last served, or came.
+// turn returns the number of the command in which a tenant was last served or came.
 func (o *oracle) turn(t turnOf) int {
 	if at, there := o.turns[t]; there {
 		return at
@@ -222,7 +224,7 @@ func (o *oracle) turn(t turnOf) int {
 	return o.commands
 }
 
-// arrive records the tenants: those with jobs that wait or run.
+// arrive updates the list of tenants: those that have waiting or running jobs.
 func (o *oracle) arrive() {
 	there := map[turnOf]bool{}
 	for _, j := range o.jobs {
@@ -239,8 +241,8 @@ func (o *oracle) arrive() {
 	}
 }
 
-// waitsForRate returns when a queued job may go at the latest, or could go at the last tick,
-// if only rates of its groups hold it back.
+// waitsForRate returns when the rates of its groups let a queued job run at the latest, and
+// whether only rates hold it back, or did so at the last tick.
 func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 	if len(j.groups) == 0 || len(o.rules) == 0 || j.place != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false
@@ -249,7 +251,7 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 	return at, !full && (at > o.now || at > o.ticked && o.types[j.typ].rate == 0)
 }
 
-// forgetGroups forgets the rates' states of groups that no longer exist.
+// forgetGroups forgets what the rates remember of groups that no longer exist.
 func (o *oracle) forgetGroups() {
 	if len(o.rates) == 0 {
 		return

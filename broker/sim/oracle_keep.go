@@ -15,7 +15,7 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	j.groups = nil
 	j.place, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
-	// The core chooses an error's reason, and so its length.
+	// The core chooses the text of an error's reason, and so its length.
 	if j.length = len(last.body); last.op == broker.OpEnd {
 		j.length = o.sight.length(j.id)
 	}
@@ -36,7 +36,7 @@ func (o *oracle) written(c *command) {
 	}
 }
 
-// reaches reports whether a submitter may cancel or change the job.
+// reaches reports whether submitter s may cancel or change job j.
 func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
 	return j.owner == s.no || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
 }

@@ -8,10 +8,11 @@ import (
 	"gloom/broker"
 )
 
-// Brokers of a fleet: a borrower is a worker that is last in line, a lender a submitter whose
-// jobs run at once or are refused. A borrowed job holds no id and is in no ledger.
+// The other brokers of a fleet are peers. A borrower is a worker that comes last in line, a
+// lender is a submitter whose jobs run at once or are refused. A borrowed job holds no id and
+// is in no ledger.
 
-// before reports whether it is first in line.
+// before reports whether w comes before x in line.
 func (w *oraclePeer) before(x *oraclePeer) bool {
 	if w.borrows != x.borrows {
 		return x.borrows
@@ -30,8 +31,8 @@ func (o *oracle) toEnd(w *oraclePeer) {
 	w.position = o.positions
 }
 
-// clash handles a worker that should get a job and runs a borrowed one with the same id. The
-// job waits for a while, and the worker goes to the end of the line.
+// clash handles a job that should go to a worker which runs a borrowed job with the same id:
+// the job waits for a while, and the worker goes to the end of the line.
 func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
 	j.place, j.until, j.least = delayed, o.now+int64(broker.ClashPause), false
 	o.setTimer(j)
@@ -42,7 +43,7 @@ func (j *oracleJob) loan(now int64) broker.Loan {
 	return broker.Loan{Priority: j.priority, Age: now - j.at, Progress: j.progress}
 }
 
-// count counts an event of a job of this broker.
+// count adds 1 to a counter, unless the job is borrowed.
 func (o *oracle) count(j *oracleJob, n *uint64) {
 	if !j.borrowed {
 		*n++
@@ -77,8 +78,9 @@ func (o *oracle) borrow(c *command) {
 	}
 }
 
-// unborrowed returns why a job cannot be borrowed. It may depend on what the core counts of a
-// rate and of bytes, and on whether it knows the type.
+// unborrowed returns why a job cannot be borrowed, or 0. Where this depends on how the core
+// counts rates and bytes, or on whether the core still knows the type, the core's answer is
+// accepted.
 func (o *oracle) unborrowed(c *command) broker.Unborrowed {
 	p, w := o.peer(c.peer, false), o.firstInLine(c.typ)
 	if p == nil || !p.lends || o.draining || w == nil || w.borrows {
@@ -102,7 +104,7 @@ func (o *oracle) unborrowed(c *command) broker.Unborrowed {
 	return 0
 }
 
-// loan returns the borrowed job that a lender's command names, nil if it does not run.
+// loan returns the borrowed job that a lender's command names, or nil if that job does not run.
 func (o *oracle) loan(c *command) *oracleJob {
 	for _, j := range o.borrowed {
 		if j.run == c.run && j.owner == c.peer && j.place == running {
@@ -112,7 +114,7 @@ func (o *oracle) loan(c *command) *oracleJob {
 	return nil
 }
 
-// unwant makes a run unwanted. If it is overdue at home, it is overdue here.
+// unwant makes a run unwanted. If the run is overdue at its home, it becomes overdue here.
 func (o *oracle) unwant(c *command) {
 	j := o.loan(c)
 	if j == nil {
@@ -130,14 +132,15 @@ func (o *oracle) follow(c *command) {
 	}
 }
 
-// allot sets how many jobs may be out on a borrower.
+// allot sets how many jobs of this broker may be out on a borrower.
 func (o *oracle) allot(c *command) {
 	if w := o.peer(c.peer, true); w != nil && w.borrows {
 		w.room = c.room
 	}
 }
 
-// compareMoves: a fleet that looks at what has moved knows which types have jobs to lend.
+// compareMoves checks that a fleet that looks only at what Moved reports knows which types have
+// jobs to lend.
 func (r *runner) compareMoves() error {
 	d := r.driver
 	lendable := func(typ []byte) bool { return d.core.Demand(typ).Jobs > 0 }
@@ -174,7 +177,7 @@ func (r *runner) compareLending(k *oracleType) error {
 		want = broker.Demand{Jobs: min(int(q), room), Priority: best.priority, Since: best.at}
 	}
 	got := b.Demand([]byte(k.name))
-	if len(o.rules) > 0 { // jobs that a group holds back may still be offered
+	if len(o.rules) > 0 { // the core may offer jobs that a group holds back
 		if want.Jobs > 0 && got.Jobs == 0 {
 			return fmt.Errorf("jobs of type %q could run, and are not offered", k.name)
 		}

@@ -7,7 +7,7 @@ import (
 	"gloom/broker"
 )
 
-// lineUp appends to the line the workers that have room now and had none.
+// lineUp puts the workers that had no room and have room now at the end of the line.
 func (o *oracle) lineUp() {
 	for _, w := range o.peers {
 		if f := w.free(); f != w.inLine {
@@ -26,7 +26,7 @@ func (o *oracle) handOut() {
 	}
 	late, closed, handed := map[string]bool{}, map[string]bool{}, maps.Clone(o.handed)
 	clear(o.left)
-	o.expireMet(func(k *oracleType) bool { return k.fair }) // the order is the core's choice
+	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it meets these
 	for name, k := range o.types {
 		late[name] = k.slow && !o.ticking
 	}
@@ -47,8 +47,8 @@ func (o *oracle) handOut() {
 			o.expireMet(func(k *oracleType) bool { return closed[k.name] })
 			return
 		}
-		// The tick is late, but the deadline has passed. (If the type has a rate, the
-		// core may leave it to the tick, as below.)
+		// The tick is late, but the job's deadline has passed. (If the type has a rate, the
+		// core may leave the job to the tick, as below.)
 		if o.lapsed(j) {
 			if lapsed == timersPerTick {
 				return
@@ -62,7 +62,8 @@ func (o *oracle) handOut() {
 			continue
 		}
 		// The core checks a rate again when its timer fires or when something about the
-		// type changes. In between it may let time pass, but it must not miss the tick.
+		// type changes. Between these times it may miss that the rate allows a job, but not at
+		// a tick.
 		if k.rate > 0 {
 			_, clashed := o.sight.due(j.id)
 			from, until := k.paced.opens(k.quota())
@@ -86,7 +87,8 @@ func (o *oracle) handOut() {
 	}
 }
 
-// expireMet ends jobs of some types that the core has found past their deadlines.
+// expireMet ends those jobs of the types selected by of that the core has met past their
+// deadlines.
 func (o *oracle) expireMet(of func(k *oracleType) bool) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.place == queued && of(o.types[j.typ]) && o.lapsed(j) && !o.sight.held(j.id) {
@@ -119,7 +121,7 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 	return first
 }
 
-// best returns the queued job of a type that goes first; for next see allowed.
+// best returns the queued job of a type that must go first. For next, see allowed.
 func (o *oracle) best(typ, next string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {

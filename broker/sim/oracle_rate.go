@@ -8,11 +8,11 @@ import (
 )
 
 // Rates are judged by their definition: in any span of time, no more jobs start than the
-// burst and those that the rate adds in this span. A returned job does not count, except
-// that the core may count the part of it that had been refilled by then.
+// burst and those that the rate adds in this span. A job that its worker gave back does not
+// count, but the core may count the part of it that time had refilled by then.
 
-// quota is a rate as times: step is the time to add one job, burst the time to add all jobs
-// that may go at once. The largest time is 4e18 ns.
+// quota is a rate expressed as times: step is the time that adds one job, burst the time that
+// adds as many as may start at once. The largest time is 4e18 ns.
 type quota struct{ step, burst int64 }
 
 func quotaFor(step int64, burst float64) quota {
@@ -21,7 +21,8 @@ func quotaFor(step int64, burst float64) quota {
 
 func stepOf(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
 
-// quota is the rate of a type. Without a burst, a tenth of a second's worth may go at once.
+// quota returns the rate of a type. If no burst is set, as many jobs may start at once as the
+// rate adds in a tenth of a second.
 func (k *oracleType) quota() quota {
 	step := stepOf(k.rate)
 	if k.burst > 0 {
@@ -41,20 +42,21 @@ func burstOf(r *broker.Rule) float64 {
 	return max(1, math.Floor(r.Rate))
 }
 
-// rated has the starts that a rate has allowed lately. set is when the rate was set.
+// rated has the starts that a rate has allowed lately. set is the time at which the rate was
+// set.
 type rated struct {
 	starts []start
 	set    int64
 }
 
-// start is the start of a job or, if job is nil, of all jobs that counted when the rate was
-// changed. It counts for a time between least and most.
+// start is the start of a job or, if job is nil, what all earlier starts counted together when
+// the rate was changed. It counts as a time between least and most.
 type start struct {
 	job             *oracleJob
 	at, least, most int64
 }
 
-// opens returns when one more job may start: not before early, and not after late.
+// opens returns the times between which one more job may start.
 func (r *rated) opens(q quota) (early, late int64) {
 	least, most := q.step-q.burst, q.step-q.burst
 	for _, s := range slices.Backward(r.starts) {
@@ -64,7 +66,7 @@ func (r *rated) opens(q quota) (early, late int64) {
 	return early, late
 }
 
-// counts returns when the last of the jobs ceases to count: not before early, and not after late.
+// counts returns the times between which the last of the starts ceases to count.
 func (r *rated) counts() (early, late int64) { return r.opens(quota{}) }
 
 func (r *rated) take(j *oracleJob, now int64, q quota) {
@@ -74,8 +76,9 @@ func (r *rated) take(j *oracleJob, now int64, q quota) {
 	r.starts = append(r.starts, start{j, now, q.step, q.step})
 }
 
-// giveBack handles a returned job, which need not count any more. If it started at the time
-// when the rate was set, it is unknown which came first.
+// giveBack handles a job that its worker gives back, which need not count any more. If the job
+// started at the very time at which the rate was set, the oracle does not know which came
+// first.
 func (r *rated) giveBack(j *oracleJob, now int64) {
 	for i := range slices.Backward(r.starts) {
 		if s := &r.starts[i]; s.job == j && s.at == j.since && s.least > 0 {
@@ -87,7 +90,8 @@ func (r *rated) giveBack(j *oracleJob, now int64) {
 	}
 }
 
-// change keeps, when a rule's rate changes, the jobs that may go at once, at most the new burst.
+// change changes the rate. The number of jobs that may start at once stays, but is at most the
+// new burst.
 func (r *rated) change(now int64, from, to *broker.Rule) {
 	left := func(until int64) int64 {
 		used := float64(max(0, until-now)) / float64(stepOf(from.Rate))
@@ -98,7 +102,7 @@ func (r *rated) change(now int64, from, to *broker.Rule) {
 	*r = rated{[]start{{nil, now, left(early), left(late)}}, now}
 }
 
-// paced reports whether a type has a rate.
+// paced reports whether any type has a rate.
 func (o *oracle) paced() bool {
 	for _, k := range o.types {
 		if k.rate > 0 {

@@ -31,7 +31,7 @@ func (o *oracle) submit(c *command) {
 // maxRetries is the largest number that the core can count; the wire allows 1000.
 const maxRetries = 65534
 
-// take makes a submission a job.
+// take makes a job of a submit.
 func (o *oracle) take(c *command, owner int) *oracleJob {
 	o.arrivals++
 	j := &oracleJob{
@@ -44,7 +44,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	if c.detach {
 		j.owner = 0
 		if k := o.types[c.typ]; c.keep == 0 && (k == nil || !k.fair) {
-			j.origin = 0 // the owner does not matter until the type becomes fair
+			j.origin = 0 // in a type that is not fair, the core does not record where detached jobs came from
 		}
 	}
 	if c.retries < 0 {
@@ -64,7 +64,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	return j
 }
 
-// late returns the number of overdue runs and their weight.
+// late returns how many overdue runs there are, and their weight.
 func (o *oracle) late() (n int, bytes int64) {
 	for _, w := range o.peers {
 		for _, r := range w.out {
@@ -77,11 +77,11 @@ func (o *oracle) late() (n int, bytes int64) {
 	return n, bytes
 }
 
-// around is the most that the memory around jobs takes.
+// around returns an upper bound of the memory around jobs, in bytes.
 func (o *oracle) around() int64 {
 	n := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs)+len(o.borrowed))<<8
 	for _, w := range o.peers {
-		if len(w.types) > 0 { // the set that it joined with
+		if len(w.types) > 0 { // the set of types with which the worker joined
 			n += 1<<10 + int64(len(w.types)+len(w.except))<<8
 		}
 	}
@@ -110,7 +110,8 @@ func (o *oracle) full(c *command) bool {
 				bytes += j.weight()
 			}
 		}
-		// The memory around jobs counts too, as the core measures it.
+		// The memory around jobs counts, too. Only the core knows how much it is, so both
+		// answers are accepted within the bound.
 		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes ||
 			maxBytes > 0 && bytes+around > maxBytes && o.sight.overloaded
 	}
@@ -121,7 +122,7 @@ func (o *oracle) full(c *command) bool {
 		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
-// used reports whether a peer uses the type or it is configured.
+// used reports whether a peer uses the type or the type is configured.
 func (o *oracle) used(name string) bool {
 	k := o.types[name]
 	return k != nil && (k.set() || o.busy(name))
@@ -130,7 +131,7 @@ func (o *oracle) used(name string) bool {
 // set reports whether the type has limits or is fair.
 func (k *oracleType) set() bool { return k.fair || k.concurrency > 0 || k.rate > 0 }
 
-// busy reports whether a peer uses the type, or it is paused.
+// busy reports whether a peer uses the type or the type is paused.
 func (o *oracle) busy(name string) bool {
 	if o.types[name].paused {
 		return true
@@ -156,8 +157,8 @@ func (o *oracle) workers(typ string) int {
 	return n
 }
 
-// tooManyTypes reports whether there would be too many types. The core may count the last type of a
-// submitter as used, and types whose jobs it has yet to sweep up.
+// tooManyTypes reports whether using these types, too, would exceed the limit. The core may
+// count the last type of a submitter as used, and types whose jobs it has yet to sweep.
 func (o *oracle) tooManyTypes(names ...string) bool {
 	fresh := 0
 	for _, name := range names {
@@ -168,7 +169,7 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 	return o.tooMany(fresh)
 }
 
-// tooMany reports whether the limit forbids that number of further types in use.
+// tooMany reports whether the limit forbids this number of further types in use.
 func (o *oracle) tooMany(fresh int) bool {
 	limit := o.cfg.MaxTypes
 	if limit == 0 || fresh <= 0 {
@@ -221,7 +222,7 @@ func (o *oracle) cancel(c *command) {
 	o.forget(j)
 }
 
-// change is a submitter's command or, as an amend, an operator's.
+// change carries out a change of a submitter or, as an amend, of an operator.
 func (o *oracle) change(c *command) {
 	s, j := o.peer(c.peer, false), o.held[c.id]
 	switch {
@@ -274,7 +275,7 @@ func (o *oracle) notice(j *oracleJob) {
 	}
 }
 
-// revoke is an operator's cancel; it cancels running jobs only if c.on says so.
+// revoke carries out a cancel by an operator. It cancels a running job only if c.on is set.
 func (o *oracle) revoke(c *command) {
 	j := o.held[c.id]
 	switch {

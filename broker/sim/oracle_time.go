@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// timersPerTick is how many deadlines one tick may handle: the others wait for the next
-// tick, with other commands in between.
+// timersPerTick is how many deadlines one tick may handle. The others wait for the next tick,
+// and other commands may come in between.
 const timersPerTick = 512
 
 // sweptPerTick is how many jobs of vanished submitters one tick is sure to sweep.
@@ -38,7 +38,7 @@ func (o *oracle) tick(*command) {
 	for _, a := range due {
 		j := a.job
 		if at, set := j.due(); !set || at != a.at || !slices.Contains(o.jobs, j) {
-			continue // its worker was closed for other overdue runs
+			continue // the run has ended: its worker was closed because of other overdue runs
 		}
 		switch {
 		case j.place == running:
@@ -51,7 +51,7 @@ func (o *oracle) tick(*command) {
 			j.place, j.since = queued, o.now
 			o.setTimer(j)
 		}
-		o.arrive() // a tenant that returns before its last job has ended keeps its place
+		o.arrive() // now: a tenant without jobs at this point loses its place
 	}
 	for _, k := range o.types {
 		k.blocked, k.slow = 0, false
@@ -65,8 +65,8 @@ func (o *oracle) expire(j *oracleJob) {
 	o.end(j, broker.Expired, "")
 }
 
-// overdue handles a run that exceeded its timeout. The worker keeps it until it answers,
-// and the job continues.
+// overdue handles a run that has exceeded its timeout. The run stays on its worker until the
+// worker answers, and the job continues without it.
 func (o *oracle) overdue(j *oracleJob) {
 	if w := o.peer(j.worker, true); w.borrows {
 		o.send(frame{op: broker.OpOverdue, peer: w.no, id: j.id})
@@ -83,7 +83,7 @@ func (o *oracle) overdue(j *oracleJob) {
 	o.evict()
 }
 
-// giveUp makes a job's run overdue: the job continues without it.
+// giveUp makes a job's run overdue, so that the job continues without it.
 func (o *oracle) giveUp(j *oracleJob) {
 	w := o.peer(j.worker, true)
 	for i := range w.out {
@@ -93,8 +93,8 @@ func (o *oracle) giveUp(j *oracleJob) {
 	}
 }
 
-// evict closes a worker with overdue runs when these reach half of a limit. Few
-// workers stall at a time here: the one with the most overdue runs is closed.
+// evict closes a worker with overdue runs when these reach half of a limit. The simulation has
+// so few workers that always the one with the most overdue runs is closed.
 func (o *oracle) evict() {
 	n, bytes := o.late()
 	if (o.cfg.MaxJobs == 0 || 2*n <= o.cfg.MaxJobs) && (o.cfg.MaxBytes == 0 || 2*bytes <= o.cfg.MaxBytes) {

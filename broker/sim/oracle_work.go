@@ -24,7 +24,7 @@ func (o *oracle) join(c *command) {
 	w.typ, w.types, w.except, w.allow = c.typ, c.types, c.except, c.allow
 	w.joined, w.room, w.notices, w.headers, w.left = true, max(1, c.prefetch), c.notices, c.wantHeaders, false
 	w.named = w.named || c.prefetch > 0
-	w.inLine = false // a join goes to the end of the line
+	w.inLine = false // a worker that joins goes to the end of the line
 	o.ok(w.no, "")
 }
 
@@ -41,8 +41,8 @@ func (o *oracle) leave(c *command) {
 	}
 }
 
-// meant answers a worker's frame with an ok and returns the run that the frame names, or
-// refuses the frame and returns nil.
+// meant finds the run that a worker's frame names and replies ok. If there is none, it refuses
+// the frame and returns nil.
 func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
 	switch {
@@ -74,8 +74,8 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	return j
 }
 
-// concluded returns the job of the run whose end a worker reports, nil if the run is no
-// longer wanted.
+// concluded handles the end of a run that a worker reports. It returns the run's job, or nil if
+// the run is no longer wanted.
 func (o *oracle) concluded(c *command) *oracleJob {
 	if w, i := o.meant(c); w != nil {
 		return o.over(w, i)
@@ -83,7 +83,7 @@ func (o *oracle) concluded(c *command) *oracleJob {
 	return nil
 }
 
-// unwantedEnds ends a run of an unwanted job.
+// unwantedEnds ends a job whose run was unwanted.
 func (o *oracle) unwantedEnds(j *oracleJob) {
 	if j.borrowed {
 		o.end(j, broker.Cancelled, "")
@@ -166,7 +166,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	o.requeue(j, delay)
 }
 
-// requeue returns a job that was out to the queue.
+// requeue puts a job that was out on a worker back into the queue.
 func (o *oracle) requeue(j *oracleJob, delay int64) {
 	o.kind(j.typ).Requeued++
 	j.since, j.worker, j.place = o.now, 0, queued
@@ -176,8 +176,8 @@ func (o *oracle) requeue(j *oracleJob, delay int64) {
 	o.setTimer(j)
 }
 
-// release requeues the job at its old place, as if it had never been dispatched. A borrower
-// that could not start it gives it back without a count.
+// release puts a job back at its old place, as if it had never been handed out. If a borrower
+// could not start it, the release is not counted.
 func (o *oracle) release(c *command) {
 	j := o.concluded(c)
 	if j == nil {
@@ -207,8 +207,8 @@ func (o *oracle) release(c *command) {
 	}
 }
 
-// backoff returns the wait before the next retry: the core's choice, checked against the
-// protocol's range.
+// backoff returns the wait before the next retry. The core chooses it; the oracle checks that
+// it is in the protocol's range.
 func (o *oracle) backoff(j *oracleJob) int64 {
 	if j.backoff == 0 {
 		return 0
@@ -224,14 +224,14 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	if !found || wait > int64(most) || wait < int64(least) && !deadline {
 		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), least, most)
 	}
-	if deadline { // the timer is the deadline's
+	if deadline { // the core's timer shows only the deadline
 		j.least = true
 		return max(wait, int64(least))
 	}
 	return wait
 }
 
-// gone: a connection is lost or, because of a frame that it sent, closed.
+// gone handles a connection that is lost or is closed because of a frame that it sent.
 func (o *oracle) gone(c *command) {
 	for i, p := range o.peers {
 		if p.no != c.peer {
@@ -247,8 +247,8 @@ func (o *oracle) gone(c *command) {
 	}
 }
 
-// workerGone gives a lost worker's jobs to others, while their retries last. If it was closed because
-// of a frame that it sent while exactly one job was out on it, that job fails.
+// workerGone gives a lost worker's jobs to others, while their retries last. If the worker was
+// closed because of a frame that it sent while exactly one job was out on it, that job fails.
 func (o *oracle) workerGone(w *oraclePeer, reason string) {
 	guilty, code := reason != "" && len(w.out) == 1, broker.JobLost
 	if guilty {

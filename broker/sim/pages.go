@@ -8,14 +8,14 @@ import (
 
 const poison = 0xA5
 
-// poisonPages lends memory and overwrites it when it is returned. Returned memory is kept
-// until the end of the run, so that late writes are found.
+// poisonPages lends memory and overwrites it when it is returned. It keeps returned memory
+// until the end of the run, so that writes after the return are found.
 type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
 	free map[int][][]byte
-	// held is how many bytes are lent, peak the most that were lent in this run,
-	// returns how often memory came back.
+	// held is how many bytes are lent, peak the most that were lent at a time in this run, and
+	// returns how often memory was returned.
 	held, peak int
 	returns    int
 }
@@ -70,7 +70,7 @@ var spoiled = func() []byte {
 	return m
 }()
 
-// spoiledStill returns an error if memory was written to after it was returned.
+// spoiledStill returns an error if returned memory was written to after its return.
 func spoiledStill(m []byte) error {
 	for n := 0; n < len(m); n += len(spoiled) {
 		part := m[n:min(len(m), n+len(spoiled))]

@@ -10,28 +10,29 @@ import (
 // profile has the parameters of runs of one kind.
 type profile struct {
 	name string
-	// weight of each verb among the commands.
+	// weight has the weight of each verb: how often it is chosen, compared with the others.
 	weight [verbs]int
 	steps  func(r *rand.Rand) int
-	// ids, types and priorities are how many different ones are used: few, so that
-	// commands collide.
+	// ids, types and priorities are the numbers of different values in use. They are small, so
+	// that commands collide.
 	ids, types, priorities int
-	// submitters and workers are the numbers of them that a run aims at.
+	// submitters and workers are how many of them a run tries to keep connected.
 	submitters, workers int
-	// names: workers may ask for prefetch; notices: for cancel frames.
+	// names allows workers to ask for prefetch, notices for cancel frames.
 	names, notices bool
-	// options are the chances in percent that a submit uses each option of part 4.
+	// delay to headers are the chances in percent that a submit has that option.
 	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
 	// several is the chance in percent that a join names several types.
 	several int
 	// groups is the chance in percent that a submit names groups, most the largest
 	// number of them.
 	groups, most int
-	// together is the chance in percent that another setting is changed with a setting.
+	// together is the chance in percent that a change of a setting changes another setting,
+	// too.
 	together int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
-	// wild: priorities are spread over all of int64.
+	// wild spreads priorities over all of int64.
 	wild bool
 	// config sets limits.
 	config func(r *rand.Rand, c *broker.Config)
@@ -50,7 +51,7 @@ func between(lo, hi int) func(*rand.Rand) int {
 	return func(r *rand.Rand) int { return lo + r.IntN(hi-lo+1) }
 }
 
-// plainWeights are the weights for clients that know only parts 1 to 3.
+// plainWeights are the weights for clients that only submit, join and respond.
 func plainWeights() [verbs]int {
 	var w [verbs]int
 	w[submit], w[respond], w[join], w[gone], w[expelled] = 100, 70, 25, 8, 3
@@ -101,8 +102,8 @@ func lending() profile {
 	return p
 }
 
-// kind is a kind of runs: n is its share or, if it is special, what a seed must be divisible
-// by. It changes another profile.
+// kind is a kind of runs, made by changing a base profile. n is its share of the runs or, for a
+// special kind, the number by which a seed must be divisible.
 type kind struct {
 	n      uint64
 	name   string
@@ -152,8 +153,8 @@ var common = []kind{
 			c.Retries = r.IntN(2)
 		}
 	}},
-	// No more than one job fails at a time: the oracle learns the reason, whose
-	// length counts, only from the letter.
+	// At most one job fails at a time, because the oracle learns the reason, whose length
+	// counts, only from the letter.
 	{3, "letter bytes", plain, func(p *profile) {
 		p.weight = richWeights()
 		p.weight[revive], p.weight[fail] = 30, 90
@@ -201,8 +202,8 @@ var common = []kind{
 		p.weight[submit], p.weight[release], p.weight[respond], p.weight[join] = 140, 120, 30, 40
 		p.steps, p.still = between(100, 300), 60
 	}},
-	// More priorities than an empty queue keeps lanes for, in queues of groups that are
-	// used again and again.
+	// Queues of groups are used again and again, with more priorities than an empty queue keeps
+	// lanes for.
 	{4, "group lanes", plain, func(p *profile) {
 		p.groups, p.most, p.ids, p.types, p.priorities = 90, 1, 60, 1, 9
 		p.submitters, p.workers, p.steps = 1, 2, between(150, 300)
@@ -236,7 +237,7 @@ var common = []kind{
 
 // special are kinds of long runs.
 var special = []kind{
-	// Jobs of groups are lent, and types take turns.
+	// Jobs with groups are lent, and some types are fair.
 	{19, "lending groups", lending, func(p *profile) {
 		p.groups, p.most, p.ids, p.types = 70, 3, 16, 3
 		p.weight[setRule], p.weight[dropRule], p.weight[setFair], p.weight[tick] = 15, 5, 3, 60
@@ -280,7 +281,7 @@ var special = []kind{
 			}
 		}
 	}},
-	// More jobs than fit in some chunks of records, then fewer: chunks return.
+	// Many jobs, which take several chunks of records, then few, so that chunks are given back.
 	{997, "crowd", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 6000, 97, 3, 5, 5
 		p.steps, p.every = between(9000, 10000), 256
@@ -292,7 +293,7 @@ var special = []kind{
 			}
 		}
 	}},
-	// A drain stops with more jobs than one step can end.
+	// A drain is cut short while there are more jobs than one step can end.
 	{401, "stop", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
 		p.steps, p.every = between(2500, 3000), 256

@@ -18,7 +18,7 @@ type Options struct {
 	Steps int
 	// Trace, if set, is called with each command and with the frames that it causes.
 	Trace func(line string)
-	// NoShrink: failing runs are not shortened.
+	// NoShrink leaves failing runs as they are.
 	NoShrink bool
 }
 
@@ -27,7 +27,7 @@ type Failure struct {
 	Seed    uint64
 	Profile string
 	Config  broker.Config
-	Step    int // of the seed's run, from 1
+	Step    int // the failing step of the seed's run, from 1
 	Err     error
 	// Trace is the shortest failing run that was found; ShortErr is its error.
 	Trace    []string
@@ -68,8 +68,8 @@ func configLine(c *broker.Config) string {
 // Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
 	pages *poisonPages
-	// Commands counts the commands done, Peak the most bytes lent at a time, Returns
-	// how often memory was given back.
+	// Commands is how many commands were carried out, Peak the most bytes lent to the core at a
+	// time, and Returns how often memory was given back.
 	Commands, Peak, Returns int
 	// Profiles counts runs by kind.
 	Profiles map[string]int
@@ -126,7 +126,7 @@ func (x *Runner) fail(seed uint64, opt Options, cfg broker.Config, p *profile, d
 	return f
 }
 
-// replay runs a list of commands and finish, and returns the trace if wanted.
+// replay runs a list of commands and then finish. It returns the trace if trace is set.
 func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bool) ([]string, error) {
 	r := x.begin(cfg, p)
 	var lines []string
@@ -145,7 +145,7 @@ func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bo
 // shrinkTime bounds the search for a shorter run.
 const shrinkTime = 10 * time.Second
 
-// shrink looks for a shorter run that fails, too: it leaves out smaller and smaller pieces
+// shrink looks for a shorter run that still fails: it leaves out smaller and smaller pieces
 // until no piece can be left out.
 func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*command {
 	until := time.Now().Add(shrinkTime)
@@ -173,7 +173,7 @@ type runner struct {
 	driver *driver
 	oracle *oracle
 	steps  int
-	// paced: a rate was set at some time; its timer may come earlier than needed.
+	// paced reports that a rate has been set; its timer may fire earlier than needed.
 	paced bool
 	want  []frame
 	walks []*walk
@@ -228,7 +228,7 @@ func (r *runner) step(c *command) (err error) {
 	return all(r.comparePeers, job(some), job(c.id), r.compareLetters, r.compareHeld)
 }
 
-// all returns the first error.
+// all calls the checks in order and returns the first error.
 func all(compare ...func() error) error {
 	for _, f := range compare {
 		if err := f(); err != nil {
@@ -277,8 +277,8 @@ func (r *runner) finish() error {
 	return nil
 }
 
-// compareHistory compares the history, which has everything that has ended, with the
-// ledger: each job is there once with its outcome, and its runs are in order.
+// compareHistory compares the history with the ledger. The history has each ended job once,
+// with its outcome, and the runs of a job are in order.
 func (r *runner) compareHistory() error {
 	core, count := r.driver.core, map[broker.Outcome]uint64{}
 	latest := int64(math.MaxInt64)
@@ -313,8 +313,8 @@ func (r *runner) compareHistory() error {
 	return nil
 }
 
-// compareHeld compares the memory that is counted with the memory that is held. Tables count
-// their lists of free records, too, which are less than a 32nd of them.
+// compareHeld compares the memory that is counted with the memory that is held. Tables also
+// count their lists of free records, which are less than a 32nd of their memory.
 func (r *runner) compareHeld() error {
 	o, core, m := r.oracle, r.driver.core, r.driver.core.Memory()
 	if more := int64(r.x.pages.held) - m.Records - m.Slabs - m.History; more < -m.Records/32 || more > m.Pools {
@@ -336,7 +336,8 @@ func (r *runner) compareHeld() error {
 	if m.Bodies != big && o.vanished == 0 {
 		return fmt.Errorf("%d bytes of bodies are counted apart, held are %d", m.Bodies, big)
 	}
-	most := bytes + o.around() + int64(o.arrivals)<<10 // some of what was around jobs is kept
+	// Some of the memory around earlier jobs may still be held.
+	most := bytes + o.around() + int64(o.arrivals)<<10
 	if jobs, load := core.Load(); jobs != int64(n) || load < bytes || load > most {
 		return fmt.Errorf("%d jobs of %d bytes are counted, held are %d of %d to %d bytes", jobs, load, n, bytes, most)
 	}
@@ -346,8 +347,8 @@ func (r *runner) compareHeld() error {
 // bigBody is the length from which a body has memory of its own.
 const bigBody = 128 << 10
 
-// rest returns the memory that an empty core may keep: the slab in use and some spare
-// ones, and a chunk of each table.
+// rest is how many bytes an empty core may hold: the slab in use, some spare slabs, and a chunk
+// of each table.
 const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {

@@ -18,7 +18,7 @@ var (
 	steps = flag.Int("steps", 0, "commands of each run (0: as the seed says)")
 )
 
-// failures is how many failing seeds end the test.
+// failures is the number of failing seeds after which the test ends.
 const failures = 3
 
 func TestSeeds(t *testing.T) {
