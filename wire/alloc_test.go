@@ -6,7 +6,8 @@ import (
 	"gloom/wire"
 )
 
-// The broker decodes and encodes every job several times; none of that may allocate.
+// TestHotPathDoesNotAllocate: the broker decodes and encodes several frames for each job, and
+// none of that may allocate.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	d := wire.Decoder{DefaultType: "default"}
 	var r wire.Request

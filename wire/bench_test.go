@@ -9,7 +9,7 @@ import (
 	gojson "github.com/goccy/go-json"
 )
 
-// Payloads that are typical for brokers.
+// Typical payloads.
 var (
 	smallBody   = `{"n":12345,"text":"the quick brown fox jumps over the lazy dog again and","done":false,"tags":[1,2]}`
 	submit100   = `{"action":"submit","id":"job-0123456789","type":"echo","body":` + smallBody + `}`
@@ -70,7 +70,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkGoJSON reads the same submit with a general library, for comparison.
+// BenchmarkGoJSON decodes the same submit with a general JSON library, for comparison.
 func BenchmarkGoJSON(b *testing.B) {
 	payload := []byte(submit100)
 	b.SetBytes(int64(len(payload)))

@@ -9,7 +9,7 @@ const (
 	InvalidType                   // a value of the wrong kind
 	InvalidValue                  // the right kind, out of its range
 	InvalidAction                 // a verb of the other port
-	UnknownAction                 // no verb at all
+	UnknownAction                 // a verb that does not exist
 	InvalidState                  // not allowed now: respond without a job, hello too late
 	IDExists                      // the id is held by a job that has not ended
 	UnknownID                     // there is no such job, or it is not this peer's
@@ -31,18 +31,18 @@ type Reach uint8
 const (
 	// Reply leaves the connection as it was.
 	Reply Reach = iota
-	// ReplyMayClose leaves it open or closes it once the error is written; a
+	// ReplyMayClose leaves the connection open, or closes it once the error is written; a
 	// client must handle both.
 	ReplyMayClose
-	// ReplyAndClose closes it once the error is written.
+	// ReplyAndClose closes the connection once the error is written.
 	ReplyAndClose
 )
 
 type codeInfo struct {
 	name  string
 	reach Reach
-	job   bool // always about one job, whose id it carries
-	ends  bool // it ends the accepted job whose id it carries
+	job   bool // the error is always about one job, whose id it carries
+	ends  bool // the error ends the accepted job whose id it carries
 }
 
 // codes is the table of errors, for the broker and clients.

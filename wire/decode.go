@@ -1,7 +1,7 @@
 package wire
 
-// Decoder reads the requests of peers. It is reused and not safe for concurrent use;
-// the zero Decoder is ready, without a default type.
+// Decoder reads the requests of peers. It can be reused, but is not safe for concurrent use.
+// The zero Decoder is ready for use and has no default type.
 type Decoder struct {
 	// DefaultType is the canonical type of submits without one; "" refuses them.
 	DefaultType string
@@ -11,8 +11,8 @@ type Decoder struct {
 	MaxGroups int
 
 	env     Envelope
-	scratch []byte   // names that had escapes
-	names   [][]byte // of lists
+	scratch []byte   // canonical forms of names that had escapes
+	names   [][]byte // the names of lists
 	typ     []byte   // DefaultType as bytes
 }
 
@@ -23,9 +23,10 @@ const maxScratch = 64 << 10
 // connection has joined with prefetch, so that respond, fail and progress must carry an
 // id; on other connections any id in them is ignored.
 //
-// It checks only the frame, in this order: JSON, an object, the action, the id, the
-// other fields. An error carries the id if the id was readable. r is undefined after an
-// error. The id of an error, like the slices of r, is valid until the next Decode.
+// Decode checks only the frame, not the state of the connection, in this order: JSON, an
+// object, the action, the id, the other fields. An error carries the id if the id was readable.
+// r is undefined after an error. The id of an error, like the slices of r, is valid until the
+// next Decode.
 func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Error {
 	d.Reset()
 	return d.DecodeMore(payload, port, named, r)
@@ -79,7 +80,7 @@ func (d *Decoder) DecodeMore(payload []byte, port Port, named bool, r *Request) 
 	case Attach:
 		return f.attach(r)
 	}
-	return nil // leave, ping and pong have no fields
+	return nil // leave, ping and pong have no keys
 }
 
 func (d *Decoder) submit(f *fields, r *Request) (err *Error) {

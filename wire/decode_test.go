@@ -44,8 +44,8 @@ func TestDefaultTypeMayChange(t *testing.T) {
 	}
 }
 
-// Options is the broker's fast path: any option must set it, and nothing
-// else may.
+// TestOptionsSaysWhetherThereAreAny: every option must set Options, and nothing else may. The
+// broker takes a fast path if it is not set.
 func TestOptionsSaysWhetherThereAreAny(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
@@ -61,8 +61,8 @@ func TestOptionsSaysWhetherThereAreAny(t *testing.T) {
 	}
 }
 
-// An id or type without escapes must point into the payload: the broker copies
-// it once, into its own slab.
+// TestSlicesPointIntoThePayload: an id or a type without escapes must point into the payload,
+// so that the broker's copy into a slab is the only copy.
 func TestSlicesPointIntoThePayload(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
@@ -101,7 +101,8 @@ func TestEscapedNamesDoNotMixUp(t *testing.T) {
 	}
 }
 
-// Only the frame's limit bounds a worker's reason, and it comes out unchanged.
+// TestLongFailReason: only the limit on frames bounds a worker's reason, which is decoded
+// unchanged.
 func TestLongFailReason(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
@@ -117,7 +118,7 @@ func TestLongFailReason(t *testing.T) {
 	}
 }
 
-// Reasons repeat what a peer sent, but never all of it.
+// TestReasonsStayShort: a reason repeats only a part of what a peer sent.
 func TestReasonsStayShort(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
@@ -168,7 +169,7 @@ func TestVerbsAndPorts(t *testing.T) {
 	}
 }
 
-// TestLongListsOfTypes: a name that is listed twice counts once, but a frame of nothing but
+// TestLongListsOfTypes: a name that is listed twice counts once, but a list with very many
 // repetitions is refused.
 func TestLongListsOfTypes(t *testing.T) {
 	for _, c := range []struct {

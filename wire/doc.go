@@ -6,7 +6,7 @@
 // buffers. PROTOCOL.md in this directory describes the protocol; testdata/ has
 // frames on which all client libraries must agree.
 //
-// It keeps no state of connections or jobs: its callers decide whether an id is taken, a
-// worker is busy or a hello is late. It never reads or writes a socket, and
-// imports nothing else of this module.
+// The package keeps no state of connections or jobs: its callers decide whether an id is taken,
+// a worker is busy or a hello is late. It never reads or writes a socket, and imports no other
+// package of this module.
 package wire

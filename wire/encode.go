@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// The Append functions append one whole frame, header included, to dst. Ids and types
-// must be canonical and bodies valid JSON; neither is checked.
+// Each Append function appends one whole frame, header included, to dst. Ids and types must be
+// canonical and bodies valid JSON; neither is checked.
 
 const (
 	jobID      = `{"action":"job","id":"`
@@ -29,7 +29,7 @@ const (
 // body.
 const BodyEnd = '}'
 
-// appendHeader makes room for the whole frame and appends its length.
+// appendHeader makes room for a frame with n bytes of payload and appends its header.
 func appendHeader(dst []byte, n int) []byte {
 	dst = slices.Grow(dst, HeaderLen+n)
 	return append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
@@ -126,8 +126,8 @@ func appendIDBody(dst, id []byte, key string, body []byte) []byte {
 	return append(dst, BodyEnd)
 }
 
-// AppendError appends {"error":…,"reason":…} and, unless id is empty, "id". The reason
-// is any text; an empty one becomes the code's name.
+// AppendError appends {"error":…,"reason":…} and, unless id is empty, "id". The reason may be
+// any text; if it is empty, the code's name is sent instead.
 func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 	if reason == "" {
 		reason = code.String()
@@ -140,7 +140,7 @@ func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 
 // Causes of a job_failed.
 const (
-	CauseLost  = "lost"  // the last run was lost with its worker: it is unknown whether the work was done
+	CauseLost  = "lost"  // the last run was lost with its worker, so it is unknown whether the work was done
 	CauseFinal = "final" // the worker asked for no retry
 	CauseLater = "later" // the worker asked for a retry after delay_ms, but no retries were left
 )

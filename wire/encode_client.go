@@ -2,8 +2,8 @@ package wire
 
 import "strconv"
 
-// The Append functions for clients. Here, too, ids and types must be
-// canonical and bodies valid JSON.
+// These are the Append functions for clients. Here, too, ids and types must be canonical and
+// bodies valid JSON.
 
 // AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default type),
 // r.Body and r.Priority. The other options are written only if r.Options is set, and

@@ -31,7 +31,7 @@ func TestHeadsAndWholeFramesAreTheSame(t *testing.T) {
 	}
 }
 
-// Frames are appended to the given buffer, in place if it has room.
+// Frames are appended to the given buffer, without a copy if it has room.
 func TestEncodersAppend(t *testing.T) {
 	id, typ, body := []byte("i"), []byte("t"), []byte("[1]")
 	r := wire.Request{ID: id, Type: typ, Body: body, Priority: -3, Options: true, Retries: -1, Detach: true}
@@ -101,7 +101,8 @@ func TestErrorNeedsAReason(t *testing.T) {
 	}
 }
 
-// The zero Request must not request anything: retries 0 is not the default.
+// The fields of a zero Request must not be sent as options, although 0 is not the default of
+// retries.
 func TestSubmitWithoutOptionsWritesNone(t *testing.T) {
 	r := wire.Request{ID: []byte("i"), Body: []byte("1")}
 	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","body":1}` {

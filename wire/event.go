@@ -12,11 +12,11 @@ type EventKind uint8
 const (
 	EventOK       EventKind = iota + 1 // the reply to a request
 	EventError                         // a refusal, or the end of a job without an answer
-	EventJob                           // to a worker: a job to run
-	EventResult                        // to a submitter: the answer to a job
-	EventProgress                      // to a submitter: progress of a job
-	EventCancel                        // to a worker: a run is no longer wanted
-	EventPing                          // answer with a pong
+	EventJob                           // a job for a worker to run
+	EventResult                        // the answer to a job, for its submitter
+	EventProgress                      // progress of a job, for its submitter
+	EventCancel                        // tells a worker that a run is no longer wanted
+	EventPing                          // asks for a pong
 )
 
 var eventNames = [...]string{"none", "ok", "error", "job", "result", "progress", "cancel", "ping"}
@@ -33,7 +33,7 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind EventKind
 	ID   []byte // canonical; nil if there is none
-	Type []byte // of a job, canonical
+	Type []byte // of a job; canonical
 	Body []byte // of a job, result or progress: verbatim JSON
 	// Headers are the headers of a job, a verbatim JSON object; nil if there are none.
 	Headers []byte
@@ -46,20 +46,20 @@ type Event struct {
 
 	DelayMS int64 // of CauseLater
 
-	Server      string // of the reply to hello, else ""
-	MaxFrame    int    // bytes; these five limits are 0 if they are not given
+	Server      string // of the reply to hello; "" in other frames
+	MaxFrame    int    // bytes; these five limits are 0 if the frame does not have them
 	MaxFrameOut int    // bytes
 	MaxID       int    // bytes
 	MaxPrefetch int
 	MaxTypes    int
 }
 
-// ErrUnknownFrame reports a valid message of a kind that this package does not know. A
-// client may ignore it: later brokers may have more kinds.
+// ErrUnknownFrame reports a valid message of a kind that this package does not know. A client
+// should ignore such a message: later brokers may send more kinds.
 var ErrUnknownFrame = errors.New("unknown frame")
 
-// ClientDecoder reads the frames of a broker. It is reused and not safe for concurrent
-// use; the zero value is ready. It ignores unknown keys.
+// ClientDecoder reads the frames of a broker. It can be reused, but is not safe for concurrent
+// use. The zero value is ready for use. It ignores unknown keys.
 type ClientDecoder struct {
 	env     Envelope
 	limits  Envelope

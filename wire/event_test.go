@@ -73,7 +73,7 @@ func TestEventIsNotLeftOver(t *testing.T) {
 	sameMeaning(t, eventMeaning(&ev), map[string]any{"kind": "ok"})
 }
 
-// A message may carry keys of several kinds; an error comes before all others.
+// TestErrorComesFirst: if a message has keys of several kinds of frames, the key error decides.
 func TestErrorComesFirst(t *testing.T) {
 	var d wire.ClientDecoder
 	var ev wire.Event

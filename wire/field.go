@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// fields reads single fields of a scanned message. Errors carry r.ID, which is
-// nil until it has been read.
+// fields reads the values of single keys of a scanned message. Its errors carry r.ID, which is
+// nil until the id has been read.
 type fields struct {
 	env     *Envelope
 	payload []byte
 	scratch *[]byte
 	names   *[][]byte
-	groups  int // the most groups of a job
+	groups  int // how many groups a job may be in
 }
 
 func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }
@@ -54,7 +54,7 @@ func (f *fields) loneSurrogate(k Key, r *Request) *Error {
 	return refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", k, shown(f.raw(k)))
 }
 
-// id reads the id that r.Verb needs.
+// id reads the id of a request whose verb requires one.
 func (f *fields) id(r *Request) (err *Error) {
 	if f.env.has>>KeyID&1 == 0 {
 		return missing(r.Verb, KeyID, nil)
@@ -63,7 +63,7 @@ func (f *fields) id(r *Request) (err *Error) {
 	return err
 }
 
-// name reads an id or a type that is present.
+// name reads an id or a type. The key must be present.
 func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
 	raw, escapes := f.raw(k), f.env.esc>>k&1 != 0
 	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxName {
@@ -72,7 +72,7 @@ func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
 	return f.nameOf(raw, escapes, k.String(), r)
 }
 
-// nameOf reads a JSON value as a name; what names it in an error.
+// nameOf reads a JSON value as a name. what describes the value in errors.
 func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
 		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", what, MaxName, shown(raw))
@@ -91,18 +91,19 @@ func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]by
 	return name, nil
 }
 
-// fewNames is how many names are compared with each other directly, without allocating a map.
+// fewNames is how long a list may be whose names are compared with each other, without the cost
+// of a map.
 const fewNames = 64
 
-// list reads an array of min to max names that is present. A repeated name is
-// refused if all must differ; otherwise it counts once, and the array may have up to ten
-// times max names.
+// list reads an array of min to max names. The key must be present. If all names must differ, a
+// repeated name is refused; otherwise it counts once, and the array may have up to ten times
+// max names, repetitions included.
 func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *Error) {
 	raw := f.raw(k)
 	if raw[0] != '[' {
 		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, shown(raw))
 	}
-	var known map[string]bool // of lists longer than fewNames
+	var known map[string]bool // used for lists longer than fewNames
 	start, count, all := len(*f.names), 0, 0
 	what := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
@@ -144,7 +145,7 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 	return list[:len(list):len(list)], nil
 }
 
-// elements counts the elements of a valid array from the one at i on.
+// elements counts the elements of a valid array from the element at i to the end.
 func (f *fields) elements(raw []byte, i int) (n int) {
 	for ; raw[i] != ']'; n++ {
 		i, _ = f.element(raw, i)
@@ -155,8 +156,8 @@ func (f *fields) elements(raw []byte, i int) (n int) {
 	return n
 }
 
-// element finds the end of the element that begins at i in a valid array, and whether
-// it has escapes if it is a string.
+// element returns the end of the element that begins at i in a valid array, and whether the
+// element is a string with escapes.
 func (f *fields) element(raw []byte, i int) (end int, escapes bool) {
 	if raw[i] != '"' {
 		end, _ = f.env.skipValue(raw, i, 1)
@@ -193,7 +194,7 @@ func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
 	return text, nil
 }
 
-// byValue resolves the escapes that even the canonical form has.
+// byValue resolves the escapes that are left in a canonical form.
 func (f *fields) byValue(k Key, text []byte) []byte {
 	if text == nil || f.env.esc>>k&1 == 0 {
 		return text
@@ -228,7 +229,7 @@ func (f *fields) duration(k Key, max, absent int64, r *Request) (int64, *Error) 
 	return f.integer(k, 0, max, r)
 }
 
-// integer reads an integer that is present and not null.
+// integer reads an integer. The key must be present and not null.
 func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
 	raw := f.raw(k)
 	n, kind := parseInteger(raw)
@@ -242,7 +243,7 @@ func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
 	return 0, refuse(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, shown(raw))
 }
 
-// heartbeat reads the optional heartbeat_ms: 0 or a range that begins above it.
+// heartbeat reads the optional heartbeat_ms: 0, or MinHeartbeatMS to MaxHeartbeatMS.
 func (f *fields) heartbeat() (int64, *Error) {
 	if !f.given(KeyHeartbeatMS) {
 		return 0, nil
@@ -277,8 +278,8 @@ func (f *fields) boolean(k Key, absent bool, r *Request) (bool, *Error) {
 type integerKind uint8
 
 const (
-	noInteger  integerKind = iota // another kind, or with a fraction or exponent
-	outOfRange                    // beyond int64
+	noInteger  integerKind = iota // not a number, or a number with a fraction or an exponent
+	outOfRange                    // does not fit in int64
 	inRange
 )
 
@@ -296,7 +297,7 @@ func parseInteger(raw []byte) (int64, integerKind) {
 			return 0, noInteger
 		}
 		if n > (math.MaxUint64-9)/10 {
-			fits = false // continue: later characters may show that it is not an integer
+			fits = false // go on: later characters may show that this is not an integer
 			continue
 		}
 		n = n*10 + uint64(c-'0')

@@ -9,19 +9,17 @@ const (
 	// HeaderLen is the number of bytes before each payload: its length as an
 	// unsigned 32-bit integer, most significant byte first.
 	HeaderLen = 4
-	// MaxName limits an id or a type, in bytes of UTF-8 after its escapes are
-	// resolved.
+	// MaxName is the longest id or type, in bytes of UTF-8 after its escapes are resolved.
 	MaxName = 1024
-	// MaxDepth limits nesting. The message itself is level 1, so a body may have
-	// MaxDepth-1 levels of arrays and objects.
+	// MaxDepth is the deepest nesting of a message. The message itself is level 1, so a body
+	// may have MaxDepth-1 levels of arrays and objects.
 	MaxDepth = 1024
 )
 
 // SplitFrame takes the first frame off buf. It returns the payload, which aliases buf,
 // and the bytes used, header included. If used is 0 and there is no error, more bytes
-// are needed. A frame that announces more than max bytes is a SizeError at once,
-// whatever follows. A frame of length zero has an empty payload that is not nil; scanning
-// it gives InvalidJSON.
+// are needed. A length of more than max bytes is a SizeError at once, whatever follows it. A
+// frame of length zero has an empty payload that is not nil; scanning it gives InvalidJSON.
 func SplitFrame(buf []byte, max int) (payload []byte, used int, err *Error) {
 	if len(buf) < HeaderLen {
 		return nil, 0, nil

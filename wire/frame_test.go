@@ -48,7 +48,7 @@ func TestSplitFrameKeepsToItsFrame(t *testing.T) {
 	if &payload[0] != &buf[4] {
 		t.Error("the payload was copied")
 	}
-	_ = append(payload, 'X') // must not write into the frame behind it
+	_ = append(payload, 'X') // must not overwrite the next frame
 	if string(buf[7:]) != "\x00\x00\x00\x03two" {
 		t.Errorf("the next frame became %q", buf[7:])
 	}
@@ -77,7 +77,7 @@ func (s *splitter) String() string {
 	return fmt.Sprintf("%q, left %q, error %v", s.payloads, s.buf, s.err)
 }
 
-// goldenStreamOf concatenates the accepted golden requests of a port.
+// goldenStreamOf concatenates the short golden requests of a port.
 func goldenStreamOf(t *testing.T, port wire.Port) (stream []byte, frames []goldenCase, payloads [][]byte) {
 	for _, c := range allGolden(t) {
 		payload := c.payload(t)
@@ -136,8 +136,8 @@ func TestGoldenStreamsCutAnywhere(t *testing.T) {
 	}
 }
 
-// A decoder that has read other frames, refused ones among them, must read each frame
-// as a new decoder would.
+// TestDecoderForgetsEarlierFrames: a decoder that has read other frames, even invalid ones,
+// must read each frame as a new decoder would.
 func TestDecoderForgetsEarlierFrames(t *testing.T) {
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		_, frames, _ := goldenStreamOf(t, port)

@@ -22,8 +22,8 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) { checkScan(t, &e, payload) })
 }
 
-// FuzzDecodeEncode demands that a decoded message means the same after encoding, in
-// both directions, and that a refusal can be sent.
+// FuzzDecodeEncode demands that a decoded message still means the same after it was encoded and
+// decoded again, in both directions, and that a client can read each refusal.
 func FuzzDecodeEncode(f *testing.F) {
 	for _, c := range allGolden(f) {
 		for _, port := range c.ports() {
@@ -98,7 +98,7 @@ func checkEventRoundTrip(t *testing.T, payload []byte) {
 	}
 	if first.Kind == wire.EventError {
 		if _, known := wire.ParseCode(first.Code); !known || first.Reason == "" {
-			return // the broker never sends such an error
+			return // no broker sends such an error
 		}
 	}
 	want := eventMeaning(&first)
@@ -108,7 +108,7 @@ func checkEventRoundTrip(t *testing.T, payload []byte) {
 			delete(want, "max_id")
 			delete(want, "max_prefetch")
 		} else {
-			delete(want, "id") // a reply to hello has none
+			delete(want, "id") // a reply to hello has no id
 		}
 	}
 	var again wire.ClientDecoder
@@ -123,7 +123,8 @@ func checkEventRoundTrip(t *testing.T, payload []byte) {
 	}
 }
 
-// FuzzSplit feeds a stream whole and in pieces of any sizes.
+// FuzzSplit splits a stream into frames, once as a whole and once in pieces of any sizes, and
+// compares the results.
 func FuzzSplit(f *testing.F) {
 	for _, c := range loadGolden[goldenStream](f, "streams.json") {
 		f.Add(goldenCase{Hex: c.Hex}.payload(f), []byte{1, 3, 2}, uint16(c.MaxFrame))
@@ -156,8 +157,8 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// FuzzCanonical demands that encoding/json reads a canonical form as the value that it
-// was made from, and that every spelling of the value has this form.
+// FuzzCanonical demands that encoding/json reads a canonical form as the value that it was made
+// from, and that every spelling of the value has the same canonical form.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{"", "a1", "é漢😀", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "\xff", "\xed\xa0\x80", "\uFFFD", strings.Repeat("\x01", 300)} {
 		f.Add(seed)
@@ -166,7 +167,7 @@ func FuzzCanonical(f *testing.F) {
 		canonical := wire.Canonical(nil, value)
 		valid := strings.ToValidUTF8(value, "") == value
 		if !valid {
-			var b strings.Builder // each bad byte by itself becomes U+FFFD
+			var b strings.Builder // each invalid byte becomes a U+FFFD of its own
 			for _, r := range value {
 				b.WriteRune(r)
 			}
@@ -185,7 +186,7 @@ func FuzzCanonical(f *testing.F) {
 		if err := wire.CheckName("id", value); err != nil {
 			return
 		}
-		spelled, err := json.Marshal(value) // escapes more than the package does
+		spelled, err := json.Marshal(value) // json.Marshal escapes more characters than the canonical form does
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -105,8 +105,8 @@ func (c goldenCase) decoder() *wire.Decoder {
 	return d
 }
 
-// requestMeaning writes a request the way the golden files do: values by value,
-// and only what differs from its default.
+// requestMeaning returns the meaning of a request as the golden files write it: strings by
+// value, and only what differs from the default.
 func requestMeaning(r *wire.Request) map[string]any {
 	m := map[string]any{"verb": r.Verb.String()}
 	put := func(key string, value any, there bool) {
@@ -177,8 +177,8 @@ func eventMeaning(ev *wire.Event) map[string]any {
 	return m
 }
 
-// sameMeaning compares the JSON of both, with sorted keys and numbers with all
-// digits.
+// sameMeaning compares two meanings by their JSON, with sorted keys and with all digits of
+// numbers.
 func sameMeaning(t *testing.T, got, want map[string]any) {
 	t.Helper()
 	g, err1 := json.Marshal(got)
@@ -212,8 +212,8 @@ func checkError(t *testing.T, err *wire.Error, want *goldenError) {
 	}
 }
 
-// checkReason checks the style of reasons. Values from a peer may be in capitals, so
-// only the first letter is checked.
+// checkReason checks the style of a reason. A value from a peer may have capitals, so only the
+// case of the first letter is checked.
 func checkReason(t *testing.T, reason string) {
 	switch {
 	case reason == "":
@@ -304,7 +304,7 @@ func TestGoldenReplies(t *testing.T) {
 	}
 }
 
-// encodeEvent is the frame that a broker sends for an event.
+// encodeEvent returns the frame that a broker sends for an event.
 func encodeEvent(t testing.TB, ev *wire.Event) []byte {
 	t.Helper()
 	switch ev.Kind {
@@ -342,7 +342,7 @@ func encodeEvent(t testing.TB, ev *wire.Event) []byte {
 	return nil
 }
 
-// encodeRequest is the frame that a client sends for a request.
+// encodeRequest returns the frame that a client sends for a request.
 func encodeRequest(t testing.TB, r *wire.Request) []byte {
 	t.Helper()
 	switch r.Verb {
@@ -388,7 +388,7 @@ func checkRequestRoundTrip(t testing.TB, r *wire.Request, port wire.Port, named 
 	if !json.Valid(payload) {
 		t.Fatalf("encoded %q is not json", payload)
 	}
-	var d wire.Decoder // without a default type: the encoder must have written one
+	var d wire.Decoder // it has no default type, so the encoder must have written the type
 	var again wire.Request
 	if err := d.Decode(payload, port, named, &again); err != nil {
 		t.Fatalf("%s decodes to %v", payload, err)

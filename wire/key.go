@@ -38,7 +38,7 @@ const (
 	KeyKeepMS
 	KeyHeaders
 	KeyState
-	KeyMaxFrame // the last five are keys of limits
+	KeyMaxFrame // the keys of limits begin here
 	KeyMaxFrameOut
 	KeyMaxID
 	KeyMaxPrefetch
@@ -46,8 +46,8 @@ const (
 	numKeys
 )
 
-// keyBufLen is one byte more than the longest key, so that longer keys are
-// recognized.
+// keyBufLen is one byte more than the longest key has, so that a longer key does not look like
+// a known one.
 const keyBufLen = 16
 
 var keyNames = [numKeys]string{
@@ -66,7 +66,7 @@ func (k Key) String() string {
 	return "none"
 }
 
-// lookupKey returns numKeys for a key without a meaning.
+// lookupKey returns the Key with this name, or numKeys if the name has no meaning.
 func lookupKey(name []byte) Key {
 	switch string(name) {
 	case "action":

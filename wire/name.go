@@ -7,9 +7,9 @@ import (
 
 // Ids and types are kept in canonical form: the content of a JSON string, without its
 // quotes, in which only the quote, the backslash and characters below 0x20 are escaped,
-// as \" \\ \b \t \n \f \r or \u00xx in lower case. One value has one canonical form, so
-// comparing bytes compares values, and a name is sent by copying it. A string without a
-// backslash is canonical already.
+// as \" \\ \b \t \n \f \r or \u00xx in lower case. Each value has exactly one canonical form,
+// so comparing bytes compares values, and a name is sent by copying its bytes. A string without
+// a backslash is already canonical.
 
 const hexDigits = "0123456789abcdef"
 
@@ -44,8 +44,8 @@ func Canonical(dst []byte, value string) []byte {
 	return append(dst, value[plain:]...)
 }
 
-// CheckName returns why the broker would refuse value as an id or a type, which must be
-// UTF-8 of 1 to MaxName bytes; nil if it would not. what names the field in the error.
+// CheckName returns why the broker would refuse value as an id or a type, or nil. A name must
+// be UTF-8 of 1 to MaxName bytes. what names the key in the error.
 func CheckName(what, value string) *Error {
 	switch {
 	case value == "":
@@ -69,7 +69,7 @@ func Value(canonical []byte) string {
 	return string(canonical)
 }
 
-// appendByte appends an ASCII character in canonical form.
+// appendByte appends the canonical form of an ASCII character.
 func appendByte(dst []byte, c byte) []byte {
 	switch {
 	case c == '"' || c == '\\':
@@ -82,8 +82,9 @@ func appendByte(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// appendValue appends the value of a string's content, whose first escape is at index i
-// or later. whole is false if it has a lone surrogate, which becomes U+FFFD.
+// appendValue appends the value of content, the text between the quotes of a JSON string. The
+// first escape is at index i or later. whole is false if there is a lone surrogate, which
+// becomes U+FFFD.
 func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
 	whole = true
 	dst = append(dst, content[:i]...)
@@ -103,8 +104,8 @@ func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
 	return dst, whole
 }
 
-// appendCanonical appends the canonical form of a valid string's content and counts the
-// bytes of its value. whole is false if it has a lone surrogate.
+// appendCanonical appends the canonical form of content, the text between the quotes of a valid
+// JSON string, and counts the bytes of its value. whole is false if there is a lone surrogate.
 func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
 	whole = true
 	for i := 0; i < len(content); {

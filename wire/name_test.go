@@ -29,7 +29,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// All spellings of one id must decode to the same bytes.
+// TestSpellingsOfOneName: all spellings of an id must decode to the same bytes.
 func TestSpellingsOfOneName(t *testing.T) {
 	value := "a\"\\/\b\f\n\r\t\x00é漢😀z"
 	plain, err := json.Marshal(value)

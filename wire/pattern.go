@@ -8,13 +8,13 @@ type Pattern struct {
 	// parts in between. Without a *, head is the whole name.
 	head, mid, tail string
 	star            bool
-	least           int // bytes that a value must have
+	least           int // how many bytes a matching value must have at least
 }
 
 // NewPattern reads a pattern from a canonical name.
 func NewPattern(canonical []byte) Pattern {
 	head, rest, star := strings.Cut(Value(canonical), "*")
-	for strings.Contains(rest, "**") { // consecutive * mean the same as one
+	for strings.Contains(rest, "**") { // several * in a row mean the same as one
 		rest = strings.ReplaceAll(rest, "**", "*")
 	}
 	p := Pattern{head: head, star: star, least: len(head) + len(rest) - strings.Count(rest, "*")}

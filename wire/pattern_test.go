@@ -24,7 +24,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// slowFits tries every way.
+// slowFits reports whether a value matches a pattern, by trying every way in which it might.
 func slowFits(pattern, value string) bool {
 	switch {
 	case pattern == "":

@@ -121,8 +121,8 @@ func checkExampleReply(t *testing.T, ex example) {
 	}
 }
 
-// The table of errors must name each code once, in the code's order, with
-// its reach.
+// TestProtocolErrorTable: the table of errors must name each code once, in the order of the
+// codes, with its reach.
 func TestProtocolErrorTable(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
@@ -142,7 +142,7 @@ func TestProtocolErrorTable(t *testing.T) {
 	}
 }
 
-// Each link of the table of contents must have a target.
+// Each link in the table of contents must have a target.
 func TestProtocolLinks(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
@@ -163,7 +163,7 @@ func TestProtocolLinks(t *testing.T) {
 	}
 }
 
-// The document and the code must name the same limits.
+// The document and the code must give the same limits.
 func TestProtocolLimits(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown is how many bytes of an offending value a reason repeats.
+// maxShown is how many bytes of an invalid value a reason repeats.
 const maxShown = 64
 
-// shown returns a value as reasons show it: as it was sent, but shortened, and as valid
+// shown returns an invalid value as reasons show it: as it was sent, but shortened and in valid
 // UTF-8.
 func shown(raw []byte) string {
 	if len(raw) <= maxShown {

@@ -90,14 +90,14 @@ func lookupVerb(action []byte) Verb {
 	return 0
 }
 
-// The ranges of integers and lists. They begin at 0, except those with a minimum here
-// and lists, which begin at 1.
+// The limits of integers and lists. Ranges of integers begin at 0 if no minimum is given here;
+// lists have at least one element.
 const (
 	MaxDurationMS  = 31_536_000_000 // a year: delay_ms, timeout_ms, expires_ms, age_ms
 	MaxBackoffMS   = 86_400_000     // a day
 	MaxKeepMS      = 86_400_000
 	MaxRetries     = 1000
-	MinHeartbeatMS = 100 // or 0, none
+	MinHeartbeatMS = 100 // 0 is allowed, too: no heartbeat
 	MaxHeartbeatMS = 3_600_000
 	MinPrefetch    = 1
 	// DefaultMaxPrefetch is the largest prefetch that a zero Decoder accepts.
@@ -115,13 +115,13 @@ const DefaultFailReason = "failed by the worker"
 // Verb have the values of ResetRequest.
 type Request struct {
 	Verb     Verb
-	ID       []byte // canonical; nil where a worker's id is ignored
-	Type     []byte // canonical; of a submit and a join
-	Body     []byte // verbatim JSON; of submit, respond and progress
+	ID       []byte // canonical; nil if the id of a worker's request is ignored
+	Type     []byte // of a submit and a join; canonical
+	Body     []byte // of a submit, respond and progress; verbatim JSON
 	Priority int64
 
-	// Options reports whether a submit has at least one of the keys below, not null.
-	// When encoding, they are written only if it is set.
+	// Options reports whether a submit has at least one of the keys of the following fields,
+	// and not null. When encoding, they are written only if it is set.
 	Options   bool
 	DelayMS   int64 // 0 for none, like the other durations
 	TimeoutMS int64
@@ -130,19 +130,19 @@ type Request struct {
 	Retries   int // -1: absent
 	Detach    bool
 	NoAck     bool     // "ack":false
-	Progress  bool     // wants progress frames; of attach, too
-	AgeMS     int64    // ordered as if submitted that long ago
-	KeepMS    int64    // its last frame is kept for this time; 0: bound to its connection
-	Groups    [][]byte // canonical, all different; of change, too
+	Progress  bool     // asks for progress frames; also of an attach
+	AgeMS     int64    // the job is ordered as if it had been submitted that long ago
+	KeepMS    int64    // how long the last frame is kept; 0 if the job is bound to its connection
+	Groups    [][]byte // canonical, all different; also of a change
 	Headers   []byte   // verbatim JSON object; nil: absent
 
 	Prefetch int  // of join; 0: absent
-	Cancel   bool // of join: wants cancel frames
+	Cancel   bool // of a join: asks for cancel frames
 	// Types replaces Type in a join of several types: names, and patterns in which *
-	// stands for any characters. Except has those that it does not serve. Both are
-	// canonical and without duplicates; nil: absent.
+	// stands for any characters. Except has names and patterns of types that the worker does
+	// not serve. Both are canonical and without duplicates, or nil if absent.
 	Types, Except [][]byte
-	WantHeaders   bool // of join: wants headers in job frames
+	WantHeaders   bool // of a join: asks for headers in job frames
 
 	// SetPriority and SetGroups report whether a change has these keys. An empty list
 	// of groups removes all.

@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// Envelope has the positions of the top-level keys of one message in its payload. It is
-// reused from message to message and holds only positions, so that it keeps no payload
-// alive and costs the collector nothing.
+// Envelope has the positions of the top-level keys of one message in its payload. It can be
+// reused for other messages. It has only positions, so that it keeps no payload alive and costs
+// the collector nothing.
 type Envelope struct {
-	has   uint64                // bit per Key: it is present
-	esc   uint64                // bit per Key: its value is a string with escapes
-	at    [numKeys]span         // valid where has is set
-	stack [MaxDepth / 64]uint64 // scratch: bit per level, set for an object
+	has   uint64                // a bit per Key: the key is present
+	esc   uint64                // a bit per Key: the value is a string with escapes
+	at    [numKeys]span         // valid for keys that are present
+	stack [MaxDepth / 64]uint64 // scratch: a bit per level, set for an object
 	deep  bool                  // scratch: the last skip failed because of its depth
 }
 
@@ -76,7 +76,7 @@ func (e *Envelope) scan(p []byte) (at int, object bool) {
 	return i, object
 }
 
-// scanObject starts after the opening brace of the message.
+// scanObject reads the message from index i, which is after the opening brace.
 func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 	i = skipSpace(p, i)
 	if i < len(p) && p[i] == '}' {
@@ -134,8 +134,9 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
-// skipValue accepts any value, at the given nesting level. It is not recursive: a bit per
-// level records whether that level is an object, and object has the last of these bits.
+// skipValue accepts any value, at the given nesting level. It is not recursive: e.stack records
+// for each level whether it is an object, and the variable object does so for the current
+// level.
 func (e *Envelope) skipValue(p []byte, i, level int) (end int, saw uint64) {
 	base := level
 	object := false
@@ -206,7 +207,7 @@ next: // after a value
 	}
 	return ^i, 0
 
-pop: // at the bracket that closes a level
+pop: // p[i] is the bracket that closes a level
 	i++
 	level--
 	if level > base {
@@ -233,7 +234,7 @@ key:
 	goto value
 }
 
-// lookupEscapedKey resolves the escapes of a key that has some.
+// lookupEscapedKey is lookupKey for a key with escapes.
 func lookupEscapedKey(content []byte) Key {
 	var buf [keyBufLen]byte
 	n := 0

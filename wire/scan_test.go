@@ -12,7 +12,7 @@ import (
 	"gloom/wire"
 )
 
-// depthOf counts the nesting of a valid JSON text.
+// depthOf returns how deep a valid JSON text is nested.
 func depthOf(text []byte) int {
 	depth, deepest, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -40,8 +40,8 @@ var knownKeys = func() (keys []wire.Key) {
 	return keys
 }()
 
-// longMessage is put before a payload: the scanner reads strings of long messages by
-// another path, and space before a message does not change its meaning.
+// longMessage is white space to put before a payload, which does not change its meaning. The
+// scanner reads strings in long messages with other code.
 var longMessage = bytes.Repeat([]byte(" "), 4<<10)
 
 // checkScan compares the scanner with encoding/json: which payloads are valid,
@@ -49,7 +49,8 @@ var longMessage = bytes.Repeat([]byte(" "), 4<<10)
 func checkScan(t *testing.T, e *wire.Envelope, payload []byte) {
 	valid := json.Valid(payload) && utf8.Valid(payload) && depthOf(payload) <= wire.MaxDepth
 	object := valid && bytes.TrimLeft(payload, " \t\r\n")[0] == '{'
-	var want map[string]json.RawMessage // keys by value, case-sensitive; the last one wins
+	// The values by key. Keys are compared by value and case, and the last one counts.
+	var want map[string]json.RawMessage
 	if object {
 		if err := json.Unmarshal(payload, &want); err != nil {
 			t.Fatalf("%q: %v", payload, err)
@@ -102,7 +103,7 @@ var scanSeeds = []string{
 const submitLine = `{"action":"submit","id":"a1","type":"echo","priority":5,"delay_ms":1,"body":{"text":"hello"}}`
 
 func TestScanAgreesWithEncodingJSON(t *testing.T) {
-	var e wire.Envelope // reused: nothing may be left over
+	var e wire.Envelope // reused, so that nothing may be left over from earlier messages
 	for _, seed := range scanSeeds {
 		checkScan(t, &e, []byte(seed))
 	}
@@ -111,8 +112,8 @@ func TestScanAgreesWithEncodingJSON(t *testing.T) {
 	}
 }
 
-// A message that uses the whole grammar, with each byte changed and cut at each
-// length.
+// TestScanAgreesOnDamagedMessages changes each byte of a message that uses the whole grammar,
+// and cuts it at each length.
 func TestScanAgreesOnDamagedMessages(t *testing.T) {
 	message := []byte(` {"action":"submit" , "id":"\u00e9\\\"é","body":[1,-0.5e+3,true,false,null,{"":[{}]},"\ud83d\ude00漢字 and so on"],"\u0074ype":"x"}`)
 	var e wire.Envelope
@@ -130,8 +131,8 @@ func TestScanAgreesOnDamagedMessages(t *testing.T) {
 	}
 }
 
-// Strings are read eight bytes at a time, and long ones 32 from the 64th on: every
-// special byte at every place.
+// TestScanStringsAtEveryOffset puts every special byte at every place of a string: the scanner
+// reads eight bytes at a time or, in long strings from the 64th byte on, 32.
 func TestScanStringsAtEveryOffset(t *testing.T) {
 	var e wire.Envelope
 	lengths := []int{64, 71, 72, 73, 96, 104, 105, 140}
@@ -170,7 +171,7 @@ func TestScanCountsDepthFromTheMessage(t *testing.T) {
 			}
 		}
 	}
-	// Width is not depth.
+	// Many elements on one level do not count as depth.
 	if err := e.Scan([]byte(`{"body":[` + strings.Repeat(`{"a":[]},`, 2000) + `1]}`)); err != nil {
 		t.Error(err)
 	}

@@ -5,17 +5,17 @@ import (
 	"math/bits"
 )
 
-// The skip functions skip one JSON token or value. They return the index after it or, if
-// the byte at index at is invalid there, ^at, which is negative (at == len(p) if the
-// payload ends too early).
+// The skip functions skip one JSON token or value. They return the index after it or, if the
+// byte at index at is invalid, ^at, which is negative. If the payload ends too early, at is
+// len(p).
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// Properties of a string that skipString found: escapes, which is exact; and bytes
-// above 0x7f, one high bit for each, in the string or up to seven bytes after it.
+// Bits of what skipString saw. sawEscape is exact. The bits of sawNonASCII, one for each byte
+// of a word, may also stem from one of the seven bytes after the string.
 const (
 	sawEscape   = 1
 	sawNonASCII = highs
@@ -33,8 +33,9 @@ func skipSpace(p []byte, i int) int {
 	return i
 }
 
-// stops marks, in the high bit of each byte of x, a quote, a backslash or a control
-// character. Only the lowest mark is certain: a borrow may leave false ones above it.
+// stops sets the high bit of each byte of x that is a quote, a backslash or a control
+// character. Only the lowest of these marks is certain: a borrow may leave false marks above
+// it.
 //
 // Flipping bit 1 swaps the quote (0x22) with the space (0x20), so that one
 // comparison with 0x21 finds control characters and the quote together.
@@ -44,8 +45,8 @@ func stops(x uint64) uint64 {
 	return (low | backslash) &^ x & highs
 }
 
-// skipString starts after the opening quote and returns the index of the closing one.
-// It does not check bytes above 0x7f, but reports them in saw.
+// skipString skips a string from index i, after the opening quote, and returns the index of the
+// closing quote. It does not check bytes above 0x7f, but reports them in saw.
 func skipString(p []byte, i int) (end int, saw uint64) {
 	if len(p) >= longMessage {
 		return skipAnyString(p, i)
@@ -80,15 +81,15 @@ func skipString(p []byte, i int) (end int, saw uint64) {
 }
 
 const (
-	// A message of longMessage bytes or more may have long strings. A string must have
-	// longRun bytes without an escape before four of its words are read together: for
-	// shorter strings that would only cost time.
+	// A message of longMessage bytes or more may have long strings. Only after longRun bytes
+	// without an escape are four words of a string read at a time: in shorter strings that
+	// would only cost time.
 	longMessage = 4 << 10
 	longRun     = 64
 )
 
-// skipAnyString is skipString for strings that may be long. The rest of the loop is
-// duplicated: a shared function would make short messages slower by a twentieth.
+// skipAnyString is skipString for strings that may be long. The end of the loop is the same as
+// in skipString: a shared function would make short messages slower by a twentieth.
 func skipAnyString(p []byte, i int) (end int, saw uint64) {
 	var high, escapes uint64
 	for {
@@ -127,7 +128,7 @@ func skipAnyString(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
-// skipEscape starts at a byte that should be a backslash.
+// skipEscape skips an escape. p[i] should be its backslash.
 func skipEscape(p []byte, i int) int {
 	if p[i] != '\\' {
 		return ^i
@@ -156,7 +157,7 @@ func isHex(c byte) bool {
 
 func isDigit(c byte) bool { return c-'0' < 10 }
 
-// skipNumber starts at a minus or a digit.
+// skipNumber skips a number. p[i] is a minus or a digit.
 func skipNumber(p []byte, i int) int {
 	if p[i] == '-' {
 		i++
@@ -193,7 +194,7 @@ func skipDigits(p []byte, i int) int {
 	return i
 }
 
-// skipLiteral starts at the first letter of word, which has been checked.
+// skipLiteral skips the literal word. Its first letter has been checked.
 func skipLiteral(p []byte, i int, word string) int {
 	for k := 1; k < len(word); k++ {
 		if i+k >= len(p) || p[i+k] != word[k] {
@@ -203,7 +204,7 @@ func skipLiteral(p []byte, i int, word string) int {
 	return i + len(word)
 }
 
-// skipAtom accepts a number, true, false or null.
+// skipAtom skips a number, true, false or null.
 func skipAtom(p []byte, i int) int {
 	switch c := p[i]; {
 	case c == '-' || isDigit(c):

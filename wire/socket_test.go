@@ -9,7 +9,7 @@ func TestSocket(t *testing.T) {
 	for runtime, want := range map[string]string{
 		"/home/x/run": "/home/x/run/gloom/",
 		"":            "/run/gloom/",
-		"relative":    "/run/gloom/", // the variable counts only when it is absolute
+		"relative":    "/run/gloom/", // only an absolute path counts
 	} {
 		if os.Geteuid() == 0 {
 			want = "/run/gloom/"
