@@ -49,7 +49,7 @@ func (b *bed) join(prefetch int) {
 	b.core.Join(b.now, b.wrk, &broker.Joining{Type: b.typ, Prefetch: prefetch})
 }
 
-// submit submits a new job; change may set more of it.
+// submit submits a new job; change may set more of its fields.
 func (b *bed) submit(change func(*broker.Submission)) []byte {
 	b.n++
 	b.now += 1000
@@ -180,7 +180,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestRetriesHaveAnEnd: a job ends however many retries it asks for.
+// TestRetriesHaveAnEnd: a job ends after a bounded number of runs, however many retries it asks
+// for.
 func TestRetriesHaveAnEnd(t *testing.T) {
 	b := newBed(t)
 	b.join(0)

@@ -44,8 +44,8 @@ func numbered(id []byte, n int) []byte {
 	return id
 }
 
-// TestVanishedInSlices: a submitter with very many jobs is lost. Everything visible changes
-// at once, and no step frees more than its share.
+// TestVanishedInSlices: when a submitter with very many jobs is lost, all counts change at
+// once, but the memory is freed in slices: no step frees more than its share.
 func TestVanishedInSlices(t *testing.T) {
 	n := many(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
@@ -99,8 +99,8 @@ func TestVanishedInSlices(t *testing.T) {
 	}
 }
 
-// TestVanishedHoldsUpNobody: whatever a lost submitter leaves in a type, the job of another
-// submitter is handed out by the next commands.
+// TestVanishedHoldsUpNobody: however many jobs a lost submitter leaves in a type, the job of
+// another submitter is handed out within the next few commands.
 func TestVanishedHoldsUpNobody(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		n := many(100_000, 2000)
@@ -150,7 +150,8 @@ func TestComingAndGoing(t *testing.T) {
 	}
 }
 
-// TestVanishedWithManyTypes: jobs of very many types are swept just as fast.
+// TestVanishedWithManyTypes: the jobs of a lost submitter are swept just as fast if they are of
+// very many types.
 func TestVanishedWithManyTypes(t *testing.T) {
 	n := many(100_000, 500)
 	b := New(Config{IdleTypes: 10})
@@ -245,7 +246,7 @@ func TestBytesPerQueuedJob(t *testing.T) {
 		if got := b.Held(); got != uint64(n) {
 			t.Fatalf("%d jobs are held", got)
 		}
-		// Pages come from the heap here, so the heap holds everything.
+		// Here pages come from Go's heap, so the heap holds everything.
 		heap := float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
 		lent := float64(pages.held) / float64(n)
 		m := b.Memory()
@@ -263,7 +264,8 @@ func TestBytesPerQueuedJob(t *testing.T) {
 	}
 }
 
-// TestDrainedBacklogGivesBack: once a backlog is done, its memory has been returned.
+// TestDrainedBacklogGivesBack: once all jobs of a backlog have ended, its memory has been
+// returned.
 func TestDrainedBacklogGivesBack(t *testing.T) {
 	n := many(200_000, 4000)
 	pages := &countingPages{}
@@ -288,8 +290,8 @@ func TestDrainedBacklogGivesBack(t *testing.T) {
 }
 
 // TestManyDeadlinesAtOnce: when very many jobs are past their deadline and the timer is
-// late, neither a tick nor a worker that joins ends more than its share of them. None
-// of them is handed out, and the one remaining job is.
+// late, neither a tick nor the join of a worker ends more than its share of them. None of them
+// is handed out; the one job that has no deadline is.
 func TestManyDeadlinesAtOnce(t *testing.T) {
 	n := many(20_000, 2000)
 	b := New(Config{})

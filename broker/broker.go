@@ -25,7 +25,7 @@ type Broker struct {
 	jobs    container.Table[job]
 	timings container.Table[timing]
 	slabs   container.Slabs
-	big     map[uint32][]byte // bodies kept by reference, by record
+	big     map[uint32][]byte // bodies kept by reference, by the number of the job's record
 	index   container.Index
 
 	bigBytes int64
@@ -51,9 +51,9 @@ type Broker struct {
 	idle       container.Ring[idleLine] // the lines that have idle workers
 
 	groups        container.Slots[group]
-	groupIndex    container.Index // by name; the values are group.no + 1
+	groupIndex    container.Index // finds groups by name; the values are group.no + 1
 	sets          container.Slots[groupSet]
-	setIndex      container.Index // by setKey; the values are groupSet.no + 1
+	setIndex      container.Index // finds sets by setKey; the values are groupSet.no + 1
 	groupsCounted int
 	groupNames    int64 // bytes of names of groups
 	limits        int64 // how many limits the arrays of all groups have room for
@@ -78,7 +78,7 @@ type Broker struct {
 	unusedBytes int64
 	unswept     int // jobs of lost submitters that are still to be freed
 
-	// Every command continues chores, since they decide which jobs may be handed out. Ticks
+	// Every command continues chores, because they decide which jobs may be handed out. Ticks
 	// continue notifications (to workers, about lost submitters) and cleanups (which free
 	// memory).
 	chores, notifications, cleanups chores
@@ -100,7 +100,7 @@ type Broker struct {
 	submitters, workers int
 
 	timers container.Heap
-	// touched lists the types to be matched at the end of the command.
+	// touched lists the types that must be matched at the end of the command.
 	touched      []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
@@ -113,7 +113,7 @@ type Broker struct {
 	draining bool
 	// expelling is set once Expel has begun. Nothing is handed out any more.
 	expelling bool
-	expelled  int // the record from which Expel continues
+	expelled  int // the number of the record from which Expel continues
 
 	dead deadLetters
 

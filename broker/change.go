@@ -11,14 +11,14 @@ type Changing struct {
 	// Groups replace the groups of the job.
 	Groups    [][]byte
 	SetGroups bool
-	// Delay is how long the job is not handed out, from now on. If it is negative, the delay
-	// stays.
+	// Delay is how long, from now on, the job is not handed out. If it is negative, the delay
+	// does not change.
 	Delay time.Duration
 }
 
-// Change changes a waiting job that submitter p may cancel. It is refused with
-// NotProcessing while the job runs, with Overloaded if there would be too many groups, else
-// with UnknownID.
+// Change changes a waiting job that submitter p may cancel. It is refused with NotProcessing if
+// the job runs, with Overloaded if there would be too many groups, and otherwise with
+// UnknownID.
 func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)

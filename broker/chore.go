@@ -10,8 +10,8 @@ type chore interface {
 	step(b *Broker) (cost int, done bool)
 }
 
-// chores are worked on from the last one: an earlier chore, to which later ones may add work,
-// ends after them.
+// chores are worked on from the last one to the first: a later chore may add work to an earlier
+// one, so it has to end before it.
 type chores []chore
 
 func (c *chores) add(x chore) { *c = append(*c, x) }
@@ -25,7 +25,7 @@ const (
 	lazySteps  = 2
 )
 
-// do works on chores for a number of steps.
+// do works on chores until their cost reaches a number of steps.
 func (b *Broker) do(c *chores, steps int) {
 	for steps > 0 && len(*c) > 0 {
 		last := len(*c) - 1

@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// JobOverhead is what a job counts against limits on bytes besides its id, headers and
-// body: its record and its share of the index and of the slabs.
+// JobOverhead is how many bytes a job counts against limits besides its id, headers and body:
+// for its record and its share of the index and of the slabs.
 const JobOverhead = 128
 
 // Checking reports whether the build tag "invariants" is set, so that each command checks
@@ -35,15 +35,16 @@ type Config struct {
 	// broker meets (at most IdleTypes) are forgotten only by ForgetType, so that their counts
 	// can always be shown under their names.
 	IdleTypes, KeptTypes int
-	// Retries is how many runs may follow the first one, for jobs that do not set it.
+	// Retries is how many runs may follow the first one, for jobs that do not set their own
+	// number.
 	Retries int
 	// DeadLetters bounds the dead letters of a type, DeadBytes those of all types, and
 	// DeadAge is how long they are kept. If any of them is 0, none are kept.
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
-	// History bounds the bytes of the history of ended jobs. If it is 0, only runs of jobs
-	// that have not ended are remembered, in 1 MiB.
+	// History bounds the bytes of the history of ended jobs. If it is 0, only runs of jobs that
+	// have not ended are remembered, in up to 1 MiB.
 	History int64
 	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole) a
 	// worker may be handed before Broker.Credit sets a new number.
@@ -54,7 +55,7 @@ type Config struct {
 	Seed uint64
 }
 
-// MaxBackoff is the longest wait before a retry. The wire checks what peers ask for.
+// MaxBackoff is the longest wait before a retry. Package wire checks what peers ask for.
 const (
 	MaxBackoff = 24 * time.Hour
 )

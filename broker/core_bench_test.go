@@ -8,13 +8,13 @@ import (
 	"gloom/broker"
 )
 
-// benchmarkCycle measures submit + dispatch + answer while other jobs are queued
-// behind, with the priorities that prio returns.
+// benchmarkCycle measures submit, dispatch and answer while other jobs are queued. prio returns
+// the priorities.
 func benchmarkCycle(b *testing.B, queued int, prio func(i int) int64) {
 	benchmarkCycleWith(b, 0, queued, prio)
 }
 
-// BenchmarkHistory is the cost per job of the history.
+// BenchmarkHistory measures what the history costs per job.
 func BenchmarkHistory(b *testing.B) {
 	for _, history := range []int64{0, 1 << 20, 64 << 20} {
 		b.Run(fmt.Sprint("history=", history), func(b *testing.B) {
@@ -68,8 +68,8 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkFailBesideLetters makes a job fail while the largest number of dead letters of
-// its type is kept, so that the oldest is dropped.
+// BenchmarkFailBesideLetters makes jobs fail while their type has the largest number of dead
+// letters, so that each failure drops the oldest letter.
 func BenchmarkFailBesideLetters(b *testing.B) {
 	for _, kept := range []int{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprint("letters=", kept), func(b *testing.B) {

@@ -117,7 +117,7 @@ func (s *shelf) remove(l *letter) {
 type deadLetters struct {
 	byAge container.Ring[letter]
 	bytes int64
-	// pushed counts letters that were dropped, or never kept, for lack of room.
+	// pushed counts letters that were dropped, or not kept at all, for lack of room.
 	pushed uint64
 	last   int // the number of the latest letter
 }
@@ -205,9 +205,9 @@ func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
 // lookVisits).
 const reasonVisit = 512
 
-// DeadLetters lists the dead letters of a type that match q (nil: all), the latest first,
-// piece by piece like Types. A letter that exists during the whole listing is listed
-// exactly once.
+// DeadLetters lists the dead letters of a type that match q (all, if q is nil), the latest
+// first. Like Types, it does so piece by piece. A letter that exists during the whole listing
+// is listed exactly once.
 func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterFilter) (found []*DeadLetter, next int) {
 	b.now = max(b.now, now)
 	k := b.typesByName[string(name)]
@@ -236,9 +236,9 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 	return found, from
 }
 
-// Revive submits the dead letter with this id and number again, detached, and forgets it.
-// Number 0 means the oldest one with the id. It returns UnknownID if there is no such
-// letter, or else why the job was refused.
+// Revive submits the dead letter with this id and number again, as a detached job, and forgets
+// the letter. Number 0 means the oldest letter with the id. It returns UnknownID if there is no
+// such letter, or else why the job was refused.
 func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Reason) {
 	b.begin(now)
 	k, l := b.letterOf(name, id, no)
@@ -260,7 +260,8 @@ func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool)
 	return b.end(), l != nil
 }
 
-// letterOf returns a letter of a type, or nil. Without a number it searches all of them.
+// letterOf returns a letter of a type, or nil. If the number is 0, it searches all letters of
+// the type.
 func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
 	k := b.typesByName[string(name)]
 	if k == nil {
@@ -294,13 +295,13 @@ func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
 }
 
 // LetterWalk goes through the matching dead letters of a type, the oldest first, piece by
-// piece. Letters added after it has begun are left out.
+// piece. Letters that are added after it has begun are left out.
 type LetterWalk struct {
 	LetterFilter
-	// Most bounds how many it handles, 0 for all.
+	// Most bounds how many letters it handles; 0 means all.
 	Most int
 	// Done counts the letters that were submitted again or forgotten, Refused those
-	// that were refused. Reason is that of the first refusal.
+	// that were refused. Reason is the reason of the first refusal.
 	Done, Refused int
 	Reason        Reason
 	begun         bool
@@ -355,5 +356,5 @@ func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.Len(), b.dead.by
 // because DeadLetters or DeadBytes was reached.
 func (b *Broker) DeadPushed() uint64 { return b.dead.pushed }
 
-// Since converts a time of the core's clock to an age.
+// Since returns how long ago a time of the core's clock was.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

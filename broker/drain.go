@@ -14,8 +14,8 @@ func (b *Broker) Held() uint64 { return b.total.Delayed + b.total.Queued + b.tot
 // expelJobs bounds the jobs that one Expel ends.
 const expelJobs = 1024
 
-// Expel ends jobs that are left after a drain, some at a time, with Draining for their
-// submitters. It returns false when no job is left.
+// Expel ends jobs that are left after a drain, a bounded number of them; their submitters get
+// Draining. It returns false when no job is left.
 func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	b.begin(now)
 	b.draining, b.expelling = true, true
@@ -35,7 +35,7 @@ func (b *Broker) expel(r uint32, j *job) {
 	if j.state == stRunning {
 		w := b.peers[j.worker].wrk
 		unwanted := b.unwanted(j)
-		// Later frames of this worker about the job have no effect.
+		// The run becomes overdue, so that later frames of this worker about it have no effect.
 		b.leaveOverdue(w, b.id(j))
 		b.stopRun(w, h, r, j)
 		if unwanted {

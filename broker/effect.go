@@ -5,8 +5,8 @@ import "slices"
 // Peer is a connection as the core knows it. Numbers are never reused; 0 is no peer.
 type Peer uint64
 
-// Slot is the peer's index in a table of connections. It is small, and reused when the
-// peer is gone.
+// Slot is the peer's index in a table of connections. It is a small number, which is reused
+// when the peer is gone.
 func (p Peer) Slot() uint32 { return uint32(p) }
 
 func makePeer(gen, slot uint32) Peer { return Peer(gen)<<32 | Peer(slot) }
@@ -16,7 +16,7 @@ type Op uint8
 
 // The kinds of effects, each with the fields that it sets. An effect is one frame to one peer.
 const (
-	// OpOK accepts a request. It has an ID if the reply names a job.
+	// OpOK accepts a request. ID is set if the reply names a job.
 	OpOK Op = iota + 1
 	// OpJob hands a job to a worker: ID, Type, Body.
 	OpJob
@@ -37,8 +37,8 @@ const (
 	OpEnd
 	// OpReturn gives a borrowed job back to its lender: ID, Delay.
 	OpReturn
-	// OpClose closes a connection after everything sent to it. The core has already removed
-	// it.
+	// OpClose closes a connection after everything that was sent to it. The core has already
+	// removed it.
 	OpClose
 )
 
@@ -49,8 +49,7 @@ type Effect struct {
 	// Kept reports that nobody writes to Body again, so that it may be used after the next
 	// command without a copy.
 	Kept bool
-	// State is, in an OpOK, the state of the job to which a submitter has attached; 0 in
-	// all other effects.
+	// State is set only in the OpOK of an attach: the state of the job.
 	State state
 	// Spent reports that this job has used up the worker's credit.
 	Spent  bool
@@ -68,7 +67,7 @@ type Effect struct {
 	// Headers are the headers of a job, for workers that ask for them; nil if there are
 	// none.
 	Headers []byte
-	// Delay belongs to JobLater and OpReturn, in nanoseconds.
+	// Delay is set in JobLater and OpReturn, in nanoseconds.
 	Delay int64
 }
 
@@ -93,7 +92,7 @@ const (
 	TakenOver
 )
 
-// effect adds an effect and returns it to be filled in.
+// effect adds an effect and returns it, so that the caller can fill it in.
 func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 	n := len(b.fx)
 	if n == cap(b.fx) {
@@ -107,7 +106,7 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 }
 
 // toWorker adds an effect about job r for the worker that has it, toSubmitter one for the
-// submitter of its holding. Other brokers know a run by its number.
+// submitter of its holding. Both set Run if the peer is another broker.
 func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
 	e := b.effect(op, w.id, b.id(j))
 	if w.borrows {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TypeOf returns the type of the job with this id if submitter p may cancel or change it,
-// otherwise nil: it reveals nothing about other submitters' jobs.
+// TypeOf returns the type of the job with this id if submitter p may cancel or change the job,
+// otherwise nil, so that it reveals nothing about other submitters' jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	sub := b.submitter(p)
 	r, j := b.find(id)
@@ -45,12 +45,12 @@ type JobInfo struct {
 	Broker    string // the worker's name if the worker is another broker
 	// Releases is how often workers gave the job back.
 	Releases int
-	// Groups are the groups of the job. HeldBy is the one that holds it back, by the rule
-	// with pattern HeldRule.
+	// Groups are the groups of the job. HeldBy is the group that holds the job back, HeldRule
+	// the pattern of the rule by which it does.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
-	// Hold is what a waiting job waits for. Ready is how long its delay still lasts. Limits
-	// are those of its type.
+	// Hold is what a waiting job waits for. Ready is how long its delay still lasts. Limits are
+	// the limits of its type.
 	Hold   Hold
 	Ready  time.Duration
 	Limits TypeLimits
@@ -64,9 +64,9 @@ type Hold uint8
 
 const (
 	HeldByDelay        Hold = iota + 1 // or its backoff
-	HeldBeyondDeadline                 // its delay or backoff, which ends after its deadline
+	HeldBeyondDeadline                 // its delay or backoff, but its deadline comes first
 	HeldByPause
-	HeldByRule // HeldRule, for the group HeldBy
+	HeldByRule // the rule HeldRule, in the group HeldBy
 	HeldByConcurrency
 	HeldByRate
 	HeldForJoin // no worker serves its type
@@ -140,7 +140,7 @@ func (b *Broker) Content(id []byte) (body, headers []byte) {
 	if j.state == stEnded && b.timings.Get(j.timing).code != 0 {
 		return nil, nil
 	}
-	if body = b.body(r, j); j.flags&flagBig == 0 { // nobody writes to a big body
+	if body = b.body(r, j); j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it
 		body = bytes.Clone(body)
 	}
 	return body, bytes.Clone(b.headers(j))

@@ -2,9 +2,10 @@ package broker
 
 // TypeUse is everything that keeps a type from being forgotten.
 type TypeUse struct {
-	// Workers joined with the type's name; a pattern does not count.
+	// Workers reports whether workers have joined with the type's name; patterns do not count.
 	Workers bool
-	// Paused and Set are settings of operators; Set means limits or fairness.
+	// Paused and Set report settings of operators; Set means that the type has limits or is
+	// fair.
 	Paused, Set bool
 	// Running counts the runs of its jobs, and of other brokers' jobs that run here.
 	Running int
@@ -41,14 +42,15 @@ func (k *jobType) use() TypeUse {
 // Forgetting is an operator's command to forget a type.
 type Forgetting struct {
 	Name []byte
-	// Discard first discards what the type holds, if nothing else keeps it.
+	// Discard says to discard what the type holds first, if nothing else keeps the type from
+	// being forgotten.
 	Discard bool
 	// Use is what kept the type from being forgotten; zero if it was forgotten.
 	Use TypeUse
 	// Waiting, Letters and Outcomes count what was discarded.
 	Waiting, Letters, Outcomes int
 
-	next int // the record to continue from, -1 if all have been visited
+	next int // the number of the record to continue from, -1 if all have been visited
 }
 
 // ForgetType forgets a type that nobody serves and that holds nothing, piece by piece. It

@@ -49,7 +49,7 @@ func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 type groupSet struct {
 	no     uint32
 	groups []*group
-	queues int // counts the queues with it
+	queues int // how many queues have this set
 	bytes  int64
 }
 
@@ -194,7 +194,7 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 	return reason
 }
 
-// count adds to the waiting jobs of the groups of a set.
+// count adds waiting to the number of waiting jobs of each group of a set.
 func (b *Broker) count(s *groupSet, waiting int) {
 	for _, g := range s.all() {
 		before := g.waiting
@@ -204,7 +204,7 @@ func (b *Broker) count(s *groupSet, waiting int) {
 	}
 }
 
-// countRun counts a run in each group of a set and takes a token of their rates.
+// countRun counts a run in each group of a set and takes a token from each of their rates.
 func (b *Broker) countRun(s *groupSet) {
 	for _, g := range s.all() {
 		g.running++
@@ -261,7 +261,7 @@ func (b *Broker) closed(g *group) (by *rule, until int64) {
 	return by, until
 }
 
-// updateGroup corrects the state of a group after its counts, rules or rates have changed.
+// updateGroup shuts or opens a group as needed after its counts, rules or rates have changed.
 func (b *Broker) updateGroup(g *group) {
 	by, at := b.closed(g)
 	switch {
@@ -300,7 +300,7 @@ func (b *Broker) updateGroup(g *group) {
 	}
 }
 
-// setGroupTimer sets when the group is reviewed; 0 for never.
+// setGroupTimer sets when the state of the group is next reviewed; 0 means never.
 func (b *Broker) setGroupTimer(g *group, at int64) {
 	switch {
 	case at == 0:

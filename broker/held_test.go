@@ -16,8 +16,8 @@ func heapNow() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestPrioritiesGiveBack: jobs of many priorities in many queues let lanes and
-// heaps grow; when the jobs have ended, all of it is returned.
+// TestPrioritiesGiveBack: jobs of many priorities in many queues let lanes and heaps grow. When
+// the jobs have ended, all that memory is returned.
 func TestPrioritiesGiveBack(t *testing.T) {
 	before := heapNow()
 	b := New(Config{IdleTypes: 10})
@@ -51,8 +51,8 @@ func TestPrioritiesGiveBack(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// TestLimitIsWhatIsHeld: jobs of any kind are refused from the limit on bytes on, and
-// the heap has grown by little more.
+// TestLimitIsWhatIsHeld: jobs of any kind are refused at the limit on bytes, and until then the
+// heap grows by little more than the limit.
 func TestLimitIsWhatIsHeld(t *testing.T) {
 	if Checking || racing {
 		t.Skip("memory is another's here: invariants and the race detector keep their own")
@@ -136,8 +136,8 @@ func TestOverdueRunsCount(t *testing.T) {
 	}
 }
 
-// TestVanishedAtWork: a submitter of very many running jobs is lost. Its ids, counts and
-// ledger change at once; its workers are notified in slices.
+// TestVanishedAtWork: when a submitter with very many running jobs is lost, its counts and the
+// ledger change at once, but the workers are notified in slices.
 func TestVanishedAtWork(t *testing.T) {
 	n := many(200_000, 1500)
 	b := New(Config{})

@@ -16,13 +16,14 @@ import (
 // keeps no bodies. The oldest records are dropped to make room for new ones.
 
 const (
-	// minHistory is the room for runs if Config.History is smaller, in bytes.
+	// minHistory is the smallest size of the history, in bytes; runs of jobs that have not
+	// ended need it.
 	minHistory = 4 * container.LogChunk
-	// longError bounds the bytes of a reason that are kept.
+	// longError is how many bytes of a reason are kept.
 	longError = 1 << 10
-	// maxRuns bounds how many runs of a job are shown: the latest ones.
+	// maxRuns bounds how many runs of a job are returned: the latest ones.
 	maxRuns = 16
-	// maxLosses bounds the lost runs that Losses looks at.
+	// maxLosses bounds the lost runs that Losses examines.
 	maxLosses = 4096
 )
 
@@ -86,7 +87,7 @@ type past struct {
 	outcome        Outcome
 	why            Why
 	isRun          bool
-	brokerLost     bool // the broker was lost, not only the run
+	brokerLost     bool // the broker that ran the job was lost, not only the run
 }
 
 // record adds a record about job r. The caller fills the remaining fields: started, worker,
@@ -141,7 +142,7 @@ func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, reason *Re
 	x.started, x.worker, x.lost, x.answer, x.outcome, x.isRun, x.brokerLost = started, worker, 0, uint32(answer), out, false, false
 }
 
-// recordRun records the run of job r, which has stopped and does not end it.
+// recordRun records a run of job r that has stopped without ending the job.
 func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, left bool) {
 	w := b.peers[j.worker].wrk
 	x := b.record(h, r, j, w.name, &reason)
@@ -167,8 +168,8 @@ func (b *Broker) LimitHistory(bytes int64) {
 type RunInfo struct {
 	Run    int // from 1
 	Worker Peer
-	// Broker is the broker to which it was lent, "" for none. BrokerLost: that broker
-	// was lost.
+	// Broker is the broker to which it was lent, "" for none. BrokerLost reports that that
+	// broker was lost.
 	Broker     string
 	BrokerLost bool
 	// Started and Ended are times of the caller's clock.
@@ -184,8 +185,8 @@ type EndedInfo struct {
 	Submitter Peer // 0 for a detached job
 	Outcome   Outcome
 	Reason    Reason
-	// Started is when the run that ended it began, -1 if none did. Like the others it is a
-	// time of the caller's clock.
+	// Started is when the run that ended the job began, or -1 if no run did. Submitted, Started
+	// and Ended are times of the caller's clock.
 	Submitted, Started, Ended int64
 	Attempts                  int
 	Size, AnswerSize          int // bytes
@@ -278,10 +279,11 @@ func (b *Broker) endedInfo(x *past, text []byte) EndedInfo {
 type EndedFilter struct {
 	ID, Type, Group []byte // canonical names
 	Part            string // of an id's value
-	// Submitter is the connection that it belonged to, Worker the connection of its last run.
+	// Submitter is the connection that the job belonged to, Worker the connection of its last
+	// run.
 	Submitter, Worker Peer
 	Outcome           string // one of JobOutcomes
-	// Since bounds the time since its end.
+	// Since is the longest time since the job's end.
 	Since time.Duration
 }
 
@@ -315,8 +317,8 @@ func (b *Broker) EndedFrom(said int64) int64 {
 }
 
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by
-// piece: from is 0 for the first piece and next for each further one, until next is -1. Jobs
-// that end in the meantime are not listed.
+// piece. from is 0 for the first piece; for each further piece it is the next that the last
+// call returned, until that is -1. Jobs that end in the meantime are not listed.
 func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []EndedInfo, next int64) {
 	b.now = max(b.now, now)
 	if from == 0 {
@@ -337,8 +339,7 @@ func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []Ende
 	return found, from
 }
 
-// HistorySpan returns how far back the history reaches, and whether nothing has been dropped
-// from it.
+// HistorySpan returns how far back the history reaches, and whether it still has everything.
 func (b *Broker) HistorySpan(now int64) (back time.Duration, all bool) {
 	b.now = max(b.now, now)
 	if x := b.history.First(); x != nil {
@@ -347,7 +348,7 @@ func (b *Broker) HistorySpan(now int64) (back time.Duration, all bool) {
 	return back, b.history.Whole()
 }
 
-// Losses describes a job at which workers were lost.
+// Losses describes a job whose workers were lost.
 type Losses struct {
 	Type, ID []byte
 	Workers  int

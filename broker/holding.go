@@ -53,13 +53,13 @@ const (
 	unusedBytes = 8 << 20
 )
 
-// held returns how many jobs it has.
+// held returns how many jobs the holding has.
 func (h *holding) held() int { return h.jobs.n + h.runs.n }
 
-// holder returns the holding of a job.
+// holder returns the holding that a job belongs to.
 func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
 
-// orphaned reports whether nobody waits for its jobs any more.
+// orphaned reports whether nobody waits for the jobs of the holding any more.
 func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
 
 // holdingFor returns the holding of a submitter (nil for none) with these groups,
@@ -188,9 +188,9 @@ func (b *Broker) countAgainstLimits(h *holding, j *job, n int) {
 	}
 }
 
-// afterLeaving is called when a job has left its holding. An empty holding that can be found
-// again is kept for the next job; the one unused for longest is dropped first. Such holdings
-// do not keep their type in use.
+// afterLeaving is called when a job has left its holding. If the holding is empty and can be
+// found again, it is kept for the next job. Of such holdings the one unused for longest is
+// dropped first. They do not keep their type in use.
 func (b *Broker) afterLeaving(h *holding) {
 	switch {
 	case h.held() > 0:
@@ -214,7 +214,7 @@ func (b *Broker) afterLeaving(h *holding) {
 	}
 }
 
-// use takes a holding out of the unused ones.
+// use takes a holding out of Broker.unused.
 func (b *Broker) use(h *holding) {
 	if h.unused.In() {
 		b.unlistUnused(h)
@@ -240,7 +240,8 @@ func (b *Broker) maxUnusedBytes() int64 {
 	return unusedBytes
 }
 
-// footprint returns the size of a holding with a queue, groups and a tenant of its own.
+// footprint returns the size of a holding, its queue, groups and tenant, as if no other holding
+// shared these.
 func (h *holding) footprint() int64 {
 	n := holdingSize + queueSize + tenantSize
 	if s := h.queue.set; s != nil {

@@ -2,7 +2,8 @@ package broker
 
 import "testing"
 
-// TestIdle: workers with room count for the types that they serve, known or not.
+// TestIdle: Idle counts workers with room for each type that they serve, whether the core knows
+// the type or not.
 func TestIdle(t *testing.T) {
 	b := New(Config{MaxTypes: 100, MaxPairs: 1000})
 	one, many := b.AddWorker(), b.AddWorker()

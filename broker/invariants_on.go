@@ -10,7 +10,7 @@ func must(ok bool, format string, args ...any) {
 	}
 }
 
-// right panics with the error, if any, that the Check of a structure found.
+// right panics if the Check of a structure has found an error.
 func right(name string, err error) { must(err == nil, "%s: %v", name, err) }
 
 // checkInvariants checks every invariant of the state, at the cost of a walk over all of
@@ -53,7 +53,7 @@ type census struct {
 	ended        map[*holding]int
 	outcomes     int
 	outcomeBytes int64
-	// of other brokers' jobs
+	// runs of other brokers' jobs
 	borrowed     map[*jobType]int
 	borrowedRuns int
 }

@@ -45,8 +45,8 @@ func (v *census) kinds() {
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
-// pools checks the state of pairs: each is in one heap, with a key that is not worse than
-// the right one, and no job that may run waits while a worker for it is idle.
+// pools checks the pairs: each is in one heap, with a key that is right or better than the
+// right one. No job that may run waits while a worker for it is idle.
 func (v *census) pools() {
 	b := v.b
 	n := 0
@@ -114,7 +114,7 @@ func (v *census) pools() {
 	}
 }
 
-// position returns the position that a queue, tenant or pen has recorded.
+// position returns the position in a line that a queue, tenant or pen has recorded for itself.
 func (v *census) position(ref uint32) int32 {
 	switch no := ref &^ refMarks; ref & refMarks {
 	case refTenant:

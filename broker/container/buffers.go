@@ -5,13 +5,13 @@ import "math/bits"
 // Buffers keeps memory for reuse, in sizes that are powers of two. A nil *Buffers keeps
 // nothing and leaves all memory to the collector.
 type Buffers struct {
-	// Most bounds the bytes that are kept, Held counts them.
+	// Most bounds the bytes that are kept; Held counts them.
 	Most, Held int
 
 	free [bufferSizes][][]byte
 }
 
-// MaxBuffer is the largest memory that is kept, in bytes, leastBuffer the smallest.
+// MaxBuffer is the largest buffer that is kept, leastBuffer the smallest, in bytes.
 const (
 	MaxBuffer   = leastBuffer << (bufferSizes - 1)
 	leastBuffer = 1 << 10
@@ -45,8 +45,8 @@ func (x *Buffers) Put(b []byte) {
 	}
 }
 
-// Trim frees half of the buffers of each size. Calls at intervals keep the buffers that are
-// reused and free those that only a burst needed.
+// Trim frees half of the buffers of each size. If it is called at intervals, buffers in use are
+// kept, and those that only a burst needed are freed.
 func (x *Buffers) Trim() {
 	if x == nil {
 		return

@@ -2,8 +2,8 @@ package container
 
 import "unsafe"
 
-// Entry is an element of a heap. Elements are ordered by A, then by B, the smaller first,
-// then by C, a number that wraps around. Ref identifies the owner.
+// Entry is an element of a heap. Elements are ordered by A, then by B, then by C, the smaller
+// first. C is a number that wraps around. Ref identifies the owner of the element.
 type Entry struct {
 	A, B uint64
 	Ref  uint32
@@ -28,9 +28,9 @@ const (
 )
 
 // Heap is a 4-ary min-heap that tells each element its position, so that elements can be
-// removed from the middle. It grows by chunks: doubling a slice of a million entries would
-// stop the broker for 10 ms. The smallest element is in the heap itself: a broker
-// has very many heaps, and most of them hold one element at most.
+// removed from the middle. It grows by chunks, because doubling a slice of a million entries
+// would stop the broker for 10 ms. The smallest element is in the struct itself, because a
+// broker has very many heaps, and most of them hold one element at most.
 //
 // A change costs O(log n), everything else O(1). Positions are 0 to Len()-1, and the
 // smallest element is at 0.
@@ -87,7 +87,7 @@ func (h *Heap) Put(pos int32, x Entry) bool {
 	return true
 }
 
-// makeRoom makes room for one element beyond the root and those in chunks.
+// makeRoom makes room in the chunks for one more element.
 func (h *Heap) makeRoom() {
 	at := h.n - 1
 	if n := at >> heapShift; n == len(h.chunks) {
@@ -131,7 +131,7 @@ func (h *Heap) shrink() {
 	}
 }
 
-// resize replaces a heap's only chunk by one with this room.
+// resize replaces a heap's only chunk by one with room for this many elements.
 func (h *Heap) resize(room int) {
 	*h.Held += int64(room-len(h.chunks[0])) * entrySize
 	moved := make([]Entry, room)
@@ -139,7 +139,7 @@ func (h *Heap) resize(room int) {
 	h.chunks[0] = moved
 }
 
-// Release frees all room of an empty heap.
+// Release frees all chunks of an empty heap.
 func (h *Heap) Release() {
 	for _, c := range h.chunks {
 		*h.Held -= int64(len(c)) * entrySize
@@ -147,8 +147,9 @@ func (h *Heap) Release() {
 	h.chunks = nil
 }
 
-// EachBefore calls fn for each element before x in the subtree at pos, until fn returns
-// false; then it returns false. It visits at most five elements for each call of fn.
+// EachBefore calls fn for each element that comes before x in the subtree at pos, until fn
+// returns false; then EachBefore returns false, too. It visits at most five elements for each
+// call of fn.
 func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
 	if pos >= h.n || !h.At(pos).Before(x) {
 		return true
@@ -188,7 +189,7 @@ func (h *Heap) up(i int, x Entry) {
 
 func (h *Heap) down(i int, x Entry) {
 	for {
-		c := i << 2 // its children lie side by side in one chunk
+		c := i << 2 // the children of i lie side by side in one chunk
 		if c+1 >= h.n {
 			break
 		}

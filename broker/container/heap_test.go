@@ -14,8 +14,8 @@ func times(n uint64) uint64 {
 	return n
 }
 
-// TestHeapAgainstSort pushes, removes from the middle, changes keys and pops,
-// and compares with a sorted slice.
+// TestHeapAgainstSort pushes elements, removes them from the middle, changes keys and pops, and
+// compares the heap with a sorted slice.
 func TestHeapAgainstSort(t *testing.T) {
 	for seed := range times(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

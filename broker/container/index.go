@@ -7,8 +7,8 @@ import (
 
 const (
 	// segmentSlots is the number of slots in a segment (2 KiB with its head). A segment with
-	// segmentFull entries is split. One with segmentFew is joined with its twin if both
-	// together have at most segmentJoined.
+	// segmentFull entries is split. A segment with segmentFew entries is joined with its twin
+	// if both together have at most segmentJoined.
 	segmentSlots  = 255
 	segmentFull   = segmentSlots * 4 / 5
 	segmentFew    = segmentSlots / 10
@@ -23,8 +23,8 @@ const (
 // split, and two nearly empty ones are joined. So no insertion moves more than a few hundred
 // entries, and memory is proportional to the number of entries.
 //
-// A slot holds 32 bits of the hash, its tag, and the record's number. The
-// hash is seeded at random in each process, since ids come from outside.
+// A slot holds the tag, which is 32 bits of the hash, and the record's number. The hash is
+// seeded at random in each process, since ids come from outside.
 //
 // Find, Insert and Remove cost O(1) apart from splits and joins.
 type Index struct {
@@ -129,8 +129,8 @@ func (x *Index) Insert(hash uint64, rec uint32) {
 	g.insert(uint64(tag)<<32 | uint64(rec))
 }
 
-// split moves the half of g's entries whose tags have the next bit set to a new segment. tag
-// is one of g's tags.
+// split moves those of g's entries whose tags have the next bit set, about half of them, to a
+// new segment. tag is one of g's tags.
 func (x *Index) split(g *segment, tag uint32) {
 	if g.bits == x.bits {
 		twice := make([]*segment, 2*len(x.dir))
@@ -219,10 +219,11 @@ func (x *Index) Remove(hash uint64, rec uint32) {
 	}
 }
 
-// remove empties slot i.
+// remove removes the entry in slot i.
 func (g *segment) remove(i int) {
 	g.n--
-	// Move back the entries that could not be found across the hole.
+	// Then move back the entries that a probe would no longer find, because it stops at the
+	// empty slot.
 	for j := i; ; {
 		if j++; j == segmentSlots {
 			j = 0

@@ -35,8 +35,8 @@ func (h *Heap) Room() (n int64) {
 	return n
 }
 
-// Check checks that each chunk counts its records. It calls fn for all of them; fn
-// reports whether a record is in use.
+// Check checks that each chunk counts its records in use. It calls fn for every record; fn
+// reports whether the record is in use.
 func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 	for n, c := range t.chunks {
 		if c == nil {
@@ -73,7 +73,7 @@ func (s *Slabs) Check(sizes map[uint32]uint32) error {
 	return nil
 }
 
-// Check checks that the index has n ids, and each of them where Find looks for it.
+// Check checks that the index has n ids, and that each of them is where Find looks for it.
 func (x *Index) Check(n uint32) (err error) {
 	at, ids := 0, uint32(0)
 	x.each(func(g *segment) {

@@ -20,7 +20,7 @@ const (
 type Log[T any] struct {
 	// Pages provides the memory of chunks. It must be set before the first record.
 	Pages  Pages
-	most   int // chunks; 0 for no limit
+	most   int // how many chunks are allowed; 0 is no limit
 	chunks []logChunk
 	gone   int64 // chunks dropped
 }
@@ -93,8 +93,9 @@ func (l *Log[T]) First() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(l.chunks[0].mem)))
 }
 
-// Floor returns the position of the latest record at a position or before it, 0 if that
-// record has been dropped. Unlike At, it accepts any number. It visits the records of one chunk.
+// Floor returns the position of the latest record that is at a position or before it, 0 if that
+// record has been dropped. Unlike At, Floor accepts any number. It visits the records of one
+// chunk.
 func (l *Log[T]) Floor(pos int64) int64 {
 	n := (pos-1)>>logShift - l.gone
 	if n < 0 {

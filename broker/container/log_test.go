@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A log is compared with a slice: the records of the last chunks are there, at their
+// TestLog compares a log with a slice: the records of the last chunks are there, at their
 // positions and in order, and all earlier ones have been dropped.
 func TestLog(t *testing.T) {
 	type record struct{ no, check int64 }

@@ -7,7 +7,8 @@ type Ring[T any] struct {
 	root Link[T] // of is nil
 }
 
-// Link is a field of an element, one for each ring that the element may be in.
+// Link is meant for a field of an element. The element needs one for each ring that it may be
+// in.
 type Link[T any] struct {
 	prev, next *Link[T]
 	of         *T

@@ -3,9 +3,10 @@ package container
 import "encoding/binary"
 
 const (
-	// slabSize is the size of one slab in bytes; an entry never crosses slabs.
+	// slabSize is the size of a slab in bytes. An entry is always within one slab.
 	slabSize = 1 << 20
-	// entryHead is the record's number and the entry's length.
+	// entryHead is the size of the head of an entry: the record's number and the entry's
+	// length.
 	entryHead = 8
 	// slabSlack is how many bytes may be wasted before a compaction is worth it.
 	slabSlack = 8 << 20
@@ -60,7 +61,7 @@ func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
 	return no, at + entryHead
 }
 
-// room reserves need bytes in the head slab, or in a new one.
+// room reserves need bytes in the head slab, or in a new slab.
 func (s *Slabs) room(need uint32) (no, at uint32) {
 	if len(s.all) == 0 || s.all[s.head].mem == nil || s.all[s.head].used+need > slabSize {
 		if len(s.all) > 0 && s.all[s.head].mem != nil && s.all[s.head].live == 0 {
@@ -149,8 +150,8 @@ func (s *Slabs) compactOne() {
 // Held returns how many bytes all slabs occupy, spare ones included.
 func (s *Slabs) Held() int64 { return s.held + int64(len(s.spare))*slabSize }
 
-// Settle frees what was emptied since the last call. Bytes that were returned before it are
-// no longer valid.
+// Settle frees the slabs that have become empty since the last call. Bytes that were returned
+// before the call are no longer valid.
 func (s *Slabs) Settle() {
 	if len(s.all) > 0 {
 		if h := &s.all[s.head]; h.live == 0 && h.used > 0 {

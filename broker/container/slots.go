@@ -7,7 +7,7 @@ type Slots[T any] struct {
 	free []uint32
 }
 
-// Add gives a thing a number.
+// Add gives a thing a number and returns it.
 func (s *Slots[T]) Add(x *T) uint32 {
 	if n := len(s.free); n > 0 {
 		no := s.free[n-1]

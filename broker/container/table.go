@@ -2,9 +2,9 @@ package container
 
 import "unsafe"
 
-// Pages provides the memory of records and slabs. The daemon takes it from the
-// system directly, so that the memory of a drained backlog is returned at once and the
-// garbage collector never sees it.
+// Pages provides the memory of records and slabs. The daemon takes that memory directly from
+// the system, so that the memory of a drained backlog is returned at once, and the garbage
+// collector never sees any of it.
 type Pages interface {
 	// Get returns n zeroed bytes, aligned to 8.
 	Get(n int) []byte
@@ -45,7 +45,7 @@ type Table[T any] struct {
 type chunk[T any] struct {
 	rec   []T
 	mem   []byte
-	next  [tableChunk]uint16 // free list: number within the chunk + 1
+	next  [tableChunk]uint16 // links of the free list: numbers within the chunk, plus 1
 	free  uint16
 	fresh uint16 // records from this number on have never been used
 	live  uint16
