@@ -44,8 +44,8 @@ const (
 	flagBorrowed
 )
 
-// bigBody is the length from which a body has memory of its own. In a slab it would leave
-// too much room unused.
+// bigBody is the length from which a body has memory of its own. In a slab, such a body would
+// leave too much room unused.
 const bigBody = 128 << 10
 
 // maxRetries is the most retries that, with the first run, job.attempts can count.
@@ -55,12 +55,12 @@ const maxRetries = math.MaxUint16 - 1
 // garbage collector nothing.
 type job struct {
 	prio int64
-	// at is when it was submitted, moved back by the age that its submitter gave. It never
-	// changes: a job that returns to its queue gets its old place.
+	// at is when it was submitted, less the age that its submitter gave. It never changes: a
+	// job that returns to its queue gets its old place.
 	at int64
 	// since is when its present state began.
 	since     int64
-	slab, off uint32 // where its id, headers and body are
+	slab, off uint32 // the place of its id, headers and body
 	// weight is what it counts against limits on bytes. A body held by reference counts with
 	// its capacity.
 	weight   uint32
@@ -74,14 +74,14 @@ type job struct {
 	flags    uint8
 	holding  uint32
 	worker   uint32 // slot of its worker while it runs
-	// links are its links in lists. For a spilled job, next and prev of links[byPlace]
-	// are its positions in the two heaps.
+	// links are the job's links in lists. If the job is spilled, links[byPlace] has its
+	// positions in the two heaps instead.
 	links  [jobLinks]link
 	timing uint32 // record in Broker.timings, 0 for none
 }
 
-// timing has the fields needed only by jobs that have a time set or have already run. Durations
-// and times are in nanoseconds.
+// timing has the fields that only jobs with a time set, and jobs that have run, need. All
+// durations and times are in nanoseconds.
 type timing struct {
 	delay   int64 // end of its delay or backoff
 	timeout int64 // of each run

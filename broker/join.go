@@ -11,8 +11,8 @@ type Joining struct {
 	// Scope have the same Allows.
 	Allows func(typ []byte) bool
 	Scope  uint64
-	// Prefetch is how many jobs may be out on the connection at a time, 0 for one. A
-	// connection that has ever set it, even to 1, names the jobs that it answers.
+	// Prefetch is how many jobs may be out on the connection at a time, 0 for one. Once a
+	// connection has set it, even to 1, the connection names the jobs that it answers.
 	Prefetch int
 	// Notices asks for a cancel frame when nobody waits for a run any more.
 	Notices bool
@@ -20,8 +20,8 @@ type Joining struct {
 	Headers bool
 }
 
-// Join sets what worker p does from now on. Jobs that are out on it stay out. It is refused
-// with Overloaded if a limit on types or on sets of types is reached.
+// Join sets what worker p does from now on. The jobs that are out on it are not affected. It is
+// refused with Overloaded if a limit on types or on sets of types is reached.
 func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	b.begin(now)
 	w := b.worker(p)
@@ -39,7 +39,8 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 		b.refuse(p, Overloaded, nil, reason)
 		return b.end()
 	}
-	// The new set is counted before the old one goes, because they may be the same.
+	// Count the worker in the new set before it leaves the old one, because they may be the
+	// same.
 	if set != nil {
 		set.workers++
 	}
@@ -76,7 +77,7 @@ func (b *Broker) leaveType(w *worker) {
 	w.kind, w.pool = nil, nil
 }
 
-// Leave keeps worker p from getting more jobs.
+// Leave makes worker p get no more jobs until it joins again.
 func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -106,8 +107,8 @@ func (b *Broker) offer(w *worker) {
 	}
 }
 
-// Credit sets how many bytes of jobs worker p may be handed from now on: the worker has read
-// all jobs handed out before.
+// Credit sets how many bytes of jobs worker p may be handed from now on, whatever it was handed
+// before.
 func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -117,8 +118,8 @@ func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 	return b.end()
 }
 
-// touch marks a type whose jobs, workers or limits have changed. It is matched at the end of
-// the command, when everything that is due has happened, so that the best job goes first.
+// touch marks a type whose jobs, workers or limits have changed. The type is matched at the end
+// of the command, when everything that is due has happened, so that the best job goes first.
 func (b *Broker) touch(k *jobType) {
 	b.noteMoved(&k.idleLine)
 	if !k.touched {

@@ -5,7 +5,7 @@ package broker
 //
 //	Submitted = Delayed + Queued + Running + Answered + Failed + Cancelled + Expired + Discarded
 //
-// Runs that are overdue are in none of these.
+// Overdue runs are in none of these counts.
 type Ledger struct {
 	Failed uint64
 	// Cancelled counts jobs that a submitter or an operator cancelled.
@@ -60,7 +60,7 @@ func (l *Ledger) Add(o *Ledger) { l.add(o, 1) }
 // Sub subtracts o from l.
 func (l *Ledger) Sub(o *Ledger) { l.add(o, ^uint64(0)) }
 
-// add adds each count times n; it wraps around.
+// add adds n times each count of o; a negative n subtracts, as counts wrap around.
 func (l *Ledger) add(o *Ledger, n uint64) {
 	l.Submitted += n * o.Submitted
 	l.Delayed += n * o.Delayed

@@ -22,8 +22,8 @@ const ClashPause = 100 * time.Millisecond
 // behind is the bit in worker.line that puts borrowers behind all other workers.
 const behind = 1 << 63
 
-// AddBorrower adds a broker with the given name that takes jobs of a type. It gets none
-// before Allot. The peer is 0 if the new type would exceed MaxTypes.
+// AddBorrower adds a broker with the given name that takes jobs of a type. The broker gets no
+// jobs before Allot is called. The peer is 0 if the new type would exceed MaxTypes.
 func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect) {
 	b.begin(now)
 	if b.tooMany(b.typesByName[string(typ)]) {
@@ -48,8 +48,8 @@ func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 	return b.end()
 }
 
-// Out returns how many jobs are out on a worker and how many of them are overdue. While any
-// is overdue, it gets no more jobs.
+// Out returns how many jobs are out on a worker and how many of them are overdue. A worker with
+// an overdue job gets no more jobs.
 func (b *Broker) Out(p Peer) (out, overdue int) {
 	if w := b.worker(p); w != nil {
 		return w.out.n, w.overdue
@@ -64,10 +64,10 @@ func (b *Broker) AddLender() Peer {
 	return p
 }
 
-// Borrow hands a job of lender p to the worker idle for longest. It returns the number of
-// the run, which the effects about it carry, or 0 and the reason why no worker can have it
-// now. Of the submission it uses ID, Type, Body, Kept, Priority, Age, Headers and
-// Progress.
+// Borrow hands a job of lender p to the worker that has been idle longest. It returns the
+// number of the run, which effects about the run carry in Run, or 0 and the reason why no
+// worker can have the job now. Of s it uses only ID, Type, Body, Kept, Priority, Age, Headers
+// and Progress.
 func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -110,14 +110,14 @@ const (
 	TooMuch
 )
 
-// Loan is what a borrower needs to know of a job besides its frame.
+// Loan has what a borrower needs to know about a job besides what is in its frame.
 type Loan struct {
 	Priority int64
 	Age      int64 // ns since it was submitted
 	Progress bool  // whether progress is wanted
 }
 
-// Loan returns what a borrower needs to know of a run that is lent (Effect.Run).
+// Loan returns the Loan of a run that is lent, given the run's number (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.Get(uint32(run >> 32))
 	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
@@ -136,7 +136,7 @@ func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Eff
 	return b.end()
 }
 
-// Follow sets whether progress of a run of lender p is wanted.
+// Follow sets whether lender p wants progress of a run.
 func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
 	if r, j := b.borrowedRun(p, run); r != 0 {
 		if j.flags &^= flagProgress; wanted {
@@ -159,7 +159,7 @@ func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 // Borrowed returns how many jobs of other brokers run here.
 func (b *Broker) Borrowed() int { return b.borrowedRuns }
 
-// giveBack ends a borrowed run that its worker has given back.
+// giveBack ends a borrowed run that its worker has given back: the job returns to its lender.
 func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
 	b.toSubmitter(OpReturn, h, r, j).Delay = delay
 	b.finish(h, r, j)
@@ -203,7 +203,7 @@ func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
 // Demand describes the waiting jobs of a type that could run but have no worker at this broker.
 type Demand struct {
 	Jobs int
-	// Priority and Since are those of the best job; Since is when it was submitted.
+	// Priority is the priority of the best of these jobs, Since is when that job was submitted.
 	Priority, Since int64
 }
 
@@ -227,8 +227,8 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 	return d
 }
 
-// IntroduceType makes a type known whose jobs may be borrowed, so that it is paired with the pools
-// that serve it.
+// IntroduceType makes a type known because its jobs may be borrowed, so that it is paired with
+// the pools that serve it.
 func (b *Broker) IntroduceType(now int64, typ []byte) []Effect {
 	if len(b.poolsByKey) == 0 || b.typesByName[string(typ)] != nil || b.tooMany(nil) {
 		return nil
@@ -302,27 +302,28 @@ func (b *Broker) idleHere(k *jobType) int {
 	return n
 }
 
-// Serving returns a function that reports whether workers that join with these names and
-// patterns serve a type.
+// Serving returns a function that reports whether a worker that joins with these names and
+// patterns serves a type.
 func Serving(types, except [][]byte) func(typ []byte) bool {
 	key, _ := (&Joining{Types: types, Except: except}).key()
 	return newSet(key, nil).serves
 }
 
-// Watch makes the core note, for Moved, which types and sets of workers have changed.
+// Watch makes the core record which types and sets of workers change, for Moved.
 func (b *Broker) Watch() { b.watching = true }
 
 // ReportIdle makes Moved report everything that has idle workers.
 func (b *Broker) ReportIdle() { b.idle.Each(b.noteMoved) }
 
-// Move reports that jobs or workers of a type (Set is 0), or workers with a set of types
-// (Set is its number), have been added, removed or become idle.
+// Move describes a change of a type or of a set of workers: jobs or workers have been added or
+// removed, or workers have become idle. For a type, Set is 0; for workers that joined with
+// several types, it is the number of their set.
 type Move struct {
 	Set uint32
-	// Types and Except are its names and patterns. For a type, Types is the type's
-	// name.
+	// Types and Except are the names and patterns of the set. For a type, Types is the type's
+	// name alone.
 	Types, Except [][]byte
-	// Places is how many more jobs its idle workers have room for, at most maxPlaces.
+	// Places is how many more jobs the idle workers have room for, at most maxPlaces.
 	Places int
 }
 
@@ -346,7 +347,7 @@ func (b *Broker) Moved(fn func(*Move)) {
 	b.moved = b.moved[:0]
 }
 
-// noteMoved notes, for Moved, that a type or a pool has changed.
+// noteMoved records that a type or a pool has changed, for Moved.
 func (b *Broker) noteMoved(l *idleLine) {
 	if b.watching && !l.moved {
 		l.moved = true

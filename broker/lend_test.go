@@ -26,7 +26,8 @@ func told(fx []broker.Effect) string {
 	return strings.Join(out, " ")
 }
 
-// TestLend: two brokers, one with the job and one with the worker.
+// TestLend: however a borrowed run ends, its lender gets the right effect, and the borrower's
+// ledger and dead letters do not count it.
 func TestLend(t *testing.T) {
 	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
 	for _, v := range []struct {
@@ -110,7 +111,7 @@ func TestGoneLender(t *testing.T) {
 	}
 }
 
-// TestBorrower: a broker gets jobs only if no worker here is idle, and no more than it
+// TestBorrower: a borrower gets jobs only while no other worker is idle, and no more than it
 // was allotted.
 func TestBorrower(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
@@ -197,7 +198,7 @@ func TestTellOfLent(t *testing.T) {
 	}
 }
 
-// TestSharedID: the only worker runs a borrowed job, and a job with the same id waits. The
+// TestSharedID: the only worker runs a borrowed job while a job with the same id waits. The
 // waiting job delays no other job. It is handed out once the first one has ended or another
 // worker has joined, even if that worker is not the first in line.
 func TestSharedID(t *testing.T) {

@@ -50,7 +50,7 @@ func TestLettersOutOfTheMiddle(t *testing.T) {
 	}
 }
 
-// TestLettersFillTheirBytes: as many letters are kept as fit.
+// TestLettersFillTheirBytes: as many letters are kept as the limit on bytes allows.
 func TestLettersFillTheirBytes(t *testing.T) {
 	fill := func(limit int64) (int, int64) {
 		core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: limit, DeadAge: time.Hour})
@@ -76,8 +76,8 @@ func TestLettersFillTheirBytes(t *testing.T) {
 	}
 }
 
-// TestLetterListing: pages of letters show each letter that exists throughout exactly
-// once, although others fail and are forgotten between them.
+// TestLetterListing: a listing in pages shows each letter that exists throughout exactly once,
+// although letters are added and forgotten between the pages.
 func TestLetterListing(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
@@ -119,8 +119,8 @@ func TestLetterListing(t *testing.T) {
 	}
 }
 
-// TestWalkLetters: all matching letters are submitted again, or forgotten, once; jobs
-// that fail again in the meantime are left alone.
+// TestWalkLetters: each matching letter is submitted again or forgotten, exactly once. Letters
+// of jobs that fail again in the meantime are left alone.
 func TestWalkLetters(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		core := broker.New(broker.Config{DeadLetters: 1000, DeadBytes: 1 << 20, DeadAge: time.Hour})
@@ -131,7 +131,7 @@ func TestWalkLetters(t *testing.T) {
 			core.Submit(0, s, &broker.Submission{ID: fmt.Append(nil, i), Type: typ, Body: []byte("1"), Retries: -1})
 			core.Fail(0, w, &broker.Failure{ID: fmt.Append(nil, i), Reason: []string{"keep", "go"}[i%2], Delay: -1, NoRetry: true})
 		}
-		// One of them cannot be submitted again, because its id is in use.
+		// One of the letters cannot be submitted again, because its id is in use.
 		core.Leave(0, w)
 		core.Submit(0, s, &broker.Submission{ID: []byte("7"), Type: typ, Body: []byte("1")})
 		core.Join(0, w, &broker.Joining{Type: typ, Prefetch: 1})

@@ -2,8 +2,8 @@ package broker
 
 import "math"
 
-// step returns the time between two jobs at a rate, at most 30 years: beyond that the clock
-// would overflow.
+// step returns the time between two jobs at a rate, in nanoseconds. It is at most 30 years,
+// because beyond that sums of times would overflow.
 func step(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
 
 // burst returns how many jobs may start at once under a rate. set is the burst that was set, or
@@ -20,15 +20,15 @@ func tolerance(rate float64, set int64) int64 {
 	return int64(min((burst(rate, set)-1)*float64(step(rate)), 4e18))
 }
 
-// bucket counts what a rate has let through (GCRA, the generic cell rate algorithm of ATM).
-// Each job uses up one step of the rate, and time gives it back.
+// bucket counts what a rate has let through, by GCRA, the generic cell rate algorithm of ATM.
+// Each job uses up one step of the rate, which the passing of time gives back.
 type bucket struct {
 	// tat is the theoretical arrival time of the next job. Until then, part of the bucket is
 	// used up.
 	tat int64
 	// set is when the rate was set. Jobs handed out until then took nothing from the bucket.
 	set int64
-	// low is the smallest use at any time since from.
+	// low is the smallest use since time from.
 	from, low int64
 }
 
@@ -45,8 +45,8 @@ func (x *bucket) take(now, step int64) {
 }
 
 // giveBack undoes take for a job that was handed out at began, as far as the passing of time
-// has not done so already. It gives back only so much that the use since then, computed without
-// that job, was never below zero. So the remaining jobs keep to the rate over any span of time.
+// has not done so already. It gives back at most so much that the use at every time since then
+// would not have been below zero. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return
@@ -90,7 +90,7 @@ func (b *Broker) tokens(k *jobType) int {
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// refundRate gives back what a job that was handed out at began used up of its type's rate.
+// refundRate gives back what a job that was handed out at began has used up of its type's rate.
 func (b *Broker) refundRate(k *jobType, began int64) {
 	if k.limits.Rate > 0 {
 		k.paced.giveBack(b.now, began, step(k.limits.Rate))

@@ -19,7 +19,8 @@ func BenchmarkLimited(b *testing.B) {
 	type world struct {
 		name string
 		fair bool
-		// rule and its concurrency; backlog jobs wait before the cycles begin.
+		// rule is the pattern of a rule with this concurrency. backlog jobs wait before the
+		// cycles begin.
 		rule        string
 		concurrency int64
 		backlog     int
@@ -107,7 +108,7 @@ func BenchmarkLimited(b *testing.B) {
 	}
 }
 
-// threadTime returns the processor time of this thread.
+// threadTime returns the processor time that this thread has used.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
@@ -165,7 +166,7 @@ func BenchmarkHeld(b *testing.B) {
 	}
 }
 
-// held returns a core with jobs without groups and others that a group holds back.
+// held returns a core that has jobs without groups and jobs that a group holds back.
 type held struct {
 	core     *broker.Broker
 	sub, wrk broker.Peer

@@ -16,8 +16,8 @@ import (
 // A type's line orders tenants by the priority of their best jobs, then by when they were last
 // served. A pen has the queues of one type that one group holds back. Parked pens are not
 // looked at. When the group opens, its pens come back one by one, the best first, while
-// somebody asks for jobs. The next job may shut the group again, so it would be useless to look at each
-// of ten thousand types.
+// somebody asks for jobs. The next job may shut the group again, so it would be useless to look
+// at the pens of ten thousand types.
 
 const (
 	// refTenant and refPen mark references to tenants and pens in a type's line.
@@ -122,7 +122,7 @@ func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 // lookSteps bounds the jobs and queues that one command examines without handing a job out.
 const lookSteps = 1024
 
-// spendLook counts one of lookSteps and returns false when none is left.
+// spendLook counts one of the lookSteps, and returns false if none is left.
 func (b *Broker) spendLook() bool {
 	b.unfinished = b.unfinished || b.looks == lookSteps
 	if !b.unfinished {
@@ -181,8 +181,8 @@ func (b *Broker) front(k *jobType) *queue {
 	return nil
 }
 
-// watcher links a fair type to a group of its next job. When that group shuts, the type
-// is matched again: the tenant whose turn comes next may have an older job.
+// watcher links a fair type to a group of its next job. When that group shuts, the type is
+// matched again, because the tenant whose turn comes next may have an older job.
 type watcher struct {
 	group *group
 	link  container.Link[jobType] // in group.watchers

@@ -7,9 +7,9 @@ import (
 	"gloom/wire"
 )
 
-// Jobs are listed, counted and cancelled in the order of their records. A job keeps its
-// record from its submission to its end, so a job that matches throughout is met exactly
-// once, whatever happens between two pieces.
+// Jobs are listed, counted and cancelled in the order of their records. A job keeps its record
+// from its submit to its end, so a job that matches throughout is met exactly once, whatever
+// happens between two pieces.
 
 // JobFilter selects jobs. A field that is not set matches every job.
 type JobFilter struct {
@@ -18,7 +18,7 @@ type JobFilter struct {
 	ID          string
 	State       string        // one of JobStates
 	Older       time.Duration // the least time since the submission
-	// Submitter and Worker are the connections that the job belongs to and runs on.
+	// Submitter is the connection that the job belongs to, Worker the one that it runs on.
 	Submitter, Worker Peer
 	// Wanted leaves out running jobs that nobody waits for.
 	Wanted bool
@@ -27,8 +27,8 @@ type JobFilter struct {
 // JobStates are the values of JobFilter.State.
 var JobStates = []string{"delayed", "queued", "running", "ended"}
 
-// fits reports whether the filter selects job j. k is the type of the filter, nil for
-// any.
+// fits reports whether the filter selects job j. k is the type that the filter asks for, nil
+// for any.
 func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
@@ -47,7 +47,7 @@ func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	return q.ID == "" || strings.Contains(wire.Value(b.id(j)), q.ID)
 }
 
-// none reports whether the type has no jobs in the state of the filter.
+// none reports whether the type has no jobs in the state that the filter asks for.
 func (q *JobFilter) none(k *jobType) bool {
 	if k == nil {
 		return true
@@ -65,8 +65,8 @@ func (q *JobFilter) none(k *jobType) bool {
 	return k.Delayed+k.Queued+k.Running+uint64(k.outcomes) == 0
 }
 
-// eachJob calls fn for the matching jobs of one piece, from a place on, until fn returns
-// false. It returns the place to continue from, or -1 at the end.
+// eachJob calls fn for the matching jobs among a piece of the records, beginning at number
+// from, until fn returns false. It returns the number to continue from, or -1 at the end.
 func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool) int {
 	var k *jobType
 	if q.Type != nil {
@@ -92,7 +92,7 @@ func (b *Broker) Jobs(now int64, from, limit int, q *JobFilter, fn func(*JobInfo
 	})
 }
 
-// CountJobs counts the matching jobs of one piece, from a place on like Jobs.
+// CountJobs counts the matching jobs of one piece. from and the returned number are as in Jobs.
 func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 	b.now = max(b.now, now)
 	next = b.eachJob(from, q, func(uint32, *job) bool {
@@ -105,12 +105,12 @@ func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 // revokeJobs bounds the jobs that one RevokeJobs cancels.
 const revokeJobs = 256
 
-// RevokeJobs is Revoke for the matching jobs of one piece, from a place on like Jobs;
-// most bounds their number. It cancels waiting jobs or, with the state running, running
-// ones, and never forgets outcomes. It returns how many it cancelled.
-func (b *Broker) RevokeJobs(now int64, from, most int, q *JobFilter) (fx []Effect, n, next int) {
+// RevokeJobs is Revoke for the matching jobs of one piece, at most limit of them. from and the
+// returned number are as in Jobs. It cancels waiting jobs or, if the filter's state is running,
+// running jobs. It never forgets outcomes. It returns how many it cancelled.
+func (b *Broker) RevokeJobs(now int64, from, limit int, q *JobFilter) (fx []Effect, n, next int) {
 	b.begin(now)
-	if most = min(most, revokeJobs); most <= 0 {
+	if limit = min(limit, revokeJobs); limit <= 0 {
 		return b.end(), 0, from
 	}
 	next = b.eachJob(from, q, func(r uint32, j *job) bool {
@@ -118,7 +118,7 @@ func (b *Broker) RevokeJobs(now int64, from, most int, q *JobFilter) (fx []Effec
 			b.revoke(r, j)
 			n++
 		}
-		return n < most
+		return n < limit
 	})
 	return b.end(), n, next
 }

@@ -154,9 +154,9 @@ func (x *listingWorld) fitting(q *broker.JobFilter) map[string]bool {
 	return out
 }
 
-// TestListing: compared with a naive list, while jobs come, move and go between pages,
-// each job that matches throughout is listed exactly once, and no job is listed that
-// does not match at that moment. Counts and cancels select the same jobs.
+// TestListing compares listings with a naive list, while jobs come, change and end between
+// pages. Each job that matches throughout is listed exactly once, and no job is listed that
+// does not match at that moment. CountJobs and RevokeJobs select the same jobs as the listing.
 func TestListing(t *testing.T) {
 	seed := *listingSeed
 	if seed == 0 {
@@ -252,7 +252,7 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 	}
 }
 
-// TestRevokeRunning: the running jobs that match become unwanted, once.
+// TestRevokeRunning: each running job that matches becomes unwanted, once.
 func TestRevokeRunning(t *testing.T) {
 	core := broker.New(broker.Config{})
 	s, w := core.AddSubmitter(), core.AddWorker()
@@ -288,8 +288,7 @@ func TestRevokeRunning(t *testing.T) {
 	}
 }
 
-// TestContent: body and headers of a job, and the answer or the reason of a kept
-// outcome.
+// TestContent: Content returns the body and headers of a job, and the answer of a kept outcome.
 func TestContent(t *testing.T) {
 	core := broker.New(broker.Config{})
 	s, w := core.AddSubmitter(), core.AddWorker()

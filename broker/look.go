@@ -25,7 +25,7 @@ type GroupLook struct {
 	// Shut selects only groups that have waiting jobs and a rule that lets no more run.
 	Shut bool
 
-	next  int                    // the holding to continue with
+	next  int                    // the number of the holding to continue with
 	found map[string]*groupTable // the counts of jobs in groups, by type
 }
 
@@ -71,7 +71,7 @@ func (t *groupTable) all(yield func(*groupJobs) bool) {
 	}
 }
 
-// LookGroups looks at one piece of all holdings and reports whether there is more.
+// LookGroups looks at one piece of the list of holdings and reports whether there is more.
 func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	if l.found == nil {
 		l.found = map[string]*groupTable{}
@@ -124,7 +124,7 @@ func (l *GroupLook) countHolding(b *Broker, of *groupTable, h *holding) int {
 }
 
 // Infos returns the groups found among the jobs of one of Types (nil: all jobs), the busiest
-// first. It may take long, but does not need the broker's lock.
+// first. It may take long, but the caller need not hold the lock.
 func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	busier := func(x, y GroupInfo) int {
 		return cmp.Or(cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running), bytes.Compare(x.Name, y.Name))

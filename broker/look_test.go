@@ -72,7 +72,7 @@ func TestLooks(t *testing.T) {
 			}
 		})
 	}
-	// The first submitted job of the lowest priority is behind nearly all others.
+	// Nearly all other jobs come before the oldest job of the lowest priority.
 	for _, c := range []struct{ id, ahead int }{{slices.Index(priorities, 49), 0}, {slices.Index(priorities, 0), 10_000}} {
 		var p broker.Place
 		for more := true; more; {
@@ -125,8 +125,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceAmongGroups: jobs that another group holds back do not come before a job,
-// nor, in a fair type, jobs that wait for another turn; then the place is not exact.
+// TestPlaceAmongGroups: jobs that another group holds back do not count as ahead of a job. Nor
+// do, in a fair type, jobs that wait for other turns. In both cases the place is not exact.
 func TestPlaceAmongGroups(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -216,8 +216,8 @@ func TestTypeOf(t *testing.T) {
 	}
 }
 
-// TestGroupsOfTypes: the groups' counts of each type add up to what a listing of jobs
-// shows, whoever submitted them and whatever other groups they are in.
+// TestGroupsOfTypes: the counts of groups, by type, agree with a listing of the jobs, whoever
+// submitted these and whatever other groups they are in.
 func TestGroupsOfTypes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -24,7 +24,7 @@ func (b *Broker) match() {
 	b.touchedPools = b.touchedPools[:0]
 }
 
-// matchTypes is match for types that do not affect each other. It returns false if it left
+// matchTypes is match for types that do not affect each other. It returns false if it has left
 // something to the next command.
 func (b *Broker) matchTypes() bool {
 	for i := 0; i < len(b.touched); i++ {
@@ -97,8 +97,8 @@ func (b *Broker) matchAmong() bool {
 	}
 }
 
-// rankTouched gives the touched types their place among the contenders. It returns false if
-// it left some to the next command.
+// rankTouched gives the touched types their places among the contenders. It returns false if it
+// has left some of them to the next command.
 func (b *Broker) rankTouched() bool {
 	for n := len(b.touched) - 1; n >= 0; n = len(b.touched) - 1 {
 		k := b.touched[n]
@@ -125,8 +125,9 @@ func (b *Broker) rankTouched() bool {
 
 func (b *Broker) placeContender(no uint32, pos int32) { b.types.At(no).contender = pos }
 
-// bestContender returns the contender with the best job that has a worker: its queue, the
-// job's key and the worker. The queue is nil if there is none.
+// bestContender finds the contender with the best job among those that have both. It returns
+// the queue of the job, the job's key and the worker. The queue is nil if there is no such
+// contender.
 func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	for b.contenders.Len() > 0 {
 		k := b.types.At(b.contenders.Top().Ref)
@@ -174,8 +175,8 @@ func (b *Broker) runnable(k *jobType) *queue {
 // deadline, whose timer is late, ends instead. It returns false if the command has met
 // tickTimers such jobs, so that other commands get their turn.
 //
-// If a borrowed job with the same id is out on w, the job waits for ClashPause, which holds
-// up no other job, and the next worker in line is tried.
+// If a borrowed job with the same id is out on w, the job waits for ClashPause, which delays no
+// other job, and w goes to the end of its line.
 func (b *Broker) handOut(q *queue, w *worker) bool {
 	k := q.kind
 	r := b.first(q)

@@ -7,12 +7,12 @@ type Memory struct {
 	// Records is the memory of the records of jobs, overdue runs and deadlines; Slabs hold ids,
 	// headers and bodies; Bodies are long bodies, which have memory of their own.
 	Records, Slabs, Bodies int64
-	// Index finds jobs by id. Queues and Heaps keep their order and deadlines.
+	// Index finds jobs by id. Queues and Heaps keep the order and the deadlines of jobs.
 	Index, Queues, Heaps int64
 	// Dead are the dead letters, History is the history of ended jobs.
 	Dead, History int64
-	// Types and Peers are the records of types and connections, roughly. Pools are the
-	// sets of types that workers serve.
+	// Types and Peers are the approximate memory of the records of types and connections. Pools
+	// are the sets of types that workers serve.
 	Types, Peers, Pools int64
 }
 
@@ -24,7 +24,7 @@ func (m Memory) Total() int64 {
 // Jobs returns the memory of the jobs themselves: records, ids, headers and bodies.
 func (m Memory) Jobs() int64 { return m.Records + m.Slabs + m.Bodies }
 
-// typeSize is the size of a type with its places in the maps by name and by number.
+// typeSize is the size of a type, including its entries in the map and in the table.
 const typeSize = int64(unsafe.Sizeof(jobType{})) + 128
 
 // Memory returns how much memory the core holds.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestMemoryIsTheHeap fills each part alone: Memory differs from the heap by at most a
-// fifth.
+// TestMemoryIsTheHeap fills each part of Memory separately: Memory differs from the heap by at
+// most a fifth.
 func TestMemoryIsTheHeap(t *testing.T) {
 	if Checking {
 		t.Skip("what checks also takes memory")

@@ -1,9 +1,9 @@
 package broker
 
-// A kept job (Submission.Keep) is in a holding that outlives its submitter. When it has
-// ended its record stays, with the last frame in place of the body: the outcome. It holds
-// the id and counts against limits on jobs and bytes; the ledger has counted the end
-// already. If the holding has a submitter, the frame is on its way there. If not, it waits
+// A kept job (Submission.Keep) is in a holding that outlives its submitter. When the job has
+// ended, its record stays, with the last frame in place of the body: this is the outcome. The
+// outcome holds the id and counts against limits on jobs and bytes; the ledger has counted the
+// end already. If the holding has a submitter, the frame is on its way there. If not, it waits
 // until a submitter attaches.
 
 // last is the last frame of a job: a result or, with a code, an error.
@@ -17,16 +17,16 @@ type last struct {
 }
 
 // SetOwner sets the owner of the kept jobs that submitter p submits from now on. Only
-// submitters with the same owner may attach to them. Submitters for which
-// it is not called have owner 0.
+// submitters with the same owner may attach to them. A submitter for which it is not called has
+// owner 0.
 func (b *Broker) SetOwner(p Peer, owner uint64) {
 	if s := b.submitter(p); s != nil {
 		s.owner = owner
 	}
 }
 
-// conclude ends a job, which is in no list any more, with its last frame. The frame goes to
-// the submitter, if there is one, and is kept if the job is kept.
+// conclude ends a job with its last frame. The job must be in no list any more. The frame goes
+// to the submitter, if there is one, and is kept if the job is kept.
 func (b *Broker) conclude(r uint32, j *job, l *last) {
 	h := b.holder(j)
 	b.sendLast(h, r, j, l)

@@ -36,8 +36,8 @@ func (b *Broker) overdue(r uint32, j *job) {
 	b.evict()
 }
 
-// evict closes a worker when overdue runs reach half of a limit on jobs or bytes: among
-// the workers that have stalled for longest, the one with the most overdue runs.
+// evict closes a worker if overdue runs have reached half of a limit on jobs or bytes. Of the
+// workers that have been stalled for longest, it closes the one with the most overdue runs.
 func (b *Broker) evict() {
 	c := &b.cfg
 	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestOverdueRunHoldsTheWorker: a worker with an overdue run is handed nothing, in any way,
+// TestOverdueRunHoldsTheWorker: whatever happens, a worker with an overdue run is handed no job
 // before it has answered that run.
 func TestOverdueRunHoldsTheWorker(t *testing.T) {
 	one := func(prefetch int) *Joining { return &Joining{Type: []byte("t"), Prefetch: prefetch} }

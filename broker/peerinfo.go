@@ -14,12 +14,12 @@ type WorkerInfo struct {
 	// Serves are up to shownNames names and patterns of types that it serves.
 	Serves  [][]byte
 	Room    int
-	Out     int // jobs out on it, overdue ones included
+	Out     int // how many jobs are out on it, overdue runs included
 	Overdue int
 	Left    bool
-	// Idle is how long it has had nothing to do, 0 while it works.
+	// Idle is how long it has had no job, 0 while it works.
 	Idle time.Duration
-	// Jobs are the ids of up to workerIDs jobs that it has been handed.
+	// Jobs are the ids of up to workerIDs jobs that are out on it.
 	Jobs [][]byte
 }
 
@@ -48,7 +48,8 @@ const (
 	shownNames = 16
 )
 
-// Workers lists the workers that serve typ (nil: all), piece by piece like Types.
+// Workers lists the workers that serve typ (all workers if typ is nil). Like Types, it does so
+// piece by piece.
 func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []WorkerInfo, next int) {
 	b.now = max(b.now, now)
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
@@ -92,7 +93,8 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	return x
 }
 
-// Submitters lists the submitters with jobs of typ (nil: all), piece by piece like Types.
+// Submitters lists the submitters with jobs of typ (all submitters if typ is nil). Like Types,
+// it does so piece by piece.
 func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo, next int) {
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++

@@ -48,7 +48,7 @@ func (w *worker) free() bool {
 	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room && w.credit > 0
 }
 
-// idleLine is a line of workers with room: those of one type alone, or those of a pool.
+// idleLine is a line of workers with room: those that serve only one type, or those of a pool.
 type idleLine struct {
 	idle   container.Ring[worker]   // the longest idle first
 	idling container.Link[idleLine] // in Broker.idle, while a worker is in the line
@@ -143,14 +143,14 @@ func (b *Broker) worker(p Peer) *worker {
 }
 
 // Gone removes a connection that is lost. A submitter's waiting jobs end at once, its
-// running jobs become unwanted. A worker's jobs are handed to others as far as their
+// running jobs become unwanted. A worker's jobs are handed to other workers as far as their
 // retries allow.
 func (b *Broker) Gone(now int64, p Peer) []Effect { return b.gone(now, p, "") }
 
 // Expelled removes a worker that was closed because it sent a frame that cannot be read; reason
 // says why not. If one job was out on it, that job fails at once, because the next worker would
-// send the same. If several were out, it is unknown which one caused it, and they are handed on
-// like those of a lost worker.
+// send the same. If several were out, nobody knows which one caused the frame, so all are
+// treated like those of a lost worker.
 func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.gone(now, p, reason) }
 
 func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
@@ -178,8 +178,8 @@ func (b *Broker) remove(p Peer, reason string) {
 	b.freePeers = append(b.freePeers, slot)
 }
 
-// dropSubmitter ends the jobs of a lost submitter: its ids are free from now on, and none
-// of its jobs is handed out.
+// dropSubmitter ends the jobs of a lost submitter: their ids are free from now on, and none of
+// them is handed out.
 func (b *Broker) dropSubmitter(s *submitter) {
 	s.gone = true
 	b.chores.add(leaving{s})

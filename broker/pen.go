@@ -24,7 +24,7 @@ type pen struct {
 
 const penSize = int64(unsafe.Sizeof(pen{})) + 96
 
-// takePen gives a queue the pen of a group.
+// takePen gives a queue the pen of a group, creating the pen if it does not exist.
 func (b *Broker) takePen(q *queue, g *group) {
 	p := q.kind.pens[g]
 	if p == nil {
@@ -92,8 +92,8 @@ func (b *Broker) movePen(p *pen, open bool) {
 	b.rankPen(p)
 }
 
-// openPens opens the pens of a fair type whose groups are open: the tenant whose turn is
-// next may be in one of them.
+// openPens opens the pens of a fair type whose groups are open, because the tenant whose turn
+// is next may have queues in one of them.
 func (b *Broker) openPens(k *jobType) {
 	if k.parked.Len() < b.opened.Len() {
 		for p := k.parked.First(); p != nil; {
@@ -112,7 +112,7 @@ func (b *Broker) openPens(k *jobType) {
 	}
 }
 
-// rankOpen corrects the position of a group among the open ones that still have parked pens.
+// rankOpen corrects the position of a group in Broker.opened.
 func (b *Broker) rankOpen(g *group) {
 	n := g.parked.Len()
 	if g.shut {

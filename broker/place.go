@@ -5,12 +5,12 @@ import (
 )
 
 // Place is a job's place in line: Ahead ready jobs of its type come before it, counted up to
-// maxAhead. In a fair type those are the jobs of larger priority and those of the same
-// tenant. Jobs that a group holds back do not count.
+// maxAhead. In a fair type only jobs of larger priority and jobs of the same tenant count. Jobs
+// that a group holds back do not count.
 type Place struct {
 	Ahead int
-	next  int             // the queue to continue from
-	last  container.Entry // the job in its lanes after which to continue
+	next  int             // the number of the queue to continue from
+	last  container.Entry // the job in that queue's lanes after which to continue
 	more  bool            // an unknown number of other jobs may come before the job
 }
 
@@ -19,7 +19,8 @@ const maxAhead = 10_000
 // Exact reports whether exactly Ahead jobs come before the job; otherwise there may be more.
 func (p *Place) Exact() bool { return p.Ahead < maxAhead && !p.more }
 
-// Place counts one piece of the line before a queued job and reports whether there is more.
+// Place counts one piece of the jobs that come before a queued job, and reports whether there
+// is more to count.
 func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if b.sweepAll() {
 		return true

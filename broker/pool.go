@@ -27,8 +27,8 @@ type pool struct {
 	set     *set
 	workers int
 	idleLine
-	ready   container.Heap // pairs, by the best job of their type
-	pairs   uint32         // the first of its pairs
+	ready   container.Heap // the pairs that are here, by the best job of their type
+	pairs   uint32         // the first pair in the list of the pool's pairs
 	n       int            // pairs
 	touched bool
 	bytes   int64 // size of the pool in bytes without its pairs and its heap
@@ -55,7 +55,7 @@ type set struct {
 	allows          func(typ []byte) bool
 }
 
-// newSet makes the set from its key and refers to the key's memory.
+// newSet makes a set from its key. The set refers to the memory of the key.
 func newSet(key string, allows func(typ []byte) bool) *set {
 	s := &set{names: map[string]bool{}, notNames: map[string]bool{}, allows: allows}
 	rest := unsafe.Slice(unsafe.StringData(key), len(key))
@@ -88,7 +88,7 @@ const (
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
-// minPoolBytes is how much pools may always occupy, however small MaxBytes is.
+// minPoolBytes is how many bytes pools may always occupy, however small MaxBytes is.
 const minPoolBytes = 1 << 20
 
 // maxPoolBytes returns the share of MaxBytes that pools may occupy, 0 for no limit.
@@ -129,8 +129,8 @@ func (q *Joining) key() (text string, size int64) {
 	return string(key), size + poolSize + int64(len(key))
 }
 
-// pairing finds out which older pools serve a new type, or which older types a new pool
-// serves.
+// pairing is the chore that finds out which older pools serve a new type, or which older types
+// a new pool serves.
 type pairing struct {
 	kind *jobType
 	pool *pool
@@ -173,7 +173,7 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 	return 1 + choreSteps - left, false
 }
 
-// try tries the patterns of s on a type's name, as many as steps allow.
+// try tries patterns of s on a type's name, as many as fit in one step.
 func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 	value := wire.Value(name)
 	for ; g.pattern < len(s.like)+len(s.notLike); g.pattern++ {
@@ -301,8 +301,8 @@ func (b *Broker) unpair(r uint32) {
 
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
 
-// longestIdle returns the worker idle for longest that serves k, or nil. at is the key of the type's
-// best job that may run.
+// longestIdle returns the worker that serves k and has been idle longest, or nil. at is the key
+// of the type's best job that may run.
 func (b *Broker) longestIdle(k *jobType, at container.Entry) *worker {
 	w := k.idle.First()
 	for k.pools.Len() > 0 {
@@ -360,7 +360,8 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 	return nil, container.Entry{}
 }
 
-// raiseKeys improves the keys of a type in its pools after its best job has become better.
+// raiseKeys improves the keys of a type's pairs in their pools, after the type's best job has
+// become better.
 func (b *Broker) raiseKeys(k *jobType, at container.Entry) {
 	if k.pairs == 0 || !at.Before(&k.worstKey) {
 		return

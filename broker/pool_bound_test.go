@@ -44,8 +44,8 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 		t.Errorf("pools take %d bytes, %d count in all, Memory reports %d", b.poolBytes, held, b.Memory().Pools)
 	}
 	was := b.poolBytes
-	// One more worker with an equal set costs nothing; a refused one serves the types
-	// that it served before.
+	// One more worker with an equal set costs no memory. A worker whose join is refused serves
+	// the types that it served before.
 	if fx := join(b.AddWorker(), 0); fx[0].Op != OpOK || b.poolBytes != was {
 		t.Errorf("an equal set: %v, %d bytes more", fx[0].Op, b.poolBytes-was)
 	}

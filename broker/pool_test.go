@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// poolTwin finds out which worker gets which job by looking at all of them.
+// poolTwin finds out which worker gets which job by looking at all workers and jobs.
 type poolTwin struct {
 	jobs    []twinJob // by age
 	workers []twinWorker
@@ -31,7 +31,7 @@ type twinWorker struct {
 	job    string // the type of its job, "" for none
 }
 
-// handOut returns which worker gets which job.
+// handOut hands out what it can, and returns which worker got which job.
 func (x *poolTwin) handOut() (given []string) {
 	for {
 		best, to := -1, -1
@@ -148,8 +148,8 @@ func TestPoolsAgainstTwin(t *testing.T) {
 	}
 }
 
-// TestManyPatternsAtOnce: a worker that serves a thousand long patterns, and
-// very many types, makes no command expensive; all are served in the end.
+// TestManyPatternsAtOnce: a worker that joins with a thousand long patterns while there are
+// very many types makes no command expensive, and serves all matching types in the end.
 func TestManyPatternsAtOnce(t *testing.T) {
 	types := many(10_000, 300)
 	b := New(Config{IdleTypes: types})

@@ -10,9 +10,9 @@ import (
 // queue has more distinct priorities at a time, the others share a heap.
 const maxLanes = 64
 
-// queue holds the ready jobs of one type that have the same groups, of all submitters:
-// larger priorities first, then the oldest. In a fair type, jobs without groups have a queue
-// for each submitter.
+// queue holds the ready jobs of one type that have the same groups, whoever submitted them.
+// Larger priorities come first, and among equals the oldest job. In a fair type, the jobs
+// without groups are in a queue for each submitter.
 //
 // Jobs that arrive in order are in lanes, one FIFO for each priority, at the cost of two
 // links each. A job that comes out of order (requeued, delayed, with an age), or whose
@@ -100,13 +100,13 @@ const (
 	outOfOrderSize = int64(unsafe.Sizeof(outOfOrder{}))
 )
 
-// spilled reports whether it has jobs out of order.
+// spilled reports whether the queue has jobs that came out of order.
 func (q *queue) spilled() bool { return q.out != nil && q.out.spill.Len() > 0 }
 
-// prioKey orders larger priorities first.
+// prioKey returns the key of a priority; larger priorities have smaller keys.
 func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
 
-// timeKey orders earlier times first.
+// timeKey returns the key of a time; earlier times have smaller keys.
 func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
 // orderKey returns the key that orders ready jobs: priority, age, arrival.
@@ -190,7 +190,7 @@ func (b *Broker) releaseQueue(q *queue) {
 	}
 }
 
-// best returns the key of the first job. The queue must not be empty.
+// best returns the key of the job that goes first. The queue must not be empty.
 func (b *Broker) best(q *queue) container.Entry {
 	var x container.Entry
 	if n := len(q.lanes); n > 0 {
@@ -203,7 +203,7 @@ func (b *Broker) best(q *queue) container.Entry {
 	return *q.out.spill.Top()
 }
 
-// first returns the first job. The queue must not be empty.
+// first returns the job that goes first. The queue must not be empty.
 func (b *Broker) first(q *queue) uint32 {
 	if !q.spilled() {
 		return q.lanes[len(q.lanes)-1].head
@@ -231,8 +231,8 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 	}
 }
 
-// skipSteps bounds the jobs that one call of skip passes over, which costs far less than
-// freeing them.
+// skipSteps bounds the jobs that one call of skip takes out, which costs far less than freeing
+// them.
 const skipSteps = 64
 
 // skip takes the first job r, which is abandoned, out of its queue, together with the jobs of

@@ -37,7 +37,7 @@ func orderQueued(x, y queuedJob) int {
 	return 1
 }
 
-// push adds a job; seq 0 takes the next number.
+// push adds a job with number seq, or with the next number if seq is 0.
 func (x *queueTwin) push(prio int64, seq uint64) {
 	if seq == 0 {
 		x.seq++
@@ -85,8 +85,8 @@ func (x *queueTwin) check() {
 	}
 }
 
-// TestQueueAgainstSort pushes in order and out of order, with few priorities
-// and many, pulls the best and others, and compares with a sorted slice.
+// TestQueueAgainstSort pushes jobs in order and out of order, with few and with many
+// priorities, pulls the best job and others, and compares the queue with a sorted slice.
 func TestQueueAgainstSort(t *testing.T) {
 	spilled, laned := 0, 0
 	for seed := range times(200) {
@@ -135,7 +135,8 @@ func TestQueueAgainstSort(t *testing.T) {
 	}
 }
 
-// TestQueueFIFO: thousands of jobs of equal priority are first in, first out.
+// TestQueueFIFO: thousands of jobs with the same priority leave the queue in the order in which
+// they came.
 func TestQueueFIFO(t *testing.T) {
 	x := newQueueTwin(t)
 	for i := range 5000 {

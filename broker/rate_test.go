@@ -50,7 +50,7 @@ func (s *spender) note(fx []Effect) (n int) {
 	return n
 }
 
-// release gives back the first n of what is out, and returns how many others started.
+// release releases the first n jobs that are out, and returns how many other jobs started.
 func (s *spender) release(now int64, n int) (started int) {
 	for _, id := range append([]string(nil), s.out[:n]...) {
 		s.out = s.out[1:]
@@ -59,8 +59,9 @@ func (s *spender) release(now int64, n int) (started int) {
 	return started
 }
 
-// TestReleasesKeepToARate: for a job given back late, time has returned its token
-// already; for one handed out just now, the whole token comes back.
+// TestReleasesKeepToARate: if a job is released late, time has already refilled its token; if
+// it was handed out just now, the whole token comes back. In no case do more jobs start than
+// the rate allows.
 func TestReleasesKeepToARate(t *testing.T) {
 	const second = int64(time.Second)
 	for _, ofGroup := range []bool{true, false} {

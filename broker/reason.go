@@ -31,8 +31,8 @@ const (
 
 	// Reasons why a request does not reach a job.
 	NotKept       // no kept job has the id
-	NotReached    // no job that this submitter may cancel
-	NotChangeable // no waiting job that this submitter may change
+	NotReached    // no job with the id that this submitter may cancel
+	NotChangeable // no waiting job with the id that this submitter may change
 	NotWaiting    // no waiting job has the id
 	NoLetter      // no dead letter has the id
 	NotOut        // no job with the id is out on this worker
@@ -42,7 +42,7 @@ const (
 	EndUnread // the job has ended, and its last frame is on its way
 	CancelledBefore
 	IDHeld      // a job with the id is queued or running
-	OutcomeKept // an outcome with the id is kept for another Have ns
+	OutcomeKept // an outcome with the id is kept. Have: for how many more ns
 
 	// Limits that a request would exceed. The comments name the fields that are set.
 	Closing            // no new jobs are accepted
@@ -51,12 +51,12 @@ const (
 	ManyPoolBytes      // Have, Need, Most: the names in joins
 	ManyJobs           // Have, Overdue
 	ManyBytes          // Have, Overdue, Need, Most
-	ManyTypeJobs       // Have: of the type Text
-	ManyTypeBytes      // Have, Need, Most: of the type Text
+	ManyTypeJobs       // Text: the type; Have
+	ManyTypeBytes      // Text: the type; Have, Need, Most
 	ManySubmitterJobs  // Have
 	ManySubmitterBytes // Have, Need, Most
 	ManyGroups         // Have
-	ManyOverdue        // Have of all Overdue runs are on this worker
+	ManyOverdue        // Have: overdue runs on this worker; Overdue: on all workers
 	FrameTooLong       // a kept frame exceeds the bytes that may wait for this submitter
 	ManyRules          // Most: all rules; Need: rules with a *
 

@@ -9,11 +9,11 @@ import (
 
 // Rule limits every group that matches a pattern, each group separately.
 type Rule struct {
-	// Concurrency is how many of its jobs may run at a time: 0 holds all of them, -1 sets no
-	// limit.
+	// Concurrency is how many jobs of the group may run at a time. 0 holds back all of them, -1
+	// sets no limit.
 	Concurrency int64
-	// Rate is how many may be handed out per second, 0 sets no limit. Burst is how many may
-	// go at once after a pause, 0 for the rate, at least 1.
+	// Rate is how many jobs may be handed out per second; 0 sets no limit. Burst is how many
+	// may be handed out at once after a pause; 0 stands for the rate, but at least 1.
 	Rate  float64
 	Burst int64
 }
@@ -30,7 +30,7 @@ type rule struct {
 	no   uint64 // orders rules by when each was first set
 }
 
-// The largest values of limits: jobs that run at a time, jobs per second, jobs in one burst.
+// The largest values that the fields of a Rule may have.
 const (
 	MaxConcurrency = 1e9
 	MaxRate        = 1e9
@@ -117,7 +117,8 @@ func (v *revision) step(b *Broker) (cost int, done bool) {
 	return len(v.rules), false
 }
 
-// applyNewRules applies the rules to the groups of a set before a job with it is handed out.
+// applyNewRules applies the current rules to the groups of a set, before a job with that set is
+// handed out.
 func (b *Broker) applyNewRules(s *groupSet) {
 	for _, g := range s.groups {
 		if g.ruled != b.ruled {
@@ -158,8 +159,8 @@ func (b *Broker) applyRules(g *group) {
 	}
 }
 
-// bucketAfter returns the bucket after a rate has changed. The bucket of a rate that ends is
-// forgotten.
+// bucketAfter returns the bucket after a rule has changed. Without a rate before or after the
+// change, it is a new bucket.
 func (b *Broker) bucketAfter(old *limit, new *Rule) bucket {
 	switch {
 	case new.Rate == 0 || old.Rate == 0:

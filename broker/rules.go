@@ -12,7 +12,7 @@ type ruleIndex struct {
 	byHead, byTail ends
 }
 
-// ends maps the text that matching names begin with, or end with, to rules.
+// ends finds rules by the text with which matching names begin, or by that with which they end.
 type ends struct {
 	rules   map[string][]*rule
 	lengths []int // how many texts in rules have each length

@@ -8,7 +8,7 @@ import (
 	"gloom/wire"
 )
 
-// TestRuleIndex compares the index of rules with trying all of them.
+// TestRuleIndex compares what the index finds with the result of trying all rules.
 func TestRuleIndex(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	word := func(letters string, most int) string {

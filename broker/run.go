@@ -47,8 +47,8 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	e.Spent = w.credit <= 0
 }
 
-// acknowledge begins a command in which a worker's frame names a run. The worker gets its
-// ok. r is 0 if there is no such run.
+// acknowledge begins a command for a worker's frame about a run, and replies ok. r is 0 if
+// there is no such run.
 func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
@@ -96,7 +96,7 @@ type Failure struct {
 	Reason string
 	// NoRetry ends the job even if retries are left.
 	NoRetry bool
-	// Delay replaces the backoff of this retry; negative keeps it.
+	// Delay replaces the backoff of this retry, unless it is negative.
 	Delay int64
 	// Lost reports that a borrower lost the worker of the run. Expelled reports that the
 	// borrower closed that worker because of what it sent; then NoRetry is set.
@@ -126,11 +126,12 @@ type Releasing struct {
 	ID []byte
 	// Delay is how long the job waits before it may be handed out again.
 	Delay time.Duration
-	// Unbegun: a borrower could not start the run, so it is not counted.
+	// Unbegun reports that a borrower could not start the run, so that the release is not
+	// counted.
 	Unbegun bool
 }
 
-// Release puts a job back in its place as if it had never been handed out. It is refused
+// Release puts a job back in its old place, as if it had never been handed out. It is refused
 // like Respond.
 func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	w, h, r, j := b.collect(now, p, q.ID)
@@ -161,7 +162,7 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	return b.offerAndEnd(w)
 }
 
-// Progress passes on a worker's progress. It is refused like Respond.
+// Progress passes a worker's progress on to the submitter. It is refused like Respond.
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	_, r, j := b.acknowledge(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
@@ -230,7 +231,7 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 	}
 }
 
-// stopRun takes a job from its worker.
+// stopRun takes a running job from its worker.
 func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.unlink(&w.out, byPlace, j)
 	b.unlink(&h.runs, byHolding, j)
@@ -267,7 +268,8 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		b.expire(r, j)
 		return
 	}
-	if j.timing != 0 && delay < 0 && code != JobLost { // the loss of a worker says nothing about the job
+	// The loss of a worker says nothing about the job, so it causes no backoff.
+	if j.timing != 0 && delay < 0 && code != JobLost {
 		if t := b.timings.Get(j.timing); t.backoff > 0 {
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected effects in testdata/*.txt; review the difference")
 
-// TestScripts plays testdata/*.txt: a command per line and, indented below it,
-// its expected effects. Lines that begin with # are comments. Time is virtual.
+// TestScripts plays testdata/*.txt. A script has a command per line and, indented below the
+// command, the expected effects. Lines that begin with # are comments. Time is virtual.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

@@ -12,7 +12,7 @@ import (
 	"gloom/broker/wording"
 )
 
-// words are the parts of a line: plain ones in order, and key=value options.
+// words has the parts of a line: plain words in order, and options of the form key=value.
 type words struct {
 	plain []string
 	opts  map[string]string
@@ -31,7 +31,7 @@ func split(line string) *words {
 	return w
 }
 
-// at returns the plain word number i, "" if there are fewer.
+// at returns plain word number i, or "" if there are fewer.
 func (w *words) at(i int) string {
 	if i < len(w.plain) {
 		return w.plain[i]
@@ -106,7 +106,7 @@ func (w *words) duration(name string, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// do carries out a line.
+// do carries out the command in a line.
 func (s *script) do(line string) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
@@ -149,7 +149,7 @@ func (s *script) configure(w *words) {
 	})
 }
 
-// peer finds a connection by its name; an unknown name is a peer that the
+// peer returns the connection with this name. For an unknown name, it returns a peer that the
 // core does not know.
 func (s *script) peer(name string) broker.Peer {
 	if p, ok := s.peers[name]; ok {
@@ -176,7 +176,7 @@ func init() {
 		"submit": func(s *script, now int64, w *words) {
 			s.note(s.core.Submit(now, s.peer(w.at(1)), s.submission(w, w.at(2), w.at(3))))
 		},
-		// flood submitter prefix count type: count quiet submits.
+		// flood SUBMITTER PREFIX COUNT TYPE makes COUNT quiet submits.
 		"flood": func(s *script, now int64, w *words) {
 			n, err := strconv.Atoi(w.at(3))
 			if err != nil {
@@ -201,7 +201,7 @@ func init() {
 		"progress": func(s *script, now int64, w *words) {
 			s.note(s.core.Progress(now, s.peer(w.at(1)), w.bytes(2), body(w, `50`), false))
 		},
-		// fail worker [id | - for none] …
+		// fail WORKER [ID] …; an ID of - stands for none.
 		"fail": func(s *script, now int64, w *words) {
 			s.note(s.core.Fail(now, s.peer(w.at(1)), &broker.Failure{
 				ID: w.bytes(2), Reason: w.opt("reason", "broken"), NoRetry: w.flag(3, "no-retry"), Delay: int64(w.duration("delay", -1)),

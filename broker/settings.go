@@ -24,8 +24,8 @@ type BadSetting struct {
 	Reason        Reason
 }
 
-// Configure applies all settings before any job is handed out. If one of them must be
-// refused, it applies none and returns that one.
+// Configure applies all settings before any job is handed out. If one of them must be refused,
+// Configure applies none and returns that one.
 func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	b.begin(now)
 	if bad := b.check(s); bad != nil {
@@ -109,7 +109,7 @@ func (b *Broker) moreInUse(t *TypeSetting) int {
 	return 0
 }
 
-// applied returns a type's limits and fairness after the setting.
+// applied returns the limits and the fairness that type k will have after the setting.
 func (t *TypeSetting) applied(k *jobType) (TypeLimits, bool) {
 	limits, fair := k.limits, k.fair
 	if t.Limits != nil {

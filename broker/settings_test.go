@@ -24,8 +24,8 @@ func given(fx []broker.Effect) (n int) {
 	return n
 }
 
-// TestConfigure: no job that is held back both before and after a change of settings
-// is handed out during the change, however many groups must be revised.
+// TestConfigure: a job that is held back both before and after a change of settings must not be
+// handed out during the change, however many groups must be revised.
 func TestConfigure(t *testing.T) {
 	one := broker.Rule{Concurrency: 1}
 	none := broker.Rule{Concurrency: 0}

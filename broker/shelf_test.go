@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestShelf compares a shelf with a sorted list, while letters are added and removed anywhere.
+// TestShelf compares a shelf with a sorted list, while letters are added at the end and removed
+// anywhere.
 func TestShelf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var s shelf

@@ -2,29 +2,30 @@ package broker
 
 import "time"
 
-// Submission is a job to be submitted. ID and Type are the canonical names of the wire,
+// Submission is a job to be submitted. ID and Type are in the canonical form of package wire,
 // which the core compares byte by byte.
 type Submission struct {
 	ID, Type, Body []byte
 	Priority       int64
-	// Delay is how long it is not handed out. Timeout bounds one run. Backoff is the wait
-	// before the first retry and doubles for each further one; a lost worker causes no wait.
-	// Expires is its deadline, counted from now. 0 means none.
+	// Delay is how long the job is not handed out. Timeout bounds one run. Backoff is the wait
+	// before the first retry, and doubles for each further retry; after the loss of a worker
+	// there is no wait. Expires is the time until the deadline. 0 means none.
 	Delay, Timeout, Backoff, Expires time.Duration
 	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
 	// applies.
 	Retries int32
-	// Kept reports that nobody writes to Body again, so that it need not be copied. Its
-	// capacity counts, because all of it stays allocated.
+	// Kept reports that nobody writes to Body again, so that it need not be copied. The
+	// capacity of Body counts, because all of it stays allocated.
 	Kept bool
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.
 	Detach bool
-	// Quiet leaves out the ack.
+	// Quiet asks for no ack.
 	Quiet bool
-	// Progress asks for the worker's progress.
+	// Progress asks for the progress of runs.
 	Progress bool
-	// Groups are the names of up to 16 groups that the job belongs to, all different.
+	// Groups are the names of the groups that the job belongs to. They must differ from each
+	// other; package wire bounds their number.
 	Groups [][]byte
 	// Age is added to the job's age: it is queued, and its waiting time counted, as if it had
 	// been submitted that long ago.
@@ -56,8 +57,8 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	return b.end()
 }
 
-// admission is what accept needs of what admits found: the type (nil if it is not known),
-// the hash of the id, and the record of an abandoned job with the same id.
+// admission has what admits has found and accept needs: the type (nil if it is not known), the
+// hash of the id, and the record of an abandoned job with the same id (0 if there is none).
 type admission struct {
 	kind *jobType
 	hash uint64
@@ -88,7 +89,7 @@ func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reas
 	return 0, Reason{}
 }
 
-// accept makes a submission a job. sub is nil for a detached job that no connection submits.
+// accept makes a job of a submission. sub is nil for a detached job that no connection submits.
 func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	k := x.kind
 	if k == nil {
@@ -136,7 +137,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	}
 }
 
-// newJob makes the record of a job, which is in no list yet.
+// newJob makes the record of a job and puts it in no list.
 func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	r, j := b.jobs.Take()
 	b.seq++
@@ -200,7 +201,7 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	return none
 }
 
-// weight returns the weight that the job will have.
+// weight returns the weight that the job of a submission will have.
 func (s *Submission) weight() int64 {
 	n := len(s.Body)
 	if s.Kept && n >= bigBody {
@@ -226,8 +227,8 @@ func (b *Broker) load() (jobs uint64, bytes int64) {
 }
 
 // Cancel ends a waiting job that submitter p may cancel: its own, a detached one, or a kept
-// one without a connection. A running one becomes unwanted, a kept outcome is forgotten.
-// Any other id is refused with UnknownID.
+// one without a connection. A running job becomes unwanted, a kept outcome is forgotten. Any
+// other id is refused with UnknownID.
 func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -333,7 +334,7 @@ func (b *Broker) timed(r uint32, j *job) *timing {
 	return t
 }
 
-// enqueue makes a job ready.
+// enqueue puts a job into its queue: it is ready now.
 func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	b.push(h.queue, r, j)
 	h.queued++
@@ -369,8 +370,7 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 }
 
 // countEnd counts and records the end of job j, before its body is freed. answer is the
-// length of its answer. A borrowed job
-// is counted by its home.
+// length of its answer. A borrowed job is left to its home, which counts it.
 func (b *Broker) countEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
 	if j.flags&flagBorrowed != 0 {
 		return

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Looks from outside are taken in pieces, since each piece holds up all commands. lookVisits
-// is roughly how many places in memory one piece visits. With cold caches that takes about a
-// tenth of a millisecond.
+// Queries from outside are answered in pieces, because all commands wait during a piece.
+// lookVisits is roughly how many places in memory one piece visits, which with cold caches
+// takes about a tenth of a millisecond.
 const lookVisits = 1024
 
 // TypeInfo describes a type.
@@ -18,8 +18,8 @@ type TypeInfo struct {
 	Limits TypeLimits
 	Paused bool
 	Fair   bool // tenants take turns
-	// Until Survey.Complete, Workers and Idle (workers with room) count those that serve this
-	// type alone, and Oldest, Held and Submitters are 0.
+	// Workers counts workers, Idle those with room. Until Survey.Complete, they count only
+	// workers that serve just this type, and Oldest, Held and Submitters are 0.
 	Workers    int
 	Idle       int
 	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
@@ -47,9 +47,9 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 	return b.typeInfo(k), k.stats, true
 }
 
-// Types calls fn for up to limit types, from the place that an earlier call returned (0 at
-// first). It returns the place to continue from, or -1 at the end. Before the end it may
-// call fn less often, or not at all. fn must not keep its argument.
+// Types calls fn for up to limit types. from is 0 at first, then the place that the last call
+// returned. It returns the place to continue from, or -1 at the end. Even before the end, it
+// may call fn less often than limit, or not at all. fn must not keep its arguments.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
 	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
 		if k := b.types.All()[from]; k != nil {
@@ -74,8 +74,8 @@ func following(from, n int) int {
 // Kept.
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
-// Survey adds up figures that are spread over many places: the age of each type's oldest
-// queued job, the workers that serve it among other types, and its submitters.
+// Survey collects figures of types that are spread over many places: the age of the oldest
+// queued job, the workers that serve the type among others, and the submitters.
 type Survey struct {
 	now int64
 	// The numbers of the queue, the pair and the peer to continue from, and the index among
@@ -97,8 +97,8 @@ type surveyed struct {
 // the wall clock: the broker's clock stands still while the process does.
 func (s *Survey) Time() time.Duration { return time.Duration(s.now) }
 
-// Survey takes one piece of the survey and reports whether there is more. A job that is
-// queued throughout is not missed, whatever happens between calls.
+// Survey takes one piece of the survey and reports whether there is more. It misses no job that
+// is queued throughout, whatever happens between calls.
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
 	if s.of == nil {

@@ -7,8 +7,8 @@ import (
 )
 
 // tenant takes turns with others in a fair type. It is the first group of a job or, for jobs
-// without groups, the submitter. The tenant served longest ago goes first. It exists from
-// its first job in the type to the end of its last one, and starts as if just served.
+// without groups, the submitter. The tenant served longest ago goes first. A tenant exists from
+// its first job in the type to the end of its last one. A new tenant counts as just served.
 type tenant struct {
 	no     uint32
 	pos    int32 // position in kind.line, or -1
@@ -98,14 +98,16 @@ func (b *Broker) rankTenant(t *tenant) {
 }
 
 // fairnessChange is the chore that moves queues and jobs to where they belong after types have
-// become fair or have stopped being fair. Until it is done, both orders are mixed.
+// become fair or have stopped being fair. Until it is done, jobs of such a type may come in the
+// old order or in the new one.
 type fairnessChange struct {
 	active         bool
 	queue, holding int      // where to continue: all queues first, then all holdings
 	to             *holding // the holding that the jobs of holding move to
 }
 
-// changeFairness starts the change, or starts it again for one more type.
+// changeFairness starts a fairnessChange or, if one is in progress, starts it again from the
+// beginning.
 func (b *Broker) changeFairness(k *jobType) {
 	if int(k.holdings)+k.unused == 0 {
 		return
@@ -129,7 +131,7 @@ func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 	return 1, !c.active
 }
 
-// correctTenant gives a queue a tenant or takes it away, depending on its type.
+// correctTenant gives a queue a tenant if its type is fair, and takes the tenant away if not.
 func (b *Broker) correctTenant(q *queue) {
 	if q == nil || (q.tenant != nil) == q.kind.fair {
 		return

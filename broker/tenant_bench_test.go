@@ -239,7 +239,7 @@ func BenchmarkSeveral(b *testing.B) {
 				core.Tick(0) // carries out the pairing
 			}
 			id, body, now := make([]byte, 8), make([]byte, 100), int64(0)
-			// A thousand jobs wait, spread over the types.
+			// A thousand jobs wait, spread evenly over the types.
 			n := 0
 			submit := func() []byte {
 				n++
@@ -274,7 +274,7 @@ func BenchmarkSeveral(b *testing.B) {
 	}
 }
 
-// BenchmarkOutcomes reports the memory of a kept outcome of 100 bytes.
+// BenchmarkOutcomes reports how much memory a kept outcome of 100 bytes takes.
 func BenchmarkOutcomes(b *testing.B) {
 	const n = 100_000
 	for range b.N {

@@ -68,7 +68,7 @@ func (b *Broker) Next() int64 {
 	return at
 }
 
-// Tick does a bounded amount of what is due. Next says when to call it again.
+// Tick handles what is due, up to a bound. Next says when to call it again.
 func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) }
 
 // TickUntil is Tick for what was due at a given time, which may be earlier than the time of
@@ -95,7 +95,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	return b.end()
 }
 
-// due handles the timer of a job, whose meaning depends on the job's state.
+// due handles the timer of a job that is due. What it means depends on the job's state.
 func (b *Broker) due(t *timing) {
 	r := t.job
 	j := b.jobs.Get(r)

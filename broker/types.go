@@ -9,11 +9,10 @@ import (
 
 // jobType is a type of jobs, with its waiting jobs and the workers that serve it.
 type jobType struct {
-	// The fields that every job touches come first, in one piece of memory: with ten
-	// thousand types, the cost of a job depends on how many cache lines and pages it
-	// touches.
+	// The fields that every job touches come first and lie side by side: with ten thousand
+	// types, the cost of a job depends on how many cache lines and pages it touches.
 	no        uint32
-	pairs     uint32 // the first of its pairs
+	pairs     uint32 // the first pair in the list of the type's pairs
 	contender int32  // position in Broker.contenders, or -1
 	holdings  int32  // those in use
 	outcomes  uint32 // kept outcomes of its jobs
@@ -61,20 +60,21 @@ type jobType struct {
 type TypeLimits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int
-	// Rate is how many jobs may be handed out per second, evenly spaced. Burst is how many
-	// may go at once, 0 for a tenth of a second's worth.
+	// Rate is how many jobs may be handed out per second, evenly spaced. Burst is how many may
+	// be handed out at once; 0 stands for as many as the rate gives in a tenth of a second.
 	Rate  float64
 	Burst int
 }
 
-// TypeStats counts durations in powers of two: bucket i holds those of less
-// than 2^i µs, the last one all others.
+// TypeStats counts durations in buckets that are powers of two: bucket i counts those below 2^i
+// µs that no smaller bucket counts, the last bucket all others.
 type TypeStats struct {
 	Wait, Run       [StatBuckets]uint64
 	WaitSum, RunSum uint64 // ns
 }
 
-// StatBuckets is the number of buckets of TypeStats: up to 2^31 µs, 36 min.
+// StatBuckets is the number of buckets of TypeStats, which distinguish durations up to 2^31 µs,
+// or 36 min.
 const StatBuckets = 33
 
 // typeNamed returns the type with this name, creating it if it is not known.
@@ -91,7 +91,8 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	k.created = b.creations
 	k.no = b.types.Add(k)
 	b.typeNames += k.longName()
-	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // the name never changes
+	// This string is safe, because the name never changes.
+	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k
 	if len(b.poolsByKey) > 0 {
 		b.startPairing(&pairing{kind: k})
 	}
@@ -99,7 +100,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	return k
 }
 
-// longName returns the bytes of the name that lie outside the record.
+// longName returns how many bytes of the name lie outside the record.
 func (k *jobType) longName() int64 {
 	if len(k.name) <= len(k.short) {
 		return 0
@@ -183,7 +184,8 @@ func (b *Broker) makeRoomOfDead() {
 	}
 }
 
-// kept reports whether the type is one of the first ones, which only ForgetType forgets.
+// kept reports whether the type is one of the first KeptTypes types, which only ForgetType
+// forgets.
 func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {

@@ -1,6 +1,5 @@
-// Package memory manages the memory of the broker's process beyond its limits: pages that
-// the garbage collector does not scan, the collector's pace, and the return of unused
-// memory.
+// Package memory manages the memory of the broker's process: pages that the garbage collector
+// does not scan, the pace of the collector, and the return of unused memory to the system.
 package memory
 
 import (
@@ -46,8 +45,8 @@ func (Pages) Put(m []byte) {
 const (
 	givePeriod = 5 * time.Second
 	giveLeast  = 16 << 20
-	// dropPause is the least time between two collections that dropped frames cause, so that
-	// a client that begins large frames and disconnects does not keep the collector busy.
+	// dropPause is the shortest time between two collections that are caused by dropped frames,
+	// so that a client that begins large frames and disconnects cannot keep the collector busy.
 	dropPause = 100 * time.Millisecond
 )
 
@@ -103,14 +102,14 @@ func (h heapSize) idle(before heapSize) bool {
 	return h.allocated-before.allocated < giveLeast && spare >= max(giveLeast, h.live/4)
 }
 
-// ballast is never touched, so it occupies no physical memory. The collector runs when
-// as many bytes have been allocated as are live, ballast included. Without it, a small
+// ballast is never touched, so it occupies no physical memory. The collector runs when as many
+// bytes have been allocated as are live, and the ballast counts as live. Without it, a small
 // heap would be collected after every few dozen large frames.
 var ballast []byte
 
 const (
 	ballastSize = 32 << 20
-	// leastHeap is what the collector may always use, in bytes.
+	// leastHeap is how many bytes Go's heap may always use.
 	leastHeap = 32 << 20
 )
 
@@ -131,7 +130,7 @@ func Pace(budget int64) {
 
 var paceOnce sync.Once
 
-// sentinel is freed by every collection, which shows that one has run.
+// sentinel becomes garbage with every collection, so its finalizer shows that one has run.
 type sentinel struct{ budget int64 }
 
 // adjust sets the collector's memory limit to the part of the budget that mapped pages do not

@@ -10,7 +10,7 @@ import (
 	"gloom/broker"
 )
 
-// reasons has the text for each Why. Names in braces stand for fields of the reason.
+// reasons has the text of each Why. Names in braces stand for fields of the Reason.
 var reasons = [...]string{
 	broker.WorkerLost:     "its worker was lost in run {have}",
 	broker.TimedOut:       "run {have} passed its timeout_ms of {most}",
@@ -130,7 +130,7 @@ func (e *SettingError) Error() string {
 	return e.Reason
 }
 
-// AsError returns why the core refused a setting, nil if it accepted it.
+// AsError returns why the core refused a setting, as a *SettingError, or nil if x is nil.
 func AsError(x *broker.BadSetting) error {
 	if x == nil {
 		return nil
