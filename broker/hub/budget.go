@@ -11,11 +11,11 @@ import (
 	"gloom/wire"
 )
 
-// Besides jobs, peers make the broker hold output that they have not read (MaxUnread),
-// unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. If there
-// is too much output or input, connections are closed, those that have held most of it for
-// longest first, until an eighth of the bound is free again. A TLS connection beyond the bound
-// is refused.
+// Besides jobs, peers make the broker hold output that they have not read (bounded by
+// MaxUnread), unfinished frames (MaxInbound) and what TLS needs (MaxSecure). These bounds are
+// enforced here. If there is too much output or input, connections are closed, those that have
+// held most of it for longest first, until an eighth of the bound is free again. A TLS
+// connection beyond the bound is refused.
 //
 // A peer that does not read is slowed, then closed. From half of MaxOutbound on, it gets no
 // progress and no jobs and may not submit (slow, credit). If more than its share waits for it,
@@ -31,8 +31,8 @@ type partial struct {
 	frame      uint64       // the number of the frame; only the owner uses it
 }
 
-// credit gives a worker new credit when its credit is used up and no more than half of it is
-// left to read.
+// credit gives a worker whose credit is used up new credit, if at most half of the old credit
+// is still unread.
 func (h *Hub) credit(c *Conn) {
 	h.update(func(now int64) {
 		if limit := h.cfg.MaxOutbound / 2; c.out.waiting() <= limit/2 {
@@ -117,7 +117,8 @@ func (h *Hub) closePartial(c *Conn, why string) {
 	h.closeWith(c, &wire.Error{Code: wire.Overloaded, Reason: why})
 }
 
-// Secure reserves n bytes for TLS, or returns -n bytes. It returns false if there is no room.
+// Secure reserves n bytes for TLS or, if n is negative, gives back -n bytes. It returns false
+// if there is no room.
 func (h *Hub) Secure(n int64) bool {
 	if total := h.secure.Add(n); n > 0 && h.cfg.MaxSecure > 0 && total > h.cfg.MaxSecure {
 		h.secure.Add(-n)
@@ -262,7 +263,7 @@ func (h *Hub) Memory() Memory {
 	return m
 }
 
-// maxSpareBytes is what all spare buffers together may hold, in bytes.
+// maxSpareBytes is how many bytes all spare buffers together may have.
 const maxSpareBytes = 16 << 20
 
 // Trim frees half of the spare buffers.
@@ -272,8 +273,8 @@ func (h *Hub) Trim() {
 	h.spare.Trim()
 }
 
-// Each calls f with every open connection. It takes the lock for slices of them. f must be
-// brief and must not call the hub.
+// Each calls f with every open connection. It holds the lock for some connections at a time. f
+// must be brief and must not call the hub.
 func (h *Hub) Each(f func(c *Conn)) {
 	const slice = 512
 	for from, more := 0, true; more; from += slice {

@@ -16,19 +16,19 @@ type Conn struct {
 	Peer broker.Peer
 	// Port is the port on which the connection was accepted.
 	Port wire.Port
-	// Owner belongs to the connection's owner, who may store anything here.
+	// Owner is for the connection's owner, which may store anything here.
 	Owner any
 	// Remote is the peer's address.
 	Remote string
 	// Opened is when the connection was opened, on the hub's clock.
 	Opened int64
 	// Named reports that the peer is a worker whose answers carry ids. Only the goroutine that
-	// carries out its commands may read it.
+	// carries out the connection's commands may read it.
 	Named bool
 
 	client atomic.Pointer[string]
 
-	// Guarded by the hub's lock.
+	// The hub's lock guards these fields.
 	out   outbox
 	state state
 	dirty bool // the connection is in its sink's list
@@ -44,7 +44,7 @@ type state uint8
 
 const (
 	open    state = iota
-	closing       // nothing more is appended; it is to be closed after its output
+	closing       // nothing more is appended; the connection is to be closed once its output is written
 	aborted       // the peer does not read; the connection is to be closed at once
 	closed        // the owner has closed the connection
 )
@@ -90,10 +90,11 @@ func (h *Hub) Remove(c *Conn) {
 	})
 }
 
-// CloseWith closes c after its output, which ends with an error frame.
+// CloseWith closes c once its output, to which it appends an error frame, is written.
 func (h *Hub) CloseWith(c *Conn, why *wire.Error) { h.update(func(int64) { h.closeWith(c, why) }) }
 
-// closeWith is CloseWith with the lock held. If why is nil, there is no error frame.
+// closeWith is CloseWith for callers that hold the lock. If why is nil, there is no error
+// frame.
 func (h *Hub) closeWith(c *Conn, why *wire.Error) {
 	if c.state != open {
 		return
@@ -117,7 +118,7 @@ func (h *Hub) finish(c *Conn) {
 	}
 }
 
-// abort closes a connection that does not read.
+// abort closes a connection whose peer does not read.
 func (h *Hub) abort(c *Conn) {
 	c.state = aborted
 	h.discard(c)
@@ -168,7 +169,7 @@ func (c *Conn) Unread() int {
 	return c.out.waiting()
 }
 
-// CloseAll closes every connection after its output.
+// CloseAll closes every connection once its output is written.
 func (h *Hub) CloseAll() {
 	h.update(func(int64) {
 		for _, c := range slices.Clone(h.conns) {

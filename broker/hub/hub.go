@@ -21,12 +21,12 @@ import (
 	"gloom/wire"
 )
 
-// Config is the configuration of the hub and of the core.
+// Config is the configuration of the hub and of its core.
 type Config struct {
 	Core broker.Config
-	// MaxOutbound bounds the bytes that wait for one connection. From half of it on, submits
-	// of the connection are refused, progress for it is dropped and it gets no more jobs. If
-	// more than MaxOutbound bytes wait, the next frame closes the connection.
+	// MaxOutbound bounds the bytes that wait for one connection. From half of it on, the
+	// connection's submits are refused, progress for it is dropped, and it gets no more jobs.
+	// If more than MaxOutbound bytes wait, the next frame closes the connection.
 	MaxOutbound int
 	// MaxUnread bounds the memory of the output that waits for all connections together, in
 	// bytes; 0 is no limit. Above it, the connections with most to read are closed.
@@ -53,7 +53,7 @@ type Hub struct {
 
 	mu     sync.Mutex
 	core   *broker.Broker
-	conns  []*Conn // by the slot of their peer
+	conns  []*Conn // by the slot of the peer
 	recent closedConns
 	spare  container.Buffers // for output
 	// closing are connections that are to be closed after their output is written.
@@ -72,7 +72,7 @@ type Hub struct {
 	// connections that must be removed from the core before the lock is released.
 	woken    []*Sink
 	removing []*Conn
-	// current is the command being carried out, for the message if the core panics.
+	// current is the command that is being carried out. It is logged if the core panics.
 	current *Command
 	// fleet has the peers that are other brokers; it is nil if the broker is in no fleet.
 	fleet Fleet
@@ -83,7 +83,7 @@ type Hub struct {
 
 // Stats has counts since the start.
 type Stats struct {
-	Frames      uint64 // requests and broken frames that were received
+	Frames      uint64 // frames received, including invalid ones
 	FramesOut   uint64
 	Errors      [32]uint64 // error frames sent, by wire code
 	Undelivered uint64     // at most how many answers were not written because their connection closed
@@ -122,7 +122,7 @@ func (h *Hub) Close() {
 	}
 }
 
-// Now reads the hub's clock.
+// Now returns the time on the hub's clock.
 func (h *Hub) Now() int64 { return h.clock() }
 
 // Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods are
@@ -130,8 +130,8 @@ func (h *Hub) Now() int64 { return h.clock() }
 type Fleet interface {
 	// Effect takes an effect if it is for a peer of the fleet; otherwise it returns false.
 	Effect(e *broker.Effect) bool
-	// Step is called after a command, Tick when Next says so. Step reports whether there
-	// is something to send.
+	// Step is called after each step of the core, Tick when Next says so. Step reports whether
+	// there is something to send.
 	Step(now int64) (send bool)
 	Tick(now int64)
 	Next() int64

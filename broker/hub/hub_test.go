@@ -122,8 +122,8 @@ func TestOrder(t *testing.T) {
 	w.gets()
 }
 
-// TestWake: an owner is woken once for any number of frames until it takes
-// them, and not at all for what it caused itself.
+// TestWake: an owner is woken once for any number of frames until it takes them, and not at all
+// for frames that its own commands cause.
 func TestWake(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -344,7 +344,8 @@ func TestOwed(t *testing.T) {
 	owes("written", 0)
 }
 
-// TestDismiss: nothing follows the error, and a worker's only job fails.
+// TestDismiss: no frame follows the error with which a worker is closed, and the worker's only
+// job fails.
 func TestDismiss(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -363,7 +364,8 @@ func TestDismiss(t *testing.T) {
 	h.Remove(w.conn)
 }
 
-// TestFatal: when the core panics, the command is named and nothing continues.
+// TestFatal: when the core panics, the description names the command, and the hub does nothing
+// more.
 func TestFatal(t *testing.T) {
 	said := ""
 	h := hub.New(hub.Config{Core: broker.Config{}, MaxOutbound: 1 << 20, Fatal: func(s string) { said = s }})
@@ -384,7 +386,7 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// TestTimer: what is due happens without a command.
+// TestTimer: the hub ticks the core when a timer is due, even if no command comes.
 func TestTimer(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, IdleTypes: 10}, MaxOutbound: 1 << 20})
 	defer h.Close()

@@ -13,8 +13,9 @@ import (
 // the system has taken. Frames are appended under the hub's lock. The owner of the connection
 // takes everything that has been appended, writes it, and only then takes more.
 type outbox struct {
-	// Guarded by the hub's lock: what has been appended and not taken. Its end is in buf, which
-	// begins at offset sealed of the stream. The owner has taken the stream up to takenEnd.
+	// The hub's lock guards these fields: what has been appended and not taken. It is in
+	// sealedPieces and then in buf, which begins at position sealed of the stream. The owner
+	// has taken the stream up to position takenEnd.
 	sealedPieces     []piece
 	buf              []byte
 	sealed, takenEnd uint64
@@ -76,7 +77,8 @@ func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 // slow reports whether so much waits for c that it gets only frames that must be sent.
 func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
 
-// minSharedBody is the length from which a kept body is referred to instead of copied.
+// minSharedBody is the length from which a body that nobody writes to again is referred to
+// instead of copied.
 const minSharedBody = 128 << 10
 
 // apply appends each effect to its peer's output.
@@ -245,7 +247,7 @@ func (h *Hub) markDirty(c *Conn) {
 	}
 }
 
-// pieceSize is the size up to which a piece grows, in bytes.
+// pieceSize is the size, in bytes, up to which a piece grows.
 const pieceSize = 64 << 10
 
 // grow makes room for n more bytes in o.buf. A piece grows by a factor of four, and its old
@@ -262,7 +264,7 @@ func (h *Hub) grow(o *outbox, n int) {
 	}
 }
 
-// seal moves buf to the sealed pieces.
+// seal appends buf to the sealed pieces.
 func (o *outbox) seal() {
 	if len(o.buf) > 0 {
 		o.add(piece{mem: o.buf})

@@ -12,8 +12,8 @@ import (
 	"gloom/wire"
 )
 
-// TestOutcomeBeingWritten: the id of an outcome that is just being written can be reused only
-// if the peer can have read the frame.
+// TestOutcomeBeingWritten: while a kept outcome is being written, its id can be reused only if
+// the peer may have read the whole frame.
 func TestOutcomeBeingWritten(t *testing.T) {
 	for _, v := range []struct {
 		name string

@@ -12,7 +12,7 @@ type Sink struct {
 
 	pending atomic.Bool // the owner knows that there is output, and will take it
 
-	// Guarded by the hub's lock.
+	// The hub's lock guards this field.
 	dirty []*Conn
 
 	// Only the owner uses these: buffers that have been written and go back to the hub with the
@@ -29,8 +29,8 @@ type Owner struct {
 	// Wake asks the owner to call Take soon. It is called without the lock, on any goroutine,
 	// at most once between two Takes.
 	Wake func()
-	// Write, if it is set, is called first: it takes and writes the output at once. Wake is
-	// called only if Write returns false, because the owner is busy.
+	// Write, if it is set, is called before Wake: it takes and writes the output at once. If it
+	// returns false, because the owner is busy, Wake is called.
 	Write func() bool
 	// Bare reports that the connections are not sockets; they get bodies and reasons without
 	// frames.
@@ -85,7 +85,7 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, n int) {
 	return parts, n
 }
 
-// HasOutcomes reports whether bytes with kept outcomes wait to be written: other connections should
+// HasOutcomes reports whether kept outcomes wait to be written. If so, other connections should
 // get their turn after each write. Only the owner calls it.
 func (c *Conn) HasOutcomes() bool { return c.out.hasOutcomes && c.Held() > 0 }
 

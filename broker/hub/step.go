@@ -17,14 +17,14 @@ type Command struct {
 	Req  wire.Request
 	// Kept reports that nobody writes to the memory of the body again.
 	Kept bool
-	// Refuse is sent instead of asking the core.
+	// Refuse, if set, is sent as the reply, and the core is not asked.
 	Refuse *wire.Error
-	// Reply is a whole frame, sent instead of asking the core.
+	// Reply, if set, is a whole frame that is sent, and the core is not asked.
 	Reply []byte
 	// Close closes the connection after the reply.
 	Close bool
-	// Owner is the submitter's owner from now on: only a submitter with the same owner may
-	// attach to its kept jobs. 0 changes nothing; initially, a submitter has no owner.
+	// Owner, unless it is 0, becomes the submitter's owner: only a submitter with the same
+	// owner may attach to its kept jobs. Initially a submitter has no owner.
 	Owner uint64
 	// Ignore reports that there is nothing to do and no reply, as for a pong.
 	Ignore bool
@@ -81,9 +81,9 @@ func (h *Hub) foresee(cmds []Command) {
 // commands.
 func (h *Hub) update(f func(now int64)) { h.step(nil, nil, f) }
 
-// step carries out f and its immediate consequences under the lock; the core changes only
-// here. self is the calling sink, or nil. If outs is not nil, the output of self is
-// moved there.
+// step carries out f and its immediate consequences under the lock. The core changes only here.
+// self is the sink that calls it, or nil. If outs is not nil, the output of self is moved
+// there.
 func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 	defer h.exitOnPanic()
 	now := h.clock()

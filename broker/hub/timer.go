@@ -43,8 +43,8 @@ func (h *Hub) due(now int64) {
 	})
 }
 
-// ReadFirst calls then, on any goroutine, once everything that has arrived by now is read. It
-// is for code that concludes something from a peer's silence.
+// ReadFirst calls then once everything that has arrived by now is read. The call may be on any
+// goroutine. It is for code that concludes something from a peer's silence.
 func (h *Hub) ReadFirst(then func(now int64)) {
 	if h.ownClock != nil && h.ownClock.Stands() {
 		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })

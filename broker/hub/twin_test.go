@@ -113,7 +113,7 @@ func (w *twin) apply(fx []broker.Effect) {
 	}
 }
 
-// wrote records that n bytes of what was taken from s have been written.
+// wrote records that n of the bytes that were taken from s have been written.
 func (w *twin) wrote(s *shadow, n int) {
 	s.held -= n
 	rest := s.outcomes[:0]
@@ -153,7 +153,7 @@ var twinCodes = map[broker.Code]wire.Code{
 	broker.TakenOver: wire.TakenOver,
 }
 
-// step carries out a request of s; it knows the verbs that the test sends.
+// step carries out a request of s. It supports only the verbs that the test sends.
 func (w *twin) step(s *shadow, r *wire.Request) {
 	if s.gone {
 		return
@@ -368,7 +368,7 @@ func (x *twins) join() {
 	}
 }
 
-// joining is a join for one type or several.
+// joining returns a join for one type or for several.
 func (x *twins) joining() string {
 	types := []string{`"type":"t"`, `"type":"u"`, `"types":["t","u","u"]`, `"types":["*"]`, `"types":["*"],"except":["t*"]`}[x.rng.IntN(5)]
 	return fmt.Sprintf(`{"action":"join",%s,"prefetch":%d,"cancel":true,"headers":%t}`, types, 1+x.rng.IntN(4), x.rng.IntN(2) == 0)
@@ -405,7 +405,7 @@ func (x *twins) body() string {
 	return `"` + strings.Repeat(string(rune('a'+x.rng.IntN(26))), x.rng.IntN(n)) + `"`
 }
 
-// frames sends one to six requests of p in one batch.
+// frames lets both hubs carry out one to six requests of p in one step.
 func (x *twins) frames(p *pair) {
 	var list []string
 	for range 1 + x.rng.IntN(6) {

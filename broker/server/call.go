@@ -35,8 +35,8 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	return c
 }
 
-// Submit submits the job in a frame's payload, which must not change any more and must not have
-// "ack": false.
+// Submit submits a job. payload is the payload of a submit frame; it must not change any more,
+// and must not have "ack":false.
 func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
 	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.opt.MaxJobGroups}
@@ -62,8 +62,8 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	return nil
 }
 
-// Answer waits for the end of the job. Its result is valid until Close. The outcome of a kept job
-// is kept until Written reports that it has been delivered.
+// Answer waits for the end of the job. Its result is valid until Close. The outcome of a kept
+// job stays kept until Written reports that the result has been delivered.
 func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
 	if err := c.wait(ctx, func() bool { return c.peer.Held() > 0 }); err != nil {
 		return nil, err

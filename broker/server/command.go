@@ -175,7 +175,7 @@ func (c *conn) hello(m *hub.Command) {
 var permits = [...]struct {
 	scope guard.Scope
 	typed bool // the token must cover the types that the request names
-	asks  bool // the token must cover types that only the core knows
+	asks  bool // the token must cover the types that only the core knows
 }{
 	wire.Submit: {scope: submit, typed: true},
 	wire.Join:   {scope: work, typed: true, asks: true},

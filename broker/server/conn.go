@@ -17,7 +17,7 @@ type conn struct {
 	src    source
 	port   wire.Port
 	remote string
-	peer   *hub.Conn // as the hub knows it
+	peer   *hub.Conn // the connection as the hub knows it
 
 	state    state
 	reading  readState
@@ -32,7 +32,7 @@ type conn struct {
 	grant          *guard.Grant // what the peer's token allows; nil before hello, or without tokens
 	helloTimer     *time.Timer  // for hello
 	heartbeat      time.Duration
-	heardAt        int64 // when bytes last arrived; kept only with a heartbeat
+	heardAt        int64 // when bytes last arrived; maintained only if there is a heartbeat
 	heartbeatTimer *time.Timer
 }
 
@@ -72,13 +72,13 @@ const (
 )
 
 const (
-	// helloTime is how long a peer may take to show its token.
+	// helloTime is how long a peer may take to send a hello with its token.
 	helloTime = 10 * time.Second
 	// lingerTime is how long a peer that is being closed may take to read the reason;
 	// lingerBytes is how much it may still send in that time.
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
-	// minReadLimit is the smallest nonzero readLimit, in bytes.
+	// minReadLimit is the smallest readLimit besides 0, in bytes.
 	minReadLimit = 16 << 10
 	// largeDrop is the size, in bytes, from which the memory of an unfinished frame that is
 	// dropped is collected at once.
@@ -118,8 +118,8 @@ func (c *conn) discard(n int) {
 	}
 }
 
-// resume ends a pause. The heartbeat counts from now, because nothing that the peer sent during
-// the pause has been read.
+// resume ends a pause in reading. The heartbeat counts from now, because nothing that the peer
+// sent during the pause has been read.
 func (c *conn) resume() {
 	c.heardAt = c.srv.hub.Now()
 	c.reading = waitTurn
@@ -137,7 +137,7 @@ func (c *conn) linger() {
 	c.srv.hub.After(lingerTime, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })
 }
 
-// close closes a connection after carrying out what it has sent.
+// close closes a connection after carrying out the requests that it has sent.
 func (lp *loop) close(c *conn) {
 	if lp.step(); c.state == closed {
 		return

@@ -20,8 +20,9 @@ import (
 	"gloom/wire"
 )
 
-// TestPieces: the answers on a connection do not depend on how its bytes were split on the
-// way, and an unfinished frame takes no more memory than the bytes that have arrived.
+// TestPieces: the replies on a connection do not depend on how the bytes of the requests were
+// split on the way, and the memory of an unfinished frame is proportional to the bytes that
+// have arrived.
 func TestPieces(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -108,8 +109,7 @@ type nowhere struct{ source }
 
 func (nowhere) requeue() {}
 
-// TestLastWords: a peer that closes its sending side still gets the answers to its last
-// frames.
+// TestLastWords: a peer that closes its sending side still gets the replies to its last frames.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
@@ -128,7 +128,7 @@ func TestLastWords(t *testing.T) {
 	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
 }
 
-// TestLongReads: a peer that sends more than one read takes is read to the end.
+// TestLongReads: if a peer sends more than one read can take, everything is read.
 func TestLongReads(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)

@@ -12,7 +12,7 @@ import (
 	"gloom/wire"
 )
 
-// transports are the ways to a broker.
+// transports are the ways in which a peer can connect to a broker.
 var transports = []string{"plain", "TLS", "within the process"}
 
 // reach connects as a submitter, by one of the transports.
@@ -60,7 +60,7 @@ func TestDial(t *testing.T) {
 	if m, err := submitter.next(); err == nil {
 		t.Errorf("a submitter within the process got %v behind the last job's end", m)
 	}
-	go func() { // reads what the worker is sent, as clients do
+	go func() { // read what the worker is sent, as clients do
 		for err := error(nil); err == nil; _, err = worker.next() {
 		}
 	}()

@@ -55,8 +55,8 @@ func (c *conn) received(data []byte) {
 }
 
 // decode turns the frames that have arrived into commands, until the turn is over (waitTurn) or
-// a frame takes long (offloaded). A full batch is carried out at once, the rest in the loop's
-// round.
+// a frame takes long (offloaded). A full batch is carried out at once, the rest at the end of
+// the loop's round.
 func (c *conn) decode(b *batch) {
 	for c.state < draining && c.reading == ready {
 		payload, kept, err := c.in.next()
@@ -85,7 +85,7 @@ func (c *conn) decode(b *batch) {
 	}
 }
 
-// recoverPanic is deferred wherever frames are handled.
+// recoverPanic must be deferred wherever frames are handled.
 func (c *conn) recoverPanic() {
 	if e := recover(); e != nil {
 		c.closeAfterPanic(e, debug.Stack())
@@ -216,8 +216,8 @@ func withCapacity(buf []byte, room int) []byte {
 	return to
 }
 
-// spare returns the room in a big frame, which a read may fill directly; filled records how
-// much was read.
+// spare returns the free memory of an unfinished big frame, which a read may fill directly.
+// filled records how much was read.
 func (in *input) spare() []byte {
 	if !in.big() {
 		return nil
@@ -249,7 +249,8 @@ func (in *input) keepRest() {
 func (in *input) held() int {
 	n := in.offloadedBytes
 	if in.big() {
-		n += max(0, cap(in.frame)-wire.HeaderLen) // a frame of the largest size just fits
+		// The header does not count, so that a frame of the largest size just fits.
+		n += max(0, cap(in.frame)-wire.HeaderLen)
 	} else {
 		n += min(cap(in.frame), 2*len(in.frame))
 	}

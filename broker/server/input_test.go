@@ -69,7 +69,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 	until(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
 }
 
-// TestClientIsCut: the name that a peer gives itself is cut to a limit.
+// TestClientIsCut: the name that a peer gives itself is cut if it is too long.
 func TestClientIsCut(t *testing.T) {
 	s := begin(t, nil)
 	p := dial(t, s.WorkerAddr())
@@ -172,8 +172,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestSilence: a peer is dropped two and a quarter beats after its last byte, not only with
-// the next ping.
+// TestSilence: a silent peer is closed two and a quarter beats after its last byte, not only
+// when the next ping is due.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	s, err := Start(options(nil), zerolog.Nop())
@@ -195,7 +195,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestBeatInAPause: a peer whose frames are not read for now is not silent.
+// TestBeatInAPause: a peer does not count as silent while its frames are not read.
 func TestBeatInAPause(t *testing.T) {
 	t.Parallel()
 	said := &throwaway.Log{}

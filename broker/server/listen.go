@@ -27,7 +27,7 @@ type listener struct {
 	secure bool
 }
 
-// socketNames are the names of sockets that systemd may hand over.
+// socketNames are the names under which systemd may hand over sockets.
 var socketNames = []string{"submit", "worker", "plain-submit", "plain-worker", "http"}
 
 // listen binds all addresses. Sockets that systemd hands over replace configured addresses.
@@ -121,8 +121,8 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// accept accepts connections until the listener closes. If that fails, as it does without free
-// file descriptors, it pauses.
+// accept accepts connections until the listener closes. If an accept fails, as it does when
+// file descriptors run out, it pauses.
 func (s *Server) accept(l *listener) {
 	const first, longest = 5 * time.Millisecond, time.Second
 	pause := first
@@ -153,8 +153,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 const userTimeout = 60 * time.Second
 
-// tune sets when the system gives up an accepted connection, whether systemd or the broker
-// opened the listening socket.
+// tune sets after which times the system closes a connection whose peer is gone. The socket may
+// come from a listener of systemd or of the broker.
 func tune(nc net.Conn) {
 	c, ok := nc.(*net.TCPConn)
 	if !ok {
@@ -190,7 +190,7 @@ func (s *Server) serveConn(l *listener, nc net.Conn) {
 	}
 }
 
-// connFailed records that an accepted connection cannot be served.
+// connFailed counts and logs an accepted connection that cannot be served.
 func (s *Server) connFailed(err error) {
 	s.conns.Add(-1)
 	s.acceptErrors.Add(1)

@@ -16,8 +16,8 @@ import (
 	"gloom/wire"
 )
 
-// TestGivenSockets: sockets that systemd hands over replace addresses and are
-// treated like them.
+// TestGivenSockets: sockets that systemd hands over replace the configured addresses, and are
+// served like these.
 func TestGivenSockets(t *testing.T) {
 	tcp := func(addr string) net.Listener {
 		t.Helper()
@@ -58,7 +58,7 @@ func TestGivenSockets(t *testing.T) {
 	}
 }
 
-// TestAddresses: each address is bound as it is written, and no other address is.
+// TestAddresses: exactly the configured addresses are bound.
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "own", "submit.sock")
@@ -98,8 +98,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: a connection whose peer has gone is closed after a while, whatever
-// listener accepted it.
+// TestKeepAlive: the system closes a connection whose peer is gone after a while, whichever
+// listener has accepted it.
 func TestKeepAlive(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -36,8 +36,8 @@ type loop struct {
 	in     []byte
 	reads  []readPart
 	inUsed int // how many bytes of in are used
-	// directBytes counts bytes that were read directly into a big frame, steppedBytes those that
-	// were carried out in this round.
+	// directBytes counts the bytes that were read directly into big frames, steppedBytes the
+	// bytes that have been carried out in this round.
 	directBytes, steppedBytes int
 	// pool has memory for frames that must wait. If pool is nil, such memory is left to the
 	// collector.
@@ -72,7 +72,8 @@ const (
 	minLeft = 4 << 10
 	// maxPool bounds the memory that a loop keeps for frames that must wait, in bytes.
 	maxPool = 4 << 20
-	// maxWriteTurn is how many bytes are written before other connections get their turn.
+	// maxWriteTurn is how many bytes one connection may be sent before other connections get
+	// their turn.
 	maxWriteTurn = 256 << 10
 )
 
@@ -97,7 +98,7 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 		return
 	}
 	if fd >= len(lp.conns) || lp.conns[fd] == nil {
-		return // closed earlier in this round
+		return // the connection was closed earlier in this round
 	}
 	c := lp.conns[fd]
 	if ev&poll.Writable != 0 && c.peer.Held() > 0 {
@@ -200,7 +201,7 @@ type pace struct {
 }
 
 const (
-	// minSingleReads is how many consecutive rounds must have had one read each before output is
+	// minSingleReads is how many rounds in a row must have had only one read before output is
 	// written at once.
 	minSingleReads = 8
 	// recountEvery: while the loop writes at once, one in this many reads is counted as a
@@ -232,8 +233,8 @@ func (lp *loop) endRound() {
 	lp.flush()
 }
 
-// flush carries out everything that was read and writes the output of all the loop's
-// connections.
+// flush carries out everything that was read, and writes the output of all connections of the
+// loop.
 func (lp *loop) flush() {
 	lp.decode()
 	lp.steppedBytes = 0
@@ -286,7 +287,7 @@ func (lp *loop) beginTurn(c *conn, minBusy int) {
 	lp.batch.turnEnd = now + int64(max(minTurn, min(turnTime, roundTime/time.Duration(busy+1))))
 }
 
-// step lets the hub carry out everything that was read.
+// step decodes everything that was read and lets the hub carry it out.
 func (lp *loop) step() {
 	lp.decode()
 	lp.carryOut()

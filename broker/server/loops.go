@@ -22,7 +22,7 @@ type loops struct {
 	next atomic.Uint32
 	done sync.WaitGroup
 
-	mu sync.Mutex // guards the fields below
+	mu sync.Mutex // guards the following fields
 	// The functions in reading are called when all loops have read what has arrived; left
 	// counts the loops that have not. The functions in waiting are called when all loops have
 	// done so once more.
@@ -84,7 +84,7 @@ func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 	lp.endRoundTask = lp.endRound
 	lp.sink = s.hub.NewSink(hub.Owner{
 		Wake: func() { p.Do(lp.endRoundTask) },
-		// While the loop waits, the goroutine that has output for it writes instead, which
+		// While the loop waits, a goroutine that has output for it writes in its place, which
 		// saves waking a thread.
 		Write: func() bool { return p.Instead(lp.writeForLoop) },
 	})

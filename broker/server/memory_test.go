@@ -8,8 +8,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestHistoryGoesFirst: the history of ended jobs makes room for waiting jobs, and may grow
-// again once they are gone.
+// TestHistoryGoesFirst: the history of ended jobs shrinks to make room for waiting jobs, and
+// may grow again once they are gone.
 func TestHistoryGoesFirst(t *testing.T) {
 	const mib = 1 << 20
 	s := begin(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })

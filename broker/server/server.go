@@ -45,7 +45,7 @@ type Server struct {
 	listeners    []*listener
 	httpLn       net.Listener
 	httpSrv      *http.Server
-	httpEnds     chan struct{} // closed before httpSrv waits for requests
+	httpEnds     chan struct{} // closed before httpSrv waits for open requests to end
 	inProcess    atomic.Int64  // how many connections of Dial are open
 	offloadSlots chan struct{} // one value per offloaded frame; the capacity leaves the loops one processor
 
@@ -153,7 +153,7 @@ func (s *Server) Fleet() *driver.Driver { return s.fleet }
 // Hub returns the hub, for requests of operators.
 func (s *Server) Hub() *hub.Hub { return s.hub }
 
-// Limits returns the limits of types and groups.
+// Limits returns the settings of types and groups.
 func (s *Server) Limits() *settings.Limits { return s.limits }
 
 // Options returns the options in force.
@@ -267,8 +267,8 @@ func (s *Server) endJobs() {
 	}
 }
 
-// closeConns closes all connections after their last frames and gives the peers a moment to read
-// them.
+// closeConns closes all connections after their last frames, and gives the peers a moment to
+// read these.
 func (s *Server) closeConns() {
 	s.hub.CloseAll()
 	for end := time.Now().Add(lingerTime); s.conns.Load()+s.inProcess.Load() > 0 && time.Now().Before(end); {
@@ -319,7 +319,7 @@ func (s *Server) trim() {
 	})
 }
 
-// httpBuffer is how many bytes of a response the system may hold.
+// httpBuffer is how many bytes of a response the system may hold for a client.
 const httpBuffer = 256 << 10
 
 // ServeHTTP serves operators with h on the HTTP address, if there is one.
@@ -341,7 +341,8 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	})
 }
 
-// HTTPEnds returns a channel that is closed when requests without an end of their own must end.
+// HTTPEnds returns a channel that is closed when requests that would otherwise not end, such as
+// streams, must end.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
 // Counts has counts of the server: events since the start, and what is open now.
@@ -368,6 +369,6 @@ const (
 	ForFindings
 )
 
-// Lag returns the longest time that a loop took to reach a task since the last call for the same
-// caller.
+// Lag returns the longest time that a loop has taken to reach a task since the last call for
+// the same caller (ForMetrics or ForFindings).
 func (s *Server) Lag(caller int) time.Duration { return time.Duration(s.maxLags[caller].Swap(0)) }

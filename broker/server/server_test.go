@@ -81,8 +81,8 @@ func (l *lateListener) Close() error {
 	return l.Listener.Close()
 }
 
-// TestCloseWhileAccepting: a connection that is accepted at the last moment does not
-// delay the close.
+// TestCloseWhileAccepting: a connection that is accepted at the last moment does not delay
+// Close.
 func TestCloseWhileAccepting(t *testing.T) {
 	s := begin(t, nil)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

@@ -92,7 +92,7 @@ func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
 	return c, fds[1]
 }
 
-// TestReceiveAtTheEnd: 0 is the end of the stream, an error is not.
+// TestReceiveAtTheEnd: Receive returns 0 only at the end of the stream, not on an error.
 func TestReceiveAtTheEnd(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

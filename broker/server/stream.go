@@ -17,7 +17,7 @@ type stream struct {
 	duplex
 	raw       net.Conn // the connection that TLS runs on, or the stream itself
 	conn      *conn
-	turnAsked chan struct{} // asks for another turn of the connection
+	turnAsked chan struct{} // gets a value to ask for another turn of the connection
 	out       chan [][]byte // the pieces to be written; nil says that no more follow
 	// writing reports that parts have been sent to out and are not completely written.
 	writing bool
@@ -35,12 +35,12 @@ const (
 	// largest size, in bytes.
 	minStreamBuffer = 4 << 10
 	maxStreamBuffer = 64 << 10
-	// streamParts is how many pieces are written before the hub is notified.
+	// streamParts is how many pieces are written before the hub learns that they are written.
 	streamParts = 16
 )
 
-// serveStream serves a connection until it closes, on a loop of its own. The goroutines of
-// different streams run in parallel.
+// serveStream serves a connection until it closes, on a loop that it makes for the connection.
+// The loops of different streams run in parallel.
 func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	lp := s.newLoop(&poll.Poller{}, streamParts)
 	st := &stream{duplex: d, raw: raw, turnAsked: make(chan struct{}, 1), out: make(chan [][]byte, 1)}

@@ -27,8 +27,8 @@ func deafTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, sub
 	return s, submitter, worker
 }
 
-// TestDeafTLS: a TLS peer that does not read is closed although its writer is
-// blocked in a write.
+// TestDeafTLS: a TLS peer that does not read is closed, although the goroutine that writes to
+// it is blocked.
 func TestDeafTLS(t *testing.T) {
 	t.Parallel()
 	const n = 3

@@ -30,8 +30,9 @@ func (s *Server) tokenFailed(peer string) {
 	s.log.Warn().Str("peer", peer).Msg("a missing or unknown token was refused")
 }
 
-// Authorize checks a token for the HTTP side and returns what it grants, nil without tokens.
-// It refuses a wrong token after a delay, unless ctx is done, so that guessing takes time.
+// Authorize checks the token of an HTTP request and returns its grant, or nil if no token is
+// required. It refuses a wrong token after a delay, unless ctx is done, so that guessing takes
+// time.
 func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Grant, known bool) {
 	if !s.tokens.Required() {
 		return nil, true

@@ -107,7 +107,7 @@ func (p *peer) want(key string, value any) map[string]any {
 	return m
 }
 
-// until polls a condition.
+// until polls a condition until it is true, which must happen in time.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -77,7 +77,7 @@ func start(t *testing.T, flags ...string) *daemon {
 	return d
 }
 
-// rss is the daemon's resident memory, in bytes.
+// rss returns the daemon's resident memory in bytes.
 func (d *daemon) rss() int64 {
 	n, err := proc.Resident(d.PID())
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *daemon) rss() int64 {
 	return n
 }
 
-// parts returns the bytes that the daemon's metrics report, by part.
+// parts returns the memory that the daemon's metrics report, in bytes by part.
 func (d *daemon) parts() (said string) {
 	answer, err := http.Get("http://" + d.http + "/metrics")
 	if err != nil {
@@ -194,7 +194,8 @@ func (d *daemon) served(name string) {
 	_, _ = s.Close(), w.Close()
 }
 
-// watch records the highest resident memory until it is stopped.
+// watch samples the resident memory until the returned function is called, which returns the
+// highest value.
 func (d *daemon) watch() (stop func() int64) {
 	end, peak := make(chan struct{}), make(chan int64)
 	go func() {
@@ -237,7 +238,7 @@ func (d *daemon) bounded(attack func()) {
 	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v; held is%s", before/mib, peak/mib, d.rss()/mib, time.Since(end).Round(time.Second), d.parts())
 }
 
-// certificate writes a certificate and its key, and returns flags.
+// certificate writes a certificate and its key, and returns the flags that name them.
 func certificate(t *testing.T) []string {
 	dir := t.TempDir()
 	if err := throwaway.Certs(dir); err != nil {

@@ -167,8 +167,8 @@ func (d *daemon) deaf(what []byte) {
 	all.Wait()
 }
 
-// TestInnocent: peers that hoard unfinished frames are closed, but not the worker whose
-// answer arrives in two pieces.
+// TestInnocent: peers that hoard unfinished frames are closed, but a worker whose answer
+// arrives in two pieces is not.
 func TestInnocent(t *testing.T) {
 	d := start(t)
 	s, w := d.dial(d.submit), d.dial(d.worker)
@@ -212,7 +212,7 @@ func TestIdleTLS(t *testing.T) {
 		p.send(`{"action":"cancel","id":"t%d"}`, i)
 		p.want(`{"ok":true`)
 	}
-	end := time.Now().Add(4 * patience) // the runtime returns memory when it is idle
+	end := time.Now().Add(4 * patience) // the Go runtime returns memory only when it is idle
 	for d.rss() > before+n*32<<10 {
 		if time.Now().After(end) {
 			t.Fatalf("%d TLS connections that sent one large frame each take %d KiB more, each", n, (d.rss()-before)/n>>10)

@@ -80,9 +80,8 @@ func (r *rogue) misbehave() {
 	}
 }
 
-// TestRandom: all attacks together, at random, while innocent peers are served: each job
-// that they submit is either refused for lack of room, or reaches their worker and is
-// answered.
+// TestRandom: while rogues attack at random, innocent peers are served. Each job that these
+// submit is either refused for lack of room, or reaches their worker and is answered.
 func TestRandom(t *testing.T) {
 	base := *seed
 	if base == 0 {
