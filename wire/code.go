@@ -7,10 +7,10 @@ type Code uint8
 const (
 	MissingField  Code = iota + 1 // a required key is missing
 	InvalidType                   // a value of the wrong kind
-	InvalidValue                  // the right kind, out of its range
+	InvalidValue                  // a value of the right kind, but out of range
 	InvalidAction                 // a verb of the other port
 	UnknownAction                 // a verb that does not exist
-	InvalidState                  // not allowed now: respond without a job, hello too late
+	InvalidState                  // not allowed in this state, such as a respond without a job
 	IDExists                      // the id is held by a job that has not ended
 	UnknownID                     // there is no such job, or it is not this peer's
 	InvalidJSON                   // not JSON, not UTF-8, or nested too deep
@@ -45,7 +45,7 @@ type codeInfo struct {
 	ends  bool // the error ends the accepted job whose id it carries
 }
 
-// codes is the table of errors, for the broker and clients.
+// codes is the table of errors, which the broker and clients share.
 var codes = [...]codeInfo{
 	0:             {name: "none"},
 	MissingField:  {name: "missing_field"},
@@ -109,7 +109,7 @@ func ParseCode(name string) (Code, bool) {
 	return 0, false
 }
 
-// Error is a refusal, which is sent as {"error":…,"reason":…,"id":…}.
+// Error is why a message is refused. It is sent as {"error":…,"reason":…,"id":…}.
 type Error struct {
 	Code   Code
 	Reason string // for people: lower case, never empty, valid UTF-8, unescaped

@@ -32,7 +32,7 @@ func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Err
 	return d.DecodeMore(payload, port, named, r)
 }
 
-// Reset invalidates the slices of all decoded requests.
+// Reset forgets all decoded requests, whose slices are no longer valid.
 func (d *Decoder) Reset() {
 	if cap(d.scratch) > maxScratch {
 		d.scratch = nil
@@ -135,7 +135,7 @@ func (d *Decoder) join(f *fields, r *Request) (err *Error) {
 	return err
 }
 
-// served reads the types of a join: one type, or lists of names and patterns.
+// served reads what a join serves: one type, or lists of names and patterns.
 func (f *fields) served(r *Request) (err *Error) {
 	several := f.given(KeyTypes)
 	switch {
@@ -270,7 +270,7 @@ func (f *fields) release(named bool, r *Request) (err *Error) {
 	return err
 }
 
-// work reads a respond or a progress.
+// work reads the keys of a respond or a progress.
 func (f *fields) work(named bool, r *Request) *Error {
 	if named {
 		if err := f.id(r); err != nil {

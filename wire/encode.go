@@ -35,10 +35,11 @@ func appendHeader(dst []byte, n int) []byte {
 	return append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendOK appends {"ok":true}: the reply to requests that name no job of a submitter.
+// AppendOK appends {"ok":true}: the reply to a request, unless it is a submitter's request
+// about a job.
 func AppendOK(dst []byte) []byte { return append(dst, okFrame...) }
 
-// AppendOKID appends {"ok":true,"id":…}: the reply to submit and cancel.
+// AppendOKID appends {"ok":true,"id":…}: the reply to submit, cancel and change.
 func AppendOKID(dst, id []byte) []byte {
 	dst = appendHeader(dst, len(okID)+len(id)+2)
 	dst = append(dst, okID...)
@@ -78,8 +79,8 @@ func AppendJobHead(dst, id, typ, headers []byte, bodyLen int) []byte {
 	return append(dst, thenBody...)
 }
 
-// AppendJob appends {"action":"job","id":…,"type":…,"headers":…,"body":…}: work
-// for a worker; nil headers are left out.
+// AppendJob appends {"action":"job","id":…,"type":…,"headers":…,"body":…}, which hands a job to
+// a worker; nil headers are left out.
 func AppendJob(dst, id, typ, headers, body []byte) []byte {
 	dst = slices.Grow(dst, HeaderLen+len(jobID)+len(id)+len(jobType)+len(typ)+len(jobHeaders)+len(headers)+len(jobBody)+len(body)+1)
 	dst = AppendJobHead(dst, id, typ, headers, len(body))
@@ -138,7 +139,7 @@ func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 	return appendErrorTail(dst, start, id)
 }
 
-// Causes of a job_failed.
+// The values of cause in a job_failed.
 const (
 	CauseLost  = "lost"  // the last run was lost with its worker, so it is unknown whether the work was done
 	CauseFinal = "final" // the worker asked for no retry
@@ -194,8 +195,8 @@ func AppendCancel(dst, id []byte) []byte {
 // AppendPing appends {"action":"ping"}, which either side may send.
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
-// MaxFrameOut returns the longest payload that a broker sends if it accepts frames of
-// maxFrame bytes: a job with the longest body, fully escaped names, and headers.
+// MaxFrameOut returns the length of the longest payload that a broker sends if it accepts
+// payloads of maxFrame bytes: a job with the longest body, names of escapes only, and headers.
 func MaxFrameOut(maxFrame int) int { return maxFrame + 2*6*MaxName + MaxHeaders + 64 }
 
 // AppendHelloOK appends the reply to hello: the server's name and version, and

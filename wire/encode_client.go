@@ -139,7 +139,8 @@ func AppendChange(dst []byte, r *Request) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendAttach appends an attach to a kept job; progress asks for its progress.
+// AppendAttach appends an attach to a kept job; progress says whether it asks for progress
+// frames.
 func AppendAttach(dst, id []byte, progress bool) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"attach"`...)
@@ -187,8 +188,8 @@ func appendWork(dst []byte, head string, id, body []byte) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendFail appends a fail, with id as in AppendRespond. An empty reason and a
-// negative delayMS are left out; retry is written when it is false.
+// AppendFail appends a fail, with id as in AppendRespond. An empty reason and a negative
+// delayMS are left out; retry is written only if it is false.
 func AppendFail(dst, id, reason []byte, retry bool, delayMS int64) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"fail"`...)
@@ -214,7 +215,7 @@ func AppendLeave(dst []byte) []byte { return append(dst, leaveFrame...) }
 func AppendCancelRequest(dst, id []byte) []byte { return AppendCancel(dst, id) }
 
 // AppendHello appends a hello. An empty token or client and a heartbeat of 0 are
-// left out. Both strings are given by value.
+// left out. Token and client are given by value.
 func AppendHello(dst []byte, token, client string, heartbeatMS int64) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"hello"`...)
@@ -229,12 +230,13 @@ func AppendHello(dst []byte, token, client string, heartbeatMS int64) []byte {
 	if heartbeatMS != 0 {
 		dst = appendIntKey(dst, KeyHeartbeatMS, heartbeatMS)
 	}
-	// The newline makes an HTTP server that was addressed by mistake answer at once.
+	// The newline makes an HTTP server answer at once, if the client has connected to one by
+	// mistake.
 	return setHeader(append(dst, '}', '\n'), start)
 }
 
 // AppendPong appends {"action":"pong"}: the answer to a broker's ping.
 func AppendPong(dst []byte) []byte { return append(dst, pongFrame...) }
 
-// AppendPingRequest appends {"action":"ping"}: the broker answers ok.
+// AppendPingRequest appends {"action":"ping"}, to which the broker replies ok.
 func AppendPingRequest(dst []byte) []byte { return AppendPing(dst) }

@@ -32,7 +32,7 @@ func (k EventKind) String() string {
 // decoder's scratch and are valid until the next Decode.
 type Event struct {
 	Kind EventKind
-	ID   []byte // canonical; nil if there is none
+	ID   []byte // canonical; nil if the frame has no id
 	Type []byte // of a job; canonical
 	Body []byte // of a job, result or progress: verbatim JSON
 	// Headers are the headers of a job, a verbatim JSON object; nil if there are none.
@@ -66,10 +66,10 @@ type ClientDecoder struct {
 	scratch []byte
 }
 
-// Decode reads one payload into ev. Its error is an *Error if the payload is not a
-// message, and wraps ErrUnknownFrame if the message is of an unknown kind. Any other error
-// names a field that is missing or wrong; the connection cannot be used after it. An error
-// frame of the broker is an event, not an error.
+// Decode reads one payload into ev. Its error is an *Error if the payload is not a message, and
+// wraps ErrUnknownFrame if the message is of an unknown kind. Any other error names a key that
+// is missing or wrong; after it, the connection cannot be used. An error frame of the broker is
+// an event, not an error of Decode.
 func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 	*ev = Event{}
 	if cap(d.scratch) > maxScratch {
@@ -219,7 +219,7 @@ func (f *fields) eventID(ev *Event) (err error) {
 	return err
 }
 
-// eventString returns the canonical form of a required string.
+// eventString returns the value of a required key that is a string, in canonical form.
 func (f *fields) eventString(k Key) ([]byte, error) {
 	raw := f.raw(k)
 	if raw == nil {

@@ -167,15 +167,16 @@ func (f *fields) element(raw []byte, i int) (end int, escapes bool) {
 	return end + 1, saw&sawEscape != 0
 }
 
-// canonical writes the canonical form of a string's content to the scratch buffer.
+// canonical writes the canonical form of content, the text between the quotes of a string, to
+// the scratch buffer.
 func (f *fields) canonical(content []byte) (name []byte, size int, whole bool) {
 	start := len(*f.scratch)
 	*f.scratch, size, whole = appendCanonical(*f.scratch, content)
 	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)], size, whole
 }
 
-// text reads an optional string of any length, in canonical form; nil when it
-// is absent or null.
+// text reads an optional string of any length and returns it in canonical form, or nil if it is
+// absent or null.
 func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
 	if !f.given(k) {
 		return nil, nil
@@ -283,7 +284,7 @@ const (
 	inRange
 )
 
-// parseInteger reads a valid JSON value as an integer of 64 bits.
+// parseInteger reads a valid JSON value as a 64-bit integer.
 func parseInteger(raw []byte) (int64, integerKind) {
 	digits := raw
 	negative := raw[0] == '-'

@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// FuzzScan compares the scanner with encoding/json on any bytes.
+// FuzzScan compares the scanner with encoding/json, on any bytes.
 func FuzzScan(f *testing.F) {
 	for _, seed := range scanSeeds {
 		f.Add([]byte(seed))

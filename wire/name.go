@@ -13,7 +13,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// shortEscapes has the letter of a control character's short escape, or 0.
+// shortEscapes has, for each control character, the letter of its short escape, or 0.
 var shortEscapes = [' ']byte{'\b': 'b', '\t': 't', '\n': 'n', '\f': 'f', '\r': 'r'}
 
 // Canonical appends the canonical form of value to dst. Bytes that are not UTF-8 become

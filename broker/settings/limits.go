@@ -12,8 +12,8 @@ import (
 	"gloom/broker/wording"
 )
 
-// FileLimits are the settings of types and groups in a file, by their names and patterns in
-// canonical form.
+// FileLimits are the settings in a file: those of types by their names, and rules of groups by
+// their patterns, both in canonical form.
 type FileLimits struct {
 	Types  map[string]TypeSettings
 	Groups map[string]broker.Rule
@@ -44,7 +44,7 @@ var (
 	ErrFileRule = errors.New("the rule is in the file of limits; remove it there and reload the file (SIGHUP)")
 )
 
-// GroupRule is the rule for a pattern. Persisted reports whether it is in the file.
+// GroupRule is the rule for a pattern. Persisted reports whether the rule comes from the file.
 type GroupRule struct {
 	Pattern string // canonical
 	broker.Rule
@@ -98,8 +98,8 @@ func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error
 	return !known, nil
 }
 
-// DropRule removes an operator's rule. If the file has a rule for the pattern, that one is
-// in force again. It returns ErrNoRule or ErrFileRule if operators have set none.
+// DropRule removes an operator's rule. If the file has a rule for the pattern, the file's rule
+// is in force again. If operators have set no rule for it, it returns ErrFileRule or ErrNoRule.
 func (l *Limits) DropRule(pattern string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -45,7 +45,7 @@ type Options struct {
 	// MaxJobGroups bounds the groups of one job; 0 is the protocol's limit. A program that
 	// embeds the broker may raise it.
 	MaxJobGroups int
-	// MaxConns bounds connections; 0 is what the limit on open files allows.
+	// MaxConns bounds connections; 0 stands for as many as the limit on open files allows.
 	MaxConns int
 	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection idle for
 	// longest is closed or, if none is idle, the one with the longest request.
@@ -62,14 +62,15 @@ type Options struct {
 	MaxInbound int64
 	// MaxPrefetch bounds the jobs that one connection may hold.
 	MaxPrefetch int
-	// Retries is how often a job may be handed out again, unless it sets its own number.
+	// Retries is how many runs of a job may follow the first one, unless the job sets its own
+	// number.
 	Retries int
 	// DefaultType is the type of submits without one; "" refuses them.
 	DefaultType string
-	// DrainTimeout is how long a graceful stop waits for jobs to end.
+	// DrainTimeout is how long a graceful shutdown waits for jobs to end.
 	DrainTimeout time.Duration
-	// DeadLetters, DeadBytes and DeadAge bound the failed jobs that are kept: their number
-	// per type, their bytes in all, and their age.
+	// DeadLetters, DeadBytes and DeadAge bound the dead letters: their number per type, their
+	// bytes in all, and their age.
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
@@ -82,8 +83,8 @@ type Options struct {
 	Loops int
 	// Options say who may connect.
 	guard.Options
-	// LimitsFile is the file of limits, Limits its settings of types and groups; both are
-	// empty if there is none.
+	// LimitsFile is the path of the file of limits, Limits the settings that the file has. Both
+	// are empty if there is no file.
 	LimitsFile string
 	Limits     FileLimits
 	// Fleet says which fleet the broker joins.

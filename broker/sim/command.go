@@ -9,7 +9,7 @@ import (
 	"gloom/broker"
 )
 
-// verb is the kind of a command.
+// verb says what a command does.
 type verb uint8
 
 const (

@@ -35,8 +35,8 @@ func (f *frame) loose(g *frame, together bool) bool {
 		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
 }
 
-// arrange sorts frames by peer. The frames of a peer keep their order, except loose ones,
-// which are sorted by id.
+// arrange sorts frames by peer. The frames of a peer keep their order, except that loose frames
+// are sorted by id.
 func arrange(fs []frame, together bool) {
 	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
 	for i := 0; i < len(fs); {

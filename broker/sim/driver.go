@@ -12,7 +12,7 @@ import (
 // overwritten before the next command.
 type driver struct {
 	core *broker.Broker
-	// peers and numbers translate between the run's numbers and the core's.
+	// peers and numbers translate between the numbers of peers in commands and in the core.
 	peers   map[int]broker.Peer
 	numbers map[broker.Peer]int
 	scratch []byte
@@ -21,13 +21,13 @@ type driver struct {
 	frames []frame
 	// outcomes has the numbers of the kept outcomes that were sent last, by id.
 	outcomes map[string]uint64
-	// code and refused are the results of operators' commands.
+	// code and refused are the result of an operator's command.
 	code    broker.Code
 	refused bool
 	// known reports that the type to be forgotten exists.
 	known bool
-	// runs has the run's numbers of borrows, by the core's numbers. lent has the ids of jobs
-	// that are lent, by the core's numbers of their runs.
+	// runs has the command's numbers of borrowed runs, by the core's numbers. lent has the ids
+	// of jobs that are lent, by the core's numbers of their runs.
 	runs map[uint64]int
 	lent map[uint64]string
 	// unborrowed is why the core did not borrow.
@@ -67,8 +67,9 @@ func newDriver(cfg broker.Config) *driver {
 	return d
 }
 
-// peer translates the run's number of a connection to the core's. A connection that was never
-// introduced gets a number that the core has not used, near those that it has used.
+// peer translates the number of a connection in a command to the core's number. A connection
+// that was never introduced gets a number that the core has not used, near those that it has
+// used.
 func (d *driver) peer(no int) broker.Peer {
 	if p, known := d.peers[no]; known {
 		return p
@@ -95,7 +96,7 @@ func (d *driver) body(c *command) []byte {
 	return d.lend(c.body)
 }
 
-// do carries out a command and stores the frames that the core sends in frames.
+// do carries out a command. It stores the frames that the core sends in d.frames.
 func (d *driver) do(c *command) {
 	for i := range d.scratch[:d.used] {
 		d.scratch[i] = 0xEE

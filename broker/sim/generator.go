@@ -248,7 +248,7 @@ func (g *generator) time(v verb) int64 {
 	return g.now
 }
 
-// peer chooses the sender: mostly a connected one of the right kind.
+// peer chooses the peer that sends a command: mostly a connected one of the right kind.
 func (g *generator) peer(v verb) int {
 	switch v {
 	case addSubmitter, addWorker, addBorrower, addLender:

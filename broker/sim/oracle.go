@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// frame is one frame that a peer must get. Only the parts that the protocol defines are
-// compared: an empty reason stands for any text.
+// frame is a frame that a peer must get. Only the parts that the protocol defines are compared:
+// an empty reason stands for any text.
 type frame struct {
 	op      broker.Op
 	code    broker.Code
@@ -98,7 +98,7 @@ func (j *oracleJob) due() (int64, bool) {
 	return j.expires, j.expires != 0
 }
 
-// run is a job that is out at a worker.
+// run is a job that is out on a worker, or an overdue run.
 type run struct {
 	id  string
 	job *oracleJob // nil once the run is overdue
@@ -195,10 +195,11 @@ type oracleType struct {
 	letters []*letter
 }
 
-// sight is the part of the core that the oracle reads where the protocol leaves the
-// choice to the core.
+// sight has what the oracle may read of the core, where the protocol leaves a choice to the
+// core.
 type sight struct {
-	// due returns the time until the timer of a delayed job fires.
+	// due returns the time until the timer of a delayed job fires, and whether there is such a
+	// job.
 	due func(id string) (int64, bool)
 	// unborrowed is why the core did not borrow a job, 0 if it did.
 	unborrowed broker.Unborrowed
@@ -231,7 +232,7 @@ type oracle struct {
 	held map[string]*oracleJob
 	// borrowed are other brokers' jobs that run here.
 	borrowed []*oracleJob
-	// sent has the jobs whose last frame was sent, by id.
+	// sent has the kept jobs whose last frame was sent, by id.
 	sent  map[string]*oracleJob
 	peers []*oraclePeer
 	types map[string]*oracleType
@@ -242,7 +243,7 @@ type oracle struct {
 	arrivals, timers, positions int
 
 	rules  map[string]broker.Rule // by pattern
-	ruled  map[string]int64       // when each was set
+	ruled  map[string]int64       // when each rule was set
 	rates  map[ruled]*rated       // the rates of rules, by rule and group
 	handed map[string]int         // how many borrowed jobs this command has handed out, by type
 	// commands counts commands. turns has the number of the command in which a tenant of a fair
@@ -257,7 +258,7 @@ type oracle struct {
 	// yet.
 	vanished int
 	ticking  bool
-	ticked   int64 // when the last tick came
+	ticked   int64 // the time of the last tick
 
 	// left has the jobs past their deadline that the core has left to the next tick.
 	left map[*oracleJob]bool
@@ -282,7 +283,7 @@ func (o *oracle) moment(c *command) int64 {
 	return max(o.now, c.now)
 }
 
-// do carries out a command and stores the expected frames in frames.
+// do carries out a command. It stores the expected frames in o.frames.
 func (o *oracle) do(c *command, s sight) {
 	for _, k := range o.types {
 		if _, late := k.paced.opens(k.quota()); k.rate > 0 && late > o.now {
@@ -328,7 +329,7 @@ func (o *oracle) refuse(peer int, c broker.Code, id string) {
 	o.send(frame{op: broker.OpRefuse, peer: peer, code: c, id: id})
 }
 
-// end ends a job without an answer.
+// end ends a job without an answer, with an error.
 func (o *oracle) end(j *oracleJob, c broker.Code, reason string) {
 	o.conclude(j, frame{op: broker.OpEnd, code: c, id: j.id, reason: reason})
 }
@@ -352,7 +353,7 @@ func (o *oracle) kind(name string) *oracleType {
 	return k
 }
 
-// forget drops a job that has ended.
+// forget removes a job that has ended.
 func (o *oracle) forget(j *oracleJob) {
 	if j.borrowed {
 		o.borrowed = slices.DeleteFunc(o.borrowed, func(x *oracleJob) bool { return x == j })

@@ -65,8 +65,8 @@ func (o *oracle) dropLetter(l *letter) {
 	k.letters, o.letters = without(k.letters), without(o.letters)
 }
 
-// yield drops letters of unused types when types in use need the room. The core chooses
-// the unused types.
+// yield drops letters of unused types when types in use need the room. The core chooses which
+// unused types lose their letters.
 func (o *oracle) yield() {
 	for _, name := range o.names {
 		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || o.sight.letters(name) > 0 {
@@ -122,7 +122,8 @@ func (o *oracle) reviveLetter(l *letter) {
 	if o.held[l.id] != nil || o.draining {
 		return
 	}
-	if o.sight.overloaded = !o.sight.held(l.id); o.full(&again) { // each letter is refused or accepted by itself
+	// Each letter is refused or accepted by itself.
+	if o.sight.overloaded = !o.sight.held(l.id); o.full(&again) {
 		return
 	}
 	o.take(&again, 0)

@@ -30,7 +30,7 @@ func length(names []string) (n int) {
 	return n
 }
 
-// each calls fn for every rule that applies to a group of the job.
+// each calls fn for every group of the job and every rule that applies to it.
 func (o *oracle) each(j *oracleJob, fn func(at ruled, r broker.Rule)) {
 	for _, g := range j.groups {
 		for pattern, r := range o.rules {
@@ -80,7 +80,7 @@ func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
 	return early, late, full
 }
 
-// eachRate calls fn for every rate that applies to a group of the job.
+// eachRate calls fn for every group of the job and every rate that applies to it.
 func (o *oracle) eachRate(j *oracleJob, fn func(x *rated, q quota)) {
 	o.each(j, func(at ruled, r broker.Rule) {
 		if r.Rate > 0 {
@@ -114,7 +114,7 @@ func (o *oracle) setRule(c *command) {
 	}
 }
 
-// rate returns the jobs that a rule's rate has allowed for a group.
+// rate returns the starts that the rate of a rule has allowed for a group.
 func (o *oracle) rate(at ruled) *rated {
 	if o.rates[at] == nil {
 		o.rates[at] = &rated{set: o.ruled[at.pattern]}

@@ -29,7 +29,7 @@ func (o *oracle) sendLast(j *oracleJob, last frame) {
 	}
 }
 
-// written handles the report that the last frame under this id has been written whole.
+// written handles the report that the kept outcome with this id has been written completely.
 func (o *oracle) written(c *command) {
 	if j := o.held[c.id]; j != nil && j.place == ended && o.sent[c.id] == j {
 		o.forget(j)
@@ -41,7 +41,7 @@ func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
 	return j.owner == s.no || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
 }
 
-// attach sends a kept job's frames to another connection from now on.
+// attach carries out an attach: the frames of a kept job go to another connection from now on.
 func (o *oracle) attach(c *command) {
 	s := o.peer(c.peer, false)
 	if s == nil {

@@ -157,8 +157,8 @@ func (r *runner) compareMoves() error {
 	return nil
 }
 
-// compareLending compares the jobs of a type that could be lent, and the workers that could
-// take borrowed ones.
+// compareLending compares what a fleet is told about a type: the jobs that could be lent, and
+// how many borrowed jobs the workers could take.
 func (r *runner) compareLending(k *oracleType) error {
 	o, b := r.oracle, r.driver.core
 	if k.rate > 0 || o.vanished > 0 || !r.driver.watched {

@@ -18,8 +18,8 @@ func (o *oracle) lineUp() {
 	}
 }
 
-// handOut dispatches the best job that may run to the worker that serves its type and has
-// been idle for longest, until there is no such pair.
+// handOut gives the best job that may run to the worker that serves its type and has been idle
+// longest, until there is no such job and worker.
 func (o *oracle) handOut() {
 	if o.stopped {
 		return
@@ -97,7 +97,7 @@ func (o *oracle) expireMet(of func(k *oracleType) bool) {
 	}
 }
 
-// mayRun reports whether neither a pause nor the concurrency of a type holds its jobs back.
+// mayRun reports whether the type is not paused and its concurrency allows another run.
 func (o *oracle) mayRun(k *oracleType) bool {
 	if k.paused {
 		return false

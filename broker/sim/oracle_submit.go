@@ -28,7 +28,8 @@ func (o *oracle) submit(c *command) {
 	}
 }
 
-// maxRetries is the largest number that the core can count; the wire allows 1000.
+// maxRetries is the largest number of retries that the core can count; the protocol allows
+// 1000.
 const maxRetries = 65534
 
 // take makes a job of a submit.
@@ -311,7 +312,7 @@ func (o *oracle) revokeRunning(j *oracleJob, may bool) {
 	}
 }
 
-// submitterGone ends a lost submitter's waiting jobs; its running jobs become unwanted.
+// submitterGone ends the waiting jobs of a lost submitter and makes its running jobs unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.owner != s.no {

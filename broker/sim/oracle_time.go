@@ -12,7 +12,7 @@ import (
 // and other commands may come in between.
 const timersPerTick = 512
 
-// sweptPerTick is how many jobs of vanished submitters one tick is sure to sweep.
+// sweptPerTick is how many jobs of lost submitters one tick sweeps at least.
 const sweptPerTick = 512
 
 func (o *oracle) tick(*command) {
@@ -93,8 +93,8 @@ func (o *oracle) giveUp(j *oracleJob) {
 	}
 }
 
-// evict closes a worker with overdue runs when these reach half of a limit. The simulation has
-// so few workers that always the one with the most overdue runs is closed.
+// evict closes a worker if overdue runs have reached half of a limit. The simulation has so few
+// workers that always the one with the most overdue runs is closed.
 func (o *oracle) evict() {
 	n, bytes := o.late()
 	if (o.cfg.MaxJobs == 0 || 2*n <= o.cfg.MaxJobs) && (o.cfg.MaxBytes == 0 || 2*bytes <= o.cfg.MaxBytes) {

@@ -136,8 +136,8 @@ func (o *oracle) progress(c *command) {
 	}
 }
 
-// failed ends a run without an answer. An empty reason means one that the core writes
-// itself.
+// failed ends a run without an answer: the job is requeued or fails. An empty reason stands for
+// one that the core writes itself.
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {

@@ -81,7 +81,7 @@ func spoiledStill(m []byte) error {
 	return nil
 }
 
-// settle ends a run and keeps its memory for the next one.
+// settle ends a run and keeps its memory for the next run.
 func (p *poisonPages) settle() {
 	for _, m := range p.back {
 		p.free[len(m)] = append(p.free[len(m)], m)

@@ -7,7 +7,7 @@ import (
 	"gloom/broker"
 )
 
-// profile has the parameters of runs of one kind.
+// profile has the parameters with which runs of one kind are generated.
 type profile struct {
 	name string
 	// weight has the weight of each verb: how often it is chosen, compared with the others.
@@ -22,7 +22,7 @@ type profile struct {
 	names, notices bool
 	// delay to headers are the chances in percent that a submit has that option.
 	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
-	// several is the chance in percent that a join names several types.
+	// several is the chance in percent that a join lists several types.
 	several int
 	// groups is the chance in percent that a submit names groups, most the largest
 	// number of them.
@@ -30,15 +30,15 @@ type profile struct {
 	// together is the chance in percent that a change of a setting changes another setting,
 	// too.
 	together int
-	// bodies gives the length of a body.
+	// bodies returns the length of a body.
 	bodies func(r *rand.Rand) int
 	// wild spreads priorities over all of int64.
 	wild bool
 	// config sets limits.
 	config func(r *rand.Rand, c *broker.Config)
-	// every is the number of commands after which ledgers are compared.
+	// every is after how many commands the ledgers are compared.
 	every int
-	// phase, if set, replaces the weights as a run goes on.
+	// phase, if set, changes the weights in the course of a run.
 	phase func(step, steps int, weight *[verbs]int)
 	// churn is the chance in percent that a submit takes a new id.
 	churn int
@@ -267,8 +267,7 @@ var special = []kind{
 			c.MaxBytes = 4 << 20
 		}
 	}},
-	// Bodies just below the size that gets memory of its own fill slabs. Most jobs end
-	// soon, a few stay, and slabs are compacted.
+	// Bodies fill slabs. Most jobs end soon and a few stay, so that slabs are compacted.
 	{499, "slabs", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 95, 2, 4, 3
 		p.bodies = func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] }
@@ -304,7 +303,7 @@ var special = []kind{
 			}
 		}
 	}},
-	// More deadlines fall due at a time than one tick handles.
+	// More deadlines are due at a time than one tick handles.
 	{983, "alarms", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 98, 2, 3, 3
 		p.delay, p.expires, p.timeout, p.backoff = 90, 50, 50, 10
@@ -314,7 +313,7 @@ var special = []kind{
 	}},
 }
 
-// profileOf returns the kind of a seed's run.
+// profileOf returns the profile for the run of a seed.
 func profileOf(seed uint64, r *rand.Rand) profile {
 	for i := range special {
 		if seed%special[i].n == 0 {

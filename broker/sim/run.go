@@ -12,7 +12,7 @@ import (
 	"gloom/broker"
 )
 
-// Options change how seeds are run.
+// Options say how seeds are run.
 type Options struct {
 	// Steps replaces the number of commands of a run, if it is not 0.
 	Steps int
@@ -29,7 +29,8 @@ type Failure struct {
 	Config  broker.Config
 	Step    int // the failing step of the seed's run, from 1
 	Err     error
-	// Trace is the shortest failing run that was found; ShortErr is its error.
+	// Trace has the commands and frames of the shortest failing run that was found, ShortErr
+	// its error.
 	Trace    []string
 	ShortErr error
 }
@@ -71,7 +72,7 @@ type Runner struct {
 	// Commands is how many commands were carried out, Peak the most bytes lent to the core at a
 	// time, and Returns how often memory was given back.
 	Commands, Peak, Returns int
-	// Profiles counts runs by kind.
+	// Profiles counts the runs of each kind.
 	Profiles map[string]int
 }
 
@@ -190,7 +191,7 @@ func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
 	return r
 }
 
-// step carries out a command in core and oracle and compares the results.
+// step carries out a command in the core and in the oracle, and compares the results.
 func (r *runner) step(c *command) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
@@ -367,7 +368,7 @@ func (r *runner) compareMemory() error {
 	return nil
 }
 
-// line is a command and the frames that followed, for a trace.
+// line returns the text of a command and of the frames that followed, for a trace.
 func (r *runner) line(c *command) string {
 	var s strings.Builder
 	s.WriteString(c.String())

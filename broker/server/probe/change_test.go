@@ -176,7 +176,7 @@ func TestChange(t *testing.T) {
 		for range 200 {
 			s.ack(id)
 		}
-		b.inOrder(t, typ, id, other) // the last change set 0
+		b.inOrder(t, typ, id, other) // the last of these changes has set priority 0
 	})
 	t.Run("with ack false at the submit", func(t *testing.T) {
 		typ := name("change")

@@ -36,7 +36,7 @@ func TestChaos(t *testing.T) {
 	for n := range 3 {
 		typ := fmt.Sprintf("%s-%d", base, n)
 		until(t, "all ended", func() error {
-			l := b.ledger(t, typ) // also checks the equation
+			l := b.ledger(t, typ) // ledger also checks that the counts balance
 			if l["delayed"]+l["queued"]+l["running"] > 0 {
 				drainRest(t, b, typ)
 				return fmt.Errorf("%v", l)
@@ -47,7 +47,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// drainRest answers the remaining detached jobs.
+// drainRest answers the detached jobs that are left.
 func drainRest(t *testing.T, b *daemon, typ string) {
 	w := b.joined(t, typ)
 	defer w.close()

@@ -71,7 +71,7 @@ func parse(payload []byte) (frame, error) {
 	return f, nil
 }
 
-// text returns the value of a string key, "" for anything else.
+// text returns the value of a key, or "" if it is not a string.
 func (f frame) text(key string) string {
 	var s string
 	if json.Unmarshal(f.keys[key], &s) != nil {
@@ -92,7 +92,7 @@ func (f frame) shape() string {
 	return strings.Join(names, " ")
 }
 
-// kind classifies a frame by its keys alone.
+// kind tells the kind of a frame from its keys alone.
 func (f frame) kind() string {
 	switch f.shape() {
 	case "ok":
@@ -132,7 +132,7 @@ type conn struct {
 	in  *bufio.Reader
 }
 
-// splitAddr splits an address in the daemon's spelling into parts for net.Dial.
+// splitAddr splits an address, as the daemon writes it, into the parts for net.Dial.
 func splitAddr(addr string) (network, address string) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		return "unix", path
@@ -199,7 +199,7 @@ func (c *conn) next(limit time.Duration) (frame, error) {
 	return parse(payload)
 }
 
-// recv returns the next frame of any kind.
+// recv reads the next frame, of any kind, and returns it.
 func (c *conn) recv() frame {
 	c.t.Helper()
 	f, err := c.next(patience)
@@ -209,7 +209,7 @@ func (c *conn) recv() frame {
 	return f
 }
 
-// want returns the next frame, which must be of this kind.
+// want reads the next frame, which must be of this kind, and returns it.
 func (c *conn) want(kind string) frame {
 	c.t.Helper()
 	f := c.recv()
@@ -219,7 +219,7 @@ func (c *conn) want(kind string) frame {
 	return f
 }
 
-// ok expects exactly {"ok":true}.
+// ok reads the next frame, which must be exactly {"ok":true}.
 func (c *conn) ok() { c.t.Helper(); c.want("ok") }
 
 // ack expects {"ok":true,"id":id}.
@@ -230,7 +230,7 @@ func (c *conn) ack(id string) {
 	}
 }
 
-// fails expects an error frame with one of the codes, split by "|".
+// fails reads an error frame, which must have one of the codes, split by "|".
 func (c *conn) fails(codes string) frame {
 	c.t.Helper()
 	f := c.want("error")
@@ -240,7 +240,7 @@ func (c *conn) fails(codes string) frame {
 	return f
 }
 
-// failsFor expects an error frame about this job.
+// failsFor reads an error frame, which must be about this job.
 func (c *conn) failsFor(code, id string) frame {
 	c.t.Helper()
 	f := c.fails(code)
@@ -250,7 +250,7 @@ func (c *conn) failsFor(code, id string) frame {
 	return f
 }
 
-// result expects the answer of a job, with exactly this body.
+// result reads the answer of a job, which must have exactly this body.
 func (c *conn) result(id, body string) {
 	c.t.Helper()
 	f := c.want("result")
@@ -280,7 +280,7 @@ func (c *conn) silent(d time.Duration) {
 	}
 }
 
-// eof expects the broker to close without another frame.
+// eof checks that the broker closes the connection without another frame.
 func (c *conn) eof() {
 	c.t.Helper()
 	if err := c.closes(patience); err != nil {
@@ -299,7 +299,8 @@ func (c *conn) closes(limit time.Duration) error {
 	return err
 }
 
-// isEnd distinguishes an ended connection from a slow one.
+// isEnd reports whether an error means that the connection has ended, and not only that it is
+// slow.
 func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

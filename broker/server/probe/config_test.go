@@ -21,7 +21,8 @@ func TestStartUp(t *testing.T) {
 		}
 	})
 	t.Run("default ports", func(t *testing.T) {
-		// The default ports may be in use on this machine: then the refusal must name one.
+		// The default ports may be in use on this machine. Then the error must name one of
+		// them.
 		d, err := launch(spec{bare: true, flags: []string{"--log-format=json"}})
 		if err != nil {
 			if d == nil || !strings.Contains(d.Log.String(), "999") {

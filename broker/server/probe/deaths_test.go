@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// deaths are the ways in which a connection can end.
+// deaths are the ways in which a peer can end its connection.
 var deaths = []struct {
 	what string
 	end  func(c *conn)

@@ -240,7 +240,7 @@ func TestCancelFields(t *testing.T) {
 	reasonNames(t, s.fails("invalid_type|invalid_value|unknown_id"))
 }
 
-// Verbs on the wrong port.
+// TestPorts: a verb of the other port is refused.
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// takesHeaders expects this job next, with these headers, or "" for none.
+// takesHeaders reads the next frame, which must be this job with these headers ("" for none).
 func (w worker) takesHeaders(id, headers string) {
 	w.t.Helper()
 	f := w.recv()

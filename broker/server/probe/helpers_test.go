@@ -18,7 +18,7 @@ func (s submitter) cancelFails(code, id string) {
 	s.failsFor(code, id)
 }
 
-// progressOf expects a progress frame.
+// progressOf reads a progress frame, which must be about this job.
 func (s submitter) progressOf(id, body string) {
 	s.t.Helper()
 	f := s.want("progress")
@@ -46,7 +46,7 @@ func (w worker) leave() {
 	w.ok()
 }
 
-// cancelled expects a cancel notice.
+// cancelled reads a notice, which must be about this job.
 func (w worker) cancelled(id string) {
 	w.t.Helper()
 	if f := w.want("cancel"); f.text("id") != id {

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// ask sends an HTTP request, with a token unless that is "".
+// ask sends an HTTP request, with a token unless token is "".
 func (d *daemon) ask(method, path, token string) (status int, body string, err error) {
 	return d.askWith(method, path, token, "")
 }
 
-// askWith is ask with a body, unless that is "".
+// askWith is ask with a body, unless body is "".
 func (d *daemon) askWith(method, path, token, with string) (status int, body string, err error) {
 	req, err := http.NewRequest(method, "http://"+d.httpAddr+path, strings.NewReader(with))
 	if err != nil {

@@ -100,7 +100,7 @@ func (w worker) respond(body string) {
 	w.ok()
 }
 
-// respondTo answers a named job.
+// respondTo answers the job with this id and reads the ok.
 func (w worker) respondTo(id, body string) {
 	w.t.Helper()
 	w.send(`{"action":"respond","id":%s,"body":%s}`, quote(id), body)
@@ -124,7 +124,7 @@ func serve(t tb, s submitter, w worker, typ string) {
 	s.result(id, `"pong"`)
 }
 
-// alive checks that a daemon serves new peers.
+// alive checks that the daemon serves new peers.
 func (d *daemon) alive(t tb) {
 	t.Helper()
 	typ := name("alive")

@@ -178,7 +178,7 @@ func TestRelease(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":3000,"retries":0`)
 		w.takes(id)
 		w.release(`,"delay_ms":3500`)
-		w.takes(id) // the first run's timeout has not failed it
+		w.takes(id) // the timeout of the first run has passed and had no effect
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
@@ -269,7 +269,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// whoHas returns the worker that got this job, then the other one.
+// whoHas returns first the worker that got this job, then the other worker.
 func whoHas(t *testing.T, id string, a, b worker) (has, other worker) {
 	t.Helper()
 	a.send(`{"action":"ping"}`)

@@ -152,18 +152,18 @@ func TestDeafWorker(t *testing.T) {
 	w.join(typ)
 	s := b.submitter(t)
 	body := quote(strings.Repeat("d", 8<<20))
-	id := s.fresh(typ, body) // one frame is always sent, however big
+	id := s.fresh(typ, body) // one frame is always sent, however big it is
 	w2, s2 := b.joined(t, other), b.submitter(t)
 	for range 100 {
 		serve(t, s2, w2, other)
 	}
-	// when it reads at last, nothing is missing
+	// the worker reads at last: nothing is missing
 	if got, gotBody := w.job(); got != id || gotBody != body {
 		t.Fatalf("job %q of %d bytes", got, len(gotBody))
 	}
 	w.respond(`1`)
 	s.result(id, `1`)
-	// and if it dies, another worker gets the job
+	// if the worker dies, another worker gets the job
 	id = s.fresh(typ, body)
 	heir := b.joined(t, typ)
 	w.reset()

@@ -17,9 +17,9 @@ func (d *daemon) stands(long time.Duration, do func()) {
 	time.Sleep(time.Until(end))
 }
 
-// TestTimeoutOfAStalledDaemon: the daemon reads an answer that arrived while it was stopped
-// before it judges the run, and blames no worker for the stall. Runs without an answer
-// time out soon after that.
+// TestTimeoutOfAStalledDaemon: the daemon reads an answer that arrived while its process was
+// stopped before it checks whether the run has timed out, so that no worker is blamed for the
+// stall. Runs without an answer time out soon after that.
 func TestTimeoutOfAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

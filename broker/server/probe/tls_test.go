@@ -50,7 +50,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue makes a certificate for servers and clients on loopback.
+// issue makes a certificate and its key for servers and clients on loopback.
 func (a *authority) issue(until time.Time) (certPEM, keyPEM []byte) {
 	a.t.Helper()
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -86,7 +86,7 @@ func (a *authority) write(file string, text []byte) string {
 	return path
 }
 
-// flags writes a server's certificate files and returns flags that name them.
+// flags writes the certificate files of a server and returns the flags that name them.
 func (a *authority) flags() []string {
 	a.t.Helper()
 	cert, key := a.issue(time.Now().Add(time.Hour))
@@ -388,7 +388,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	ca.write("cert.pem", []byte("rubbish"))
 	b.Signal(syscall.SIGHUP)
 	for range 5 {
-		number() // still the last good one
+		number() // the last valid certificate is still in use
 	}
 	serve(t, s, w, typ)
 }

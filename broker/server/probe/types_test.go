@@ -239,7 +239,7 @@ func TestTypes(t *testing.T) {
 		serveTypes(t, s, w, p+"-0", p+"-999", p+"-500")
 		s.fresh(p+"-1000", `1`)
 		w.quiet()
-		// the same name twice counts once
+		// a name that is listed twice counts once
 		again := b.serves(t, append(names, names[:7]...)...)
 		again.quiet()
 		again.send(`{"action":"join","types":%s}`, list(append(names, p+"-one-too-many")...))
