@@ -189,7 +189,7 @@ func (b *Broker) countAgainstLimits(h *holding, j *job, n int) {
 }
 
 // afterLeaving is called when a job has left its holding. If the holding is empty and can be
-// found again, it is kept for the next job. Of such holdings the one unused for longest is
+// found again, it is kept for the next job. Of such holdings the one unused longest is
 // dropped first. They do not keep their type in use.
 func (b *Broker) afterLeaving(h *holding) {
 	switch {

@@ -160,7 +160,7 @@ func (v *census) blocked(k *jobType) bool {
 		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
-// queues checks that queues, tenants and pens are counted and are where they belong.
+// queues checks that queues, tenants and pens have the right counts and are where they belong.
 func (v *census) queues() {
 	b := v.b
 	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.opened.Room()
@@ -269,7 +269,7 @@ func (v *census) queues() {
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
-// holdings checks the counts of holdings, and that they are found.
+// holdings checks the counts of each holding, and that the holding is found by its key.
 func (v *census) holdings() {
 	b := v.b
 	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0

@@ -131,7 +131,7 @@ func TestPlaceAmongGroups(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		fair  bool
-		group string // the job's group; 100 older jobs are in the groups a and held, by turns
+		group string // the job's group; 100 older jobs are alternately in the groups a and held
 		prio  int64  // of these
 		ahead int
 		exact bool

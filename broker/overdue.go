@@ -37,7 +37,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 }
 
 // evict closes a worker if overdue runs have reached half of a limit on jobs or bytes. Of the
-// workers that have been stalled for longest, it closes the one with the most overdue runs.
+// workers that have been stalled longest, it closes the one with the most overdue runs.
 func (b *Broker) evict() {
 	c := &b.cfg
 	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {

@@ -18,8 +18,9 @@ type TypeInfo struct {
 	Limits TypeLimits
 	Paused bool
 	Fair   bool // tenants take turns
-	// Workers counts workers, Idle those with room. Until Survey.Complete, they count only
-	// workers that serve just this type, and Oldest, Held and Submitters are 0.
+	// Workers is the number of workers, Idle the number of those with room. Until
+	// Survey.Complete has been called, both count only workers that serve just this type, and
+	// Oldest, Held and Submitters are 0.
 	Workers    int
 	Idle       int
 	Oldest     time.Duration // age of the oldest queued job, 0 if there is none

@@ -174,7 +174,7 @@ func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
 // makeRoomOfDead forgets dead letters of unused types if types in use need the room. The type
-// that has been unused for longest loses its letters first.
+// that has been unused longest loses its letters first.
 func (b *Broker) makeRoomOfDead() {
 	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
 		k := b.deadTypes.First()

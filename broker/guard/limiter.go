@@ -11,7 +11,7 @@ import (
 )
 
 // ConnLimiter bounds the connections of operators. A new connection is always accepted. Beyond
-// the limit, the connection that has been idle for longest is closed or, if none is idle, the
+// the limit, the connection that has been idle longest is closed or, if none is idle, the
 // one with the longest request. So clients that read nothing cannot lock others out.
 type ConnLimiter struct {
 	max    int

@@ -13,9 +13,9 @@ import (
 
 // Besides jobs, peers make the broker hold output that they have not read (bounded by
 // MaxUnread), unfinished frames (MaxInbound) and what TLS needs (MaxSecure). These bounds are
-// enforced here. If there is too much output or input, connections are closed, those that have
-// held most of it for longest first, until an eighth of the bound is free again. A TLS
-// connection beyond the bound is refused.
+// enforced here. If there is too much output or input, connections are closed until an eighth
+// of the bound is free again: first those that have held the most of it for the longest time. A
+// TLS connection beyond the bound is refused.
 //
 // A peer that does not read is slowed, then closed. From half of MaxOutbound on, it gets no
 // progress and no jobs and may not submit (slow, credit). If more than its share waits for it,
@@ -133,9 +133,9 @@ type victim struct {
 	weight float64
 }
 
-// victims returns the connections to close: those that have held most for longest, as many as
-// hold excess bytes together. holds returns how many bytes a connection holds and since when it
-// has made no progress (0 means now).
+// victims returns the connections to close: those that have held the most for the longest time,
+// as many as hold excess bytes together. holds returns how many bytes a connection holds and
+// since when it has made no progress (0 means now).
 func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
 	now := h.clock()
 	var all []victim
@@ -273,8 +273,8 @@ func (h *Hub) Trim() {
 	h.spare.Trim()
 }
 
-// Each calls f with every open connection. It holds the lock for some connections at a time. f
-// must be brief and must not call the hub.
+// Each calls f with every open connection, with the lock held. Between slices of the
+// connections it releases the lock. f must be brief and must not call the hub.
 func (h *Hub) Each(f func(c *Conn)) {
 	const slice = 512
 	for from, more := 0, true; more; from += slice {

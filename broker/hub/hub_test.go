@@ -401,7 +401,7 @@ func TestTimer(t *testing.T) {
 }
 
 // TestUnread: the output that all peers together have not read is bounded. The peer that has
-// held most for longest is closed, and its output no longer counts.
+// held the most for the longest time is closed, and its output no longer counts.
 func TestUnread(t *testing.T) {
 	now := int64(time.Second)
 	const limit = 1 << 20

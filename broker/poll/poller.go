@@ -108,10 +108,10 @@ func (p *Poller) Do(f func()) bool {
 	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
 }
 
-// Mark returns the descriptor whose event SendMark causes.
+// Mark returns the descriptor whose event Wait reports after SendMark.
 func (p *Poller) Mark() int { return p.mark }
 
-// SendMark causes the event of mark. Any goroutine may call it.
+// SendMark makes Wait report an event of the descriptor Mark. Any goroutine may call it.
 func (p *Poller) SendMark() {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

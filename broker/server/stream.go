@@ -15,7 +15,7 @@ import (
 // loop's turn.
 type stream struct {
 	duplex
-	raw       net.Conn // the connection that TLS runs on, or the stream itself
+	raw       net.Conn // the connection below TLS or, without TLS, the stream itself
 	conn      *conn
 	turnAsked chan struct{} // gets a value to ask for another turn of the connection
 	out       chan [][]byte // the pieces to be written; nil says that no more follow
@@ -199,9 +199,10 @@ type pipe struct{ net.Conn }
 // the peer has read the data.
 func (p pipe) CloseWrite() error { return p.Close() }
 
-// Dial connects to a port from within the process. Such a connection needs no system calls: an
-// event loop that waits in one keeps a processor from other goroutines. It takes no descriptor
-// and does not count against MaxConns. Once the broker drains, Dial returns net.ErrClosed.
+// Dial connects to a port from within the process. Such a connection needs no system calls and
+// no event loop, which would keep a processor from other goroutines while it waits for events.
+// It takes no descriptor and does not count against MaxConns. Once the broker drains, Dial
+// returns net.ErrClosed.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	s.inProcess.Add(1)

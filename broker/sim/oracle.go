@@ -273,8 +273,8 @@ func newOracle(cfg broker.Config) *oracle {
 	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruled: map[string]int64{}, rates: map[ruled]*rated{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
-// moment returns the time of a command for the core: time never goes back, and some commands
-// have no time of their own.
+// moment returns the time at which the core carries out a command. Time never goes back, and
+// some commands have no time of their own.
 func (o *oracle) moment(c *command) int64 {
 	switch c.verb {
 	case addSubmitter, addWorker, addLender, follow, drain:

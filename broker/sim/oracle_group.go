@@ -241,8 +241,9 @@ func (o *oracle) arrive() {
 	}
 }
 
-// waitsForRate returns when the rates of its groups let a queued job run at the latest, and
-// whether only rates hold it back, or did so at the last tick.
+// waitsForRate returns the latest time at which the rates of its groups let a queued job run.
+// only is false if something besides these rates holds the job back, or if the rates did not do
+// so even at the last tick.
 func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 	if len(j.groups) == 0 || len(o.rules) == 0 || j.place != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false

@@ -22,7 +22,7 @@ type Options struct {
 	NoShrink bool
 }
 
-// Failure is a failed run.
+// Failure describes a failed run.
 type Failure struct {
 	Seed    uint64
 	Profile string
