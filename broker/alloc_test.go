@@ -63,7 +63,8 @@ func (b *bed) submit(change func(*broker.Submission)) []byte {
 }
 
 // TestSteadyStateAllocatesNothing runs each kind of cycle many times and counts allocations.
-// Fewer than one in a hundred cycles are allowed: a structure may still grow once.
+// Fewer than one allocation in a hundred cycles is allowed, because a structure may still grow
+// once.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	many := func(b *bed) func(*broker.Submission) {
 		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }

@@ -45,9 +45,9 @@ type Broker struct {
 	poolsByKey map[string]*pool
 	pairs      container.Table[pair]
 	unpaired   int                      // pairings in progress
-	creations  uint64                   // how many types and pools have been made; numbers them
+	creations  uint64                   // the number of the latest type or pool
 	poolBytes  int64                    // the sum of pool.bytes
-	lines      uint64                   // how often a worker has joined a line of idle workers; numbers their places
+	lines      uint64                   // the number of the latest place in a line
 	idle       container.Ring[idleLine] // the lines that have idle workers
 
 	groups        container.Slots[group]

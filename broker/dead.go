@@ -356,5 +356,5 @@ func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.Len(), b.dead.by
 // because DeadLetters or DeadBytes was reached.
 func (b *Broker) DeadPushed() uint64 { return b.dead.pushed }
 
-// Since returns the time that has passed since at, on the core's clock.
+// Since returns the time that has passed since t, on the core's clock.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

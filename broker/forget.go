@@ -14,7 +14,7 @@ type TypeUse struct {
 	Waiting, Letters, Outcomes int
 }
 
-// fixed reports whether something else than what the type holds keeps it from being forgotten.
+// fixed reports whether something other than what the type holds keeps it from being forgotten.
 func (u *TypeUse) fixed() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
 
 // Holds reports whether discarding what the type holds would let it be forgotten.

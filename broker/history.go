@@ -70,7 +70,7 @@ const noRun = -1
 // bytes, and the reason's text.
 type past struct {
 	submitted, ended int64
-	started          int64 // of the run, or of the run that ended the job; noRun if none did
+	started          int64 // when the run, or the run that ended the job, began; noRun if no run did
 	submitter        Peer
 	worker           Peer
 	// before is the position of the job's previous record: its latest run that did not end it.

@@ -45,8 +45,8 @@ func (x *bucket) take(now, step int64) {
 }
 
 // giveBack undoes take for a job that was handed out at began, as far as the passing of time
-// has not done so already. It gives back at most so much that the use at every time since then
-// would not have been below zero. So the remaining jobs keep to the rate over any span of time.
+// has not done so already. The amount is limited so that the use since then, computed without
+// that job, is never below zero. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return

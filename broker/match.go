@@ -125,9 +125,9 @@ func (b *Broker) rankTouched() bool {
 
 func (b *Broker) placeContender(no uint32, pos int32) { b.types.At(no).contender = pos }
 
-// bestContender finds the contender with the best job among those that have both. It returns
-// the queue of the job, the job's key and the worker. The queue is nil if there is no such
-// contender.
+// bestContender finds the contender with the best job, among those that have a job that may run
+// and a worker for it. It returns the queue of the job, the job's key and the worker. The queue
+// is nil if there is no such contender.
 func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	for b.contenders.Len() > 0 {
 		k := b.types.At(b.contenders.Top().Ref)

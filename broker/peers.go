@@ -39,7 +39,7 @@ type worker struct {
 	name    string                 // the name of that broker
 	idle    container.Link[worker] // its place in idleLine.idle
 	line    uint64                 // orders idle workers, in all lines: the longest idle first
-	since   int64                  // if out is empty: since when
+	since   int64                  // since when out has been empty, if it is
 	// stalled links it in Broker.stalled while it has overdue runs.
 	stalled container.Link[worker]
 }

@@ -14,9 +14,9 @@ type pen struct {
 	open  bool
 	kind  *jobType
 	group *group
-	// queues orders the queues by their best jobs. In a fair type it orders them by when their
-	// tenants had last been served when the queue was put here; there jobs orders the queues by
-	// their best jobs.
+	// queues orders the queues by their best jobs. In a fair type it orders them by the last
+	// turns of their tenants, as these were when the queue was put here, and jobs orders them
+	// by their best jobs.
 	queues, jobs container.Heap
 	users        int                 // how many queues refer to the pen
 	parked       container.Link[pen] // in kind.parked

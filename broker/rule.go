@@ -134,7 +134,7 @@ func (b *Broker) applyRules(g *group) {
 	var limits []limit
 	set := b.now
 	if !g.counted {
-		set-- // no job of the group is out, so one that starts at this very time counts
+		set-- // no job of the group is out, so a job that starts at this very time counts
 	}
 	add := func(r *rule) {
 		l := limit{rule: r, Rule: r.Rule, bucket: bucket{set: set}}

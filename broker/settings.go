@@ -128,7 +128,7 @@ func (b *Broker) setType(t *TypeSetting) {
 	if t.Limits != nil {
 		k.limits, k.paced = limits, bucket{set: b.now}
 		if k.active() == 0 {
-			k.paced.set-- // no job of the type is out, so one that starts at this very time counts
+			k.paced.set-- // no job of the type is out, so a job that starts at this very time counts
 		}
 		b.stopTimer(&k.timer)
 	}

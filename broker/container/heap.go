@@ -74,8 +74,8 @@ func (h *Heap) Push(x Entry) {
 	h.up(h.n-1, x)
 }
 
-// Put replaces the element at pos by x, or adds x if pos is -1. It reports whether the order of
-// the element has changed.
+// Put replaces the element at pos by x, or adds x if pos is -1. It reports whether the element
+// is new or its key has changed.
 func (h *Heap) Put(pos int32, x Entry) bool {
 	if pos < 0 {
 		h.Push(x)

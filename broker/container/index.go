@@ -41,7 +41,7 @@ type Index struct {
 
 type segment struct {
 	n    uint32
-	bits uint8                // how many first bits the tags of all its entries share
+	bits uint8                // how many leading bits the tags of all its entries share
 	slot [segmentSlots]uint64 // tag<<32 | record; 0 is empty
 }
 
@@ -158,7 +158,7 @@ func (x *Index) split(g *segment, tag uint32) {
 	x.enter(upper, tag|1<<(32-g.bits))
 }
 
-// enter enters g in the directory for all tags that begin with the first g.bits bits of tag.
+// enter enters g in the directory for all tags whose leading g.bits bits are those of tag.
 func (x *Index) enter(g *segment, tag uint32) {
 	n := 1 << (x.bits - g.bits)
 	from := int(uint64(tag)>>(32-g.bits)) * n

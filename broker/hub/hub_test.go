@@ -477,8 +477,8 @@ func TestUnreadOfEscapes(t *testing.T) {
 	}
 }
 
-// TestUnreadOfLeaving: the output of a connection that is to be closed after it still counts.
-// Such a connection is cut before those that have little to read.
+// TestUnreadOfLeaving: if a connection is to be closed after its output, that output still
+// counts. Such a connection is cut before those that have little to read.
 func TestUnreadOfLeaving(t *testing.T) {
 	const limit = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})

@@ -99,7 +99,7 @@ func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 		*outs = self.take(now, *outs)
 	}
 	h.release(self)
-	if send && (self == nil || outs != nil) { // in the middle of a round: at its end
+	if send && (self == nil || outs != nil) { // not in the middle of a round
 		h.fleet.Send()
 	}
 }

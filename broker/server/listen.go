@@ -153,8 +153,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 const userTimeout = 60 * time.Second
 
-// tune sets after which times the system closes a connection whose peer is gone. The socket may
-// come from a listener of systemd or of the broker.
+// tune sets how soon the system closes a connection whose peer is gone. The socket may come
+// from a listener of systemd or of the broker.
 func tune(nc net.Conn) {
 	c, ok := nc.(*net.TCPConn)
 	if !ok {

@@ -272,8 +272,8 @@ const (
 	streamBusy = int(roundTime / minTurn)
 )
 
-// beginTurn begins c's turn. The more other connections have more than a turn's work, the less
-// c may do on the loop. Their number is taken to be at least minBusy.
+// beginTurn begins c's turn. The turn is shorter if many other connections have more than a
+// turn's work. Their number is taken to be at least minBusy.
 func (lp *loop) beginTurn(c *conn, minBusy int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.turnEnd {

@@ -314,7 +314,8 @@ func (s *Server) trim() {
 			held := c.Memory()
 			c.LimitHistory(most*3/4 - beside - (held.Total() - held.History))
 		}
-		// Each command frees the slabs that the command before it emptied, so give it one.
+		// Each command frees the slabs that the command before it emptied, so end with a
+		// command.
 		return c.Tick(now)
 	})
 }

@@ -51,7 +51,7 @@ func TestDeafTLS(t *testing.T) {
 	}
 }
 
-// TestDismissedTLS: a TLS peer whose connection is to be closed after its output has only a
+// TestDismissedTLS: if a TLS connection is to be closed after its output, the peer has only a
 // limited time to read that output.
 func TestDismissedTLS(t *testing.T) {
 	t.Parallel()

@@ -113,8 +113,8 @@ type oraclePeer struct {
 	borrows, lends bool
 
 	joined bool
-	// typ is the only type that the worker serves. If types is set, it serves instead the types
-	// that types matches, except does not match and allow permits.
+	// typ is the only type that the worker serves. If types is set, typ is not used: then the
+	// worker serves the types that match types, do not match except, and are in allow.
 	typ           string
 	types, except []string
 	allow         string

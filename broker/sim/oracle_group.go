@@ -136,8 +136,8 @@ func (o *oracle) forgetRates(pattern string) {
 }
 
 // groupsBut returns the groups that exist at a time: those that a job other than without is in,
-// and those that a rate still remembers. If surely is set, a rate counts only if it remembers
-// the group in any case.
+// and those that a rate still remembers. If surely is set, only rates that must still remember
+// the group count.
 func (o *oracle) groupsBut(without *oracleJob, at int64, surely bool) map[string]bool {
 	all := map[string]bool{}
 	for _, j := range o.jobs {

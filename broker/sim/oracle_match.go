@@ -87,8 +87,8 @@ func (o *oracle) handOut() {
 	}
 }
 
-// expireMet ends those jobs of the types selected by of that the core has met past their
-// deadlines.
+// expireMet ends jobs that the core has met past their deadlines. of selects the types whose
+// jobs it ends.
 func (o *oracle) expireMet(of func(k *oracleType) bool) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.place == queued && of(o.types[j.typ]) && o.lapsed(j) && !o.sight.held(j.id) {

@@ -20,7 +20,7 @@ type profile struct {
 	submitters, workers int
 	// names allows workers to ask for prefetch, notices for cancel frames.
 	names, notices bool
-	// delay to headers are the chances in percent that a submit has that option.
+	// Each field from delay to headers is the chance in percent that a submit has that option.
 	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
 	// several is the chance in percent that a join lists several types.
 	several int

@@ -47,7 +47,7 @@ func TestCancel(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(name("cancel"), `1`, `,"expires_ms":1000`)
 		s.cancel(id)
-		s.silent(1200 * ms) // the job's deadline passes, but no error expired may come
+		s.silent(1200 * ms) // the job's deadline passes, but no expired error may come
 	})
 	t.Run("running", func(t *testing.T) {
 		t.Parallel()

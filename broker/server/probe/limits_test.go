@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// overloaded reads an error overloaded, whose reason must name the limit.
+// overloaded reads an overloaded error, whose reason must name the limit.
 func overloaded(t *testing.T, s submitter, id, names string) {
 	t.Helper()
 	f := s.failsFor("overloaded", id)

@@ -22,7 +22,7 @@ func volume(n int) int {
 	return n
 }
 
-// stalled is longer than a peer that is not involved ever waits, however busy the machine is.
+// stalled is longer than an uninvolved peer ever waits, however busy the machine is.
 var stalled = patience / 2
 
 // scaled returns d or, if the daemon runs under the race detector, a longer time.
