@@ -121,7 +121,7 @@ type Request struct {
 	Priority int64
 
 	// Options reports whether a submit has at least one of the keys of the following fields,
-	// and not null. When encoding, they are written only if it is set.
+	// with a value that is not null. When encoding, they are written only if it is set.
 	Options   bool
 	DelayMS   int64 // 0 for none, like the other durations
 	TimeoutMS int64

@@ -14,8 +14,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// Bits of what skipString saw. sawEscape is exact. The bits of sawNonASCII, one for each byte
-// of a word, may also stem from one of the seven bytes after the string.
+// Bits for what skipString has seen. sawEscape says that the string has an escape. Any bit of
+// sawNonASCII says that there is a byte above 0x7f in the string or among the seven bytes after
+// it.
 const (
 	sawEscape   = 1
 	sawNonASCII = highs
