@@ -106,8 +106,8 @@ func (b *Broker) ranked(q *queue) {
 	}
 }
 
-// rankIn gives the element at pos (-1 for none) the key x in heap h. n is the number of queues
-// in it; if that is 0, the element is taken out.
+// rankIn corrects an element of heap h that stands for n queues: its key becomes x or, if n is
+// 0, it is taken out. pos is its position, -1 if it is not in h.
 func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	switch {
 	case n > 0:
