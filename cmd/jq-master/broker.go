@@ -26,7 +26,7 @@ import (
 // prefix returns the prefix of the broker's types for this queue's jobs.
 func (o *options) prefix() string {
 	switch {
-	case !o.socketWorkers: // random, so that no other client can guess it
+	case !o.socketWorkers: // no other client can guess it
 		return "jq-" + strings.ToLower(rand.Text()) + "."
 	case o.namespace != "default":
 		return "jq:" + o.namespace + "."
@@ -34,7 +34,7 @@ func (o *options) prefix() string {
 	return "jq."
 }
 
-// once returns the prefix of the types for jobs with max_retry 0. If socket workers may join, it is
+// once returns the prefix of the types of jobs with max_retry 0. If Gloom workers may join, it is
 // random, so that they cannot guess it.
 func (o *options) once(prefix string) string {
 	if !o.socketWorkers || o.alone() {
@@ -46,7 +46,7 @@ func (o *options) once(prefix string) string {
 // alone reports whether only this process can reach the broker.
 func (o *options) alone() bool { return o.broker.SubmitAddr == "" && o.workerAddr == "" }
 
-// openBroker starts a broker in this process, or prepares to connect to a shared one.
+// openBroker starts a broker in this process, or prepares the connection to a shared one.
 func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	c := o.broker
 	lost := make(chan struct{})
@@ -84,7 +84,8 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		s.MaxJobGroups = b.MaxGroups
 		s.MaxInbound = max(s.MaxInbound, 4*int64(s.MaxFrame))
 	}
-	// A body grows when it is converted to JSON. max-bytes limits the memory.
+	// A body grows when it is converted to JSON, so frames may be larger than max-body. max-bytes
+	// limits the memory.
 	c.MaxFrame = max(64<<20, min(8*o.maxBody, 1<<30))
 	l, err := link.Open(c, log)
 	if err != nil {
@@ -104,7 +105,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	return b, err
 }
 
-// operators returns a client of a shared broker's HTTP interface.
+// operators returns a client for the operators' HTTP interface of a shared broker.
 func (o *options) operators() (r master.Rules, err error) {
 	c := &o.broker
 	transport := &http.Transport{}

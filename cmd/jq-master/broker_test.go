@@ -26,7 +26,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// shared starts a broker outside the master, at the addresses of an earlier one if there was one.
+// shared starts a broker outside the master, at the addresses of the earlier one unless that is
+// nil.
 func shared(t *testing.T, before *server.Server) *server.Server {
 	t.Helper()
 	return sharedWith(t, before, func(*settings.Options) {})
@@ -45,7 +46,7 @@ func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options
 	eventually(t, "the broker starts", func() (ok bool) {
 		var err error
 		b, err = server.Start(o, zerolog.Nop())
-		return err == nil // otherwise the addresses are not free yet
+		return err == nil // the addresses may not be free yet
 	})
 	t.Cleanup(func() { b.Close() })
 	b.ServeHTTP(admin.New(b, zerolog.Nop()))
@@ -93,8 +94,8 @@ func serveSocket(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Optio
 	})
 }
 
-// TestSocketWorkers: workers of the broker serve jobs, inside the process and beside it, and
-// --socket-workers=false keeps them out.
+// TestSocketWorkers: Gloom workers serve jobs of the broker inside the process and of a shared one,
+// and --socket-workers=false keeps them out.
 func TestSocketWorkers(t *testing.T) {
 	echo := func(_ context.Context, j *gloom.Job) (any, error) {
 		var arg struct{ Fail, Final bool }
@@ -144,7 +145,8 @@ func TestSocketWorkers(t *testing.T) {
 	})
 }
 
-// served enqueues a job that waits, and checks whether its name is shown as served.
+// served enqueues a job that waits, and checks that its name is shown as served ("true") or not
+// ("false").
 func served(t *testing.T, c *client, want string) {
 	t.Helper()
 	id := c.enqueue(`{"name":"sock","argument":{},"delay":3600}`)
@@ -155,9 +157,9 @@ func served(t *testing.T, c *client, want string) {
 	c.do("POST", "/v1/jobs/"+id+"/cancel", "").want(204)
 }
 
-// TestOnce: jobs with max_retry 0 are not for socket workers, which would run them before the
-// attempt is written. One that joins for all types does not get the argument, and its answer does
-// not count.
+// TestOnce: jobs with max_retry 0 are not for Gloom workers, which would run them before the
+// attempt is written. A Gloom worker that joins for all types does not get the argument, and its
+// answer does not count.
 func TestOnce(t *testing.T) {
 	for _, typ := range []string{"jq.sock", "*"} {
 		t.Run(typ, func(t *testing.T) {
@@ -168,7 +170,7 @@ func TestOnce(t *testing.T) {
 			often := c.enqueue(`{"name":"sock","argument":{"n":2},"priority":1}`)
 			serveSocket(t, b.WorkerAddr().String(), &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				if string(j.Body) == `{"n":1}` {
-					t.Errorf("a socket worker runs a job of max_retry 0: %s %s", j.Type, j.Body)
+					t.Errorf("a Gloom worker runs a job of max_retry 0: %s %s", j.Type, j.Body)
 				}
 				return j.Body, nil
 			}})
@@ -178,7 +180,7 @@ func TestOnce(t *testing.T) {
 			if got := c.pull(worker, 1); len(got) != 1 || got[0] != once {
 				t.Fatalf("pulled %v, want %s", got, once)
 			}
-			b.Close() // and with it what it knew of the job
+			b.Close() // the broker loses the job, too
 			shared(t, b)
 			d.ready()
 			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).want(204)
@@ -186,8 +188,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestBrokerRestarts: if a shared broker loses everything, waiting jobs keep their order, running
-// jobs may be answered, and constraints hold.
+// TestBrokerRestarts: after a shared broker has lost everything, waiting jobs keep their order,
+// running jobs can still be answered, and constraints hold.
 func TestBrokerRestarts(t *testing.T) {
 	b := shared(t, nil)
 	d := start(t, usesBroker(b)...)
@@ -199,7 +201,7 @@ func TestBrokerRestarts(t *testing.T) {
 		all = append(all, c.enqueue(fmt.Sprintf(`{"name":"few","argument":{"n":%d}}`, n)))
 	}
 	running := c.pull(worker, 10)
-	for len(running) < 2 { // the second job may come after the first answer
+	for len(running) < 2 { // a pull may return before the second job has come
 		running = append(running, c.pull(worker, 10)...)
 	}
 	if len(running) != 2 {
@@ -229,8 +231,8 @@ func TestBrokerRestarts(t *testing.T) {
 	}
 }
 
-// TestFailureAfterBrokerRestarts: a job ran while a shared broker lost everything, and then fails
-// or loses its worker. It runs again: the broker's end of the run is not an answer for the job.
+// TestFailureAfterBrokerRestarts: a job runs while a shared broker loses everything, and then fails
+// or times out. It runs again: the broker's end of the run is not an answer for the job.
 func TestFailureAfterBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	for how, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
@@ -268,9 +270,9 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 	}
 }
 
-// TestBrokerRefuses: a broker that no longer knows the master's token, no longer lets it
-// work, or takes no rules is asked again until it does. Jobs and workers wait for that,
-// no constraint is broken, and /readyz says so.
+// TestBrokerRefuses: if the broker no longer knows the master's token, no longer lets it work, or
+// takes no rules, the master repeats its requests until the broker accepts them. Until then jobs
+// and workers wait, no constraint is broken, and /readyz says why.
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
@@ -315,8 +317,8 @@ func TestBrokerRefuses(t *testing.T) {
 	}
 }
 
-// TestTokenCoversSome: a job of a type that the master's token does not cover waits until
-// it does. Running jobs go on undisturbed.
+// TestTokenCoversSome: a job of a type that the master's token does not cover waits until the token
+// covers it. Running jobs are not disturbed.
 func TestTokenCoversSome(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
@@ -366,7 +368,7 @@ func TestTokenCoversSome(t *testing.T) {
 }
 
 // TestBrokerLimits: a worker may have more jobs than a broker sends to one connection, and a job
-// whose argument makes a longer frame than a broker takes is only for the master's workers.
+// whose argument does not fit into a frame of the broker is only for the master's own workers.
 func TestBrokerLimits(t *testing.T) {
 	t.Parallel()
 	b := sharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
@@ -416,8 +418,9 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// TestRulesFull: a shared broker has no room for the rule of a constraint. The master runs no job
-// that the constraint might hold back, says so, and continues when the constraint is dropped.
+// TestRulesFull: while a shared broker has no room for the rule of a constraint, the master runs no
+// job that the constraint might hold back, and /readyz says so. It continues when the constraint is
+// dropped.
 func TestRulesFull(t *testing.T) {
 	t.Parallel()
 	b := shared(t, nil)
@@ -451,10 +454,10 @@ func TestRulesFull(t *testing.T) {
 	d.ready()
 }
 
-// TestNamespaces: masters of other namespaces share a broker and nothing else. Their
-// jobs have the same names, and their constraints the same ids, including ids that
-// would be equal if they were joined with colons. A job never gets to another master's
-// worker, and changing a constraint of one has no effect on the other.
+// TestNamespaces: masters of different namespaces share a broker and nothing else. Their jobs have
+// the same names, and their constraints the same ids, including ids that would be equal if they
+// were joined with colons. A job never gets to another master's worker, and changing a constraint
+// of one has no effect on the other.
 func TestNamespaces(t *testing.T) {
 	b := shared(t, nil)
 	long := strings.Repeat("%", 100)
@@ -487,7 +490,7 @@ func TestNamespaces(t *testing.T) {
 			}
 		}
 	}
-	// One lifts its limit: its job runs, on its own worker, and no other.
+	// When one master drops a constraint, only its own job runs, at its own worker.
 	workers := map[string]string{}
 	for _, ns := range spaces {
 		workers[ns] = clients[ns].register(`{"name":"w","max_jobs":20}`)
@@ -505,7 +508,7 @@ func TestNamespaces(t *testing.T) {
 			}
 		}
 	}
-	// The buckets of per are separate, too.
+	// The buckets of constraints with per are separate, too.
 	for _, ns := range spaces {
 		mine := clients[ns].enqueue(`{"name":"same","argument":{"u":1}}`)
 		if got := clients[ns].pull(workers[ns], 20); len(got) != 1 || got[0] != mine {
@@ -514,9 +517,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestForeignJobs: a master that is handed a job it does not know gives it back. Two
-// masters with one namespace and a store each do not work together, but neither ends
-// the other's jobs.
+// TestForeignJobs: a master that is handed a job it does not know gives it back. Two masters that
+// share a namespace at a broker but not a store cannot work, but neither ends the other's jobs.
 func TestForeignJobs(t *testing.T) {
 	b := shared(t, nil)
 	one, two := start(t, usesBroker(b)...).client(t, jsonType), start(t, usesBroker(b)...).client(t, jsonType)

@@ -27,7 +27,7 @@ const (
 )
 
 // client makes requests in one encoding and checks each exchange against openapi.yaml.
-// In all encodings, texts are given as JSON.
+// The tests give bodies as JSON, whatever the encoding.
 type client struct {
 	t     testing.TB
 	d     *process
@@ -78,10 +78,10 @@ type reply struct {
 	of     string // the request
 	status int
 	header http.Header
-	text   string // the body as JSON
+	text   string // the body, converted to JSON
 }
 
-// want fails the test unless the reply has a status.
+// want fails the test unless the reply has this status.
 func (r *reply) want(status int) *reply {
 	r.t.Helper()
 	if r.status != status {
@@ -90,8 +90,8 @@ func (r *reply) want(status int) *reply {
 	return r
 }
 
-// refused fails the test unless the answer is an error with this status and code,
-// and about this field.
+// refused fails the test unless the reply is an error with this status, code and field; "" stands
+// for any field.
 func (r *reply) refused(status int, code, field string) {
 	r.t.Helper()
 	if r.status != status || r.get("error") != code || field != "" && r.get("field") != field {
@@ -111,7 +111,7 @@ func (r *reply) decode() map[string]any {
 // get returns the value of a key in the body, as fmt prints it.
 func (r *reply) get(key string) string { return fmt.Sprint(r.decode()[key]) }
 
-// has fails the test unless the body has at least the content of a JSON text.
+// has fails the test unless the body has the keys and values of a JSON text; it may have others.
 func (r *reply) has(text string) *reply {
 	r.t.Helper()
 	var want map[string]any
@@ -127,7 +127,7 @@ func (r *reply) has(text string) *reply {
 	return r
 }
 
-// do sends a request; body is a JSON text, "" for none. Headers are names and values in turn.
+// do sends a request; body is a JSON text, "" for none. headers alternates names and values.
 func (c *client) do(method, path, body string, headers ...string) *reply {
 	c.t.Helper()
 	var data []byte
@@ -148,7 +148,7 @@ func (c *client) do(method, path, body string, headers ...string) *reply {
 	return c.send(method, path, data, headers...)
 }
 
-// send is do for a body that is sent unchanged.
+// send is do, but sends the body unchanged.
 func (c *client) send(method, path string, data []byte, headers ...string) *reply {
 	c.t.Helper()
 	r, err := http.NewRequest(method, c.d.url+path, bytes.NewReader(data))
@@ -190,8 +190,7 @@ func (c *client) send(method, path string, data []byte, headers ...string) *repl
 	return out
 }
 
-// hold checks an exchange against the description: the reply always, the request if it
-// was accepted.
+// hold checks the reply against openapi.yaml and, if the request was accepted, the request, too.
 func (c *client) hold(r *http.Request, data []byte, out *reply, raw []byte) {
 	c.t.Helper()
 	route, params, err := c.doc.FindRoute(r)
@@ -233,7 +232,7 @@ func (c *client) register(body string) string {
 	return c.do("POST", "/worker", body).want(201).get("worker_id")
 }
 
-// pull fetches jobs for a worker and returns their ids.
+// pull takes jobs for a worker and returns their ids.
 func (c *client) pull(worker string, max int) (ids []string) {
 	c.t.Helper()
 	r := c.do("POST", fmt.Sprintf("/worker/jobs?wait=30&max=%d", max), "", "worker-id", worker)

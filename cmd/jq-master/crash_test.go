@@ -27,8 +27,9 @@ import (
 
 const childArg = "be-jq-master"
 
-// becomeChild makes the test binary run the program if its first argument says so. The program
-// kills itself when it passes a failpoint a number of times ("after move:3").
+// becomeChild makes the test binary run the program if its first argument says so. The second
+// argument is a failpoint and a count, such as "after move:3": the program kills itself when it
+// passes the failpoint for the third time.
 func becomeChild() {
 	if len(os.Args) < 3 || os.Args[1] != childArg {
 		return
@@ -45,7 +46,7 @@ func becomeChild() {
 	main()
 }
 
-// site is a master on a Redis, with pushers and workers that record the answers.
+// site is a master with a Redis, and pushers and a worker that record the replies.
 type site struct {
 	t      *testing.T
 	redis  *redistest.Server
@@ -196,12 +197,12 @@ func (s *site) push() {
 		}
 		s.mu.Unlock()
 		if status != 201 {
-			time.Sleep(20 * time.Millisecond) // no hurry while no master answers
+			time.Sleep(20 * time.Millisecond) // a master that is down answers soon enough
 		}
 	}
 }
 
-// work takes a pushed job and reports it soon after.
+// work accepts a pushed job, and reports its end from another goroutine.
 func (s *site) work(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -237,7 +238,7 @@ func (s *site) work(w http.ResponseWriter, r *http.Request) {
 				s.ended[n] = s.ended[n] || body["type"] == "success"
 				s.mu.Unlock()
 				return
-			case 404, 409: // it has timed out, or the worker was forgotten
+			case 404, 409: // the run has timed out, or the worker was forgotten
 				return
 			case 0, 503:
 			default:
@@ -253,7 +254,7 @@ func (s *site) work(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// progress waits until more further jobs have been accepted and have ended.
+// progress waits until this many more jobs have been accepted, and this many more have ended.
 func (s *site) progress(more int) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -277,8 +278,8 @@ func (s *site) until(what string, holds func() bool) {
 
 func (s *site) ready() bool { return s.master.Ready(context.Background()) == nil }
 
-// settle stops the pushers, waits until all accepted jobs have ended, and compares
-// their ends with the answers to pushers and workers.
+// settle stops the pushers, waits until all accepted jobs have ended, and compares how they ended
+// with the replies to pushers and workers.
 func (s *site) settle() {
 	s.t.Helper()
 	close(s.stop)
@@ -320,7 +321,7 @@ func (s *site) settle() {
 	s.t.Logf("%d jobs accepted, %d refused", len(s.accepted), len(s.refused))
 }
 
-// The master is killed at random moments and started again.
+// TestMasterKilled: the master is killed at random moments and started again.
 func TestMasterKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "never")
@@ -336,7 +337,7 @@ func TestMasterKilled(t *testing.T) {
 	s.settle()
 }
 
-// The master dies right before and right after a script is sent.
+// TestMasterDies: the master dies right before or right after it sends a script.
 func TestMasterDies(t *testing.T) {
 	t.Parallel()
 	for script, count := range map[string]int{"enqueue": 15, "move": 30, "put": 4, "fetch": 2} {
@@ -387,7 +388,8 @@ func (s *site) fetch() {
 	}
 }
 
-// Redis has a fault under load; the master lives. A refused pusher has no job.
+// TestRedisFaults: Redis fails under load while the master runs on. A job whose pusher was refused
+// does not exist.
 func TestRedisFaults(t *testing.T) {
 	t.Parallel()
 	do := func(words ...any) func(*testing.T, *redistest.Server) {
@@ -428,7 +430,7 @@ func TestRedisFaults(t *testing.T) {
 	}
 }
 
-// Redis loses everything: the master logs that and starts again with nothing.
+// TestRedisFlushed: when Redis loses everything, the master starts again with nothing.
 func TestRedisFlushed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "never")
@@ -457,8 +459,8 @@ func TestRedisFlushed(t *testing.T) {
 	})
 }
 
-// A standby takes over: at once from a master that was killed, and after the lease from one that
-// hangs, which changes nothing when it continues.
+// TestTakeover: a standby takes over at once from a master that was killed, and at the end of the
+// lease from one that hangs, which changes nothing when it continues.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	for _, hangs := range []bool{false, true} {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDeploy: the dashboard and the alerts use metrics that a master has, promtool accepts the
-// alerts, and the right alerts fire.
+// TestDeploy: the dashboard and the alerts use only metrics that a master has, promtool accepts the
+// alerts, and their tests pass.
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)

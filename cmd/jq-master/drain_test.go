@@ -7,7 +7,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestFetchedOnce: a result that was fetched right before a stop is gone after it.
+// TestFetchedOnce: a result that was fetched right before the master stops cannot be fetched again
+// after it has restarted.
 func TestFetchedOnce(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -27,7 +28,7 @@ func TestFetchedOnce(t *testing.T) {
 	c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null}`)
 }
 
-// TestStopAlone: a master whose Redis is gone stops cleanly.
+// TestStopAlone: a master whose Redis is down stops cleanly.
 func TestStopAlone(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

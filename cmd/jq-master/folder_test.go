@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestFolderOfAKilledMaster: the sockets of the broker inside a killed master are removed at a
-// later start.
+// TestFolderOfAKilledMaster: a later start removes the folder with the broker's sockets that a
+// killed master has left.
 func TestFolderOfAKilledMaster(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

@@ -9,7 +9,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestMaxmemory: a full Redis refuses jobs, and accepts them again once the jobs that it holds have
+// TestMaxmemory: a full Redis refuses jobs, and accepts jobs again once those that it holds have
 // run.
 func TestMaxmemory(t *testing.T) {
 	t.Parallel()

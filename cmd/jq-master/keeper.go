@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/jq-master/web"
 )
 
-// keeper keeps constraints in a file, for a store that does not keep them.
+// keeper adds a file of constraints to a store that does not keep them.
 type keeper struct {
 	store.Store
 	path string
@@ -27,8 +27,8 @@ type keeper struct {
 	all map[string]*job.Constraint
 }
 
-// kept is a constraint in the file: an object of {"constraints": […]}, in the form of
-// GET /v1/constraints.
+// kept is a constraint in the file, which has the form {"constraints": […]}, as in the reply of GET
+// /v1/constraints.
 type kept struct {
 	ID          string          `json:"id"`
 	Match       json.RawMessage `json:"match"`
@@ -97,10 +97,10 @@ func (k *keeper) write() error {
 	return nil
 }
 
-// change applies a change, writes the file and calls then. If it cannot write, it undoes the change
-// and calls done.
+// change applies a change, writes the file and calls then. If it cannot write the file, it undoes
+// the change and calls done with the error.
 func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
-	go func() { // the caller does not wait for the disk
+	go func() { // so that the caller does not wait for the disk
 		k.mu.Lock()
 		old := k.all[id]
 		k.put(id, c)

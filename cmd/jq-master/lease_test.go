@@ -8,11 +8,13 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// leaseTerm is how long a master is certainly the only one after it has renewed its lease.
+// leaseTerm is how long a lease lasts after each renewal. Until then no other master becomes
+// active.
 const leaseTerm = 10 * time.Second
 
-// asks sends requests that are answered from memory.
-func (c *client) asks(job, worker string) map[string]*reply {
+// askAll sends one request of each kind that the master answers from memory, and returns the
+// replies.
+func (c *client) askAll(job, worker string) map[string]*reply {
 	done := `{"job_id":"` + job + `","type":"success","result":1}`
 	key := []string{"Idempotency-Key", "k"}
 	return map[string]*reply{
@@ -48,8 +50,8 @@ func (c *client) asks(job, worker string) map[string]*reply {
 	}
 }
 
-// TestCutOff: a master that has not reached Redis for the length of its lease answers
-// nothing from memory.
+// TestCutOff: a master that has not reached Redis for a whole lease term answers nothing from
+// memory.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -69,9 +71,9 @@ func TestCutOff(t *testing.T) {
 	if time.Now().After(over.Add(time.Second)) {
 		t.Error("the lease lasts for longer than its term")
 	}
-	for name, r := range c.asks(job, worker) {
+	for name, r := range c.askAll(job, worker) {
 		t.Run(name, func(t *testing.T) {
-			if r.text == "" { // of HEAD
+			if r.text == "" { // the reply to HEAD has no body
 				r.want(503)
 				return
 			}
@@ -87,7 +89,7 @@ func TestCutOff(t *testing.T) {
 	c.do("GET", "/job/"+job, "").want(200)
 }
 
-// TestDeposed: a master that was stopped for longer than its lease, while another one took over,
+// TestDeposed: a master that was stopped until its lease had expired and another one had taken over
 // answers nothing from memory when it continues.
 func TestDeposed(t *testing.T) {
 	t.Parallel()
@@ -100,13 +102,13 @@ func TestDeposed(t *testing.T) {
 		t.Fatalf("pulled %v", ids)
 	}
 	first.Signal(syscall.SIGSTOP)
-	time.Sleep(leaseTerm) // what a stopped process misses cannot be virtual
+	time.Sleep(leaseTerm) // a stopped process needs real time
 	second := start(t, "--redis", server.URL())
 	other := second.client(t, jsonType)
 	other.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":1}`, "worker-id", worker).want(204)
 	other.do("DELETE", "/worker", "", "worker-id", worker).want(204)
 	first.Signal(syscall.SIGCONT)
-	for name, r := range c.asks(job, worker) {
+	for name, r := range c.askAll(job, worker) {
 		if r.status != 503 {
 			t.Errorf("%s: %s", name, r.text)
 		}
@@ -114,7 +116,8 @@ func TestDeposed(t *testing.T) {
 	other.do("GET", "/job/"+job, "").want(200).has(`{"status":"done","result":1}`)
 }
 
-// TestLostWhileAway: a Redis that was away and comes back without its data counts as lost.
+// TestLostWhileAway: if Redis was away and returns without its data, the master notices that the
+// data is lost.
 func TestLostWhileAway(t *testing.T) {
 	t.Parallel()
 	server, empty := redistest.New(t), redistest.New(t)

@@ -1,5 +1,5 @@
-// Command jq-master is a job queue over HTTP: pushers enqueue jobs, the master pushes them to
-// workers or workers fetch them, and the master retries failed jobs, enforces limits, and keeps
+// Command jq-master is a job queue over HTTP. Pushers enqueue jobs; the master pushes them to
+// workers, or workers fetch them. The master retries failed jobs, enforces limits, and keeps
 // results.
 package main
 

@@ -40,7 +40,7 @@ reloads tokens, certificates and the schedules file.
 Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
 a second signal cut a drain short.`
 
-// options are all options of the daemon.
+// options has all options of the daemon.
 type options struct {
 	door   door.Options
 	broker link.Config
@@ -48,7 +48,7 @@ type options struct {
 
 	redis, namespace    string
 	brokerHTTP          string
-	workerAddr          string // of the broker inside this process
+	workerAddr          string // address for Gloom workers at the broker inside this process
 	socketWorkers       bool
 	workerPort          int
 	workerAllow         []string
@@ -77,35 +77,35 @@ func (o *options) bind(f *pflag.FlagSet) {
 	l := &o.limits
 	f.SortFlags = false
 	o.door.Flags(f)
-	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// URL of the Redis that keeps jobs; without it jobs are in memory")
-	f.StringVar(&o.namespace, "namespace", o.namespace, "queue of this master among others in the same Redis or broker")
-	f.StringVar(&o.constraints, "constraints", o.constraints, "file in which constraints are kept, without --redis (JSON)")
-	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, sections [schedules.NAME]; they can only be changed there; SIGHUP reads it again")
+	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// URL of the Redis that keeps jobs; without it, jobs are only in memory")
+	f.StringVar(&o.namespace, "namespace", o.namespace, "name of this master's queue, which separates it from others in the same Redis or broker")
+	f.StringVar(&o.constraints, "constraints", o.constraints, "JSON file in which constraints are kept; only without --redis")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, in sections [schedules.NAME]; they can only be changed there, and SIGHUP reads the file again")
 	o.broker.Flags(f)
-	f.Lookup("broker").Usage = "submit address of a shared broker; without it a broker runs inside this process"
-	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its HTTP address; by default the submit address with the preceding port")
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where socket workers reach the broker inside this process; without it they cannot")
-	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name, except those with max_retry 0")
-	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; 0: it pulls")
-	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network to which workers' URLs may lead, besides loopback and the address from which they register (CIDR); may be given several times")
+	f.Lookup("broker").Usage = "submit address of a shared broker; without it, a broker runs inside this process"
+	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "HTTP address of the shared broker; by default its submit address with the next lower port")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it they cannot reach it")
+	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs with that name, except those with max_retry 0")
+	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; with 0, such a worker pulls")
+	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network (CIDR) to which workers' URLs may lead, besides loopback and the address from which a worker registers; may be given several times")
 	f.DurationVar(&l.Heartbeat, "heartbeat", l.Heartbeat, "interval of heartbeats; a worker that misses three is lost")
-	f.DurationVar(&l.TimeoutGrace, "timeout-grace", l.TimeoutGrace, "how long after a job's timeout its worker may still report")
-	f.DurationVar(&l.BackoffBase, "backoff-base", l.BackoffBase, "longest wait before the first retry; it doubles with each further one")
+	f.DurationVar(&l.TimeoutGrace, "timeout-grace", l.TimeoutGrace, "how long after a job's timeout its worker may still report the end")
+	f.DurationVar(&l.BackoffBase, "backoff-base", l.BackoffBase, "longest wait before the first retry; it doubles with each further retry")
 	f.DurationVar(&l.BackoffCap, "backoff-cap", l.BackoffCap, "longest wait before any retry")
-	f.DurationVar(&l.Aging, "aging", l.Aging, "wait that counts as much as one step of priority; 0: none")
-	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long reports wait while Redis is away, and timeouts after it is back")
-	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease from a standby that reaches one")
+	f.DurationVar(&l.Aging, "aging", l.Aging, "wait that counts as much as one step of priority; 0: waiting does not count")
+	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long reports wait while Redis is away, and how long no run times out after Redis is back")
+	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby can reach one")
 	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long ended jobs are remembered")
-	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most ended jobs remembered, not counting those of the last minute and those with results; they take at most half of max-bytes")
+	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most ended jobs that are remembered, not counting those of the last minute and those with results; they take at most half of max-bytes")
 	f.Var(cli.Size(&o.maxBody, 0, most), "max-body", "largest body of a request")
 	f.Var(cli.Size(&l.MaxError, 0, most), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
-	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "most jobs that have not ended, and most idempotency keys (of these at least 10000)")
-	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "most memory for arguments, results, errors, idempotency keys and names beyond 1000 (5 KiB each); an eighth of it is for results alone")
-	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "most requests that wait for a job, or for its end")
-	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "most workers; beyond it, a worker that pulls and has been silent for ten minutes is forgotten")
+	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "most jobs that have not ended, and most idempotency keys (at least 10000 keys are always allowed)")
+	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "most memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
+	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "most requests that wait for a job or for the end of one")
+	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "most workers; when one more registers, a worker that pulls and has been silent for ten minutes is forgotten")
 	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "most constraints")
-	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for jobs that run")
+	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for running jobs")
 	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
@@ -153,13 +153,13 @@ func (o *options) validate() error {
 	}
 	switch {
 	case o.namespace == "" || len(o.namespace) > 100 || !utf8.ValidString(o.namespace) || strings.ContainsAny(o.namespace, "{}*~. ") || strings.ContainsFunc(o.namespace, unicode.IsControl):
-		return &guard.OptionError{Flag: "namespace", Value: fmt.Sprintf("%q", o.namespace), Reason: "must be 1 to 100 bytes of UTF-8 without spaces, control characters, dots and {}*~"}
+		return &guard.OptionError{Flag: "namespace", Value: fmt.Sprintf("%q", o.namespace), Reason: "must be 1 to 100 bytes of UTF-8 without spaces, control characters, dots or any of {}*~"}
 	case o.redis != "" && o.constraints != "":
 		return &guard.OptionError{Flag: "constraints", Value: o.constraints, Reason: "cannot be combined with --redis, which keeps constraints itself"}
 	case o.workerAddr != "" && o.broker.SubmitAddr != "":
-		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for the broker inside this process; the shared broker of --broker has its own address"}
+		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for the broker inside this process; the shared broker of --broker has an address of its own"}
 	case o.workerAddr != "" && !o.socketWorkers:
-		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for socket workers, which --socket-workers=false refuses"}
+		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for Gloom workers, which --socket-workers=false refuses"}
 	case strings.Contains(o.broker.SubmitAddr, ","):
 		return &guard.OptionError{Flag: "broker", Value: o.broker.SubmitAddr, Reason: "must be one address: a single broker orders the jobs of a queue"}
 	}

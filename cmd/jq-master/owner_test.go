@@ -8,8 +8,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestOwner: only the token that registered a worker can use it, whoever sees its id,
-// also after a restart.
+// TestOwner: only the token that registered a worker can use the worker's id, even after a restart.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

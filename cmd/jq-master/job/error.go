@@ -30,7 +30,7 @@ const (
 
 	NotCancelable Code = "not_cancelable" // 409
 	NotAssigned   Code = "not_assigned"   // 409
-	WrongState    Code = "wrong_state"    // 409, of the UI's actions
+	WrongState    Code = "wrong_state"    // 409, of the operators' actions
 	FromFile      Code = "from_file"      // 409: a schedule from a file can only be changed there
 
 	PreconditionFailed Code = "precondition_failed"    // 412
@@ -48,9 +48,9 @@ const (
 // Fault is an error for the sender of a request.
 type Fault struct {
 	Code       Code
-	Reason     string        // for people; it names the value and the limit
+	Reason     string        // for people; it names the offending value and the limit
 	Field      string        // the field concerned, "" for none
-	RetryAfter time.Duration // of a 503, 0 for none
+	RetryAfter time.Duration // for a 503; 0 for none
 }
 
 func (f *Fault) Error() string {

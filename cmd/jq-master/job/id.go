@@ -70,5 +70,5 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// None reports whether the id is zero.
+// None reports whether the id is the zero ID.
 func (id ID) None() bool { return id == ID{} }

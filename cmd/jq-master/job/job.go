@@ -16,7 +16,7 @@ const (
 	DefaultMaxRetry = 10
 	DefaultTimeout  = 30      // seconds
 	MaxMessage      = 4 << 10 // bytes of a message; longer ones are cut
-	KeptAttempts    = 16      // how many of its last attempts a job keeps
+	KeptAttempts    = 16      // of a job; older ones are dropped
 )
 
 // Span is a length of time in milliseconds.
@@ -32,11 +32,11 @@ func (s Span) Seconds() float64 { return float64(s) / 1000 }
 // Duration returns the span as a Duration.
 func (s Span) Duration() time.Duration { return time.Duration(s) * time.Millisecond }
 
-// Attributes are given by the pusher. Only the priority ever changes. All packages share the bytes
-// of Argument.
+// Attributes is what the pusher gives a job. Only Priority ever changes. All packages share the
+// bytes of Argument, so none may change them.
 type Attributes struct {
 	Name       string
-	Argument   []byte // one MessagePack map, as it came
+	Argument   []byte // one MessagePack map, as it was sent
 	Priority   int32  // smaller first
 	MaxRetry   int32  // 0 … MaxRetries
 	Timeout    Span   // of a run, above 0, at most MaxTimeout
@@ -51,7 +51,7 @@ type State uint8
 const (
 	Queued    State = iota // never run
 	Running                // at a worker
-	Retrying               // has failed, waits for its backoff or its turn
+	Retrying               // has failed, and waits for its backoff or for a worker
 	Done                   // ended with success
 	Failed                 // ended for good with a failure; shown as "error"
 	Cancelled              // ended without an outcome
@@ -86,24 +86,23 @@ type Job struct {
 	Attributes
 	Seq      uint64 // order of enqueueing
 	Enqueued int64
-	Rev      uint32 // number of transitions written since it was enqueued
+	Rev      uint32 // revision: the number of transitions written since it was enqueued
 	State    State
-	Retries  int32 // retries scheduled so far, retry_count
+	Retries  int32 // retries scheduled so far; "retry_count" in replies
 	Attempt  int32 // number of the last run, from 1; not reset when a job is revived
-	Due      int64 // it is not handed out before this time
+	Due      int64 // the job is not handed out before this time
 	Worker   ID    // of the last run
 	Started  int64 // hand-out of the last run
-	Deadline int64 // of the current run, grace included
+	Deadline int64 // of the current run, including the grace
 	Finished int64 // end of the last run, or of the job
 
-	Result  []byte // MessagePack; nil if there is none, or none any more
+	Result  []byte // MessagePack; nil if there is none, or it was dropped
 	Error   []byte // of the last failure, MessagePack; nil is null
 	Message string // of the last failure
 	Reason  Reason // of the last failure
-	Told    int64  // finished_at as the worker reported it; 0 if it did not
+	Told    int64  // finished_at as the worker reported it; 0 if it did not report one
 
-	// Attempts are the last runs that have ended, the oldest first, at most
-	// KeptAttempts.
+	// Attempts has the last KeptAttempts runs that have ended, the oldest first.
 	Attempts []Attempt
 }
 
@@ -114,10 +113,10 @@ type Attempt struct {
 	Started  int64  `json:"started"`
 	Finished int64  `json:"finished"`
 	Success  bool   `json:"success,omitempty"`
-	Reported bool   `json:"reported,omitempty"` // the worker reported the end; otherwise the master determined it
+	Reported bool   `json:"reported,omitempty"` // by the worker; otherwise the master itself ended the run
 	Reason   Reason `json:"reason,omitempty"`   // of a failure
 	Message  string `json:"message,omitempty"`  // of a failure
-	// Lost: its worker was lost. Cancelled: the job was cancelled while it ran.
+	// Lost means that the worker was lost, Cancelled that the job was cancelled during the run.
 	Lost      bool `json:"lost,omitempty"`
 	Cancelled bool `json:"cancelled,omitempty"`
 }
@@ -142,7 +141,7 @@ type Reason uint8
 
 // The reasons.
 const (
-	NoReason Reason = iota // it did not fail
+	NoReason Reason = iota // the run did not fail
 	Other
 	Timeout
 )
@@ -162,7 +161,7 @@ func ParseReason(name string) (Reason, bool) {
 	return NoReason, false
 }
 
-// Outcome is how a run ended, as its worker reported or as the master determined.
+// Outcome says how a run ended: as its worker reported, or as the master decided.
 type Outcome struct {
 	Success bool
 	Result  []byte // of a success, MessagePack; nil is null

@@ -2,12 +2,12 @@ package job
 
 import "iter"
 
-// Table holds values by id, as a map does. With a map of a million pointers, which are in hash
-// order, the garbage collector takes four times as long as with the values alone. Here the map has
-// no pointers, and the values lie in the order in which they were added.
+// Table holds values by id, as a map does, but costs the garbage collector less. A map of a million
+// pointers, in hash order, makes a collection take four times as long. The map of a Table has no
+// pointers, and its values lie in the order in which they were added.
 type Table[V any] struct {
 	at    map[ID]uint32 // index in parts
-	parts [][]V         // of partSize each; values never move
+	parts [][]V         // each has room for partSize values; values never move
 	free  []uint32      // free indexes in parts
 }
 
@@ -21,7 +21,7 @@ func (t *Table[V]) Len() int { return len(t.at) }
 
 func (t *Table[V]) place(i uint32) *V { return &t.parts[i/partSize][i%partSize] }
 
-// Get returns the value of an id, or zero if there is none.
+// Get returns the value of an id, or the zero value if there is none.
 func (t *Table[V]) Get(id ID) (v V) {
 	if i, ok := t.at[id]; ok {
 		v = *t.place(i)
@@ -46,7 +46,7 @@ func (t *Table[V]) Put(id ID, v V) {
 	*t.place(i) = v
 }
 
-// Delete removes an id.
+// Delete removes an id and its value.
 func (t *Table[V]) Delete(id ID) {
 	i, known := t.at[id]
 	if !known {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestTable does the same to a table and to a map.
+// TestTable does the same random operations on a Table and on a map, and compares them.
 func TestTable(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

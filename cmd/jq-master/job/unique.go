@@ -2,15 +2,16 @@ package job
 
 import "gloom/cmd/internal/unique"
 
-// Unique is the key that a job holds. Of the jobs with one name, only one at a time holds a key.
+// Unique is the unique key of a job. Among the jobs with one name, only one at a time holds a given
+// key.
 type Unique struct {
 	Key   string // 1 … unique.MaxKey bytes
 	While unique.While
 	Until int64 // end of a window, in milliseconds since 1970
-	// Replaces is the waiting job whose place this one takes; the zero id for none.
+	// Replaces is the waiting job that this one replaces; the zero id for none.
 	Replaces ID
-	// ReplacesRev is 1 plus the Rev that this job had then; 0 if not known. If its Rev has
-	// changed since, the job was cancelled, and an operator may have revived it.
+	// ReplacesRev is 1 plus the Rev that the replaced job had at that time; 0 if not known. If its
+	// Rev has changed since, it was already cancelled, and an operator may have revived it.
 	ReplacesRev uint32
 }
 
@@ -25,8 +26,8 @@ func (u *Unique) Size() int64 {
 	return int64(len(u.Key)) + uniqueBytes
 }
 
-// Holds reports whether the job holds its key at now, in milliseconds since 1970, unless another
-// job has taken it since:
+// Holds reports whether the job holds its key at now, in milliseconds since 1970, provided that no
+// other job has taken the key:
 //
 //	                            live  waiting  window
 //	queued (also released)      yes   yes      until its end
@@ -36,7 +37,8 @@ func (u *Unique) Size() int64 {
 //	cancelled, replaced         no    no       no
 //	revived from error          takes it again, and is refused while another job holds it
 //
-// A job that waits again after a run holds its key again, unless another job has taken it meanwhile.
+// With waiting, a job that waits again after a run holds its key again, unless another job has
+// taken it meanwhile.
 func (j *Job) Holds(now int64) bool {
 	switch u := j.Unique; {
 	case u == nil || j.State == Cancelled:

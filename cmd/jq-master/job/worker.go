@@ -9,7 +9,7 @@ import (
 // Limits of a worker.
 const (
 	MaxWorkerJobs  = 10_000
-	MaxWorkerNames = 499 // globs; each takes two of the 1,000 types that a worker of the broker may serve
+	MaxWorkerNames = 499 // globs; each needs two of the 1,000 types that a worker may serve at the broker
 )
 
 // Worker is a worker as it is registered and stored.
@@ -21,8 +21,8 @@ type Worker struct {
 	Host      string   `json:"host"`              // address that it registered from; "" on a unix socket
 	Names     []string `json:"names"`             // globs of the jobs' names, * for any characters; never empty
 	Token     string   `json:"token"`             // the token in a push, "" for none
-	Heartbeat bool     `json:"heartbeat"`         // it is lost when its requests stop
-	Leaving   bool     `json:"leaving,omitempty"` // unregistered, with runs that may still be answered
+	Heartbeat bool     `json:"heartbeat"`         // the worker counts as lost when its requests stop
+	Leaving   bool     `json:"leaving,omitempty"` // it has unregistered, but its runs may still be answered
 	Owner     Owner    `json:"owner"`             // of the token that registered it
 	Since     int64    `json:"since"`             // when it registered, in milliseconds since 1970
 }
@@ -34,7 +34,7 @@ type Owner [32]byte
 // Is reports whether two owners are equal, in constant time.
 func (o *Owner) Is(other *Owner) bool { return subtle.ConstantTimeCompare(o[:], other[:]) == 1 }
 
-// MarshalText and UnmarshalText write and read an owner in base64; a zero one is "".
+// MarshalText and UnmarshalText write and read an owner in base64; the zero Owner is "".
 func (o Owner) MarshalText() ([]byte, error) {
 	if o == (Owner{}) {
 		return []byte{}, nil
@@ -55,7 +55,7 @@ func (o *Owner) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Caller identifies the worker of a request.
+// Caller identifies the worker that sends a request.
 type Caller struct {
 	ID    ID
 	Owner Owner
@@ -71,5 +71,5 @@ type Handout struct {
 	Argument []byte // MessagePack
 	Timeout  Span
 	Attempt  int32
-	Deadline int64 // of the run, without grace, in milliseconds since 1970
+	Deadline int64 // of the run, without the grace, in milliseconds since 1970
 }

@@ -78,8 +78,8 @@ func (w *world) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
 	}
 }
 
-// expect returns what is known of a job that is handed out. If no pusher has its id, a crash
-// interrupted its enqueueing.
+// expect returns what the test knows about a job that is handed out. A job that no pusher knows was
+// stored, but a crash lost the reply to its pusher.
 func (w *world) expect(h *job.Handout) *expected {
 	if w.model[h.ID] == nil {
 		w.model[h.ID] = &expected{id: h.ID, name: h.Name, maxRetry: w.c.jobs.Get(h.ID).MaxRetry}
@@ -119,7 +119,7 @@ func (w *world) workerActs() {
 			}
 		})
 		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.out) == 0 && false })
-	case n < 4 && (s.beats || !w.healed): // otherwise it would be lost
+	case n < 4 && (s.beats || !w.healed): // a worker's first heartbeat obliges it to send more
 		w.step(w.c, func() {
 			if k, err := w.c.known(job.Caller{ID: s.id}, false); err == nil {
 				for _, id := range w.c.heartbeat(k) {
@@ -250,12 +250,13 @@ func (w *world) storeGoes() {
 	w.step(w.c, func() { w.c.storeChanged(err) })
 }
 
-// crash starts again from the content of the store. Writes on their way there may be lost.
+// crash starts a new machine from the content of the store. Writes that have not reached the store
+// may be lost.
 func (w *world) crash() {
 	w.say("crash")
 	pending := w.st.pending
 	w.st.pending = nil
-	w.c = nil // answers to those who wait are lost
+	w.c = nil // requests that wait get no reply
 	for _, s := range w.workers {
 		s.pending = nil
 	}

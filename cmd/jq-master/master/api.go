@@ -15,7 +15,7 @@ import (
 type New struct {
 	job.Attributes
 	Delay   time.Duration
-	Sharing *job.Sharing // request for a unique key, which sets Unique; nil: none
+	Sharing *job.Sharing // the requested unique key, from which the master sets Unique; nil for none
 }
 
 // Key is an idempotency key; nil for none.
@@ -26,20 +26,21 @@ type Status struct {
 	ID       job.ID
 	Name     string
 	State    job.State // never Cancelled
-	Worker   job.ID    // the worker of the last run; none if it never ran
+	Worker   job.ID    // the worker of the last run; the zero id if it never ran
 	Result   []byte    // MessagePack, nil is null
 	Error    []byte    // MessagePack, nil is null
-	Message  string    // null if there is no Reason
+	Message  string    // empty if there is no Reason
 	Retries  int32
-	Finished int64 // in milliseconds since 1970, 0: null
+	Finished int64 // in milliseconds since 1970; 0 if it has not ended
 
 	Reason job.Reason // of the last failure
-	// Fetch must be called after the response; written reports whether all of it was sent. It
-	// is nil if no result was fetched.
+	// Fetch must be called after the response was written; written says whether all of it was sent.
+	// Fetch is nil if the response takes no result.
 	Fetch func(written bool)
 }
 
-// Registration is a worker's description of itself, and the address that it comes from.
+// Registration is what a worker says about itself when it registers, and the address that it
+// registers from.
 type Registration struct {
 	Name      string
 	MaxJobs   int
@@ -55,7 +56,7 @@ type Registration struct {
 type Registered struct {
 	ID        job.ID
 	Pulls     bool
-	Heartbeat time.Duration // the interval that the worker must keep
+	Heartbeat time.Duration // the interval at which the worker must send heartbeats
 }
 
 // Report is a worker's report of how a run ended.
@@ -65,7 +66,7 @@ type Report struct {
 	job.Outcome
 }
 
-// Filter selects jobs for operators. A zero field does not restrict them.
+// Filter selects jobs for operators. A zero field selects all jobs.
 type Filter struct {
 	HasState bool
 	State    job.State
@@ -85,12 +86,12 @@ type Page struct {
 type Detail struct {
 	Job       *job.Job
 	HasResult bool
-	// Place is the number of jobs that are handed out before it, -1 if it does not wait. Unless
+	// Place is how many jobs are handed out before this one, or -1 if it does not wait. Unless
 	// Exact is set, there may be more.
 	Place int
 	Exact bool
-	// BlockedBy has the ids of the constraints that hold it back now. Waits describes what else
-	// holds it back, "" for nothing.
+	// BlockedBy has the ids of the constraints that hold the job back now. Waits says for people
+	// what else it waits for, "" for nothing.
 	BlockedBy []string
 	Waits     string
 }
@@ -99,7 +100,7 @@ type Detail struct {
 type ConstraintView struct {
 	job.Constraint
 	Matching, Blocked, Running int  // jobs
-	Persisted                  bool // it survives a restart
+	Persisted                  bool // the constraint survives a restart
 }
 
 // WorkerView is a worker and its current state.
@@ -109,8 +110,8 @@ type WorkerView struct {
 	Seen    int64     // last request, in milliseconds since 1970
 	Paused  time.Time // it gets no jobs until then; zero: it is not paused
 	Why     string    // the reason for the pause
-	Leaving bool      // unregistered, with runs that may still be answered
-	Silent  bool      // it pulls, has nothing to do, and has not asked for jobs for long
+	Leaving bool      // it has unregistered, but its runs may still be answered
+	Silent  bool      // it pulls, runs nothing, and has not asked for jobs for a minute
 }
 
 // Stats has current counts, and counts since the start.
@@ -121,23 +122,25 @@ type Stats struct {
 	Ledger Ledger
 	// The rates are per second, over the last minute.
 	EnqueuedRate, HandedOutRate, EndedRate float64
-	// Ended is how many jobs have ended in the last minute, Erred how many of them with an error.
+	// Ended is how many jobs have ended in the last minute, and Erred how many of those ended with
+	// an error.
 	Ended, Erred         uint64
 	Workers, Slots, Busy int
 	Paused               int // workers that get no jobs for now
-	// Wait and Run are histograms, with the buckets of Bounds, of how long jobs waited before
-	// an attempt and how long attempts took.
+	// Wait and Run are histograms with the buckets of Bounds: how long jobs waited before an
+	// attempt, and how long attempts took.
 	Wait, Run [len(bounds) + 1]uint64
 	Bytes     int64
-	Results   int // kept
+	Results   int // results that are kept
 	Waiters   int
 	StoreAway string // why the store is away; "" if it is not
 	Durable   bool
 }
 
-// NameStats has the number of jobs with a name, by state, whether a worker serves the name, how
-// long ago such a worker last asked for jobs (Silence), and how long the oldest waiting job has
-// waited (Oldest), 0 if none waits or many jobs of other names were enqueued before it.
+// NameStats has the number of jobs with a name, by state. Served says whether a worker serves the
+// name, and Silence how long ago such a worker last asked for jobs. Oldest is how long the oldest
+// waiting job has waited; it is 0 if none waits, or if too many jobs of other names were enqueued
+// before it to search them all.
 type NameStats struct {
 	Name            string
 	States          map[job.State]int
@@ -149,20 +152,20 @@ type NameStats struct {
 // bucket has none.
 func Bounds() []float64 { return bounds[:] }
 
-// Ledger has counts since the start of this master, including jobs that it found in the store:
+// Ledger has counts since the start of this master, including the jobs that it found in the store:
 // Enqueued + Revived = Waiting + Running + Done + Failed + Cancelled.
 type Ledger struct {
 	Enqueued, Revived             uint64
 	Waiting, Running              uint64
 	Done, Failed, Cancelled       uint64
 	HandedOut, Released, Retries  uint64
-	Timeouts, LostRuns, Discarded uint64 // Discarded: answers that came too late
+	Timeouts, LostRuns, Discarded uint64 // Discarded: reports that came too late
 }
 
 // Answer is the outcome of a push.
 type Answer struct {
 	Kind       AnswerKind
-	RetryAfter time.Duration // of Busy; 0: the worker did not say
+	RetryAfter time.Duration // with Busy; 0: the worker did not say
 	Reason     string        // for people
 }
 
@@ -171,7 +174,7 @@ type AnswerKind uint8
 
 // The kinds of answers.
 const (
-	Taken       AnswerKind = iota // 2xx; also if no answer came in time, or the connection broke after sending
+	Taken       AnswerKind = iota // 2xx; also if no answer came in time, or if the connection broke after the job was sent
 	UnknownName                   // 404
 	Busy                          // 429, 503
 	Refused                       // other 4xx, a redirect

@@ -15,13 +15,14 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Broker is the broker whose client the master is.
+// Broker is the master's access to a Gloom broker.
 type Broker struct {
-	// Submitter has the options of the submitter; Worker returns those of a named worker.
+	// Submitter has the options of the submitter's connection; Worker returns those of a worker's
+	// connection.
 	Submitter []gloom.Option
 	Worker    func(name string) []gloom.Option
-	// Alone says that only this master can reach the broker: jobs need not be tied to their
-	// submitter, and their arguments need not go to the broker.
+	// Alone says that only this master can reach the broker. Then jobs are submitted as detached,
+	// and without their arguments.
 	Alone bool
 	// MaxGroups is how many groups a job may be in, MaxPrefetch how many jobs may be
 	// out on one connection.
@@ -30,27 +31,27 @@ type Broker struct {
 	Rules Rules
 	// Close ends a broker inside the process.
 	Close func()
-	// Lost is closed when a connection to the broker breaks, with which the broker loses the
+	// Lost is closed when a connection to the broker breaks. The broker may then have lost the
 	// jobs.
 	Lost <-chan struct{}
-	// Reached reports whether the connection for submitting is up.
+	// Reached reports whether the submitter's connection is up.
 	Reached func() bool
 	// Health returns nil if all connections are up. Forget drops the connection of a worker.
 	Health func() error
 	Forget func(name string)
-	// WantRights is called with a type that the token does not cover. It calls then once a new
-	// connection may submit jobs of this type, unless ctx ends first.
+	// WantRights must be called with a type that the token does not cover. It calls then as soon as
+	// a new connection would be allowed to submit jobs of this type, unless ctx ends first.
 	WantRights func(ctx context.Context, typ string, then func())
 }
 
-// brokerConn is the connection to a broker. Submits, changes, cancels and rules go out in order.
+// brokerConn is the connection to a broker. Submits, changes, cancels and rules are sent in order.
 type brokerConn struct {
 	ownPrefix  string // prefix of the types of jobs that a worker already runs
 	b          Broker
 	values     Values
 	runCommand func(f func(c *machine))
 	log        zerolog.Logger
-	refusals   zerolog.Logger // sampled: at a limit, the broker refuses all jobs again and again
+	refusals   zerolog.Logger // a sampled log: a broker at a limit refuses all jobs again and again
 	submitter  *gloom.Submitter
 	life       context.Context
 	end        context.CancelFunc
@@ -59,18 +60,18 @@ type brokerConn struct {
 	mu      sync.Mutex // guards the fields below
 	wake    *sync.Cond
 	queue   []brokerRequest
-	pending int // errands that have not been sent
-	changes int // changes that are queued or sent, and not answered
+	pending int // requests that have not been sent
+	changes int // changes that the broker has not answered yet
 	workers map[job.ID][]*workerConn
 	barred  error          // why requests do not reach the broker
-	drops   map[string]int // how many queued errands drop the rule of a pattern
+	drops   map[string]int // how many queued requests drop the rule of a pattern
 
-	outdated chan struct{} // closed by outdate, when a new connection has rights that this one lacks
+	outdated chan struct{} // closed by outdate, when a new connection would have rights that this one lacks
 	outdate  func()
 }
 
-// workerConn is a connection through which a worker gets jobs. A worker has several if it may have more
-// jobs than the broker sends to one.
+// workerConn is a connection through which a worker gets jobs. A worker has several if it may have
+// more jobs than the broker sends to one connection.
 type workerConn struct {
 	*gloom.Worker
 	serves gloom.Serving
@@ -90,8 +91,8 @@ type brokerRequest struct {
 // window is the most jobs that may be on their way to the broker.
 const window = 1 << 16
 
-func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
-	l := &brokerConn{b: b, values: values, runCommand: enter, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), drops: make(map[string]int), outdated: make(chan struct{})}
+func openBrokerConn(b Broker, values Values, own string, maxJobs int, runCommand func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
+	l := &brokerConn{b: b, values: values, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), drops: make(map[string]int), outdated: make(chan struct{})}
 	l.refusals = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.outdate = sync.OnceFunc(func() { close(l.outdated) })
@@ -119,7 +120,7 @@ func (l *brokerConn) close() {
 	l.mu.Unlock()
 	stopped, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, posts := range workers { // first, so that runs are lost with their workers, not with the submitter
+	for _, posts := range workers { // before the submitter, so that the broker counts the runs as lost with their workers
 		for _, p := range posts {
 			_ = p.Stop(stopped)
 		}
@@ -143,7 +144,8 @@ func (l *brokerConn) put(e brokerRequest) {
 	l.wake.Signal()
 }
 
-// backlog returns how many errands wait for the broker, and how many changes it has not answered.
+// backlog returns how many requests have not been sent, and how many changes the broker has not
+// answered.
 func (l *brokerConn) backlog() (pending, changes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,8 +156,8 @@ func (l *brokerConn) submit(s submission)  { l.put(brokerRequest{submit: &s, id:
 func (l *brokerConn) cancel(id job.ID)     { l.put(brokerRequest{cancel: true, id: id}) }
 func (l *brokerConn) setRule(r ruleChange) { l.put(brokerRequest{rule: &r}) }
 func (l *brokerConn) flush(told func())    { l.put(brokerRequest{flushed: told}) }
-func (l *brokerConn) change(id job.ID, groups []string, rank *int64, delay *time.Duration) {
-	l.put(brokerRequest{change: &gloom.Change{Priority: rank, Groups: groups, Delay: delay}, id: id})
+func (l *brokerConn) change(id job.ID, groups []string, priority *int64, delay *time.Duration) {
+	l.put(brokerRequest{change: &gloom.Change{Priority: priority, Groups: groups, Delay: delay}, id: id})
 }
 
 // run sends the requests in order until the connection is closed.
@@ -182,7 +184,7 @@ func (l *brokerConn) run() {
 	}
 }
 
-// do sends a request. If the broker refuses the connection, it tries again, because nothing else
+// do sends a request. If the broker refuses the connection, do tries again, because nothing else
 // would send the request.
 func (l *brokerConn) do(e *brokerRequest) {
 	for {
@@ -209,7 +211,7 @@ func (l *brokerConn) do(e *brokerRequest) {
 	}
 }
 
-// askAgain is the pause before a broker that refuses the connection is asked again.
+// askAgain is the pause before the next attempt after the broker has refused the connection.
 const askAgain = 500 * time.Millisecond
 
 // sleep waits for d and reports whether the connection is still open.
@@ -227,7 +229,7 @@ func (l *brokerConn) try(e *brokerRequest) (err error) {
 	case e.submit != nil:
 		err = l.send(e.submit)
 	case e.cancel:
-		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // an error says that the job has ended
+		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // an error only says that the job has already ended
 	case e.change != nil:
 		id := e.id
 		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
@@ -252,8 +254,9 @@ func (l *brokerConn) changed() {
 	l.mu.Unlock()
 }
 
-// applyRule tries until the broker has the rule: without it, jobs would run that must not. It gives
-// up when a later request drops the rule: operators drop a rule for which the broker has no room.
+// applyRule repeats the request until the broker has the rule, because without the rule jobs would
+// run that must not. It gives up when a later request drops the rule: operators may do that if the
+// broker has no room for it.
 func (l *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
 		defer l.dropped(r.pattern)
@@ -261,7 +264,7 @@ func (l *brokerConn) applyRule(r *ruleChange) error {
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		var err error
-		if r.drop || !l.drop(r.pattern) {
+		if r.drop || !l.willDrop(r.pattern) {
 			err = l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
 		}
 		if err == nil || l.life.Err() != nil || r.drop && errors.Is(err, errRefused) {
@@ -277,8 +280,9 @@ func (l *brokerConn) applyRule(r *ruleChange) error {
 	}
 }
 
-// drop reports whether a queued request drops a rule. dropped notes that one has been carried out.
-func (l *brokerConn) drop(pattern string) bool {
+// willDrop reports whether a queued request drops the rule of a pattern. dropped notes that such a
+// request was carried out.
+func (l *brokerConn) willDrop(pattern string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.drops[pattern] > 0
@@ -325,18 +329,19 @@ func (l *brokerConn) send(s *submission) error {
 	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(s, r.Body, err) })
 }
 
-// brokerGrace is how much longer the broker's timeout for a run is than the master's, so that the
+// brokerGrace is how much longer the broker's timeout of a run is than the master's, so that the
 // master ends the run first.
 const brokerGrace = 5 * time.Second
 
-// manyRetries is the most that any job may have: the master itself counts retries.
+// manyRetries is the most retries that the broker allows: the master itself counts the retries of a
+// job.
 const manyRetries = 1000
 
 var nothing = json.RawMessage("0")
 
-// ended is called when the broker has accepted a detached job, has ended another one, or refuses a
-// job. It ignores the end of a job that a worker already ran when it was submitted, because the
-// master itself has ended that job.
+// ended is called when the broker accepts a detached job, ends a job that is not detached, or
+// refuses a job. It ignores the end of a job that a worker already ran when it was submitted,
+// because the master itself has ended that job.
 func (l *brokerConn) ended(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
@@ -352,12 +357,12 @@ func (l *brokerConn) ended(s *submission, body []byte, err error) {
 		}
 		l.runCommand(func(c *machine) { c.onBrokerAnswer(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
-		if refused.Code == gloom.ErrForbidden { // until there is a new connection
+		if refused.Code == gloom.ErrForbidden { // the broker refuses such jobs until there is a new connection
 			l.setBarred(err)
 			l.b.WantRights(l.life, s.typ, l.outdate)
 		}
 		if refused.Code != gloom.ErrIDExists {
-			l.refusals.Warn().Err(err).Msg("the broker refuses jobs such as this one; they are submitted again and again, and this is logged every ten seconds")
+			l.refusals.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
 		l.runCommand(func(c *machine) { c.notAtBroker(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
@@ -409,8 +414,8 @@ func (l *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 	}
 }
 
-// runWorker runs a connection until its worker leaves. If the broker refuses it, runWorker tries
-// again.
+// runWorker runs a worker's connection until the worker leaves. If the broker refuses the
+// connection, runWorker tries again.
 func (l *brokerConn) runWorker(id job.ID, p *workerConn) {
 	for w := p.Worker; w != nil; {
 		err := w.Run(l.life)
@@ -433,7 +438,7 @@ func (l *brokerConn) runWorker(id job.ID, p *workerConn) {
 	}
 }
 
-// brokerRun makes a run of the broker a handle of the machine.
+// brokerRun implements handle for a run of the broker.
 type brokerRun struct{ *gloom.Run }
 
 func (r brokerRun) end()                        { r.Answer(nil, nil) }

@@ -6,7 +6,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// cancel ends a job without an outcome: a waiting job, or with force also a running one.
+// cancel ends a waiting job without an outcome; with force, also a running one.
 func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	r := c.jobs.Get(id)
@@ -65,7 +65,7 @@ func (c *machine) cancelNow(r *record, reply func(error)) {
 	})
 }
 
-// withdraw withdraws a job from the broker.
+// withdraw cancels a job at the broker, if the broker has it.
 func (c *machine) withdraw(r *record) {
 	if r.submitted {
 		r.submitted = false
@@ -75,8 +75,8 @@ func (c *machine) withdraw(r *record) {
 	}
 }
 
-// revive queues a job that ended without success again, with all its retries, and lets one that
-// waits for a retry run now.
+// revive queues a job that failed or was cancelled again, with all its retries. A job that waits
+// for a retry may then run at once.
 func (c *machine) revive(id job.ID, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	r := c.jobs.Get(id)

@@ -65,8 +65,9 @@ func (c *machine) putConstraint(n *job.Constraint, pick selector, ifMatch uint64
 	})
 }
 
-// changed is called when a change of a constraint has been written, or could not be. Other changes
-// have waited for it, because their If-Match refers to the constraint as it is afterwards.
+// changed is called when the write of a changed constraint has succeeded or failed. It runs the
+// changes that have waited for this, because their If-Match refers to the constraint as it is
+// afterwards.
 func (c *machine) changed() {
 	c.changing = false
 	for len(c.changes) > 0 && !c.changing {
@@ -89,12 +90,13 @@ func (c *machine) notStored(err error) error {
 	return errStarting
 }
 
-// Unwritable is the error for a file that cannot be written. The store has not changed.
+// Unwritable is the error for a constraint that could not be written to its file. The store has not
+// changed.
 type Unwritable struct{ Err error }
 
 func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
-// replace sets a constraint, in place of one with the same id.
+// replace sets a constraint, instead of any that has the same id.
 func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
 	c.constraints.numbers++
 	k := &constraint{Constraint: *n, selector: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestIfMatchAtOnce: of two changes of one version of a constraint, made at once,
-// the second is refused.
+// TestIfMatchAtOnce: if two requests at the same time change the same version of a constraint, the
+// second is refused.
 func TestIfMatchAtOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -75,7 +75,7 @@ func TestManyPatterns(t *testing.T) {
 	}
 }
 
-// heldConstraints holds back the answers to changes of constraints.
+// heldConstraints is a store that answers a change of a constraint only when answer is called.
 type heldConstraints struct {
 	store.Store
 	held []func(error)
@@ -95,9 +95,8 @@ func (s *heldConstraints) answer() bool {
 	return true
 }
 
-// TestSlices: however many jobs wait and however large they are, one slice of a sweep
-// examines few jobs and changes no others, and all slices together reach every job
-// once.
+// TestSlices: however many jobs wait and however large they are, one slice of a sweep examines few
+// jobs and changes only those, and all slices together examine every job once.
 func TestSlices(t *testing.T) {
 	const jobs = 50_000
 	w := newWorld(t, 1)
@@ -128,12 +127,12 @@ func TestSlices(t *testing.T) {
 		if part == nil {
 			break
 		}
-		looks := 0
+		cost := 0
 		for _, l := range part.jobs[:len(part.jobs)-1] {
-			looks += 1 + changeCost + len(part.news)*weight(l.job)
+			cost += 1 + changeCost + len(part.news)*weight(l.job)
 		}
-		if looks >= maxSliceCost {
-			t.Fatalf("a slice has %d jobs and goes on after %d looks", len(part.jobs), looks)
+		if cost >= maxSliceCost {
+			t.Fatalf("a slice has %d jobs and goes on at a cost of %d", len(part.jobs), cost)
 		}
 		reached += len(part.jobs)
 		part.match()

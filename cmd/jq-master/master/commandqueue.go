@@ -2,8 +2,8 @@ package master
 
 import "sync"
 
-// commandQueue is a queue of commands. One goroutine at a time runs them and the work that they
-// leave, so that goroutines do not compete for the lock.
+// commandQueue is a queue of commands. One goroutine at a time runs them and the side effects that
+// they list, so that goroutines do not compete for the lock.
 type commandQueue struct {
 	mu      sync.Mutex // guards the fields below; held only briefly
 	queue   []command
@@ -11,14 +11,15 @@ type commandQueue struct {
 	running bool
 }
 
-// command is a function for a machine.
+// command is a function to be run on a machine.
 type command struct {
 	of   *machine // nil: for any machine
-	do   func()   // with the master's lock held
+	do   func()   // called with the master's lock held
 	gone func()   // called instead, without the lock, if the machine has ended; may be nil
 }
 
-// queueCommand runs a command soon: in this goroutine, or in the one that runs commands now.
+// queueCommand queues a command, which is run soon: by this goroutine, or by the one that is
+// running commands.
 func (m *Master) queueCommand(o command) {
 	m.commands.mu.Lock()
 	m.commands.queue = append(m.commands.queue, o)
@@ -30,10 +31,11 @@ func (m *Master) queueCommand(o command) {
 	}
 }
 
-// manyRounds is how many rounds of commands a goroutine runs when it has queued one.
+// manyRounds is how many rounds a goroutine runs that has queued a command.
 const manyRounds = 4
 
-// run runs commands until there are none. After some rounds it continues in another goroutine.
+// run runs commands until there are none. After the given number of rounds it continues in another
+// goroutine.
 func (m *Master) run(rounds int) {
 	var todo []func()
 	for ; ; rounds-- {
@@ -79,7 +81,7 @@ func (m *Master) run(rounds int) {
 	}
 }
 
-// take returns all queued commands. If there are none, the caller must end its run.
+// take returns all queued commands. If there are none, the caller must stop running commands.
 func (o *commandQueue) take() []command {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +104,7 @@ func (o *commandQueue) giveBack(queue []command) {
 // queueStep queues f, which is skipped if the machine has ended.
 func (m *Master) queueStep(c *machine, f func()) { m.queueCommand(command{of: c, do: f}) }
 
-// runNow runs f at once. If the machine has ended, it returns false instead.
+// runNow runs f at once and returns true; if the machine has ended, it only returns false.
 func (m *Master) runNow(c *machine, f func()) bool {
 	m.mu.Lock()
 	there := m.c == c

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCommandQueue: commands of many goroutines are run one at a time, in the order of each
-// goroutine; commands that come too late call gone.
+// goroutine; commands that come after the machine has ended call gone.
 func TestCommandQueue(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 	alive(m)

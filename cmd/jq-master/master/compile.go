@@ -5,7 +5,7 @@ import (
 	"gloom/cmd/jq-master/matcher"
 )
 
-// Compile returns the picker of a constraint, or what is wrong with the constraint.
+// Compile returns the selector of a constraint, or says what is wrong with the constraint.
 func Compile(k *job.Constraint) (selector, *job.Fault) {
 	m, fault := matcher.Parse(k.Match)
 	if fault != nil {

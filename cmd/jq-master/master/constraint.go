@@ -14,29 +14,29 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// maxBuckets is how many values of "per" have a bucket of their own in a constraint. All other
-// values share one.
+// maxBuckets is how many values of "per" have a bucket of their own in a constraint. All further
+// values share one bucket.
 const maxBuckets = 100_000
 
-// selector decides which jobs a constraint applies to, and in which bucket each one is.
+// selector decides to which jobs a constraint applies, and in which bucket each of them counts.
 type selector struct {
 	match func(*job.Attributes) bool
-	per   func(*job.Attributes) []byte // equal for equal values; nil: one bucket for all
+	per   func(*job.Attributes) []byte // the value of "per", as bytes that are equal for equal values; nil: one bucket for all jobs
 }
 
-// constraint sets rules for groups of the broker, and counts the jobs in them. The jobs to which it
-// applies are always chosen in the same way: if that changes, a new constraint replaces it.
+// constraint sets rules for groups at the broker, and counts the jobs in them. Its selector never
+// changes: to change it, a new constraint replaces this one.
 type constraint struct {
 	job.Constraint
 	selector
 	groups  string         // prefix of the names of its groups: the namespace and the id
-	number  uint64         // unique: no other constraint has or had it
-	gone    bool           // it was replaced or dropped, but some jobs may still be under it
+	number  uint64         // no other constraint has, or had, this number
+	gone    bool           // it was replaced or dropped, but some jobs may still be in its groups
 	buckets map[bucket]int // how many jobs are in each bucket; nil without per
 
 	matching, running int
-	// After a restart the buckets fill slowly (see emptied). phase is the stage of that, until
-	// phaseAt.
+	// After a restart the buckets fill slowly (see emptyBuckets). phase is the current phase, which
+	// ends at phaseAt.
 	phase   phase
 	phaseAt int64
 }
@@ -49,37 +49,38 @@ const (
 	one                // one token
 )
 
-// bucket is the hash of a per value.
+// bucket is the hash of a value of "per".
 type bucket [16]byte
 
-// shared is the bucket of values beyond maxBuckets.
+// shared is the bucket of all values beyond maxBuckets.
 var shared = bucket{'s'}
 
-// membership is a constraint that applies to a job, with the job's bucket.
+// membership is a constraint that applies to a job, and the bucket in which the job counts.
 type membership struct {
 	of     *constraint
 	bucket bucket
 }
 
-// set has the constraints that apply to a job. Jobs with the same constraints share a set.
+// set is the set of constraints that apply to a job. Jobs with the same constraints and buckets
+// share a set.
 type set struct {
 	key     string
 	members []membership
 	jobs    int
-	// all are the broker's groups of these jobs. lasting leaves out the groups of rates,
-	// because a running job has already taken its tokens.
+	// all has the broker's groups of these jobs. lasting has those of a running job: it leaves out
+	// the groups of rates, because the job has already taken its tokens.
 	all, lasting []string
 }
 
-// constraints has all constraints, and how far they have been applied to waiting jobs.
+// constraints has all constraints, and the progress of the sweep that applies them to waiting jobs.
 type constraints struct {
 	byID    map[string]*constraint
 	sets    map[string]*set
 	numbers uint64
 	list    []*constraint                 // the enabled ones, by id; the slice is replaced, never changed
-	shown   atomic.Pointer[[]*constraint] // list, for readers without the lock
-	news    []*constraint                 // the constraints of list that the sweep applies; never changed, either
-	sweep   int                           // index in machine.order of the next job of the sweep; -1: there is no sweep
+	shown   atomic.Pointer[[]*constraint] // a copy of list for readers without the lock
+	news    []*constraint                 // the constraints of list that the sweep applies; the slice is never changed, either
+	sweep   int                           // index in machine.bySeq of the next job of the sweep; -1: there is no sweep
 	sweeps  []func()                      // called when the sweep ends
 	key     []byte                        // buffer for the key of a set
 }
@@ -88,7 +89,7 @@ func newConstraints() *constraints {
 	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*set), sweep: -1}
 }
 
-// relist updates list. It must be called after a constraint was added, dropped, or replaced.
+// relist updates list. It must be called whenever a constraint has been added, dropped or replaced.
 func (s *constraints) relist() {
 	s.list = s.list[:0:0]
 	for _, k := range s.byID {
@@ -104,8 +105,8 @@ func (s *constraints) relist() {
 // same reports whether two lists are the same slice.
 func same(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// match returns the constraints of a list that apply to a job, without those in known. It may walk
-// through a large argument, and needs no lock.
+// match returns the constraints of a list that apply to a job, except those in known. It may have
+// to walk through a large argument, and needs no lock.
 func match(list []*constraint, a *job.Attributes, known *set) (members []membership) {
 	for _, k := range list {
 		if known.has(k) || !k.match(a) {
@@ -121,7 +122,7 @@ func match(list []*constraint, a *job.Attributes, known *set) (members []members
 	return members
 }
 
-// limits returns how many groups of the broker a job with these memberships is in.
+// limits returns in how many groups of the broker a job with these memberships is.
 func limits(members []membership) (n int) {
 	for i := range members {
 		for _, what := range []byte("cr") {
@@ -133,7 +134,7 @@ func limits(members []membership) (n int) {
 	return n
 }
 
-// setOf returns the set of members, which must be sorted by id; nil if there are none.
+// setOf returns the set with these members, which must be sorted by id; nil if there are none.
 func (s *constraints) setOf(members []membership) *set {
 	if len(members) == 0 {
 		return nil
@@ -215,7 +216,7 @@ func (g *set) count(r *record, by int) {
 	}
 }
 
-// groups returns the broker's groups of a set's jobs; g may be nil.
+// groups returns the broker's groups of the jobs with this set; g may be nil.
 func (g *set) groups() []string {
 	if g == nil {
 		return nil
@@ -223,13 +224,13 @@ func (g *set) groups() []string {
 	return g.all
 }
 
-// groupsOf returns the prefix of a constraint's group names. Masters of other namespaces may use
-// the same broker: no two pairs of namespace and id give the same name, because an escaped part has
-// no colon.
+// groupsOf returns the prefix of the names of a constraint's groups. Masters of other namespaces
+// may use the same broker, so no two pairs of namespace and id may give the same prefix: they do
+// not, because escaped parts have no colon.
 func groupsOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
 
 // constraintOf returns the id of the constraint that a group belongs to; ok is false if the group
-// is not of this namespace.
+// does not belong to this namespace.
 func constraintOf(namespace, group string) (id string, ok bool) {
 	parts := strings.Split(group, ":")
 	if len(parts) < 3 || parts[0] != "c" && parts[0] != "r" || parts[1] != escape(namespace) {
@@ -239,8 +240,8 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 	return id, err == nil
 }
 
-// group returns the name of a group. Concurrency and rate have separate groups, so that a running
-// job can be in the one for concurrency alone.
+// group returns the name of the group of a kind ('c' or 'r') and a bucket. Concurrency and rate
+// have separate groups, so that a running job can be in the group for concurrency alone.
 func (k *constraint) group(what byte, b bucket) string {
 	name := string(what) + ":" + k.groups
 	if k.per != nil {
@@ -249,7 +250,7 @@ func (k *constraint) group(what byte, b bucket) string {
 	return name
 }
 
-// pattern returns a pattern that fits all groups of one kind of a constraint.
+// pattern returns a pattern that matches exactly the constraint's groups of one kind.
 func (k *constraint) pattern(what byte) string {
 	name := string(what) + ":" + k.groups
 	if k.per != nil {
@@ -271,7 +272,7 @@ func (k *constraint) patterns() (n int) {
 // escape escapes characters that have a meaning in patterns.
 var escape = strings.NewReplacer("%", "%25", "*", "%2A", ":", "%3A").Replace
 
-// ruleChange sets the rule of a pattern, or drops it.
+// ruleChange is a request to set the rule of a pattern of groups, or to drop it.
 type ruleChange struct {
 	pattern     string
 	drop        bool
@@ -313,8 +314,9 @@ func (c *machine) dropRules(k *constraint) {
 	}
 }
 
-// emptyBuckets lets the buckets of a constraint begin without tokens, as after a restart: they have none
-// until the first one is due, and then at most one until the bucket would be full.
+// emptyBuckets makes the buckets of a constraint begin without tokens, because after a restart it
+// is unknown how many were taken. A bucket has no token until the first one is due, and then at
+// most one until the bucket would be full.
 func (c *machine) emptyBuckets(k *constraint) {
 	if k.Rate > 0 {
 		k.phase, k.phaseAt = empty, c.now+seconds(1/k.Rate)
@@ -325,7 +327,7 @@ func seconds(s float64) int64 {
 	return int64(min(s, 1e9) * 1000)
 }
 
-// refill lets constraints whose buckets began empty enter the next phase when it is due.
+// refill lets constraints whose buckets began empty enter their next phase when it is due.
 func (c *machine) refill() {
 	for _, k := range c.constraints.byID {
 		if k.phase == full || c.now < k.phaseAt || !c.env.store.Holds() {

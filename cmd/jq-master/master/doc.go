@@ -1,7 +1,7 @@
 // Package master hands jobs to workers. It knows all jobs that have not ended, and those that ended
-// recently. A state machine without clock or connections decides what happens to them. The store
-// keeps them, and the broker decides in which order and within which limits they run; the master is
-// a client of the broker.
+// recently. A state machine, which has no clock and no connections, decides what happens to them.
+// The store keeps them, and the broker decides in which order and within which limits they run; the
+// master is a client of the broker.
 //
 // The package does not speak HTTP: package web calls Master, and a Pusher sends jobs to workers.
 //
@@ -20,8 +20,8 @@
 //	poll.go           replies to requests that wait for the end
 //	end.go            keeps the ended job for a while, then forgets it
 //
-// A step that must survive the master is written first and takes effect when the store has it.
-// Until then the record is busy (record.op), and commands about it wait.
+// A transition that must survive the master takes effect only when the store has written it. Until
+// then the record is busy (record.op), and commands about it wait.
 //
 // After a start, recovery.go reads the store and submits the jobs to the broker again. standby.go
 // waits for the lease.

@@ -4,15 +4,15 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// ending is an ended job, in the queue of ended jobs.
+// ending is an entry in the queue of ended jobs.
 type ending struct {
 	rec *record
 	rev uint32
 	at  int64 // when it ended, on the clock
 }
 
-// addEnded adds a job to the ended ones. forget and drop are when the job and its result are to be
-// forgotten.
+// addEnded adds a job to the ended ones. forget is when to forget the job, drop when to drop its
+// result (0: it has none).
 func (c *machine) addEnded(r *record, forget, drop int64) {
 	p := r.history()
 	if r.Holds(c.wall) {
@@ -39,8 +39,8 @@ func (c *machine) setTimer(r *record) {
 	c.timers.set(r, c.monoAt(at))
 }
 
-// dropResult drops a result that was fetched or is too old. The store drops it later, together with
-// others.
+// dropResult drops the result of a job because it was fetched or is too old. The store drops it a
+// little later, together with others.
 func (c *machine) dropResult(r *record) {
 	p := r.runInfo
 	if p.drop == 0 {
@@ -56,7 +56,7 @@ func (c *machine) dropResult(r *record) {
 	if c.fetchAt == 0 {
 		c.fetchAt = c.now + fetchDelay
 	}
-	c.ended.push(ending{r, r.Rev, c.clock}) // expire may have skipped it because of its result
+	c.ended.push(ending{r, r.Rev, c.clock}) // expire may have skipped the job because of its result
 	c.setTimer(r)
 }
 
@@ -80,16 +80,16 @@ func (c *machine) flushFetched() {
 	c.fetched, c.fetchAt = nil, 0
 }
 
-// makeRoom forgets jobs that ended more than minEndedAgeForRoom ago until the given number of bytes is
-// free, at most maxStepRecords jobs.
+// makeRoom forgets jobs that ended more than minEndedAgeForRoom ago, until it has freed the given
+// number of bytes or forgotten maxStepRecords jobs.
 func (c *machine) makeRoom(bytes int64) {
 	c.toFree = bytes
 	c.expire()
 	c.toFree = 0
 }
 
-// expire forgets the jobs that ended first if too many ended jobs are kept or they take too many
-// bytes, at most maxStepRecords jobs.
+// expire forgets ended jobs, those that ended first, while there are too many of them or they take
+// too many bytes; at most maxStepRecords jobs at a time.
 func (c *machine) expire() {
 	var surplus []*record
 	spent, freed := c.endedBytes, int64(0)
@@ -98,7 +98,7 @@ func (c *machine) expire() {
 		r := e.rec
 		switch {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.runInfo.drop != 0 || r.Holds(c.wall):
-			c.ended.pop() // it was revived or forgotten, it will be added again when its result is dropped, or the timer was that of a window
+			c.ended.pop() // it was revived or forgotten, or still holds a unique key; or it is added again when its result is dropped
 			continue
 		case spent > c.MaxBytes/2, freed < c.toFree && c.clock-e.at >= ms(minEndedAgeForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
@@ -176,7 +176,7 @@ func (c *machine) tick() {
 		case c.wall >= r.runInfo.forget:
 			c.timers.remove(r)
 			forgotten = append(forgotten, r)
-		default: // the clock was set
+		default: // wall has jumped: the job is not due yet
 			c.timers.set(r, max(c.now+1, c.monoAt(r.runInfo.nextEnd())))
 		}
 	}
@@ -188,7 +188,7 @@ func (c *machine) tick() {
 	}
 }
 
-// next returns when something is due.
+// next returns the time at which tick has work to do.
 func (c *machine) next() int64 {
 	next := c.timers.next()
 	if c.fetchAt != 0 && c.away == nil {

@@ -17,11 +17,11 @@ type enqueueing struct {
 	reply func(ids []job.ID, replayed bool, err error)
 
 	unique string   // what happened to the job that held the key: kept, replaced, extended
-	sent   bool     // the store has the request, and its answer goes to the pusher in any case
-	ids    []job.ID // the stored jobs, while the one that they replace is cancelled
+	sent   bool     // the request was sent to the store, whose answer goes to the pusher in any case
+	ids    []job.ID // the stored jobs, while the job that they replace is being cancelled
 
 	bytes int64
-	// under has, for each job, the constraints of list that apply to it.
+	// under has, for each job, the constraints of list that apply to the job.
 	under [][]membership
 	list  []*constraint
 }
@@ -89,7 +89,8 @@ func (c *machine) enqueue(e *enqueueing) {
 	})
 }
 
-// staysFull is how long the master is not ready after the store has refused a job for lack of room.
+// staysFull is how long the master reports that it is not ready after the store has refused a job
+// for lack of room.
 const staysFull = 5 * time.Second
 
 // rematch matches the jobs again if constraints have changed meanwhile.
@@ -99,7 +100,7 @@ func (c *machine) rematch(e *enqueueing) {
 	}
 }
 
-// closed returns why no job is accepted at all, or nil.
+// closed returns why the master accepts no jobs at all, or nil.
 func (c *machine) closed() error {
 	switch {
 	case c.draining:
@@ -118,7 +119,7 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	switch {
 	case c.live()+jobs > c.MaxJobs:
 		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the last eighth is for results: without room for them no job could end
+	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the last eighth is for results: without room for results no job could end
 		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
 		c.makeRoom(c.held() + bytes - (c.MaxBytes - c.MaxBytes/8))
 		return err
@@ -138,7 +139,7 @@ func (c *machine) admitsKey() error {
 	return nil
 }
 
-// remember counts an idempotency key, if it was stored.
+// remember is called when the store has answered: it counts the idempotency key if it was stored.
 func (c *machine) remember(key *Key, jobs int, stored bool) {
 	if key == nil {
 		return
@@ -152,15 +153,16 @@ func (c *machine) remember(key *Key, jobs int, stored bool) {
 	c.keys.push(keyEntry{c.wall + ms(key.TTL), size})
 }
 
-// forgetKeys forgets idempotency keys that have expired. The store expires its own.
+// forgetKeys stops counting idempotency keys that have expired. The store itself drops them.
 func (c *machine) forgetKeys() {
 	for c.keys.len() > 0 && c.keys.first().until <= c.wall {
 		c.keyBytes -= c.keys.pop().size
 	}
 }
 
-// admitsResult returns why there is no room for the result of a run, or nil. It makes room for the
-// next try. If no other result is kept, a result is always admitted, so that jobs can end.
+// admitsResult returns why there is no room for the result of a run, or nil. If there is no room,
+// it makes room for the worker's next try. If no other result is kept, a result is always admitted,
+// so that jobs can end.
 func (c *machine) admitsResult(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
 	if !o.Success || !r.KeepResult || c.held()+n <= c.MaxBytes || c.results == 0 && c.arriving == 0 {
@@ -177,7 +179,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
 		c.full, c.fullTo = err, c.now+ms(staysFull)
-		c.makeRoom(16*e.bytes + c.endedBytes/16) // only part of it: the store does not say how much it lacks
+		c.makeRoom(16*e.bytes + c.endedBytes/16) // an estimate: the store does not say how much room it lacks
 	}
 	err = c.refusal(err)
 	var r *record
@@ -197,7 +199,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 		return
 	}
 	e.ids, e.unique = ids, unique.Replaced
-	c.cancelNow(old, told) // it calls told later, without the lock
+	c.cancelNow(old, told) // calls told later, without the lock
 }
 
 // refusal returns the error for an enqueueing that the store has refused.
@@ -217,7 +219,7 @@ func (c *machine) refusal(err error) error {
 // newRecord makes a record of a stored job, to which no constraint applies yet.
 func (c *machine) newRecord(j *job.Job) *record {
 	r := &record{Job: j, name: c.intern(j.Name), dueAt: c.clock + j.Due - c.wall}
-	j.Name = r.name.text // one string for all jobs with the name
+	j.Name = r.name.text // all jobs with this name share one string
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
 	}
@@ -237,7 +239,8 @@ func (c *machine) submitWaiting(r *record) {
 	c.submit(r, brokerDuration(age))
 }
 
-// fresh is the age below which jobs reach the broker in the order of enqueueing, and need no age there.
+// fresh is the age below which jobs are submitted in the order of enqueueing, so that the broker
+// need not know their age.
 const fresh = time.Second
 
 func (c *machine) submit(r *record, age time.Duration) {
@@ -253,7 +256,7 @@ func (c *machine) submit(r *record, age time.Duration) {
 	s.delay = c.remainingWait(r)
 	if u := r.running(); u != nil {
 		u.own = true
-		// Without retries: when the worker has gone, no other serves its type.
+		// No retries at the broker: if the worker is lost, no other serves this type.
 		s.typ, s.priority, s.groups, s.delay, s.retries = c.ownType(u.worker), topPriority, nil, 0, 0
 		if r.groups != nil {
 			s.groups = c.limitGroups(r.groups.lasting)
@@ -263,11 +266,12 @@ func (c *machine) submit(r *record, age time.Duration) {
 	c.later(func() { line.submit(s) })
 }
 
-// topPriority is the broker's priority of running jobs that it is to hand to their workers again.
+// topPriority is the broker's priority of jobs that already run and are to be handed to their
+// workers again.
 const topPriority = int64(1)<<62 - 1
 
-// brokerPriority returns the broker's priority of a job: larger first. With aging, a job that was enqueued
-// c.Aging earlier is one priority ahead.
+// brokerPriority returns the priority of a job at the broker, where the largest is first. With
+// aging, a job that was enqueued c.Aging earlier is one priority ahead.
 func (c *machine) brokerPriority(r *record) int64 {
 	if c.Aging <= 0 {
 		return -int64(r.Priority)

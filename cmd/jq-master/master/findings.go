@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Found lists what does not move or soon will not, the worst first.
+// Found has the findings, the worst first.
 type Found struct {
 	All    finding.List
 	Folded api.Findings
@@ -38,7 +38,7 @@ const (
 	// quiet is how long workers that pull may be silent while jobs wait. It is longer than one
 	// request for jobs, so that a worker between two requests does not count as silent.
 	quiet = time.Minute
-	// near is the percentage of a limit from which on a count is close to it.
+	// near is the percentage of a limit from which a count is "close" to the limit.
 	near = 90
 )
 
@@ -65,7 +65,7 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 		}
 		if bad > 1 && bad >= n.States[job.Done] {
 			failing = true
-			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages say why; once the cause is fixed, retry all that fit.")
+			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages say why. Once the cause is fixed, retry them all.")
 		}
 	}
 	if !failing && s.Erred > 1 && 2*s.Erred > s.Ended {
@@ -73,7 +73,7 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	}
 	for _, k := range rules {
 		if k.Enabled && k.Blocked > 0 {
-			advice := "To let more jobs run, change it."
+			advice := "Change the constraint to let more jobs run."
 			if k.Concurrency == 0 {
 				advice = "It lets no job run."
 			}

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestFindings: each fault is found, and a healthy master has no findings.
+// TestFindings: each problem is found, and a healthy master has no findings.
 func TestFindings(t *testing.T) {
 	type counts = map[job.State]int
 	limits := &Limits{MaxJobs: 100, MaxBytes: 1000}
@@ -30,7 +30,7 @@ func TestFindings(t *testing.T) {
 		"failing lately":   {s: &Stats{Ended: 5, Erred: 3}, want: "warning master failing 3 of 5 jobs"},
 		"few failed":       {s: &Stats{Ended: 5, Erred: 2}},
 		"away":             {s: &Stats{StoreAway: "refused"}, want: "severe master store_away its store is away: refused"},
-		"held":             {s: &Stats{}, rules: rule(ConstraintView{Constraint: job.Constraint{Concurrency: 2}, Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs To let more"},
+		"held":             {s: &Stats{}, rules: rule(ConstraintView{Constraint: job.Constraint{Concurrency: 2}, Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs Change the constraint"},
 		"held for good":    {s: &Stats{}, rules: rule(ConstraintView{Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs It lets no job run."},
 		"paused":           {s: &Stats{Workers: 3, Paused: 1}, want: "warning master paused 1 of its 3 workers"},
 		"full":             {s: &Stats{Ledger: Ledger{Waiting: 80, Running: 10}}, want: "warning master limit it is close to --max-jobs: 90 %"},

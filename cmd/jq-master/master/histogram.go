@@ -9,7 +9,7 @@ type histogram struct {
 	sum     float64
 }
 
-// add counts one duration. A negative one, from a clock that was set back, counts as 0.
+// add counts one duration. A negative duration, from a clock that was set back, counts as 0.
 func (h *histogram) add(seconds float64) {
 	seconds = max(seconds, 0)
 	i := 0

@@ -10,10 +10,10 @@ import (
 	"gloom/wire"
 )
 
-// Limits bound what a master holds, and how long things take.
+// Limits are the limits on what a master holds, and its intervals and times.
 type Limits struct {
 	MaxJobs        int   // jobs that have not ended
-	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth for results alone; half of it for jobs that have ended, without results
+	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth of it is for results alone; ended jobs without results get at most half of it
 	MaxWaiters     int
 	MaxWorkers     int
 	MaxConstraints int
@@ -26,8 +26,8 @@ type Limits struct {
 	BackoffCap           time.Duration
 	Heartbeat            time.Duration
 	StoreWait            time.Duration
-	BrokerWait           time.Duration // how long a master without a broker keeps the lease from a master that has one
-	Aging                time.Duration // the wait that puts a job one priority ahead; 0: none
+	BrokerWait           time.Duration // how long a master that cannot reach its broker keeps the lease from one that can
+	Aging                time.Duration // the wait that counts as much as one step of priority; 0: none
 }
 
 // DefaultLimits returns the limits that suit most queues.
@@ -53,8 +53,8 @@ const (
 	maxStepRecords     = 1000            // most records that one step examines
 )
 
-// machine is the state machine of all jobs. It handles one command at a time, learns the time only
-// from at, and has no side effects: it lists them in todo, in order.
+// machine is the state machine of all jobs. It handles one command at a time. Only at tells it the
+// time. It has no side effects: it lists them in todo, in order.
 type machine struct {
 	Limits
 	env       environment
@@ -62,22 +62,22 @@ type machine struct {
 	newID     func() job.ID
 	namespace string // part of the names of groups at the broker
 	prefix    string // prefix of the types at the broker
-	once      string // the same for jobs with max_retry 0
+	once      string // prefix of the types of jobs with max_retry 0
 
-	now           int64 // in milliseconds, monotonic; stands still while the machine stands still or the store is away
+	now           int64 // in milliseconds, monotonic; does not advance while the machine stands still or the store is away
 	wall          int64 // in milliseconds since 1970, by the store's clock, which is never set but may change with a new term
-	host          int64 // the same by this host's clock, only for due times
-	clock         int64 // the clock at the last call of at
-	lost          int64 // how much of clock does not count in now
-	deadlinesFrom int64 // before this, no deadline passes
-	graceFrom     int64 // when deadlinesFrom was last reached and the machine stood still again
+	host          int64 // in milliseconds since 1970, by this host's clock; only for the due times of schedules
+	clock         int64 // in milliseconds, monotonic, at the last call of at
+	lost          int64 // clock minus now: the time that did not count
+	deadlinesFrom int64 // no deadline is judged before this time
+	graceFrom     int64 // when the machine last stood still after deadlinesFrom was reached
 	todo          []func()
 
 	seq        uint64
 	jobs       *job.Table[*record]
 	bySeq      []place // by seq
 	forgotten  int     // how many entries of bySeq are forgotten jobs
-	older      uint64  // no job with a smaller seq waits
+	older      uint64  // no job with a smaller Seq waits
 	loading    bool    // the store is being read, and bySeq is not sorted yet
 	names      map[string]*name
 	busy       int    // number of names with jobs that have not ended
@@ -85,8 +85,8 @@ type machine struct {
 	timers     timers
 	ended      fifo[ending]
 	leaving    int   // ended jobs that the store is forgetting, and that still count
-	toFree     int64 // how many bytes makeRoom must free
-	endedBytes int64 // bytes of ended jobs without results that are not being forgotten
+	toFree     int64 // how many bytes makeRoom still has to free
+	endedBytes int64 // bytes of ended jobs, except those with results and those that are being forgotten
 	workers    map[job.ID]*worker
 
 	constraints *constraints
@@ -96,8 +96,8 @@ type machine struct {
 	schedules *schedules
 
 	keys     fifo[keyEntry] // valid idempotency keys, by expiry
-	keyBytes int64          // bytes of these, and of those on their way into the store
-	newKeys  int            // on their way into the store
+	keyBytes int64          // bytes of idempotency keys, including those on their way into the store
+	newKeys  int            // how many keys are on their way into the store
 	uniques  map[uniqueKey]*claim
 	arriving int64 // bytes of results on their way into the store
 
@@ -106,8 +106,8 @@ type machine struct {
 	waiters  int
 	results  int // kept
 
-	fetched []*record // jobs whose results the store has to drop
-	fetchAt int64     // when to tell the store; 0: it has nothing to drop
+	fetched []*record // jobs whose results the store still has to drop
+	fetchAt int64     // when to tell the store to drop them; 0: there are none
 
 	full         error // why the store has refused a job for lack of room
 	fullTo       int64 // until when the store counts as full
@@ -117,19 +117,19 @@ type machine struct {
 	settled      bool // the broker has all jobs, but workers get only those that they already run
 	left         int  // runs that the broker has yet to hand out again; unchanged since leftAt
 	leftAt       int64
-	maxGroups    int  // how many groups a job may have at the broker
+	maxGroups    int  // how many groups a job may be in at the broker
 	allSubmitted bool // all jobs are on their way to the broker
 	submissions  uint32
-	linkedTo     int // the jobs before this index of bySeq have been brought to the broker
+	linkedTo     int // the jobs before this index of bySeq have been submitted to the broker
 	relinkT0     int64
 	late         []lateJob // jobs that the broker did not take
-	socket       *worker   // stands for all socket workers; nil before the first answer of one
+	socket       *worker   // stands for all Gloom workers; nil before the first answer of one
 
 	ledger Ledger
 	more   metrics
 }
 
-// metrics has further counts since the start.
+// metrics has counts since the start that are not in the ledger.
 type metrics struct {
 	fetched, expired              uint64
 	taken, unknown, busy, refused uint64 // answers to pushes
@@ -137,18 +137,18 @@ type metrics struct {
 	waitSeconds, runSeconds       histogram
 }
 
-// environment is the machine's environment. All methods return soon. The outcome of a call comes later,
-// as a command, through the function arguments.
+// environment is what the machine calls. All calls return soon. The outcome comes later, as a
+// command, through a function that was passed in the call.
 type environment struct {
 	store  store.Store
-	broker brokerLink // a step copies it for calls that it makes later: they belong to the broker of that step
+	broker brokerLink // a step that makes calls later copies it, so that they go to the broker of that step
 	push   Pusher
-	// run runs a command soon, unless the machine has ended. runOr does the same, but if the
-	// machine has ended it calls gone.
+	// run runs a command soon, unless the machine has ended. runOr does the same, but calls gone if
+	// the machine has ended.
 	run   func(command func())
 	runOr func(command, gone func())
-	// fail ends this machine: its state cannot be trusted, or does not belong to it
-	// any more.
+	// fail ends this machine, because its state cannot be trusted, or because another master is
+	// active.
 	fail func(error)
 }
 
@@ -156,9 +156,9 @@ type environment struct {
 type brokerLink interface {
 	// submit queues a job. If the broker does not take it, notAtBroker is called.
 	submit(s submission)
-	// change gives a job new groups, another rank, a new delay from now; nil leaves the old
-	// one.
-	change(id job.ID, groups []string, rank *int64, delay *time.Duration)
+	// change gives a job new groups, a new priority, or a new delay from now; nil leaves the old
+	// value.
+	change(id job.ID, groups []string, priority *int64, delay *time.Duration)
 	cancel(id job.ID)
 	// setServing sets what a worker serves; the first call connects it.
 	setServing(w job.ID, v serving)
@@ -169,7 +169,7 @@ type brokerLink interface {
 	flush(told func())
 }
 
-// submission is a job as the broker gets it.
+// submission is a job as it is submitted to the broker.
 type submission struct {
 	id       job.ID
 	bid      uint32 // distinguishes it from other submissions of the job
@@ -183,13 +183,13 @@ type submission struct {
 	argument []byte // nil: only the master's own workers run it
 }
 
-// serving is what a worker serves at the broker.
+// serving says which types a worker serves at the broker, and how many jobs it may have.
 type serving struct {
 	types, except []string
 	prefetch      int
 }
 
-// keyEntry is an idempotency key; the store knows the rest.
+// keyEntry is what the machine keeps of an idempotency key; the store has the rest.
 type keyEntry struct {
 	until int64 // wall time
 	size  int64
@@ -197,15 +197,16 @@ type keyEntry struct {
 
 // handle is a job that the broker has handed out.
 type handle interface {
-	// end lets the broker forget the job.
+	// end answers the run, so that the broker forgets the job.
 	end()
-	// release gives the job back without an attempt; the job keeps its place.
+	// release gives the job back to the broker; the job keeps its place, and the run does not
+	// count.
 	release(delay time.Duration)
-	// retry ends a failed attempt; the next one follows after the delay.
+	// retry ends a failed run; the next one begins after the delay at the earliest.
 	retry(delay time.Duration)
 }
 
-// place is a job in the order of enqueueing; rec is nil if it was forgotten.
+// place is an entry in the order of enqueueing; rec is nil if the job was forgotten.
 type place struct {
 	seq uint64
 	rec *record
@@ -218,20 +219,21 @@ type name struct {
 	live   int // those that have not ended
 }
 
-// record is a job. runInfo has the fields that are needed only from the first run on.
+// record is a job in the machine. The fields that are needed only from the first run on are in
+// runInfo.
 type record struct {
-	*job.Job      // as it is stored; replaced, never changed
+	*job.Job      // as it is stored; it is replaced, never changed
 	name          *name
 	groups        *set     // nil: no constraint applies to it
 	runInfo       *runInfo // nil before the first hand-out
 	op            op
-	submitted     bool   // the broker has it, or will
-	handedOut     bool   // one of the master's workers has been handed it since it was submitted
-	stale         bool   // its groups, or its rank, have changed while it ran
-	priorityStale bool   // its rank has changed since it was submitted
-	long          bool   // its argument is longer than the broker takes: only the master's workers get it
+	submitted     bool   // the broker has the job, or the request to submit it is on its way
+	handedOut     bool   // since it was submitted, it was handed to one of the master's workers
+	stale         bool   // its groups or its priority have changed while it ran
+	priorityStale bool   // its priority has changed since it was submitted
+	long          bool   // its argument does not fit into a frame of the broker: only the master's workers get it
 	submission    uint32 // number of its last submission
-	dueAt         int64  // Due on the clock, which does not change when the wall clock is set
+	dueAt         int64  // Due, converted to machine.clock, which does not jump when the wall clock is set
 }
 
 // op is a transition on its way into the store. A job has at most one.
@@ -241,21 +243,21 @@ const (
 	idle op = iota
 	starting
 	releasing
-	ending_ // writes a finish or a retry
+	ending_ // a finish or a retry is being written
 	cancelling
 	reviving
 	forgetting
 	postponing
 )
 
-// runInfo is the state of a job that was handed out.
+// runInfo is the part of a record that exists from the first hand-out on.
 type runInfo struct {
 	run        *run // the current run
 	forget     int64
 	drop       int64 // 0: no result is kept
 	fetch      bool  // a response with the result is being written
-	timerAt    int64 // when the timer is due, monotonic
-	timerIndex int   // in timers; -1: not there
+	timerAt    int64 // when the timer is due, as machine.now
+	timerIndex int   // index in timers; -1: not there
 	waiting    []func()
 	pollers    []*poller
 }
@@ -264,14 +266,14 @@ type runInfo struct {
 type run struct {
 	worker      *worker
 	handle      handle // nil: the broker has not handed it out yet
-	handedAt    int64  // when the broker handed it out, on the clock
+	handedAt    int64  // when the broker handed it out, as machine.clock
 	startedAt   int64  // monotonic
 	deadline    int64  // monotonic
 	stateBefore job.State
-	sent        bool    // the worker may know of it
-	own         bool    // the broker has it as a job for its worker alone
-	replies     []reply // replies to reports, sent when the end is written
-	ended       bool    // its worker has reported the end, which is being written
+	sent        bool    // the worker may know about the run
+	own         bool    // the job's type at the broker is one that only this worker serves
+	replies     []reply // replies to the worker's reports, which are sent when the end is written
+	ended       bool    // the worker has reported the end, which is being written
 	puller      *puller
 }
 
@@ -288,18 +290,20 @@ func newMachine(l Limits, seed uint64) *machine {
 }
 
 const (
-	// If no command has come for paused, which is twice the interval of beats, the machine must
-	// have stood still.
+	// A gap of more than paused between two commands, which is twice the interval of beats, means
+	// that the machine has stood still.
 	paused = 2 * beats
-	// reading is how long it may take to read what has arrived meanwhile. maxReading is the
-	// limit if the machine stands still again before then.
+	// reading is how long after such a gap no deadline is judged, so that messages that have
+	// arrived meanwhile can be read. maxReading limits this time if the machine stands still again
+	// and again.
 	reading, maxReading = 2 * beats, 20 * beats
 )
 
-// at sets the time of the next command. Time in which the machine stood still (stopped, swapped
-// out), or its store was away, does not count for deadlines. Messages that have arrived meanwhile
-// are read before any deadline is judged. The first part of each stop, as long as paused, does
-// count: a machine that is stopped again and again judges deadlines late, but does judge them.
+// at sets the time of the next command. Time in which the machine stood still (the process was
+// stopped or swapped out), or in which its store was away, does not count towards deadlines.
+// Messages that have arrived meanwhile are read before any deadline is judged. Of each stop, the
+// first part does count, up to paused: so a machine that is stopped again and again still judges
+// deadlines, only late.
 func (c *machine) at(clock, wall, host int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
@@ -318,16 +322,16 @@ func (c *machine) at(clock, wall, host int64) {
 	}
 }
 
-// later runs a function after the step.
+// later makes f run after the step, without the lock.
 func (c *machine) later(f func()) { c.todo = append(c.todo, f) }
 
-// wallAt converts a monotonic time to wall time, monoAt wall time to a monotonic one.
+// wallAt converts a monotonic time to a wall time, and monoAt does the reverse.
 func (c *machine) wallAt(now int64) int64  { return c.wall + now - c.now }
 func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wall }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
-// history returns a job's past, and creates it if necessary.
+// history returns the job's runInfo, and creates it if necessary.
 func (r *record) history() *runInfo {
 	if r.runInfo == nil {
 		r.runInfo = &runInfo{timerIndex: -1}
@@ -346,7 +350,7 @@ func (r *record) running() *run {
 // waits reports whether the job is queued or retrying.
 func (r *record) waits() bool { return r.State == job.Queued || r.State == job.Retrying }
 
-// after returns a copy of the job with the next Rev, which the caller changes into the job's next
+// after returns a copy of the job with the next Rev. The caller changes the copy to the job's next
 // state.
 func (r *record) after() *job.Job {
 	j := *r.Job
@@ -354,7 +358,7 @@ func (r *record) after() *job.Job {
 	return &j
 }
 
-// replaceJob replaces a job by the state that was written.
+// replaceJob replaces a record's Job by the one that was written.
 func (c *machine) replaceJob(r *record, j *job.Job) {
 	c.count(r, -1)
 	if j.Due != r.Due {
@@ -364,7 +368,7 @@ func (c *machine) replaceJob(r *record, j *job.Job) {
 	c.count(r, 1)
 }
 
-// remainingWait returns how long a job still has to wait, because of its delay or backoff.
+// remainingWait returns how long a job still has to wait because of its delay or backoff.
 func (c *machine) remainingWait(r *record) time.Duration {
 	return brokerDuration(r.dueAt - c.clock)
 }
@@ -378,7 +382,7 @@ func brokerDuration(milliseconds int64) time.Duration {
 func (c *machine) count(r *record, by int) {
 	c.counts[r.State] += by
 	if r.name.counts[r.State] += by; !r.State.Ended() {
-		if r.name.live += by; r.name.live == max(by, 0) { // its first live job came, or its last one went
+		if r.name.live += by; r.name.live == max(by, 0) { // the first job of this name that has not ended came, or the last one went
 			c.busy += by
 		}
 	}
@@ -409,8 +413,8 @@ func (r *record) size() int64 {
 	return int64(n)
 }
 
-// fewNames names with jobs that have not ended count nothing. Each further one counts nameSize
-// bytes, because it is a type at the broker.
+// The first fewNames names with jobs that have not ended do not count towards MaxBytes. Each
+// further name counts nameSize bytes, because it is a type at the broker.
 const fewNames, nameSize = 1000, 5 << 10
 
 // held returns the bytes that MaxBytes limits.
@@ -424,7 +428,7 @@ func (c *machine) live() int {
 	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.entering
 }
 
-// insert adds a stored job. While the store is being read, jobs come in any order.
+// insert adds a stored job. While the store is being read, jobs may come in any order.
 func (c *machine) insert(r *record) {
 	c.jobs.Put(r.ID, r)
 	c.bySeq = append(c.bySeq, place{r.Seq, r})
@@ -435,7 +439,7 @@ func (c *machine) insert(r *record) {
 	c.count(r, 1)
 }
 
-// intern returns the record of a name.
+// intern returns the entry of a name, and creates it if necessary.
 func (c *machine) intern(text string) *name {
 	n := c.names[text]
 	if n == nil {
@@ -445,7 +449,7 @@ func (c *machine) intern(text string) *name {
 	return n
 }
 
-// remove forgets a job.
+// remove removes a job from the machine.
 func (c *machine) remove(r *record) {
 	c.count(r, -1)
 	c.timers.remove(r)
@@ -481,7 +485,8 @@ func (c *machine) compact() {
 	c.bySeq, c.forgotten, c.linkedTo, c.constraints.sweep = kept, 0, linkedTo, sweep
 }
 
-// find returns the index in order of a seq and true, or the index of the next larger one and false.
+// find returns the index in bySeq of a job's Seq and true, or the index of the next larger Seq and
+// false.
 func (c *machine) find(seq uint64) (int, bool) {
 	low, high := 0, len(c.bySeq)
 	for low < high {
@@ -494,7 +499,8 @@ func (c *machine) find(seq uint64) (int, bool) {
 	return low, low < len(c.bySeq) && c.bySeq[low].seq == seq
 }
 
-// callWaiting calls the functions that wait for a transition, until one of them begins the next one.
+// callWaiting calls the functions that wait for the end of a transition, until one of them begins
+// another transition.
 func (c *machine) callWaiting(r *record) {
 	if r.op != idle || r.runInfo == nil || r.runInfo.waiting == nil {
 		return
@@ -510,11 +516,11 @@ func (c *machine) callWaiting(r *record) {
 	}
 }
 
-// wait calls f when the current transition has been written.
+// wait makes f run when the current transition has been written.
 func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
 
-// write sends a transition to the store, and calls then when it is written. If the store fails, the
-// machine ends, because it no longer knows what is stored.
+// write sends a transition to the store, and calls then when the store has written it. If the write
+// fails, the machine ends, because it no longer knows what is stored.
 func (c *machine) write(o op, r *record, send func(done func(error)), then func()) {
 	r.op = o
 	c.later(func() {

@@ -11,8 +11,9 @@ import (
 	"gloom/wire"
 )
 
-// TestSeeds: random worlds in which anything possible happens. After each command the counts are
-// right; in the end all accepted jobs have ended as the answers to workers and pushers said.
+// TestSeeds runs random worlds in which everything that is possible happens. After each command the
+// counts are right, and in the end all accepted jobs have ended as the replies to workers and
+// pushers said.
 func TestSeeds(t *testing.T) {
 	if *seedFlag != 0 {
 		newWorld(t, *seedFlag).run(400)
@@ -60,7 +61,7 @@ func (w *world) settleDown() {
 	if len(w.br.todo) > 0 || w.c.constraints.sweep >= 0 {
 		return
 	}
-	for r := range w.c.jobs.All() { // the waiting jobs, as the broker has them
+	for r := range w.c.jobs.All() { // the broker must have the waiting jobs as the machine has them
 		b := w.br.jobs[r.ID]
 		if b == nil || !r.submitted || !r.waits() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
 			continue
@@ -74,7 +75,7 @@ func (w *world) settleDown() {
 	}
 }
 
-// elapse is time in which the machine does not stand still.
+// elapse lets time pass in which the machine does not stand still.
 func (w *world) elapse(d time.Duration) {
 	for end := w.now + ms(d); w.now < end; {
 		w.now = min(end, w.now+ms(beats))
@@ -110,7 +111,7 @@ func (w *world) act() {
 	case n < 67:
 		if e, ok := pickOne(w, w.jobs()); ok {
 			w.say("revive %v", e.id)
-			e.revived = true // perhaps: a crash may hide it
+			e.revived = true // perhaps: a crash may have lost the cancellation
 			w.step(w.c, func() {
 				w.c.revive(e.id, func(err error) {
 					if err == nil {
@@ -139,7 +140,7 @@ func (w *world) act() {
 		w.br = &naiveBroker{w: w, c: w.c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
 		b.todo = nil
 		w.c.env.broker = w.br
-		b.deliver() // read before the connection was
+		b.deliver() // the deadline is judged before the connection is read
 	case n < 80:
 		w.poll()
 	case n < 90:
@@ -205,8 +206,8 @@ func (w *world) heal() {
 	}
 }
 
-// TestSurplus: ended jobs are forgotten down to the limit and no further, even if the
-// store is slow to forget them.
+// TestSurplus: if there are too many ended jobs, the master forgets just enough of them, even if
+// the store is slow to forget them.
 func TestSurplus(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -229,7 +230,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestSurplusBytes: ended jobs take no room from new jobs, but results do.
+// TestSurplusBytes: the bytes of ended jobs leave room for new jobs, but kept results do not.
 func TestSurplusBytes(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -252,7 +253,8 @@ func TestSurplusBytes(t *testing.T) {
 	}
 }
 
-// TestLoadInAnyOrder: ended jobs are read after waiting ones, although they are older.
+// TestLoadInAnyOrder: jobs are in order after a start, although the store gives the ended jobs,
+// which are older, after the waiting ones.
 func TestLoadInAnyOrder(t *testing.T) {
 	const n = 1000
 	c := newMachine(DefaultLimits(), 1)
@@ -276,8 +278,8 @@ func TestLoadInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestOldest: the age of the oldest waiting job is known behind any number of ended jobs, and that
-// of each name.
+// TestOldest: the age of the oldest waiting job, and of the oldest with each name, is known behind
+// any number of ended jobs.
 func TestOldest(t *testing.T) {
 	c := newMachine(DefaultLimits(), 1)
 	c.wall = ms(time.Hour)
@@ -307,7 +309,7 @@ func TestOldest(t *testing.T) {
 	again := first.after()
 	again.State = job.Queued
 	c.replaceJob(first, again)
-	is(50*time.Minute, 50*time.Minute, 0, 0) // the others are behind too many
+	is(50*time.Minute, 50*time.Minute, 0, 0) // the other names are behind too many jobs
 	done := first.after()
 	done.State = job.Done
 	c.replaceJob(first, done)
@@ -317,7 +319,7 @@ func TestOldest(t *testing.T) {
 	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
 }
 
-// TestSize: the errors of failed attempts count.
+// TestSize: the messages of failed attempts count towards a job's size.
 func TestSize(t *testing.T) {
 	r := record{Job: &job.Job{Message: "four", Attempts: []job.Attempt{{Message: "one"}, {Message: "four"}}}}
 	if n := r.size(); n != 4+3+4 {
@@ -325,8 +327,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestLineOfThen: a step's requests for one broker do not go to the next broker.
-func TestLineOfThen(t *testing.T) {
+// TestOldBroker: requests of a step for one broker never go to the next broker.
+func TestOldBroker(t *testing.T) {
 	w := newWorld(t, 1)
 	c, next := w.c, &naiveBroker{w: w}
 	c.submitWaiting(c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Queued}))
@@ -352,8 +354,8 @@ func (w *world) waiting(timeout float64) *record {
 	return r
 }
 
-// TestStoodStill: time in which the machine does not run does not count, even if that
-// happens again and again, and messages that arrived meanwhile are read first.
+// TestStoodStill: time in which the machine stands still does not count towards deadlines, even if
+// it stands still again and again, and messages that arrived meanwhile are read first.
 func TestStoodStill(t *testing.T) {
 	for _, v := range []struct {
 		stood, ran time.Duration
@@ -373,7 +375,7 @@ func TestStoodStill(t *testing.T) {
 		w.st.flush()
 		for range v.times {
 			w.now += ms(v.stood)
-			w.pass(0) // the alarm fires before arrived messages are read
+			w.pass(0) // the alarm fires before the messages that have arrived are read
 			w.pass(v.ran)
 			if r.State != job.Running || c.workers[k.ID] != k {
 				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, c.workers[k.ID] == k)
@@ -388,8 +390,8 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
-// TestStutter: a machine that is stopped again and again still judges deadlines, however little it
-// runs in between.
+// TestStutter: a machine that is stopped again and again still judges deadlines, however short the
+// time between the stops.
 func TestStutter(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beats, 2*beats - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beats + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
@@ -420,15 +422,15 @@ func TestStutter(t *testing.T) {
 	}
 }
 
-// TestSlowStart: time that the store takes to write the start of a run, or in which it
-// is away, does not count as its worker's time.
+// TestSlowStart: the time that the store takes to write the start of a run, or in which it is away,
+// does not count towards the run's timeout.
 func TestSlowStart(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
 	k := w.someWorker()
 	k.Heartbeat = true
 	c.env.push = &pushes{}
-	w.st.away = true // and the machine has not noticed
+	w.st.away = true // the machine has not noticed that the store is away
 	var r *record
 	w.step(c, func() { r = w.waiting(3); c.linked = true; c.start(r, k, nil) })
 	w.elapse(2 * time.Second)
@@ -462,7 +464,7 @@ func TestBrokerGivesUp(t *testing.T) {
 	w.step(c, func() { c.storeChanged(store.ErrAway) })
 	w.elapse(3*time.Second + c.TimeoutGrace + brokerGrace)
 	w.step(c, func() { c.storeChanged(nil) })
-	k.pausedTo = c.now + 1000 // so that the start is undone
+	k.pausedTo = c.now + 1000 // the worker leaves, so that the start is undone
 	w.st.away = false
 	for range 3 {
 		w.st.flush()

@@ -17,7 +17,7 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// Values converts MessagePack to JSON and back, for workers at the broker's socket.
+// Values converts MessagePack to JSON and back, for Gloom workers.
 type Values struct {
 	JSON     func(raw []byte) []byte
 	FromJSON func(text []byte) ([]byte, *job.Fault)
@@ -35,16 +35,16 @@ type Options struct {
 	Shared bool
 	// Namespace is part of the names of the broker's groups.
 	Namespace string
-	// Prefix is the prefix of the types of jobs at the broker. It ends with a character that no
-	// pattern of another master has in that place.
+	// Prefix is the prefix of the types of jobs at the broker. Its last character makes sure that
+	// no pattern of another master matches these types.
 	Prefix string
-	// Once is the prefix of the types of jobs with max_retry 0. If socket workers may join,
+	// Once is the prefix of the types of jobs with max_retry 0. If Gloom workers may join,
 	// they must not be able to guess it: such a worker would run a job before the attempt is
 	// written, and after a crash the job would run again. Otherwise it is Prefix.
 	Once string
-	// Schedules is the file of the namespace's schedules; nil: there is none.
+	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File
-	// ReadJob reads the job of a schedule.
+	// ReadJob parses the job of a schedule.
 	ReadJob func(json.RawMessage) (*New, error)
 	// Persisted says that constraints survive a restart.
 	Persisted bool
@@ -57,10 +57,10 @@ type Master struct {
 	opt   Options
 	log   zerolog.Logger
 	began time.Duration // boot.Since at Open
-	start int64         // wall time of began, in milliseconds
+	start int64         // wall time at Open, in milliseconds since 1970
 
 	scraped  scraped
-	drained  chan struct{} // closed when Drain was called
+	drained  chan struct{} // closed by Drain
 	active   atomic.Pointer[activeMachine]
 	commands commandQueue
 
@@ -69,9 +69,9 @@ type Master struct {
 	broker    *brokerConn
 	state     *job.Fault // why c is nil
 	away      error      // why the store is away
-	rest      []func()   // work that a machine left when it ended
+	rest      []func()   // side effects that an ended machine has left
 	alarm     *time.Timer
-	alarmAt   int64 // when it fires, on the machine's clock
+	alarmAt   int64 // when the alarm fires, as machine.now
 	choresDue chan struct{}
 	rates     rates
 
@@ -81,13 +81,13 @@ type Master struct {
 	known finding.Memory // guarded by found
 }
 
-// activeMachine is the active machine.
+// activeMachine is the machine of the active master, with a channel for those who wait for its end.
 type activeMachine struct {
 	c     *machine
-	ended chan struct{} // closed when it has ended
+	ended chan struct{} // closed when the machine has ended
 }
 
-// Open returns a master. It does nothing before Run.
+// Open returns a master, which does nothing until Run is called.
 func Open(o Options) *Master {
 	return &Master{
 		opt: o, log: o.Log, began: boot.Since(), start: time.Now().UnixMilli(),
@@ -105,14 +105,14 @@ func (m *Master) clock() (now, wall, host int64) {
 	return m.start + ms(up-m.began), m.opt.Store.At(up), time.Now().UnixMilli()
 }
 
-// setAlarm sets the timer for the next work that is due.
+// setAlarm sets the timer to the time when the next work is due.
 func (m *Master) setAlarm(c *machine) {
 	next := c.next()
 	if next < m.alarmAt && m.alarm != nil {
 		m.alarmAt = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
 	}
-	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // checked again at each beat
+	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // after each command, and at each beat
 		select {
 		case m.choresDue <- struct{}{}:
 		default:
@@ -120,8 +120,9 @@ func (m *Master) setAlarm(c *machine) {
 	}
 }
 
-// Run waits for the lease. Then it serves as the active master, until ctx ends or the store can
-// never be used. It starts over if it is fenced or its store has lost something.
+// Run waits for the lease, and then serves as the active master. If another master takes over, or
+// the store has lost data, Run waits for the lease again. It returns when ctx ends or if the store
+// can never be used.
 func (m *Master) Run(ctx context.Context) error {
 	m.opt.Store.Watch(func(away error) {
 		m.mu.Lock()
@@ -147,7 +148,7 @@ func (m *Master) Run(ctx context.Context) error {
 			m.resign(ctx)
 			return nil
 		case err == errYield:
-			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for that long; a standby that reaches its broker gets the lease")
+			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for broker_wait; a standby that reaches its broker gets the lease")
 			m.setState(errStandby)
 			m.resign(ctx)
 			continue
@@ -168,7 +169,7 @@ func (m *Master) resign(ctx context.Context) {
 	}
 }
 
-// setState makes the master refuse all requests for this reason.
+// setState sets the reason for which a master that is not active refuses all requests.
 func (m *Master) setState(why *job.Fault) {
 	m.mu.Lock()
 	m.state = why
@@ -263,7 +264,7 @@ func (m *Master) connect(c *machine) (*brokerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	line, err := openLine(b, m.opt.Values, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.queueStep(c, func() { f(c) }) }, m.log)
+	line, err := openBrokerConn(b, m.opt.Values, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.queueStep(c, func() { f(c) }) }, m.log)
 	if err != nil {
 		b.Close()
 	}
@@ -286,7 +287,7 @@ func (m *Master) activate(c *machine, line *brokerConn) {
 	m.mu.Unlock()
 }
 
-// flush sends the store what was collected for it.
+// flush tells the store which results it can drop, and waits until that is sent.
 func (m *Master) flush(c *machine) {
 	sent := make(chan struct{})
 	m.queueStep(c, func() {
@@ -296,7 +297,7 @@ func (m *Master) flush(c *machine) {
 	<-sent
 }
 
-// deactivate makes the master refuse requests again, including those that wait.
+// deactivate makes the master refuse requests again, including those that are waiting.
 func (m *Master) deactivate(c *machine) {
 	m.mu.Lock()
 	m.c, m.broker = nil, nil
@@ -319,7 +320,8 @@ func (m *Master) onAlarm(c *machine) {
 // beats is the interval at which workers are checked.
 const beats = 200 * time.Millisecond
 
-// drive drives the machine. It returns nil when the connection to the broker must be opened again.
+// drive sends the machine its periodic commands until an error ends it. It returns nil when the
+// connection to the broker must be opened again.
 func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, brokerOutage *outage, failed <-chan error) error {
 	beat := time.NewTicker(beats)
 	defer beat.Stop()
@@ -354,8 +356,8 @@ func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, broker
 	}
 }
 
-// doChores submits jobs to the broker and applies changed constraints to jobs, in slices between
-// which other commands run.
+// doChores submits a slice of the jobs to the broker, or applies changed constraints to a slice of
+// them. Between slices other commands run.
 func (m *Master) doChores(c *machine, line *brokerConn) {
 	ahead, changes := line.backlog()
 	var part *slice
@@ -363,8 +365,8 @@ func (m *Master) doChores(c *machine, line *brokerConn) {
 		if ahead <= maxStepRecords/2 {
 			c.linkSlice(maxStepRecords)
 		}
-		// The next slice waits until the broker has processed the last one: while this
-		// process is busy with slices, it reads no requests.
+		// The next slice waits until the broker has processed the last one. Otherwise slices would
+		// keep this process too busy to read requests.
 		if c.allSubmitted && ahead <= maxSliceCost/changeCost && changes == 0 {
 			part = c.nextSlice(maxSliceCost)
 		}
@@ -405,7 +407,7 @@ func (m *Master) Drain(ctx context.Context) error {
 	}
 }
 
-// Ready returns nil if requests are served, or a *job.Fault that says why not.
+// Ready returns nil if the master accepts and hands out jobs, or a *job.Fault that says why not.
 func (m *Master) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -430,7 +432,7 @@ func (m *Master) Ready() error {
 	return nil
 }
 
-// noBroker stands in for the connection while there is no broker.
+// noBroker is used as the connection while there is no broker: it ignores all calls.
 type noBroker struct{}
 
 func (noBroker) submit(submission)                               {}

@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// newDesc describes a metric of JQ.
+// newDesc returns the description of a metric whose name begins with gloom_jq_.
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("gloom_jq_"+name, help, labels, nil)
 }
@@ -22,12 +22,12 @@ var (
 	descReleased  = newDesc("released_total", "Hand-outs that were taken back and do not count as attempts.")
 	descEnded     = newDesc("ended_total", "Jobs that ended, by outcome.", "outcome")
 	descRetries   = newDesc("retries_total", "Retries that were scheduled.")
-	descTimeouts  = newDesc("timeouts_total", "Attempts that ended by their timeout.")
-	descLostRuns  = newDesc("lost_runs_total", "Attempts that ended with a lost worker.")
+	descTimeouts  = newDesc("timeouts_total", "Attempts that timed out.")
+	descLostRuns  = newDesc("lost_runs_total", "Attempts that ended because the worker was lost.")
 	descDiscarded = newDesc("discarded_answers_total", "Answers of workers that came too late.")
 	descJobs      = newDesc("jobs", "Jobs held, by status.", "status")
 	descWorkers   = newDesc("workers", "Workers that are registered.")
-	descSlots     = newDesc("slots", "Jobs that all workers together take at once.")
+	descSlots     = newDesc("slots", "Jobs that all workers together can run at once.")
 	descPushes    = newDesc("pushes_total", "Answers to pushes, by kind.", "answer")
 	descResults   = newDesc("results_kept", "Results that wait to be fetched.")
 	descFetched   = newDesc("results_fetched_total", "Results that were fetched.")
@@ -40,16 +40,16 @@ var (
 	descActive    = newDesc("active", "Whether this master is the active one of its namespace.")
 	descBlocked   = newDesc("blocked", "Jobs that a constraint holds back.", "constraint")
 	descSchedules = newDesc("schedules", "Schedules.")
-	descDueTimes  = newDesc("due_times_total", "Due times of schedules that were settled, by result: a job was made, or why not.", "outcome")
-	descWait      = newDesc("wait_seconds", "How long jobs waited before an attempt, delays left out.")
+	descDueTimes  = newDesc("due_times_total", "Due times of schedules that were handled, by result: a job was made, or why not.", "outcome")
+	descWait      = newDesc("wait_seconds", "How long jobs waited before an attempt, not counting delays.")
 	descRun       = newDesc("run_seconds", "How long attempts took.")
 )
 
 // Describe implements prometheus.Collector.
 func (m *Master) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
 
-// scraped caches the constraints for scrapes of the metrics, which need no token: with many groups
-// at the broker, finding what they hold back takes long.
+// scraped caches the constraints for scrapes of the metrics. Scrapes need no token, and if the
+// broker has many groups, it takes long to find what each constraint holds back.
 type scraped struct {
 	mu   sync.Mutex // guards the fields below
 	at   time.Time

@@ -4,13 +4,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// poller waits for the end of a job.
+// poller is a request that waits for the end of a job.
 type poller struct {
 	peek  bool
 	reply func(st *Status, err error) // called once
 }
 
-// status returns a job as pushers see it. With peek the result is not fetched.
+// status returns a job as pushers see it. Unless peek is set, it fetches the result.
 func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 	r := c.jobs.Get(id)
 	if r == nil || r.State == job.Cancelled {
@@ -39,7 +39,7 @@ func (c *machine) view(r *record) *Status {
 	return st
 }
 
-// fetchedBy is called after a response with the result; written reports whether all of it was sent.
+// fetchedBy is called after a response with the result; written says whether all of it was sent.
 func (c *machine) fetchedBy(r *record, written bool) {
 	if c.jobs.Get(r.ID) != r || r.runInfo == nil || !r.runInfo.fetch {
 		return
@@ -72,8 +72,8 @@ func (c *machine) poll(id job.ID, p *poller) {
 	}
 }
 
-// endPoll ends a wait and returns the job's current status; ended says that the reply is already on
-// its way.
+// endPoll ends a poll before the job has ended, and returns the job's current status. If ended is
+// true, the poll's reply is already on its way.
 func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 	r := c.jobs.Get(id)
 	if r == nil || r.runInfo == nil {

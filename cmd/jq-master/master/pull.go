@@ -5,15 +5,15 @@ import "gloom/cmd/jq-master/job"
 // puller is a worker's request for jobs.
 type puller struct {
 	max      int
-	expected int // jobs that are on their way to it
+	expected int // jobs that are being started for this request
 	jobs     []job.Handout
 	runs     []*run
 	recs     []*record
-	ready    func() // called once, when there is something to take
+	ready    func() // called once, when there are jobs to take or the request must end
 	closed   bool
 }
 
-// demand returns how many more jobs a worker asks for.
+// demand returns how many more jobs the worker's open requests can take.
 func (w *worker) demand() (n int) {
 	for _, p := range w.pullers {
 		n += p.max - p.expected - len(p.jobs)
@@ -21,7 +21,7 @@ func (w *worker) demand() (n int) {
 	return n
 }
 
-// reserve returns the request that gets the next job. demand must be above 0.
+// reserve returns the request that gets the next job. It must be called only if demand is above 0.
 func (w *worker) reserve() *puller {
 	for _, p := range w.pullers {
 		if p.max > p.expected+len(p.jobs) {
@@ -38,7 +38,7 @@ func (c *machine) pull(w *worker, p *puller) {
 	c.updateServing(w)
 }
 
-// deliver gives a job to a request, unless the request has ended.
+// deliver adds a job to a request and returns true; if the request has ended, it returns false.
 func (p *puller) deliver(c *machine, h *job.Handout) bool {
 	p.expected--
 	if p.closed {
@@ -56,7 +56,7 @@ func (p *puller) notDelivered(c *machine) {
 	p.complete(c)
 }
 
-// complete completes a request with the jobs that it has got, unless more are on their way.
+// complete ends the wait of a request that has jobs, unless more are on their way.
 func (p *puller) complete(c *machine) {
 	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || c.away != nil) {
 		p.ready = nil
@@ -64,7 +64,7 @@ func (p *puller) complete(c *machine) {
 	}
 }
 
-// endPull ends a request and returns its jobs. Unless taken is set, they go back instead.
+// endPull ends a request and returns its jobs. If taken is false, their runs are undone instead.
 func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	if p.closed {
 		return nil
@@ -81,7 +81,7 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	var jobs []job.Handout
 	for i, r := range p.recs {
 		switch u := p.runs[i]; {
-		case r.running() != u: // it timed out before it was taken
+		case r.running() != u: // the run ended before the request did
 		case taken:
 			jobs = append(jobs, p.jobs[i])
 		case r.op == idle:

@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestPullMisses: when the store goes away, a request for jobs gets the jobs that have
-// come, and does not wait for a job that was on its way.
+// TestPullMisses: when the store goes away, a request for jobs returns those that have come, and
+// does not wait for a job that is on its way.
 func TestPullMisses(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -46,7 +46,7 @@ func TestPullMisses(t *testing.T) {
 	}
 }
 
-// heldStarts holds back the answers to Start.
+// heldStarts is a store that holds back its answers to Start.
 type heldStarts struct {
 	store.Store
 	held map[job.ID]func(error)

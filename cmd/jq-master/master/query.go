@@ -17,24 +17,25 @@ import (
 // maxListed is the most records that one page examines.
 const maxListed = 10_000
 
-// List returns the jobs that a filter selects, newest first: at most limit, from at most 10,000
-// records. The cursor is the Next of a page, 0 for the newest jobs.
+// List returns the jobs that a filter selects, newest first. It returns at most limit jobs and
+// examines at most maxListed records. cursor is the Next of the previous page, 0 for the newest
+// jobs.
 func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	page := &Page{}
 	var err error
-	page.Next, err = m.each(f, cursor, maxListed, func(r *record) bool {
+	page.Next, err = m.walk(f, cursor, maxListed, func(r *record) bool {
 		page.Jobs = append(page.Jobs, r.Job)
 		return len(page.Jobs) < limit
 	})
 	return page, err
 }
 
-// each calls the machine's each for maxStepRecords records at a time, so that other commands run in
-// between.
-func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) bool) (next uint64, err error) {
-	for more := true; looks > 0 && more; looks -= maxStepRecords {
+// walk calls the machine's walk for maxStepRecords records at a time, so that other commands can
+// run in between.
+func (m *Master) walk(f *Filter, cursor uint64, budget int, found func(*record) bool) (next uint64, err error) {
+	for more := true; budget > 0 && more; budget -= maxStepRecords {
 		next, err = look(m, func(c *machine) (uint64, error) {
-			return c.each(f, cursor, maxStepRecords, func(r *record) bool {
+			return c.walk(f, cursor, maxStepRecords, func(r *record) bool {
 				more = found(r)
 				return more
 			}), nil
@@ -46,21 +47,21 @@ func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) b
 	return next, err
 }
 
-// each calls found for the jobs that a filter selects, newest first and from below a cursor, until
-// found returns false or looks records were examined. It returns the cursor to continue from, 0 at
-// the end.
-func (c *machine) each(f *Filter, cursor uint64, looks int, found func(*record) bool) uint64 {
+// walk calls found for the jobs that a filter selects, newest first, beginning below a cursor (0
+// for the newest). It ends when found returns false or budget records have been examined; a record
+// with a large argument counts as several. It returns the cursor to continue from, 0 at the end.
+func (c *machine) walk(f *Filter, cursor uint64, budget int, found func(*record) bool) uint64 {
 	i := len(c.bySeq)
 	if cursor != 0 {
 		i, _ = c.find(cursor)
 	}
 	for i--; i >= 0; i-- {
-		looks--
+		budget--
 		r := c.bySeq[i].rec
 		if r != nil && f.Match != nil {
-			looks -= weight(r.Job) - 1
+			budget -= weight(r.Job) - 1
 		}
-		if r != nil && f.picks(r) && !found(r) || looks <= 0 {
+		if r != nil && f.picks(r) && !found(r) || budget <= 0 {
 			if i == 0 {
 				return 0
 			}
@@ -105,7 +106,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		case c.remainingWait(r) > 0:
 			d.Waits = "it is not due yet"
 		default:
-			switch served, silence := silence(askers(c.asked()), r.Name, c.now); {
+			switch served, silence := silence(askers(c.lastAsked()), r.Name, c.now); {
 			case !served:
 				d.Waits = unserved
 			case silence >= quiet:
@@ -124,7 +125,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	defer cancel()
 	told, err := line.b.Rules.Explain(ctx, id.String())
 	if err != nil {
-		return d, nil // it is just being handed out, or the broker is away
+		return d, nil // the job is being handed out, or the broker is away
 	}
 	if told.Ahead != nil {
 		d.Place, d.Exact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
@@ -139,23 +140,23 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 
 const unserved = "no worker serves its name"
 
-// asked returns when it last asked for jobs. Those that have a request open, are at work, or get
-// jobs pushed ask now.
-func (w *worker) asked(now int64) int64 {
+// lastAsked returns when the worker last asked for jobs: now, if it has an open request, runs a
+// job, or gets its jobs pushed.
+func (w *worker) lastAsked(now int64) int64 {
 	if w.Pulls() && len(w.runs) == 0 && !w.waits() {
 		return w.seen
 	}
 	return now
 }
 
-// asked returns when one of the workers that serve a glob of names last asked for jobs.
-func (c *machine) asked() map[string]int64 {
+// lastAsked returns for each glob of names when a worker that serves it last asked for jobs.
+func (c *machine) lastAsked() map[string]int64 {
 	last := make(map[string]int64)
 	for _, w := range c.workers {
 		if w.gone || w.Leaving {
 			continue
 		}
-		at := w.asked(c.now)
+		at := w.lastAsked(c.now)
 		for _, glob := range w.Names {
 			last[glob] = max(last[glob], at)
 		}
@@ -163,10 +164,10 @@ func (c *machine) asked() map[string]int64 {
 	return last
 }
 
-// asker stands for the workers that serve a glob.
+// asker stands for all workers that serve a glob.
 type asker struct {
 	wire.Pattern
-	at int64 // when one last asked
+	at int64 // when one of them last asked for jobs
 }
 
 func askers(last map[string]int64) []asker {
@@ -177,7 +178,8 @@ func askers(last map[string]int64) []asker {
 	return all
 }
 
-// silence reports whether workers serve a name, and how long ago one of them last asked for jobs.
+// silence reports whether any worker serves a name, and how long ago one that does last asked for
+// jobs.
 func silence(all []asker, name string, now int64) (served bool, since time.Duration) {
 	at := int64(0)
 	for i := range all {
@@ -191,7 +193,7 @@ func silence(all []asker, name string, now int64) (served bool, since time.Durat
 	return true, time.Duration(now-at) * time.Millisecond
 }
 
-// Action is an action of operators on jobs, one or many.
+// Action is what operators can do to one job or to many.
 type Action struct {
 	fits func(job.State) bool
 	do   func(m *Master, ctx context.Context, id job.ID) error
@@ -203,23 +205,23 @@ var (
 	Cancelling = Action{waits, (*Master).CancelAny}
 )
 
-// Prioritizing gives jobs another priority.
+// Prioritizing returns the action that gives jobs another priority.
 func Prioritizing(priority int32) Action {
 	return Action{waits, func(m *Master, ctx context.Context, id job.ID) error { return m.Reprioritize(ctx, id, priority) }}
 }
 
 func waits(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
-// Touched is the progress of an action on many jobs.
+// Touched is the result of one call of Bulk.
 type Touched struct {
 	Affected int
-	// Next is the cursor from which to continue, 0 at the end: jobs above it were examined.
-	// Start is the cursor at which the action began.
+	// Next is the cursor for the next call, 0 at the end; the jobs above it have been examined.
+	// Start is the cursor at which this call began.
 	Next, Start uint64
 }
 
-// Bulk acts on at most limit of the jobs that a filter selects, newest first and from below a
-// cursor. If count is set, it only counts them.
+// Bulk applies an action to at most limit of the jobs that a filter selects, newest first,
+// beginning below a cursor (0 for the newest). If count is set, it only counts them.
 func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cursor uint64, count bool) (Touched, error) {
 	t := Touched{Start: cursor}
 	if cursor == 0 {
@@ -229,7 +231,7 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 		}
 	}
 	var ids []job.ID
-	next, err := m.each(f, t.Start, math.MaxInt, func(r *record) bool {
+	next, err := m.walk(f, t.Start, math.MaxInt, func(r *record) bool {
 		if act.fits(r.State) {
 			ids = append(ids, r.ID)
 		}
@@ -252,7 +254,8 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 	return t, nil
 }
 
-// Workers returns at most limit workers, the oldest first, starting behind the one with the id after.
+// Workers returns at most limit workers, the oldest first, beginning after the worker with the id
+// after.
 func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	return look(m, func(c *machine) ([]*WorkerView, error) {
 		all := []*WorkerView{}
@@ -261,7 +264,7 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
 		}
 		for _, w := range workers[:min(len(workers), limit)] {
-			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving, Silent: c.now-w.asked(c.now) >= quiet.Milliseconds()}
+			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving, Silent: c.now-w.lastAsked(c.now) >= quiet.Milliseconds()}
 			if c.now < w.pausedTo {
 				v.Paused = time.UnixMilli(c.wallAt(w.pausedTo))
 			}
@@ -271,8 +274,8 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	})
 }
 
-// Stats returns counts, and the busiest names, at most names of them. If there are more than
-// manyNames names, their counts are up to a second old, because counting walks over all of them.
+// Stats returns counts and at most names of the busiest names. If there are more than manyNames
+// names, the counts of names may be a second old, because counting examines all of them.
 func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
@@ -304,12 +307,12 @@ func (m *Master) Stats(names int) (*Stats, error) {
 	return s, nil
 }
 
-// statNames is the most names that the statistics have. Counts of more than manyNames names are
-// shared by all callers within a second.
+// statNames is the most names in the statistics. If there are more than manyNames names, all
+// callers within a second share the counts.
 const statNames, manyNames = 1000, 100
 
-// countNames returns the busiest names, and whether there are so many that all callers should
-// share the result.
+// countNames returns the busiest names, and whether the result was so expensive that callers should
+// share it.
 func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	type counted struct {
 		name
@@ -326,7 +329,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 		for _, n := range c.names {
 			all = append(all, counted{name: *n, oldest: ages[n]})
 		}
-		last, now = c.asked(), c.now
+		last, now = c.lastAsked(), c.now
 		return all, nil
 	})
 	if err != nil {
@@ -354,20 +357,20 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	return busiest, len(all) > manyNames || asked > 0, nil
 }
 
-// maxAsked is the most names for which the broker is asked whether socket workers serve them.
+// maxAsked is the most names for which one call asks the broker whether Gloom workers serve them.
 const maxAsked = 20
 
-// sockets reports whether socket workers may serve jobs.
+// sockets reports whether Gloom workers may serve jobs.
 func (m *Master) sockets(line *brokerConn) bool { return line != nil && m.opt.Once != m.opt.Prefix }
 
-// served reports whether a socket worker serves a name.
+// served reports whether a Gloom worker serves a name.
 func (m *Master) served(line *brokerConn, name string) bool {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
 	return line.b.Rules.Served(ctx, m.opt.Prefix+name)
 }
 
-// cached caches a result for a second if it was expensive to get.
+// cached holds a result for a second if it was expensive to get.
 type cached[T any] struct {
 	mu    sync.Mutex
 	value T
@@ -396,7 +399,8 @@ func states(counts *[6]int) map[job.State]int {
 	return all
 }
 
-// oldest returns how long the oldest waiting job has waited. Those before it are not examined again.
+// oldest returns how long the oldest waiting job has waited. The next call begins its search at
+// this job.
 func (c *machine) oldest() (age time.Duration) {
 	c.waiting(func(r *record) bool {
 		age, c.older = c.age(r), r.Seq
@@ -409,14 +413,14 @@ func (c *machine) age(r *record) time.Duration {
 	return time.Duration(max(c.wall-r.Enqueued, 0)) * time.Millisecond
 }
 
-// waiting calls each with waiting jobs, the oldest first, until each returns false or maxListed
-// records have been examined.
-func (c *machine) waiting(each func(r *record) bool) {
+// waiting calls f with waiting jobs, the oldest first, until f returns false or maxListed records
+// have been examined.
+func (c *machine) waiting(f func(r *record) bool) {
 	from, _ := c.find(c.older)
 	first := true
 	for _, p := range c.bySeq[from:min(len(c.bySeq), from+maxListed)] {
 		if r := p.rec; r != nil && r.waits() {
-			if first = false; !each(r) {
+			if first = false; !f(r) {
 				return
 			}
 		} else if first {
@@ -425,7 +429,8 @@ func (c *machine) waiting(each func(r *record) bool) {
 	}
 }
 
-// oldestOf returns how long the oldest waiting job of each name has waited, as far as waiting shows.
+// oldestOf returns for each name how long its oldest waiting job has waited. Names whose jobs
+// waiting does not reach are missing.
 func (c *machine) oldestOf() map[*name]time.Duration {
 	ages, left := make(map[*name]time.Duration), 0
 	for _, n := range c.names {
@@ -456,7 +461,7 @@ func (k *constraint) view(persisted bool) *ConstraintView {
 	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: persisted}
 }
 
-// rates has the ledger of each second of the last minute.
+// rates has a copy of the ledger for each second of the last minute.
 type rates struct {
 	samples [61]Ledger
 	n       int
@@ -467,7 +472,7 @@ func (r *rates) sample(l *Ledger) {
 	r.n++
 }
 
-// span returns the oldest and the last sample, and how many seconds are between them.
+// span returns the oldest and the newest sample, and the seconds between them.
 func (r *rates) span() (a, b *Ledger, seconds int) {
 	seconds = max(0, min(r.n, len(r.samples))-1)
 	return &r.samples[max(0, r.n-1-seconds)%len(r.samples)], &r.samples[max(0, r.n-1)%len(r.samples)], seconds
@@ -483,7 +488,7 @@ func (r *rates) perSecond() (enqueued, handedOut, ended float64) {
 		over(a.Done+a.Failed+a.Cancelled, b.Done+b.Failed+b.Cancelled)
 }
 
-// ended returns how many jobs ended in the last minute, and how many of them with an error.
+// ended returns how many jobs ended in the last minute, and how many of those with an error.
 func (r *rates) ended() (all, failed uint64) {
 	a, b, _ := r.span()
 	failed = b.Failed - a.Failed

@@ -7,9 +7,9 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// load adds a stored job, which the broker does not know yet.
+// load adds a stored job to the machine. The broker does not know the job yet.
 func (c *machine) load(j *job.Job, forget, drop int64) {
-	c.setRight(j)
+	c.correctTimes(j)
 	r := c.newRecord(j)
 	c.restoreKey(r)
 	if !j.State.Ended() {
@@ -20,12 +20,12 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	case job.Running:
 		c.ledger.Running++
 		w := c.workers[j.Worker]
-		if w == nil { // its worker is not registered any more; the run will time out
+		if w == nil { // its worker is no longer registered; the run will time out
 			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, seen: c.now, runs: make(map[*record]struct{})}
 			c.workers[j.Worker] = w
 		}
 		u := &run{worker: w, stateBefore: job.Queued, sent: true, deadline: c.now + missedHeartbeats*ms(c.Heartbeat)}
-		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // it is never longer, even if a clock was set
+		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // no run may last longer, even if a clock was set
 		u.deadline = max(u.deadline, min(c.monoAt(j.Deadline), c.now+whole))
 		if j.Retries > 0 {
 			u.stateBefore = job.Retrying
@@ -50,9 +50,9 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	}
 }
 
-// setRight corrects the times of a job that was stored while the store's clock was ahead: it waits,
-// and holds its key, no longer from now on than it was to do from its submission.
-func (c *machine) setRight(j *job.Job) {
+// correctTimes corrects the times of a job that was stored while the store's clock was ahead. From
+// now on the job waits, and holds its key, at most for the time that was set when it was enqueued.
+func (c *machine) correctTimes(j *job.Job) {
 	if j.Due > j.Enqueued {
 		j.Due = min(j.Due, c.wall+j.Due-j.Enqueued)
 	}
@@ -83,7 +83,8 @@ func (c *machine) loaded() {
 	c.finishReplacing()
 }
 
-// unlink is called when there is no broker, or an empty one: linkSlice then submits all jobs to it.
+// unlink is called when the connection to the broker is lost or new. The broker may have no jobs,
+// so linkSlice then submits all of them.
 func (c *machine) unlink() {
 	c.linked, c.settled, c.allSubmitted, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
 	for _, p := range c.bySeq {
@@ -102,10 +103,11 @@ func (c *machine) unlink() {
 	}
 }
 
-// linkSlice submits some jobs to the broker, first running ones and then the oldest, and reports
-// whether there are more. Workers get jobs when the broker has all of them. Without the lease it
-// submits nothing, because it would overwrite rules of the master that has taken over.
-func (c *machine) linkSlice(looks int) (more bool) {
+// linkSlice submits some of the jobs to the broker, first the running ones and then the oldest, and
+// reports whether more remain. Workers get no jobs until the broker has all of them. Without the
+// lease linkSlice submits nothing, because it would overwrite rules of the master that has taken
+// over.
+func (c *machine) linkSlice(budget int) (more bool) {
 	if c.allSubmitted || !c.env.store.Holds() {
 		return false
 	}
@@ -113,8 +115,8 @@ func (c *machine) linkSlice(looks int) (more bool) {
 		for _, k := range c.constraints.list {
 			c.set(k)
 		}
-		for _, w := range c.byAge() { // first: a full or stopping broker may not take all jobs
-			for _, r := range w.ranked() {
+		for _, w := range c.byAge() { // before the waiting jobs: a full or stopping broker may not take all of them
+			for _, r := range w.jobsByAge() {
 				if !w.gone && r.runInfo.run.handle == nil && !r.submitted {
 					w.orphans = true
 					c.submit(r, 0)
@@ -122,7 +124,7 @@ func (c *machine) linkSlice(looks int) (more bool) {
 			}
 		}
 	}
-	for ; looks > 0 && c.linkedTo < len(c.bySeq); looks-- {
+	for ; budget > 0 && c.linkedTo < len(c.bySeq); budget-- {
 		r := c.bySeq[c.linkedTo].rec
 		c.linkedTo++
 		if r != nil && !r.submitted && r.waits() {
@@ -133,7 +135,7 @@ func (c *machine) linkSlice(looks int) (more bool) {
 		return true
 	}
 	c.allSubmitted = true
-	// The broker must have everything, rules too, before the first worker joins.
+	// The broker must have all jobs and rules before the first worker joins.
 	line := c.env.broker
 	c.later(func() {
 		line.flush(func() {
@@ -147,9 +149,9 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	return false
 }
 
-// link lets workers get waiting jobs when the broker has handed out all running jobs again, so that
-// they count in their groups. It does not wait long for a run that the broker refuses, or holds
-// back because a group is full.
+// link lets workers get waiting jobs once the broker has handed out all running jobs again, because
+// only then do these count in their groups. It does not wait long for a run that the broker
+// refuses, or holds back because a group is full.
 func (c *machine) link() {
 	if !c.settled || c.linked {
 		return
@@ -189,13 +191,14 @@ func (c *machine) drain() {
 	}
 }
 
-// storeChanged is called when the store has gone away, with the reason, or is back.
+// storeChanged is called with the reason when the store has gone away, and with nil when it is
+// back.
 func (c *machine) storeChanged(away error) {
 	if c.away != nil && away == nil {
-		c.deadlinesFrom = max(c.deadlinesFrom, c.now+ms(c.StoreWait)) // reports that workers have sent meanwhile are read first
+		c.deadlinesFrom = max(c.deadlinesFrom, c.now+ms(c.StoreWait)) // so that reports that workers have sent meanwhile are read first
 	}
 	c.away = away
-	if away != nil { // jobs on their way to requests may take long
+	if away != nil { // requests do not wait for jobs whose start cannot be written now
 		for _, w := range c.workers {
 			for _, p := range w.pullers {
 				p.complete(c)
@@ -205,15 +208,14 @@ func (c *machine) storeChanged(away error) {
 	c.serveAll()
 }
 
-// notAtBroker is called with a job that the broker has refused, or has ended without the master.
+// notAtBroker is called if the broker has refused a job, or has ended it without the master.
 func (c *machine) notAtBroker(id job.ID, bid uint32) {
 	if r := c.bySubmission(id, bid); r != nil {
 		c.submitLater(r, nil)
 	}
 }
 
-// bySubmission returns the job of a submission, nil if the broker does not have the job or has a later
-// submission of it.
+// bySubmission returns the job of a submission, or nil if that is not the job's current submission.
 func (c *machine) bySubmission(id job.ID, bid uint32) *record {
 	if r := c.jobs.Get(id); r != nil && r.submitted && r.submission == bid {
 		return r
@@ -221,14 +223,14 @@ func (c *machine) bySubmission(id job.ID, bid uint32) *record {
 	return nil
 }
 
-// submitLater is called when the broker does not have a job; outcome is that of the job there, or
-// nil. A running job is submitted when its run is over.
+// submitLater is called when the broker does not have a job. outcome says how a Gloom worker has
+// ended it, nil if none has. A running job is submitted when its run is over.
 func (c *machine) submitLater(r *record, outcome *job.Outcome) {
 	r.submitted = false
 	c.late = append(c.late, lateJob{r.ID, c.now + ms(resubmitPause), outcome, r.submission})
 }
 
-// tooLong is called when a job's argument makes its frame too long for the broker.
+// tooLong is called when a job's argument does not fit into a frame of the broker.
 func (c *machine) tooLong(id job.ID) {
 	r := c.jobs.Get(id)
 	if r == nil || !r.submitted {
@@ -240,7 +242,7 @@ func (c *machine) tooLong(id job.ID) {
 	}
 }
 
-// unchanged is called when the broker has not changed a job's groups, because the job is just
+// unchanged is called when the broker has refused to change a job's groups, because the job is just
 // being handed out or given back.
 func (c *machine) unchanged(id job.ID) {
 	if r := c.jobs.Get(id); r != nil && r.submitted && r.waits() {
@@ -250,12 +252,12 @@ func (c *machine) unchanged(id job.ID) {
 	}
 }
 
-// lateJob is a job that the broker is to get, or whose groups it is to get, once more.
+// lateJob is a job that is to be submitted again, or whose groups are to be sent again.
 type lateJob struct {
 	id      job.ID
 	at      int64
-	outcome *job.Outcome // the attempt ends in this way instead, unless one of the master's workers had it
-	bid     uint32       // or it was submitted since
+	outcome *job.Outcome // if not nil, the job ends in this way, unless one of the master's workers had it
+	bid     uint32       // or the job has a later submission
 }
 
 func (c *machine) submitLate() {
@@ -281,14 +283,14 @@ func (c *machine) submitLate() {
 	})
 }
 
-// onBrokerAnswer is called when a socket worker has ended a job, or was lost with it. A run that was
-// lost, or that failed while the master stood still, may have been at one of the master's workers,
-// with a hand-out that has not been read yet: then it does not count.
+// onBrokerAnswer is called when a Gloom worker has ended a job, or was lost with it. If a run was
+// lost, or failed while the master stood still, it may have been at one of the master's own
+// workers, and its hand-out may not have been read yet. Then the run does not count.
 func (c *machine) onBrokerAnswer(id job.ID, bid uint32, o *job.Outcome, lost bool) {
 	r := c.bySubmission(id, bid)
 	switch {
-	case r == nil || r.State.Ended(): // the master itself has ended it
-	case c.ownWorkersOnly(r): // it still runs, or a socket worker for all types had it, without its argument
+	case r == nil || r.State.Ended(): // the master itself has ended the job
+	case c.ownWorkersOnly(r): // it still runs, or a Gloom worker for all types had it, without its argument
 		c.submitLater(r, nil)
 	case r.op != idle:
 		r.wait(func() { c.onBrokerAnswer(id, bid, o, lost) })
@@ -300,7 +302,7 @@ func (c *machine) onBrokerAnswer(id job.ID, bid uint32, o *job.Outcome, lost boo
 	}
 }
 
-// attempted writes an attempt by a socket worker, and how it has ended.
+// attempted writes an attempt of a Gloom worker, and then how it has ended.
 func (c *machine) attempted(r *record, o *job.Outcome) {
 	if c.socket == nil {
 		c.socket = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), gone: true}

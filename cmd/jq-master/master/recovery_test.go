@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestBrokerEnds: a shared broker ends a job without the master, before, while or after one of our
-// workers runs it. Here that ends nothing: the job is submitted again, and runs.
+// TestBrokerEnds: a shared broker ends a job without the master, before, while or after one of the
+// master's workers runs it. For the master the job has not ended: it is submitted again, and runs.
 func TestBrokerEnds(t *testing.T) {
 	lost := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
 	for name, ends := range map[string]func(c *machine, r *record, handOut func()){
@@ -72,8 +72,8 @@ func TestBrokerEnds(t *testing.T) {
 	}
 }
 
-// TestEarly: the broker hands out a job before its retry is due, because it has requeued the
-// earlier run without the master. The job keeps waiting.
+// TestEarly: the broker has requeued a job without the master, and hands it out before its retry is
+// due. The job keeps waiting.
 func TestEarly(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
@@ -88,8 +88,9 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestClockWasAhead: jobs were stored while the store's clock was ahead by a day, and it is right when
-// the next master loads them. They wait no longer than they were to, and nothing is kept longer.
+// TestClockWasAhead: jobs were stored while the store's clock was ahead by a day, and the clock is
+// right when the next master loads them. They wait, and are kept, no longer than if the clock had
+// been right.
 func TestClockWasAhead(t *testing.T) {
 	const day, minute = 24 * 3600_000, 60_000
 	w := newWorld(t, 1)
@@ -128,7 +129,7 @@ func TestClockWasAhead(t *testing.T) {
 	}
 }
 
-// TestRunsFirst: a new broker first hands out again the jobs that run, so that the runs count in
+// TestRunsFirst: a new broker first hands out the jobs that already run, so that the runs count in
 // their groups.
 func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
@@ -157,12 +158,11 @@ func TestRunsFirst(t *testing.T) {
 	}
 }
 
-// TestRefusals: a broker at its limit, which refuses all jobs again and again, does not
-// fill the log.
+// TestRefusals: a broker at a limit, which refuses all jobs again and again, does not fill the log.
 func TestRefusals(t *testing.T) {
 	var log bytes.Buffer
 	b := Broker{Submitter: []gloom.Option{gloom.Addrs("127.0.0.1:1")}, Close: func() {}}
-	l, err := openLine(b, Values{}, "jq~", 10, func(func(*machine)) {}, zerolog.New(&log))
+	l, err := openBrokerConn(b, Values{}, "jq~", 10, func(func(*machine)) {}, zerolog.New(&log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +175,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestHandedToOld: a master whose lease has run out, because it stood still, must not end jobs at
-// the broker that have ended in its memory: another master may have retried them.
+// TestHandedToOld: a master whose lease expired while it stood still must not end jobs at the
+// broker because they have ended in its memory: another master may have retried them.
 func TestHandedToOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
@@ -193,7 +193,8 @@ func TestHandedToOld(t *testing.T) {
 	}
 }
 
-// TestRulesOfOld: nor may it set its constraints, which may have changed since.
+// TestRulesOfOld: such a master must not set its constraints at the broker, either: they may have
+// changed.
 func TestRulesOfOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c

@@ -13,7 +13,7 @@ type answer[T any] struct {
 	err error
 }
 
-// do runs a command and waits for its reply, unless the machine ends first.
+// do runs a command and waits for its reply. If the machine ends first, do returns errStarting.
 func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, dead, err := send(m, f)
 	if err != nil {
@@ -29,7 +29,7 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 	}
 }
 
-// await is do for commands that always reply, even if the machine ends.
+// await is do, for commands that reply even if the machine ends.
 func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, _, err := send(m, f)
 	if err != nil {
@@ -39,8 +39,9 @@ func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err
 	return a.v, m.ifLeaseHeld(a.err)
 }
 
-// ifLeaseHeld replaces an error that came from memory: after the end of the lease it may no longer be
-// true. What was written to the store is true, whichever master is active now.
+// ifLeaseHeld replaces an error if the lease has ended, because an error that comes from memory may
+// then be out of date. A nil error is kept: what was written to the store is true, whichever master
+// is active now.
 func (m *Master) ifLeaseHeld(err error) error {
 	if err != nil && !m.opt.Store.Holds() {
 		return errStandby
@@ -48,7 +49,7 @@ func (m *Master) ifLeaseHeld(err error) error {
 	return err
 }
 
-// send runs a command soon, which replies at most once. dead is closed when the machine ends.
+// send queues a command, which replies at most once, on told. dead is closed when the machine ends.
 func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
@@ -82,7 +83,7 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 	if !m.runNow(s.c, func() { v, err = f(s.c) }) {
 		return v, errStarting
 	}
-	if !m.opt.Store.Holds() { // asked last: an earlier answer could be out of date
+	if !m.opt.Store.Holds() { // checked after f: the lease may have ended meanwhile
 		return v, errStandby
 	}
 	return v, err
@@ -90,10 +91,11 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 
 type none = struct{}
 
-// Enqueue adds jobs, all or none; their ids are in the same order. With a key that was used before
-// with the same body, the ids are those of the earlier request. It returns the outcome even if the
-// master ends meanwhile. A job with Sharing must come alone and without a key. If another job holds
-// its unique key, unique says what happened to that job: "kept", "replaced" or "extended".
+// Enqueue adds jobs, all or none, and returns their ids in the same order. If the key was used
+// before with the same body, it returns the ids of the earlier request, and replayed is true. It
+// returns the outcome even if the master ends meanwhile. A job with Sharing must be the only one,
+// and without a key. If another job holds its unique key, unique says what happened to that job:
+// "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueing{jobs: jobs, key: key}
 	e.match(m.list())
@@ -108,7 +110,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 		return nil, false, "", err
 	}
 	if jobs[0].Sharing == nil {
-		dead = nil // the store gets the request at once, and answers
+		dead = nil // the store gets the request at once, and its answer always comes
 	}
 	var a answer[[]job.ID]
 	select {
@@ -118,9 +120,9 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 		sent, ids := e.sent, e.ids
 		m.mu.Unlock()
 		switch {
-		case ids != nil: // the next master cancels the one that they replace
+		case ids != nil: // the next master cancels the replaced job
 			return ids, false, e.unique, nil
-		case !sent: // it waited for the other job
+		case !sent: // it was waiting for the other job
 			return nil, false, "", errStarting
 		}
 		a = <-told
@@ -128,7 +130,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 	return a.v, replayed, e.unique, m.ifLeaseHeld(a.err)
 }
 
-// list returns the current constraints.
+// list returns the enabled constraints, without the lock.
 func (m *Master) list() []*constraint {
 	if s := m.active.Load(); s != nil {
 		if list := s.c.constraints.shown.Load(); list != nil {
@@ -139,7 +141,7 @@ func (m *Master) list() []*constraint {
 }
 
 // Status returns a job's status. Unless peek is set, it fetches the result, which only one request
-// gets.
+// can do.
 func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 	st, err := look(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
 	if err != nil {
@@ -149,14 +151,15 @@ func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 	return st, nil
 }
 
-// putBack is called when the client does not get a status.
+// putBack returns the fetched result because the client does not get the status.
 func (st *Status) putBack() {
 	if st != nil && st.Fetch != nil {
 		st.Fetch(false)
 	}
 }
 
-// Poll waits until a job has ended, but no longer than wait.
+// Poll waits until a job has ended, but no longer than wait, and returns its status. Unless peek is
+// set, it fetches the result.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
 	st, ended, err = m.poll(ctx, id, wait, peek)
 	if !m.opt.Store.Holds() && m.active.Load() != nil {
@@ -239,13 +242,14 @@ func (m *Master) Dismiss(id job.ID) error {
 	return err
 }
 
-// Known returns nil if there is such a worker, even if it is leaving. It counts as a sign of life.
+// Known returns nil if the worker is registered or leaving, and an error otherwise. The call counts
+// as a sign of life.
 func (m *Master) Known(from job.Caller) error {
 	_, err := look(m, func(c *machine) (*worker, error) { return c.known(from, true) })
 	return err
 }
 
-// Done reports how a run has ended.
+// Done handles a worker's report of how a run has ended.
 func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
 	defer cancel()
@@ -261,14 +265,14 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 		if !m.opt.Store.Holds() {
 			return errStandby
 		}
-		f := job.Refuse(job.StoreUnavailable, "", "the store has not taken the outcome within %v; send it again", m.opt.StoreWait)
+		f := job.Refuse(job.StoreUnavailable, "", "the store has not written the outcome within %v; send it again", m.opt.StoreWait)
 		f.RetryAfter = time.Second
 		return f
 	}
 	return err
 }
 
-// Heartbeat is a worker's sign of life. It returns the runs that were cancelled.
+// Heartbeat handles a worker's heartbeat. It returns the worker's jobs that were cancelled.
 func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 	return look(m, func(c *machine) ([]job.ID, error) {
 		w, err := c.known(from, false)
@@ -286,8 +290,8 @@ const lingering = 5 * time.Millisecond
 // and the store to write the attempt.
 const minPull = 100 * time.Millisecond
 
-// Pull returns up to most jobs for a worker. If there are none yet, it waits for them, at most
-// for wait.
+// Pull returns up to most jobs for a worker. If there are none, it waits for some, at most for
+// wait.
 func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.Duration) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
@@ -314,7 +318,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 		return w, nil
 	})
 	if err != nil {
-		if w != nil { // the lease has ended just now
+		if w != nil { // the lease has just ended
 			cancel()
 			m.runNow(of, func() { of.waiters--; of.endPull(w, p, false) })
 		}
@@ -353,7 +357,8 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 	return jobs, err
 }
 
-// Retry queues an ended job again with all its retries, or lets a waiting retry run at once.
+// Retry queues a failed or cancelled job again, with all its retries, or lets a job that waits for
+// a retry run at once.
 func (m *Master) Retry(ctx context.Context, id job.ID) error {
 	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.revive(id, func(err error) { reply(none{}, err) })
@@ -412,7 +417,8 @@ func (m *Master) blocked(line *brokerConn, all []*ConstraintView) {
 	}
 }
 
-// heldBack counts held-back jobs by constraint; much says that there are very many groups.
+// heldBack counts the held-back jobs of each constraint; much says that there are so many groups
+// that the result should be cached.
 func (m *Master) heldBack(line *brokerConn) (held map[string]int, much bool, err error) {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
@@ -445,7 +451,7 @@ func (m *Master) Constraint(id string) (*ConstraintView, error) {
 }
 
 // PutConstraint sets a constraint. If ifMatch is not 0, the constraint must exist in that version;
-// if must is set, in any version.
+// if must is set, it must exist in any version.
 func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch uint64, must bool) (v *ConstraintView, created bool, err error) {
 	pick, fault := Compile(k)
 	if fault != nil {
@@ -459,7 +465,7 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 	return v, created, err
 }
 
-// DropConstraint drops a constraint, if ifMatch is not 0 only in that version.
+// DropConstraint drops a constraint. If ifMatch is not 0, the constraint must have that version.
 func (m *Master) DropConstraint(ctx context.Context, id string, ifMatch uint64) error {
 	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
 		c.dropConstraint(id, ifMatch, func(err error) { reply(none{}, err) })

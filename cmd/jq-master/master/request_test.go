@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestEndMeanwhile: if the machine ends while a request is with the store, waiting callers get the
-// store's answer.
+// TestEndMeanwhile: if the machine ends while the store processes a request, waiting callers get
+// the store's answer.
 func TestEndMeanwhile(t *testing.T) {
 	for _, v := range []struct {
 		name   string
@@ -51,7 +51,7 @@ func TestEndMeanwhile(t *testing.T) {
 			}()
 			end()
 			if v.answer != nil && !errors.Is(v.answer, store.ErrFenced) {
-				return // only an enqueueing gets such an answer
+				return // only Enqueue returns such an answer
 			}
 			alive(m)
 			go func() {
@@ -80,7 +80,7 @@ func alive(m *Master) {
 	m.active.Store(&activeMachine{c, make(chan struct{})})
 }
 
-// heldStore holds back its answers until a test releases them.
+// heldStore is a store that holds back its answers until a test releases them.
 type heldStore struct {
 	store.Store
 	asked chan func(error)
@@ -92,7 +92,7 @@ func (s *heldStore) Enqueue(jobs []*job.Job, _ *store.Key, done func([]job.ID, b
 
 func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done }
 
-// elsewhere is a store whose clock is not this host's.
+// elsewhere is a store with a clock of its own, not this host's.
 type elsewhere struct{ *store.Memory }
 
 func (elsewhere) At(time.Duration) int64 { return 1_900_000_000_000 }

@@ -16,8 +16,8 @@ func code(err error) job.Code {
 	return ""
 }
 
-// TestResultsBounded: results beyond max-bytes are refused and their runs wait for the worker to
-// report again; when there is room again, all of them succeed.
+// TestResultsBounded: results beyond max-bytes are refused, and their runs wait for the worker to
+// report again. When there is room again, all reports succeed.
 func TestResultsBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -76,7 +76,7 @@ func TestResultsBounded(t *testing.T) {
 	}
 }
 
-// TestLoneResult: a result always has room if there is no other one.
+// TestLoneResult: there is always room for a result if no other result is kept.
 func TestLoneResult(t *testing.T) {
 	c := newMachine(DefaultLimits(), 1)
 	c.MaxBytes = 10
@@ -91,7 +91,8 @@ func TestLoneResult(t *testing.T) {
 	}
 }
 
-// TestNamesCount: very many names count while jobs with them have not ended.
+// TestNamesCount: names beyond the first thousand count towards max-bytes while jobs with them have
+// not ended.
 func TestNamesCount(t *testing.T) {
 	w := newWorld(t, 1)
 	var ids []job.ID
@@ -102,7 +103,7 @@ func TestNamesCount(t *testing.T) {
 		w.st.flush()
 		return told
 	}
-	w.c.MaxJobs, w.c.MaxBytes = 1<<20, 8*nameSize // an eighth is for results
+	w.c.MaxJobs, w.c.MaxBytes = 1<<20, 8*nameSize // an eighth of max-bytes is for results
 	for i := range fewNames + 7 {
 		if err := add(fmt.Sprint(i)); err != nil {
 			t.Fatalf("name %d: %v", i, err)
@@ -129,8 +130,8 @@ func TestNamesCount(t *testing.T) {
 	}
 }
 
-// TestKeysCount: idempotency keys are bounded in number and bytes while they are remembered, also
-// after a restart.
+// TestKeysCount: the number and the bytes of remembered idempotency keys are bounded, also after a
+// restart.
 func TestKeysCount(t *testing.T) {
 	w := newWorld(t, 1)
 	n := 0

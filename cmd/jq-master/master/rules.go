@@ -14,7 +14,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// Rules is a broker's interface for operators.
+// Rules is a client for a broker's operator interface.
 type Rules struct {
 	HTTP  *http.Client
 	Base  string // "http://host:port"
@@ -41,7 +41,8 @@ func (r *Rules) Set(ctx context.Context, pattern string, drop bool, rate float64
 	return r.do(ctx, http.MethodPut, path, &rule, nil)
 }
 
-// Explain returns what the broker knows of a job, or an error if the broker does not have it.
+// Explain returns what the broker knows about a job, or an error if the broker does not have the
+// job.
 func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 	var j api.Job
 	if err := r.do(ctx, http.MethodGet, "/v1/jobs/"+id, nil, &j); err != nil {
@@ -50,10 +51,10 @@ func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 	return &j, nil
 }
 
-// errRefused is a refusal that would be the same if the request were repeated.
+// errRefused means that repeating the request would be useless.
 var errRefused = errors.New("the broker refuses")
 
-// manyGroups is the most groups that the broker is asked for. It returns the busiest ones.
+// manyGroups is how many groups are requested from the broker, which returns the busiest ones.
 const manyGroups = 10_000
 
 // Groups returns groups that have jobs in them.
@@ -85,7 +86,7 @@ func (r *Rules) do(ctx context.Context, method, path string, in, out any) error 
 		return err
 	case method == http.MethodDelete && resp.StatusCode == http.StatusNotFound:
 		return nil
-	case resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden: // a token may change
+	case resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden: // the token's rights may change
 		return fmt.Errorf("%w: %s: %s", errRefused, resp.Status, bytes.TrimSpace(said))
 	case resp.StatusCode >= 300:
 		return fmt.Errorf("the broker answers %s: %s", resp.Status, bytes.TrimSpace(said))

@@ -9,12 +9,12 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// onHandout is called when the broker gives a job to a worker; own says that it had the job for this
-// worker alone, which already runs it.
+// onHandout is called when the broker hands out a job to a worker. own says that the worker already
+// runs the job, which was submitted again for this worker alone.
 func (c *machine) onHandout(worker, id job.ID, own bool, h handle) {
 	w, r := c.workers[worker], c.jobs.Get(id)
 	switch {
-	case r == nil && !own, !c.env.store.Holds(): // another master's, or one that is being cancelled
+	case r == nil && !own, !c.env.store.Holds(): // it is another master's job or was cancelled, or the lease has ended
 		c.giveBack(h, resubmitPause)
 		return
 	case r == nil || r.State.Ended() || own && r.State != job.Running:
@@ -38,7 +38,7 @@ func (c *machine) onHandout(worker, id job.ID, own bool, h handle) {
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
 		return
-	case c.remainingWait(r) > 0: // the broker has requeued it without the master, and knows no backoff
+	case c.remainingWait(r) > 0: // the broker has requeued the job without the master, and so without the backoff
 		c.giveBack(h, c.remainingWait(r))
 		return
 	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
@@ -77,9 +77,9 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	c.write(starting, r, func(done func(error)) { c.env.store.Start(j, done) }, func() { c.started(r, u) })
 }
 
-// started sends a run to its worker, unless it is too late.
+// started gives the job to its worker, unless the worker may no longer get it.
 func (c *machine) started(r *record, u *run) {
-	if c.now > u.startedAt { // the time for the store is not the worker's
+	if c.now > u.startedAt { // the time that the store took does not count towards the timeout
 		u.deadline += c.now - u.startedAt
 		c.timers.set(r, u.deadline)
 	}
@@ -122,8 +122,8 @@ func (c *machine) undoRun(r *record) {
 	})
 }
 
-// leaveRun frees the worker of a run, and answers the broker's hand-out; answer is nil if the job has
-// ended.
+// leaveRun takes the run from its worker, and answers the broker's hand-out with answer, which is
+// nil if the job has ended.
 func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 	r.runInfo.run = nil
 	c.timers.remove(r)
@@ -149,7 +149,7 @@ func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 		// master stood still: the job is submitted again.
 		c.later(func() { h.release(resubmitPause) })
 		fallthrough
-	case r.submitted: // to be handed to the worker again
+	case r.submitted: // the broker was to hand it to the worker again
 		id := r.ID
 		r.submitted = false
 		line := c.env.broker
@@ -237,7 +237,7 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 		u.replies = append(u.replies, answer)
 	case mine && u.sent && r.op == idle:
 		if err := c.admitsResult(r, &p.Outcome); err != nil {
-			// The worker sends it again, and the run must not end before that.
+			// The worker reports again, and the run must not end before that.
 			u.deadline = max(u.deadline, c.now+missedHeartbeats*ms(c.Heartbeat))
 			c.timers.set(r, u.deadline)
 			tell(err)
@@ -257,7 +257,8 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	}
 }
 
-// reported reports whether a worker has already reported the end of an attempt (0: its last one).
+// reported reports whether the worker w has already reported the end of an attempt; 0 stands for
+// its last attempt.
 func (c *machine) reported(r *record, w job.ID, attempt int32) bool {
 	for _, a := range slices.Backward(r.Attempts) {
 		if a.Worker == w && (attempt == 0 || attempt == a.Number) {
@@ -273,12 +274,12 @@ func (c *machine) replyAll(all []reply, err error) {
 	}
 }
 
-// fail ends a run whose failure the master, not the worker, has found.
+// fail ends a run that failed without a report from its worker.
 func (c *machine) fail(r *record, reason job.Reason, message string) {
 	c.end(r, &job.Outcome{Reason: reason, Retry: true, Message: message}, false)
 }
 
-// end writes how a run has ended, and then ends the job or lets it wait for a retry.
+// end writes how a run has ended. Then the job has ended, or waits for a retry.
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.runInfo.run
 	o = c.limitOutcome(o)
@@ -333,7 +334,7 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 
 const noRoom = " [its error is left out: max-bytes is reached]"
 
-// null is the result of a run that returned no value.
+// null is the result of a run whose worker returned none.
 var null = []byte{0xc0}
 
 // retry lets a failed job wait for its backoff.
@@ -353,7 +354,8 @@ func (c *machine) retry(r *record, u *run, j *job.Job) {
 	})
 }
 
-// backoff returns a random wait before retry n, from 1: between half of its limit and all of it.
+// backoff returns a random wait before retry n (counted from 1), between half of a limit and all of
+// it. The limit doubles with each retry, up to BackoffCap.
 func (c *machine) backoff(n int) time.Duration {
 	d := c.BackoffCap
 	if n <= 40 && c.BackoffBase<<(n-1) < d && c.BackoffBase<<(n-1) > 0 {
@@ -384,7 +386,7 @@ func (c *machine) limitOutcome(o *job.Outcome) *job.Outcome {
 	return &b
 }
 
-// cut cuts a text between two characters, to most bytes at the longest.
+// cut shortens s to the given number of bytes, or a few less so that it splits no character.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// madeAtOnce is the most jobs of one schedule that a step makes; after maxStepRecords jobs, or
-	// madeBytes, it leaves other schedules to the next step.
+	// madeAtOnce is the most jobs that a step makes for one schedule. When a step has made
+	// maxStepRecords jobs or madeBytes bytes, it leaves the other schedules to the next step.
 	madeAtOnce = 100
 	madeBytes  = 8 << 20
 )
@@ -24,16 +24,16 @@ type schedules struct {
 	byName map[string]*scheduled
 	watch  schedule.Watch
 	bytes  int64
-	due    map[string]uint64 // due times that were settled, by result
+	due    map[string]uint64 // number of due times that were handled, by result
 	read   func(json.RawMessage) (*New, error)
 }
 
 // scheduled is a schedule and its state in the machine.
 type scheduled struct {
-	*schedule.Schedule // as it is stored; replaced, never changed; nil: not stored yet
+	*schedule.Schedule // as it is stored; it is replaced, never changed; nil: not stored yet
 	job                *New
-	wake               int64 // wall time at which something may be due
-	busy               bool  // it is being written
+	wake               int64 // wall time of the next due time or retry
+	busy               bool  // the schedule is being written
 	waits              []func()
 }
 
@@ -47,7 +47,7 @@ func newSchedules() *schedules {
 	return &schedules{byName: make(map[string]*scheduled), due: make(map[string]uint64)}
 }
 
-// set replaces a schedule by what was written; nil drops it.
+// set replaces a schedule by the one that was written; nil drops it.
 func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *New, wall time.Time) {
 	if s.Schedule != nil {
 		l.bytes -= int64(len(s.Job) + len(s.job.Argument))
@@ -64,7 +64,7 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 	}
 }
 
-// wallTime returns the time that decides what is due.
+// wallTime returns the time by which schedules are due.
 func (c *machine) wallTime() time.Time { return time.UnixMilli(c.host).UTC() }
 
 func (c *machine) loadSchedule(name string, text []byte) error {
@@ -80,9 +80,8 @@ func (c *machine) loadSchedule(name string, text []byte) error {
 	return nil
 }
 
-// changeSchedule writes the result of change. change gets nil for a schedule that does
-// not exist, and returns nil for one that is to be dropped; if it returns its argument,
-// nothing changes.
+// changeSchedule replaces a schedule by the result of change. change gets nil if the schedule does
+// not exist, returns nil to drop it, and returns its argument to change nothing.
 func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	s := c.schedules.byName[name]
@@ -106,7 +105,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 		tell(err)
 		return
 	}
-	c.schedules.byName[name] = s // others wait for it
+	c.schedules.byName[name] = s // so that other changes wait for this one
 	c.writeSchedule(name, s, now, n, nil, func(err error) {
 		if err != nil {
 			err = c.notStored(err)
@@ -180,14 +179,14 @@ func unknownSchedule(name string) *job.Fault {
 	return job.Refuse(job.UnknownSchedule, "name", "there is no schedule %.60q", name)
 }
 
-// unended reports whether the job with an id, given as text, exists and has not ended.
+// unended reports whether there is a job with this id, given as text, that has not ended.
 func (c *machine) unended(id string) bool {
 	j, _ := job.ParseID(id)
 	r := c.jobs.Get(j)
 	return r != nil && !r.State.Ended()
 }
 
-// settleSchedules makes the jobs of due times, if there is room for more jobs.
+// settleSchedules makes the jobs of due times if there is room for more jobs.
 func (c *machine) settleSchedules() {
 	l := c.schedules
 	if len(l.byName) == 0 || c.now < c.fullTo || c.admits(1, 0) != nil {
@@ -231,7 +230,7 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 	var jobs []*job.Job
 	for _, run := range plan.Made {
 		id, _ := job.ParseID(run.JobID)
-		if c.jobs.Get(id) != nil { // made before, under another clock
+		if c.jobs.Get(id) != nil { // it was made before the clock was set back
 			continue
 		}
 		j := &job.Job{ID: id, Attributes: s.job.Attributes, Enqueued: c.wall, State: job.Queued}
@@ -242,7 +241,7 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 		e.bytes += int64(len(j.Argument))
 	}
 	if c.admits(len(jobs), e.bytes) != nil {
-		return 0 // again at the next beat
+		return 0 // tried again at the next beat
 	}
 	for _, j := range jobs {
 		c.seq++
@@ -264,7 +263,8 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 	return len(jobs)
 }
 
-// Schedules returns at most limit schedules, in the order of names, starting behind the name after.
+// Schedules returns at most limit schedules in the order of their names, beginning after the name
+// after.
 func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
 	return look(m, func(c *machine) (list []ScheduleView, _ error) {
 		for _, name := range slices.Sorted(maps.Keys(c.schedules.byName)) {
@@ -287,7 +287,7 @@ func (m *Master) Schedule(name string) (ScheduleView, error) {
 	})
 }
 
-// PutSchedule sets a schedule; fromFile says that it is from the file.
+// PutSchedule sets a schedule. fromFile says that the schedule is in the file.
 func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spec, fromFile bool) error {
 	n, err := m.opt.ReadJob(spec.Job)
 	if err != nil {
@@ -299,7 +299,7 @@ func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spe
 	return err
 }
 
-// DropSchedule drops a schedule; fromFile says that it was in the file.
+// DropSchedule drops a schedule. fromFile says that the schedule was in the file.
 func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) error {
 	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
 		c.dropSchedule(name, fromFile, func(err error) { reply(none{}, err) })
@@ -307,10 +307,10 @@ func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) e
 	return err
 }
 
-// fileRetry is the pause after a failure to store the schedules of the file.
+// fileRetry is the pause before the master tries again to store the schedules of the file.
 const fileRetry = time.Second
 
-// keepFile keeps the master's schedules in step with the file, until ctx ends.
+// keepFile keeps the stored schedules equal to those of the file, until ctx ends.
 func (m *Master) keepFile(ctx context.Context) {
 	file := m.opt.Schedules
 	if file == nil {
@@ -335,7 +335,8 @@ func (m *Master) keepFile(ctx context.Context) {
 	}
 }
 
-// putFile stores the schedules of the file, and drops those that are no longer in it.
+// putFile stores the schedules of the file, and drops those that came from the file and are no
+// longer in it.
 func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec) error {
 	old, err := m.Schedules("", schedule.Most)
 	if err != nil {

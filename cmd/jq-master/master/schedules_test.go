@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// clockwork is a world with schedules.
+// clockwork is a world whose machine has schedules.
 type clockwork struct {
 	*world
 	t *testing.T
@@ -57,7 +57,7 @@ func (w *clockwork) put(name, text string, fromFile bool) (told error) {
 	return told
 }
 
-// watch lets time pass, with beats.
+// watch lets time pass, and calls settleSchedules at each beat.
 func (w *clockwork) watch(d time.Duration) {
 	for range d / beats {
 		w.now += ms(beats)
@@ -88,8 +88,8 @@ func (w *clockwork) want(name, want string) {
 
 const tick = `{"cron":"@every 10s","job":1`
 
-// TestScheduledJobs: each due time has one job, whether the store is slow, away or read
-// again; due times without a running master are caught up as requested.
+// TestScheduledJobs: each due time makes one job, whether the store is slow, away or read again;
+// due times at which no master ran are caught up as the schedule says.
 func TestScheduledJobs(t *testing.T) {
 	w := newClockwork(t)
 	for name, more := range map[string]string{"none": `}`, "all": `,"catch_up":"all"}`, "skip": `,"overlap":"skip"}`} {
@@ -104,7 +104,7 @@ func TestScheduledJobs(t *testing.T) {
 	w.again()
 	w.watch(11 * time.Second) // 60
 	w.st.away = true
-	w.watch(10 * time.Second) // 70 waits for the store
+	w.watch(10 * time.Second) // the due time 70 waits for the store
 	w.st.away = false
 	w.st.flush()
 	w.watch(beats)
@@ -117,11 +117,11 @@ func TestScheduledJobs(t *testing.T) {
 	w.now -= 50_000 // the clock is set back
 	w.watch(60 * time.Second)
 	w.want("all", "[10 20 30 40 50 60 70 80]")
-	w.want("none", "[10 20 30 40missed 50missed 60 70 40 50 80]") // missed due times are made up
+	w.want("none", "[10 20 30 40missed 50missed 60 70 40 50 80]") // missed due times make their jobs
 }
 
-// TestScheduledWithoutRoom: jobs for which there is no room are made when there is
-// room; none is lost or made twice.
+// TestScheduledWithoutRoom: due jobs for which there is no room are made when there is room; none
+// is lost or made twice.
 func TestScheduledWithoutRoom(t *testing.T) {
 	w := newClockwork(t)
 	if err := w.put("x", tick+`}`, false); err != nil {
@@ -138,8 +138,8 @@ func TestScheduledWithoutRoom(t *testing.T) {
 	w.want("x", "[10missed 20]")
 }
 
-// TestChangesOfSchedules: changes that come at once are made one after the other, and
-// schedules of the file are changed only by the file.
+// TestChangesOfSchedules: changes that come at the same time are made one after the other, and only
+// the file changes the schedules of the file.
 func TestChangesOfSchedules(t *testing.T) {
 	w := newClockwork(t)
 	c := w.c

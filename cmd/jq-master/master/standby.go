@@ -12,14 +12,15 @@ import (
 // A master that cannot reach its broker accepts jobs but hands out none. It continues to serve
 // pushers while no other master reaches a broker, because its own may come back. A standby that
 // reaches its broker should have the lease instead. So masters that wait for the lease watch their
-// brokers and note in the store whether they reach one. A master that does not leaves a free lease
-// to one that does. The lease moves at most once per BrokerWait, however often brokers come and go.
+// brokers and note in the store whether they reach one. A master that does not reach its broker
+// leaves a free lease to one that does. The lease moves at most once per BrokerWait, however often
+// brokers come and go.
 
-// errYield ends the service of a master that could not reach its broker for BrokerWait while a
+// errYield is why a master gives up its lease: for BrokerWait it could not reach its broker, and a
 // standby could.
 var errYield = errors.New("the broker is away, and a standby reaches one")
 
-// shouldYield reports whether another master could serve now and this one could not.
+// shouldYield reports whether a standby reaches its broker now and this master does not.
 func (m *Master) shouldYield(line *brokerConn) bool {
 	return m.opt.Shared && !line.b.Reached() && m.opt.Store.Awaited()
 }
@@ -42,10 +43,10 @@ func (l *outage) length(yields bool, now time.Duration) time.Duration {
 	return now - l.since
 }
 
-// firstReach is how long a master waits for its broker's answer before it first competes for the lease.
+// firstReach is how long a master waits for its broker before it first competes for the lease.
 const firstReach = 200 * time.Millisecond
 
-// acquire waits for the lease, and watches the shared broker meanwhile.
+// acquire waits for the lease, and meanwhile watches the shared broker.
 func (m *Master) acquire(ctx context.Context) error {
 	able := func() bool { return true }
 	if m.opt.Shared {
@@ -59,7 +60,7 @@ func (m *Master) acquire(ctx context.Context) error {
 			return err
 		}
 		defer watch.Close()
-		first := sync.OnceFunc(func() { // without this the master would give way although it can reach its broker
+		first := sync.OnceFunc(func() { // otherwise a master that has not connected yet would leave the lease to others
 			soon, cancel := context.WithTimeout(ctx, firstReach)
 			defer cancel()
 			_ = watch.Ping(soon)

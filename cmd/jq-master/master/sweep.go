@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// startSweep applies a constraint to all jobs, in slices, and calls told when that is done; k is nil if
-// one was dropped. A sweep in progress starts over.
+// startSweep starts a sweep that applies the constraint k to all jobs, in slices, and calls told at
+// its end; k is nil if a constraint was dropped. A sweep in progress starts over.
 func (s *constraints) startSweep(k *constraint, told func()) {
 	news := make([]*constraint, 0, len(s.news)+1)
 	for _, n := range append(slices.Clip(s.news), k) {
@@ -20,8 +20,8 @@ func (s *constraints) startSweep(k *constraint, told func()) {
 	s.tell(told, 0)
 }
 
-// tell calls told at the end of the current sweep or, if there is none, of a new one that starts at
-// an index.
+// tell makes told be called at the end of the current sweep. If there is none, it starts one at the
+// index from.
 func (s *constraints) tell(told func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from
@@ -29,14 +29,14 @@ func (s *constraints) tell(told func(), from int) {
 	s.sweeps = append(s.sweeps, told)
 }
 
-// slice is a part of a sweep.
+// slice is one slice of a sweep.
 type slice struct {
 	list []*constraint
 	news []*constraint
 	jobs []sweptJob
 }
 
-// sweptJob is a job that a sweep examines, with the constraints found.
+// sweptJob is a job that a sweep examines, and the constraints that were found to apply to it.
 type sweptJob struct {
 	rec   *record
 	job   *job.Job
@@ -45,27 +45,29 @@ type sweptJob struct {
 }
 
 const (
-	// maxSliceCost bounds the work of a slice: a millisecond or two, with the broker's part.
-	// Longer slices would keep requests waiting.
+	// maxSliceCost bounds the work of a slice. The unit is the cost of examining one record; a
+	// slice takes a millisecond or two, including the broker's work. Longer slices would keep
+	// requests waiting.
 	maxSliceCost = 2000
-	// changeCost is the cost of changing a job's groups, in looks.
+	// changeCost is the cost of changing a job's groups, in the same unit.
 	changeCost = 10
 )
 
-// weight is the cost of matching a job, in looks, which depends on its argument.
+// weight is the cost of matching a job with one constraint, in the same unit. It depends on the
+// job's argument.
 func weight(j *job.Job) int { return 1 + len(j.Argument)/512 }
 
-// nextSlice takes the next jobs of a sweep; it returns nil if there is no sweep.
-func (c *machine) nextSlice(looks int) *slice {
+// nextSlice returns the next slice of the sweep, or nil if there is no sweep.
+func (c *machine) nextSlice(budget int) *slice {
 	s := c.constraints
 	if s.sweep < 0 {
 		return nil
 	}
 	p := &slice{list: s.list, news: s.news}
-	for ; s.sweep < len(c.bySeq) && looks > 0; s.sweep++ {
-		looks--
+	for ; s.sweep < len(c.bySeq) && budget > 0; s.sweep++ {
+		budget--
 		if r := c.bySeq[s.sweep].rec; r != nil && !r.State.Ended() {
-			looks -= changeCost + len(p.news)*weight(r.Job)
+			budget -= changeCost + len(p.news)*weight(r.Job)
 			p.jobs = append(p.jobs, sweptJob{rec: r, job: r.Job, known: r.groups})
 		}
 	}
@@ -95,7 +97,7 @@ func (c *machine) sweepSlice(p *slice) {
 		if c.jobs.Get(r.ID) != r || r.State.Ended() {
 			continue
 		}
-		if r.Priority != p.jobs[i].job.Priority { // it was changed meanwhile
+		if r.Priority != p.jobs[i].job.Priority { // the priority was changed after the match
 			found = match(p.news, &r.Attributes, r.groups)
 		}
 		if r.groups != last.was || !slices.Equal(found, last.found) {
@@ -114,8 +116,8 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// after returns a set without its constraints that are gone, and with those found that it does not
-// have.
+// after returns the set that follows was: without the constraints that are gone, and with those in
+// found.
 func (s *constraints) after(was *set, found []membership) *set {
 	var members []membership
 	if was != nil {
@@ -130,7 +132,7 @@ func (s *constraints) after(was *set, found []membership) *set {
 	return s.setOf(members)
 }
 
-// regroupBy puts a job under the constraints of a set and no others.
+// regroupBy makes g the set of a job.
 func (c *machine) regroupBy(r *record, g *set) {
 	was := r.groups
 	if was == g {
@@ -148,13 +150,13 @@ func (c *machine) regroupBy(r *record, g *set) {
 	}
 }
 
-// limitGroups cuts groups to the number that the broker takes. A job that waits while constraints are
-// added may come to have more; a new job with more is refused.
+// limitGroups cuts groups to the number that the broker takes. A new job with more groups is
+// refused, but a waiting job may get more when constraints are added.
 func (c *machine) limitGroups(groups []string) []string {
 	return groups[:min(len(groups), c.maxGroups)]
 }
 
-// regroup sends the broker the groups of a waiting job, and its rank if that has changed.
+// regroup sends the broker the groups of a waiting job, and its priority if that has changed.
 func (c *machine) regroup(r *record) {
 	if !r.submitted {
 		return
@@ -163,10 +165,10 @@ func (c *machine) regroup(r *record) {
 	if groups == nil {
 		groups = []string{}
 	}
-	var rank *int64
+	var priority *int64
 	if r.priorityStale {
-		rank = new(c.brokerPriority(r))
+		priority = new(c.brokerPriority(r))
 	}
 	line := c.env.broker
-	c.later(func() { line.change(id, groups, rank, nil) })
+	c.later(func() { line.change(id, groups, priority, nil) })
 }

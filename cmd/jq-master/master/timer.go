@@ -2,8 +2,8 @@ package master
 
 import "container/heap"
 
-// timers is a heap of the jobs for which something will be due: the deadline of a run, or the
-// expiry of a result or a job.
+// timers is a heap of jobs by the time of their next timer: the deadline of a run, or the expiry of
+// a result or of the job.
 type timers []*record
 
 func (t timers) Len() int           { return len(t) }
@@ -28,7 +28,7 @@ func (t *timers) Pop() any {
 	return r
 }
 
-// set makes a job due at a time.
+// set sets the timer of a job.
 func (t *timers) set(r *record, at int64) {
 	p := r.history()
 	p.timerAt = at
@@ -45,7 +45,7 @@ func (t *timers) remove(r *record) {
 	}
 }
 
-// next returns when the first job is due, or never.
+// next returns the time of the first timer, or never.
 func (t timers) next() int64 {
 	if len(t) == 0 {
 		return never

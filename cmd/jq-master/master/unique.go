@@ -5,22 +5,22 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// uniqueKey is a unique key of the jobs with one name.
+// uniqueKey is a unique key together with the name of the jobs among which it is unique.
 type uniqueKey struct{ name, key string }
 
 func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key} }
 
-// claim says which job holds a unique key. Only the active master decides that, from the
-// stored jobs: a key is stored in its job's record and in the same step. So it survives
-// what the job survives, and a master that has lost the lease stores neither.
+// claim says which job holds a unique key. Only the active master decides this, from the stored
+// jobs. A key is stored as part of its job, so it survives whatever the job survives, and a master
+// that has lost the lease can store neither.
 type claim struct {
-	rec     *record  // nil: its job is on its way into the store
-	before  *record  // the job that gets the key back if that job is not stored; nil: none
-	waiting []func() // called when that job is stored, or is not
+	rec     *record  // the holder; nil while the new holder is on its way into the store
+	before  *record  // the job that gets the key back if the new holder is not stored; nil: none
+	waiting []func() // called when the new holder has been stored or refused
 }
 
-// shareKey finds the job that holds the key of a new one, and treats it as the mode says. It reports
-// whether the new job is to be enqueued now.
+// shareKey finds the job that holds the key of a new job, and does to it what the mode says. It
+// reports whether the new job is to be enqueued now.
 func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	n := e.jobs[0]
 	if err := c.closed(); err != nil {
@@ -58,14 +58,14 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	return false
 }
 
-// shared tells a pusher which job holds the key.
+// shared replies to a pusher with the id of the job that holds the key.
 func (c *machine) shared(e *enqueueing, r *record, how string) {
 	e.unique = how
 	c.later(func() { e.reply([]job.ID{r.ID}, false, nil) })
 }
 
-// postpone delays the job that holds a key by the delay of a new one, from now, but not
-// beyond the longest time from its submission. The job never becomes due earlier.
+// postpone delays r, which holds the key, by the delay of the new job n, counted from now, but at
+// most by n.Sharing.Max from its submission. r never becomes due earlier.
 func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	due := c.wall + ms(n.Delay)
 	if n.Sharing.Max > 0 {
@@ -87,7 +87,8 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	})
 }
 
-// replaced returns the job whose place a new one takes, and keeps it busy until settleShare.
+// replaced returns the job that a new one replaces, or nil. Until settleShare, commands about that
+// job wait.
 func (c *machine) replaced(n *New) *record {
 	if n.Sharing == nil || n.Unique.Replaces.None() {
 		return nil
@@ -97,8 +98,9 @@ func (c *machine) replaced(n *New) *record {
 	return old
 }
 
-// settleShare is called with the job that wanted a key once it is stored, or with nil if it is not. The
-// job that it replaces is cancelled only after that, so that no crash loses both.
+// settleShare is called when the job that wanted a key has been stored, with the job, or when it
+// was refused, with nil. The job that it replaces is cancelled only after that, so that no crash
+// loses both.
 func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {
 		return
@@ -108,7 +110,7 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	switch {
 	case r != nil:
 		c.uniques[k] = &claim{rec: r}
-	case held.rec != nil: // the one that was to be replaced
+	case held.rec != nil: // the key stays with the job that was to be replaced
 	case held.before != nil && c.jobs.Get(held.before.ID) == held.before:
 		c.uniques[k] = &claim{rec: held.before}
 	default:
@@ -125,8 +127,8 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	}
 }
 
-// restoreKey gives a stored job its key back. Of several jobs with one key, one that holds it now
-// wins, then the one enqueued last: the others have released it.
+// restoreKey gives a stored job its key back. Of several stored jobs with the same key, one that
+// holds it now gets it, or else the one enqueued last; the others have released it.
 func (c *machine) restoreKey(r *record) {
 	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {
 		return
@@ -144,8 +146,8 @@ func better(a, b *record, now int64) bool {
 	return a.Seq > b.Seq
 }
 
-// finishReplacing cancels the replaced jobs that were not yet cancelled when the master ended, but
-// not those that were cancelled and that an operator has revived since.
+// finishReplacing cancels the replaced jobs that the last master had not cancelled yet. It does not
+// cancel jobs that were cancelled and that an operator has revived since.
 func (c *machine) finishReplacing() {
 	for _, held := range c.uniques {
 		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
@@ -157,7 +159,7 @@ func (c *machine) finishReplacing() {
 	}
 }
 
-// takeKeyAgain gives its key to an ended job that is to run again, unless another job holds it.
+// takeKeyAgain gives an ended job that is to run again its key, unless another job holds the key.
 func (c *machine) takeKeyAgain(r *record) error {
 	if r.Unique == nil {
 		return nil
@@ -169,12 +171,12 @@ func (c *machine) takeKeyAgain(r *record) error {
 		c.uniques[k] = &claim{rec: r}
 		return nil
 	case held.rec == nil:
-		return job.Refuse(job.WrongState, "", "another job that is being stored holds its unique key %q", k.key)
+		return job.Refuse(job.WrongState, "", "another job, which is being stored, holds its unique key %q", k.key)
 	}
 	return job.Refuse(job.WrongState, "", "the job %v holds its unique key %q", held.rec.ID, k.key)
 }
 
-// releaseKey releases the key of a job that is forgotten.
+// releaseKey releases the key of a job that is being forgotten.
 func (c *machine) releaseKey(r *record) {
 	if r.Unique == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// holding is a job as the oracle knows it.
+// holding is what the oracle knows about a job.
 type holding struct {
 	id          job.ID
 	key         string
@@ -36,8 +36,8 @@ func (h *holding) holds(now int64) bool {
 	return !h.state.Ended()
 }
 
-// TestUniqueKeys: a naive oracle, which examines all jobs each time, predicts the
-// result for each job that shares a key, over transitions of all kinds and restarts.
+// TestUniqueKeys: a naive oracle predicts the result of each request with a unique key, through
+// transitions of all kinds and restarts.
 func TestUniqueKeys(t *testing.T) {
 	for seed := range uint64(40) {
 		w := newWorld(t, seed)
@@ -105,7 +105,7 @@ func TestUniqueKeys(t *testing.T) {
 				w.now += int64(rng.IntN(8000))
 				w.step(w.c, func() {})
 			case 1:
-				w.start() // from what the store holds
+				w.start() // from the content of the store
 				reown(all, owner, w.now)
 			case 2, 3:
 				if pick != nil {
@@ -137,7 +137,7 @@ func TestUniqueKeys(t *testing.T) {
 	}
 }
 
-// reown finds the holders as a master does at its start.
+// reown determines who holds each key, as a master does at its start.
 func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
 	clear(owner)
 	for _, h := range all {
@@ -150,7 +150,7 @@ func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
 	}
 }
 
-// settled lets the slow store do all pending writes.
+// settled lets the store perform all pending writes.
 func (w *world) settled() { w.st.flush() }
 
 // force changes a job in the store, and starts a new machine from the store.
@@ -188,8 +188,8 @@ func force(w *world, h *holding, rng *rand.Rand) {
 	w.start()
 }
 
-// TestHalfReplaced: if a master ends while it replaces a job, the next one completes
-// that.
+// TestHalfReplaced: if a master ends while it replaces a job, the next master completes the
+// replacement.
 func TestHalfReplaced(t *testing.T) {
 	w := newWorld(t, 1)
 	old := &job.Job{ID: w.c.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
@@ -208,8 +208,8 @@ func TestHalfReplaced(t *testing.T) {
 	}
 }
 
-// TestRevivedAfterReplacing: a job was replaced, and an operator revived it after the window of its
-// successor. It still waits under the next master.
+// TestRevivedAfterReplacing: a job was replaced, and after the window of its successor an operator
+// revived it. The next master does not cancel it.
 func TestRevivedAfterReplacing(t *testing.T) {
 	w := newWorld(t, 1)
 	add := func() (id job.ID) {

@@ -10,30 +10,30 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// worker is a registered worker, which is also a worker at the broker.
+// worker is a registered worker. The master joins the broker on its behalf.
 type worker struct {
 	job.Worker
 	seen     int64 // last request, monotonic
-	gone     bool  // it serves nothing any more, and its id is unknown
+	gone     bool  // it gets no more jobs, and requests with its id are refused
 	runs     map[*record]struct{}
 	pausedTo int64
 	why      string           // the reason for the pause
-	failing  int64            // since when it has been unreachable; 0: it is not
-	pause    time.Duration    // the last pause because it was unreachable
-	excepts  map[string]int64 // names that it does not know, and until when they are excepted
-	cancels  map[job.ID]int64 // runs that were cancelled by force, and until when it is told so
+	failing  int64            // since when the worker has been unreachable; 0: it is reachable
+	pause    time.Duration    // the length of the last pause because it was unreachable
+	excepts  map[string]int64 // names that it does not know, and until when it gets no such jobs
+	cancels  map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
 	pullers  []*puller
-	orphans  bool // the broker has yet to hand it some of its runs again
+	orphans  bool // some of its runs were submitted to a new broker, to be handed to it again
 	told     serving
 	joined   bool
 }
 
-// available reports whether the worker may get jobs at all.
+// available reports whether the worker may get jobs at the moment, apart from its own limits.
 func (w *worker) available(c *machine) bool {
 	return !w.gone && !w.Leaving && c.away == nil && !c.draining && c.linked
 }
 
-// waits reports whether the worker has an open request: then it is not silent.
+// waits reports whether the worker waits for the reply to a request. Such a worker is not silent.
 func (w *worker) waits() bool {
 	if len(w.pullers) > 0 {
 		return true
@@ -57,13 +57,14 @@ func (w *worker) takes(c *machine) bool {
 	return c.now >= w.pausedTo
 }
 
-// ownWorkersOnly reports whether only the master's workers may run a job: it already runs, must not run
-// before the attempt is written, or its argument is too long for the broker.
+// ownWorkersOnly reports whether only the master's own workers may run a job: because it already
+// runs, must not run before the attempt is written, or has an argument that does not fit into a
+// frame of the broker.
 func (c *machine) ownWorkersOnly(r *record) bool {
 	return r.State == job.Running || r.long || r.MaxRetry == 0 && c.once != c.prefix
 }
 
-// typeOf returns the broker's type of a waiting job.
+// typeOf returns the type of a waiting job at the broker.
 func (c *machine) typeOf(r *record) string {
 	if r.MaxRetry == 0 || r.long {
 		return c.once + r.Name
@@ -71,7 +72,7 @@ func (c *machine) typeOf(r *record) string {
 	return c.prefix + r.Name
 }
 
-// addTypes appends the broker's types of a name.
+// addTypes appends the types at the broker of jobs with a name.
 func (c *machine) addTypes(all []string, name string) []string {
 	if c.once != c.prefix {
 		all = append(all, c.once+name)
@@ -79,7 +80,7 @@ func (c *machine) addTypes(all []string, name string) []string {
 	return append(all, c.prefix+name)
 }
 
-// ownType returns the type of jobs that a worker already runs.
+// ownType returns the type at the broker of jobs that the worker already runs.
 func (c *machine) ownType(w *worker) string { return c.ownPrefix() + w.ID.String() }
 
 func (c *machine) ownPrefix() string { return strings.TrimSuffix(c.prefix, ".") + "~" }
@@ -106,14 +107,14 @@ func (c *machine) updateServing(w *worker) {
 	for _, n := range w.Names {
 		v.types = c.addTypes(v.types, n)
 	}
-	if v.prefetch < 0 { // only what it already runs
+	if v.prefetch < 0 { // it gets only what it already runs
 		v.types, v.prefetch = nil, max(w.MaxJobs, len(w.runs))
 	}
 	if w.orphans {
 		v.types = append(v.types, c.ownType(w))
 	}
 	for n := range w.excepts {
-		if !strings.Contains(n, "*") { // a pattern would keep away other names as well
+		if !strings.Contains(n, "*") { // as a pattern, the name would keep away other names, too
 			v.except = c.addTypes(v.except, n)
 		}
 	}
@@ -134,7 +135,7 @@ func (v *serving) same(o *serving) bool {
 	return v.prefetch == o.prefetch && slices.Equal(v.types, o.types) && slices.Equal(v.except, o.except)
 }
 
-// serveAll is serve for all workers.
+// serveAll calls updateServing for all workers.
 func (c *machine) serveAll() {
 	for _, w := range c.byAge() {
 		c.updateServing(w)
@@ -156,8 +157,8 @@ func (c *machine) byAge() []*worker {
 // another.
 const silentFor = 10 * time.Minute
 
-// dropSilent forgets the worker that pulls and has been silent longest. Only silence shows that a
-// worker without heartbeats is gone; if it is not, it registers again.
+// dropSilent forgets the pulling worker that has been silent longest. Only silence shows that a
+// worker without heartbeats is gone; if the worker is alive after all, it registers again.
 func (c *machine) dropSilent() {
 	var silent *worker
 	for _, w := range c.workers {
@@ -212,12 +213,12 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	})
 }
 
-// known returns the worker that sent a request, which counts as a sign of life. A worker that
+// known returns the worker that sent a request; the request counts as a sign of life. A worker that
 // is leaving is returned only if leaving is set.
 func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
 	w := c.workers[from.ID]
 	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {
-		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v of this token: it has unregistered, was lost, or registered with another token; it can register again", from.ID)
+		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v with this token: it has unregistered, was lost, or registered with another token; it can register again", from.ID)
 	}
 	w.seen = c.now
 	return w, nil
@@ -235,7 +236,7 @@ func (c *machine) removeWorker(w *worker) {
 	c.dismiss(w)
 }
 
-// dismiss forgets a worker that leaves or is gone, if its last run has ended.
+// dismiss forgets a worker that is leaving or gone once its last run has ended.
 func (c *machine) dismiss(w *worker) {
 	if !w.Leaving && !w.gone || len(w.runs) > 0 || c.workers[w.ID] != w {
 		return
@@ -259,17 +260,17 @@ func (c *machine) tellStore(send func(done func(error))) {
 	})
 }
 
-// ranked returns the jobs that a worker runs, the oldest first.
-func (w *worker) ranked() []*record {
+// jobsByAge returns the jobs that the worker runs, the oldest first.
+func (w *worker) jobsByAge() []*record {
 	return slices.SortedFunc(maps.Keys(w.runs), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-// endLostRuns ends the runs of a silent worker.
+// endLostRuns ends the runs of a worker that counts as lost.
 func (c *machine) endLostRuns(w *worker) {
 	w.gone = true
 	c.updateServing(w)
 	c.closePulls(w)
-	for _, r := range w.ranked() {
+	for _, r := range w.jobsByAge() {
 		c.lostRun(r)
 	}
 	c.dismiss(w)
@@ -289,30 +290,30 @@ func (c *machine) lostRun(r *record) {
 	c.end(r, &job.Outcome{Reason: job.Other, Retry: true, Message: "worker lost", Lost: true}, false)
 }
 
-// except keeps jobs with a name away from a worker that did not know it, at the broker and, for
-// patterns, in handed.
+// except keeps jobs with a name away from a worker that did not know the name: at the broker or, if
+// the name looks like a pattern, in onHandout.
 func (c *machine) except(w *worker, name string) {
 	if w.excepts == nil {
 		w.excepts = make(map[string]int64)
 	}
 	if len(w.excepts) >= job.MaxWorkerNames {
-		c.setPause(w, firstPause, "it does not know too many names")
+		c.setPause(w, firstPause, "there are too many names that it does not know")
 		return
 	}
 	w.excepts[name] = c.now + ms(refusedNameFor)
 	c.updateServing(w)
 }
 
-// setPause gives a worker no jobs for a while.
+// setPause makes a worker get no jobs for a while.
 func (c *machine) setPause(w *worker, d time.Duration, why string) {
 	w.pausedTo, w.why = max(w.pausedTo, c.now+ms(d)), why
 	c.updateServing(w)
 }
 
-// markReachable notes that a worker answers.
+// markReachable notes that a worker has answered a push.
 func (c *machine) markReachable(w *worker) { w.failing, w.pause = 0, 0 }
 
-// markUnreachable notes that a worker does not answer.
+// markUnreachable notes that a worker could not be reached, or answered with a server error.
 func (c *machine) markUnreachable(w *worker, why string) {
 	if w.Leaving || w.gone {
 		return
@@ -325,14 +326,15 @@ func (c *machine) markUnreachable(w *worker, why string) {
 		return
 	}
 	if c.now < w.pausedTo {
-		return // one of several that were on their way
+		return // another of several pushes that were on their way
 	}
 	w.pause = min(max(2*w.pause, firstPause), maxPause)
 	c.setPause(w, w.pause, why)
 }
 
-// heartbeat returns the runs that a worker may abandon. From its first heartbeat on, the worker is
-// lost when heartbeats stop, even if it registered without them.
+// heartbeat returns the jobs that the worker should stop because they were cancelled. From its
+// first heartbeat on, the worker counts as lost when its requests stop, even if it registered
+// without heartbeats.
 func (c *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true
@@ -345,7 +347,7 @@ func (c *machine) heartbeat(w *worker) []job.ID {
 	return ids
 }
 
-// lapse drops entries whose time has passed.
+// lapse deletes the entries whose time has passed.
 func lapse[K comparable](until map[K]int64, now int64) {
 	maps.DeleteFunc(until, func(_ K, t int64) bool { return now >= t })
 }

@@ -14,7 +14,7 @@ import (
 	"gloom/wire"
 )
 
-// someWorker adds a worker with a place for two jobs.
+// someWorker adds a worker that may have two jobs.
 func (w *world) someWorker() *worker {
 	k := &worker{Worker: job.Worker{ID: w.c.newID(), MaxJobs: 2, URL: "http://there", Names: []string{"*"}}, seen: w.now, runs: map[*record]struct{}{}}
 	w.c.workers[k.ID] = k
@@ -71,7 +71,7 @@ func TestUnknownName(t *testing.T) {
 	}
 }
 
-// pushes keeps what is pushed.
+// pushes records what is pushed.
 type pushes struct {
 	names    []string
 	answered []func(Answer)
@@ -81,7 +81,8 @@ func (p *pushes) Push(_ *job.Worker, h *job.Handout, answered func(Answer)) {
 	p.names, p.answered = append(p.names, h.Name), append(p.answered, answered)
 }
 
-// TestCancelsLapse: cancelled runs of a worker that sends no heartbeats are forgotten in time.
+// TestCancelsLapse: the list of cancelled runs of a worker that sends no heartbeats does not grow
+// for ever.
 func TestCancelsLapse(t *testing.T) {
 	w := newWorld(t, 1)
 	k := w.someWorker()
@@ -92,7 +93,8 @@ func TestCancelsLapse(t *testing.T) {
 	}
 }
 
-// TestAwayWithFetches: fetches while the store is away do not keep the alarm firing.
+// TestAwayWithFetches: results that are fetched while the store is away do not make the alarm fire
+// again and again.
 func TestAwayWithFetches(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -166,8 +168,8 @@ func TestGroupNames(t *testing.T) {
 	}
 }
 
-// TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, even if
-// it did not ask for that.
+// TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, even if it
+// registered without heartbeats.
 func TestHeartbeatStops(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -188,7 +190,7 @@ func TestHeartbeatStops(t *testing.T) {
 	}
 }
 
-// TestSilentWorkers: workers that are gone without unregistering do not keep others out for ever.
+// TestSilentWorkers: workers that have gone without unregistering do not keep others out for ever.
 func TestSilentWorkers(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -224,8 +226,8 @@ func TestSilentWorkers(t *testing.T) {
 	}
 }
 
-// TestSilence: how long the workers that serve a name have not asked for jobs. A worker that gets
-// jobs pushed, runs a job or has an open request is not silent.
+// TestSilence: the master knows for how long no worker that serves a name has asked for jobs. A
+// worker that gets jobs pushed, runs a job or has an open request is not silent.
 func TestSilence(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -240,12 +242,12 @@ func TestSilence(t *testing.T) {
 	w.step(c, func() { c.pull(open, &puller{max: 1, ready: func() {}}) })
 	w.elapse(12 * time.Minute)
 	for name, want := range map[string]string{"mail": "true 12m0s", "sms": "true 0s", "pushed-1": "true 0s", "none": "false 0s"} {
-		if served, since := silence(askers(c.asked()), name, c.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
+		if served, since := silence(askers(c.lastAsked()), name, c.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
 			t.Errorf("%s: %v, %v; want %s", name, served, since, want)
 		}
 	}
 	w.step(c, func() { _, _ = c.known(job.Caller{ID: gone.ID}, false) })
-	if _, since := silence(askers(c.asked()), "mail", c.now); since != 0 {
+	if _, since := silence(askers(c.lastAsked()), "mail", c.now); since != 0 {
 		t.Errorf("silent for %v after a request", since)
 	}
 }

@@ -23,8 +23,8 @@ var (
 	seedsFlag = flag.Int("seeds", 60, "how many seeds to run")
 )
 
-// world is a machine with its surroundings, driven by a seed: a store that is slow and
-// goes away, a naive broker, workers of all kinds, pushers.
+// world is a machine with its surroundings, driven by a seed: a store that is slow and goes away, a
+// naive broker, workers of all kinds, and pushers.
 type world struct {
 	t    *testing.T
 	seed uint64
@@ -39,7 +39,7 @@ type world struct {
 	st    *slowStore
 	br    *naiveBroker
 	depth int
-	over  error // the fault that ended the machine
+	over  error // the error that ended the machine
 
 	workers []*simWorker
 	model   map[job.ID]*expected
@@ -47,14 +47,14 @@ type world struct {
 	lags    bool // the broker's connections
 }
 
-// expected is what must be true of a job, from the answers to its pusher and workers.
+// expected is what must be true of a job, according to the replies that its pusher and workers got.
 type expected struct {
 	id        job.ID
 	maxRetry  int32
-	sent      int // attempts that a worker got and has not refused
+	sent      int // attempts that workers got and have not refused
 	failures  int
 	succeeded bool
-	final     bool // reported as failed for good
+	final     bool // a worker reported a failure without a retry
 	cancelled bool
 	revived   bool
 	name      string
@@ -67,7 +67,7 @@ type simWorker struct {
 	silent  bool
 	beats   bool
 	gone    bool
-	out     map[job.ID]int32 // runs that it got
+	out     map[job.ID]int32 // attempts of the jobs that it has
 	pending *puller
 }
 
@@ -90,14 +90,14 @@ func (w *world) fatalf(format string, args ...any) {
 	w.t.Fatalf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
 }
 
-// start starts a machine from the content of the store.
+// start starts a machine with the content of the store.
 func (w *world) start() {
 	l := DefaultLimits()
 	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
 	l.Heartbeat = time.Second
 	c := newMachine(l, w.seed)
 	c.prefix, c.once = "jq.", "jq."
-	if w.seed%2 == 0 { // the broker has workers of its own
+	if w.seed%2 == 0 { // Gloom workers may join the broker
 		c.once = "jq-once."
 	}
 	c.newID = func() (id job.ID) {
@@ -153,7 +153,7 @@ func (w *world) step(c *machine, f func()) bool {
 	return true
 }
 
-// check checks what must hold after each command.
+// check checks the invariants that hold after each command.
 func (w *world) check() {
 	c := w.c
 	if n := c.ledger.imbalance(&c.counts); n != 0 {
@@ -273,7 +273,7 @@ func (w *world) sweep() {
 
 func (w *world) pulling() int { return 0 }
 
-// slowStore answers when the world lets it.
+// slowStore is a store that answers when the world lets it.
 type slowStore struct {
 	*store.Memory
 	w       *world
@@ -323,12 +323,12 @@ func (s *slowStore) Forget(ids []job.ID, done func(error)) {
 	s.put(func() { s.Memory.Forget(ids, done) })
 }
 
-// naiveBroker keeps all jobs in a list and examines all of them each time.
+// naiveBroker is a broker without any index: it examines all jobs each time.
 type naiveBroker struct {
 	w       *world
 	c       *machine
 	todo    []func()
-	outs    []func() // hand-outs on their way, on connections of their own
+	outs    []func() // hand-outs on their way, on the workers' connections
 	jobs    map[job.ID]*naiveJob
 	workers map[job.ID]serving
 	ruled   map[string]ruleChange
@@ -360,7 +360,7 @@ func (b *naiveBroker) submit(s submission) {
 	})
 }
 
-func (b *naiveBroker) change(id job.ID, groups []string, rank *int64, delay *time.Duration) {
+func (b *naiveBroker) change(id job.ID, groups []string, priority *int64, delay *time.Duration) {
 	b.later(func() {
 		j := b.jobs[id]
 		if j == nil {
@@ -373,8 +373,8 @@ func (b *naiveBroker) change(id job.ID, groups []string, rank *int64, delay *tim
 		if groups != nil {
 			j.groups = groups
 		}
-		if rank != nil {
-			j.priority = *rank
+		if priority != nil {
+			j.priority = *priority
 		}
 		if delay != nil {
 			j.ready = b.w.now + delay.Milliseconds()
@@ -396,7 +396,7 @@ func (b *naiveBroker) removeWorker(w job.ID)          { b.later(func() { delete(
 func (b *naiveBroker) setRule(r ruleChange)           { b.later(func() { b.ruled[r.pattern] = r }) }
 func (b *naiveBroker) flush(told func())              { b.later(told) }
 
-// some serves some of the pending requests, in order.
+// some serves at most n of the pending requests, in order.
 func (b *naiveBroker) some(n int) {
 	for ; n > 0 && len(b.todo) > 0 && b.w.c == b.c; n-- {
 		f := b.todo[0]
@@ -406,16 +406,16 @@ func (b *naiveBroker) some(n int) {
 	b.deliver()
 }
 
-// deliver lets the machine read the hand-outs. They may come later than the submitter's frames, but
-// not much later.
+// deliver lets the machine read the hand-outs. They are on other connections than the submitter's
+// frames, so they may come a little later.
 func (b *naiveBroker) deliver() {
 	for ; len(b.outs) > 0 && b.w.c == b.c; b.outs = b.outs[1:] {
 		b.outs[0]()
 	}
 }
 
-// meddle ends a run or a waiting job, as a lost connection of a worker or an operator at the broker
-// would.
+// meddle ends a run or a waiting job without the master, as the loss of a worker's connection or an
+// operator at the broker would.
 func (b *naiveBroker) meddle() {
 	all := slices.SortedFunc(maps.Values(b.jobs), func(a, b *naiveJob) int { return a.arrived - b.arrived })
 	j, ok := pickOne(b.w, all)
@@ -424,7 +424,7 @@ func (b *naiveBroker) meddle() {
 	}
 	b.w.say("the broker ends %v, running %v, run %d of %d", j.id, j.running, j.runs, j.retries+1)
 	if j.running && j.runs <= j.retries {
-		again := *j // an answer to the run before is discarded
+		again := *j // a copy, so that an answer to the earlier run is discarded
 		again.running = false
 		b.jobs[j.id] = &again
 		return
@@ -432,7 +432,8 @@ func (b *naiveBroker) meddle() {
 	b.fail(j, j.running)
 }
 
-// fail ends a job whose last run was lost or has failed, or that was cancelled.
+// fail ends a job at the broker because its last run was lost or has failed, or because it was
+// cancelled.
 func (b *naiveBroker) fail(j *naiveJob, lost bool) {
 	delete(b.jobs, j.id)
 	b.later(func() {
@@ -466,7 +467,7 @@ func (b *naiveBroker) allows(j *naiveJob) bool {
 	return true
 }
 
-// match hands out the best job that may run, if there is one.
+// match hands out the best job that may run, and reports whether there was one.
 func (b *naiveBroker) match() bool {
 	var best *naiveJob
 	var to job.ID

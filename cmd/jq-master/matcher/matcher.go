@@ -1,5 +1,5 @@
-// Package matcher selects jobs: a matcher is a condition on a job's attributes. It reads only the
-// fields that the condition names, from the argument as it was sent.
+// Package matcher selects jobs by conditions on their attributes. A matcher reads only the fields
+// that its condition names, and reads them from the argument's bytes, without decoding the rest.
 package matcher
 
 import (
@@ -13,13 +13,14 @@ import (
 	"gloom/wire"
 )
 
-// Limits of a matcher.
+// Limits on matchers.
 const (
 	MaxNodes = 64
 	MaxDepth = 8
 	MaxBytes = 64 << 10
-	// MaxRegexText is the longest string, in bytes, that a regular expression can match.
-	// MaxRegex is the most steps that an expression may have.
+	// MaxRegexText is the length, in bytes, of the longest string that is matched with a regular
+	// expression; a longer one does not match. MaxRegex is the most instructions that an expression
+	// may compile to.
 	MaxRegexText = 64 << 10
 	MaxRegex     = 1000
 )
@@ -30,15 +31,16 @@ type Matcher struct {
 	parts []*Matcher
 	field Pointer
 	op    string
-	want  operand   // of eq, ne, lt, le, gt, ge
-	among []operand // of in
+	want  operand   // for eq, ne, lt, le, gt, ge
+	among []operand // for in
 	glob  wire.Pattern
 	regex *regexp.Regexp
 	kind  string // of type
 	there bool   // of exists
 }
 
-// Parse reads a matcher from a value that pack has checked. The field of a fault begins with match.
+// Parse parses a matcher from a value that pack.Check has accepted. The Field of a fault is the
+// place in the matcher, and begins with "match".
 func Parse(v pack.Value) (*Matcher, *job.Fault) {
 	if len(v) > MaxBytes {
 		return nil, job.Refuse(job.InvalidValue, "match", "a matcher may have at most %d bytes, this one has %d", MaxBytes, len(v))
@@ -124,7 +126,7 @@ func (p *parser) parts(m *Matcher, list pack.Value, at string, depth int) {
 	}
 }
 
-// test reads a condition on one field.
+// test parses a condition on one field.
 func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 	pointer := p.text(field, at+"field")
 	m.op = p.text(op, at+"op")
@@ -176,7 +178,7 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 	}
 }
 
-// text reads a required string.
+// text returns a required string.
 func (p *parser) text(v pack.Value, at string) string {
 	switch {
 	case v == nil:
@@ -210,11 +212,11 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 	return re
 }
 
-// PicksAll reports whether the matcher selects every job because it names no field, such as {} and
-// combinations of it.
+// PicksAll reports whether the matcher selects every job because it names no field, as {} and
+// combinations of {} do.
 func (m *Matcher) PicksAll() bool { return m.always(true) }
 
-// always reports whether Match returns told for every job because the matcher names no field.
+// always reports whether Match returns told for every job whatever its fields are.
 func (m *Matcher) always(told bool) bool {
 	same := func(part *Matcher) bool { return part.always(told) }
 	other := func(part *Matcher) bool { return !same(part) }
@@ -257,7 +259,8 @@ func (m *Matcher) Match(a *job.Attributes) bool {
 	return true
 }
 
-// test is Match for a condition on one field. If the field is missing, only exists:false is true.
+// test is Match for a condition on one field. If the job lacks the field, only the operator exists
+// with the value false matches.
 func (m *Matcher) test(a *job.Attributes) bool {
 	got := m.field.find(a)
 	if got.kind == pack.None {

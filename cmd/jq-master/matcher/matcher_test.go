@@ -20,7 +20,7 @@ func packed(t testing.TB, text string) pack.Value {
 	return v
 }
 
-// sample returns a job whose argument has values of every kind.
+// sample returns the attributes of a job whose argument has values of every kind.
 func sample(t testing.TB) *job.Attributes {
 	return &job.Attributes{
 		Name: "mail.send", Priority: -3, MaxRetry: 10, Timeout: 30_000, KeepResult: true,
@@ -35,7 +35,7 @@ func field(path, op, value string) string {
 	return fmt.Sprintf(`{"field":%q,"op":%q,"value":%s}`, path, op, value)
 }
 
-// TestMatch: the meaning of each form and operator.
+// TestMatch: each form and operator selects the right jobs.
 func TestMatch(t *testing.T) {
 	a := sample(t)
 	yes, no := field("/name", "exists", "true"), field("/name", "exists", "false")
@@ -76,7 +76,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestParse: what is refused, and where.
+// TestParse: an invalid matcher is refused, and the fault names the field.
 func TestParse(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat(`{"not":`, n-1) + `{}` + strings.Repeat(`}`, n-1) }
 	wide := func(n int) string { return `{"all":[` + strings.TrimSuffix(strings.Repeat(`{},`, n-1), ",") + `]}` }
@@ -108,7 +108,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPicksAll: PicksAll recognises matchers without a field that select all jobs.
+// TestPicksAll: TestPicksAll: PicksAll recognises matchers that select all jobs because they name
+// no field.
 func TestPicksAll(t *testing.T) {
 	is := field("/name", "exists", "true")
 	for text, want := range map[string]bool{
@@ -147,7 +148,7 @@ func TestPointerValue(t *testing.T) {
 		"/name": `"mail.send"`, "/priority": `-3`, "/keep_result": `true`, "/argument/f": `1`, "/argument/list": `[1,"two",[3.0]]`,
 		"/argument/user": `{"0":"zero","m~n":2.0,"id":1,"a/b":1,"id":7}`, "/argument/twice": `2`, "/argument/bin": `{"$bin":"AQI="}`, "/argument/nil": `null`,
 	} {
-		if want := appendSettled(nil, packed(t, text)); !bytes.Equal(of(path), want) {
+		if want := appendCanonical(nil, packed(t, text)); !bytes.Equal(of(path), want) {
 			t.Errorf("%s is %x, want %x as %s", path, of(path), want, text)
 		}
 	}
@@ -160,7 +161,7 @@ func TestPointerValue(t *testing.T) {
 	}
 }
 
-// TestPlainValues: for values that both know, a matcher agrees with a naive one on
+// TestPlainValues: for values that JSON has, a matcher agrees with a naive one that works on
 // decoded values.
 func TestPlainValues(t *testing.T) {
 	seed := rand.Uint64()
@@ -189,7 +190,7 @@ func TestPlainValues(t *testing.T) {
 	}
 }
 
-// FuzzParse: no input causes a panic, neither in parsing nor in matching.
+// FuzzParse: no input makes Parse or Match panic.
 func FuzzParse(f *testing.F) {
 	a := sample(f)
 	for _, text := range []string{`{}`, `{"all":[{"not":{}}]}`, field("/argument/n", "eq", "5"), field("/name", "regex", `"a.*"`), field("/argument/list/2/0", "in", `[1,{"a":{}}]`), field("/argument/user", "eq", `{}`)} {

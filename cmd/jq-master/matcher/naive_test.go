@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The naive matcher works on values that encoding/json has decoded.
+// The naive matcher of this file works on values that encoding/json has decoded.
 
 func encode(v any) string {
 	b, err := json.Marshal(v)

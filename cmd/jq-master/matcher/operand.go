@@ -12,17 +12,17 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// operand is one side of a comparison: an attribute, or a value in MessagePack.
+// operand is one side of a comparison: an attribute of a job, or a MessagePack value.
 type operand struct {
 	kind   pack.Kind
 	number pack.Number
 	truth  bool
-	name   string // a string attribute of the job, or of a matcher
-	bytes  []byte // a bin, an ext, or any other string; a matcher's operand has both
+	name   string // the text of a string that is not in MessagePack; in a matcher, of any string
+	bytes  []byte // the content of a bin, an ext, or a string in MessagePack
 	typ    int8   // of an ext
 	raw    pack.Value
-	// settled is the canonical form of an array or map; only a matcher's operand has it.
-	settled []byte
+	// canonical is the canonical form of an array or map. Only a matcher's operand has it.
+	canonical []byte
 }
 
 func operandOf(v pack.Value) operand {
@@ -41,14 +41,14 @@ func operandOf(v pack.Value) operand {
 	return o
 }
 
-// wanted is operandOf for a value in a matcher.
+// wanted is operandOf for a value in a matcher: it also sets name and canonical.
 func wanted(v pack.Value) operand {
 	o := operandOf(v)
 	switch o.kind {
 	case pack.String:
 		o.name = string(o.bytes)
 	case pack.Array, pack.Map:
-		o.settled = appendSettled(nil, v)
+		o.canonical = appendCanonical(nil, v)
 	}
 	return o
 }
@@ -71,7 +71,8 @@ func (o *operand) matches(re *regexp.Regexp) bool {
 	return len(o.bytes) <= MaxRegexText && re.Match(o.bytes)
 }
 
-// equals compares with a matcher's operand. Values of different types are unequal.
+// equals reports whether the operand equals that of a matcher. Values of different types are
+// unequal.
 func (o *operand) equals(want *operand) bool {
 	switch {
 	case o.isNumber() && want.isNumber():
@@ -90,9 +91,9 @@ func (o *operand) equals(want *operand) bool {
 	case pack.Ext:
 		return o.typ == want.typ && bytes.Equal(o.bytes, want.bytes)
 	case pack.Array:
-		return o.raw.Len() == want.raw.Len() && bytes.Equal(appendSettled(nil, o.raw), want.settled)
+		return o.raw.Len() == want.raw.Len() && bytes.Equal(appendCanonical(nil, o.raw), want.canonical)
 	case pack.Map:
-		return o.raw.Len() >= want.raw.Len() && bytes.Equal(appendSettled(nil, o.raw), want.settled)
+		return o.raw.Len() >= want.raw.Len() && bytes.Equal(appendCanonical(nil, o.raw), want.canonical)
 	}
 	return true // null
 }
@@ -104,7 +105,7 @@ func (o *operand) compareText(want *operand) int {
 	return bytes.Compare(o.bytes, want.bytes)
 }
 
-// compare orders two numbers or two strings. Other values have no order.
+// compare compares two numbers or two strings. ok is false for other values, which have no order.
 func (o *operand) compare(want *operand) (order int, ok bool) {
 	switch {
 	case o.isNumber() && want.isNumber():
@@ -115,9 +116,10 @@ func (o *operand) compare(want *operand) (order int, ok bool) {
 	return 0, false
 }
 
-// appendSettled appends the canonical form of a value, which is the same for equal values: numbers
-// by value, the pairs of maps sorted by key, and only the last of several pairs with the same key.
-func appendSettled(dst []byte, v pack.Value) []byte {
+// appendCanonical appends the canonical form of a value, which is the same for equal values. Equal
+// numbers have one form. The pairs of a map are sorted by key, and only the last of several pairs
+// with the same key is kept.
+func appendCanonical(dst []byte, v pack.Value) []byte {
 	switch v.Kind() {
 	case pack.Int, pack.Uint, pack.Float:
 		return appendNumber(dst, v.Number())
@@ -131,30 +133,30 @@ func appendSettled(dst []byte, v pack.Value) []byte {
 	case pack.Array:
 		dst = msgp.AppendArrayHeader(dst, uint32(v.Len()))
 		for item := range v.Items() {
-			dst = appendSettled(dst, item)
+			dst = appendCanonical(dst, item)
 		}
 		return dst
 	case pack.Map:
-		return appendSettledMap(dst, v)
+		return appendCanonicalMap(dst, v)
 	}
 	return append(dst, v...)
 }
 
-func appendSettledMap(dst []byte, v pack.Value) []byte {
+func appendCanonicalMap(dst []byte, v pack.Value) []byte {
 	type pair struct {
 		key   []byte
 		value pack.Value
 	}
 	pairs := make([]pair, 0, v.Len())
 	for k, value := range v.Pairs() {
-		pairs = append(pairs, pair{appendSettled(nil, k), value})
+		pairs = append(pairs, pair{appendCanonical(nil, k), value})
 	}
-	slices.Reverse(pairs) // so that the last of equal keys comes first; the sort is stable
+	slices.Reverse(pairs) // so that the stable sort puts the last of equal keys first
 	slices.SortStableFunc(pairs, func(a, b pair) int { return bytes.Compare(a.key, b.key) })
 	pairs = slices.CompactFunc(pairs, func(a, b pair) bool { return bytes.Equal(a.key, b.key) })
 	dst = msgp.AppendMapHeader(dst, uint32(len(pairs)))
 	for _, p := range pairs {
-		dst = appendSettled(append(dst, p.key...), p.value)
+		dst = appendCanonical(append(dst, p.key...), p.value)
 	}
 	return dst
 }

@@ -18,7 +18,7 @@ type Pointer struct {
 	path      []token // into the argument
 }
 
-// attributes are the names with which a pointer may begin.
+// attributes has the names with which a pointer may begin.
 var attributes = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout"}
 
 // token is one step of a pointer: a key of a map, or an index in an array.
@@ -66,7 +66,7 @@ func unescape(s string) (string, bool) {
 	return strings.NewReplacer("~1", "/", "~0", "~").Replace(s), true
 }
 
-// find returns the value in a job; its kind is None if there is none.
+// find returns the value that p points to in a job; its kind is None if there is none.
 func (p *Pointer) find(a *job.Attributes) operand {
 	var o operand
 	switch p.attribute {
@@ -94,14 +94,15 @@ func (p *Pointer) find(a *job.Attributes) operand {
 	return o
 }
 
-// Value returns the canonical form of the value in a job; found is false if there is none.
+// Value returns the canonical form of the value that p points to in a job; found is false if there
+// is none.
 func (p *Pointer) Value(a *job.Attributes) (value []byte, found bool) {
 	o := p.find(a)
 	switch {
 	case o.kind == pack.None:
 		return nil, false
 	case o.raw != nil:
-		return appendSettled(nil, o.raw), true
+		return appendCanonical(nil, o.raw), true
 	case o.kind == pack.String:
 		return msgp.AppendString(nil, o.name), true
 	case o.kind == pack.Bool:

@@ -16,9 +16,9 @@ import (
 	"gloom/wire"
 )
 
-// FromJSON converts a JSON text to MessagePack, including the forms in which AppendJSON writes
-// values that JSON lacks. Integers beyond 64 bits, numbers beyond a float64, and objects that look
-// like such a form but are malformed are an invalid_value; all other faults are an invalid_body.
+// FromJSON converts a JSON text to MessagePack. It also reads the forms in which AppendJSON writes
+// values that JSON lacks. The fault is invalid_value for an integer beyond 64 bits, a number beyond
+// a float64, or a malformed form of this kind; it is invalid_body for everything else.
 func FromJSON(text []byte) ([]byte, *job.Fault) {
 	if !utf8.Valid(text) {
 		return nil, job.Refuse(job.InvalidBody, "", "the body is not UTF-8")
@@ -47,20 +47,22 @@ func syntaxFault(text []byte) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is not valid JSON: %v", err)
 }
 
-// reader converts a text that is known to be valid into MessagePack.
+// reader converts a text that is known to be valid JSON into MessagePack.
 type reader struct {
 	in  []byte
 	at  int
 	out []byte
-	// counts has the number of items of each array and object, in the order of their brackets.
+	// counts has the number of items of each array and object, in the order of their opening
+	// brackets.
 	counts []uint32
 	next   int
 }
 
-// maxText is how deeply a text may be nested: a $map has three levels of brackets.
+// maxText is how deeply the brackets of a text may be nested: a $map, which is one level of
+// MessagePack, has three levels of brackets.
 const maxText = 3*MaxDepth + 3
 
-// count walks the text once and counts the items of all arrays and objects.
+// count counts the items of all arrays and objects in one pass over the text.
 func (r *reader) count() *job.Fault {
 	var open [maxText]uint32 // indexes in counts
 	depth := 0
@@ -107,7 +109,7 @@ func (r *reader) peek() byte {
 	return r.in[r.at]
 }
 
-// pass skips spaces and the byte after them.
+// pass skips spaces and one more byte.
 func (r *reader) pass() {
 	r.peek()
 	r.at++
@@ -151,7 +153,7 @@ func (r *reader) value(depth int) *job.Fault {
 	return nil
 }
 
-// text returns the string that begins at r.at.
+// text returns the string whose opening quote is at r.at.
 func (r *reader) text() []byte {
 	start, escaped := r.at+1, false
 	for r.at++; r.in[r.at] != '"'; r.at++ {
@@ -199,7 +201,7 @@ func (r *reader) number() *job.Fault {
 	return nil
 }
 
-// object appends the object of n pairs whose brace has been read.
+// object appends an object of n pairs. Its opening brace has been read.
 func (r *reader) object(n uint32, depth int) *job.Fault {
 	if n == 1 && r.peek() == '"' {
 		start := r.at
@@ -227,7 +229,7 @@ func (r *reader) object(n uint32, depth int) *job.Fault {
 	return nil
 }
 
-// special appends the value that an object with one special key represents.
+// special appends the value that an object with one special key stands for.
 func (r *reader) special(key string, depth int) *job.Fault {
 	at := r.at
 	wrong := func(want string) *job.Fault {
@@ -303,12 +305,12 @@ func (r *reader) special(key string, depth int) *job.Fault {
 	return nil
 }
 
-// notFinite has the floats that are not finite, by name.
+// notFinite has the floats that are not finite, by the name that stands for them in JSON.
 var notFinite = map[string]float64{
 	"NaN": math.Float64frombits(0x7ff8 << 48), "Inf": math.Inf(1), "+Inf": math.Inf(1), "-Inf": math.Inf(-1),
 }
 
-// bracket opens the array that begins at r.at and returns the number of its items.
+// bracket reads the opening bracket of the array at r.at and returns the number of its items.
 func (r *reader) bracket() (n uint32, ok bool) {
 	if r.peek() != '[' {
 		return 0, false

@@ -9,10 +9,10 @@ import (
 	"gloom/wire"
 )
 
-// Values that JSON lacks are written as an object with one key: {"$bin":base64},
-// {"$ext":[type,base64]}, {"$map":[[key,value],…]} for maps whose keys are not all strings of
-// UTF-8, {"$float":"NaN"}, {"$str":base64} for strings that are not UTF-8. A map that would look
-// like one of them is written as $map.
+// Values that JSON lacks are written as objects with one of these keys: {"$bin":base64},
+// {"$ext":[type,base64]}, {"$map":[[key,value],…]} for maps whose keys are not all UTF-8 strings,
+// {"$float":"NaN"}, {"$str":base64} for strings that are not UTF-8. A map that would look like one
+// of these objects is written as $map.
 const (
 	binKey   = "$bin"
 	extKey   = "$ext"
@@ -29,7 +29,7 @@ func special(key []byte) bool {
 	return false
 }
 
-// AppendJSON appends a value as JSON, which FromJSON converts back to the same value.
+// AppendJSON appends a value as JSON. FromJSON converts this JSON back to the same value.
 func AppendJSON(dst []byte, v Value) []byte {
 	switch h := readHead(v); h.kind {
 	case Bool:
@@ -62,7 +62,7 @@ func AppendJSON(dst []byte, v Value) []byte {
 	return append(dst, "null"...)
 }
 
-// closed replaces the comma after n items with a bracket.
+// closed replaces the comma after the last of n items with the closing bracket.
 func closed(dst []byte, n uint64, bracket byte) []byte {
 	if n > 0 {
 		dst = dst[:len(dst)-1]
@@ -97,12 +97,12 @@ func odd(v Value, n uint64) bool {
 	return false
 }
 
-// AppendString appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
+// AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	return append(wire.Canonical(append(dst, '"'), s), '"')
 }
 
-// appendString is AppendString for UTF-8.
+// appendString is AppendString for a string that is valid UTF-8.
 func appendString(dst, s []byte) []byte {
 	for _, c := range s {
 		if c < ' ' || c == '"' || c == '\\' {
@@ -116,7 +116,7 @@ func appendBase64(dst, b []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(append(dst, '"'), b), '"')
 }
 
-// appendFloat writes a float so that it is read as a float.
+// appendFloat appends a float in a form that FromJSON reads as a float, not as an integer.
 func appendFloat(dst []byte, f float64) []byte {
 	switch {
 	case f != f:
@@ -127,7 +127,7 @@ func appendFloat(dst []byte, f float64) []byte {
 		return append(dst, `{"$float":"-Inf"}`...)
 	case f == math.Trunc(f) && math.Abs(f) < 1e15:
 		return strconv.AppendFloat(dst, f, 'f', 1, 64)
-	case math.Abs(f) < 1e15: // it has a point or an exponent
+	case math.Abs(f) < 1e15: // the text has a point or an exponent
 		return strconv.AppendFloat(dst, f, 'g', -1, 64)
 	}
 	return strconv.AppendFloat(dst, f, 'e', -1, 64)

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestJSON: a value as MessagePack and as JSON, both ways.
+// TestJSON: values are converted from MessagePack to JSON and back.
 func TestJSON(t *testing.T) {
 	for _, c := range []struct{ bytes, json string }{
 		{"c0", `null`}, {"c2", `false`}, {"c3", `true`},
@@ -55,7 +55,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestBadJSON: what is refused, and why.
+// TestBadJSON: an invalid text is refused, with the reason.
 func TestBadJSON(t *testing.T) {
 	nested := func(n int, open, shut string) string { return strings.Repeat(open, n) + "1" + strings.Repeat(shut, n) }
 	for _, c := range []struct {
@@ -146,7 +146,7 @@ func random(r *rand.Rand, dst []byte, depth int) []byte {
 	return dst
 }
 
-// TestThereAndBack: any value comes back from JSON as the same bytes.
+// TestThereAndBack: any value that is converted to JSON and back has the same bytes.
 func TestThereAndBack(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -167,8 +167,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// FuzzJSON: no text causes a panic; a text that is accepted becomes a value, and JSON
-// again.
+// FuzzJSON: no text causes a panic, and a text that is accepted can be converted to MessagePack and
+// back.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5e3,"\ud83d\ude00",{"$bin":"AQ=="}]}`, `{"$map":[[{"$ext":[1,"AQ=="]},{"$float":"NaN"}]]}`, `[[],{},[{}]]`, `{"$ext":[1,"A`, ` "\\\"" `} {
 		f.Add([]byte(seed))

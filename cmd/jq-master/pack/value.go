@@ -24,10 +24,10 @@ func (v Value) Len() int { return int(readHead(v).n) }
 // Bytes returns the bytes of a string, bin or ext.
 func (v Value) Bytes() []byte { return v[readHead(v).size:] }
 
-// ExtType returns the type of an ext.
+// ExtType returns the type number of an ext.
 func (v Value) ExtType() int8 { return readHead(v).typ }
 
-// Bool returns the boolean.
+// Bool returns the value of a Bool.
 func (v Value) Bool() bool { return readHead(v).bits != 0 }
 
 // Number returns the number of an Int, a Uint or a Float.
@@ -36,7 +36,7 @@ func (v Value) Number() Number {
 	return Number{h.kind, h.bits}
 }
 
-// Items returns the items of an array.
+// Items iterates over the items of an array.
 func (v Value) Items() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		h := readHead(v)
@@ -50,7 +50,7 @@ func (v Value) Items() iter.Seq[Value] {
 	}
 }
 
-// Pairs returns the pairs of a map, in their order.
+// Pairs iterates over the pairs of a map, in their order.
 func (v Value) Pairs() iter.Seq2[Value, Value] {
 	return func(yield func(k, v Value) bool) {
 		h := readHead(v)
@@ -65,7 +65,7 @@ func (v Value) Pairs() iter.Seq2[Value, Value] {
 	}
 }
 
-// next returns the first of the values in b, which must be valid.
+// next returns the first of the values in b. b must have been checked.
 func next(b Value) (first, rest Value) {
 	at := 0
 	for left := uint64(1); left > 0; left-- {
@@ -82,8 +82,8 @@ func next(b Value) (first, rest Value) {
 	return b[:at:at], b[at:]
 }
 
-// Field returns the value of a string key of a map, the last one if the key occurs several times;
-// nil if there is none, or if v is not a map.
+// Field returns the value of a string key of a map. If the key occurs several times, it is the last
+// value; if there is none, or v is not a map, it is nil.
 func (v Value) Field(key string) (found Value) {
 	if v.Kind() != Map {
 		return nil
@@ -110,10 +110,10 @@ func (v Value) Item(n int) Value {
 	return nil
 }
 
-// Is reports whether the value is this string.
+// Is reports whether the value is the string s.
 func (v Value) Is(s string) bool { return v.Kind() == String && string(v.Bytes()) == s }
 
-// Number is a number as it was sent.
+// Number is a number, with its exact value and the kind that it was sent as.
 type Number struct {
 	kind Kind // Int, Uint or Float
 	bits uint64
@@ -125,7 +125,8 @@ func Integer(n int64) Number { return Number{Int, uint64(n)} }
 // Real returns a float as a Number.
 func Real(f float64) Number { return Number{Float, math.Float64bits(f)} }
 
-// Integer returns the number if it is an integer that fits into an int64; a float may be one, too.
+// Integer returns the number if it is an integer, or a float with an integral value, that fits into
+// an int64.
 func (n Number) Integer() (int64, bool) {
 	switch n.kind {
 	case Int:
@@ -137,7 +138,8 @@ func (n Number) Integer() (int64, bool) {
 	return int64(f), f == math.Trunc(f) && f >= -1<<63 && f < 1<<63
 }
 
-// Unsigned returns the number if it is an integer that fits into a uint64.
+// Unsigned returns the number if it is an integer, or a float with an integral value, that fits
+// into a uint64.
 func (n Number) Unsigned() (uint64, bool) {
 	switch n.kind {
 	case Int:
@@ -149,7 +151,7 @@ func (n Number) Unsigned() (uint64, bool) {
 	return uint64(f), f == math.Trunc(f) && f >= 0 && f < 1<<64
 }
 
-// Float returns the number, or the nearest float64.
+// Float returns the number as a float64, which may be rounded.
 func (n Number) Float() float64 {
 	switch n.kind {
 	case Int:
@@ -183,7 +185,7 @@ func (n Number) compareInteger(m Number) int {
 	case b && !a:
 		return 1
 	}
-	return cmp.Compare(n.bits, m.bits) // with equal signs, two's complement has the same order
+	return cmp.Compare(n.bits, m.bits) // with equal signs, the two's complements are in the order of the numbers
 }
 
 // compareFloat is Compare for an integer and a float.

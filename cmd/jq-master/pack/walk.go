@@ -1,6 +1,6 @@
-// Package pack reads and writes MessagePack as bytes. It decodes only the values that are read,
-// allocates nothing for announced lengths, and converts values to JSON and back. Values are passed
-// on unchanged.
+// Package pack reads and writes MessagePack without decoding it as a whole: it decodes only the
+// values that are read, so all others can be passed on byte for byte. It allocates nothing for
+// announced lengths, and converts values to JSON and back.
 package pack
 
 import (
@@ -10,13 +10,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// MaxDepth is how deeply values may be nested: a map in an array has depth 2.
+// MaxDepth is how deeply values may be nested. A map in an array has depth 2.
 const MaxDepth = 100
 
 // Kind is the kind of a value.
 type Kind uint8
 
-// The kinds of values. The zero kind is None: there is no value.
+// The kinds of values. The zero Kind is None, which means that there is no value.
 const (
 	None Kind = iota
 	Nil
@@ -35,19 +35,20 @@ var kindNames = [...]string{"nothing", "null", "boolean", "integer", "integer", 
 
 func (k Kind) String() string { return kindNames[k] }
 
-// head describes the first bytes of a value.
+// head is what the first bytes of a value say about it.
 type head struct {
 	kind Kind
 	size int    // bytes of the head; for a scalar, of the whole value
-	n    uint64 // bytes of a string, bin or ext after the head; or items, or pairs
-	bits uint64 // of a number: the integer or the float64; of a boolean: 0 or 1
+	n    uint64 // of a string, bin or ext: the bytes after the head; of an array: items; of a map: pairs
+	bits uint64 // of a number: the bits of the integer or float64; of a boolean: 0 or 1
 	typ  int8   // of an ext
 }
 
-// cutShort is the kind that readHead returns for a head that is not complete.
+// cutShort is the kind that readHead returns for an incomplete head.
 const cutShort = Map + 1
 
-// readHead reads the head of a value; its kind is None for 0xc1.
+// readHead reads the head of a value. Its kind is None for the byte 0xc1, with which no value
+// begins.
 func readHead(b []byte) head {
 	if len(b) == 0 {
 		return head{kind: cutShort}
@@ -109,8 +110,8 @@ func number(b []byte) uint64 {
 	return 0
 }
 
-// forms describes the heads from 0xc0 to 0xdf: their size, and the size of the number after the
-// first byte.
+// forms describes the heads that begin with 0xc0 to 0xdf: the size of the head, and the width of
+// the number after its first byte.
 var forms = [32]struct {
 	kind        Kind
 	size, width uint8
@@ -127,8 +128,8 @@ var forms = [32]struct {
 	{Map, 3, 2}, {Map, 5, 4},
 }
 
-// Check returns nil if b is exactly one value, nested at most MaxDepth deep, and otherwise a Fault
-// with the code invalid_body that says why not.
+// Check returns nil if b is exactly one value that is nested at most MaxDepth deep. Otherwise it
+// returns a Fault with the code invalid_body that says why not.
 func Check(b []byte) *job.Fault {
 	v, fault := cut(b)
 	if fault == nil && len(v) < len(b) {
@@ -143,7 +144,7 @@ func invalid(format string, args ...any) *job.Fault {
 
 // cut returns the value at the beginning of b.
 func cut(b []byte) (Value, *job.Fault) {
-	var open [MaxDepth]uint64 // how many values are still to come, by level
+	var open [MaxDepth]uint64 // by depth: how many values the open array or map still lacks
 	depth, at := 0, 0
 	for {
 		h := readHead(b[at:])
@@ -159,7 +160,7 @@ func cut(b []byte) (Value, *job.Fault) {
 				n *= 2
 			}
 			if n > left {
-				return nil, invalid("the %s at byte %d announces %d values, %d bytes are left", h.kind, at, n, left)
+				return nil, invalid("the %s at byte %d announces %d values, but %d bytes are left", h.kind, at, n, left)
 			}
 			if depth == MaxDepth {
 				return nil, invalid("it is nested deeper than %d at byte %d", MaxDepth, at)
@@ -168,7 +169,7 @@ func cut(b []byte) (Value, *job.Fault) {
 			open[depth] = n
 			depth++
 		case h.n > left:
-			return nil, invalid("the %s at byte %d announces %d bytes, %d are left", h.kind, at, h.n, left)
+			return nil, invalid("the %s at byte %d announces %d bytes, but %d are left", h.kind, at, h.n, left)
 		default:
 			at += h.size + int(h.n)
 			if depth > 0 {

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// bytesOf reads hexadecimal digits.
+// bytesOf returns the bytes that hexadecimal digits stand for.
 func bytesOf(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
@@ -24,7 +24,7 @@ func bytesOf(t testing.TB, text string) []byte {
 	return b
 }
 
-// TestCheck: one value, whole, not too deep.
+// TestCheck: a text must be exactly one whole value that is not nested too deeply.
 func TestCheck(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("91", n) + "c0" }
 	for _, c := range []struct{ name, bytes, says string }{
@@ -34,16 +34,16 @@ func TestCheck(t *testing.T) {
 		{"never used, within", "92 01 c1", "byte 2 is 0xc1"},
 		{"trailing", "c0 c0 c0", "2 bytes follow the value, which ends at byte 1"},
 		{"an empty map", "80", ""}, {"a map without its value", "81 a1 61", "cut short at byte 3"},
-		{"a map cut short", "82 a1 61 01 a1", "announces 1 bytes, 0 are left"},
-		{"a key cut short", "81 a3 61", "announces 3 bytes, 1 are left"},
+		{"a map cut short", "82 a1 61 01 a1", "announces 1 bytes, but 0 are left"},
+		{"a key cut short", "81 a3 61", "announces 3 bytes, but 1 are left"},
 		{"a head cut short", "92 01 cd 01", "cut short at byte 4"},
-		{"a huge array", "dd ffffffff", "the array at byte 0 announces 4294967295 values, 0 bytes are left"},
+		{"a huge array", "dd ffffffff", "the array at byte 0 announces 4294967295 values, but 0 bytes are left"},
 		{"a huge map", "df ffffffff 00", "announces 8589934590 values, 1 bytes"},
-		{"a huge string", "db ffffffff 61", "announces 4294967295 bytes, 1 are left"},
+		{"a huge string", "db ffffffff 61", "announces 4294967295 bytes, but 1 are left"},
 		{"a huge bin", "c6 ffffffff 61", "announces 4294967295 bytes"},
 		{"a huge ext", "c9 ffffffff 01 61", "announces 4294967295 bytes"},
 		{"fixext", "d8 01 00000000000000000000000000000000", ""},
-		{"fixext cut short", "d8 01 0000", "announces 16 bytes, 2 are left"},
+		{"fixext cut short", "d8 01 0000", "announces 16 bytes, but 2 are left"},
 		{"at the deepest", deep(MaxDepth), ""},
 		{"too deep", deep(MaxDepth + 1), "deeper than 100 at byte 100"},
 		{"a million deep", deep(1 << 20), "deeper than 100"},
@@ -124,7 +124,7 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// exact is the value of a number as math/big has it.
+// exact returns the exact value of a number.
 func exact(n Number) *big.Float {
 	f := new(big.Float).SetPrec(200)
 	switch n.kind {
@@ -190,7 +190,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// walk visits all parts of a value.
+// walk visits all parts of a value and checks their lengths.
 func walk(t *testing.T, v Value) {
 	n := 0
 	switch v.Kind() {

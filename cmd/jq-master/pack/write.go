@@ -26,7 +26,7 @@ func AppendSeconds(dst []byte, s job.Span) []byte {
 func AppendTime(dst []byte, milliseconds int64) []byte {
 	var buf [40]byte
 	at := time.UnixMilli(milliseconds).UTC()
-	b := at.AppendFormat(buf[:0], time.RFC3339) // the only layout with a fast path
+	b := at.AppendFormat(buf[:0], time.RFC3339) // AppendFormat has a fast path only for this layout
 	ms := at.Nanosecond() / 1e6
 	b = append(b[:len(b)-1], '.', '0'+byte(ms/100), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z')
 	return msgp.AppendStringFromBytes(dst, b)

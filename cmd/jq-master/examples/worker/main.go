@@ -54,7 +54,7 @@ func main() {
 	log.Fatal(http.Serve(ln, w))
 }
 
-// ServeHTTP accepts a job and runs it after it has answered.
+// ServeHTTP accepts a job, and runs it after the reply.
 func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var j job
 	if err := msgpack.NewDecoder(r.Body).Decode(&j); err != nil {
