@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 		{"a key cut short", "81 a3 61", "announces 3 bytes, but 1 are left"},
 		{"a head cut short", "92 01 cd 01", "cut short at byte 4"},
 		{"a huge array", "dd ffffffff", "the array at byte 0 announces 4294967295 values, but 0 bytes are left"},
-		{"a huge map", "df ffffffff 00", "announces 8589934590 values, 1 bytes"},
+		{"a huge map", "df ffffffff 00", "announces 8589934590 values, but 1 bytes"},
 		{"a huge string", "db ffffffff 61", "announces 4294967295 bytes, but 1 are left"},
 		{"a huge bin", "c6 ffffffff 61", "announces 4294967295 bytes"},
 		{"a huge ext", "c9 ffffffff 01 61", "announces 4294967295 bytes"},
