@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPause: if a master is stopped for a while, workers that keep sending heartbeats,
-// and results that are sent in time, lose nothing.
+// TestPause: while a master is stopped, workers that keep sending heartbeats are not lost, and
+// results that are sent in time count.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--heartbeat", "300ms", "--timeout-grace", "0s")

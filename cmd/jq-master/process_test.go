@@ -11,11 +11,11 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for something that must happen.
 const patience = 45 * time.Second
 
-// asProgram makes the test binary be jq-master, so that its processes are checked for
-// races, too.
+// asProgram makes the test binary run as jq-master, so that the race detector checks the processes
+// of tests, too.
 const asProgram = "JQ_MASTER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -34,8 +34,8 @@ type process struct {
 	url string // http://host:port
 }
 
-// launch starts a daemon with some flags on a free port and waits until it
-// serves, perhaps as a standby. It must end well when the test does.
+// launch starts a daemon on a free port and waits until it serves, perhaps as a standby. The test
+// fails if the daemon does not stop cleanly at its end.
 func launch(t testing.TB, args ...string) *process {
 	t.Helper()
 	args = append([]string{"--addr", "127.0.0.1:0", "--log-level", "debug", "--drain", "100ms"}, args...)
@@ -56,7 +56,7 @@ func launch(t testing.TB, args ...string) *process {
 	return &process{d, t, "http://" + d.Field("addr")}
 }
 
-// start is launch, and waits until the daemon takes jobs.
+// start is launch, but also waits until the daemon accepts jobs.
 func start(t testing.TB, args ...string) *process {
 	t.Helper()
 	d := launch(t, args...)
@@ -64,7 +64,7 @@ func start(t testing.TB, args ...string) *process {
 	return d
 }
 
-// ready waits until the daemon takes jobs.
+// ready waits until the daemon accepts jobs.
 func (d *process) ready() {
 	d.t.Helper()
 	eventually(d.t, "jq-master takes jobs", func() bool {

@@ -28,13 +28,13 @@ var (
 	timeForm = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
 )
 
-// settled is an answer in which all ids and times are the same.
+// settled replaces all ids and times in a reply, so that replies can be compared.
 func settled(text string) string {
 	return strings.TrimSpace(timeForm.ReplaceAllString(idForm.ReplaceAllString(text, "ID"), "TIME"))
 }
 
-// TestReadme runs the README's examples step by step: each gives what it shows, except
-// for ids and times.
+// TestReadme runs the README's examples step by step. The replies must be those that the README
+// shows, except for ids and times.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -72,7 +72,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestReadmeOptions: every option that the README names exists.
+// TestReadmeOptions: all options that the README names exist.
 func TestReadmeOptions(t *testing.T) {
 	opt := defaults()
 	known := map[string]bool{"target": true, "help": true}

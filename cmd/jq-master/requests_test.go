@@ -18,14 +18,14 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// inBoth runs a test in both encodings on a daemon.
+// inBoth runs a test against a daemon in both encodings.
 func inBoth(t *testing.T, d *process, test func(t *testing.T, c *client)) {
 	for _, media := range []string{msgpackType, jsonType} {
 		t.Run(strings.TrimPrefix(media, "application/"), func(t *testing.T) { test(t, d.client(t, media)) })
 	}
 }
 
-// TestLifeOfAJob: enqueued, pulled, answered, fetched once.
+// TestLifeOfAJob: a job is enqueued, pulled and answered, and its result is fetched once.
 func TestLifeOfAJob(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -62,7 +62,7 @@ func TestLifeOfAJob(t *testing.T) {
 	})
 }
 
-// TestFailures: a job that fails for good, and one that is cancelled.
+// TestFailures: a job fails for good, and another one is cancelled.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -101,8 +101,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestTimeouts: a run may last a fraction of a second or 30 days, and its worker,
-// operators and matchers get exactly that, from either store and after a restart.
+// TestTimeouts: a timeout may be a fraction of a second or 30 days. Workers, operators and matchers
+// get exactly this value, from either store and after a restart.
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	try := func(t *testing.T, d *process, again func() *process) {
@@ -158,7 +158,8 @@ func TestTimeouts(t *testing.T) {
 }
 
 // TestLateAfterFailure: a worker whose run has timed out is told that its answer came too late,
-// even if it has reported an earlier run of the job. Repeats of that report are still accepted.
+// even if it has reported an earlier run of the job. A repeated report of the earlier run is still
+// accepted.
 func TestLateAfterFailure(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--timeout-grace", "50ms", "--backoff-base", "1ms", "--backoff-cap", "1ms").client(t, jsonType)
@@ -175,7 +176,7 @@ func TestLateAfterFailure(t *testing.T) {
 	c.do("POST", "/done", failed+`,"attempt":2}`, "worker-id", w).refused(409, "not_assigned", "")
 }
 
-// TestMaxError: the largest error can be set, also to 0.
+// TestMaxError: the size limit of errors can be set, even to 0.
 func TestMaxError(t *testing.T) {
 	t.Parallel()
 	for flag, kept := range map[string]int{"0": 0, "1KiB": 1000, "1MiB": 900_000} {
@@ -194,7 +195,7 @@ func TestMaxError(t *testing.T) {
 	}
 }
 
-// TestBadInput: what is refused, with its code and field.
+// TestBadInput: invalid requests are refused with the right code and field.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--max-body", "64KiB")
@@ -268,7 +269,7 @@ func TestBadInput(t *testing.T) {
 			c.do("POST", path, "", "worker-id", "x").refused(404, "unknown_worker", "worker-id")
 			c.do("POST", path, "", "worker-id", nobody).refused(404, "unknown_worker", "")
 		}
-		// Judged in the order header, worker, body.
+		// A report is checked in this order: header, worker, body.
 		c.send("POST", "/done", []byte{0xc1}, "worker-id", nobody).refused(404, "unknown_worker", "")
 		c.send("POST", "/done", []byte{0xc1}, "worker-id", w).refused(400, "invalid_body", "")
 		c.send("POST", "/job", []byte{}).refused(400, "invalid_body", "")
@@ -293,8 +294,8 @@ func TestBadInput(t *testing.T) {
 	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).refused(400, "invalid_value", "")
 }
 
-// TestStrict: an unknown name in a person's request is refused, with that name and the
-// known ones, and nothing happens. Workers may send what they like.
+// TestStrict: a request of a pusher or operator with an unknown field is refused, has no effect,
+// and the error names that field and the known ones. Workers may send any fields.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -327,7 +328,7 @@ func TestStrict(t *testing.T) {
 				t.Errorf("%s: %s, want %s", r.of, r.text, x.known)
 			}
 		}
-		// No filter, or one that selects every job.
+		// No filter, or one that selects every job, is refused.
 		for _, path := range []string{"/v1/jobs/cancel", "/v1/jobs/retry"} {
 			for _, body := range []string{`{}`, `{"limit":1}`, `{"all":false}`, `{"all":null,"name":null}`, `{"match":{}}`, `{"match":{"all":[]}}`, `{"match":{"all":[{},{"not":{"any":[]}}]}}`, `{"match":{"any":[{"not":{}},{}]}}`} {
 				c.do("POST", path, body).refused(400, "missing_field", "all")
@@ -364,7 +365,7 @@ func TestEncodings(t *testing.T) {
 		}
 	}
 	body := `{"name":"a","argument":{}}`
-	// Operators who name no type get JSON, but only on their own paths.
+	// A request that names no type gets JSON, but only on the paths of operators.
 	for _, path := range []string{"/v1/stats", "/v1/jobs", "/v1/jobs/x", "/v1/nothing", "/", "/v1/jobs/query", "/nothing"} {
 		for _, accept := range []string{"", "*/*", "application/*"} {
 			if r := c.do("GET", path, "", "Accept", accept); r.header.Get("Content-Type") != jsonType {
@@ -398,7 +399,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestVerbatim: the bytes of a value are not changed.
+// TestVerbatim: the bytes of values are passed on unchanged.
 func TestVerbatim(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -451,7 +452,7 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// TestOperators: lists, details, actions.
+// TestOperators: operators list jobs, see their details, and act on them.
 func TestOperators(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -493,13 +494,13 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// TestBulkReachesAll: jobs behind many newer ones are found, too.
+// TestBulkReachesAll: a bulk action also finds jobs that are behind many newer ones.
 func TestBulkReachesAll(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)
 	old := c.enqueue(`{"name":"old","argument":{},"delay":3600}`)
 	batch := "[" + strings.Repeat(`{"name":"new","argument":{}},`, 999) + `{"name":"new","argument":{}}]`
-	for range 11 { // a page looks at 10,000
+	for range 11 { // one page examines 10,000
 		c.do("POST", "/jobs", batch).want(201)
 	}
 	c.do("POST", "/v1/jobs/cancel", `{"name":"old"}`).want(200).has(`{"affected":1,"more":false}`)
@@ -507,8 +508,8 @@ func TestBulkReachesAll(t *testing.T) {
 	c.do("GET", "/job/"+old, "").want(200).has(`{"status":"queued"}`)
 }
 
-// TestConstraints: constraints are set, changed without overwriting others' changes,
-// dropped, and enforced.
+// TestConstraints: constraints are set, enforced, changed only in the version that the client
+// knows, and dropped.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -529,7 +530,7 @@ func TestConstraints(t *testing.T) {
 			{`{"concurrency":1}`, "missing_field", "match"}, {`{` + match + `}`, "missing_field", "rate"}, {`{` + match + `,"rate":0}`, "invalid_value", "rate"}, {`{` + match + `,"rate":-1}`, "invalid_value", "rate"}, {`{` + match + `,"rate":1,"burst":0}`, "invalid_value", "burst"},
 			{`{` + match + `,"concurrency":1,"burst":5}`, "invalid_value", "burst"}, {`{` + match + `,"concurrency":-1}`, "invalid_value", "concurrency"}, {`{` + match + `,"concurrency":1,"per":"x"}`, "invalid_value", "per"}, {`{` + match + `,"concurrency":1,"enabled":1}`, "invalid_type", "enabled"},
 			{`{"match":5,"concurrency":1}`, "invalid_type", "match"}, {`{"match":{"x":1},"concurrency":1}`, "invalid_value", "match"},
-			{`{` + match + `,"rate":1,"burst":1000001}`, "invalid_value", "burst"}, // more than the broker takes
+			{`{` + match + `,"rate":1,"burst":1000001}`, "invalid_value", "burst"}, // more than the broker accepts
 		} {
 			c.do("PUT", at, x.body).refused(400, x.code, x.field)
 		}
@@ -558,8 +559,8 @@ func TestConstraints(t *testing.T) {
 	})
 }
 
-// TestConstraintIDs: a constraint with any id can be set, read and dropped, even if the
-// id is part of one of our paths or has a meaning in paths.
+// TestConstraintIDs: a constraint with any id can be set, read and dropped, even if the id is part
+// of a path of the API or has a meaning in paths.
 func TestConstraintIDs(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -614,7 +615,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestWebPages: a page of another origin, or one that uses our host name, can do nothing.
+// TestWebPages: a web page of another origin can do nothing, even if its host name leads to the
+// master.
 func TestWebPages(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--host", "jq.example").client(t, jsonType)
@@ -641,7 +643,7 @@ func TestWebPages(t *testing.T) {
 	}
 }
 
-// TestPullAtOnce: a worker that does not wait gets the jobs that are ready.
+// TestPullAtOnce: a worker that asks with wait=0 gets the jobs that are ready.
 func TestPullAtOnce(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)

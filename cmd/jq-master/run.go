@@ -58,7 +58,7 @@ func run(o *options) error {
 		Master: m, Door: d, MaxBody: o.maxBody, WorkerPort: o.workerPort, CheckURL: pusher.Check, Registry: registry,
 	})
 	d.Serve(side)
-	go side.Watch(nil) // as long as the process
+	go side.Watch(nil) // for as long as the process runs
 	o.announce(d, log.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -97,7 +97,7 @@ func (o *options) openStore(log zerolog.Logger) (store.Store, error) {
 	if o.redis != "" {
 		r, err := store.Open(store.Options{URL: o.redis, Namespace: o.namespace, Log: log})
 		if err != nil { // the URL may contain a password
-			return nil, &guard.OptionError{Flag: "redis", Value: "URL", Reason: "must be redis://, rediss:// or unix://, without options that Redis does not know"}
+			return nil, &guard.OptionError{Flag: "redis", Value: "URL", Reason: "must be redis://, rediss:// or unix://, without unknown options"}
 		}
 		return r, nil
 	}

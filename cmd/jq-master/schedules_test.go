@@ -15,7 +15,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestSchedules: what a schedule may be, and what it answers, in both encodings.
+// TestSchedules: schedules are checked, stored and shown, in both encodings.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -50,7 +50,7 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// TestSchedulesOfAFile: they are stored at the start and at SIGHUP, and nothing else
+// TestSchedulesOfAFile: schedules of a file are stored at the start and at SIGHUP, and nothing else
 // changes them; an invalid file changes nothing.
 func TestSchedulesOfAFile(t *testing.T) {
 	t.Parallel()
@@ -89,8 +89,8 @@ func TestSchedulesOfAFile(t *testing.T) {
 	c.do("GET", "/v1/schedules/y", "").want(200)
 }
 
-// TestKillsBetweenDueTimes: masters of one Redis die while they make the jobs of a schedule. The
-// next master makes the missing jobs: each due time has one job.
+// TestKillsBetweenDueTimes: masters with the same Redis are killed while they make the jobs of a
+// schedule. The next master makes the missing jobs, so that each due time has one job.
 func TestKillsBetweenDueTimes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, "--appendfsync", "always")

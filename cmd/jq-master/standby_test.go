@@ -8,7 +8,7 @@ import (
 )
 
 // TestForsaken: a master whose broker is away leaves its lease to a standby that reaches a broker.
-// Without such a standby, the master keeps the lease and takes jobs.
+// Without such a standby, the master keeps the lease and accepts jobs.
 func TestForsaken(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -23,7 +23,7 @@ func TestForsaken(t *testing.T) {
 	ours.Close()
 	eventually(t, "the first knows that its broker is away", func() bool { return a.do("GET", "/readyz", "").status == 503 })
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		a.enqueue(`{"name":"n","argument":{}}`) // the standby reaches no broker, either
+		a.enqueue(`{"name":"n","argument":{}}`) // still accepted, because the standby reaches no broker, either
 	}
 	job := a.enqueue(`{"name":"late","argument":{}}`)
 	shared(t, theirs)
@@ -32,7 +32,7 @@ func TestForsaken(t *testing.T) {
 		t.Errorf("pulled %v, want %v", got, job)
 	}
 	a.do("POST", "/job", `{"name":"n","argument":{}}`).refused(503, "standby", "")
-	shared(t, ours) // this does not bring the lease back
+	shared(t, ours) // the return of its broker does not give the first master the lease
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		b.enqueue(`{"name":"n","argument":{}}`)
 	}

@@ -17,9 +17,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// TestTLS: with certificates and an authority for clients, a client without a
-// certificate gets nowhere, jobs are pushed to workers whose certificates the system's
-// authorities have signed, and SIGHUP reads new certificates.
+// TestTLS: a client without a certificate is refused, jobs are pushed to workers whose certificates
+// the system's authorities have signed, and SIGHUP reads new certificates.
 func TestTLS(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, other} {
@@ -64,7 +63,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("--healthcheck: %v: %s", err, out)
 	}
 
-	// Jobs are pushed only to a worker that the authorities know under this name.
+	// Jobs are pushed only to a worker that has a certificate of these authorities for this name.
 	pushed := make(chan string, 1)
 	serve := func(certs string) *httptest.Server {
 		pair, err := tls.LoadX509KeyPair(filepath.Join(certs, "server.pem"), filepath.Join(certs, "server.key"))

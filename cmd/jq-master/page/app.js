@@ -1,4 +1,4 @@
-// The page of jq-master: its views, and what its search field finds.
+// The page of jq-master: its views, and the results of its search field.
 import { html } from './html.js';
 import { call } from './api.js';
 import { look } from './live.js';
@@ -8,7 +8,8 @@ import { mark } from './verdict.js';
 import { source } from './look.js';
 import { overview } from './view/overview.js';
 
-/** The busiest names that contain a text, and the job whose id it is.
+/** Returns the search field's suggestions for a text: the job with this id, and the busiest names
+ * that contain it.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
 async function fits(what) {
   const job = what.length === 36 ? await call('GET', `/v1/jobs/${encodeURIComponent(what)}?bodies=false`).catch(() => null) : null;
@@ -17,7 +18,8 @@ async function fits(what) {
     ...names.map((/** @type {any} */ n) => ({ name: n.name, kind: 'name', href: to(['jobs'], { name: n.name }) }))];
 }
 
-/** Goes to the job whose id it is, or else to the jobs whose names contain it. @param {string} what */
+/** Shows the job with this id or, if the text is no id, the jobs whose names contain it. @param
+ * {string} what */
 function find(what) {
   if (/^[0-9a-f-]{36}$/i.test(what)) location.hash = to(['job', what]);
   else location.hash = to(['jobs'], { match: `{"field":"/name","op":"glob","value":${JSON.stringify(`*${what.replace(/^\*|\*$/g, '')}*`)}}` });
@@ -36,6 +38,6 @@ start({
   above: { job: 'jobs' },
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a name', fits, go: find },
-  help: html`Rates and times are of the last seconds; plots of the last five minutes. <code>GET /openapi.yaml</code> describes all that the page asks for.`,
+  help: html`Rates and times are those of the last seconds; plots show the last five minutes. <code>GET /openapi.yaml</code> describes all requests of this page.`,
   mark, source,
 });

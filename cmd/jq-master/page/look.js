@@ -1,11 +1,11 @@
-// The master's statistics of all jobs, requested every two seconds.
+// Requests the master's statistics every two seconds, and computes the samples of the plots.
 import { Lately } from './live.js';
 import { poll } from './poll.js';
 import { quantile } from './format.js';
 
 const wait = new Lately(), run = new Lately();
 
-/** The last reply, and when it came. @type {any} */
+/** The last reply, and the time when it came. @type {any} */
 let last = null, at = 0;
 /** @type {Record<string, number|null>} */
 let values = {};

@@ -16,12 +16,12 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// reply is what a daemon answered.
+// reply is a reply of a daemon.
 type reply struct {
 	status int
 	header http.Header
 	body   []byte
-	json   map[string]any // nil if it is no object
+	json   map[string]any // nil if the body is no JSON object
 }
 
 func (r reply) text(key string) string { s, _ := r.json[key].(string); return s }
@@ -33,8 +33,8 @@ var transport = &http.Transport{MaxIdleConnsPerHost: 64}
 // object is a JSON object.
 type object = map[string]any
 
-// try sends a request. A body is bytes, sent as MessagePack, or anything else,
-// sent as JSON; more are headers, "Name: value".
+// try sends a request. A body of type []byte is sent as MessagePack, any other as JSON. more has
+// headers as "Name: value".
 func (d *daemon) try(method, path string, body any, more ...string) (reply, error) {
 	var in io.Reader
 	kind := "application/json"
@@ -88,7 +88,7 @@ func (d *daemon) ask(t testing.TB, method, path string, body any, more ...string
 	return r
 }
 
-// wants sends a request and expects a status.
+// wants sends a request and fails the test unless the reply has this status.
 func (d *daemon) wants(t testing.TB, status int, method, path string, body any, more ...string) reply {
 	t.Helper()
 	r := d.ask(t, method, path, body, more...)
@@ -98,7 +98,7 @@ func (d *daemon) wants(t testing.TB, status int, method, path string, body any, 
 	return r
 }
 
-// refuses sends a request and expects an error: a status, a code and a reason.
+// refuses sends a request and expects an error with this status and code, and any reason.
 func (d *daemon) refuses(t testing.TB, status int, code, method, path string, body any, more ...string) {
 	t.Helper()
 	r := d.ask(t, method, path, body, more...)
@@ -109,10 +109,10 @@ func (d *daemon) refuses(t testing.TB, status int, code, method, path string, bo
 
 var number atomic.Int64
 
-// fresh is a name that no other test uses.
+// fresh returns a name that no other test uses.
 func fresh() string { return fmt.Sprintf("name-%d", number.Add(1)) }
 
-// job enqueues a job; more are attributes.
+// job enqueues a job and returns its id. more alternates names and values of attributes.
 func (d *daemon) job(t testing.TB, name string, more ...any) string {
 	t.Helper()
 	o := object{"name": name, "argument": object{"n": 1}}
@@ -123,7 +123,7 @@ func (d *daemon) job(t testing.TB, name string, more ...any) string {
 	return r.text("job_id")
 }
 
-// is waits until a job has a status.
+// is waits until a job has this status.
 func (d *daemon) is(t testing.TB, id, status string) (r reply) {
 	t.Helper()
 	until(t, id+" is "+status, func() error {
@@ -135,7 +135,7 @@ func (d *daemon) is(t testing.TB, id, status string) (r reply) {
 	return r
 }
 
-// push is a job that came to a worker.
+// push is a job that was pushed to a worker.
 type push struct {
 	Name, ID, JobID   string
 	Argument          msgpack.RawMessage
@@ -144,20 +144,20 @@ type push struct {
 	kind, auth, token string
 }
 
-// worker is one that jobs are pushed to.
+// worker is a worker that gets its jobs pushed, or pulls them.
 type worker struct {
 	d   *daemon
 	id  string
 	got chan push
-	// answer is what it answers to a push; nil: 202.
+	// answer returns what the worker answers to a push; nil stands for 202.
 	answer func(p push) (status int, header string)
 	server *httptest.Server
 
 	mu       sync.Mutex
-	out, top int // jobs that it has, and the most it ever had
+	out, top int // how many jobs it has, and the most that it ever had
 }
 
-// worker registers a worker; more are further keys.
+// worker registers a worker that gets its jobs pushed. more alternates further keys and values.
 func (d *daemon) worker(t *testing.T, max int, names []string, answer func(push) (int, string), more ...any) *worker {
 	t.Helper()
 	w := &worker{d: d, got: make(chan push, 10000), answer: answer}
@@ -182,7 +182,7 @@ func (w *worker) register(t *testing.T, o object, more ...any) {
 	}
 }
 
-// puller registers one that fetches its jobs.
+// puller registers a worker that pulls its jobs.
 func (d *daemon) puller(t *testing.T, max int, names []string, more ...any) *worker {
 	t.Helper()
 	w := &worker{d: d}
@@ -263,7 +263,7 @@ func (w *worker) next(t *testing.T) push {
 	return push{}
 }
 
-// done reports a success, fail a failure.
+// done reports a success. fail reports a failure.
 func (w *worker) done(t testing.TB, id string, result any) reply {
 	t.Helper()
 	w.mu.Lock()

@@ -19,7 +19,8 @@ type daemon struct {
 	token string
 }
 
-// launch starts a daemon on a free port and waits until it serves or has ended.
+// launch starts a daemon on a free port and waits until it serves; it returns an error if the
+// daemon ends before.
 func launch(flags ...string) (*daemon, error) {
 	cmd, err := probe.Command(append([]string{"--addr=127.0.0.1:0", "--drain=5s"}, flags...)...)
 	if err != nil {
@@ -29,7 +30,7 @@ func launch(flags ...string) (*daemon, error) {
 	return &daemon{Daemon: d, base: "http://" + d.Field("addr"), flags: flags}, err
 }
 
-// start runs a daemon of a test's own; it must end well.
+// start runs a daemon for one test. The test fails if the daemon does not stop cleanly.
 func start(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(flags...)
@@ -56,11 +57,11 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// quick are options with which nothing takes long.
+// quick has options that make all waits short.
 var quick = []string{"--backoff-base=50ms", "--backoff-cap=200ms", "--timeout-grace=200ms", "--heartbeat=1s", "--max-body=65536", "--worker-allow=127.0.0.0/8"}
 
-// shared are daemons for all tests that disturb no other test: one with its jobs in
-// memory, one with them in Redis.
+// shared has two daemons for all tests that do not disturb others: one keeps its jobs in memory,
+// one in Redis.
 var shared struct {
 	sync.Mutex
 	memory, redis *daemon

@@ -10,11 +10,11 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// load pushes jobs and runs them while something fails.
+// load enqueues jobs and runs them while something fails.
 type load struct {
 	mu    sync.Mutex
 	d     *daemon
-	acked map[string]bool // id, true for max_retry 0
+	acked map[string]bool // by id; true for jobs with max_retry 0
 	runs  map[string]int
 	done  map[string]bool
 	stop  chan struct{}
@@ -57,7 +57,7 @@ func begin(d *daemon, name string) *load {
 	return l
 }
 
-// work serves the jobs until l.idle.
+// work runs the jobs until idle is closed.
 func (l *load) work(name string, idle chan struct{}) {
 	var id string
 	for {
@@ -112,8 +112,8 @@ func (l *load) work(name string, idle chan struct{}) {
 	}
 }
 
-// check ends the load: every acknowledged job ends, and those with max_retry 0 have run
-// at most once.
+// check ends the load, and checks that every acknowledged job ends and that those with max_retry 0
+// have run at most once.
 func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) {
 	t.Helper()
 	close(l.stop)
@@ -247,7 +247,7 @@ func TestDurability(t *testing.T) {
 		d, err := launch("--redis=" + s.URL())
 		if err == nil {
 			until(t, "not ready", func() error {
-				// It may have ended by now.
+				// The job may have ended by now.
 				if r, err := d.try("GET", "/readyz", nil); err == nil && r.status == 200 {
 					return fmt.Errorf("it is ready")
 				}

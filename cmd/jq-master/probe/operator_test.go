@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestConstraints: which jobs are held back, and what is shown of that.
+// TestConstraints: constraints hold back the right jobs, and operators see which.
 func TestConstraints(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct {
@@ -134,7 +134,7 @@ func contains(r reply, what string) bool {
 	return false
 }
 
-// TestOperators: lists, retries, bulk, health.
+// TestOperators: operators can list jobs, retry one or many, and check the health of the master.
 func TestOperators(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -218,7 +218,7 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// TestTokens: what each scope of a token allows.
+// TestTokens: each scope of a token allows its own requests and no others.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -263,7 +263,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRuns: a job's runs are shown in the words of the broker, and survive the master.
+// TestRuns: a job's runs are shown with the same keys as the broker's runs, and survive a restart
+// of the master.
 func TestRuns(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -302,8 +303,8 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestPriority: an operator lets one job, or all matching ones, run before others; they are counted
-// first.
+// TestPriority: an operator lets one job, or all matching ones, run before others, and can count
+// them first.
 func TestPriority(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()

@@ -204,7 +204,7 @@ func TestEncoding(t *testing.T) {
 	})
 }
 
-// TestFetch: a kept result can be fetched once, one that is not kept never.
+// TestFetch: a result that is kept can be fetched once; without keep_result there is none.
 func TestFetch(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -289,7 +289,7 @@ func TestFetch(t *testing.T) {
 	})
 }
 
-// TestCancel: waiting jobs can be cancelled, running ones with force.
+// TestCancel: waiting jobs can be cancelled, and running ones with force.
 func TestCancel(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -329,7 +329,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestIdempotency: the same key, the same job.
+// TestIdempotency: a request that is repeated with the same key returns the same job.
 func TestIdempotency(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		body := object{"name": fresh(), "argument": object{"n": 1}}
@@ -371,7 +371,7 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// TestBatch: all of it or none.
+// TestBatch: all jobs of a batch are enqueued, or none.
 func TestBatch(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()

@@ -9,7 +9,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestUnique: the modes, and what lets a key go.
+// TestUnique: each mode does what it says, and a key is released when it should be.
 func TestUnique(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -52,7 +52,7 @@ func TestUnique(t *testing.T) {
 		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
 			t.Errorf("extended %s, wanted %s", f, e)
 		}
-		own := fresh() // of no other job
+		own := fresh() // no other job holds the key
 		v := d.puller(t, 1, []string{own})
 		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", own)
 		if taken := v.takes(t); taken != id {
@@ -85,7 +85,7 @@ func TestBadUnique(t *testing.T) {
 	d.refuses(t, 400, "invalid_value", "POST", "/job", `{"name":"x","argument":{},"unique":{"key":"k"}}`, "Idempotency-Key: a")
 }
 
-// TestUniqueAtOnce: of a hundred requests at once, one makes the job.
+// TestUniqueAtOnce: a hundred requests at the same time make one job.
 func TestUniqueAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		var mu sync.Mutex
@@ -112,9 +112,8 @@ func TestUniqueAtOnce(t *testing.T) {
 	})
 }
 
-// TestUniqueKilled: hundreds of clients add one key through a master, which is killed,
-// and its standby: there is one job in the end. A window outlives its job and both
-// masters.
+// TestUniqueKilled: hundreds of clients enqueue with one key while the master is killed and its
+// standby takes over. In the end there is one job. A window outlives its job and both masters.
 func TestUniqueKilled(t *testing.T) {
 	t.Parallel()
 	s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestWorkers: registration, heartbeats, reports.
+// TestWorkers: workers register, send heartbeats and report.
 func TestWorkers(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct {
@@ -101,7 +101,7 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// TestLost: a worker that sends no sign of life.
+// TestLost: a worker that sends no sign of life is lost, and its job runs again.
 func TestLost(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -124,7 +124,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestPush: every answer of a worker to a push.
+// TestPush: every answer of a worker to a push has the documented effect.
 func TestPush(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		t.Run("what comes", func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestPush(t *testing.T) {
 			name    string
 			answer  int
 			header  string
-			attempt int // of the push that follows; 0: none does
+			attempt int // the attempt of the next push; 0: none follows
 		}{
 			{"200", 200, "", 0}, {"429 is no attempt", 429, "Retry-After: 0", 1}, {"503 is no attempt", 503, "Retry-After: 1", 1},
 			{"400 is a failure", 400, "", 2}, {"418 is a failure", 418, "", 2}, {"a redirect is a failure", 302, "Location: http://127.0.0.1:1/", 2},
@@ -208,7 +208,7 @@ func TestPush(t *testing.T) {
 			id := d.job(t, name, "timeout", 1)
 			w.next(t)
 			d.is(t, id, "running")
-			if p := w.next(t); p.Attempt != 2 { // its timeout has decided
+			if p := w.next(t); p.Attempt != 2 { // the timeout has ended the run
 				t.Errorf("%+v", p)
 			}
 		})
@@ -238,14 +238,15 @@ func TestPush(t *testing.T) {
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.top > 4 { // a report and the next push may cross
+			if w.top > 4 { // the next push may arrive before the reply to the report
 				t.Errorf("%d jobs at once", w.top)
 			}
 		})
 	})
 }
 
-// TestOrder: smaller priorities first, then the oldest, over all names.
+// TestOrder: jobs with smaller priorities run first, and among equals the oldest, whatever their
+// names.
 func TestOrder(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		a, b := fresh(), fresh()
@@ -269,7 +270,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestRetries: failures, timeouts, and the end.
+// TestRetries: a job is retried after failures and timeouts, until its retries are used up.
 func TestRetries(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()

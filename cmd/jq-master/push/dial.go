@@ -17,11 +17,11 @@ import (
 // dialer connects to one worker.
 type dialer struct {
 	client *Client
-	host   string // the address that it registered from
-	name   string // the name in its certificate; "" for no TLS
+	host   string // the address that the worker registered from
+	name   string // the name in its certificate; "" without TLS
 }
 
-// dialError is an error before anything was sent.
+// dialError is an error that occurred before anything was sent.
 type dialError struct{ error }
 
 func (d *dialer) dial(addr string) (net.Conn, error) {
@@ -56,15 +56,15 @@ func (d *dialer) dial(addr string) (net.Conn, error) {
 // errClosed means that a worker has closed an idle connection.
 var errClosed = errors.New("the worker has closed the connection")
 
-// conn is a connection that is checked before it is used again, because a request on a connection
-// that the worker has closed would count as sent. It skips interim responses (1xx), which say
-// nothing about the job.
+// conn is a connection that is checked before each further use, because a request on a connection
+// that the worker has already closed would count as sent. It skips interim responses (1xx), which
+// say nothing about the job.
 type conn struct {
 	net.Conn
 	raw   syscall.RawConn
 	in    bufio.Reader
 	used  bool
-	asked bool // the answer has not begun
+	asked bool // a request was sent, and its answer has not begun
 }
 
 // SetWriteDeadline implements net.Conn. It is called before each request.
@@ -91,7 +91,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.in.Read(b)
 }
 
-// skipHead reads up to and including an empty line.
+// skipHead reads up to and including the next empty line.
 func (c *conn) skipHead() error {
 	for whole := true; ; {
 		line, err := c.in.ReadSlice('\n')

@@ -1,6 +1,6 @@
 // Package push sends jobs to workers over HTTP and returns whether they were accepted; workers
-// report the outcome of a job later. Connections are kept, redirects and proxies are not followed,
-// and the address of a worker is checked when it is dialled.
+// report the outcome of a job later. Connections are reused, redirects are not followed, proxies
+// are not used, and the address of a worker is checked when it is dialled.
 package push
 
 import (
@@ -45,10 +45,10 @@ type Client struct {
 
 	mu      sync.Mutex // guards the fields below
 	targets map[address]*target
-	sweepAt int // number of targets at which unused ones are removed
+	sweepAt int // when there are this many targets, unused ones are removed
 }
 
-// address is the URL of a worker and the host that it registered from.
+// address is the URL of a worker and the address that it registered from.
 type address struct{ url, host string }
 
 // target holds the connections to a worker.
@@ -100,7 +100,7 @@ func (c *Client) newTarget(at address) (*target, error) {
 	if p := u.Port(); p != "" {
 		port = p
 	}
-	// The scheme is http because the dialer does TLS itself.
+	// The scheme is always http, because the dialer itself adds TLS.
 	t := &target{uri: &fasthttp.URI{DisablePathNormalizing: true}}
 	if err := t.uri.Parse(nil, []byte("http://"+u.Host+strings.TrimSuffix(u.EscapedPath(), "/")+"/worker-job")); err != nil {
 		return nil, err
@@ -110,13 +110,14 @@ func (c *Client) newTarget(at address) (*target, error) {
 		MaxConns: hostConns, MaxConnWaitTimeout: connectTime, MaxIdleConnDuration: idleTime,
 		ReadTimeout: answerTime, WriteTimeout: answerTime, ReadBufferSize: maxHeader, MaxResponseBodySize: maxAnswer,
 		DisablePathNormalizing: true, MaxIdemponentCallAttempts: hostConns + 1,
-		// A connection that the worker has closed meanwhile does not count as an attempt.
+		// If the worker has closed an idle connection, another one is tried.
 		RetryIfErr: func(_ *fasthttp.Request, _ int, err error) (bool, bool) { return false, errors.Is(err, errClosed) },
 	}
 	return t, nil
 }
 
-// check returns an error if a worker that registered from host must not have the address at.
+// check returns an error if jobs of a worker that registered from host must not be pushed to the
+// address at.
 func (c *Client) check(at netip.Addr, host string) error {
 	at = at.Unmap().WithZone("")
 	if at.IsLoopback() {
@@ -133,8 +134,8 @@ func (c *Client) check(at netip.Addr, host string) error {
 	return fmt.Errorf("%s is neither a loopback address nor the one from which the worker registered; --worker-allow permits others", at)
 }
 
-// Check returns a fault if text may not be the URL of a worker that registers from host. If the URL
-// has a host name, its addresses are checked when it is dialled.
+// Check returns a fault if text must not be the URL of a worker that registers from host. If the
+// URL has a host name, the addresses of that name are checked when it is dialled.
 func (c *Client) Check(text, host string) *job.Fault {
 	wrong := func(format string, args ...any) *job.Fault {
 		return job.Refuse(job.InvalidValue, "url", "url "+format, args...)
@@ -192,7 +193,7 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	return master.Answer{Kind: master.Taken, Reason: silence(err)}
 }
 
-// silence returns, for people, why there is no answer to a request.
+// silence describes for people why a request got no answer.
 func silence(err error) string {
 	switch {
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
@@ -224,7 +225,7 @@ func judge(resp *fasthttp.Response) master.Answer {
 	return a
 }
 
-// readable returns the body of an answer as text without control characters.
+// readable returns the body of an answer as UTF-8 text without control characters.
 func readable(body []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -235,7 +236,7 @@ func readable(body []byte) string {
 	return strings.TrimSpace(text)
 }
 
-// retryAfter parses a Retry-After header: seconds, or a time.
+// retryAfter parses a Retry-After header, which has seconds or a date. It returns at most maxPause.
 func retryAfter(text string, now time.Time) time.Duration {
 	var d time.Duration
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n > 0 {
@@ -246,7 +247,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return max(0, min(d, maxPause))
 }
 
-// AppendHandout appends the MessagePack of a job on its way to a worker.
+// AppendHandout appends a job as it is sent to workers, in MessagePack.
 func AppendHandout(dst []byte, h *job.Handout) []byte {
 	dst = msgp.AppendMapHeader(dst, 7)
 	for _, key := range [...]string{"id", "job_id"} {

@@ -44,7 +44,7 @@ func carry(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answer
 	panic("not reached")
 }
 
-// TestPush: what a worker gets.
+// TestPush: a worker gets a job with all its attributes.
 func TestPush(t *testing.T) {
 	h := handout(t)
 	var got map[string]any
@@ -74,7 +74,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestAnswers: what each answer of a worker means.
+// TestAnswers: each answer of a worker is understood.
 func TestAnswers(t *testing.T) {
 	var elsewhere atomic.Int32
 	for _, c := range []struct {
@@ -120,8 +120,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestSilence: a worker that reads a request and does not answer has the job; one that cannot be
-// reached does not.
+// TestSilence: a worker that reads a request and does not answer has taken the job; one that cannot
+// be reached has not.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -178,7 +178,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestSecure: a worker with an unknown certificate gets nothing.
+// TestSecure: a worker with a certificate of an unknown authority gets nothing.
 func TestSecure(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }))
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -188,14 +188,14 @@ func TestSecure(t *testing.T) {
 	}
 }
 
-// mute returns the URL of a server that closes each connection after the request.
+// mute returns the URL of a server that reads each request and then closes the connection.
 func mute(t *testing.T) string {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(srv.Close)
 	return srv.Listener.Addr().String()
 }
 
-// TestAllowed: which addresses are dialled.
+// TestAllowed: only allowed addresses are dialled.
 func TestAllowed(t *testing.T) {
 	allow := New([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
 	for _, c := range []struct {
@@ -215,14 +215,14 @@ func TestAllowed(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.url, fault, c.says)
 		}
 	}
-	// An allowed name is checked again by its address.
+	// A URL with a host name is accepted, but its address is checked when it is dialled.
 	a := carry(t, allow, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
 	if a.Kind != master.Unreachable || !strings.Contains(a.Reason, "--worker-allow") {
 		t.Errorf("a forbidden address: %+v", a)
 	}
 }
 
-// TestRetryAfter: seconds and times, up to a minute.
+// TestRetryAfter: Retry-After may have seconds or a date, and counts up to a minute.
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Duration{

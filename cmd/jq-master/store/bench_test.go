@@ -8,8 +8,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// BenchmarkLife writes enqueueing, start and finish of each job, with as many jobs in progress as a
-// master has at full load.
+// BenchmarkLife writes the enqueueing, start and finish of each job, with as many jobs in progress
+// as a master has at full load.
 func BenchmarkLife(b *testing.B) {
 	r := forBench(b)
 	slots := make(chan bool, 64)

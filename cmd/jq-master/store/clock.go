@@ -6,13 +6,13 @@ import (
 )
 
 // clock is the clock for stored times, such as when a key expires or a job is forgotten. It starts
-// at the store's time. Then it runs like boot.Since, and is corrected towards the store by at most
-// 1/slewed of the time that passes: 43 seconds a day. So if the clock of this host or of the store
-// is set by an hour, a period of an hour is wrong by two seconds.
+// at the store's time. Then it runs like boot.Since, and is corrected towards the store's time by
+// at most 1/slewed of the time that passes, which is 43 seconds a day. So if the clock of this host
+// or of the store is set by an hour, a period of an hour is wrong by at most two seconds.
 type clock struct {
 	mu   sync.Mutex    // guards the fields below
-	base time.Duration // since 1970, at up
-	up   time.Duration // boot.Since at base
+	base time.Duration // time since 1970 at up
+	up   time.Duration // boot.Since when the time was base
 }
 
 // slewed limits corrections to 1/slewed of the time that passes.
@@ -46,5 +46,5 @@ func (c *clock) at(up time.Duration) int64 {
 	return (c.base + up - c.up).Milliseconds()
 }
 
-// since1970 returns a time in the form of the clock.
+// since1970 returns the time since 1970, as clock counts it.
 func since1970(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }

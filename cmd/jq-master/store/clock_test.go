@@ -18,14 +18,14 @@ func TestClock(t *testing.T) {
 		if got := c.at(hour + time.Second); got != (start + time.Second).Milliseconds() {
 			t.Errorf("after a second it is %d", got-start.Milliseconds())
 		}
-		for s := range time.Duration(3600) { // the clock is set, and the new time is told every second
+		for s := range time.Duration(3600) { // the store's clock is set, and its time is read every second
 			c.follow(start+set+(s+1)*time.Second, hour+(s+1)*time.Second)
 		}
 		if off := time.Duration(c.at(2*hour))*time.Millisecond - start - hour; off.Abs() > 2*time.Second || off.Abs() < time.Second || off > 0 != (set > 0) {
 			t.Errorf("set by %v, it is off by %v an hour later", set, off)
 		}
 	}
-	c := &clock{} // a clock that runs evenly but too fast is followed
+	c := &clock{} // a clock of the store that runs too fast, but evenly, is followed
 	c.begin(0, 0)
 	for s := range time.Duration(86400) {
 		c.follow((s+1)*time.Second*10001/10000, (s+1)*time.Second)

@@ -11,8 +11,8 @@ import (
 type kind int
 
 const (
-	faulty   kind = iota // the command or the data is at fault: repeating the command is useless
-	away                 // Redis does not accept it now, or the outcome is unknown: repeat it later
+	faulty   kind = iota // the command or the data is wrong: repeating the command is useless
+	away                 // Redis does not accept the command now, or its outcome is unknown: repeat it later
 	fenced               // another master has the lease
 	lost                 // the store is another one, or has lost data
 	conflict             // the job is not in the state that the master expects
@@ -21,14 +21,14 @@ const (
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// absences are the prefixes of errors of a Redis that can do nothing at the moment, or refuses to
-// serve us.
+// absences has the prefixes of the errors of a Redis that can do nothing at the moment, or that
+// refuses to serve this client.
 var absences = []string{
 	"LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
 	"ERR Protocol error: unauthenticated",
-	"NOSCRIPT",                  // its scripts were flushed
-	"ERR max number of clients", // it is full
+	"NOSCRIPT",                  // the scripts of Redis were flushed
+	"ERR max number of clients", // no further client may connect
 	"ERR invalid password",      // older spelling of WRONGPASS
 }
 

@@ -32,12 +32,12 @@ func init() {
 	}
 }
 
-// lives drives a store from several goroutines and remembers the answers.
+// lives moves jobs through their lives from several goroutines, and remembers the store's answers.
 type lives struct {
 	t    *testing.T
 	r    *Redis
-	back chan struct{} // told when the store is back
-	away atomic.Int64  // how often it went away
+	back chan struct{} // gets a value when the store is back
+	away atomic.Int64  // how often the store went away
 	stop chan struct{}
 	seq  atomic.Uint64
 	wg   sync.WaitGroup
@@ -45,7 +45,7 @@ type lives struct {
 	mu      sync.Mutex
 	want    map[job.ID]job.Job // acknowledged
 	refused map[job.ID]bool    // enqueueings that failed
-	ended   int                // jobs that reached an end
+	ended   int                // how many jobs have ended
 }
 
 func live(t *testing.T, r *Redis) *lives {
@@ -111,7 +111,7 @@ func (l *lives) run(random *rand.Rand) {
 	}
 }
 
-// step moves a job on in one of the ways that are open to it; nil when that failed.
+// step moves a job to one of the states that can come next, and returns it; nil if that failed.
 func (l *lives) step(random *rand.Rand, j *job.Job) *job.Job {
 	var ask func(*job.Job, func(error))
 	next := j
@@ -168,7 +168,7 @@ func (l *lives) count() int {
 	return l.ended
 }
 
-// goesOn waits until jobs have ended again.
+// goesOn waits until further jobs have ended.
 func (l *lives) goesOn() {
 	l.t.Helper()
 	eventually(l.t, "jobs end", func(before int) func() bool {
@@ -185,13 +185,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// settle ends the load and checks that acknowledged jobs are stored as they were, and refused ones
-// are not.
+// settle ends the load and checks that jobs are stored as they were acknowledged, and that refused
+// ones are not stored.
 func (l *lives) settle() {
 	l.t.Helper()
 	close(l.stop)
 	l.wg.Wait()
-	must(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // after the enqueueings that are undone
+	must(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // this write follows the removal of refused jobs
 	got := load(l.t, l.r)
 	if diff := cmp.Diff(l.want, got.Jobs); diff != "" {
 		l.t.Errorf("the store holds something else than it has acknowledged (-want +got):\n%s", diff)
@@ -209,11 +209,11 @@ func (l *lives) wentAway(before int64) {
 	eventually(l.t, "the store is away", func() bool { return l.away.Load() > before })
 }
 
-// With appendfsync everysec a killed server may lose what it has acknowledged (it
-// puts off writing while it flushes), so these tests ask for always.
+// With appendfsync everysec a killed server may lose what it has acknowledged, because it puts off
+// writing while it flushes. So these tests use appendfsync always.
 
-// A fault comes and goes under load, twice: nothing that was acknowledged is lost,
-// nothing that was refused stays.
+// TestFaults: Redis fails twice under load, and recovers. Nothing that was acknowledged is lost,
+// and nothing that was refused stays.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]struct {
@@ -284,7 +284,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// metric is the sum of a metric's counters, gauges or of its histograms' counts.
+// metric returns the sum of the counters, gauges and histogram counts of a metric.
 func metric(t *testing.T, r *Redis, name string) (n float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -316,8 +316,8 @@ func drain(c chan struct{}) {
 	}
 }
 
-// The server is killed right before and right after each script that is sent, and
-// the answer of each is lost once: each transition happens once.
+// TestBoundaries: for each script, the server is killed right before and right after the script is
+// sent, or its answer is lost. Each transition happens exactly once.
 func TestBoundaries(t *testing.T) {
 	for _, s := range []*transition{enqueue, move, fetch, forget, put} {
 		for _, when := range []string{"before", "after", "muted"} {
@@ -376,7 +376,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// Commands of a dead connection that reach the server late have no effect.
+// TestLate: commands of a broken connection that reach the server late have no effect.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	gate := redistest.NewGate(t, shared.Addr())
@@ -393,7 +393,7 @@ func TestLate(t *testing.T) {
 	if gate.Release() == 0 {
 		t.Error("nothing was held")
 	}
-	add(t, r, newJob(2)) // by now the server has read earlier commands, or will find them void
+	add(t, r, newJob(2)) // by now the server has read the late commands, or will refuse them
 	running = started(queued)
 	must(t, func(f func(error)) { r.Start(running, f) })
 	w := load(t, r)
@@ -402,8 +402,8 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// Over a slow link as well, many large results are written, and read again: no round
-// trip has more of them than get through within the time for an answer.
+// TestSlowLink: many large results are written and read over a slow link, because no round trip has
+// more of them than the link can carry within answerWithin.
 func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	const jobs, size = 48, 1 << 20
@@ -418,7 +418,7 @@ func TestSlowLink(t *testing.T) {
 		all[i] = started(all[i])
 		must(t, func(f func(error)) { r.Start(all[i], f) })
 	}
-	gate.Throttle(12 * size) // 3 s are for 36 of them
+	gate.Throttle(12 * size) // 36 results in the 3 s of answerWithin
 	told := make(chan error, jobs)
 	for _, j := range all {
 		j := ended(j, job.Done)
@@ -449,8 +449,8 @@ func TestSlowLink(t *testing.T) {
 	}
 }
 
-// A replica takes over: if it has all writes, the master continues; if some are missing, the store
-// reports ErrLost.
+// TestFailover: a replica takes over. If it has all writes, the master continues; if some are
+// missing, the store reports ErrLost.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []bool{false, true} {
@@ -527,8 +527,8 @@ type answer string
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// TestRefusedConnection: while Redis refuses new connections, because of a changed password, nothing
-// counts as written, and nothing as read.
+// TestRefusedConnection: while Redis refuses new connections, because the password was changed,
+// nothing counts as written or as read.
 func TestRefusedConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -11,10 +11,10 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// fieldNames are the fields of a job's hash, in the order in which decode expects them. Numbers are
-// decimal, times milliseconds since 1970, the timeout is in seconds with up to three decimals,
-// MessagePack is raw. A field that is missing or empty is zero; fields that a pusher sets have
-// their defaults.
+// fieldNames has the fields of a job's hash, in the order in which decode expects them. Numbers are
+// decimal, times are milliseconds since 1970, the timeout is in seconds with up to three decimals,
+// and MessagePack is raw. A field that is missing or empty is zero; if a pusher can set it, it has
+// its default.
 var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
 	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
@@ -51,7 +51,7 @@ func attributes(args []any, j *job.Job) []any {
 	return args
 }
 
-// run appends the fields of the last run.
+// run appends the fields that the start of a run changes.
 func run(args []any, j *job.Job) []any {
 	worker := ""
 	if !j.Worker.None() {
@@ -60,8 +60,8 @@ func run(args []any, j *job.Job) []any {
 	return append(args, "worker", worker, "started", j.Started, "deadline", j.Deadline)
 }
 
-// outcome appends the fields that the end of a run changes. After the first run, fields that are
-// zero can be left out, because they were never set.
+// outcome appends the fields that the end of a run changes. At the end of the first run, fields
+// that are zero can be left out, because they have never been set.
 func outcome(args []any, j *job.Job, forget, drop int64) []any {
 	add := func(name string, value any, zero bool) {
 		if !zero || j.Rev > 2 {
@@ -89,7 +89,7 @@ func outcome(args []any, j *job.Job, forget, drop int64) []any {
 	return args
 }
 
-// decode reads the values of fieldNames.
+// decode returns the job with these values of fieldNames.
 func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error) {
 	text := make([]string, len(fieldNames))
 	for i, v := range values {
@@ -194,7 +194,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	return j, forget, drop, err
 }
 
-// remembered encodes the value of an idempotency key: the body's hash and the ids.
+// remembered returns the value that is stored for an idempotency key: the body's hash and the ids.
 func remembered(k *Key, jobs []*job.Job) string {
 	b := append(make([]byte, 0, len(k.Body)+16*len(jobs)), k.Body[:]...)
 	for _, j := range jobs {
@@ -203,7 +203,8 @@ func remembered(k *Key, jobs []*job.Job) string {
 	return string(b)
 }
 
-// recall decodes a value that remembered has encoded.
+// recall returns the ids in a value that remembered has made, or ErrKeyReused if the body is
+// another one.
 func recall(k *Key, text string) ([]job.ID, error) {
 	n := len(k.Body)
 	if len(text) < n+16 || len(text)%16 != 0 {

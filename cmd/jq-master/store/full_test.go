@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestFull: at maxmemory no job is accepted, and everything else continues: the store is not away,
-// jobs run and end, ended jobs are forgotten, the lease stays and can be taken.
+// TestFull: at maxmemory no job is accepted, but everything else continues: the store is not away,
+// jobs run and end, ended jobs are forgotten, and the lease can be renewed and taken.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

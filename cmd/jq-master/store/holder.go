@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// holder identifies the process that has a lease, and its host.
+// holder identifies the process that has the lease, and its host.
 type holder struct {
 	host string
 	process.Process
@@ -22,14 +22,14 @@ func self() holder {
 	return holder{cmp.Or(strings.Join(strings.Fields(name), "-"), unknown), process.Self()}
 }
 
-// unknown replaces an empty text.
+// unknown stands for a part that is not known.
 const unknown = "unknown"
 
 func (h holder) String() string {
 	return fmt.Sprintf("%s %s %s %d %s", h.host, cmp.Or(h.Boot, unknown), cmp.Or(h.Space, unknown), h.PID, cmp.Or(h.Start, unknown))
 }
 
-// holderOf parses the holder from a lease.
+// holderOf parses the holder in the text of a lease.
 func holderOf(lease string) (h holder, ok bool) {
 	f := strings.Fields(lease)
 	if len(f) != 9 {
@@ -39,5 +39,6 @@ func holderOf(lease string) (h holder, ok bool) {
 	return holder{f[4], process.Process{Boot: f[5], Space: f[6], PID: pid, Start: f[8]}}, err == nil
 }
 
-// gone reports whether the holder has certainly ended, as far as this process can see.
+// gone reports whether this process can see that the holder has ended. It is false for processes of
+// other hosts.
 func (h holder) gone() bool { return h.host == self().host && h.Gone() }

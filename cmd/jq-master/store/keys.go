@@ -2,8 +2,8 @@ package store
 
 import "gloom/cmd/jq-master/job"
 
-// keys are the names of a namespace's keys in Redis. The braces put all of them into one slot of a
-// cluster.
+// keys has the names of a namespace's keys in Redis. The braces in them put all keys into one slot
+// of a cluster.
 type keys struct {
 	prefix, lease, seq, epoch, live, ended, results, workers, constraints, schedules, idems, standbys string
 }

@@ -40,17 +40,17 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 	}
 }
 
-// unusable is the error of a Redis that cannot be used until its version or settings change.
+// unusable is an error that remains until the version or the settings of Redis change.
 type unusable struct{ error }
 
 func (u unusable) Unwrap() error { return u.error }
 
-// givesWay is how long a standby counts as able to serve after it has said so. It says so each time
-// it checks the lease.
+// givesWay is for how long others wait for a standby that has noted in Redis that it could serve.
+// The standby notes it each time it checks the lease.
 const givesWay = 5 * time.Second
 
-// try takes the lease if it is free, or if its holder's process has ended. A master that cannot
-// serve leaves it to those that can.
+// try takes the lease if it is free, or if the process of its holder has ended. A master that is
+// not able to serve leaves the lease to those that are.
 func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			}
 			r.metrics.unreadable.Set(0)
 			for _, key := range answer[3:] {
-				r.unreadable(key.(string), errors.New("it has the wrong type, and was set aside under this name"))
+				r.unreadable(key.(string), errors.New("it has the wrong type, and was renamed to this"))
 			}
 			t.until.Store(int64(asked + leaseTerm))
 			f := strings.Fields(lease)
@@ -93,7 +93,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			return t, nil
 		}
 		h, ok := holderOf(lease)
-		if !ok { // wait until it expires: a later version may have written it
+		if !ok { // a later version may have written it, so wait until it expires
 			return nil, fmt.Errorf("the lease is %q, which this version of jq-master does not write", lease)
 		}
 		if !h.gone() {
@@ -106,7 +106,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 
 // begin starts a term and its writer.
 func (r *Redis) begin(t *term) error {
-	r.setBack() // the last term may have ended while Redis was away
+	r.setBack() // in case the last term ended while Redis was away
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
@@ -123,7 +123,8 @@ func (r *Redis) current() *term {
 	return r.term
 }
 
-// hold renews the lease under a fencing number; length 0 gives the lease back.
+// hold renews the lease for a length of time, and sets its fencing number. A length of 0 gives the
+// lease back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
@@ -185,7 +186,7 @@ func retries() *backoff.ExponentialBackOff {
 	return b
 }
 
-// pause waits until the next attempt is due or stop is closed.
+// pause waits for the next backoff, or until stop is closed.
 func pause(stop <-chan struct{}, wait *backoff.ExponentialBackOff) {
 	timer := time.NewTimer(wait.NextBackOff())
 	defer timer.Stop()

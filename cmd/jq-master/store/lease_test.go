@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// over waits until a store says that its term is over.
+// over waits until a store reports that its term is over, with the error want.
 func over(t *testing.T, r *Redis, want error) {
 	t.Helper()
 	select {
@@ -61,7 +61,7 @@ func (w waiting) acquired(t *testing.T) {
 	}
 }
 
-// twin is another store of the same namespace.
+// twin opens another store for the same namespace.
 func twin(t *testing.T, r *Redis) *Redis { return reopen(t, r.opt.URL, r.opt.Namespace) }
 
 func lease(t *testing.T, r *Redis) string {
@@ -101,8 +101,8 @@ func TestStandby(t *testing.T) {
 	third.acquired(t)
 }
 
-// TestGivesWay: a standby that could not serve leaves the lease to one that could, while there is
-// one.
+// TestGivesWay: a standby that is not able to serve leaves the lease to one that is, as long as
+// there is one.
 func TestGivesWay(t *testing.T) {
 	t.Parallel()
 	unable := func() bool { return false }
@@ -118,7 +118,8 @@ func TestGivesWay(t *testing.T) {
 			}
 		}
 	}
-	// A standby that could serve, and died while Redis's clock was ahead by an hour.
+	// dead adds a standby that was able to serve, and that died while Redis's clock was ahead by an
+	// hour.
 	dead := func() { shared.Do(t, "ZADD", first.keys.standbys, time.Now().Add(time.Hour).UnixMilli(), "dead") }
 	before := lease(t, first)
 	for end := time.Now().Add(within); lease(t, first) == before && time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -139,7 +140,7 @@ func TestGivesWay(t *testing.T) {
 	default:
 	}
 	dead()
-	if err := second.Resign(context.Background()); err != nil { // no standby that could serve waits
+	if err := second.Resign(context.Background()); err != nil { // now no standby is waiting that could serve
 		t.Fatal(err)
 	}
 	lame.acquired(t)
@@ -157,7 +158,7 @@ func TestGivesWay(t *testing.T) {
 	}
 }
 
-// Any master may take an expired lease, and its former owner writes nothing more.
+// TestFenced: any master may take an expired lease, and then its former holder can write nothing.
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
@@ -174,7 +175,7 @@ func TestFenced(t *testing.T) {
 	}
 	over(t, first, ErrFenced)
 	holds(t, second, j)
-	// An idle store notices at its next renewal.
+	// An idle store notices the loss of its lease at the next renewal.
 	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
 	third := twin(t, first)
 	acquire(t, third)
@@ -186,8 +187,8 @@ func TestFenced(t *testing.T) {
 	holds(t, first, j)
 }
 
-// The answer to an enqueueing is lost, and then the lease: stored jobs are reported as
-// stored, others as refused.
+// TestFencedMeanwhile: the answer to an enqueueing is lost, and then the lease. Jobs that were
+// stored are reported as stored, others as refused.
 func TestFencedMeanwhile(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		t.Run(fmt.Sprintf("written %t", written), func(t *testing.T) {
@@ -219,7 +220,7 @@ func TestFencedMeanwhile(t *testing.T) {
 	}
 }
 
-// The lease of a process that has gone is taken over at once.
+// TestGone: the lease of a process that has ended is taken over at once.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "60")
@@ -232,7 +233,7 @@ func TestGone(t *testing.T) {
 		t.Fatalf("process %d has no start", p.PID)
 	}
 	other := p
-	other.Start += "0" // the id is another process's by now
+	other.Start += "0" // another process has this id now
 	for name, c := range map[string]struct {
 		p    holder
 		gone bool
@@ -255,7 +256,7 @@ func TestGone(t *testing.T) {
 	acquire(t, first)
 	cmd.Process.Kill()
 	deadline := time.Now().Add(within)
-	for !p.gone() { // a zombie counts, so this is when the signal has arrived
+	for !p.gone() { // a zombie counts as gone, so cmd.Wait is not needed
 		if time.Now().After(deadline) {
 			t.Fatal("the killed process does not count as gone")
 		}
@@ -267,8 +268,8 @@ func TestGone(t *testing.T) {
 	cmd.Wait()
 }
 
-// The next write notices that a store was emptied, exchanged or restored, or else the next renewal
-// does.
+// TestLost: the next write, or the next renewal, notices that a store was emptied, exchanged or
+// restored.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, r *Redis){
@@ -314,7 +315,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// Nothing listens, then something does.
+// TestAcquireWaits: Acquire waits while no Redis listens.
 func TestAcquireWaits(t *testing.T) {
 	server := redistest.New(t)
 	server.Stop()

@@ -14,11 +14,11 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// page is the most records that are read at once; fewer if jobs are large.
+// page is the most records that are read in one round trip. If jobs are large, fewer are read.
 const page = 1000
 
-// Load implements Store. A record that cannot be read is left where it is, counted and
-// logged; a key of another type is set aside, because nothing could be written there.
+// Load implements Store. A record that cannot be read is counted and logged, and stays where it is.
+// A key of the wrong type is renamed, because nothing could be written to it.
 func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	if err := r.checkTypes(ctx); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	return r.loadSet(ctx, r.keys.ended, true, each.Job)
 }
 
-// checkTypes sets aside keys that have the wrong type.
+// checkTypes renames keys that have the wrong type.
 func (r *Redis) checkTypes(ctx context.Context) error {
 	k := &r.keys
 	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash", k.schedules: "hash", k.standbys: "zset"} {
@@ -110,9 +110,10 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 	return err
 }
 
-// loadSet reads the jobs of a sorted set, page by page. Jobs may share a score: the next page
-// starts at the last score and skips the jobs with that score that were read. If a page was large
-// or failed, the next one is half as long, otherwise up to twice as long.
+// loadSet reads the jobs of a sorted set, page by page. Several jobs may have the same score, so a
+// page starts at the last score of the page before, and skips the jobs with this score that were
+// already read. If a page was large or failed, the next one is half as long, otherwise up to twice
+// as long.
 func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
 	from, skip := "-inf", int64(0)
 	for length := int64(page); ; {
@@ -211,7 +212,7 @@ func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forget, drop int64,
 	return decode(id, hash.Val())
 }
 
-// hashes reads the fields of jobs. Each answer may have its own error.
+// hashes reads the hashes of jobs. Each answer may have an error of its own.
 func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCmd, error) {
 	pipe := r.client.Pipeline()
 	answers := make([]*redis.SliceCmd, len(members))

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Memory is a Store in memory, which a restart loses. It shares the jobs with the master instead of
+// Memory is a Store in memory; a restart loses its content. It holds the master's jobs without
 // copying them.
 type Memory struct {
 	now   func() time.Time
@@ -24,14 +24,14 @@ type Memory struct {
 	seq         uint64
 	jobs        *job.Table[kept]
 	keys        map[string]promise
-	order       []string // of keys, the oldest first
+	order       []string // the names in keys, the oldest first
 	workers     map[job.ID]*job.Worker
 	constraints map[string]*job.Constraint
 	schedules   map[string][]byte
 	closed      bool
 }
 
-// kept is a job with the times given to Finish.
+// kept is a job and, once it has ended, the times when to forget the job and to drop its result.
 type kept struct {
 	*job.Job
 	forget, drop int64
@@ -101,7 +101,7 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 	m.order = append(m.order, key.Name)
 }
 
-// move replaces a job if its state is the one that the caller expects.
+// move replaces a job if its state is one of from and its Rev precedes that of j.
 func (m *Memory) move(j *job.Job, forget, drop int64, f func(error), from ...job.State) {
 	m.step(f, func() error {
 		was := m.jobs.Get(j.ID)
@@ -248,10 +248,10 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 		each.Worker(w)
 	}
 	for _, c := range constraints {
-		_ = each.Constraint(c) // the master has accepted it before
+		_ = each.Constraint(c) // the master itself has stored it
 	}
 	for name, text := range schedules {
-		_ = each.schedule(name, text) // the master has accepted it before
+		_ = each.schedule(name, text) // the master itself has stored it
 	}
 	for _, k := range append(live, ended...) {
 		each.Job(k.Job, k.forget, k.drop)

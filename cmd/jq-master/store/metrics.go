@@ -2,7 +2,7 @@ package store
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are the writer's metrics.
+// metrics has the metrics of the writer.
 type metrics struct {
 	round  prometheus.Histogram
 	size   prometheus.Histogram
@@ -26,7 +26,7 @@ func newMetrics() metrics {
 		}, []string{"kind"}),
 	}
 	m.unreadable = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "gloom_jq_unreadable", Help: "Records in Redis that could not be read since the last takeover and are left out; the log has their keys.",
+		Name: "gloom_jq_unreadable", Help: "Records in Redis that could not be read since the last takeover and are ignored; the log has their keys.",
 	})
 	for _, name := range kindNames {
 		m.errors.WithLabelValues(name)

@@ -40,17 +40,17 @@ type Redis struct {
 	client  *redis.Client
 	keys    keys
 	metrics metrics
-	name    string // this process in the lease; unique
-	self    holder // this process in the lease, for people and masters on this host
+	name    string // unique name of this store in the lease
+	self    holder // describes this process in the lease, for people and for masters on this host
 	watch   func(error)
 	clock   clock
-	warned  bool // about a Redis without append-only file; owned by Acquire
+	warned  bool // whether Acquire has warned about a Redis without an append-only file
 
 	mu    sync.Mutex // guards the fields below; held only briefly
 	queue []*op
-	wake  chan struct{} // signals the writer; has room for one
-	away  error         // why enqueueing is refused; nil: it is not
-	term  *term         // of the last Acquire; nil before the first
+	wake  chan struct{} // wakes the writer; has room for one signal
+	away  error         // why enqueueing is refused; nil: it is allowed
+	term  *term         // the term of the last Acquire; nil before the first
 	ended bool          // Close was called
 }
 
@@ -58,31 +58,31 @@ type Redis struct {
 type term struct {
 	epoch   string
 	until   atomic.Int64  // the end of the lease, by boot.Since
-	awaited atomic.Bool   // a standby could serve when the lease was renewed last
+	awaited atomic.Bool   // whether a standby that could serve was waiting at the last renewal
 	fence   uint64        // owned by the writer
 	acked   uint64        // the highest seq that Redis has acknowledged; owned by the writer
-	undo    []*op         // enqueueings to be undone; owned by the writer
-	over    chan struct{} // closed with err set
+	undo    []*op         // what removes enqueueings whose outcome is unknown; owned by the writer
+	over    chan struct{} // closed when err is set
 	err     error
 	once    sync.Once
-	stop    chan struct{} // closed once to end the writer, which then closes done
+	stop    chan struct{} // closed to end the writer, which then closes done
 	done    chan struct{}
 }
 
 // op is a transition on its way to Redis.
 type op struct {
 	*transition
-	keys []string // without lease and seq
-	args []any    // without the lease's text and seq
+	keys []string // without the lease and seq, which come first
+	args []any    // without the text of the lease and the seq, which come first
 	done func(answer any, err error)
-	// takesBack undoes an enqueueing; it is nil for other transitions, which are sent again
+	// takesBack undoes this enqueueing. It is nil for all other transitions: these are sent again
 	// instead.
 	takesBack *op
 }
 
 func init() { redis.SetLogger(&logging.VoidLogger{}) } // all errors that matter are returned
 
-// Open prepares a store. It connects to Redis in Acquire.
+// Open returns a store that connects to Redis in Acquire.
 func Open(opt Options) (*Redis, error) {
 	o, err := redis.ParseURL(opt.URL)
 	if err != nil {
@@ -98,7 +98,7 @@ func Open(opt Options) (*Redis, error) {
 		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace), metrics: newMetrics(),
 		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
 	}
-	r.clock.begin(since1970(time.Now()), boot.Since()) // until the store's time is known
+	r.clock.begin(since1970(time.Now()), boot.Since()) // used until the store's time is known
 	return r, nil
 }
 
@@ -111,7 +111,7 @@ func (r *Redis) At(up time.Duration) int64 { return r.clock.at(up) }
 // Watch implements Store.
 func (r *Redis) Watch(changed func(error)) { r.watch = changed }
 
-// Lost implements Store. It is nil before the first Acquire.
+// Lost implements Store. The channel is nil before the first Acquire.
 func (r *Redis) Lost() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *Redis) Awaited() bool {
 	return t != nil && t.awaited.Load() && r.Holds()
 }
 
-// add puts a transition into the queue, or refuses it.
+// add queues a transition, or calls its done with an error.
 func (r *Redis) add(o *op) {
 	r.mu.Lock()
 	var err error
@@ -203,7 +203,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 			answer(first, err == nil, err)
 		},
 	}
-	if key != nil { // a key that cannot be read is set aside
+	if key != nil { // an idempotency key that cannot be read is renamed
 		told := o.done
 		o.done = func(reply any, err error) {
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE ") {
@@ -223,7 +223,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	r.add(o)
 }
 
-// addJobs appends the keys of new jobs to names and their fields to args.
+// addJobs appends the Redis keys of new jobs to names, and the fields of the jobs to args.
 func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, []any) {
 	for _, j := range jobs {
 		names = append(names, r.keys.job(j.ID))
@@ -234,21 +234,21 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 	return names, args
 }
 
-// setAside renames a key that cannot be read.
+// setAside renames a key whose value cannot be read, so that the key can be used again.
 func (r *Redis) setAside(key string, why error, f func(error)) {
 	name := r.keys.prefix + "unreadable:" + strings.TrimPrefix(key, r.keys.prefix)
-	r.unreadable(name, fmt.Errorf("%w; it was set aside under this name", why))
+	r.unreadable(name, fmt.Errorf("%w; it was renamed to this", why))
 	r.add(&op{transition: aside, keys: []string{key, name}, done: done(f)})
 }
 
 // unreadable counts a record that cannot be read, and logs its name.
 func (r *Redis) unreadable(key string, why error) {
 	r.metrics.unreadable.Inc()
-	r.opt.Log.Error().Err(why).Str("key", key).Msg("a record in Redis cannot be read and is left out")
+	r.opt.Log.Error().Err(why).Str("key", key).Msg("a record in Redis cannot be read and is ignored")
 }
 
-// move queues a transition of a job. where is "live" or "ended", or "" if the job stays where it
-// is.
+// move queues a transition of a job. where is the set that the job moves to, "live" or "ended", or
+// "" if it stays in its set.
 func (r *Redis) move(j *job.Job, from, where string, score, drop int64, fields []any, f func(error)) {
 	args := make([]any, 0, 7+len(fields))
 	args = append(args, from, j.Rev, j.State.String(), j.Attempt, where, score, drop)
@@ -314,8 +314,8 @@ func (r *Redis) jobs(ids []job.ID, before ...string) []string {
 	return before
 }
 
-// Close implements Store. The lease is not given back: it expires, or is taken by a master that
-// sees that this process has ended.
+// Close implements Store. It does not give the lease back: the lease expires, or a master on this
+// host takes it when it sees that this process has ended.
 func (r *Redis) Close() error {
 	r.mu.Lock()
 	r.ended = true

@@ -23,8 +23,7 @@ func loadSchedules(t *testing.T, s Store) map[string]string {
 	return all
 }
 
-// TestSchedules: a schedule is stored with its due jobs, and is there when the store is
-// read.
+// TestSchedules: a schedule is stored together with its due jobs, and Load returns it.
 func TestSchedules(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		put := func(name, text string, jobs ...*job.Job) {
@@ -50,8 +49,8 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// TestScheduleRepeated: a write whose answer was lost is sent again, and changes
-// nothing, although its jobs have gone on since.
+// TestScheduleRepeated: a write of a schedule whose answer was lost is sent again, and changes
+// nothing, although its jobs have changed since.
 func TestScheduleRepeated(t *testing.T) {
 	r := open(t, shared)
 	acquire(t, r)

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The transitions as Redis scripts. Each is atomic, does nothing without the lease, and answers a
-// repeat as it did the first time.
+// The transitions are Redis scripts. Each is atomic, does nothing without the lease, and answers a
+// repeated transition as it did the first time.
 var (
 	//go:embed lua/held.lua
 	held string
@@ -49,14 +49,15 @@ var (
 	scripts []*transition
 )
 
-// At maxmemory Redis refuses scripts without the flag allow-oom: those for enqueueing, constraints
-// and schedules. The others have it, so that jobs can continue, end and be forgotten.
+// At maxmemory Redis refuses scripts without the flag allow-oom. The scripts for enqueueing,
+// constraints and schedules do not have the flag. All others do, so that jobs can continue, end and
+// be forgotten.
 const (
 	grows = "#!lua\n"
 	frees = "#!lua flags=allow-oom\n"
 )
 
-// transition is a script and the name of its fault point.
+// transition is a script and its name, which is also that of its failpoints.
 type transition struct {
 	*redis.Script
 	name, text string

@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// within limits each wait in these tests.
+// within bounds each wait in these tests.
 const within = 45 * time.Second
 
 var shared *redistest.Server
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 var namespaces atomic.Int64
 
-// open returns a Redis store with its own namespace.
+// open returns a Redis store with a namespace of its own.
 func open(t *testing.T, server *redistest.Server) *Redis {
 	t.Helper()
 	return reopen(t, server.URL(), fmt.Sprintf("t%d", namespaces.Add(1)))
@@ -75,7 +75,7 @@ func everywhere(t *testing.T, test func(*testing.T, Store)) {
 	}
 }
 
-// await waits for the answer of a transition.
+// await waits for the answer to a transition.
 func await[T any](t *testing.T, ask func(func(T))) T {
 	t.Helper()
 	answer := make(chan T, 1)
@@ -161,7 +161,7 @@ func load(t *testing.T, s Store) *world {
 	return w
 }
 
-// holds fails the test unless a store holds exactly these jobs.
+// holds fails the test unless the store holds exactly these jobs.
 func holds(t *testing.T, s Store, want ...*job.Job) {
 	t.Helper()
 	all := map[job.ID]job.Job{}
@@ -178,7 +178,7 @@ func newJob(seq uint64) *job.Job {
 		Name: "mail", Argument: []byte{0x80}, MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 }
 
-// The steps of a job's life, each a new value.
+// These functions return the job that follows j in its life, as a new value.
 
 func started(j *job.Job) *job.Job {
 	n := *j
@@ -420,8 +420,8 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestUnique: a key is stored with its job, and a waiting job can be postponed and get another
-// priority.
+// TestUnique: a unique key is stored with its job, and Postpone changes when a waiting job is due
+// and its priority.
 func TestUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		j := newJob(1)

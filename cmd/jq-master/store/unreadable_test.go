@@ -7,14 +7,14 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestUnreadable: anything in the place of a record is counted and left out, and all other records
-// are read and work.
+// TestUnreadable: a record that cannot be read is counted and ignored, whatever it is, and all
+// other records are read and can be used.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	type place struct {
 		r     *Redis
-		queue string // key of a job that waits
-		done  string // of one that has ended
+		queue string // key of a waiting job
+		done  string // key of an ended job
 		id    string // of the first
 	}
 	do := func(words ...any) func(*testing.T, place) {

@@ -13,16 +13,16 @@ import (
 )
 
 // A round trip carries at most this many transitions, keys and bytes, but at least one transition.
-// A slow link must be able to carry it within answerWithin; otherwise the same round would be sent
-// again for ever.
+// Even a slow link must be able to carry it within answerWithin, because otherwise the same round
+// would be sent again for ever.
 const (
 	roundOps   = 512
 	roundKeys  = 4000
 	roundBytes = 4 << 20
 )
 
-// write sends queued transitions, one pipeline after the other, until the term ends. Transitions
-// that are queued meanwhile go into the next pipeline.
+// write sends the queued transitions until the term ends. Transitions that are queued during a
+// round trip go into the next one.
 func (r *Redis) write(t *term) {
 	defer close(t.done)
 	renew := time.NewTicker(leaseRenew)
@@ -84,7 +84,7 @@ func (r *Redis) next() []*op {
 	return round
 }
 
-// size returns the number of bytes of the long values.
+// size returns the bytes of the values that may be long.
 func (o *op) size() (n int) {
 	for _, a := range o.args {
 		if raw, ok := a.([]byte); ok {
@@ -94,8 +94,8 @@ func (o *op) size() (n int) {
 	return n
 }
 
-// through sends a round until each of its transitions is answered, however long Redis is away; an
-// empty round renews the lease. It reports whether the term continues.
+// through sends a round again and again until all its transitions have been answered, however long
+// Redis is away. An empty round renews the lease. through reports whether the term continues.
 func (r *Redis) through(t *term, round []*op) bool {
 	var err error
 	if len(round) == 0 {
@@ -109,7 +109,7 @@ func (r *Redis) through(t *term, round []*op) bool {
 			r.abandon(t, round, asLost(k, err))
 			return false
 		}
-		// A broken connection is dialled again before Redis counts as away.
+		// Redis counts as away only if a second attempt, on a new connection, fails, too.
 		if attempt > 0 {
 			round = r.setAway(t, round, err)
 			pause(t.stop, wait)
@@ -127,11 +127,11 @@ func (r *Redis) through(t *term, round []*op) bool {
 	return true
 }
 
-// comeBack makes sure that nothing sent on dead connections still takes effect, undoes what was
-// refused meanwhile, and sends the rest of a round again.
+// comeBack makes sure that commands sent on broken connections can no longer take effect, undoes
+// the enqueueings that were refused meanwhile, and sends the rest of the round again.
 func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
 	t.fence++
-	// A short timeout, because a server that hangs has already cost much time.
+	// The timeout is short, because a server that hangs has already cost much time.
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := r.hold(soon, t, t.fence, leaseTerm)
@@ -159,8 +159,8 @@ func (r *Redis) load(ctx context.Context) error {
 	return err
 }
 
-// send makes one round trip and delivers the answers. It returns the transitions that must be
-// sent again, in order, and why.
+// send makes one round trip and delivers the answers. It returns the transitions that must be sent
+// again, in order, and the reason.
 func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	if len(round) == 0 {
 		return nil, nil
@@ -202,14 +202,15 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 				why = err
 			}
 		default:
-			again, why = append(again, o), err // the term ends anyway
+			again, why = append(again, o), err // the term ends
 		}
 	}
 	return again, why
 }
 
-// roundTrip makes one round trip: each command then has its answer or an error. The client leaves all of
-// them without either when Redis refuses the connection itself, as with a wrong password.
+// roundTrip makes one round trip. Afterwards each command has an answer or an error, even if Redis
+// has refused the connection itself, as with a wrong password: then the client library sets
+// neither.
 func roundTrip(ctx context.Context, pipe redis.Pipeliner) {
 	all, err := pipe.Exec(ctx)
 	if err != nil && !slices.ContainsFunc(all, func(c redis.Cmder) bool { return c.Err() != nil }) {
@@ -227,8 +228,8 @@ func asLost(k kind, err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// setAway answers the enqueueings of a round and of the queue with ErrAway, notes those to undo
-// because they may have been written, and returns the rest of the round.
+// setAway answers the enqueueings of the round and of the queue with ErrAway. Those of the round
+// may have been written, so it notes that they must be undone. It returns the rest of the round.
 func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 	why = fmt.Errorf("%w: %w", ErrAway, why)
 	r.mu.Lock()
@@ -272,8 +273,8 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 }
 
 // abandon ends the term: it answers all transitions that were sent or are queued. A fenced master
-// cannot undo an enqueueing whose outcome is unknown, but it can check it now: jobs that exist
-// belong to the next master, and no late command of this term adds more.
+// cannot undo an enqueueing whose outcome is unknown, but it can check whether the jobs exist:
+// existing jobs belong to the next master, and no late command of this term can add more.
 func (r *Redis) abandon(t *term, round []*op, why error) {
 	if errors.Is(why, ErrFenced) {
 		round = slices.DeleteFunc(round, func(o *op) bool {

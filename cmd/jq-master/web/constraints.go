@@ -18,7 +18,8 @@ import (
 
 const maxPointer = 1000 // bytes
 
-// ReadConstraint reads a constraint from a map, which may also have the other keys of a reply.
+// ReadConstraint reads a constraint from a map, which may also have the keys that only replies
+// have.
 func ReadConstraint(v pack.Value, id string) (*job.Constraint, *job.Fault) {
 	return readConstraint(v, id, slices.Concat(constraintFields, []string{"id", "matching", "blocked", "running", "persisted"}))
 }
@@ -56,7 +57,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	return c, f.fault
 }
 
-// constraintID returns the constraint's id in the path.
+// constraintID returns the id of the constraint in the path.
 func (x *exchange) constraintID() (string, *job.Fault) {
 	id := cmp.Or(x.r.PathValue("id"), "test") // the path of "test" has no id
 	if why := badName(id, job.MaxConstraintID); why != "" {
@@ -65,7 +66,7 @@ func (x *exchange) constraintID() (string, *job.Fault) {
 	return id, nil
 }
 
-// ifMatch returns the version that a request demands, 0 if it demands none. must says that the
+// ifMatch returns the version in the If-Match header, 0 for any version. must says that the
 // constraint must exist.
 func (x *exchange) ifMatch() (version uint64, must bool, fault *job.Fault) {
 	text := strings.TrimSpace(x.r.Header.Get("If-Match"))

@@ -12,20 +12,20 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// maxFields is the number of fields that a form may have.
+// maxFields is the most fields that a form may have.
 const maxFields = 14
 
-// form has the fields of a map. Null fields count as absent; if a name occurs several times, its
-// last field counts. The first fault is kept in fault; after it all values are zero.
+// form has the fields of a map. A null field counts as absent; if a name occurs several times, its
+// last field counts. fault is the first fault; after it, all methods return zero values.
 type form struct {
-	prefix string // prefix of the names of fields in faults
+	prefix string // put before the names of fields in faults
 	names  []string
 	values [maxFields]pack.Value
 	fault  *job.Fault
 }
 
-// strict reads the fields of a value that must be a map and must have no others. It is for requests
-// that people write, who would otherwise not notice a misspelt field.
+// strict reads the named fields of a value, which must be a map with no others. It is for requests
+// that people write: they would otherwise not notice a misspelt field.
 func strict(v pack.Value, prefix string, names ...string) form {
 	f := lax(v, prefix, names...)
 	if f.fault != nil {
@@ -40,7 +40,7 @@ func strict(v pack.Value, prefix string, names ...string) form {
 	return f
 }
 
-// unknown returns the fault for an unknown field, which names the known ones.
+// unknown returns the fault for an unknown field. It names the known ones.
 func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 	field := ""
 	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
@@ -53,8 +53,8 @@ func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", what, shown(k), known)
 }
 
-// lax reads the fields of a value that must be a map, and ignores others. It is for workers, which
-// may have another version.
+// lax reads the named fields of a value, which must be a map, and ignores all others. It is for
+// workers, which may be written for another version.
 func lax(v pack.Value, prefix string, names ...string) form {
 	f := form{prefix: prefix, names: names}
 	if v.Kind() != pack.Map {
@@ -79,7 +79,8 @@ func lax(v pack.Value, prefix string, names ...string) form {
 	return f
 }
 
-// shown returns a value for a fault; it only describes a long one.
+// shown returns a value as it is shown in a fault: as JSON, or only its type and length if it is
+// long.
 func shown(v pack.Value) string {
 	const long = 64
 	if len(v) > long {
@@ -110,7 +111,7 @@ func (f *form) value(name string) pack.Value {
 	return nil
 }
 
-// need returns a required field, which must be of a kind.
+// need returns a required field, which must be of this kind.
 func (f *form) need(name string, kind pack.Kind) pack.Value {
 	v := f.value(name)
 	if v == nil {
@@ -119,7 +120,7 @@ func (f *form) need(name string, kind pack.Kind) pack.Value {
 	return f.is(name, v, kind)
 }
 
-// is returns a value if it is of a kind or nil, and otherwise refuses it.
+// is returns v if it is nil or of this kind; otherwise it refuses v.
 func (f *form) is(name string, v pack.Value, kind pack.Kind) pack.Value {
 	if v == nil || v.Kind() == kind {
 		return v
@@ -128,7 +129,7 @@ func (f *form) is(name string, v pack.Value, kind pack.Kind) pack.Value {
 	return nil
 }
 
-// integer returns an integer from low to high, def if it is absent.
+// integer returns an integer field from low to high, or def if it is absent.
 func (f *form) integer(name string, low, high, def int64) int64 {
 	v := f.value(name)
 	if v == nil {
@@ -148,12 +149,12 @@ func (f *form) integer(name string, low, high, def int64) int64 {
 	return n
 }
 
-// above returns a finite number above 0 and up to high, def if it is absent.
+// above returns a number field above 0 and at most high, or def if it is absent.
 func (f *form) above(name string, high, def float64) float64 {
 	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, fmt.Sprintf("above 0 and up to %.12g", high), def)
 }
 
-// number returns a finite number from low to high, def if it is absent.
+// number returns a number field from low to high, or def if it is absent.
 func (f *form) number(name string, low, high, def float64) float64 {
 	return f.within(name, func(n float64) bool { return n >= low && n <= high }, fmt.Sprintf("from %.12g to %.12g", low, high), def)
 }
@@ -177,7 +178,7 @@ func (f *form) within(name string, fits func(float64) bool, limits string, def f
 	return n
 }
 
-// boolean returns a boolean, def if it is absent.
+// boolean returns a boolean field, or def if it is absent.
 func (f *form) boolean(name string, def bool) bool {
 	v := f.is(name, f.value(name), pack.Bool)
 	if v == nil {
@@ -186,7 +187,7 @@ func (f *form) boolean(name string, def bool) bool {
 	return v.Bool()
 }
 
-// text returns a string, "" if it is absent. Bytes that are not UTF-8 are replaced.
+// text returns a string field, or "" if it is absent. Bytes that are not UTF-8 are replaced.
 func (f *form) text(name string) string {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -195,7 +196,7 @@ func (f *form) text(name string) string {
 	return strings.ToValidUTF8(string(v.Bytes()), string(utf8.RuneError))
 }
 
-// name returns a string of 1 to most bytes without control characters, "" if it is absent.
+// name returns a string field of 1 to most bytes without control characters, or "" if it is absent.
 func (f *form) name(name string, most int) string {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -209,7 +210,8 @@ func (f *form) name(name string, most int) string {
 	return s
 }
 
-// badName returns what is wrong with a name, "" if nothing; most is its limit in bytes.
+// badName returns what is wrong with a name, or "" if it is valid. most is the longest valid name,
+// in bytes.
 func badName(s string, most int) string {
 	switch {
 	case s == "":
@@ -224,7 +226,8 @@ func badName(s string, most int) string {
 	return ""
 }
 
-// id returns the id of a job or a worker. An invalid id is refused with the code unknown.
+// id returns a field with the id of a job or a worker. It refuses an invalid id with the code
+// unknown.
 func (f *form) id(name string, unknown job.Code) job.ID {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -237,12 +240,12 @@ func (f *form) id(name string, unknown job.Code) job.ID {
 	return id
 }
 
-// seconds returns a number of seconds up to high, 0 if it is absent.
+// seconds returns a field with a number of seconds up to high, or 0 if it is absent.
 func (f *form) seconds(name string, high int64) time.Duration {
 	return time.Duration(f.number(name, 0, float64(high), 0) * float64(time.Second))
 }
 
-// moment returns a time in ISO 8601 as milliseconds since 1970, 0 if it is absent.
+// moment returns a field with a time in ISO 8601 as milliseconds since 1970, or 0 if it is absent.
 func (f *form) moment(name string) int64 {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {

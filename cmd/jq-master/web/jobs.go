@@ -20,7 +20,7 @@ import (
 
 const (
 	defaultPoll = 5 * time.Second
-	// maxWait is the longest wait of polls and pulls; longer waits are shortened to it.
+	// maxWait is the longest wait of polls and pulls. Longer waits are cut to it.
 	maxWait = 60 * time.Second
 	// keyLife is how long an idempotency key is remembered.
 	keyLife = 24 * time.Hour
@@ -29,7 +29,7 @@ const (
 
 var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay", "unique"}
 
-// readJob reads the attributes of a job from a value, and keeps no part of the value.
+// readJob reads a job from a value, and copies what it keeps.
 func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
 	f := strict(v, prefix, jobFields...)
 	if f.value("name") == nil {
@@ -57,7 +57,7 @@ func attributes(f *form) *master.New {
 	}
 }
 
-// readSharing reads the request for a unique key from a value.
+// readSharing reads the field unique from a value.
 func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	f := strict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.need("key", pack.String)
@@ -83,7 +83,8 @@ func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	return s, f.fault
 }
 
-// milliseconds returns a number of milliseconds from 1 to unique.MaxTime, 0 if it is absent.
+// milliseconds returns a field with a number of milliseconds from 1 to unique.MaxTime, or 0 if it
+// is absent.
 func (f *form) milliseconds(name string) time.Duration {
 	return time.Duration(f.integer(name, 1, unique.MaxTime.Milliseconds(), 0)) * time.Millisecond
 }
@@ -139,7 +140,7 @@ func postJobs(x *exchange) (int, error) {
 	jobs := make([]*master.New, 0, v.Len())
 	for item := range v.Items() {
 		n, fault := readJob(item, "")
-		if fault != nil { // read again, for a fault that says where
+		if fault != nil { // read again for a fault that names the index of the job
 			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)))
 			return 0, fault
 		}
@@ -173,8 +174,8 @@ func (x *exchange) enqueue(jobs []*master.New, key *master.Key) (ids []job.ID, u
 	return ids, unique, err
 }
 
-// idempotency returns the request's idempotency key, nil if it has none. The name of the key
-// includes the token and the path.
+// idempotency returns the idempotency key of the request, or nil if it has none. The name of the
+// key includes the token and the path.
 func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 	const header = "Idempotency-Key"
 	values, ok := x.r.Header[header]
@@ -191,8 +192,8 @@ func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}, nil
 }
 
-// standby returns a fault if another master may be active: then this one answers nothing, not even
-// that an invalid id does not exist.
+// standby returns a fault if another master may be active. Then this master answers no request, not
+// even one with an invalid id.
 func (x *exchange) standby() *job.Fault {
 	var fault *job.Fault
 	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
@@ -201,7 +202,7 @@ func (x *exchange) standby() *job.Fault {
 	return nil
 }
 
-// jobID returns the job's id in the path.
+// jobID returns the id of the job in the path.
 func (x *exchange) jobID() (job.ID, *job.Fault) {
 	text := x.r.PathValue("id")
 	id, ok := job.ParseID(text)
@@ -214,13 +215,13 @@ func (x *exchange) jobID() (job.ID, *job.Fault) {
 	return id, nil
 }
 
-// peek reports whether the result is to be kept for other requests.
+// peek reports whether the request must leave the result for other requests.
 func (x *exchange) peek() (bool, *job.Fault) {
 	set, fault := x.flag("peek")
 	return set || x.r.Method == http.MethodHead, fault
 }
 
-// flag reports whether a query parameter is present and not false.
+// flag reports whether a query parameter is given and not false.
 func (x *exchange) flag(name string) (bool, *job.Fault) {
 	text := x.query.Get(name)
 	if text == "" {
@@ -250,7 +251,8 @@ func getJob(x *exchange) (int, error) {
 }
 
 // sendStatus sends a job's status. Its result counts as fetched once all of it has been sent. A
-// large result waits while many others are being written, because each stays in memory meanwhile.
+// large result waits while many others are being written, because each stays in memory until it is
+// written.
 func (x *exchange) sendStatus(st *master.Status) (int, error) {
 	fetched := func(bool) {}
 	if st.Fetch != nil {
@@ -308,7 +310,7 @@ func pollJob(x *exchange) (int, error) {
 	return http.StatusRequestTimeout, nil
 }
 
-// wait returns how long the reply may take, from the query; def if it does not say.
+// wait returns the query parameter that says how long the reply may take, or def if it is absent.
 func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fault) {
 	door.Wait(x.w)
 	text := x.query.Get(name)

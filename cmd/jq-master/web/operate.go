@@ -19,11 +19,11 @@ const (
 	defaultBulk, maxBulk = 1000, 10_000
 )
 
-// filterFields are the fields that select jobs; bodies may also have match.
+// filterFields has the fields that select jobs. A body may also have match.
 var filterFields = []string{"status", "name", "worker", "from", "to"}
 
-// filter reads which jobs a body or a query selects. It returns nil if all are, because no field is
-// given or the matcher selects every job.
+// filter returns the filter in a body or a query. It returns nil if all jobs are selected, because
+// no field is given or the matcher selects every job.
 func filter(f *form) *master.Filter {
 	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
 	given := false
@@ -50,7 +50,7 @@ func filter(f *form) *master.Filter {
 	return out
 }
 
-// cursor reads the cursor from which a list continues, 0 if there is none.
+// cursor returns the cursor from which a list is to continue, or 0 if there is none.
 func cursor(f *form) uint64 {
 	text := f.text("cursor")
 	if text == "" {
@@ -69,8 +69,8 @@ var (
 	bulkFields  = slices.Concat([]string{"match"}, filterFields, []string{"limit", "all", "cursor", "count"})
 )
 
-// fromQuery converts a query to a form: limits are numbers, all other values strings. If a name
-// occurs twice, the last value counts.
+// fromQuery converts a query to a form. The limit becomes a number; all other values are strings.
+// If a name occurs twice, the last value counts.
 func fromQuery(q url.Values, names ...string) form {
 	a := answer{}
 	given := 0
@@ -135,13 +135,13 @@ func (x *exchange) list(f *form) (int, error) {
 	return http.StatusOK, nil
 }
 
-// shortArgument is how many bytes of an argument lists show.
+// shortArgument is the size, in bytes, up to which lists show an argument.
 const shortArgument = 256
 
 // jobKeys is the number of keys that job writes.
 const jobKeys = 18
 
-// job writes the short fields of a job, as for lists.
+// job writes the fields of a job that lists show.
 func (a *answer) job(j *job.Job) {
 	a.key("id")
 	a.id(j.ID)
@@ -228,7 +228,7 @@ const (
 	longError     = 1 << 10 // bytes of a run's error
 )
 
-// run writes an attempt in the form of the broker's runs.
+// run writes an attempt with the keys that the broker uses for runs.
 func (a *answer) run(t *job.Attempt) {
 	said := t.Message
 	if len(said) > longError {
@@ -276,7 +276,7 @@ func onJob(act func(x *exchange, id job.ID) error) handler {
 		if fault != nil {
 			return 0, fault
 		}
-		if x.r.ContentLength != 0 { // a body may only be an empty map
+		if x.r.ContentLength != 0 { // if there is a body, it must be an empty map
 			v, fault := x.value()
 			if fault != nil {
 				return 0, fault
@@ -289,12 +289,12 @@ func onJob(act func(x *exchange, id job.ID) error) handler {
 	}
 }
 
-// always returns an action that needs no field of the form.
+// always returns a function that returns act for any form.
 func always(act master.Action) func(*form) master.Action {
 	return func(*form) master.Action { return act }
 }
 
-// prioritize returns an action that gives jobs the priority in the form.
+// prioritize returns the action that gives jobs the priority in the form.
 func prioritize(f *form) master.Action {
 	if f.value("priority") == nil {
 		f.refuse(job.MissingField, "priority", "is missing")
@@ -302,8 +302,8 @@ func prioritize(f *form) master.Action {
 	return master.Prioritizing(int32(f.integer("priority", -1<<31, 1<<31-1, 0)))
 }
 
-// bulk returns a handler that acts on many jobs, or only counts them. fields are the extra fields
-// of the action.
+// bulk returns a handler that acts on many jobs, or only counts them. fields has the further fields
+// that the action needs.
 func bulk(action func(*form) master.Action, fields ...string) handler {
 	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {
@@ -337,7 +337,7 @@ func bulk(action func(*form) master.Action, fields ...string) handler {
 	}
 }
 
-// cursor writes a cursor, 0 as null.
+// cursor writes a cursor; 0 is written as null.
 func (a *answer) cursor(k string, at uint64) {
 	if at == 0 {
 		a.null(k)
@@ -366,7 +366,8 @@ func postPriority(x *exchange) (int, error) {
 	return http.StatusNoContent, x.Master.Reprioritize(x.r.Context(), id, int32(priority))
 }
 
-// maxWorkers is the most workers in a reply, as many as there can be; a request may ask for fewer.
+// maxWorkers is the most workers in a reply. There cannot be more of them; a request may ask for
+// fewer.
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {
@@ -439,7 +440,7 @@ func dropWorker(x *exchange) (int, error) {
 	return http.StatusNoContent, x.Master.Dismiss(id)
 }
 
-// matcherOf reads a required field that holds a matcher.
+// matcherOf returns a required field that has a matcher.
 func matcherOf(f *form, name string) (pack.Value, *matcher.Matcher) {
 	v := f.value(name)
 	if v == nil {

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// unread is a client that does not read until it is told to.
+// unread is a connection whose client reads only when the test lets it.
 type unread struct {
 	http.ResponseWriter
 	writes chan<- struct{}
@@ -29,8 +29,9 @@ func (u *unread) Write(b []byte) (int, error) {
 
 func (u *unread) Flush() {}
 
-// TestUnread: however many clients do not read a large result, few of them cost memory. Small
-// results do not wait, and a client that disconnects has fetched nothing.
+// TestUnread: however many clients request a large result and do not read it, only a few of these
+// results are in memory. Small results do not wait, and a client that disconnects has fetched
+// nothing.
 func TestUnread(t *testing.T) {
 	const most = 4 * large
 	s := &Server{Config: Config{MaxBody: most}}
@@ -67,7 +68,7 @@ func TestUnread(t *testing.T) {
 	took(1)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	send(ctx, 2*largeReplies*most) // a result of a master that took larger bodies
+	send(ctx, 2*largeReplies*most) // a result that was stored when larger bodies were allowed
 	if <-fetched {
 		t.Error("a client that has left has fetched the result")
 	}

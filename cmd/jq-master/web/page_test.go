@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jq-master/page"
 )
 
-// TestTold: the metrics count the page's files by their answers.
+// TestTold: the metrics count requests for files of the page by status.
 func TestTold(t *testing.T) {
 	ask := func(tag string) (status int, got string) {
 		w := httptest.NewRecorder()

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// answer is the MessagePack of a reply that is being written.
+// answer is the MessagePack of a reply, to which its methods append.
 type answer struct{ b []byte }
 
 func (a *answer) object(n int)  { a.b = msgp.AppendMapHeader(a.b, uint32(n)) }
@@ -24,7 +24,7 @@ func (a *answer) text(k, v string) {
 	a.item(v)
 }
 
-// textOrNull writes null for "".
+// textOrNull writes a string, or null for "".
 func (a *answer) textOrNull(k, v string) {
 	if v == "" {
 		a.null(k)
@@ -74,7 +74,7 @@ func (a *answer) boolean(k string, v bool) {
 	a.b = msgp.AppendBool(a.b, v)
 }
 
-// raw writes a value as it was sent; nil is null.
+// raw writes a value as it was sent, or null for nil.
 func (a *answer) raw(k string, v []byte) {
 	if v == nil {
 		a.null(k)
@@ -84,7 +84,7 @@ func (a *answer) raw(k string, v []byte) {
 	a.b = append(a.b, v...)
 }
 
-// idOrNull writes null for the zero id.
+// idOrNull writes an id, or null for the zero id.
 func (a *answer) idOrNull(k string, id job.ID) {
 	if id.None() {
 		a.null(k)
@@ -98,7 +98,7 @@ func (a *answer) id(id job.ID) {
 	a.b = pack.AppendID(a.b, id)
 }
 
-// moment writes null for 0.
+// moment writes a time, or null for 0.
 func (a *answer) moment(k string, milliseconds int64) {
 	if milliseconds == 0 {
 		a.null(k)
@@ -116,14 +116,14 @@ func (a *answer) fault(f *job.Fault) {
 	}
 }
 
-// The media types. mediaType also accepts two other names of the first.
+// The media types. mediaType also accepts two other names for MessagePack.
 const (
 	msgpackType = "application/msgpack"
 	jsonType    = "application/json"
 )
 
-// mediaType returns a media type without its parameters, "" if it is not one of ours. It keeps the
-// name, so that a reply can use the one that was requested.
+// mediaType returns a media type without its parameters, or "" if it is neither MessagePack nor
+// JSON. It returns the name as it was sent, so that a reply can use the same name.
 func mediaType(s string) string {
 	s, _, _ = strings.Cut(s, ";")
 	s = strings.ToLower(strings.TrimSpace(s))
@@ -134,8 +134,8 @@ func mediaType(s string) string {
 	return ""
 }
 
-// accepted returns the media type of a reply: what the Accept header prefers, otherwise that of the
-// request. It returns "" if none of ours is acceptable.
+// accepted returns the media type of a reply: the one that the Accept header prefers, otherwise
+// that of the request. It returns "" if neither MessagePack nor JSON is acceptable.
 func accepted(header []string, request string) string {
 	if len(header) == 0 {
 		return request
@@ -170,7 +170,7 @@ func accepted(header []string, request string) string {
 		case jsonType:
 			text.hear(4, q, place, "")
 		case "text/html":
-			text.hear(3, q, place, "") // a browser, which shows JSON
+			text.hear(3, q, place, "") // the client is a browser, which can show JSON
 		default:
 			if mediaType(name) != "" {
 				packed.hear(4, q, place, name)
@@ -187,7 +187,7 @@ func accepted(header []string, request string) string {
 	return best.name
 }
 
-// quality returns the q of one part of an Accept header.
+// quality returns the quality value (q) of one part of an Accept header.
 func quality(part string) float64 {
 	for i, p := range strings.Split(part, ";") {
 		if v, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(p)), "q="); ok && i > 0 {
@@ -198,12 +198,12 @@ func quality(part string) float64 {
 	return 1
 }
 
-// wish is how much a client wants an encoding.
+// wish says how much a client prefers an encoding.
 type wish struct {
 	name  string
 	close int
 	q     float64
-	place int // in the header; the first of equals is chosen
+	place int // position in the header; of equal wishes the first is chosen
 }
 
 func (w *wish) hear(close int, q float64, place int, name string) {
@@ -219,5 +219,5 @@ func (w *wish) hear(close int, q float64, place int, name string) {
 	}
 }
 
-// inJSON appends the JSON of an answer, with a newline for people.
+// inJSON appends an answer as JSON, with a newline for people.
 func inJSON(dst, packed []byte) []byte { return append(pack.AppendJSON(dst, packed), '\n') }

@@ -7,13 +7,14 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// toPush, toWork and toAdmin return operations for a scope, with the parameters that their queries
-// may have. Other parameters are refused, except those of workers, which are ignored.
+// toPush, toWork and toAdmin return an operation that needs the scope of their name, with the query
+// parameters that it knows. Other parameters are refused, except in requests of workers, where they
+// are ignored.
 func toPush(serve handler, query ...string) operation  { return operation{mayPush, serve, query} }
 func toWork(serve handler) operation                   { return operation{mayWork, serve, nil} }
 func toAdmin(serve handler, query ...string) operation { return operation{mayAdmin, serve, query} }
 
-// routes has the methods of each path.
+// routes has the operations of each path, by method.
 var routes = map[string]map[string]operation{
 	"/job":              {http.MethodPost: toPush(postJob)},
 	"/jobs":             {http.MethodPost: toPush(postJobs)},
@@ -58,7 +59,8 @@ var routes = map[string]map[string]operation{
 	"/openapi.yaml": plain(openapi),
 }
 
-// ofConstraint has the operations on a constraint, which may have the id test, too.
+// ofConstraint has the operations on a constraint. They also serve the path of the constraint with
+// the id "test".
 var ofConstraint = map[string]operation{
 	http.MethodGet: toAdmin(getConstraint), http.MethodPut: toAdmin(putConstraint), http.MethodDelete: toAdmin(deleteConstraint),
 }

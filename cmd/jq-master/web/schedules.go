@@ -19,10 +19,10 @@ const (
 	maxSchedules    = 1000
 )
 
-// scheduledFields are the fields that the job of a schedule may have.
+// scheduledFields has the fields that the job of a schedule may have.
 var scheduledFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
 
-// ReadScheduledJob reads the job of a schedule from JSON. Its errors are of type *job.Fault.
+// ReadScheduledJob reads the job of a schedule from JSON. An error is a *job.Fault.
 func ReadScheduledJob(text json.RawMessage) (*master.New, error) {
 	v, fault := pack.FromJSON(text)
 	if fault != nil {
@@ -52,13 +52,13 @@ func scheduleFault(err error) error {
 	return job.Refuse(job.InvalidValue, f.Field, "%s", f.Reason)
 }
 
-// scheduleName returns the schedule's name in the path.
+// scheduleName returns the name of the schedule in the path.
 func (x *exchange) scheduleName() (string, error) {
 	name := x.r.PathValue("name")
 	return name, scheduleFault(schedule.CheckName(name))
 }
 
-// asJSON replies with the JSON of a Go value, or the MessagePack of that.
+// asJSON writes a Go value as encoding/json would write it.
 func (x *exchange) asJSON(v any) (int, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// getStatus describes the master: version, limits, and what the token permits.
+// getStatus replies with the version and the limits of the master, and with what the token permits.
 func getStatus(x *exchange) (int, error) {
 	st, err := x.Master.Stats(0)
 	if err != nil {
@@ -71,13 +71,13 @@ func getStats(x *exchange) (int, error) {
 	return http.StatusOK, err
 }
 
-// statsRequest has what distinguishes requests for the statistics.
+// statsRequest is the key of a cached reply with the statistics.
 type statsRequest struct {
 	names int
 	json  bool
 }
 
-// stats writes the statistics with some findings.
+// stats writes the statistics and the first findings.
 func (x *exchange) stats(found *master.Found, names int) error {
 	st, err := x.Master.Stats(names)
 	if err != nil {
@@ -220,7 +220,7 @@ func (a *answer) counts(k string, counts []uint64) {
 // statNames is the most names in the statistics; a request may ask for fewer.
 const statNames = 1000
 
-// count returns a numeric parameter from least to most; most if it is absent.
+// count returns a query parameter from least to most, or most if it is absent.
 func (x *exchange) count(name string, least, most int) (int, *job.Fault) {
 	text := x.query.Get(name)
 	if text == "" {

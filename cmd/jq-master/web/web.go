@@ -51,16 +51,16 @@ type Config struct {
 	Door   *door.Door
 	// MaxBody bounds the body of a request in bytes.
 	MaxBody int
-	// WorkerPort is the port to which jobs are pushed if a worker gives neither url nor port,
-	// at the address from which it registers; if it is 0, such a worker pulls.
+	// WorkerPort is for workers that give neither url nor port: jobs are pushed to this port at the
+	// address from which the worker registers. If it is 0, such workers pull.
 	WorkerPort int
-	// CheckURL returns a fault if a worker that registers from host must not have jobs pushed
-	// to url.
+	// CheckURL returns a fault if jobs of a worker that registers from host must not be pushed to
+	// url.
 	CheckURL func(url, host string) *job.Fault
 	Registry *prometheus.Registry
 }
 
-// Server answers requests.
+// Server handles HTTP requests.
 type Server struct {
 	Config
 	mux      *http.ServeMux
@@ -74,7 +74,7 @@ type Server struct {
 	began    time.Time
 }
 
-// outboundBytes returns the most bytes of large results that may be written at a time.
+// outboundBytes returns how many bytes of large results may be written at a time.
 func (c *Config) outboundBytes() int64 { return largeReplies * max(int64(c.MaxBody), large) }
 
 // date caches the Date header, which net/http would format for each reply.
@@ -125,8 +125,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// Watch reads the statistics at intervals until stop is closed, so that plots have data when the
-// page is opened, and the time since which a finding holds is right.
+// Watch reads the statistics and findings at intervals until stop is closed. So plots have data
+// when the page is opened, and the since of a finding is right.
 func (s *Server) Watch(stop <-chan struct{}) {
 	s.past.Run(stop, func() (m moments.Moment, h moments.Histograms, known bool) {
 		_, err := s.Master.Findings()
@@ -145,14 +145,14 @@ func (s *Server) Watch(stop <-chan struct{}) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); p != path.Clean(p) {
-		s.at("none", nil).ServeHTTP(w, r) // the mux would redirect it
+		s.at("none", nil).ServeHTTP(w, r) // not by the mux, which would redirect it
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// plain returns a GET operation that reveals nothing about jobs: any client may call it, with any
-// Host and beyond the limit on connections.
+// plain returns a GET operation for a handler that reveals nothing about jobs. Any client may call
+// it, with any Host header and beyond the limit on connections.
 func plain(serve http.HandlerFunc) map[string]operation {
 	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
 		t := told{x.w, http.StatusOK}
@@ -162,7 +162,7 @@ func plain(serve http.HandlerFunc) map[string]operation {
 	}}}
 }
 
-// told records the status of a reply.
+// told is a ResponseWriter that records the status of the reply.
 type told struct {
 	http.ResponseWriter
 	status int
@@ -173,7 +173,7 @@ func (t *told) WriteHeader(status int) {
 	t.ResponseWriter.WriteHeader(status)
 }
 
-// index serves the page to clients that accept HTML. The page holds no secret, but says whether a
+// index serves the page to clients that accept HTML. The page has no secret; it only says whether a
 // token is needed.
 func index(x *exchange) (int, error) {
 	if !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
@@ -207,18 +207,18 @@ func readyz(x *exchange) (int, error) {
 	return x.sent, nil
 }
 
-// handler serves an operation. It returns the status of the reply in x.out, or an error, which
-// becomes the reply.
+// handler serves an operation. It returns the status of the reply that it has written to x, or an
+// error, which becomes the reply.
 type handler func(x *exchange) (status int, err error)
 
-// operation is what a method does on a path, and the scope that it needs.
+// operation is the handler of a method of a path, and the scope that it needs.
 type operation struct {
 	scope guard.Scope
 	serve handler
 	query []string // known parameters
 }
 
-// endpoint is a path and its methods.
+// endpoint is a path and its operations.
 type endpoint struct {
 	*Server
 	pattern string
@@ -236,8 +236,8 @@ func (s *Server) at(pattern string, methods map[string]operation) *endpoint {
 	return e
 }
 
-// reply returns the encoding for requests that name none: MessagePack for pushers and workers, JSON
-// for people.
+// reply returns the encoding of replies to requests that name none: MessagePack for pushers and
+// workers, JSON for operators.
 func (e *endpoint) reply() string {
 	for _, op := range e.methods {
 		if op.scope == mayPush || op.scope == mayWork {
@@ -335,15 +335,15 @@ type exchange struct {
 	grant   *guard.Grant
 	query   url.Values
 	reply   string // media type
-	unnamed string // media type of a body without Content-Type
-	sent    int    // the status of the reply once it was sent
+	unnamed string // media type of a request body without Content-Type
+	sent    int    // the status of the reply; 0 until it is sent
 	in      bytes.Buffer
 	json    []byte // buffer for a reply in JSON
 	whole   []byte // the whole reply, if it is shared with other requests
 	answer
 }
 
-// kept is the largest size of a buffer that is reused.
+// kept is the size of the largest buffer that is kept for reuse.
 const kept = 64 << 10
 
 func (x *exchange) release() {
@@ -368,7 +368,7 @@ var statuses = map[job.Code]int{
 	job.Overloaded: 503, job.StoreUnavailable: 503, job.Standby: 503, job.Starting: 503, job.Draining: 503,
 }
 
-// refuse makes an error the reply and returns its status, 0 if the client has gone.
+// refuse makes an error the reply and returns the status of the reply, or 0 if the client has gone.
 func (x *exchange) refuse(err error) int {
 	var f *job.Fault
 	if !errors.As(err, &f) {
@@ -387,7 +387,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// status returns the status of a fault, and sets its headers.
+// status returns the HTTP status of a fault, and sets the headers that it needs.
 func (x *exchange) status(f *job.Fault) int {
 	status := statuses[f.Code]
 	switch status {
@@ -402,7 +402,7 @@ func (x *exchange) status(f *job.Fault) int {
 	return status
 }
 
-// body returns the reply as it is sent, which is valid until x.release.
+// body returns the body of the reply. It is valid until x.release.
 func (x *exchange) body() []byte {
 	switch {
 	case x.whole != nil:
@@ -435,10 +435,10 @@ func (x *exchange) send(status int) (whole bool) {
 
 var noSniff = []string{"nosniff"}
 
-// flush passes everything written to the operating system.
+// flush passes everything that was written to the operating system.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
-// value reads the body as one value.
+// value returns the request's body, which must be one value.
 func (x *exchange) value() (pack.Value, *job.Fault) {
 	sent := x.r.Header.Get("Content-Type")
 	media := x.unnamed
@@ -465,7 +465,7 @@ func (x *exchange) value() (pack.Value, *job.Fault) {
 
 const (
 	// largeReplies is how many results of the largest size may be written at a time, to clients
-	// that read slowly or not at all. Results up to large do not count.
+	// that may read slowly or not at all. Results of up to large bytes do not count.
 	largeReplies = 32
 	large        = 16 << 10
 	// inboundBodies is how many bodies of the largest size may be read at a time.
@@ -473,8 +473,8 @@ const (
 	step          = 32 << 10
 )
 
-// readBody reads the body up to the limit. Its memory grows with the bytes received, not with the
-// announced length.
+// readBody reads the request's body, up to MaxBody. The memory that it uses grows with the bytes
+// that arrive, not with the announced length.
 func (x *exchange) readBody() *job.Fault {
 	most := x.MaxBody
 	if x.r.ContentLength > int64(most) {
@@ -503,8 +503,8 @@ func (x *exchange) readBody() *job.Fault {
 	}
 }
 
-// tooLarge replies at once, then keeps reading for a while, because a client that is still sending
-// would not see the reply.
+// tooLarge replies at once, and then reads more of the body, because a client that is still sending
+// would otherwise not see the reply.
 func (x *exchange) tooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
 	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)

@@ -18,12 +18,12 @@ import (
 const (
 	maxURL   = 2000 // bytes
 	maxToken = 1000 // bytes
-	// defaultPull is how long a pull waits by default, in seconds.
+	// defaultPull is how long a pull waits by default.
 	defaultPull = 30e9
 )
 
-// owner returns the hash of the request's token, hashed again: the stored hash gives no access and
-// differs from the one in the token file.
+// owner returns the hash of the request's token, hashed once more. So the stored value gives no
+// access, and differs from the hash that a token file may have.
 func (x *exchange) owner() job.Owner {
 	if x.grant == nil {
 		return job.Owner{}
@@ -31,7 +31,7 @@ func (x *exchange) owner() job.Owner {
 	return sha256.Sum256(x.grant.Hash[:])
 }
 
-// worker returns the worker that the header names, with the request's owner.
+// worker returns the worker that the header worker-id names, with the owner of the request's token.
 func (x *exchange) worker() (from job.Caller, fault *job.Fault) {
 	const header = "Worker-Id"
 	text := x.r.Header.Get(header)
@@ -94,7 +94,7 @@ func postWorker(x *exchange) (int, error) {
 	return http.StatusCreated, nil
 }
 
-// globs returns the names that a worker serves, * if the field is absent.
+// globs returns the globs of the names that a worker serves, or * if the field is absent.
 func globs(f *form) []string {
 	v := f.is("names", f.value("names"), pack.Array)
 	if v == nil {
@@ -179,14 +179,14 @@ func pull(x *exchange) (int, error) {
 	return http.StatusOK, nil
 }
 
-// postDone checks, in this order, the header, worker, body, job and assignment. If the body is
-// valid, the worker is checked together with the job.
+// postDone handles a report. Its errors have this order: header, worker, body, job, assignment. If
+// the body is valid, the worker is checked together with the job.
 func postDone(x *exchange) (int, error) {
 	worker, fault := x.worker()
 	if fault != nil {
 		return 0, fault
 	}
-	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // check the worker before such a body is read
+	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // before such a body is read, the worker is checked
 		if err := x.Master.Known(worker); err != nil {
 			return 0, err
 		}
@@ -208,7 +208,7 @@ func readReport(v pack.Value) (*master.Report, *job.Fault) {
 	f := lax(v, "", reportFields...)
 	id := "job_id"
 	if f.value(id) == nil && f.value("id") != nil {
-		id = "id" // workers written for the original program send this
+		id = "id" // sent by workers that were written for the original program
 	}
 	idValue := f.need(id, pack.String)
 	r := &master.Report{Attempt: int32(f.integer("attempt", 1, 1<<31-1, 0))}

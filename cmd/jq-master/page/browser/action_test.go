@@ -15,7 +15,8 @@ func (w *world) status(id string) string {
 	return w.ask("GET", "/v1/jobs/"+id, nil)["status"].(string)
 }
 
-// TestOne: actions on a job take effect, are confirmed and, if possible, can be undone.
+// TestOne: actions on a job take effect, the page confirms them, and those that can be undone are
+// undone.
 func TestOne(t *testing.T) {
 	w, ids := busy(t)
 	b := w.open("#/job/" + ids["queued"])
@@ -56,8 +57,8 @@ func TestOne(t *testing.T) {
 	b.Strict()
 }
 
-// TestDuplicate: another job with the same attributes is enqueued, with numbers as they were
-// written.
+// TestDuplicate: Duplicate enqueues another job with the same attributes, and the numbers are as
+// the pusher wrote them.
 func TestDuplicate(t *testing.T) {
 	w, ids := busy(t)
 	b := w.open("#/job/" + ids["done"])
@@ -78,7 +79,7 @@ func TestDuplicate(t *testing.T) {
 	b.Strict()
 }
 
-// TestPauseName: a name is paused by a constraint, and resumed, also by undoing.
+// TestPauseName: a name is paused by means of a constraint, and resumed by a button or by Undo.
 func TestPauseName(t *testing.T) {
 	w := start(t)
 	id := w.job(`{"name":"mail","argument":{"to":"user@example.org","n":9223372036854775809}}`)
@@ -99,8 +100,8 @@ func TestPauseName(t *testing.T) {
 	b.Strict()
 }
 
-// TestFailing: kept errors are a finding while they are kept, and the name of a job leads to other
-// jobs with the name.
+// TestFailing: kept jobs with an error are a finding, and the name of a job is a link to the jobs
+// with this name.
 func TestFailing(t *testing.T) {
 	w := start(t)
 	mailer := w.worker("mailer", 1, "mail")
@@ -117,7 +118,8 @@ func TestFailing(t *testing.T) {
 	b.Strict()
 }
 
-// TestMany: all that fit are counted, then changed; so are those that were chosen.
+// TestMany: an action on all matching jobs, or on chosen ones, first shows how many they are, and
+// then changes them.
 func TestMany(t *testing.T) {
 	w := start(t)
 	for i := range 30 {
@@ -142,7 +144,7 @@ func TestMany(t *testing.T) {
 	b.Press("Priority of all that fit")
 	b.Sees("Change the priority of 3 jobs?")
 	b.Accessible("counted")
-	w.job(`{"name":"report","argument":{"of":10,"big":9223372036854775810},"priority":3}`) // too late to be included
+	w.job(`{"name":"report","argument":{"of":10,"big":9223372036854775810},"priority":3}`) // enqueued too late to be included
 	b.Fill("priority", "-2147483648")
 	b.Press("Change the priority of 3 jobs")
 	b.Sees("3 jobs changed.", "-2147483648")
@@ -157,7 +159,7 @@ func TestMany(t *testing.T) {
 		}
 	}
 	b.Press("Clear")
-	b.Press("queued 29") // the button has the count, too
+	b.Press("queued 29") // the button also shows the count
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 29`)
 	b.Until(`[...document.querySelectorAll('.pick input')].slice(1, 3).map(e => e.checked || e.click()).length`)
 	b.Press("Cancel 2 chosen")
@@ -181,7 +183,8 @@ func TestMany(t *testing.T) {
 	b.Strict()
 }
 
-// TestConstraints: one is added, refused, changed, turned off, removed, and each time undone.
+// TestConstraints: a constraint is added, refused, changed, turned off and removed, and each change
+// is undone.
 func TestConstraints(t *testing.T) {
 	w, _ := busy(t)
 	b := w.open("#/constraints")
@@ -223,7 +226,7 @@ func TestConstraints(t *testing.T) {
 	b.Strict()
 }
 
-// TestSchedules: one is paused, goes on, is deleted and comes back as it was.
+// TestSchedules: a schedule is paused, resumed and deleted, and Undo restores it as it was.
 func TestSchedules(t *testing.T) {
 	w, _ := busy(t)
 	before := w.ask("GET", "/v1/schedules/nightly", nil)
@@ -248,7 +251,7 @@ func TestSchedules(t *testing.T) {
 	b.Strict()
 }
 
-// TestForeign: a page of another site cannot do what the page may do.
+// TestForeign: a page of another site cannot do what this page may do.
 func TestForeign(t *testing.T) {
 	w := start(t)
 	id := w.job(`{"name":"mail","argument":{}}`)

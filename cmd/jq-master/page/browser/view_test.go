@@ -18,7 +18,7 @@ import (
 func TestViews(t *testing.T) {
 	w, ids := busy(t)
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // for the job that does not exist
+	b.Forgive("404 (Not Found)") // the view of a job that does not exist
 	widths := []int64{320, 390, 1280}
 	for _, v := range []struct {
 		route string
@@ -55,7 +55,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestCold counts the requests of a first visit.
+// TestCold checks how many requests a first visit needs.
 func TestCold(t *testing.T) {
 	w, _ := busy(t)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
@@ -95,7 +95,8 @@ func TestLive(t *testing.T) {
 	b.Strict()
 }
 
-// TestPast: plots have data from before the page was opened and from when its tab was hidden.
+// TestPast: plots have data from before the page was opened, and from the time when its tab was
+// hidden.
 func TestPast(t *testing.T) {
 	w := start(t)
 	for range 3 {
@@ -114,7 +115,7 @@ func TestPast(t *testing.T) {
 			t.Errorf("%s was not known before the page was opened", k)
 		}
 	}
-	// known is from how many seconds ago on it is known how many jobs waited, without a gap.
+	// known returns for how many seconds the plot has known without a gap how many jobs wait.
 	known := func() float64 {
 		return pagetest.Eval[float64](b, `const { series: s } = await import('/live.js');
 			let i = s.t.length;
@@ -144,7 +145,7 @@ func TestQuiet(t *testing.T) {
 	b.Sees("Names with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
-	time.Sleep(time.Second) // for requests in progress
+	time.Sleep(time.Second) // requests in progress may still be counted
 	before, _ := b.Heard()
 	time.Sleep(6 * time.Second)
 	if after, _ := b.Heard(); after != before {

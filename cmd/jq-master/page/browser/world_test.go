@@ -23,7 +23,7 @@ var shots = flag.String("shots", "", "directory for pictures of every view, ligh
 
 var program = throwaway.Probe{Name: "jq-master"}
 
-// chromium is the browser's context, the parent of the contexts of tabs.
+// chromium is the context of the browser. It is the parent of the contexts of tabs.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
@@ -62,7 +62,7 @@ func start(t *testing.T, flags ...string) *world {
 	return w
 }
 
-// try sends a request in JSON, as a worker if id is not "".
+// try sends a request in JSON; if id is not "", it is the request of the worker with this id.
 func (w *world) try(method, path string, body any, worker ...string) (int, map[string]any) {
 	w.t.Helper()
 	data, ok := body.(string)
@@ -105,7 +105,7 @@ func (w *world) ask(method, path string, body any, worker ...string) map[string]
 	return out
 }
 
-// until waits until is returns true for a reply.
+// until repeats a GET request until is returns true for the reply.
 func (w *world) until(path string, is func(code int, v map[string]any) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
@@ -131,7 +131,7 @@ func (w *world) worker(name string, slots int, names ...string) string {
 	return w.ask("POST", "/worker", map[string]any{"name": name, "max_jobs": slots, "names": names})["worker_id"].(string)
 }
 
-// take fetches jobs for a worker, and returns their ids.
+// take takes jobs for a worker, and returns their ids.
 func (w *world) take(worker string, n int) (ids []string) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); len(ids) < n; {
@@ -164,7 +164,7 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// busy returns a master with jobs in every state, and the ids of some of them.
+// busy returns a master with jobs in every state, and the ids of the jobs that tests use.
 func busy(t *testing.T) (w *world, ids map[string]string) {
 	t.Helper()
 	w = start(t)

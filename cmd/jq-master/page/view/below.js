@@ -1,4 +1,5 @@
-// The part of the overview below the figures: plots, the busiest names, the ledger and the limits.
+// The part of the overview that is below the figures: plots, the busiest names, the ledger and the
+// limits.
 import { html } from '../html.js';
 import { status } from '../api.js';
 import { grown, look, series } from '../live.js';

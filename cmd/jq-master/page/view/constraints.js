@@ -1,4 +1,4 @@
-// The constraints: which jobs each matches, and how many it holds back.
+// The view of constraints: which jobs each one matches, and how many it holds back.
 import { html } from '../html.js';
 import { call, enc, text } from '../api.js';
 import { count, members } from '../format.js';
@@ -11,10 +11,12 @@ const keys = ['match', 'rate', 'burst', 'concurrency', 'per', 'enabled'];
 
 const path = (/** @type {string} */ id) => '/v1/constraints/' + enc(id);
 
-/** Puts a constraint; the members are JSON texts. @param {string} id @param {Record<string, string>} of */
+/** Sets a constraint. The values of its members are JSON texts. @param {string} id @param
+ * {Record<string, string>} of */
 const put = (id, of) => call('PUT', path(id), `{${keys.filter(k => of[k] !== undefined).map(k => `"${k}":${of[k]}`)}}`);
 
-/** Puts a constraint with some members changed. @param {string} id @param {Record<string, string>} change */
+/** Sets a constraint again with some members changed. @param {string} id @param {Record<string,
+ * string>} change */
 const change = async (id, change) => put(id, { ...members(await text('GET', path(id))), ...change });
 
 /** @param {any} [c] */
@@ -41,11 +43,11 @@ function edit(c) {
 
 /** @param {any} c */
 function remove(c) {
-  let was = c.raw; // may be out of date
+  let was = c.raw; // the list may be out of date
   act(async () => {
     was = members(await text('GET', path(c.id)));
     await call('DELETE', path(c.id));
-  }, `The constraint ${c.id} is gone.`, () => put(c.id, was));
+  }, `The constraint ${c.id} is removed.`, () => put(c.id, was));
 }
 
 /** @param {any} c @param {boolean} on */

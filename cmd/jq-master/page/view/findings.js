@@ -1,18 +1,18 @@
-// Links to names and constraints, and where findings lead.
+// Links to names and constraints, and the links of findings.
 import { html } from '../html.js';
 import { asked } from '../api.js';
 import { count } from '../format.js';
 import { to } from '../parts.js';
 import { rows } from '../body.js';
 
-/** How many jobs with a name wait. @param {any} n */
+/** Returns how many jobs with a name wait. @param {any} n */
 export const waiting = n => n.states.queued + n.states.retrying;
 
 export const nameLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['jobs'], { name })}>${name}</a>`;
 
 const readRules = rows('constraints');
 
-/** The constraints, each with its matcher as it was written. @param {number} [every] */
+/** Requests the constraints, each with its matcher as it was written. @param {number} [every] */
 export const rules = (every = 4000) => asked('/v1/constraints', every, readRules);
 
 export const ruleLink = (/** @type {string} */ id) => html`<a class="name" href=${to(['constraints'], { id })}>${id}</a>`;
@@ -20,7 +20,7 @@ export const ruleLink = (/** @type {string} */ id) => html`<a class="name" href=
 /** Link to the waiting jobs that a constraint matches. @param {any} c */
 export const heldJobs = c => to(['jobs'], { status: 'queued', match: c.raw.match });
 
-/** What a constraint allows, in words. @param {any} c */
+/** Describes in words what a constraint allows. @param {any} c */
 export const limit = c => [c.concurrency !== null && `${count(c.concurrency)} at a time`, c.rate !== null && `${count(c.rate)} a second${c.burst > 1 ? `, ${count(c.burst)} at once` : ''}`].filter(Boolean).join(', ') + (c.per ? ` for each ${c.per}` : '');
 
 const workers = html`<a href=${to(['workers'])}>The workers</a>`;

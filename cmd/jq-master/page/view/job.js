@@ -1,4 +1,4 @@
-// One job: its status, what it waits for, its runs, its argument and its result.
+// The view of one job: its status, what it waits for, its runs, its argument and its result.
 import { html, signal } from '../html.js';
 import { asked, call, segment, text } from '../api.js';
 import { lasted, second } from '../live.js';
@@ -11,12 +11,13 @@ import { one, state } from './jobs.js';
 
 const read = reading('argument', 'result', 'error');
 
-/** The job whose argument is shown in full on request, and how many bytes are shown without one. */
+/** The id of the job whose long argument the user wants to see, and the size up to which arguments
+ * are always shown. */
 const wanted = signal(''), few = 16 << 10;
 
 const workerLink = (/** @type {string} */ id) => html`<a class="id" href=${to(['jobs'], { worker: id })} title=${id}>${id.slice(-12)}</a>`;
 
-/** The events in a job's life, in order. @param {any} j */
+/** Returns the events in a job's life, in order. @param {any} j */
 const life = j => [
   { when: j.enqueued_at, what: 'enqueued' },
   ...j.runs.map((/** @type {any} */ x) => ({ when: x.started_at, what: `run ${x.n}: ${x.outcome.replace('_', ' ')}`, ms: x.ran_ms, by: x.worker && workerLink(x.worker.id), why: x.error })),
@@ -37,14 +38,14 @@ const events = [
 function why(j) {
   const by = j.blocked_by.length > 0 && html`the constraint ${j.blocked_by.map((/** @type {string} */ id, /** @type {number} */ i) => html`${i ? ', ' : ''}${ruleLink(id)}`)} holds it back`;
   if (j.status !== 'queued' && j.status !== 'retrying') return null;
-  return html`<p class="holds">Why it waits: <b>${by || j.waits || 'others are before it, or all workers are busy'}</b>${j.due_at && lasted(j.due_at) === 0 ? html`, until ${moment(j.due_at)}` : ''}.
+  return html`<p class="holds">Why it waits: <b>${by || j.waits || 'other jobs are before it, or all workers are busy'}</b>${j.due_at && lasted(j.due_at) === 0 ? html`, until ${moment(j.due_at)}` : ''}.
     ${j.place !== null && (j.place > 0 || j.place_exact) && ` ${j.place_exact ? '' : 'At least '}${plural(j.place, 'job')} ${j.place === 1 ? 'comes' : 'come'} before it.`}</p>`;
 }
 
 /** @param {string} name @param {string | undefined} value @param {any} [none] */
 const value = (name, value, none) => value && value !== 'null' ? html`<section><h2>${name}</h2>${shown(value, name)}</section>` : none && html`<section><h2>${name}</h2><p class="note">${none}</p></section>`;
 
-/** Enqueues a job with the same attributes, as they were written. @param {string} path */
+/** Enqueues another job with the same attributes, as the pusher wrote them. @param {string} path */
 async function another(path) {
   const m = members(await text('GET', path));
   const r = await call('POST', '/job', `{${['name', 'argument', 'priority', 'max_retry', 'timeout', 'keep_result'].map(k => `"${k}":${m[k]}`)}}`);
@@ -56,9 +57,10 @@ export function job() {
   second.value;
   if (!j) {
     return html`<header class="bar"><h1 class="id">${id}</h1></header>
-      ${r.code === 404 ? html`<div class="empty"><p>There is no job with this id, or it has been forgotten.</p><p class="note"><a href=${to(['jobs'])}>All jobs</a></p></div>` : waiting(r)}`;
+      ${r.code === 404 ? html`<div class="empty"><p>There is no job with this id; it may have been forgotten.</p><p class="note"><a href=${to(['jobs'])}>All jobs</a></p></div>` : waiting(r)}`;
   }
-  // The key changes when a run ends, because the bodies shown before are then out of date.
+  // The key changes when a run ends, because the result and the error that are shown are then out
+  // of date.
   const key = `${path}#${j.status}${j.attempt}`, b = j.argument_bytes <= few || wanted.value === id ? asked(key, 0, (method, p) => read(method, p.split('#')[0])) : null, m = b?.data;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">

@@ -1,4 +1,4 @@
-// Jobs, page by page, and actions on one or many of them.
+// The view of jobs, page by page, and the actions on one or many of them.
 import { html, signal } from '../html.js';
 import { call, may, text } from '../api.js';
 import { lasted, look, second } from '../live.js';
@@ -7,20 +7,21 @@ import { Chosen, table } from '../table.js';
 import { act, ask, badge, button, each, empty, Listing, place, refine, say, to } from '../parts.js';
 import { searchBox } from './matcher.js';
 
-/** The list of jobs. The body of the query is its key. */
+/** The list of jobs. Its key is the body of the query. */
 const listing = new Listing(async (body, next) => {
   const r = members(await text('POST', '/v1/jobs/query', merged(body, `"limit":50${next ? `,"cursor":"${next}"` : ''}`)));
   return { items: elements(r.jobs).map(j => ({ ...parse(j), argument: members(j).argument })), next: parse(r.cursor) ?? undefined };
 }, '× 10,000 jobs');
 
-/** A JSON object with more members. @param {string} body @param {string} more */
+/** Adds members to a JSON object. @param {string} body @param {string} more */
 const merged = (body, more) => `{${[body.slice(1, -1), more].filter(Boolean).join(',')}}`;
 
 const kinds = /** @type {Record<string, string>} */ ({ running: 'info', retrying: 'warning', done: 'ok', error: 'severe' });
 export const state = (/** @type {any} */ j) => badge(j.status, kinds[j.status] ?? '');
 export const statuses = ['queued', 'running', 'retrying', 'done', 'error', 'cancelled'];
 
-/** Link to a job: all of the id where there is room, otherwise only its end, where ids differ. @param {string} id */
+/** Link to a job. It shows the whole id where there is room, otherwise only its end, in which ids
+ * differ. @param {string} id */
 export const jobLink = id => html`<a class="name id" href=${to(['job', id])} title=${id}><span class="w3">${id.slice(0, -12)}</span>${id.slice(-12)}</a>`;
 
 /** @type {import('../table.js').Column[]} */
@@ -41,7 +42,8 @@ const again = r => { listing.again(); return r; };
 
 const path = (/** @type {any} */ j, /** @type {string} */ what) => `/v1/jobs/${j.id}/${what}`;
 
-/** The actions on jobs, with the jobs that each fits. @type {Record<string, {verb: string, fits: (j: any) => boolean, done: string, danger?: boolean, says: string}>} */
+/** The actions on jobs. fits says to which jobs an action applies. @type {Record<string, {verb:
+ * string, fits: (j: any) => boolean, done: string, danger?: boolean, says: string}>} */
 const deeds = {
   retry: { verb: 'Retry', fits: j => ['error', 'cancelled', 'retrying'].includes(j.status), done: 'retried', says: 'Ended jobs start again with all their retries; jobs that wait for a retry run at once.' },
   priority: { verb: 'Change the priority of', fits: j => ['queued', 'retrying'].includes(j.status), done: 'changed', says: 'Smaller comes first. The jobs keep their age; constraints that match by priority use the new one.' },
@@ -50,26 +52,29 @@ const deeds = {
 
 const priorityField = (/** @type {any} */ was) => html`<label>Priority, from −2147483648 to 2147483647 <input name="priority" type="number" min="-2147483648" max="2147483647" step="1" required defaultValue=${was} /></label>`;
 
-/** Acts on one job. It asks for a new priority, and before it cancels. @param {string} what @param {any} j @param {() => any} [then] */
+/** Acts on one job. It asks for a new priority, and asks before it cancels. @param {string} what
+ * @param {any} j @param {() => any} [then] */
 export function one(what, j, then = () => {}) {
   const d = deeds[what];
   if (what === 'priority') {
     const set = (/** @type {number} */ priority) => call('POST', path(j, what), { priority });
     ask({ title: 'Change the priority', button: 'Change', body: html`${priorityField(j.priority)}<p class="note">Smaller comes first.</p>`,
       go: form => act(() => set(+String(form.get('priority'))), 'The priority is changed.', () => set(j.priority)).then(then) });
-  } else if (j.status === 'running') ask({ title: 'Cancel the running job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Its worker learns of it at its next heartbeat, and its report is dropped. The job can be retried here.</p>`,
+  } else if (j.status === 'running') ask({ title: 'Cancel the running job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>The worker learns this with its next heartbeat, and its report will be ignored. The job can be retried here.</p>`,
     go: () => act(() => call('DELETE', `/job/${j.id}?force=true`), 'The job is cancelled.').then(then) });
-  else if (d.danger) ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Clients that wait for it are told that there is no such job. It can be retried here.</p>`,
+  else if (d.danger) ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Clients that wait for the job are told that there is no such job. It can be retried here.</p>`,
     go: () => act(() => call('POST', path(j, what)), 'The job is cancelled.', () => call('POST', path(j, 'retry'))).then(then) });
   else act(() => call('POST', path(j, what)), 'The job is retried.').then(then);
 }
 
-/** Acts on the chosen jobs, or on all that fit a filter. These are counted first, and jobs that come later are left out.
+/** Acts on the chosen jobs, or on all that match a filter. The latter are counted first, and jobs
+ * that come later are left out.
  * @param {string} what @param {any[]} some @param {string} body the filter, if no job is chosen */
 async function many(what, some, body) {
   const d = deeds[what], meant = body === '{}' ? '{"all":true}' : body, going = signal('');
   let n = some.length, start = '';
-  /** Walks all jobs; each request examines 10,000. @param {string} more @param {(n: number) => void} on @param {() => boolean} [goes] */
+  /** Sends requests that each act on up to 10,000 jobs, until all jobs have been examined. @param
+   * {string} more @param {(n: number) => void} on @param {() => boolean} [goes] */
   const through = async (more, on, goes) => {
     for (let cursor = start, sum = 0; goes?.() ?? true;) {
       const r = await call('POST', '/v1/jobs/' + what, merged(meant, `"limit":10000${more}${cursor ? `,"cursor":"${cursor}"` : ''}`));
@@ -90,7 +95,7 @@ async function many(what, some, body) {
   const jobs = `${d.verb} ${plural(n, 'job')}`;
   ask({
     title: jobs + '?', danger: d.danger, button: jobs,
-    body: () => html`${what === 'priority' && priorityField(0)}<p>${some.length ? 'Those that were chosen. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
+    body: () => html`${what === 'priority' && priorityField(0)}<p>${some.length ? 'The action applies to the chosen jobs. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
     go: form => act(() => {
       const priority = what === 'priority' ? +String(form.get('priority')) : 0;
       if (some.length) return each(some, j => call('POST', path(j, what), what === 'priority' ? { priority } : {}));
@@ -101,7 +106,7 @@ async function many(what, some, body) {
 
 const chosen = new Chosen(j => j.id, j => j.id);
 
-/** The filters besides the status. @param {URLSearchParams} q */
+/** Returns the filters besides the status. @param {URLSearchParams} q */
 const filters = q => Object.fromEntries(['name', 'worker', 'match'].map(k => [k, q.get(k) ?? '']));
 
 export function jobs() {

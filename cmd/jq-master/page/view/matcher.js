@@ -1,16 +1,17 @@
-// A search box for a matcher, and a form that builds one. The matcher stays text, so that numbers
-// stay as they are typed.
+// A search box for a matcher, and a form that builds one. The matcher is kept as text, so that
+// numbers stay as they were typed.
 import { html, signal } from '../html.js';
 
 const ops = /** @type {[string, string][]} */ ([['eq', 'is'], ['ne', 'is not'], ['lt', 'is less than'], ['le', 'is at most'], ['gt', 'is more than'], ['ge', 'is at least'],
   ['in', 'is one of, [a, b]'], ['glob', 'fits, with *'], ['regex', 'fits the expression'], ['exists', 'is there, true or false'], ['type', 'is of the type']]);
 
-/** Whether a text is JSON. @param {string} text */
+/** Reports whether a text is JSON. @param {string} text */
 export function isJSON(text) {
   try { JSON.parse(text); return true; } catch { return false; }
 }
 
-/** The JSON of a condition. A value that is not JSON becomes a string. @param {string} field @param {string} op @param {string} value */
+/** Returns the JSON of a condition. A value that is not JSON becomes a string. @param {string}
+ * field @param {string} op @param {string} value */
 const condition = (field, op, value) =>
   `{"field":${JSON.stringify(field[0] === '/' ? field : '/' + field)},"op":"${op}","value":${['glob', 'regex', 'type'].includes(op) || !isJSON(value) ? JSON.stringify(value) : value.trim()}}`;
 

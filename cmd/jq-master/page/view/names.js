@@ -1,4 +1,4 @@
-// The names of jobs, one row each.
+// The view of the names of jobs, one row for each.
 import { html } from '../html.js';
 import { asked, call, enc } from '../api.js';
 import { count, plural, time } from '../format.js';
@@ -12,10 +12,11 @@ const figure = (n, status) => n.states[status] ? html`<a href=${to(['jobs'], { n
 /** @param {string} name @param {string} status @param {number} [wide] */
 const column = (name, status, wide) => ({ name, num: true, wide, of: (/** @type {any} */ n) => figure(n, status) });
 
-/** The constraint that pauses a name. @param {string} name */
+/** Returns the id of the constraint that pauses a name. @param {string} name */
 const pauses = name => 'paused ' + name;
 
-/** Pauses or resumes a name: a constraint holds back its jobs. @param {string} name @param {boolean} on @returns {Promise<any>} */
+/** Pauses or resumes a name, by a constraint that holds back its jobs. @param {string} name @param
+ * {boolean} on @returns {Promise<any>} */
 const pause = (name, on) => {
   const path = '/v1/constraints/' + enc(pauses(name)), set = (/** @type {boolean} */ on) => on
     ? call('PUT', path, { match: { field: '/name', op: 'eq', value: name }, concurrency: 0 }) : call('DELETE', path);

@@ -1,4 +1,4 @@
-// The overview: findings and current figures.
+// The overview: the findings and the current figures.
 import { html, painted } from '../html.js';
 import { current, look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';

@@ -1,4 +1,4 @@
-// The schedules of jobs.
+// The view of the schedules of jobs.
 import { html } from '../html.js';
 import { segment } from '../api.js';
 import { schedulesOf } from '../schedules.js';

@@ -9,7 +9,7 @@ import { act, ask, badge, button, empty, Listing, to, waiting } from '../parts.j
 /** @param {any} w */
 const dismiss = w => ask({
   title: 'Unregister the worker?', danger: true, button: 'Unregister it',
-  body: html`<p><b class="name">${w.name}</b> gets no more jobs; those that run there may still be answered. It may register again.</p>`,
+  body: html`<p><b class="name">${w.name}</b> gets no more jobs; those that it runs may still be answered. It may register again.</p>`,
   go: () => act(() => call('DELETE', '/v1/workers/' + w.id), `${w.name} is unregistered.`),
 });
 
