@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/engine"
 )
 
-// ingestCommand brings the journal that a lost daemon has left behind to stores, where other
-// daemons run its jobs.
+// ingestCommand brings the jobs in the journal of a lost daemon to stores, where other daemons run
+// them.
 func ingestCommand() *cobra.Command {
 	var stores []string
 	cmd := &cobra.Command{

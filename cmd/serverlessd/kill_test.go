@@ -27,7 +27,7 @@ import (
 	"gloom/cmd/internal/launch"
 )
 
-// The test binary is also the daemon that the tests kill.
+// envFault is set when the test binary is to run as the daemon that the tests kill.
 const envFault = "TEST_DAEMON_FAULT" // name:count, the point at which it is killed; or "-"
 
 var (
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mariadbtest.Main(m))
 }
 
-// deathAt ends the process, as kill -9 does, when it passes a point for the count-th time.
+// deathAt kills the process, as kill -9 does, when it passes a failpoint for the count-th time.
 func deathAt(at string) func(string) {
 	name, count, _ := strings.Cut(at, "#")
 	left := 1
@@ -67,7 +67,7 @@ func deathAt(at string) func(string) {
 type site struct {
 	t     *testing.T
 	dir   string
-	name  string // of its data directory
+	name  string // the name of its data directory
 	addr  string
 	args  []string
 	lives []*throwaway.Daemon
@@ -86,7 +86,7 @@ func newSite(t *testing.T, args ...string) *site {
 	return s
 }
 
-// start starts the daemon, which may have ended when start returns.
+// start starts the daemon. It may have died again when start returns.
 func (s *site) start(at string) {
 	s.t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.data(), "--langs", "sh",
@@ -109,7 +109,7 @@ func (s *site) start(at string) {
 	})
 }
 
-// died reports whether the daemon started last has ended.
+// died reports whether the daemon that was started last has ended.
 func (s *site) died() bool { return !s.lives[len(s.lives)-1].Running() }
 
 func (s *site) data() string { return filepath.Join(s.dir, s.name) }
@@ -162,7 +162,7 @@ func (s *site) state() (c counts, ok bool) {
 	return answer.Types["x"], true
 }
 
-// moments are the points at which a daemon is killed.
+// moments has the failpoints at which a daemon is killed.
 var moments = []string{
 	"journal: before a segment", "journal: before write", "journal: written", "journal: synced",
 	"ingest: before commit", "ingest: after commit",
@@ -172,8 +172,8 @@ var moments = []string{
 	"put handler: before commit", "put handler: after commit",
 }
 
-// At whatever point the daemon is killed: accepted jobs run, are in the store once, and the counts
-// are right. Short runs try some points on MariaDB, long ones all.
+// TestKills: at whatever failpoint the daemon is killed, accepted jobs run, are in the store once,
+// and the counts are right. With -short, only some failpoints are tried on MariaDB.
 func TestKills(t *testing.T) {
 	seed := *killSeed
 	if seed == 0 {
@@ -207,7 +207,7 @@ func TestKills(t *testing.T) {
 func walk(s *site, at string) {
 	t := s.t
 	s.start(at)
-	s.handler() // or the daemon is killed by that
+	s.handler() // an error is fine: the request may have killed the daemon
 	accepted, unsure := make(map[string]bool), make(map[string]bool)
 	number := 0
 	add := func() bool {
@@ -223,7 +223,7 @@ func walk(s *site, at string) {
 		}
 		return ok
 	}
-	for number < 1000 && !s.died() && add() { // pieces may be large, so the point may be reached late
+	for number < 1000 && !s.died() && add() { // pieces may be large, so it may take a while to pass the failpoint
 	}
 	s.until("the daemon dies", s.died)
 	s.start("-")
@@ -267,8 +267,8 @@ func walk(s *site, at string) {
 	}
 }
 
-// TestNoRunBesideTheNext: daemon and guard are killed at the same time. Processes that a run has
-// left, in its group or outside, have ended when the job runs again.
+// TestNoRunBesideTheNext: the daemon and its guard are killed at the same time. Processes that a
+// run has left, in its process group or outside, have ended before the job runs again.
 func TestNoRunBesideTheNext(t *testing.T) {
 	for name, starts := range map[string]string{"in its group": "sleep 1000", "out of its group": "setsid sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
@@ -313,7 +313,8 @@ fi
 	}
 }
 
-// guardOf returns the process that ends a daemon's handlers with it, 0 if there is none.
+// guardOf returns the process that kills the handlers of a daemon when the daemon ends, or 0 if
+// there is none.
 func guardOf(daemon int) int {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range all {
@@ -327,7 +328,7 @@ func guardOf(daemon int) int {
 	return 0
 }
 
-// ingest runs the command on the journal that a daemon left.
+// ingest runs the ingest command on the journal that a daemon has left.
 func (s *site) ingest(args ...string) (string, int) {
 	var out, errs bytes.Buffer
 	cmd := command()
@@ -337,8 +338,8 @@ func (s *site) ingest(args ...string) (string, int) {
 	return out.String() + errs.String(), code
 }
 
-// The ingest command writes jobs that a dead host's daemon had accepted to a store, once, and not
-// to a store that did not get the journal before.
+// TestIngestCommand: the ingest command writes the jobs that the daemon of a dead host had accepted
+// to a store, once, and not to a store to which the journal does not belong.
 func TestIngestCommand(t *testing.T) {
 	s := newSite(t)
 	s.start("ingest: before commit#1")
@@ -361,8 +362,8 @@ func TestIngestCommand(t *testing.T) {
 	})
 }
 
-// TestMovedDirectory: a directory's journal is read into the store in it, wherever both are moved,
-// although an earlier version noted the store's old path.
+// TestMovedDirectory: when a directory with a journal and a store is moved, the journal's jobs
+// still go to this store, even if an earlier version has noted the store's old path.
 func TestMovedDirectory(t *testing.T) {
 	for _, c := range []struct{ name, lane, dies, want string }{
 		{"stored", "", "-", "0 jobs ingested"},
@@ -404,7 +405,7 @@ func TestMovedDirectory(t *testing.T) {
 			}
 			s.start("-")
 			s.until("the jobs are there", func() bool {
-				counts, ok := s.state() // more until the journal has asked the store
+				counts, ok := s.state() // counted twice until the journal has asked the store
 				return ok && counts.Waiting == 3
 			})
 		})
@@ -412,7 +413,7 @@ func TestMovedDirectory(t *testing.T) {
 }
 
 // TestKillsBetweenDueTimes: daemons of one store are killed while they make the jobs of a schedule.
-// A running one makes the missing jobs: each due time has one job.
+// The other daemons make the missing jobs, so that each due time has one job.
 func TestKillsBetweenDueTimes(t *testing.T) {
 	t.Parallel()
 	server := mariadbtest.Shared(t)
@@ -455,7 +456,7 @@ func TestKillsBetweenDueTimes(t *testing.T) {
 				return sites[1].died() && sites[2].died() && n > 0 && len(schedule.Last) > n
 			})
 			c, ok := s.state()
-			n := int64(schedule.Last[0].Due.Sub(schedule.Created) / time.Second) // due times so far
+			n := int64(schedule.Last[0].Due.Sub(schedule.Created) / time.Second) // how many due times have passed
 			if !ok || c.Waiting != n && c.Waiting != n+1 {
 				t.Errorf("%d due times, the state says %+v", n, c)
 			}

@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/serverlessd/web"
 )
 
-// prefix is the prefix of the environment variables of options.
+// prefix is the prefix of the environment variables that set options.
 const prefix = "GLOOM_SQ_"
 
 func main() {
@@ -43,7 +43,8 @@ func command() *cobra.Command {
 	}.Command(cmd)
 }
 
-// filesOfRun is how many files a handler's process takes: its pipes, and those that watch over it.
+// filesOfRun is how many open files a handler's process needs in the daemon: its pipes, and the
+// files that watch it.
 const filesOfRun = 8
 
 // run runs the daemon until it has stopped.
@@ -72,7 +73,7 @@ func run(opt *options) error {
 	opt.web.Metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	side := web.New(e, d, opt.web)
 	d.Serve(side)
-	go side.Watch(nil) // as long as the process
+	go side.Watch(nil) // for as long as the process runs
 	announce(opt, d, log.Logger)
 	select {
 	case <-asked:
@@ -86,15 +87,15 @@ func announce(opt *options, d *door.Door, log zerolog.Logger) {
 		Bool("tls", d.Secure()).Bool("tokens", opt.door.TokenFile != "").Strs("langs", opt.Languages).
 		Int("concurrency", opt.Concurrency).Bool("handing_out", opt.start).Msg("serverlessd is ready")
 	if d.Exposed() {
-		log.Warn().Msg("--insecure: everybody who reaches this address may add jobs and handlers")
+		log.Warn().Msg("--insecure: any client that reaches this address may add jobs and handlers")
 	}
 	daemon.Ready()
 }
 
-// answers is how long the daemon still answers requests after the engine has ended.
+// answers bounds how long the daemon still answers requests after the engine has ended.
 const answers = 2 * time.Second
 
-// stop ends the daemon. It answers requests meanwhile.
+// stop stops the daemon. Meanwhile it still answers requests.
 func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
 	log.Info().Msg("stopping: nothing more is handed out; a second signal stops at once")

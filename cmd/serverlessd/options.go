@@ -38,7 +38,7 @@ reloads tokens, certificates and the schedules file.
 Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
 a second signal cut a drain short.`
 
-// options are all options of the daemon.
+// options has all options of the daemon.
 type options struct {
 	engine.Config
 	door       door.Options
@@ -71,47 +71,47 @@ func defaults() *options {
 	return o
 }
 
-// maxResult is the most that may be kept of a job's data.
+// maxResult is the largest value of --max-result.
 const maxResult = 16 << 20
 
 // bind defines a flag for every option.
 func bind(f *pflag.FlagSet, o *options) {
 	f.SortFlags = false
 	o.door.Flags(f)
-	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, unless --store says otherwise, the store; used by one daemon at a time")
+	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, without --store, the store; only one daemon at a time can use it")
 	f.StringArrayVar(&o.Stores, "store", o.Stores, "where jobs are kept: sqlite:PATH, mysql://USER:PASSWORD@HOST:PORT/DATABASE; may be given several times")
 	span := func(to *time.Duration, name, usage string) { f.Var((*job.Duration)(to), name, usage) }
-	span(&o.LockTTL, "lock-ttl", "how long a taken job stays with a daemon that sends no sign of life")
+	span(&o.LockTTL, "lock-ttl", "how long a taken job is reserved for a daemon that sends no sign of life")
 	span(&o.Sweep, "sweep", "pause between checks for expired locks and old jobs")
-	span(&o.RetryDelay, "retry-delay", "wait before the first retry, doubled for each further one")
+	span(&o.RetryDelay, "retry-delay", "wait before the first retry; it doubles with each further retry")
 	span(&o.RetryMax, "retry-max", "longest wait before a retry")
 	span(&o.RetryFor, "retry-for", "how long after its first run a job is retried")
 	span(&o.KeepDone, "keep-done", "how long ended jobs are kept")
 	span(&o.KeepUnrun, "keep-unrun", "how long jobs that were never run are kept")
 	f.Var(cli.Size(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
 	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "most payloads in a body")
-	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "most bodies over 64 KiB in memory at a time, each until its lines are in the journal, and most results at a time until they are written; one client gets at most half of them")
+	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "most request bodies over 64 KiB that are in memory at a time until their lines are in the journal, and most results that are being written at a time; one client gets at most half of them")
 	f.Var(cli.Size(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
-	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "most bytes kept of a job's data")
+	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "most bytes of a job's data that are kept")
 	f.Var(cli.Size(&o.JournalMax, 1<<20, 1<<50), "journal-max", "most bytes that wait in the journal for a store")
-	f.Var(cli.Size(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes of the journal's disk that additions leave free, at most a sixteenth of it, so that a store on it can take waiting jobs; 0: none")
+	f.Var(cli.Size(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes of the journal's disk that adds leave free, at most a sixteenth of the disk, so that a store on it can take the waiting jobs; 0: none")
 	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs only when they are on the disk; false: when the operating system has them")
 	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "batches that run at a time")
 	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "batches of one client that run at a time; 0: no limit")
 	f.IntVar(&o.Batch, "batch", o.Batch, "jobs taken at a time, unless their handler says otherwise")
 	span(&o.JobTimeout, "job-timeout", "time for a job, unless its handler says otherwise")
 	span(&o.JobCPU, "job-cpu", "processor time for a job, unless its handler says otherwise")
-	f.IntVar(&o.Contexts, "contexts", o.Contexts, "processes that are ready or run jobs")
-	f.IntVar(&o.ContextJobs, "context-jobs", o.ContextJobs, "jobs after which such a process is replaced")
-	f.Var(cli.Size(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "most memory of such a process, with all that it has started")
+	f.IntVar(&o.Contexts, "contexts", o.Contexts, "processes for jobs, idle or busy")
+	f.IntVar(&o.ContextJobs, "context-jobs", o.ContextJobs, "number of jobs after which such a process is replaced")
+	f.Var(cli.Size(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "most memory of such a process and all processes that it has started")
 	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run: any of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, such as 10.0.0.0/8; by default all except link-local ones")
-	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, when the daemon is root")
-	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, sections [schedules.CLIENT.NAME]; they can only be changed there; SIGHUP reads it again")
+	f.StringVar(&o.User, "user", o.User, "user as which handlers' processes run, if the daemon is root")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, in sections [schedules.CLIENT.NAME]; they can only be changed there, and SIGHUP reads the file again")
 	span(&o.Drain, "drain", "how long a stop waits for running jobs")
-	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; false: only after /start")
+	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")
 	o.Broker.Flags(f)
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it they cannot")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it they cannot reach it")
 	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
@@ -120,7 +120,7 @@ func refuse(flag string, value any, format string, args ...any) error {
 	return &guard.OptionError{Flag: flag, Value: fmt.Sprint(value), Reason: fmt.Sprintf(format, args...)}
 }
 
-// settle checks the options, and sets those that follow from others.
+// settle checks the options, and sets those that depend on others.
 func (o *options) settle() error {
 	o.Stopped, o.NoSync = !o.start, !o.fsync
 	if len(o.Stores) == 0 {
@@ -202,14 +202,14 @@ func (o *options) settleNetworks() error {
 	return nil
 }
 
-// settleWorkers opens the worker port of the embedded broker, under the rules of the daemon's own
-// address.
+// settleWorkers sets the worker address of the broker inside this process. The rules for the
+// daemon's own address apply to it, too.
 func (o *options) settleWorkers() error {
 	if o.workerAddr == "" {
 		return nil
 	}
 	if o.Broker.SubmitAddr != "" {
-		return refuse("worker-addr", o.workerAddr, "is for the broker inside, but --broker names another")
+		return refuse("worker-addr", o.workerAddr, "is for the broker inside this process, but --broker names a shared one")
 	}
 	at := o.door.Options
 	o.Broker.Tune = func(b *settings.Options) {

@@ -13,7 +13,7 @@ import (
 	"gloom/broker/guard"
 )
 
-// parse runs the command line up to the point where the daemon would start.
+// parse parses a command line, and returns the options with which the daemon would start.
 func parse(args ...string) error {
 	cmd := command()
 	cmd.RunE = func(*cobra.Command, []string) error { return nil }
@@ -59,13 +59,13 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestReadmeOptions: every option that the README names exists.
+// TestReadmeOptions: all options that the README names exist.
 func TestReadmeOptions(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{"data-binary": true, "target": true, "door": true, "help": true} // of curl and gloom
+	known := map[string]bool{"data-binary": true, "target": true, "door": true, "help": true} // options of curl and gloom
 	command().Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 	names := regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`).FindAllStringSubmatch(string(readme), -1)
 	for _, m := range names {

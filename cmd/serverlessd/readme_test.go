@@ -13,13 +13,13 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// patience is how long anything may take on a machine that is busy.
+// patience bounds every wait, even on a busy machine.
 const patience = 45 * time.Second
 
 var idForm = regexp.MustCompile(`[0-9a-z]{9}-[0-9a-z]{6}-[0-9a-z]{5}`)
 
-// TestReadme runs the README's example against a daemon, step by step: each gives what
-// the README shows, except for the ids.
+// TestReadme runs the README's example against a daemon, step by step. The answers must be those
+// that the README shows, except for the ids.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// blocks returns the texts between lines of three backticks.
+// blocks returns the code blocks of a Markdown text.
 func blocks(text string) (all []string) {
 	for i, part := range regexp.MustCompile("(?m)^```(?:sh)?\n").Split(text, -1) {
 		if i%2 == 1 {

@@ -276,7 +276,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// A transition that the job's state or attempt forbids changes nothing.
+// TestConflict: a transition that the job's state or attempt forbids changes nothing.
 func TestConflict(t *testing.T) {
 	for name, ask := range map[string]func(s Store, queued *job.Job, f func(error)){
 		"start with a transition missing": func(s Store, j *job.Job, f func(error)) { s.Start(started(started(j)), f) },
@@ -301,7 +301,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// Live jobs are never forgotten.
+// TestForgetLive: a job that has not ended is never forgotten.
 func TestForgetLive(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		j := newJob(1)

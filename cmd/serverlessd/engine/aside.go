@@ -20,9 +20,9 @@ var ErrDamaged = errors.New("a damaged file cannot be put back")
 func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
 
 // PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns how
-// many there are. It may be repeated, after a crash for example: no job is made twice, because the
-// store records that it has the file, and among several stores PutBack always chooses the same one.
-// After a store.RefusedError nothing has changed: the store does not accept the jobs yet.
+// many there are. It may be repeated, for example after a crash: no job is made twice, because the
+// store records that it has the file, and PutBack always gives a file to the same store. After a
+// store.RefusedError nothing has changed: the store does not accept the jobs yet.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
 	e.readmit.Lock()
 	defer e.readmit.Unlock()
@@ -37,7 +37,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	if err := b.reachable(); err != nil {
 		return 0, err
 	}
-	if b.transit.Acquire(ctx, 1) != nil { // so that the jobs are never counted both in the store and in the journal
+	if b.transit.Acquire(ctx, 1) != nil { // so that no count finds the jobs both in the store and in the journal
 		return 0, errors.Join(store.ErrAway, context.Cause(ctx))
 	}
 	defer b.transit.Release(1)

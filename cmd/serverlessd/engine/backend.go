@@ -25,30 +25,30 @@ type backend struct {
 
 	mu              sync.Mutex       // guards the following
 	sysid           string           // "" while none is reserved
-	old             []string         // sysids of an earlier process that have to be released
-	miscounted      int64            // the number of jobs by which the store's counts are wrong
+	old             []string         // sysids of an earlier process that are still to be released
+	miscounted      int64            // by how many jobs the store's counts are wrong
 	ahead           time.Duration    // see store.Swept
-	droppedSegments []string         // segments whose read points have to be dropped
+	droppedSegments []string         // segments whose read points the store can drop
 	renewed         time.Time        // when the last call that reserved or renewed the sysid began
 	awayReason      error            // why the store is away; nil: it answers
 	refused         map[string]error // what the store refuses although it answers, and why
 	reachableCtx    context.Context
-	markAway        context.CancelFunc // ends the context here
+	markAway        context.CancelFunc // ends reachableCtx
 	hand            map[job.ID]*run
 	queue           []*ending
-	full            chan struct{} // the queue has an ending
-	freed           chan struct{} // some locks can be freed at once
-	back            chan struct{} // the store answers again
-	ingestKick      chan struct{} // a request waits until the journal's jobs are stored
+	full            chan struct{} // signals that the queue is not empty
+	freed           chan struct{} // signals sweep that some locks can be freed at once
+	back            chan struct{} // signals that the store answers again
+	ingestKick      chan struct{} // signals ingest that a request waits until the journal's jobs are stored
 
 	leaving, left chan struct{} // closed when keep must release the sysid, and when keep has returned
 	// transit is held while jobs go from the journal to the store, and while the store's jobs are
 	// counted.
 	transit *semaphore.Weighted
 
-	due   []store.Due // as last seen, for pick
+	due   []store.Due // the answer of the store that pick uses
 	seen  time.Time   // zero: look again
-	dueAt time.Time   // when the next deferred job is due, as far as known
+	dueAt time.Time   // when the next deferred job is due; zero: not known
 }
 
 func newBackend(e *Engine, s store.Store) *backend {
@@ -63,21 +63,21 @@ func newBackend(e *Engine, s store.Store) *backend {
 	return b
 }
 
-// note records the result of a loop's call to the store, and returns err.
+// note records the result of a call that one of the loops has made to the store, and returns err.
 func (b *backend) note(what string, err error) error {
 	switch {
 	case err != nil && b.e.life.Err() != nil, errors.Is(err, store.ErrTaken):
 	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
 		b.answers(err)
-	default: // it answers, even if it refuses
+	default: // the store answers, even if it refuses the call
 		b.setRefused(what, err)
 		b.answers(nil)
 	}
 	return err
 }
 
-// setRefused records why something cannot be done, or that it can be done again, and logs each change
-// once.
+// setRefused records why the store refuses something, or with nil that it does not, and logs each
+// change once.
 func (b *backend) setRefused(what string, err error) {
 	b.mu.Lock()
 	was := b.refused[what]
@@ -94,7 +94,7 @@ func (b *backend) setRefused(what string, err error) {
 	}
 }
 
-// answers records whether the store answers: err is nil, or says why not.
+// answers records that the store answers (err is nil), or why it does not.
 func (b *backend) answers(err error) {
 	b.mu.Lock()
 	was := b.awayReason
@@ -118,8 +118,8 @@ func (b *backend) answers(err error) {
 	}
 }
 
-// asked is note for a call on behalf of a request. If the request's time is over, or the call takes
-// too long, that says nothing about the store. The caller must repeat a call that the store
+// asked is note, for a call on behalf of a request. If the request is cancelled or its call takes
+// too long, this says nothing about the store. The caller must repeat a call that the store
 // refuses.
 func (b *backend) asked(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
@@ -154,7 +154,7 @@ func (b *backend) reachableContext() context.Context {
 	return b.reachableCtx
 }
 
-// wakePick makes pick ask this store again.
+// wakePick makes pick ask this store for due jobs again.
 func (b *backend) wakePick() {
 	b.mu.Lock()
 	b.seen = time.Time{}
@@ -162,7 +162,7 @@ func (b *backend) wakePick() {
 	b.e.wakePick()
 }
 
-// identity returns the sysid that takes jobs, or "" while no job may be taken.
+// identity returns the sysid under which this daemon takes jobs, or "" while it may take none.
 func (b *backend) identity() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,14 +172,14 @@ func (b *backend) identity() string {
 	return b.sysid
 }
 
-// callTime bounds a call of the store.
+// callTime bounds a call to the store.
 const callTime = 10 * time.Second
 
 func (b *backend) call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(b.e.life, callTime)
 }
 
-// keepSysid reserves a sysid and renews it, together with the locks of the jobs in hand, until the
+// keepSysid reserves a sysid, and renews the sysid and the locks of the jobs in hand until the
 // daemon leaves.
 func (b *backend) keepSysid() {
 	defer close(b.left)
@@ -195,7 +195,7 @@ func (b *backend) keepSysid() {
 			b.release()
 			return
 		case now := <-timer.C:
-			// If a call has found the store away, it is tried again soon.
+			// If the store was away at the last call, it is tried again soon.
 			if b.reachable() != nil || !now.Before(due) {
 				if due = now.Add(hurry); b.updateSysids() {
 					due = now.Add(pause)
@@ -221,7 +221,7 @@ func (b *backend) current() string {
 	return b.sysid
 }
 
-// reserve enters the daemon's sysid in the store.
+// reserve reserves the daemon's sysid in the store.
 func (b *backend) reserve() bool {
 	ctx, cancel := b.call()
 	defer cancel()
@@ -269,7 +269,7 @@ func (b *backend) freeOldSysids() bool {
 	}
 }
 
-// release removes the sysid from the store.
+// release removes the daemon's sysid from the store.
 func (b *backend) release() {
 	sysid := b.current()
 	if sysid == "" {
@@ -288,11 +288,11 @@ func (b *backend) release() {
 
 const renewing = "renew locks"
 
-// A store that cannot be reached is given up lostEarly before its sysid expires, so that its
-// runs are ended before the guard ends the runs of all stores.
+// A sysid that cannot be renewed is given up lostEarly before it expires, so that the runs of its
+// store are ended before the guard ends the runs of all stores.
 const lostEarly = time.Second
 
-// renewableFor returns how long the sysid may still be renewed; a day if none is reserved.
+// renewableFor returns how long the sysid can still be renewed; a day if none is reserved.
 func (b *backend) renewableFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -316,16 +316,16 @@ func (e *Engine) limit() (first time.Time) {
 	return first
 }
 
-// setGuardDeadline sets when the guard ends the runs here, because this process may be stopped, or hang, at
-// that time.
+// setGuardDeadline tells the guard when it must end the runs here: at that time this process may be
+// stopped or hang.
 func (e *Engine) setGuardDeadline() {
 	if limit := e.limit(); !limit.IsZero() {
 		e.guard.Until(limit)
 	}
 }
 
-// renew prolongs the locks of the jobs in hand. A daemon that could not renew them for a whole ttl
-// has lost them.
+// renew prolongs the sysid and the locks of the jobs in hand. A daemon that could not renew them
+// for a whole ttl has lost them.
 func (b *backend) renew() bool {
 	b.mu.Lock()
 	sysid := b.sysid
@@ -358,7 +358,7 @@ func (b *backend) renew() bool {
 	b.renewed = began
 	taken := 0
 	for _, l := range lost {
-		// A run that has ended meanwhile was right to lose its lock.
+		// A run that has ended meanwhile has no lock any more.
 		if r := b.hand[l.ID]; r != nil && r.Run == l && !r.ended {
 			r.lost = true
 			taken++
@@ -372,7 +372,7 @@ func (b *backend) renew() bool {
 	return true
 }
 
-// loseSysid gives up a sysid, whose jobs other daemons may have taken.
+// loseSysid gives up a sysid because other daemons may have taken its jobs.
 func (b *backend) loseSysid(sysid string) {
 	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.e.cfg.LockTTL).Msg("locks could not be renewed in time: running jobs are killed and will run again")
 	b.e.meter.sysidsLost.Inc()
@@ -392,7 +392,7 @@ func (b *backend) loseSysid(sysid string) {
 	b.e.newSysid(sysid)
 }
 
-// sweep does the store's maintenance.
+// sweep does the store's maintenance at intervals, until the engine ends.
 func (b *backend) sweep() {
 	timer := time.NewTicker(b.e.cfg.Sweep)
 	defer timer.Stop()
@@ -408,7 +408,7 @@ func (b *backend) sweep() {
 	}
 }
 
-// sweepOnce does a slice of the maintenance and reports whether there is more.
+// sweepOnce does a slice of the maintenance and reports whether more remains.
 func (b *backend) sweepOnce() (more bool) {
 	// The first sweep may come before the handlers have been read.
 	if err := b.e.handlers.refresh(b); err != nil && !errors.Is(err, store.ErrUnwell) {
@@ -441,7 +441,7 @@ func (b *backend) sweepOnce() (more bool) {
 		b.log.Warn().Dur("ahead", swept.Ahead).Msg("the host's clock was set; the store's goes on as before, until all daemons of this store have stopped")
 	}
 	if swept.Miscounted != nil {
-		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts are not those of its jobs")
+		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts of jobs are wrong")
 	}
 	if swept.Righted > 0 {
 		b.log.Warn().Int("jobs", swept.Righted).Msg("the store's clock was ahead when the due times of these jobs were set; they wait no longer than requested")
@@ -463,7 +463,7 @@ func (e *Engine) swept(s *store.Swept) {
 	}
 }
 
-// segmentGone makes all stores drop the read point of a segment that was removed.
+// segmentGone makes all stores drop their read point of a segment that was removed.
 func (e *Engine) segmentGone(name string) {
 	for _, b := range e.backends {
 		b.mu.Lock()

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestBackoff: it doubles with each try, up to the maximum, plus up to a quarter.
+// TestBackoff: the backoff doubles with each try up to the maximum, and is longer by up to a
+// quarter.
 func TestBackoff(t *testing.T) {
 	for _, c := range []struct {
 		tries       int

@@ -16,15 +16,15 @@ type run struct {
 	sysid   string
 	takenAt time.Time
 	batch   *batch
-	ended   bool // its end is queued; this and the next are guarded by its backend
-	lost    bool // another daemon has its lock
+	ended   bool // its end is queued; ended and lost are guarded by the mutex of its backend
+	lost    bool // the lock was lost: another daemon may have the job
 }
 
 // age returns how long ago the job's first run began.
 func (r *run) age() time.Duration { return r.Age + time.Since(r.takenAt) }
 
-// batch is the jobs of one type that share a slot. They run in this daemon one after the other, or
-// on Gloom workers all at the same time, each as a job of the broker.
+// batch has the jobs of one type that share a slot. They run in this daemon one after the other, or
+// at Gloom workers all at the same time, each as a job of the broker.
 type batch struct {
 	e           *Engine
 	b           *backend
@@ -33,8 +33,8 @@ type batch struct {
 	runs        []*run
 	ctx         context.Context
 	cancel      context.CancelCauseFunc
-	started     int // how many jobs were begun; only its goroutine uses it
-	reported    int // how many jobs have ended; only its goroutine uses it
+	started     int // how many jobs have begun; only the batch's goroutine uses it
+	reported    int // how many jobs have ended; only the batch's goroutine uses it
 }
 
 var (
@@ -56,8 +56,9 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
-// addRunning adds the batches of a Take to the jobs in hand. From then on their locks are renewed, and
-// they are ended when the sysid is lost. It returns false if the sysid is lost already.
+// addRunning adds the jobs of these batches to the jobs in hand. From then on their locks are
+// renewed, and the batches are ended when the sysid is lost. It returns false if the sysid was lost
+// before.
 func (b *backend) addRunning(all []*batch, sysid string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,8 +70,8 @@ func (b *backend) addRunning(all []*batch, sysid string) bool {
 	return b.sysid == sysid
 }
 
-// begin runs a batch for which a slot has been taken. If the sysid is lost, or the daemon hands out no more
-// jobs, it gives the batch back. It does not block.
+// begin starts a batch, for which a slot has been taken. If held is false because the sysid was
+// lost, or if the daemon hands out no more jobs, it gives the batch back. It does not block.
 func (e *Engine) begin(t *batch, held bool) {
 	e.mu.Lock()
 	e.batches[t] = struct{}{}
@@ -96,7 +97,7 @@ func (t *batch) run() {
 	t.finish()
 }
 
-// Started implements runner.Reporter, as does Ended.
+// Started and Ended implement runner.Reporter.
 func (t *batch) Started(i int) {
 	t.started = i + 1
 	t.e.started(t.runs[i], time.Now())
@@ -107,8 +108,8 @@ func (t *batch) Ended(i int, o job.Outcome) {
 	t.b.queueEnding(t.e.endingOf(t.runs[i], &o))
 }
 
-// endBare ends jobs without a run, because the store has lost their payloads, or gives them back if
-// the sysid is lost. The batch has no slot.
+// endBare ends the jobs of a batch without running them, because the store has lost their payloads.
+// If held is false because the sysid was lost, it gives them back. The batch has no slot.
 func (t *batch) endBare(held bool) {
 	defer t.cancel(nil)
 	for _, r := range t.runs {
@@ -121,7 +122,7 @@ func (t *batch) endBare(held bool) {
 	}
 }
 
-// finish gives back the jobs that were not begun, or that this daemon has cut short, and frees the
+// finish gives back the jobs that were not begun or that this daemon has cut short, and frees the
 // slot.
 func (t *batch) finish() {
 	for i := t.reported; i < len(t.runs); i++ {

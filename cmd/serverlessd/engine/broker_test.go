@@ -32,8 +32,8 @@ func broker(t *testing.T, tokens string) *server.Server {
 	return s
 }
 
-// TestBrokerAway: a daemon whose broker is away still runs its own handlers. Jobs for Gloom
-// workers wait, unless other daemons run them whose broker is not away.
+// TestBrokerAway: a daemon whose broker is away still runs its own handlers. Jobs for Gloom workers
+// wait until the broker is back, or until another daemon that reaches a broker runs them.
 func TestBrokerAway(t *testing.T) {
 	path, file := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "go")
 	s := broker(t, "secret submit,work\n")
@@ -80,7 +80,7 @@ func TestBrokerAway(t *testing.T) {
 	}
 }
 
-// TestLostDuringTake: if a sysid is lost during a take, the jobs are given back.
+// TestLostDuringTake: if the sysid is lost while jobs are being taken, they are given back.
 func TestLostDuringTake(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	s.taking = newGate()

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/internal/schedule"
 )
 
-// Config has the options of the engine; main has the defaults.
+// Config has the options of the engine. Their defaults are in package main.
 type Config struct {
 	Dir    string   // journal, events, contexts
 	Stores []string // addresses
@@ -20,7 +20,7 @@ type Config struct {
 
 	NoSync     bool
 	JournalMax int64
-	// DiskReserve is how many bytes of the journal's disk additions leave free; 0: none.
+	// DiskReserve is how many bytes of the journal's disk adds leave free; 0: none.
 	DiskReserve int64
 	MaxLine     int
 	MaxResult   int
@@ -34,7 +34,7 @@ type Config struct {
 	HTTPAllow                      []netip.Prefix
 	User                           string
 	Drain                          time.Duration
-	Stopped                        bool // hand out no jobs before Start
-	// Schedules is the file of schedules; nil: there is none.
+	Stopped                        bool // whether to hand out no jobs before Start
+	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File
 }

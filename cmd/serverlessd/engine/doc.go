@@ -14,15 +14,16 @@
 //	ending.go     judges an outcome: the job ends, runs again later, or is given back
 //	write.go      writes endings to the store, with the jobs that follow them
 //
-// Beside the way, backend.go keeps the daemon's identity at a store (its sysid) and renews the
-// locks of all jobs that it has there. If it cannot do so in time, their runs are ended, and
-// other daemons free the locks. sysid.go recalls the sysids of earlier lives, whose jobs are given
-// back at the start. schedules.go adds the jobs of schedules.
+// Meanwhile, backend.go keeps the daemon's identity at a store (its sysid) and renews the locks of
+// all jobs that it has there. If it cannot do so in time, their runs are ended, and other daemons
+// free the locks. sysid.go remembers the sysids of earlier processes, whose jobs are given back at
+// the start. schedules.go adds the jobs of schedules.
 //
 // # Goroutines and locks
 //
-// One goroutine picks, and one reads the handlers. Each store has four: one ingests, one writes, one
-// renews the locks (backend.keep), and one sweeps what has expired. The first store has two more, for
-// schedules. Each running batch has one. Engine.mu guards the slots, backend.mu what the daemon has in
-// hand of one store; neither is held during a call to a store, and no goroutine holds both.
+// One goroutine picks, and one reads the handlers. Each store has four goroutines: one ingests, one
+// writes, one renews the locks (backend.keepSysid), and one sweeps. The first store has two more,
+// for schedules. Each running batch has one. Engine.mu guards the slots, and backend.mu the jobs
+// that the daemon has taken from one store. Neither is held during a call to a store, and no
+// goroutine holds both.
 package engine

@@ -11,17 +11,17 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// maxData is the limit of a MEDIUMBLOB, in bytes.
+// maxData is the most bytes that a MEDIUMBLOB holds.
 const maxData = 16<<20 - 1
 
-// ending is the end of a run, which must be written.
+// ending is the end of a run that is to be written to the store.
 type ending struct {
 	store.Ending
 	run  *run
 	wall time.Duration
 }
 
-// loggedReason is how many bytes of a run's data the log shows.
+// loggedReason is how many bytes of a failed run's data the log shows.
 const loggedReason = 500
 
 // endingOf decides what happens to a job whose run has ended.
@@ -51,7 +51,7 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 			if o.RetryAfter > 0 {
 				end.Delay = o.RetryAfter
 			}
-			// The sweep takes a longer one for the work of a clock that was ahead.
+			// A sweep would take a longer delay for one that was written while the clock was ahead.
 			end.Delay = min(end.Delay, e.cfg.RetryFor)
 			return end
 		}
@@ -70,7 +70,8 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 	return end
 }
 
-// archive ends a job: it keeps the run's data and hands it to the next type, if there is one.
+// archive ends a job: it keeps the run's data, and passes the data to a job of the next type, if
+// there is one.
 func (e *Engine) archive(end *ending, data []byte, next string) {
 	end.Fate = store.Archive
 	end.Data = data
@@ -82,7 +83,7 @@ func (e *Engine) archive(end *ending, data []byte, next string) {
 	}
 	payload := bytes.TrimSuffix(data, []byte("\n"))
 	if bytes.IndexByte(payload, '\n') >= 0 {
-		payload, _ = json.Marshal(string(payload)) // a string can always be encoded
+		payload, _ = json.Marshal(string(payload)) // no error: a string can always be encoded
 	}
 	if len(payload) > e.cfg.MaxLine {
 		end.BadLines++
@@ -97,8 +98,8 @@ func (e *Engine) follow(end *ending, typ string, payload []byte) {
 	})
 }
 
-// endingOfUnreported returns the ending of a run whose end was not reported: it was not begun, or this daemon
-// has cut it short.
+// endingOfUnreported returns the ending of a run whose end was not reported, because it was not
+// begun or this daemon has cut it short.
 func (e *Engine) endingOfUnreported(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {

@@ -24,17 +24,17 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Engine is a running daemon without its HTTP side.
+// Engine is the daemon without its HTTP interface.
 type Engine struct {
 	cfg      Config
 	log      zerolog.Logger
-	node     string // the name of the directory, which never changes
+	node     string // the unique name of the directory, which never changes
 	ids      *job.IDs
 	journal  *journal.Journal
 	backends []*backend
 	handlers *handlers
 	runner   *runner.Runner
-	guard    *launch.Guard // ends the runner's processes when this daemon is gone
+	guard    *launch.Guard // kills the runner's processes when this daemon has ended
 	events   *events
 	link     *link.Link
 	jobs     *link.Jobs
@@ -45,22 +45,22 @@ type Engine struct {
 	life  context.Context // the context of all loops; it ends after the last write
 	end   context.CancelFunc
 	loops sync.WaitGroup
-	wake  chan struct{} // makes pick look again
+	wake  chan struct{} // wakes pickLoop
 
-	noting sync.Mutex // serializes the writing of sysids
+	noting sync.Mutex // serializes writes to the file of sysids
 
 	mu      sync.Mutex // guards the following
-	stopped bool       // hand out no jobs
+	stopped bool       // Stop was called: no jobs are handed out
 	leaving bool       // stopping for good
-	picking bool       // jobs are being taken
+	picking bool       // pick is taking jobs
 	sched   *schedule.Scheduler
 	batches map[*batch]struct{}
-	workers map[string]*typeWorkers // of Gloom workers, by jobtype
-	tries   int                     // jobs that are tried, in all crews
+	workers map[string]*typeWorkers // what is known of Gloom workers, by jobtype
+	tries   int                     // probes at the broker, for all jobtypes
 	idle    chan struct{}           // closed when the daemon leaves and no batch is left
 }
 
-// Open starts the engine. It does not wait for stores that are away.
+// Open starts an engine. It does not wait for stores that are away.
 func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, error) {
 	stores, err := openStores(cfg.Stores)
 	if err != nil {
@@ -88,7 +88,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	}()
 	mode := os.FileMode(0o700)
 	if cfg.User != "" {
-		mode = 0o711 // the folders of contexts are below it
+		mode = 0o711 // contexts have their directories below it
 	}
 	if err := durable.MakeDir(cfg.Dir, mode); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if err != nil {
 		return nil, err
 	}
-	old = e.endOrphans(old) // before their jobs may run again
+	old = e.endOrphans(old) // must come before their jobs can run again
 	if e.guard, err = launch.NewGuard(e.ownerOf(e.ids.Sysid())); err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func openStores(addresses []string) (stores []store.Store, err error) {
 		s, err := store.Open(address)
 		if err != nil {
 			closeStores(stores)
-			scheme, _, _ := strings.Cut(address, ":") // the rest may contain a password
+			scheme, _, _ := strings.Cut(address, ":") // the rest of the address may contain a password
 			return nil, &guard.OptionError{Flag: "store", Value: scheme + ":…", Reason: err.Error()}
 		}
 		stores = append(stores, s)
@@ -145,9 +145,9 @@ func closeStores(stores []store.Store) {
 	}
 }
 
-// Health returns nil, or why the daemon cannot do its work: it is stopping; a store is away or
-// refuses something; the journal cannot be read; the handlers have not been read yet; or the broker
-// is away and there is a handler for Gloom workers.
+// Health returns nil, or an error that says why the daemon cannot do its work: it is stopping; a
+// store is away or refuses something; the journal cannot be read; the handlers have not been read
+// yet; or the broker is away and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
@@ -166,7 +166,7 @@ func (e *Engine) Health() error {
 	return nil
 }
 
-// connect reaches or starts the broker, and starts the loops.
+// connect connects to the broker or starts one, and starts the loops.
 func (e *Engine) connect() (err error) {
 	cfg := e.cfg.Broker
 	cfg.Life = e.life
@@ -201,7 +201,7 @@ func (e *Engine) sleep(d time.Duration) bool {
 	}
 }
 
-// wakePick makes pick look again.
+// wakePick makes pickLoop pick again.
 func (e *Engine) wakePick() {
 	select {
 	case e.wake <- struct{}{}:
@@ -209,8 +209,8 @@ func (e *Engine) wakePick() {
 	}
 }
 
-// nodeName reads the directory's name from a file, or writes a new one to it. If the disk is full,
-// the new name holds for this process only.
+// nodeName returns the directory's name from its file, or writes a new name to the file. If the
+// disk is full, the new name is used only by this process.
 func (e *Engine) nodeName(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
@@ -226,7 +226,8 @@ func (e *Engine) nodeName(path string) (string, error) {
 	return name, nil
 }
 
-// close frees everything. Endings that have not been written by then are lost.
+// close frees everything. Endings that have not been written by then are lost; their jobs run
+// again.
 func (e *Engine) close() {
 	e.end()
 	if e.runner != nil {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is the limit of a wait, on a loaded machine.
+// patience bounds every wait, even on a busy machine.
 const patience = 45 * time.Second
 
 func until(t *testing.T, what string, check func() error) {
@@ -59,13 +59,13 @@ type gated struct {
 	store.Store
 	counting, taking gate
 	away             atomic.Bool  // every call fails
-	failLeave        atomic.Int32 // how many more calls of Leave fail
+	failLeave        atomic.Int32 // how many of the next calls of Leave fail
 	leaves           atomic.Int32
 	taken            atomic.Int32 // jobs
-	largest          atomic.Int64 // bytes of one Take
+	largest          atomic.Int64 // most bytes that one Take has returned
 }
 
-// gate holds its callers while it is shut.
+// gate makes its callers wait while it is shut.
 type gate struct{ reached, open chan struct{} }
 
 func newGate() gate { return gate{make(chan struct{}, 100), make(chan struct{})} }
@@ -184,7 +184,7 @@ func sqlite(t *testing.T, path string) *gated {
 	return &gated{Store: s}
 }
 
-// running starts an engine with all its loops, in a directory, and gives it the stores.
+// running starts an engine with all its loops, on this directory and these stores.
 func running(t *testing.T, dir string, stores ...*gated) *Engine {
 	t.Helper()
 	return runningAs(t, dir, func(*Config) {}, stores...)
@@ -236,7 +236,7 @@ func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
 }
 
 // TestLargePayloads: however large a handler's batches are, only a part of their payloads is in
-// memory; all of them run, and other jobs at the same time.
+// memory. All jobs run, and other jobs run at the same time.
 func TestLargePayloads(t *testing.T) {
 	const line, n = 1 << 20, 18
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
@@ -325,7 +325,7 @@ func TestOldSysids(t *testing.T) {
 		return err
 	})
 	e.Shutdown(context.Background())
-	if n := s.leaves.Load(); n != 4 { // two that failed, the old sysid, the new one
+	if n := s.leaves.Load(); n != 4 { // two calls that failed, one for the old sysid, one for the new one
 		t.Errorf("%d calls of Leave", n)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sysids")); !os.IsNotExist(err) {
@@ -333,8 +333,8 @@ func TestOldSysids(t *testing.T) {
 	}
 }
 
-// TestStateHoldsUpNobody: while one store is slow to count, another gets the journal's jobs; and
-// jobs that move during a count are counted once.
+// TestStateHoldsUpNobody: while one store is slow to count, another one gets the journal's jobs;
+// and jobs that move to a store during a count are counted once.
 func TestStateHoldsUpNobody(t *testing.T) {
 	fast, slow := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
 	slow.counting = newGate()
@@ -401,8 +401,8 @@ func TestLastRun(t *testing.T) {
 	look(again)
 }
 
-// TestLostPayload: a job whose row of sq_data is gone does not run with another payload. It ends, and
-// says why; the others run.
+// TestLostPayload: a job whose row of sq_data is gone does not run with another payload. It ends
+// with a reason, and the others run.
 func TestLostPayload(t *testing.T) {
 	path, ran := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
 	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine = 1 << 20 }, sqlite(t, path))

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	eventsMB    = 100 // size of a file before the next is begun
+	eventsMB    = 100 // the size at which the next file is begun
 	eventsFiles = 5   // how many older files are kept
 	eventsFlush = 200 * time.Millisecond
 )
@@ -31,7 +31,7 @@ type events struct {
 // openEvents never fails: a log that cannot be written must not stop jobs.
 func openEvents(path string, log zerolog.Logger) *events {
 	file := &lumberjack.Logger{Filename: path, MaxSize: eventsMB, MaxBackups: eventsFiles}
-	if _, err := file.Write(nil); err != nil { // the file is opened at the first write
+	if _, err := file.Write(nil); err != nil { // the first write tries to open the file again
 		log.Error().Err(err).Str("file", path).Msg("cannot log the events of jobs yet")
 	}
 	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
@@ -46,12 +46,12 @@ func (l *events) Close() {
 func (l *events) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.to.Flush() // on a full disk lines of this log are lost, but no jobs
+	_ = l.to.Flush() // on a full disk, lines of this log are lost, but no jobs
 	l.to.Reset(l.file)
 	l.due = nil
 }
 
-// begin starts a line; the lock is held until end.
+// begin locks the log and starts a line; end unlocks it.
 func (l *events) begin(event, id, jobtype string) {
 	l.mu.Lock()
 	b := append(l.line[:0], `{"time":"`...)

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// smallDisk makes a directory on a disk of that many bytes.
+// smallDisk returns a directory on a disk of this many bytes.
 func smallDisk(t *testing.T, bytes int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestFullDisk(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		stores int
-		gone   []string // files that the start would have to make again
+		gone   []string // removed, so that the start has to create them on the full disk
 	}{
 		{"as it was", 1, nil},
 		{"without its own files", 1, []string{"routes.json", "routes.json.new", "sysids", "node", "events.log"}},
@@ -110,8 +110,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskOfTheStore: a store on the same disk cannot write either. The daemon starts, says why
-// it is not ready, and continues by itself once there is room.
+// TestFullDiskOfTheStore: if the store is on the same full disk, it cannot write, either. The
+// daemon starts, says why it is not ready, and continues by itself once there is room.
 func TestFullDiskOfTheStore(t *testing.T) {
 	dir := smallDisk(t, 8<<20)
 	path := filepath.Join(dir, "store.db")

@@ -12,47 +12,47 @@ import (
 )
 
 // Jobs of a gloom handler are taken only if a worker will have them soon. The engine cannot see the
-// workers of a shared broker. They may even be at another broker of its fleet, which borrows the job
-// after a while. So the engine learns how many jobs they take at a time: each job that ends leaves
-// room for another one, and from time to time some more are tried. Each job has a deadline, at
-// which it expires at the broker and is given back.
+// workers of a shared broker. They may even be at another broker of the fleet, which borrows a job
+// only after a while. So the engine learns how many jobs they take at a time: each job that ends
+// leaves room for another one, and from time to time the engine sends probes, which are jobs beyond
+// that number. Each job has a deadline, at which it expires at the broker and is given back.
 
 const (
-	// gloomTimeout is the deadline of the jobs that workers are known to have room for.
+	// gloomTimeout is the deadline of jobs for which workers are known to have room.
 	gloomTimeout = 250 * time.Millisecond
-	// gloomTry is the first deadline of jobs that are tried, and the deadline at a broker of our
-	// own, where an idle worker gets a job at once. It doubles when a tried job expires, up to
-	// maxGloomTry: by then a fleet has made its offers.
+	// gloomTry is the first deadline of probes. It doubles when a probe expires, up to maxGloomTry:
+	// within that time a fleet finds a worker. It is also the deadline of all jobs at the broker
+	// inside this process, where an idle worker gets a job at once.
 	gloomTry    = 5 * time.Millisecond
 	maxGloomTry = 160 * time.Millisecond
-	// A job that has not expired gloomSlack after its deadline is assumed to run.
+	// A job that has not expired by gloomSlack after its deadline is assumed to run.
 	gloomSlack   = 250 * time.Millisecond
-	gloomRest    = 50 * time.Millisecond // pause after a job that has expired, at first
+	gloomRest    = 50 * time.Millisecond // pause after the first probe that expires; it doubles
 	maxGloomRest = time.Second
-	gloomWait    = time.Second // for a connection and room in it
+	gloomWait    = time.Second // bounds the wait for a connection that has room
 )
 
 // typeWorkers is what the engine knows of the Gloom workers of a jobtype.
 type typeWorkers struct {
 	capacity   int           // how many jobs they take at a time
 	busy       int           // how many are at the broker
-	probes     int           // how many of these are probes
+	probes     int           // how many of those at the broker are probes
 	probeNext  int           // how many probes to send next
-	probeTime  time.Duration // deadline of those
-	probePause time.Duration // pause after the next one that expires
-	probeAfter time.Time     // before this, no probe is sent
+	probeTime  time.Duration // deadline of the next probes
+	probePause time.Duration // pause after the next probe that expires
+	probeAfter time.Time     // no probe is sent before this time
 }
 
-// brokerJob is a job at the broker; the engine's mutex guards it.
+// brokerJob is a job at the broker. The engine's mutex guards it.
 type brokerJob struct {
 	e        *Engine
 	jobtype  string
 	deadline time.Duration // its deadline
-	probe    bool          // it is one more than the workers take
+	probe    bool          // the job is beyond the number that workers are known to take
 	settled  bool
 }
 
-// workersOf returns what is known of the workers of a jobtype. The caller holds the mutex.
+// workersOf returns what is known of the workers of a jobtype. The caller holds the engine's mutex.
 func (e *Engine) workersOf(jobtype string) *typeWorkers {
 	c := e.workers[jobtype]
 	if c == nil {
@@ -65,7 +65,7 @@ func (e *Engine) workersOf(jobtype string) *typeWorkers {
 // gloomRoom returns how many jobs of a jobtype to take for Gloom workers now.
 func (e *Engine) gloomRoom(jobtype string) int {
 	if e.link.Health() != nil {
-		return 0 // another daemon may have a broker
+		return 0 // another daemon, which reaches a broker, may take the jobs
 	}
 	idle, known := e.link.Idle(jobtype)
 	e.mu.Lock()
@@ -95,7 +95,7 @@ func (e *Engine) ask(jobtype string) *brokerJob {
 	case c.busy <= c.capacity:
 		a.deadline = gloomTimeout
 	default:
-		if e.tries < max(1, e.cfg.Concurrency/8) { // jobs that wait long hold slots that others need
+		if e.tries < max(1, e.cfg.Concurrency/8) { // only few probes may wait long, because they hold slots that other jobs need
 			a.deadline = c.probeTime
 		}
 		a.probe = true
@@ -105,7 +105,7 @@ func (e *Engine) ask(jobtype string) *brokerJob {
 	return a
 }
 
-// runs records that a job has not expired, which means that a worker has it.
+// runs records that a job has not expired, so a worker must have it.
 func (a *brokerJob) runs() {
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
@@ -115,7 +115,7 @@ func (a *brokerJob) runs() {
 	}
 }
 
-// taken records that the workers take one more job.
+// taken records that a worker has taken a probe: the workers take one more job than was known.
 func (a *brokerJob) taken() {
 	c := a.e.workersOf(a.jobtype)
 	a.settle(c)
@@ -134,7 +134,8 @@ func (a *brokerJob) settle(c *typeWorkers) {
 	}
 }
 
-// ended records that a job came back. If no worker had it, why is the reason, otherwise nil.
+// ended records that a job is no longer at the broker. why is nil if a worker had it; otherwise it
+// says why no worker got it.
 func (a *brokerJob) ended(why error) {
 	e := a.e
 	e.mu.Lock()
@@ -145,10 +146,10 @@ func (a *brokerJob) ended(why error) {
 	switch {
 	case why == nil && a.probe:
 		a.taken()
-	case why == nil && 2*c.busy <= c.capacity: // before all of its batch have ended
+	case why == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
-	case why == nil, e.link.Own() != nil && errors.Is(why, gloom.ErrExpired): // another job was faster
-	case !a.probe && c.capacity > 1: // a worker has left
+	case why == nil, e.link.Own() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
+	case !a.probe && c.capacity > 1: // a worker seems to have left
 		c.capacity--
 	default:
 		if !a.probe {
@@ -158,7 +159,7 @@ func (a *brokerJob) ended(why error) {
 			c.probeTime = min(2*c.probeTime, maxGloomTry)
 		}
 		c.probeNext = 1
-		if now := time.Now(); !now.Before(c.probeAfter) { // of several that expire together, only the first counts
+		if now := time.Now(); !now.Before(c.probeAfter) { // of several probes that expire together, only the first counts
 			c.probeAfter = now.Add(c.probePause)
 			c.probePause = min(2*c.probePause, maxGloomRest)
 		}
@@ -193,7 +194,7 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
 	defer cancel()
 	began := time.Now()
-	t.e.started(r, began) // before a worker can have any effect
+	t.e.started(r, began) // recorded before a worker can have any effect
 	p, err := t.e.jobs.Submitter().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: a.deadline, Timeout: timeout,
@@ -207,7 +208,7 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	t.e.jobs.Note(t.jobtype(), err, untaken(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
-		_ = p.Cancel(t.e.life) // nobody waits for it any more
+		_ = p.Cancel(t.e.life) // nobody waits for the job any more
 		return t.e.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
 	case untaken(err):
 		return nil, err
@@ -217,8 +218,8 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	return t.e.endingOf(r, &o), nil
 }
 
-// untaken reports whether no worker got the job, but one may get it later. It is false if the broker
-// would give the same answer about this job again.
+// untaken reports whether err means that no worker got the job, but that one may get it later. It
+// is false if the broker would always refuse this job.
 func untaken(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError
@@ -228,7 +229,7 @@ func untaken(err error) bool {
 		return false
 	case errors.As(err, &lost):
 		return !lost.Sent
-	case errors.As(err, &refused): // an earlier run may hold the id
+	case errors.As(err, &refused): // ErrIDExists: an earlier run of the job may still have the id
 		return refused.ID == "" || slices.Contains([]gloom.Code{gloom.ErrIDExists, gloom.ErrOverloaded, gloom.ErrDraining}, refused.Code)
 	case errors.As(err, &ended):
 		return ended.Code == gloom.ErrExpired

@@ -17,7 +17,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// serves adds a handler for Gloom workers, and connects a worker if its function is given.
+// serves adds a handler for Gloom workers and, if work is not nil, connects a worker.
 func serves(t *testing.T, e *Engine, jobtype string, options job.Options, does gloom.Handler) {
 	t.Helper()
 	until(t, "there is a handler", func() error {
@@ -66,7 +66,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 			defer e.Shutdown(context.Background())
 			worker := gloom.Handler(echo)
 			if name != "too large" {
-				worker = nil // the broker would refuse it, too
+				worker = nil // as JSON, the broker would refuse it, too
 			}
 			serves(t, e, "a-x", job.Options{}, worker)
 			id := add(t, e, "a-x", strings.Repeat("x", 100<<10))[0]
@@ -91,8 +91,7 @@ func TestDeepBodies(t *testing.T) {
 	}
 }
 
-// TestConcurrencyOfWorkers: options.concurrency limits the simultaneous runs of a type, also those
-// at workers.
+// TestConcurrencyOfWorkers: options.concurrency also limits the simultaneous runs at Gloom workers.
 func TestConcurrencyOfWorkers(t *testing.T) {
 	t.Run("fewer than slots", func(t *testing.T) { concurrencyOfWorkers(t, 2, 10) })
 	t.Run("more than slots", func(t *testing.T) { concurrencyOfWorkers(t, 10, 2) })
@@ -118,7 +117,7 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
 	}
 	e.Start()
-	for range most { // the full number runs at the same time
+	for range most { // as many as allowed run at the same time
 		closed(t, "one begins", begins)
 	}
 	close(ends)
@@ -130,8 +129,8 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 	}
 }
 
-// TestStartedBeforeTheAnswer: the event that a worker's job was started is written while it runs,
-// not after its answer.
+// TestStartedBeforeTheAnswer: the event that a job at a Gloom worker has started is written while
+// the job runs, not after the answer.
 func TestStartedBeforeTheAnswer(t *testing.T) {
 	dir := t.TempDir()
 	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
@@ -153,7 +152,7 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 	reaches(t, e, id, job.Succeeded)
 }
 
-// shares starts a daemon with a broker that others share, and returns both.
+// shares starts a daemon with a shared broker, and returns both.
 func shares(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 	t.Helper()
 	s := broker(t, "secret submit,work\n")
@@ -166,7 +165,7 @@ func shares(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 }
 
 // TestFarWorkers: jobs run at full speed even if it takes some time until a worker has them, as
-// when they are lent to another broker.
+// when another broker borrows them.
 func TestFarWorkers(t *testing.T) {
 	const jobs, lent = 100, 20 * time.Millisecond
 	e, _ := shares(t, func(*Config) {})
@@ -184,7 +183,7 @@ func TestFarWorkers(t *testing.T) {
 	for _, id := range add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...) {
 		reaches(t, e, id, job.Succeeded)
 	}
-	// One at a time, after 50 ms of rest each, they take 7 s.
+	// One at a time, with a pause of 50 ms before each, they would take 7 s.
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("%d jobs took %v, in %d tries", jobs, took, tries.Load())
 	}
@@ -222,7 +221,7 @@ func TestNobodyIdle(t *testing.T) {
 	const types, slots = 30, 8
 	e, _ := shares(t, func(c *Config) { c.Concurrency = slots })
 	why := &gloom.JobError{Code: gloom.ErrExpired}
-	for range 10 { // all of them are tried at the same time
+	for range 10 { // probes of all types are sent at the same time
 		long := 0
 		var all []*brokerJob
 		for i := range types {

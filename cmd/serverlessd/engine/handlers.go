@@ -15,8 +15,8 @@ import (
 // handlerEvery is how often the stores are asked for handlers that other daemons have changed.
 const handlerEvery = 300 * time.Millisecond
 
-// handlers are the newest versions, as far as known. All stores have the same ones, except a store
-// that is new, or was away while they changed.
+// handlers has the newest version of each handler, as far as this daemon knows. All stores have the
+// same versions, except a store that is new or was away when a handler changed.
 type handlers struct {
 	e    *Engine
 	kick sync.Mutex // one refresh at a time
@@ -65,7 +65,8 @@ func (h *handlers) needBroker() bool {
 	return false
 }
 
-// handled returns the method has once the handlers of all stores have been read, and nil before.
+// handled returns a function that reports whether a jobtype has a handler, or nil until the
+// handlers of all stores have been read.
 func (h *handlers) handled() func(jobtype string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,7 +83,7 @@ func (e *Engine) Unhandled(jobtype string) bool {
 	return handled != nil && !handled(jobtype)
 }
 
-// nextFailed returns the jobtype that gets a job for each abandoned one, or "".
+// nextFailed returns the jobtype that gets a job for each abandoned job of this one, or "".
 func (h *handlers) nextFailed(jobtype string) string {
 	handler := h.newest(jobtype)
 	if handler == nil || handler.Options.NextFailed == "" {
@@ -92,7 +93,7 @@ func (h *handlers) nextFailed(jobtype string) string {
 	return job.Jobtype(client, handler.Options.NextFailed)
 }
 
-// watch reads changed handlers until the engine ends.
+// watch reads the handlers that have changed, at intervals, until the engine ends.
 func (h *handlers) watch() {
 	for {
 		for _, b := range h.e.backends {
@@ -106,7 +107,7 @@ func (h *handlers) watch() {
 	}
 }
 
-// refresh reads the handlers that have changed in a store, and records whether it could.
+// refresh reads the handlers that have changed in a store, and records whether this succeeded.
 func (h *handlers) refresh(b *backend) error { return b.note("read handlers", h.read(b)) }
 
 func (h *handlers) read(b *backend) error {
@@ -133,7 +134,7 @@ func (h *handlers) read(b *backend) error {
 		}
 		handler, err := b.store.Handler(ctx, jobtype, id)
 		if errors.Is(err, store.ErrUnknown) {
-			continue // it was deleted meanwhile
+			continue // the version was deleted meanwhile
 		}
 		if err != nil {
 			return err
@@ -153,7 +154,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 		return err
 	}
 	h.ID = e.ids.Next(1).String()
-	for _, b := range e.backends { // all stores or, when one is away, an error; repeating it does no harm
+	for _, b := range e.backends { // in all stores; an error if one is away, and then the call can be repeated
 		if err := b.asked(ctx, b.store.PutHandler(ctx, h)); err != nil {
 			return err
 		}

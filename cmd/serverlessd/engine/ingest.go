@@ -17,15 +17,15 @@ import (
 
 const (
 	maxIngestJobs = 10_000          // lines
-	ingestTimeout = 2 * time.Minute // how long a reservation lasts
+	ingestTimeout = 2 * time.Minute // after this time a reservation goes back to the journal
 	ingestRetry   = 100 * time.Millisecond
 	// The time between the starts of two pieces.
 	minPace, maxPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
-// gather waits before the next piece: lines that come one by one should not take a transaction
-// each, because its sync delays the journal's. After many lines it waits longer, unless a request
-// waits for the store. It reports whether the engine still runs.
+// gather waits before the next piece, so that lines that come one by one do not need a transaction
+// each: its sync would delay those of the journal. After many lines it waits longer, unless a
+// request waits for the store. It reports whether the engine still runs.
 func (b *backend) gather(began time.Time, lines int) bool {
 	if !b.e.sleep(time.Until(began.Add(minPace))) {
 		return false
@@ -41,7 +41,7 @@ func (b *backend) gather(began time.Time, lines int) bool {
 	return true
 }
 
-// ingestNow makes all stores take in the journal's jobs at once.
+// ingestNow makes all stores ingest the journal's jobs at once.
 func (e *Engine) ingestNow() {
 	for _, b := range e.backends {
 		select {
@@ -51,7 +51,7 @@ func (e *Engine) ingestNow() {
 	}
 }
 
-// openJournal opens a directory's journal for these stores.
+// openJournal opens the journal of a directory for these stores.
 func openJournal(dir string, stores []store.Store, opt journal.Options) (*journal.Journal, error) {
 	for _, s := range stores {
 		lane := laneOf(dir, s.Name())
@@ -75,8 +75,8 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 	return nil, errors.Join(err, files.Close())
 }
 
-// ingest brings the jobs of the journal to this store, a piece at a time. Each piece goes to one
-// store only.
+// ingest brings jobs of the journal to this store, a piece at a time. Each piece goes to one store
+// only.
 func (b *backend) ingest() {
 	e := b.e
 	for {
@@ -109,20 +109,20 @@ func (b *backend) ingest() {
 	}
 }
 
-// ingestPiece puts a piece of the journal into the store.
+// ingestPiece writes a piece of the journal to the store.
 func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	e := b.e
 	if b.transit.Acquire(e.life, 1) != nil {
 		r.Cancel()
 		return false
 	}
-	ctx, cancel := b.call() // the wait does not count as the store's time
+	ctx, cancel := b.call() // only the call counts as the store's time
 	defer cancel()
 	began := time.Now()
 	before, err := ingest(ctx, b.store, r)
 	if b.note("bring jobs from the journal to the store", err) != nil {
 		r.Cancel()
-	} else if err := r.Sync(); err != nil { // the store has noted them
+	} else if err := r.Sync(); err != nil { // the store has recorded that it has the piece
 		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
 	}
 	b.transit.Release(1)
@@ -138,7 +138,7 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	return true
 }
 
-// ingest puts a piece of a journal into a store. Jobs that the store will never take are copied to
+// ingest writes a piece of a journal to a store. Jobs that the store will never take are copied to
 // a file in the journal's directory instead.
 func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before int64, err error) {
 	before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
@@ -152,8 +152,8 @@ func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before 
 	return s.Ingest(ctx, r.Range, r.Read(), time.Now)
 }
 
-// Rescue writes all jobs in the journal of a daemon that no longer runs to stores. It returns the
-// number of jobs, and of bytes that were damaged.
+// Rescue brings all jobs in the journal of a daemon that no longer runs to stores. It returns the
+// number of jobs, and the number of damaged bytes.
 func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Logger) (jobs, damaged int64, err error) {
 	stores, err := openStores(addresses)
 	if err != nil {
@@ -166,7 +166,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 	}
 	defer j.Close()
 	over, cancel := context.WithCancel(ctx)
-	cancel() // read the existing records without waiting
+	cancel() // a context that has ended: only the existing records are read
 	for _, s := range stores {
 		for {
 			r, err := j.Reserve(over, laneOf(dir, s.Name()), maxIngestJobs, ingestTimeout)

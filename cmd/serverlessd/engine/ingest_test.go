@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// small is a store that refuses payloads of more than ten bytes, until it has grown.
+// small is a store that refuses payloads of more than ten bytes until grown is set.
 type small struct {
 	store.Store
 	grown *atomic.Bool
@@ -71,7 +71,8 @@ func TestRefusedLines(t *testing.T) {
 	})
 }
 
-// torn is a small store that is away after it has refused a line, and then comes back grown.
+// torn is a small store that goes away after it has refused a line, and accepts all payloads when
+// it is back.
 type torn struct {
 	small
 	asked atomic.Int32
@@ -225,7 +226,7 @@ func TestPutBack(t *testing.T) {
 	}
 	e.Shutdown(context.Background())
 
-	// As if the daemon had been killed before it removed the file.
+	// The file is still there if the daemon was killed before it could remove it.
 	if err := os.WriteFile(filepath.Join(dir, "journal", file), copied, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 
 const (
 	sqlitePrefix = "sqlite:"
-	// inside is the prefix of the lanes of stores in the journal's own directory, which may be
-	// moved or mounted elsewhere.
+	// inside is the prefix of the lanes of stores that are in the journal's own directory, which
+	// may be moved or mounted elsewhere.
 	inside = sqlitePrefix + "DIR/"
 	// outside is the prefix of the lanes of stores in other files.
 	outside = sqlitePrefix + "FILE/"
@@ -24,7 +24,7 @@ const (
 // OwnStore returns the address of a directory's default store.
 func OwnStore(dir string) string { return sqlitePrefix + dir + "/" + ownFile }
 
-// laneOf returns the name of a store in the notes of a directory's journal.
+// laneOf returns the name of a store's lane in the notes of a directory's journal.
 func laneOf(dir, store string) string {
 	path, ok := strings.CutPrefix(store, sqlitePrefix)
 	dir, err := filepath.Abs(dir)
@@ -38,8 +38,9 @@ func laneOf(dir, store string) string {
 	return outside + path
 }
 
-// renamed converts the lanes in notes of an earlier version, which named stores by the address that
-// was given. A directory's default store keeps its lane when the directory is moved.
+// renamed converts the names of lanes in the notes of an earlier version, which used the address of
+// the store as it was given. A directory's default store keeps its lane when the directory is
+// moved.
 func renamed(dir string, lanes []string, notes []journal.Note) []journal.Note {
 	earlier := len(notes) > 0
 	for i, n := range notes {

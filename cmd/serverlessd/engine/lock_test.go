@@ -16,9 +16,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestLockOrders: a run's lock may expire, be renewed and be taken by another daemon in
-// any order before its end is written. The end counts unless another daemon has taken
-// the job since.
+// TestLockOrders: before a run's end is written, its lock may expire, be renewed, and be taken by
+// another daemon, in any order. The end counts unless another daemon has taken the job.
 func TestLockOrders(t *testing.T) {
 	const other = "0d0d0d"
 	for _, c := range []struct {
@@ -57,7 +56,7 @@ func TestLockOrders(t *testing.T) {
 			defer b.store.Close()
 			e.backends = append(e.backends, b)
 			b.sweepOnce()
-			passed = e.cfg.LockTTL // the daemon has watched the clock: it may free locks
+			passed = e.cfg.LockTTL // the daemon has watched the clock for long enough to free locks
 			if !b.reserve() {
 				t.Fatal("no sysid")
 			}
@@ -155,7 +154,7 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// waits adds a handler that runs until a file exists.
+// waits adds a handler whose jobs run until a file exists.
 func waits(t *testing.T, e *Engine, jobtype, file string) {
 	t.Helper()
 	until(t, "there is a handler", func() error {
@@ -177,8 +176,8 @@ func reaches(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
 	return rec
 }
 
-// TestAwayAndBack: while a store is away, runs continue and jobs are accepted; when it is back, the
-// runs' ends are written, and the other jobs run.
+// TestAwayAndBack: while a store is away, runs continue and jobs are accepted. When it is back, the
+// ends of the runs are written, and the new jobs run.
 func TestAwayAndBack(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	e := running(t, t.TempDir(), s)
@@ -221,8 +220,8 @@ func TestAwayAndBack(t *testing.T) {
 	}
 }
 
-// TestLostSysid: a daemon whose sysid was removed ends its runs, and takes the jobs again with a
-// new one.
+// TestLostSysid: a daemon whose sysid was removed ends its runs, and takes the jobs again under a
+// new sysid.
 func TestLostSysid(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	e := running(t, t.TempDir(), s)
@@ -319,7 +318,7 @@ func TestLimitOfSeveralStores(t *testing.T) {
 	if got, want := e.limit(), a.renewed.Add(time.Minute); !got.Equal(want) {
 		t.Errorf("the limit is %v, want %v", got, want)
 	}
-	// The sysid of a store that did not answer is dropped before the guard ends all runs.
+	// The sysid of a store that does not answer is given up before the guard ends all runs.
 	a.renewed = time.Now().Add(-time.Minute + lostEarly/2)
 	if a.renew() || a.current() != "" {
 		t.Fatal("renewed too late")

@@ -26,21 +26,21 @@ func newMeter(r prometheus.Registerer) meter {
 		return c
 	}
 	m := meter{
-		added:        counter("added_total", "Jobs accepted by this daemon, follow-on jobs among them."),
+		added:        counter("added_total", "Jobs accepted by this daemon, including follow-on jobs."),
 		ingestedJobs: counter("ingested_total", "Jobs that went from the journal to a store."),
 		takenJobs:    counter("taken_total", "Jobs taken to be run."),
-		discarded:    counter("discarded_runs_total", "Runs whose end did not count: others had taken the job."),
-		retries:      counter("retries_total", "Runs after which the job waits for another."),
+		discarded:    counter("discarded_runs_total", "Runs whose end did not count, because another daemon had taken the job."),
+		retries:      counter("retries_total", "Runs after which the job waits for another run."),
 		givenBack:    counter("given_back_total", "Jobs given back without having been begun."),
 		badLines:     counter("bad_lines_total", "J: lines that made no job."),
-		sysidsLost:   counter("sysids_lost_total", "Times that locks could not be renewed in time."),
+		sysidsLost:   counter("sysids_lost_total", "How often locks could not be renewed in time."),
 		expiredLocks: counter("expired_locks_total", "Locks of lost daemons that were freed here."),
 		expired:      counter("expired_total", "Jobs that were never run and have expired."),
 		purged:       counter("purged_total", "Ended jobs that were forgotten."),
 		endedJobs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
-		dueTimes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that were settled here, by result: a job was made, or why not."}, []string{"outcome"}),
+		dueTimes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that this daemon has handled, by result: a job was made, or why not."}, []string{"outcome"}),
 		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "gloom_sq_store_seconds", Help: "Time that the store took, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
+			Name: "gloom_sq_store_seconds", Help: "Duration of calls to the store, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"call"}),
 	}
 	spans := func(name, help string) prometheus.Histogram {
@@ -110,14 +110,14 @@ var (
 	descBacklogBytes = prometheus.NewDesc("gloom_sq_journal_bytes", "Bytes in the journal that no store has yet.", nil, nil)
 	descBacklogJobs  = prometheus.NewDesc("gloom_sq_journal_jobs", "Jobs in the journal that no store has yet.", nil, nil)
 	descBacklogAge   = prometheus.NewDesc("gloom_sq_journal_age_seconds", "Age of the oldest job in the journal that no store has yet.", nil, nil)
-	descSyncs        = prometheus.NewDesc("gloom_sq_journal_syncs_total", "Times the journal was synced.", nil, nil)
-	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Time that syncs of the journal took.", nil, nil)
+	descSyncs        = prometheus.NewDesc("gloom_sq_journal_syncs_total", "How often the journal was synced.", nil, nil)
+	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Total duration of syncs of the journal.", nil, nil)
 	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", nil, nil)
 	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
 	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files with parts of the journal that could not be read.", nil, nil)
 	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable and refuses nothing.", []string{"store"}, nil)
 	descContexts     = prometheus.NewDesc("gloom_sq_contexts", "Processes that are ready or run jobs.", nil, nil)
-	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs that were taken and whose end is not written yet.", nil, nil)
+	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs that were taken, and whose end is not written yet.", nil, nil)
 	descBatches      = prometheus.NewDesc("gloom_sq_batches", "Batches that run.", nil, nil)
 	descHandsOut     = prometheus.NewDesc("gloom_sq_running", "1 while jobs are handed out.", nil, nil)
 	descJobs         = prometheus.NewDesc("gloom_sq_jobs", "Jobs, by state, as last counted.", []string{"state"}, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// scrape returns the metrics of an engine whose names contain a text.
+// scrape returns those metrics of an engine whose names contain a text.
 func scrape(e *Engine, part string) (found []prometheus.Metric) {
 	all := make(chan prometheus.Metric, 1000)
 	collector{e}.Collect(all)
@@ -61,8 +61,8 @@ func TestScrapes(t *testing.T) {
 	})
 }
 
-// TestLooks: looks are answered from memory, and one of a hundred counts the jobs. They show what
-// the daemon did.
+// TestLooks: looks are answered from memory, and only one of a hundred makes the stores count the
+// jobs. They show what the daemon did.
 func TestLooks(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()
@@ -80,7 +80,7 @@ func TestLooks(t *testing.T) {
 		return nil
 	})
 	e.tally.mu.Lock()
-	e.tally.next = time.Now().Add(time.Hour) // as after a slow count
+	e.tally.next = time.Now().Add(time.Hour) // so that no count begins, as after a slow one
 	e.tally.mu.Unlock()
 	before := len(s.counting.reached)
 	for range 100 {

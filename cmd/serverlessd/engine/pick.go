@@ -17,10 +17,10 @@ const (
 	pickRetry = 100 * time.Millisecond
 )
 
-// takeBytes is the size of payloads that ends a Take, however many jobs a handler wants at a time.
+// takeBytes is how many bytes of payloads end a Take, however many jobs a handler wants at a time.
 const takeBytes = 16 << 20
 
-// candidate is a type with jobs that are due in a store.
+// candidate is a type that has due jobs in a store.
 type candidate struct {
 	b       *backend
 	due     *store.Due
@@ -28,7 +28,7 @@ type candidate struct {
 	room    int // idle Gloom workers
 }
 
-// pickLoop takes jobs while there are slots and jobs.
+// pickLoop calls pick again and again until the engine ends.
 func (e *Engine) pickLoop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -85,13 +85,15 @@ func (e *Engine) pick() (wait time.Duration) {
 	return wait
 }
 
-// plan is a candidate and the number of batches of its jobs to take. Their slots are taken already.
+// plan says how many batches of a candidate's jobs to take, and of which size. Their slots have
+// been taken.
 type plan struct {
 	candidate
 	size, batches int
 }
 
-// plan chooses candidates for all free slots. If it finds any, the engine is picking from then on.
+// plan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
+// e.picking.
 func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,8 +140,8 @@ func (e *Engine) handsOut() bool {
 	return out
 }
 
-// ask asks a store which jobs are due, and returns how long to wait before the next question; 0: as
-// usual.
+// ask asks a store which jobs are due, unless it did so a moment ago, and returns how long to wait
+// before it must be called again; 0 means as usual.
 func (b *backend) ask() (next time.Duration) {
 	if b.identity() == "" {
 		return 0
@@ -174,7 +176,7 @@ func (b *backend) ask() (next time.Duration) {
 	return next
 }
 
-// eligible returns a candidate in the scheduler's form, and false if it cannot run at all.
+// eligible returns a candidate as a schedule.Type, and false if it cannot run at all.
 func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	h := c.handler
 	if h == nil || c.due.Count == 0 {

@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// scheduleEvery is the longest time between two looks for due schedules: other daemons may
-	// have changed them.
+	// scheduleEvery is the longest time between two searches for due schedules, because other
+	// daemons may change schedules.
 	scheduleEvery = 500 * time.Millisecond
-	// scheduleLull is how long a daemon that has just started leaves due schedules to daemons that
-	// were running in time. After that it counts due times as missed.
+	// scheduleLull is how long a daemon that has just started leaves earlier due times to daemons
+	// that were already running. After that it treats them as missed.
 	scheduleLull = 2 * time.Second
 )
 
 // scheduleStore returns the store that has the schedules.
 func (e *Engine) scheduleStore() *backend { return e.backends[0] }
 
-// schedule makes the jobs of due schedules until the engine ends.
+// schedule settles due schedules until the engine ends.
 func (b *backend) schedule() {
 	var watch schedule.Watch
 	for b.e.sleep(b.settle(&watch)) {
 	}
 }
 
-// settle settles all due schedules, and returns how long to wait before the next call.
+// settle makes the jobs of all due schedules, and returns how long to wait before the next call.
 func (b *backend) settle(watch *schedule.Watch) time.Duration {
 	skipped := make(map[string]int)
 	defer func() {
@@ -95,7 +95,8 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	return all.Schedules > 0
 }
 
-// keepFile writes the schedules of the file to the store at each change, until the engine ends.
+// keepFile writes the schedules of the file to the store at the start and whenever the file
+// changes, until the engine ends.
 func (b *backend) keepFile() {
 	file := b.e.cfg.Schedules
 	if file == nil {
@@ -176,8 +177,8 @@ func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, t
 	return n, now, b.asked(ctx, err)
 }
 
-// Schedules returns up to limit of a client's schedules after a key, in the order of names, and the
-// store's time. It returns those of all clients if client is "".
+// Schedules returns up to limit schedules of a client, or of all clients if client is "", in the
+// order of names, beginning after a key. It also returns the store's time.
 func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error) {
 	b := e.scheduleStore()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)

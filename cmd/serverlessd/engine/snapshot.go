@@ -10,32 +10,32 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// Snapshot is the daemon's state at a glance. Figures that are not in memory were counted earlier, so a
-// Snapshot takes little time however many jobs there are.
+// Snapshot has the current figures of the daemon. Figures that are not in memory come from an
+// earlier count, so a Snapshot takes little time however many jobs there are.
 type Snapshot struct {
-	// Types has the counts of jobs by jobtype, as of Counted. It is nil if the last count failed or
-	// there was none yet. It is never changed.
+	// Types has the counts of jobs by jobtype at the time Counted. It is nil if the last count
+	// failed or there was none. The map must not be changed.
 	Types   map[string]store.Counts
 	Counted time.Time
-	// Imbalance is the error of the stores' counts, in jobs; anything but 0 is a bug.
+	// Imbalance is by how many jobs the stores' counts are wrong; anything but 0 is a bug.
 	Imbalance int64
 
-	// Of this daemon, since its start.
+	// The following count since the start of this daemon.
 	Added, Retries int64
 	Ended          map[string]int64 // runs, by code
 	Wait, Run      Times
 
 	Journal    journal.Stats
-	JournalAge time.Duration // of the oldest job that no store has
+	JournalAge time.Duration // age of the oldest job that no store has
 	Stores     []StoreSnapshot
-	Broker     error // why the broker is away; nil: it is there, or no handler needs it
+	Broker     error // why the broker is away; nil: it is reachable, or no handler needs it
 	Batches    int   // that run
 	Contexts   int
 	HandsOut   bool
 }
 
 // Times is a histogram of durations: Counts[i] of them took at most Bounds[i] seconds, but more
-// than the bound before; the last count is of those beyond all bounds.
+// than the bound before it. The last count has those above all bounds.
 type Times struct {
 	Bounds []float64
 	Counts []uint64
@@ -44,8 +44,8 @@ type Times struct {
 // StoreSnapshot is a store as this daemon sees it.
 type StoreSnapshot struct {
 	Name    string
-	Refuses error  // why it is away, or what it refuses; nil: neither
-	Away    bool   // it cannot be reached
+	Refuses error  // why the store is away, or what it refuses; nil: neither
+	Away    bool   // the store cannot be reached
 	Sysid   string // this daemon's sysid in the store; "": none, so it takes no jobs
 	InHand  int    // jobs that this daemon has taken, and whose end is not written
 }
@@ -97,7 +97,7 @@ func times(h prometheus.Histogram) (t Times) {
 	return t
 }
 
-// stores returns what is known of each store, and the error of their counts in jobs.
+// stores returns what is known of each store, and by how many jobs their counts are wrong.
 func (e *Engine) stores() (all []StoreSnapshot, off int64) {
 	for _, b := range e.backends {
 		s := StoreSnapshot{Name: b.store.Name(), Refuses: b.health()}
@@ -110,7 +110,7 @@ func (e *Engine) stores() (all []StoreSnapshot, off int64) {
 	return all, off
 }
 
-// batchesAtWork returns the number of batches that run, and whether jobs are handed out.
+// batchesAtWork returns the number of running batches, and whether jobs are handed out.
 func (e *Engine) batchesAtWork() (n int, handsOut bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 // Start lets the daemon hand out jobs again.
 func (e *Engine) Start() { e.setStopped(false) }
 
-// Stop makes it hand out no jobs until Start. Running jobs end, and new ones are accepted and
-// ingested as before.
+// Stop makes the daemon hand out no jobs until Start. Running jobs continue, and new jobs are
+// accepted and ingested as before.
 func (e *Engine) Stop() { e.setStopped(true) }
 
 func (e *Engine) setStopped(stopped bool) {
@@ -20,7 +20,7 @@ func (e *Engine) setStopped(stopped bool) {
 	e.wakePick()
 }
 
-// mustNotBegin reports whether a batch must not begin another job.
+// mustNotBegin reports whether batches must not begin another job.
 func (e *Engine) mustNotBegin() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,8 +47,8 @@ func (e *Engine) checkIdle() {
 // lastWrites bounds the last writes to the stores, and the wait for killed processes.
 const lastWrites = 5 * time.Second
 
-// Shutdown ends the engine. Running jobs have time until ctx is done or the drain time is over;
-// all others are given back, and the sysid is released.
+// Shutdown ends the engine. Running jobs have time until ctx is done or the drain time is over. All
+// others are given back, and the sysids are released.
 func (e *Engine) Shutdown(ctx context.Context) {
 	e.mu.Lock()
 	e.leaving = true
@@ -89,8 +89,8 @@ func (e *Engine) runningBatches() (all []*batch) {
 	return all
 }
 
-// release waits for the last writes and releases the sysids. The next start releases those of a
-// store that is away now.
+// release waits for the last writes and releases the sysids. If a store is away now, the next start
+// releases its sysid.
 func (e *Engine) release() {
 	end := time.Now().Add(lastWrites)
 	left := true
@@ -107,7 +107,7 @@ func (e *Engine) release() {
 	}
 }
 
-// written reports whether no ending waits.
+// written reports whether all endings have been written.
 func (b *backend) written() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 func (e *Engine) sysidFile() string { return filepath.Join(e.cfg.Dir, "sysids") }
 
 // claimSysids writes the new sysid to the file and returns the earlier ones. If the disk is full,
-// the daemon starts all the same; after a kill its jobs then wait for their locks to expire.
+// the daemon starts without writing it; if it is then killed, its jobs have to wait for their locks
+// to expire.
 func (e *Engine) claimSysids() (old []string, err error) {
 	text, err := os.ReadFile(e.sysidFile())
 	if err != nil && !os.IsNotExist(err) {
@@ -30,15 +31,16 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	return old, nil
 }
 
-// orphanTime bounds the wait for processes that an earlier daemon of this directory has left.
+// orphanTime bounds the wait for the end of processes that an earlier daemon of this directory has
+// left.
 const orphanTime = 10 * time.Second
 
 // ownerOf returns the guard's name for the processes that daemons of this directory start.
 func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
 
-// endOrphans kills the processes that are left from daemons with these sysids, because their guards
-// may have been killed with them. It returns the sysids that have no process left: their jobs may
-// run again at once. The jobs of the others wait until their locks expire.
+// endOrphans kills processes that daemons with these sysids have left: a guard may have been killed
+// together with its daemon. It returns the sysids that have no process left, whose jobs may run
+// again at once. The jobs of the other sysids wait until their locks expire.
 func (e *Engine) endOrphans(old []string) []string {
 	ctx, cancel := context.WithTimeout(e.life, orphanTime)
 	defer cancel()
@@ -80,9 +82,9 @@ func appendLine(path, line string) error {
 	return nil
 }
 
-// newSysid replaces a sysid, unless it has been replaced already.
+// newSysid replaces the sysid old, unless it has been replaced before.
 func (e *Engine) newSysid(lost string) {
-	e.noting.Lock() // not under e.mu: adds and slots must not wait for the disk
+	e.noting.Lock() // without e.mu, because adds and slots must not wait for the disk
 	defer e.noting.Unlock()
 	if e.ids.Sysid() != lost {
 		return

@@ -8,20 +8,21 @@ import (
 )
 
 const (
-	// scrapeWait bounds how long a scrape, or a look, waits for a count of the jobs; after that it
-	// gets the last one.
+	// scrapeWait bounds how long a scrape or a look waits for a count of the jobs. After that it
+	// gets the result of the last count.
 	scrapeWait = 100 * time.Millisecond
-	// Between two counts of the jobs lies at least countShare times the duration of the first.
+	// After a count of the jobs, the next one begins no earlier than after countShare times its
+	// duration.
 	countShare = 100
 )
 
-// countCache is the last count of the jobs, which scrapes and operators' pages share.
+// countCache has the last count of the jobs, which scrapes and operators' pages share.
 type countCache struct {
 	mu      sync.Mutex              // guards the following
-	last    map[string]store.Counts // nil: there was none, or the last one failed; it is never changed
+	last    map[string]store.Counts // nil: there was no count, or the last one failed; the map is never changed
 	at      time.Time               // when it began
-	running chan struct{}           // closed when the running count ends; nil: none runs
-	next    time.Time               // no count begins before
+	running chan struct{}           // closed when the current count ends; nil if none runs
+	next    time.Time               // no count begins before this time
 }
 
 // counted returns the last count of the jobs, by jobtype, and when it began; nil if there is none.
@@ -37,7 +38,7 @@ func (e *Engine) counted() (map[string]store.Counts, time.Time) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if t.last, t.at = types, now; err != nil {
-				t.last = nil // the store's gauge says that it is away
+				t.last = nil // no log: the gauge of the store says that it is away
 			}
 			t.running, t.next = nil, time.Now().Add(countShare*time.Since(now))
 			close(done)

@@ -16,9 +16,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestPassingState: while the store refuses the journal's jobs, nothing is set aside, the daemon
-// keeps saying why it is not ready, and the store's jobs run. Everything recovers by itself when
-// the store accepts jobs again.
+// TestPassingState: while the store refuses the journal's jobs for a time, nothing is set aside,
+// the daemon says why it is not ready, and the store's jobs run. When the store accepts jobs again,
+// everything recovers by itself.
 func TestPassingState(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	do := func(text string) {
@@ -74,7 +74,7 @@ func TestPassingState(t *testing.T) {
 	until(t, "all is well", e.Health)
 }
 
-// TestUnwellForTaking: a call that is no longer made does not keep the daemon
+// TestUnwellForTaking: a call that was refused and is no longer made does not keep the daemon
 // unhealthy.
 func TestUnwellForTaking(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
@@ -104,7 +104,7 @@ func TestUnwellForTaking(t *testing.T) {
 	until(t, "all is well", e.Health)
 }
 
-// tight is a store whose packet size is too small for some calls.
+// tight is a store whose packets are too small for some calls.
 type tight struct {
 	store.Store
 	taking, renewing, ending atomic.Bool
@@ -133,8 +133,8 @@ func (s *tight) End(ctx context.Context, sysid string, ends []store.Ending) ([]b
 	return s.Store.End(ctx, sysid, ends)
 }
 
-// TestTooSmall: a store without room for the records of every daemon is unhealthy, which is
-// reported; everything continues once it has room.
+// TestTooSmall: if a store's packets are too small for the daemon's own records, the daemon says
+// that the store is unhealthy, and continues once the packets are larger.
 func TestTooSmall(t *testing.T) {
 	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s := &tight{Store: g.Store}

@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// ErrDraining is returned by Add once the daemon stops.
+// ErrDraining is the error of Add while the daemon is stopping.
 var ErrDraining = errors.New("the daemon is stopping and takes no more jobs")
 
 // Add accepts batches of lines, all or none.
@@ -74,8 +74,8 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	return e.journal.Stored(ctx, r)
 }
 
-// find asks one store after the other for a job. It returns ErrAway if no store has the job, but a
-// store that could not be asked may have it.
+// find asks one store after the other for a job. If no store has the job, but one could not be
+// asked, it returns ErrAway.
 func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
 	missing := error(store.ErrUnknown)
 	for _, b := range e.backends {
@@ -113,7 +113,8 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 		if again > 0 || !errors.Is(err, store.ErrUnknown) {
 			break
 		}
-		// The job may have gone from the journal to the store between the two looks.
+		// The job may have moved from the journal to the store between the two searches, so the
+		// store is asked again.
 	}
 	return nil, err
 }
@@ -161,7 +162,7 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	})
 }
 
-// Hasten makes a job that waits due now.
+// Hasten makes a waiting job due now.
 func (e *Engine) Hasten(ctx context.Context, id job.ID) error {
 	e.ingestNow()
 	if err := e.journal.Left(ctx, id); err != nil {
@@ -178,7 +179,7 @@ func (e *Engine) Hasten(ctx context.Context, id job.ID) error {
 
 // Payload returns the payload with which a job was added.
 func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
-	for range 2 { // the job may go from the journal to the store between the two looks
+	for range 2 { // the job may move from the journal to the store between the two searches
 		if entry, waits, _ := e.journal.Find(id); waits {
 			return accepted(&entry), entry.Payload, nil
 		}
@@ -193,8 +194,8 @@ func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, dat
 	return rec, data, err
 }
 
-// Jobs lists jobs of one client or of all, newest first. It also returns the id after which the
-// next call continues, "" if there are no more jobs.
+// Jobs lists jobs of one client or of all, newest first. It also returns the id from which the next
+// call continues, or "" if there are no more jobs.
 func (e *Engine) Jobs(ctx context.Context, q store.Query) (all []store.Record, next job.ID, err error) {
 	for _, b := range e.backends {
 		some, after, err := b.store.Jobs(ctx, q)
@@ -203,7 +204,7 @@ func (e *Engine) Jobs(ctx context.Context, q store.Query) (all []store.Record, n
 		}
 		all, next = merge(all, some), max(next, after)
 	}
-	// Of the jobs older than next, a store may have returned only some.
+	// A store may not have returned all its jobs that are older than next.
 	if end := slices.IndexFunc(all, func(r store.Record) bool { return r.ID < next }); end >= 0 {
 		all = all[:end]
 	}
@@ -247,7 +248,7 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 	return affected, more, nil
 }
 
-// State counts the jobs by jobtype, of one client unless it is "". A job that goes from the
+// State counts the jobs by jobtype, of one client unless client is "". A job that moves from the
 // journal to a store meanwhile is counted once.
 func (e *Engine) State(ctx context.Context, client string) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
@@ -289,8 +290,8 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	return types, nil
 }
 
-// approximateState returns State of all clients, approximately: a job that goes from the journal to a store
-// meanwhile may be counted twice or not at all. No other call waits for it.
+// approximateState is State for all clients, but a job that moves from the journal to a store
+// meanwhile may be counted twice or not at all. It delays no other call.
 func (e *Engine) approximateState(ctx context.Context) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
 	add := func(jobtype string, c store.Counts) {
@@ -322,8 +323,8 @@ func (e *Engine) approximateState(ctx context.Context) (map[string]store.Counts,
 	return types, nil
 }
 
-// counts returns the counts of a store, and a watch of the jobs that come from the journal after
-// that.
+// counts returns the counts of a store, and a watch of the jobs that move there from the journal
+// afterwards.
 func (b *backend) counts(ctx context.Context, client string) (map[string]store.Counts, *journal.Watch, error) {
 	if err := b.reachable(); err != nil {
 		return nil, nil, err

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxWriteJobs and writeBytes bound a transaction of endings.
+	// maxWriteJobs and writeBytes bound a transaction that writes endings.
 	maxWriteJobs = 500
 	writeBytes   = 8 << 20
 	writeRetry   = 100 * time.Millisecond
@@ -16,7 +16,7 @@ const (
 	writePace = 5 * time.Millisecond
 )
 
-// queueEnding queues an ending.
+// queueEnding queues an ending for write.
 func (b *backend) queueEnding(end *ending) {
 	b.mu.Lock()
 	end.run.ended = true
@@ -28,8 +28,8 @@ func (b *backend) queueEnding(end *ending) {
 	}
 }
 
-// write writes endings until the engine ends, each time all that have arrived since. They wait
-// while the store is away.
+// write writes the queued endings until the engine ends, as many as possible in each transaction.
+// They wait while the store is away.
 func (b *backend) write() {
 	for {
 		select {
@@ -64,8 +64,8 @@ func (b *backend) queued() []*ending {
 }
 
 // writeAll writes endings. If the store refuses them together, it writes them one by one, so that
-// no ending waits for another. An ending that is refused is written without its data, then
-// without the jobs that follow.
+// no ending waits for another. An ending that is refused alone, too, is written without its data
+// or, if that is refused, also without the jobs that follow.
 func (b *backend) writeAll(ends []*ending) error {
 	err := b.writeOnce(ends)
 	if err == nil || errors.Is(err, store.ErrAway) || b.e.life.Err() != nil {
@@ -79,7 +79,7 @@ func (b *backend) writeAll(ends []*ending) error {
 		}
 		return nil
 	}
-	less := *ends[0] // a copy: after a failure the complete ending is tried again
+	less := *ends[0] // a copy, because after other errors the complete ending is tried again
 	if len(less.Data) > 0 {
 		less.Data, less.Truncated = nil, true
 		if err = b.writeShortened(&less, "the store refuses a job's data; the job ended without it"); err == nil {

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// strict refuses data and follow-on jobs that begin with an x.
+// strict is a store that refuses data and follow-on jobs that begin with an x.
 type strict struct {
 	store.Store
 	wrote []string

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Duration is a time span as people write it: 250ms, 30s, 5m, 6h, 14d, or a
-// number of milliseconds.
+// Duration is a length of time that is written as 250ms, 30s, 5m, 6h, 14d, or a number of
+// milliseconds.
 type Duration time.Duration
 
 const day = 24 * time.Hour
@@ -21,7 +21,7 @@ var (
 	units        = map[string]time.Duration{"": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day}
 )
 
-// ParseDuration reads a duration.
+// ParseDuration parses a duration.
 func ParseDuration(s string) (time.Duration, error) {
 	m := durationForm.FindStringSubmatch(s)
 	if m == nil {
@@ -56,7 +56,7 @@ func (d *Duration) Set(s string) error {
 // Type implements pflag.Value.
 func (Duration) Type() string { return "duration" }
 
-// MarshalJSON writes a string.
+// MarshalJSON writes a duration as a string.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
 // UnmarshalJSON reads a string or a number of milliseconds.

@@ -12,18 +12,18 @@ const (
 	Gloom  = "gloom"
 )
 
-// Languages are all languages.
+// Languages has all languages of handlers.
 var Languages = []string{HTTP, Node, PHP, Python, Shell, Gloom}
 
-// Handler is a version of a handler: how the jobs of a type are run.
+// Handler is a version of a handler, which says how the jobs of a type are run.
 type Handler struct {
-	ID      string // sorts by age, as job ids do
+	ID      string // later versions have larger ids, as with jobs
 	Jobtype string
 	Time    time.Time // by the store's clock
 	Source
 }
 
-// Source is a handler as a client sends it, and as the store keeps it in JSON.
+// Source is a handler as a client sends it. The store keeps it as JSON.
 type Source struct {
 	Lang       string  `json:"lang"`
 	EID        string  `json:"eid,omitempty"`
@@ -35,7 +35,7 @@ type Source struct {
 	Options    Options `json:"options"`
 }
 
-// Options are the options of a handler. Zero fields mean the daemon's defaults.
+// Options has the options of a handler. A zero field stands for the daemon's default.
 type Options struct {
 	Batch       bool     `json:"batch,omitempty"`       // http: one request with all lines
 	BatchSize   int      `json:"batchSize,omitempty"`   // jobs taken at a time

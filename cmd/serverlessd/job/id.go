@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// ID names a job: nine characters of milliseconds since 1970, the sysid of the
-// daemon that accepted it, five of sequence, with hyphens between. Ids sort by
-// acceptance.
+// ID is the id of a job: nine characters for the milliseconds since 1970, six for the sysid of the
+// daemon that accepted it, and five for a sequence number, with hyphens between them. Ids sort in
+// the order of acceptance.
 type ID string
 
 const (
-	digits  = "0123456789abcdefghjkmnpqrstvwxyz" // base 32, in the order of the bytes
+	digits  = "0123456789abcdefghjkmnpqrstvwxyz" // of base 32; they sort by value
 	timeLen = 9
 	sysLen  = 6
 	seqLen  = 5
@@ -23,10 +23,10 @@ const (
 	maxMS  = 1<<(5*timeLen) - 1
 )
 
-// ErrID says that a text is not an id.
+// ErrID is the error for a text that is not an id.
 var ErrID = errors.New("not an id: 9, 6 and 5 characters of base 32 with hyphens between")
 
-// ParseID checks an id.
+// ParseID returns s as an ID if it is valid.
 func ParseID(s string) (ID, error) {
 	if _, _, _, err := ID(s).parts(); err != nil {
 		return "", err
@@ -59,7 +59,7 @@ func (id ID) Add(n int) ID {
 	return makeID(ms+seq>>(5*seqLen), sysid, seq&maxSeq)
 }
 
-// Since returns how many places id comes after first, and whether it was counted up from first.
+// Since returns how many places id is after first, and whether first.Add can return id.
 func (id ID) Since(first ID) (n int, ok bool) {
 	ms, sysid, seq, err := id.parts()
 	ms0, sysid0, seq0, err0 := first.parts()
@@ -118,7 +118,7 @@ func NewSysid() string {
 	return string(b[:])
 }
 
-// IDs hands out ids. It is safe for concurrent use.
+// IDs is a source of ids. It is safe for concurrent use.
 type IDs struct {
 	mu    sync.Mutex
 	sysid string
@@ -127,10 +127,11 @@ type IDs struct {
 	seq   int64
 }
 
-// NewIDs returns a source of ids with a sysid; now is its clock.
+// NewIDs returns a source of ids with this sysid. now is its clock.
 func NewIDs(sysid string, now func() time.Time) *IDs { return &IDs{sysid: sysid, now: now} }
 
-// Next returns the first of n ids that count up from it. They are greater than all earlier ones.
+// Next returns the first of n new ids; Add returns the others. They are greater than all earlier
+// ids.
 func (s *IDs) Next(n int) ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,18 +144,18 @@ func (s *IDs) Next(n int) ID {
 	return first
 }
 
-// Raise makes all later ids greater than one that was handed out before, even by an earlier daemon.
+// Raise makes all later ids greater than id, which an earlier daemon may have used.
 func (s *IDs) Raise(last ID) {
 	ms, _, seq, err := last.parts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && (ms > s.ms || ms == s.ms && seq >= s.seq) {
-		// The sysid may sort before that of the last id, so go to the next millisecond.
+		// The sysid may sort before that of the last id, so the next id needs a later millisecond.
 		s.ms, s.seq = ms+1, 0
 	}
 }
 
-// Sysid returns the sysid in use.
+// Sysid returns the sysid of the next ids.
 func (s *IDs) Sysid() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestIDs: ids grow, whatever the clock does, also across a new sysid and a restart.
+// TestIDs: ids grow whatever the clock does, even after a new sysid or a restart.
 func TestIDs(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	ids := NewIDs("zzzzzz", func() time.Time { return now })

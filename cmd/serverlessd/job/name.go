@@ -40,9 +40,9 @@ func checkName(what, name string, form *regexp.Regexp, most int, allowed string)
 	return nil
 }
 
-// Jobtype returns the name under which a client's type is stored. A client has no hyphen, so no
-// two pairs have the same jobtype.
+// Jobtype returns the name under which a client's type is stored. No two pairs of client and type
+// have the same jobtype, because a client has no hyphen.
 func Jobtype(client, typ string) string { return client + "-" + typ }
 
-// Split splits a jobtype at its first hyphen.
+// Split splits a jobtype into client and type, at its first hyphen.
 func Split(jobtype string) (client, typ string, ok bool) { return strings.Cut(jobtype, "-") }

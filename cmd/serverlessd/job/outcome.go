@@ -8,9 +8,9 @@ type Outcome struct {
 	Again  bool   // RETRY, whatever Status says: HTTP's 408, 425, 429
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
 	Data   []byte // all of it
-	Stderr []byte // the last StderrKept bytes of a run that was not the first, or not OK
-	// RetryAfter replaces the backoff of a RETRY or ERROR. It is at least AtOnce; 0: keep the
-	// backoff.
+	Stderr []byte // the last StderrKept bytes; empty if the first run was OK
+	// RetryAfter replaces the backoff after a RETRY or ERROR. It is at least AtOnce, or 0 to keep
+	// the backoff.
 	RetryAfter time.Duration
 	Lines      []Line // J: lines
 	BadLines   int    // J: lines that made no job
@@ -23,7 +23,7 @@ const StderrKept = 4 << 10
 // AtOnce is the shortest RetryAfter.
 const AtOnce = time.Millisecond
 
-// Line is a J: line of a run: it asks for another job of the same client.
+// Line is a J: line of a run. It makes another job of the same client.
 type Line struct {
 	Type    string // bare
 	Payload []byte
@@ -49,17 +49,17 @@ func Judge(status int) (Verdict, int) {
 	return Verdict(status / 100), status
 }
 
-// Codes are stored with a job: they say why it stopped last.
+// Codes that are stored with a job. They say why it last stopped.
 const (
 	CodeOK          = "ok"
 	CodeFailed      = "failed"
 	CodeRetry       = "retry"
 	CodeError       = "error"
 	CodeAbandoned   = "abandoned"
-	CodeExpired     = "expired"      // waited too long for its first run
-	CodeLockExpired = "lock_expired" // its daemon was lost
+	CodeExpired     = "expired"      // the job has waited too long for its first run
+	CodeLockExpired = "lock_expired" // the daemon that ran the job was lost
 	CodeNoHandler   = "no_handler"
-	CodeNoPayload   = "no_payload" // the store has lost its payload
+	CodeNoPayload   = "no_payload" // the store has lost the job's payload
 	CodeTimeout     = "timeout"
 )
 
@@ -90,7 +90,7 @@ const (
 	Expired   State = "expired"
 )
 
-// Ended returns the state of an archived job by its code.
+// Ended returns the state of an ended job with this code.
 func Ended(code string) State {
 	switch code {
 	case CodeOK:

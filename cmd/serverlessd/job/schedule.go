@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/internal/schedule"
 )
 
-// ScheduledID returns the id of the job that a schedule makes for a due time. It is always the
-// same.
+// ScheduledID returns the id of the job that a schedule makes for a due time. The same arguments
+// always give the same id.
 func ScheduledID(key schedule.Key, due time.Time) ID {
 	sum := sha256.Sum256([]byte(key.Client + "\x00" + key.Name))
 	var sysid [sysLen]byte
@@ -24,8 +24,8 @@ func ScheduledID(key schedule.Key, due time.Time) ID {
 	return makeID(min(max(due.UnixMilli(), 0), maxMS), string(sysid[:]), seq)
 }
 
-// ParseScheduled parses the job of a schedule, {"type":TYPE,"payload":STRING}. The payload may be a
-// line of an add, or empty. Errors are of type *schedule.Fault.
+// ParseScheduled parses the job of a schedule, {"type":TYPE,"payload":STRING}. The payload must be
+// a valid line of an add, or empty. An error is a *schedule.Fault.
 func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
 	refuse := func(field, format string, args ...any) (Line, error) {
 		return l, &schedule.Fault{Field: strings.TrimSuffix("job."+field, "."), Reason: fmt.Sprintf(format, args...)}

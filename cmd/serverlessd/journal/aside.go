@@ -10,15 +10,16 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Aside is a file of lines that were accepted or found in the journal, and are not run.
+// Aside is a file of lines that are not run, because no store accepts them or because the journal
+// is damaged there.
 type Aside struct {
 	File     string
 	Bytes    int64
-	Jobs     []Entry   // none if the file is damaged: then its jobs are not known
-	Accepted time.Time // when the first one was accepted; zero: unknown
+	Jobs     []Entry   // empty if the file is damaged, because its jobs are then not known
+	Accepted time.Time // when the first job was accepted; zero: unknown
 }
 
-// ErrNoAside says that there is no such file.
+// ErrNoAside means that there is no such file.
 var ErrNoAside = errors.New("there is no such file of jobs that were set aside")
 
 // Asides returns the files of jobs that were set aside, the oldest first, without
@@ -34,7 +35,7 @@ func (j *Journal) Asides() (found []Aside, err error) {
 		}
 		a, err := j.Aside(name)
 		if errors.Is(err, ErrNoAside) {
-			continue // it has just been put back
+			continue // the file has just been put back
 		}
 		if err != nil {
 			return nil, err
@@ -48,7 +49,7 @@ func (j *Journal) Asides() (found []Aside, err error) {
 	return found, nil
 }
 
-// Aside reads one of these files.
+// Aside reads one of the files of jobs that were set aside.
 func (j *Journal) Aside(name string) (a Aside, err error) {
 	id, ok := strings.CutSuffix(name, bad)
 	if !ok || strings.ContainsAny(id, "/\\") {
@@ -65,7 +66,8 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 	if a.Bytes, err = f.Size(); err != nil {
 		return a, err
 	}
-	// A file of damage is named after its place, a file of jobs after the first job.
+	// The name of a file of damage has the place of the damage, that of a file of jobs the id of
+	// the first job.
 	if _, err := job.ParseID(id); err != nil {
 		return a, nil
 	}
@@ -87,7 +89,8 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 	return a, err
 }
 
-// Readmit removes a file of jobs that were set aside once its jobs are in a store.
+// Readmit removes a file of jobs that were set aside. It must be called once the jobs are in a
+// store.
 func (j *Journal) Readmit(a *Aside) error {
 	if err := j.opt.Files.Remove(a.File); err != nil {
 		return err
@@ -137,5 +140,6 @@ func (j *Journal) SetAsideJobs() map[string]int64 {
 	return jobs
 }
 
-// Piece returns the name of the file in a store's read points: a store takes its jobs only once.
+// Piece returns the name that the file has in a store's read points, by which a store takes its
+// jobs only once.
 func (a *Aside) Piece() Range { return Range{Segment: a.File, To: a.Bytes} }

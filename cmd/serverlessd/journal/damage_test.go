@@ -18,8 +18,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// filled returns a disk with ten requests of a line each, in one segment, and the ends of its
-// records.
+// filled returns a disk with one segment of ten requests, each with one line, and the ends of the
+// segment's records.
 func filled(t *testing.T) (d *disk, name string, ends []int) {
 	t.Helper()
 	d = newDisk()
@@ -53,7 +53,7 @@ func TestDamage(t *testing.T) {
 		change func(data []byte, ends []int) []byte
 		want   string
 		bad    int  // files
-		cut    bool // the segment is cut
+		cut    bool // the segment was cut
 	}{
 		{"none", func(d []byte, _ []int) []byte { return d }, "0123456789", 0, false},
 		{"a line in the middle", func(d []byte, e []int) []byte { d[e[5]-13] ^= 1; return d }, "012356789", 1, false},
@@ -88,7 +88,7 @@ func TestDamage(t *testing.T) {
 			i := d.names[name]
 			i.data = c.change(i.data, ends)
 			damaged := slices.Clone(i.data)
-			for round := range 2 { // read and not synced, then read again
+			for round := range 2 { // reads without a sync, so that the next read returns the same
 				d = d.boot(false, nil)
 				j := open(t, d)
 				equal(t, "cut", j.Stats().Cut > 0, c.cut && round == 0)
@@ -113,7 +113,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// sealed returns a record with a checksum, which everybody can compute.
+// sealed returns a record with a checksum, as anybody can compute it, but without a salt.
 func sealed(jobtype, more string, lines ...string) []byte {
 	body := strings.Join(lines, "\n") + "\n"
 	head := fmt.Sprintf("#:Batch date=2026-01-01T00:00:00.000Z,bytes=%d,jobtype=%s,count=%d%s", len(body), jobtype, len(lines), more)
@@ -121,7 +121,8 @@ func sealed(jobtype, more string, lines ...string) []byte {
 	return fmt.Appendf(nil, "%s,crc=%08x\n%s#:EndBatch\n", head, crc, body)
 }
 
-// A client's line is never read as a record, however the record around it is damaged.
+// TestLinesThatLookLikeRecords: a client's line is never read as a record, however the record around it is
+// damaged.
 func TestLinesThatLookLikeRecords(t *testing.T) {
 	forged := []string{"before", "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1", "x", "#:EndBatch"}
 	forged = append(forged, strings.Split(string(sealed("other-x", "", "y")), "\n")...)
@@ -138,7 +139,7 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 		{"its size", func(d []byte) []byte {
 			at := bytes.LastIndex(d[:bytes.Index(d, []byte("before"))], []byte("bytes=")) + len("bytes=")
 			size := bytes.Index(d, []byte("x\n#:EndBatch")) - bytes.Index(d, []byte("before")) + 2
-			copy(d[at:], fmt.Sprintf("%03d", size)) // it ends before a forged one
+			copy(d[at:], fmt.Sprintf("%03d", size)) // damage that ends before a forged record
 			return d
 		}, "a-x:first a-x:next a-y:one of two all", false},
 		{"torn", func(d []byte) []byte { return d[:bytes.Index(d, []byte("after"))+2] }, "a-x:first", true},
@@ -170,8 +171,8 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 	}
 }
 
-// TestUnreadable: data that the disk does not return is not damage, at the start and later. It is
-// read again until that succeeds, and new lines are accepted until then.
+// TestUnreadable: a part that the disk does not return, at the start or later, does not count as
+// damage. It is read again until that succeeds, and meanwhile new lines are accepted.
 func TestUnreadable(t *testing.T) {
 	const size = 5000
 	lines := make([]string, 3)
@@ -240,7 +241,7 @@ func TestUnreadable(t *testing.T) {
 				unreadable(false)
 				if when == "until the next start" {
 					j.Close()
-					before = "" // no store has noted it
+					before = "" // no store has recorded it
 					d = d.boot(false, nil)
 					j = open(t, d)
 				}
@@ -251,7 +252,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestMissingEnd: if the end of a segment is missing, which the next one shows, it is counted.
+// TestMissingEnd: if the end of a segment is missing, which the next segment shows, its bytes count
+// as damaged.
 func TestMissingEnd(t *testing.T) {
 	d := newDisk()
 	j := open(t, d, func(o *Options) { o.Segment = 1 })
@@ -266,8 +268,8 @@ func TestMissingEnd(t *testing.T) {
 	equal(t, "lines", len(rest(t, j)), 2)
 }
 
-// TestSegmentsWithoutSalt: records of an earlier version are read as by that version, and lines
-// without a checksum after damage are not read.
+// TestSegmentsWithoutSalt: records of an earlier version are read as that version read them; after
+// damage, lines without a checksum are not read.
 func TestSegmentsWithoutSalt(t *testing.T) {
 	name := string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal"
 	records := func() (r [][]byte) {
@@ -313,7 +315,8 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 	}
 }
 
-// Journals in text form are read: lines without records, and records without ids or checksums.
+// TestTextForm: a journal that was written by hand is read: lines without records, and records
+// without ids or checksums.
 func TestTextForm(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -338,17 +341,17 @@ func TestTextForm(t *testing.T) {
 	equal(t, "damage", j.Stats().Damaged, 0)
 }
 
-// naive is the model of a journal: a list.
+// naive is a model of a journal that keeps its lines in lists.
 type naive struct {
 	acked   []string        // accepted, in order
-	unsure  map[string]bool // requests without an answer, which may be accepted; by the beginning of their lines
+	unsure  map[string]bool // requests that got no answer, by the beginning of their lines: they may have been accepted
 	refused map[string]bool
-	pending []string         // refused, but not yet so on the disk
-	points  map[string]int64 // of segments, as a store keeps them
+	pending []string         // refused, but this is not on the disk yet
+	points  map[string]int64 // read points, as a store keeps them
 	stored  []string
 }
 
-// ingest reads as a store does.
+// ingest reads pieces as a store does.
 func (n *naive) ingest(r *Reservation) {
 	for _, e := range r.Read() {
 		if e.End > n.points[r.Segment] {
@@ -358,8 +361,9 @@ func (n *naive) ingest(r *Reservation) {
 	n.points[r.Segment] = max(n.points[r.Segment], r.To)
 }
 
-// Whatever fails, and whenever the power or the program is lost: accepted lines are stored once and
-// in order, refused ones never, and a request without an answer completely or not at all.
+// TestRandomLosses: whatever fails, and whenever the power is lost or the program dies, accepted
+// lines are stored once and in order, refused lines never, and the lines of a request without an
+// answer either all or not at all.
 func TestRandomLosses(t *testing.T) {
 	rounds := 100
 	if os.Getenv("JOURNAL_SEED") != "" {
@@ -423,7 +427,8 @@ func losses(t *testing.T, r *rand.Rand) {
 				res := held[0]
 				held = held[1:]
 				if r.IntN(4) == 0 {
-					// What follows it is released, too, because it is ingested in order.
+					// The reservations that follow it are given back, too, because lines are
+					// ingested in order.
 					for _, later := range held {
 						later.Cancel()
 					}
@@ -435,7 +440,7 @@ func losses(t *testing.T, r *rand.Rand) {
 						if err := res.Sync(); err != nil {
 							t.Fatal(err)
 						}
-					} else { // the program ended before it answered
+					} else { // the program died before it answered
 						for _, later := range held {
 							later.Cancel()
 						}
@@ -497,12 +502,12 @@ func (n *naive) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Ra
 	}
 }
 
-// check checks what is stored. A request without an answer may be stored in part if the rest was
-// set aside, since it may have been accepted.
+// check checks what is stored. Only a part of a request without an answer may be stored if the rest
+// was set aside, because the request may have been accepted.
 func (n *naive) check(t *testing.T, damaged bool) {
 	t.Helper()
 	seen := make(map[string]bool)
-	wholes := make(map[string][2]int) // by request: lines that are stored, lines that are not
+	wholes := make(map[string][2]int) // by request: how many of its lines are stored, how many are not
 	i := 0
 	for _, line := range n.stored {
 		if seen[line] {
@@ -536,8 +541,8 @@ func (n *naive) check(t *testing.T, damaged bool) {
 	}
 }
 
-// TestDamagedIsNotStored: a caller that waits for a store gets an error for lines that will be in
-// none.
+// TestDamagedIsNotStored: a caller that waits until its lines are in a store gets an error if they
+// will be in none.
 func TestDamagedIsNotStored(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -552,8 +557,8 @@ func TestDamagedIsNotStored(t *testing.T) {
 	equal(t, "stored", []error{j.Stored(t.Context(), spoilt), j.Stored(t.Context(), whole)}, []error{ErrAside, nil})
 }
 
-// TestSetAside: lines that a store does not accept are kept once, in the journal's form, and are no
-// longer read once the rest is synced.
+// TestSetAside: lines that a store does not accept are copied once, in the journal's format, and
+// are not read again after the rest of the piece is synced.
 func TestSetAside(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -566,7 +571,7 @@ func TestSetAside(t *testing.T) {
 	if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
 		t.Fatal(err)
 	}
-	// It stays aside if the rest is read again.
+	// It remains set aside if the rest of the piece is read again.
 	for range 2 {
 		equal(t, "left", text(r.Read()), "b-y:0 a-x:1 a-x:3")
 		r.Cancel()
@@ -583,7 +588,7 @@ func TestSetAside(t *testing.T) {
 	equal(t, "files", len(kept), 1)
 	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})
 
-	back := newDisk() // the copy is a part of a journal
+	back := newDisk() // the copy has the format of a journal
 	f, err := back.Create(string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal")
 	if err != nil {
 		t.Fatal(err)
@@ -594,9 +599,9 @@ func TestSetAside(t *testing.T) {
 	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
 }
 
-// TestSetAsideBeforeAKill: lines that were set aside stay so after a kill before the rest of their
-// piece was written, even if the piece has grown since. The store gets an empty range for a piece
-// without other lines.
+// TestSetAsideBeforeAKill: lines that were set aside remain so if the program is killed before the
+// rest of their piece is written, even if the piece is longer afterwards. For a piece without other
+// lines, the store gets a range without lines.
 func TestSetAsideBeforeAKill(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)

@@ -17,21 +17,21 @@ import (
 
 var errPower = errors.New("no power")
 
-// disk is a directory that loses unsynced data when it loses power, and fails on request.
+// disk is a directory that loses unsynced data in a power loss, and fails when the test wants it.
 type disk struct {
 	mu      sync.Mutex
 	names   map[string]*inode // as programs see them
 	durable map[string]*inode // as they are after a loss of power
-	// fail is called before each change: create, write, truncate, sync, names, remove. An error
-	// makes it fail; half of a write is done then.
+	// fail is called with the name of each change before it is made: create, write, truncate, sync,
+	// names or remove. An error makes the change fail; half of a write is then made.
 	fail func(op, name string) error
-	// unreadable is called before each read.
+	// unreadable is called before each read; an error makes the read fail.
 	unreadable func(from, to int64) bool
 
 	room  int // bytes; 0: no limit
 	off   bool
 	syncs int
-	last  error // of the last change, except removals
+	last  error // the error of the last change that was not a removal
 }
 
 type inode struct{ data, synced []byte }
@@ -40,8 +40,8 @@ func newDisk() *disk {
 	return &disk{names: make(map[string]*inode), durable: make(map[string]*inode)}
 }
 
-// boot returns the directory as the next start sees it, after a loss of power or only
-// of the program.
+// boot returns the directory as the next start sees it, after a power loss or after only the
+// program died.
 func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,7 +60,7 @@ func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 		return n
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.names)) {
-		if d.durable[name] == nil && r.IntN(2) == 0 { // a name may have reached the disk by itself
+		if d.durable[name] == nil && r.IntN(2) == 0 { // the name may have reached the disk without a sync
 			d.durable[name] = d.names[name]
 		}
 	}
@@ -75,8 +75,8 @@ func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 	return n
 }
 
-// afterwards returns the content of a file after a loss of power: everything that was synced, and
-// any sectors of the rest.
+// afterwards returns the content of a file after a power loss: everything that was synced, and a
+// random selection of the other sectors.
 func (i *inode) afterwards(r *rand.Rand) []byte {
 	switch r.IntN(3) {
 	case 0:

@@ -1,6 +1,6 @@
 package journal
 
-// Queued returns how many appends wait to be written.
+// Queued returns how many appends are waiting to be written.
 func (j *Journal) Queued() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

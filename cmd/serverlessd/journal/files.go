@@ -13,16 +13,16 @@ import (
 	"gloom/cmd/internal/durable"
 )
 
-// Files is the directory of a journal. Tests use one that loses power and fails.
+// Files is the directory of a journal. Tests use one that fails and loses unsynced data.
 type Files interface {
 	List() ([]string, error)
-	// Create makes a file, which must not exist.
+	// Create creates a file. It fails if the file exists.
 	Create(name string) (File, error)
 	Open(name string) (File, error)
 	Remove(name string) error
-	// Sync makes the files' names durable.
+	// Sync makes the names of the files durable.
 	Sync() error
-	// Space returns how many bytes the disk has, and how many of them are free for this process.
+	// Space returns how many bytes the disk has, and how many of them this process can use.
 	Space() (size, free int64, err error)
 	Close() error
 }
@@ -34,20 +34,20 @@ type File interface {
 	io.Closer
 	Size() (int64, error)
 	Truncate(size int64) error
-	// Sync makes the content durable.
+	// Sync makes the content of the file durable.
 	Sync() error
 }
 
-// ErrLocked means that another daemon has the directory.
+// ErrLocked means that another daemon uses the directory.
 var ErrLocked = errors.New("another daemon uses this directory")
 
-// directory is Files on a disk.
+// directory implements Files with a directory of the file system.
 type directory struct {
 	path string
 	lock *flock.Flock
 }
 
-// Directory makes dir/journal if it is missing, and locks dir.
+// Directory returns dir/journal, which it creates if necessary, and locks dir.
 func Directory(dir string) (Files, error) {
 	path := filepath.Join(dir, "journal")
 	if err := durable.MakeDir(path, 0o700); err != nil {

@@ -9,8 +9,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// TestFullDiskDrains: on a full disk nothing is accepted, before and after a restart, until the
-// journal's jobs have been written to a store, which makes room.
+// TestFullDiskDrains: on a full disk nothing is accepted, even after a restart, until the journal's
+// jobs have been written to a store, which makes room.
 func TestFullDiskDrains(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestFullDiskDrains(t *testing.T) {
 				t.Fatalf("on a full disk: %v", err)
 			}
 			equal(t, "lines", len(rest(t, j)), n-1)
-			for i := range 3 { // the first may only find that the segment is full
+			for i := range 3 { // the first append may only find that the segment is full
 				if err := put(); err != nil && (i > 0 || !errors.Is(err, ErrFull)) {
 					t.Fatalf("with room: %v", err)
 				}
@@ -51,8 +51,8 @@ func TestFullDiskDrains(t *testing.T) {
 	}
 }
 
-// TestNotesOnAFullDisk: a journal opens even if its notes cannot be saved, and the
-// notes that were saved are read.
+// TestNotesOnAFullDisk: a journal opens even if its notes cannot be saved, and reads the notes that
+// were saved before.
 func TestNotesOnAFullDisk(t *testing.T) {
 	d := newDisk()
 	var saved []Note

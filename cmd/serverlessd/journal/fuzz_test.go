@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// memory is a read-only file.
+// memory is a read-only File in memory.
 type memory struct {
 	File
 	bytes *bytes.Reader
@@ -17,8 +17,8 @@ type memory struct {
 
 func (m memory) ReadAt(p []byte, at int64) (int, error) { return m.bytes.ReadAt(p, at) }
 
-// For any bytes in a segment: scanning ends, covers every byte once, and a complete record is the
-// same when it is encoded again.
+// FuzzScan: for any bytes in a segment, a scan ends and covers every byte once, and a complete
+// record has the same bytes when it is encoded again.
 func FuzzScan(f *testing.F) {
 	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2,
 		due: time.UnixMilli(1767225700456), delay: 100_333 * time.Millisecond, more: 1, body: []byte("one\ntwo\x00\xff\n")}
@@ -53,7 +53,7 @@ func FuzzScan(f *testing.F) {
 			again, f := parse(r.appendTo(nil))
 			if f != whole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
 				again.more != r.more || again.delay != r.delay || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
-				if len(r.prev)+len(r.salt) < maxHeader/2 { // otherwise the header is too long
+				if len(r.prev)+len(r.salt) < maxHeader/2 { // otherwise its header may become too long
 					t.Fatalf("%+v is %+v when it is encoded again", r, again)
 				}
 			}
@@ -69,7 +69,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// A record that is cut off anywhere reads as short, never as broken or complete.
+// TestShortRecords: a record that is cut off anywhere is parsed as short, never as broken or whole.
 func TestShortRecords(t *testing.T) {
 	r := record{date: time.Now(), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
 	good := r.appendTo(nil)

@@ -29,51 +29,51 @@ var (
 // Batch has lines of one type that are accepted together.
 type Batch struct {
 	Jobtype string
-	Lines   [][]byte      // without the newline; none is empty
+	Lines   [][]byte      // each without its newline; none is empty
 	Due     time.Time     // zero: at once
-	Delay   time.Duration // from the add to Due; 0: Due was given as a time
+	Delay   time.Duration // from the add to Due; 0 if Due was given as a time
 }
 
 // Entry is a line that was read.
 type Entry struct {
 	ID       job.ID
 	Jobtype  string
-	Payload  []byte // without the newline; it belongs to the entry
+	Payload  []byte // without the newline; the entry owns it
 	Accepted time.Time
 	Due      time.Time     // zero: at once
-	Delay    time.Duration // as in the Batch
-	End      int64         // offset of the end of its record in the segment; no read point is inside a record
+	Delay    time.Duration // as in Batch
+	End      int64         // where its record ends in the segment; a read point is never inside a record
 }
 
-// Range is a piece of a segment. The segment's name is unique in the world, and a segment is not
-// written any more once the next one has begun.
+// Range is a piece of a segment. The segment's name is globally unique, and nothing is written to a
+// segment once the next one has begun.
 type Range struct {
 	Segment  string
 	From, To int64
 }
 
-// Options of a journal. Files, IDs and Log are required.
+// Options has the options of a journal. Files, IDs and Log are required.
 type Options struct {
 	Files Files
-	IDs   *job.IDs // makes the ids of lines; it is raised above those in the journal
+	IDs   *job.IDs // makes the ids of lines; Open raises it above the ids in the journal
 	Log   zerolog.Logger
 	Now   func() time.Time // nil: time.Now
 
 	Max     int64 // bytes that may wait for a store; 0: no limit
 	Reserve int64 // bytes of the disk that appends leave free for the stores; 0: none
-	Segment int64 // bytes of a segment before the next one begins; 0: 64 MiB
+	Segment int64 // size in bytes at which the next segment is begun; 0: 64 MiB
 	NoSync  bool  // appends do not wait for the disk
 
-	// Lanes are the names of the readers, each of which has a store of its own. If there are
-	// several, Save makes durable which piece goes to which lane, before the piece is handed out.
-	// Notes are those that an earlier process passed to Save last.
+	// Lanes has the names of the readers. Each reader has a store of its own. If there are several,
+	// Save is called before a piece is handed out, and makes durable which piece goes to which
+	// lane. Notes has what an earlier process passed to its last call of Save.
 	Lanes []string
 	Notes []Note
 	Save  func([]Note) error
-	Gone  func(segment string) // is called for each segment that is removed; may be nil
+	Gone  func(segment string) // called with the name of each segment that is removed; may be nil
 }
 
-// Stats has the counters of a journal since it was opened, and what it holds.
+// Stats says what a journal holds, and has counters since it was opened.
 type Stats struct {
 	Bytes int64 // that wait for a store
 	Jobs  int64
@@ -82,15 +82,15 @@ type Stats struct {
 	Syncs        int64
 	SyncTime     time.Duration // of all syncs
 	Failures     int64         // writes and syncs
-	Cut, Damaged int64         // bytes that were cut off as unfinished records; that were set aside or are missing
+	Cut, Damaged int64         // bytes of unfinished records that were cut off; bytes that were set aside as damaged or are missing
 }
 
 // Count is how many jobs of a type wait in the journal, and how many of these were added with a
 // delay.
 type Count struct{ Jobs, Delayed int64 }
 
-// plus adds n jobs. The result is not below 0: jobs that the disk did not return at first were not
-// counted.
+// plus returns the count after n more jobs. The result is never below 0, because jobs that the disk
+// did not return at first were not counted.
 func (c Count) plus(n int, due time.Time) Count {
 	c.Jobs = max(0, c.Jobs+int64(n))
 	if !due.IsZero() {
@@ -102,38 +102,38 @@ func (c Count) plus(n int, due time.Time) Count {
 // Journal is an open journal.
 type Journal struct {
 	opt     Options
-	reading sync.Mutex // serializes the reading of reservations; taken before mu, guards the following
+	reading sync.Mutex // serializes reads of reservations, and guards the fields below; locked before mu
 	notes   []Note
-	unsaved bool       // notes has changed since the last Save
-	old     []*segment // segments of earlier lives whose content is not known yet; changed under mu too
+	unsaved bool       // notes has changed since the last call of Save
+	old     []*segment // segments of earlier processes whose content is not known yet; a change also needs mu
 
 	removing sync.Mutex // serializes the removal of segments; guards doomed
 	doomed   []*segment
 
 	mu       sync.Mutex // guards the following
 	segments []*segment // oldest first
-	unknown  int64      // bytes of old segments, which are not among them yet
+	unknown  int64      // bytes of the segments in old
 	waiting  map[string]Count
 	aside    map[job.ID]string // the jobtypes of jobs that were set aside
 	held     []*Reservation    // not yet synced
 	watches  []*Watch
-	back     []piece // pieces that have to be read again, oldest first
+	back     []piece // pieces that must be read again, oldest first
 	stats    Stats
 	queue    []*request
-	writing  bool // a commit is under way
+	writing  bool // a commit is in progress
 	closed   bool
-	work     chan struct{} // the queue has a request
+	work     chan struct{} // signals that the queue is not empty
 	news     chan struct{} // closed and replaced when there may be something to read
 	moved    chan struct{} // closed and replaced when something was synced
 
 	// The following fields belong to the goroutine that writes.
-	current *segment // nil: the next append begins one
+	current *segment // nil: the next append begins a segment
 	buf     []byte
 	ended   chan struct{}
 }
 
-// Open opens a journal. It does not fail because of the content of the directory. The next
-// reservation tries again to read what the disk did not return.
+// Open opens a journal. It does not fail because of the directory's content: what the disk does not
+// return is read again at the next reservation.
 func Open(opt Options) (*Journal, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -175,10 +175,10 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// learn reads what earlier processes have left and decides to which lane each piece goes. Nothing
-// can be reserved before that. After an error it may be called again.
+// learn reads what earlier processes have left, and decides to which lane each piece goes. Before
+// it has succeeded, nothing can be reserved. After an error it may be called again.
 func (j *Journal) learn() error {
-	ends := make(map[string]int64) // ends of segments, from the segments that follow
+	ends := make(map[string]int64) // the ends of segments, as the next segments say
 	for _, s := range j.old {
 		if err := j.open(s); err != nil {
 			return err
@@ -217,7 +217,7 @@ func (j *Journal) open(s *segment) error {
 	return nil
 }
 
-// loadSegment finds a segment's end and counts its jobs.
+// loadSegment finds the end of a segment and counts its jobs.
 func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	if s.loaded {
 		return nil
@@ -231,7 +231,7 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	case !ok:
 		end, err = s.tail(s.end)
 		if err == nil && !j.opt.NoSync {
-			// What is read from here on must be on the disk.
+			// What is read from here on must be durable.
 			if err := s.file.Sync(); err != nil {
 				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync the writes of an earlier process")
 			}
@@ -295,7 +295,7 @@ func (j *Journal) recount(jobtype string, was, c Count) {
 	j.stats.Jobs += c.Jobs - was.Jobs
 }
 
-// Waiting counts, by jobtype, the jobs that are in no store yet, and those that have reached one
+// Waiting counts by jobtype the jobs that are in no store yet, and those that have reached a store
 // since the watches began.
 func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	j.mu.Lock()
@@ -310,7 +310,7 @@ func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	return all
 }
 
-// Watch counts the jobs that go from a lane to its store, until it is closed.
+// Watch counts the jobs that move from a lane to its store until the Watch is closed.
 type Watch struct {
 	j      *Journal
 	lane   string
@@ -352,7 +352,7 @@ func (j *Journal) bytes() (n int64) {
 	return n
 }
 
-// Age returns how long the oldest line that is in no store has been waiting, 0 if there is none.
+// Age returns how long the oldest line that is in no store has been waiting, or 0 if there is none.
 func (j *Journal) Age() time.Duration {
 	j.mu.Lock()
 	var oldest *segment
@@ -422,7 +422,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	switch {
 	case found:
 		return e, !s.stored(e.End-1, e.End), nil
-	case unread != nil && slices.Contains(j.segments, s): // it was not removed meanwhile
+	case unread != nil && slices.Contains(j.segments, s): // the segment was not removed meanwhile
 		err = unread
 	}
 	return e, false, err
@@ -432,7 +432,7 @@ func (r *record) entry(id job.ID, line []byte, at int64) Entry {
 	return Entry{ID: id, Jobtype: r.jobtype, Payload: line[:len(line):len(line)], Accepted: r.date, Due: r.due, Delay: r.delay, End: at + int64(r.size)}
 }
 
-// Close ends waiting appends with an error, and unlocks the directory.
+// Close makes waiting appends return an error, and unlocks the directory.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closed {
@@ -462,7 +462,8 @@ func (j *Journal) closeSegments() error {
 	return errors.Join(errs...)
 }
 
-// broadcast wakes all goroutines that wait for a channel.
+// broadcast wakes all goroutines that wait for a channel, by replacing the channel and closing the
+// old one.
 func (j *Journal) broadcast(c *chan struct{}) {
 	close(*c)
 	*c = make(chan struct{})
@@ -470,7 +471,7 @@ func (j *Journal) broadcast(c *chan struct{}) {
 
 // Receipt says where in the journal a request is.
 type Receipt struct {
-	First   []job.ID // the first id of each batch; the others count up from it
+	First   []job.ID // the first id of each batch; First.Add returns the others
 	segment *segment
 	span
 }
@@ -493,8 +494,8 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	return err
 }
 
-// Left returns when a job is not in the journal, or has reached a store. Its errors are the
-// context's, ErrClosed and those of Find.
+// Left waits until a job is no longer in the journal, because it has reached a store. Its errors
+// are those of the context and of Find, and ErrClosed.
 func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
 	waited := j.until(ctx, func() bool {
 		var found bool

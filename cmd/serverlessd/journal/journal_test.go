@@ -172,7 +172,7 @@ func TestReservationExpires(t *testing.T) {
 	late := reserve(t, j, 1, time.Millisecond)
 	equal(t, "late", text(late.Read()), "a-x:1")
 	kept := reserve(t, j, 1, long)
-	again := reserve(t, j, 10, long) // returned when the first has expired, or took 2
+	again := reserve(t, j, 10, long) // returned when the first reservation has expired, or because the first took two records
 	equal(t, "both", strings.Contains(text(kept.Read())+text(again.Read()), "a-x:1"), true)
 	if err := late.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("%v", err)
@@ -223,7 +223,7 @@ func TestSegmentsAreRemovedWhenStored(t *testing.T) {
 	equal(t, "files", len(names), 1)
 }
 
-// Ids grow over restarts, whatever the clock does.
+// TestIDsGoUpOverRestarts: ids grow over restarts, whatever the clock does.
 func TestIDsGoUpOverRestarts(t *testing.T) {
 	d := newDisk()
 	now := time.Now()
@@ -259,7 +259,7 @@ func TestLimit(t *testing.T) {
 	add(t, j, batch("a-x", line))
 }
 
-// holdSync delays the next sync until block is closed; blocked is closed when the sync waits.
+// holdSync delays the next sync until block is closed, and closes blocked when the sync is waiting.
 func (d *disk) holdSync() (block, blocked chan struct{}) {
 	block, blocked = make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -307,7 +307,7 @@ func TestLimitOfOne(t *testing.T) {
 	equal(t, "lines", len(rest(t, j)), 12)
 }
 
-// TestReserve: additions leave some of the disk for the store.
+// TestReserve: adds leave a part of the disk free for the store.
 func TestReserve(t *testing.T) {
 	d := newDisk()
 	j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 1 << 37})
@@ -343,8 +343,8 @@ func TestFullDisk(t *testing.T) {
 	equal(t, "damaged", j.Stats().Damaged, 0)
 }
 
-// A file is never synced again after a sync failed, and nothing that was refused is read, whatever
-// the disk kept.
+// TestFailedSync: after a sync has failed, the file is never synced again, and nothing that was
+// refused is read, whatever the disk has kept.
 func TestFailedSync(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		for _, truncates := range []bool{false, true} {
@@ -370,7 +370,7 @@ func TestFailedSync(t *testing.T) {
 				}
 				add(t, j, batch("a-x", "2"))
 				equal(t, "segments", len(j.Segments()), 2)
-				for range 3 { // whatever part of it reaches the disk
+				for range 3 { // any part of the write may reach the disk
 					j2 := open(t, d.boot(power, rand.New(rand.NewPCG(1, 2))))
 					equal(t, "lines", text(rest(t, j2)), "a-x:1 a-x:2")
 				}
@@ -379,7 +379,7 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// One sync serves all waiting appends.
+// TestOneSyncForAll: one sync serves all waiting appends.
 func TestOneSyncForAll(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -496,7 +496,7 @@ func TestDirectoryIsLocked(t *testing.T) {
 	}
 }
 
-// Large requests are several records; either all of them are read or none.
+// TestLargeRequest: a large request is several records. Either all of them are read or none.
 func TestLargeRequest(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -536,7 +536,7 @@ func TestLargeRequest(t *testing.T) {
 	}
 }
 
-// cancelled returns a context that has ended: a call with it does not wait.
+// cancelled returns a context that has ended, so that calls do not wait.
 func cancelled(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -15,22 +15,21 @@ func (p Place) compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.Segment, q.Segment), cmp.Compare(p.Offset, q.Offset))
 }
 
-// Note says which piece went to a lane last. Notes cover the front of a journal without gaps, and a
-// lane gets nothing new before it has synced its piece. So everything that lies before the end of
-// the last note, but in no note, is in a store. A lane has one reader, which reads one piece at a
-// time.
+// Note says which piece a lane got last. Pieces are handed out in order, and a lane gets the next
+// one only when it has synced the last. So everything before the end of the last note that is in no
+// note is in a store. A lane has one reader, which reads one piece at a time.
 type Note struct {
 	Lane     string
-	From, To Place // an empty segment in To means that everything after From belongs to the lane
+	From, To Place // if To has no segment, everything after From belongs to the lane
 }
 
-// piece is a range that must be read again.
+// piece is a range that must be read again, by a lane.
 type piece struct {
 	Range
-	lane string // "": any lane may have it
+	lane string // "": any lane may get it
 }
 
-// note gives a piece to a lane.
+// note assigns a reserved piece to a lane, and makes that durable.
 func (j *Journal) note(lane string, r *Reservation) error {
 	notes := slices.DeleteFunc(slices.Clone(j.notes), func(n Note) bool { return n.Lane == lane })
 	notes = append(notes, Note{lane, Place{r.Segment, r.From}, Place{r.Segment, r.To}})
@@ -42,7 +41,7 @@ func (j *Journal) note(lane string, r *Reservation) error {
 	return nil
 }
 
-// save makes the notes durable, unless they are durable already.
+// save makes the notes durable if they have changed.
 func (j *Journal) save() error {
 	if !j.unsaved || j.opt.Save == nil {
 		return nil
@@ -52,8 +51,8 @@ func (j *Journal) save() error {
 	return err
 }
 
-// assign gives lanes the pieces that an earlier process noted for them, and decides to which lane
-// the rest goes. The decision must be durable before any of it is handed out.
+// assign gives each lane the pieces that an earlier process has noted for it, and decides to which
+// lanes the rest goes. This decision must be durable before any piece is handed out.
 func (j *Journal) assign() error {
 	jobs := make(map[string]Count)
 	for _, s := range j.old {
@@ -85,14 +84,14 @@ func (j *Journal) assign() error {
 	return nil
 }
 
-// route returns the pieces that earlier processes left, each with its lane. It leaves out pieces
-// that a store already has.
+// route returns the pieces that earlier processes have left, each with its lane. It leaves out
+// pieces that a store already has.
 func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	var notes []Note
-	var end, known Place // where the notes end: everything before is in a note or a store
+	var end, known Place // known is where the notes end: everything before it is in a note or in a store
 	if n := len(j.old); n > 0 {
 		end = Place{j.old[n-1].name, j.old[n-1].end}
-		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // it belonged to the first lane
+		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // without notes, the whole journal belongs to the first lane
 			notes = []Note{{Lane: j.opt.Lanes[0]}}
 		}
 	}
@@ -132,8 +131,8 @@ func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	return back, nil
 }
 
-// tidy drops notes of segments that were removed and joins notes that meet. If there is only one
-// lane, it gets everything that follows.
+// tidy returns the notes without those of removed segments, and joins adjacent ones. If there is
+// only one lane, it gets everything that follows.
 func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
 	if len(j.opt.Lanes) == 1 {
 		notes = append(notes, Note{j.opt.Lanes[0], known, Place{}})
@@ -153,7 +152,7 @@ func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
 	return tidy
 }
 
-// clip returns how many bytes of a segment lie before a place.
+// clip returns how many bytes of a segment are before a place.
 func (s *segment) clip(p Place) int64 {
 	switch cmp.Compare(s.name, p.Segment) {
 	case -1:

@@ -24,7 +24,7 @@ func of(t *testing.T, j *Journal, lane string, n int) *Reservation {
 	return r
 }
 
-// A lane's pieces are read only by that lane.
+// TestLanes: only the lane to which a piece belongs reads it.
 func TestLanes(t *testing.T) {
 	var saved []Note
 	keep := func(o *Options) {
@@ -75,14 +75,14 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// partition is one of several stores.
+// partition is one of several stores that share a journal.
 type partition struct {
 	naive
 	away bool
 }
 
-// Over restarts with one store or several, with losses of power and with stores that are away: each
-// accepted line is in one store, once.
+// TestRandomLanes: each accepted line is in exactly one store, once, in spite of restarts with one
+// store or several, power losses, and stores that are away.
 func TestRandomLanes(t *testing.T) {
 	for round := range 60 {
 		seed := rand.Uint64()
@@ -177,7 +177,7 @@ func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[str
 	if !s.away || r.IntN(2) == 0 {
 		s.ingest(res)
 	}
-	if s.away { // it does not answer whether it has it
+	if s.away { // the store does not answer whether it has the piece
 		res.Cancel()
 	} else if err := res.Sync(); err != nil {
 		t.Fatal(err)

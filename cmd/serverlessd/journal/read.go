@@ -12,16 +12,16 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxRead is the most bytes of lines in a reservation of several records.
+// maxRead is the most bytes of lines in a reservation that has more than one record.
 const maxRead = 4 << 20
 
-// Reservation is a piece that a store has taken from the front of the journal.
+// Reservation is a piece that a lane has reserved at the front of the journal.
 type Reservation struct {
 	Range
 	j        *Journal
 	s        *segment
 	reader   string // the lane that has reserved it
-	lane     string // the lane that gets it back; "": any
+	lane     string // the lane to which it belongs; "": any
 	entries  []Entry
 	aside    []Entry // jobs that were set aside
 	deadline time.Time
@@ -30,9 +30,9 @@ type Reservation struct {
 // Read returns the reserved entries without those that were set aside.
 func (r *Reservation) Read() []Entry { return r.entries }
 
-// Reserve takes records with at most n lines in all, or one larger record, from the front of a
-// lane. It waits until there is a record. Records that are not synced before the timeout go back to
-// the front.
+// Reserve reserves records at the front of a lane: with at most n lines in all, or one larger
+// record. It waits until there is a record. If the reservation is not synced before the timeout,
+// its records return to the front.
 func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.Duration) (*Reservation, error) {
 	for {
 		r, news, err := j.reserve(lane, n, timeout)
@@ -52,7 +52,8 @@ func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.
 	}
 }
 
-// reserve returns what can be reserved, or a channel that is closed when there is more.
+// reserve returns a reservation or, if there is nothing to reserve, a channel that is closed when
+// there may be.
 func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservation, chan struct{}, error) {
 	j.reading.Lock()
 	defer j.reading.Unlock()
@@ -97,7 +98,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			j.mu.Unlock()
 			return r, nil, nil
 		}
-		gone := j.finish(r.s, r.From, r.To) // nothing in it is valid
+		gone := j.finish(r.s, r.From, r.To) // the whole piece is damaged, and was set aside
 		j.mu.Unlock()
 		j.remove(gone)
 	}
@@ -127,8 +128,8 @@ func (j *Journal) segment(name string) *segment {
 	return nil
 }
 
-// take makes the next reservation begin where this one ends. The front has not moved since,
-// because one reservation is read at a time.
+// take makes the next reservation begin where r ends. The front is still where r begins, because
+// only one reservation is read at a time.
 func (j *Journal) take(r *Reservation, to int64) {
 	for i := range j.back {
 		if b := &j.back[i]; b.Segment == r.Segment && b.From == r.From && b.To == to {
@@ -141,7 +142,7 @@ func (j *Journal) take(r *Reservation, to int64) {
 	r.s.next = r.To
 }
 
-// read fills a reservation.
+// read reads entries into a reservation.
 func (j *Journal) read(r *Reservation, to int64, n int) error {
 	var bytes int
 	var failed error
@@ -183,11 +184,11 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 }
 
 // has reports whether a reservation has jobs. Jobs that were set aside count, because the store
-// must still note the piece.
+// must still record that it has the piece.
 func (r *Reservation) has() bool { return len(r.entries)+len(r.aside) > 0 }
 
-// isAside reports whether a job was set aside before. Such a job is met again if the rest of its
-// piece was not stored then: this process or the next reads the whole piece again.
+// isAside reports whether a job was set aside before. If the rest of its piece was not stored at
+// that time, the whole piece is read again, by this process or the next.
 func (j *Journal) isAside(id job.ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -195,7 +196,7 @@ func (j *Journal) isAside(id job.ID) bool {
 	return ok
 }
 
-// setAside copies a damaged piece to a file.
+// setAside copies a damaged piece of a segment to a file.
 func (j *Journal) setAside(s *segment, at, size int64) error {
 	name := fmt.Sprintf("%s-%d%s", s.id(), at, bad)
 	fresh, err := j.keep(name, size, func(to File) error { return s.copyTo(to, at, size) })
@@ -209,8 +210,8 @@ func (j *Journal) setAside(s *segment, at, size int64) error {
 	return err
 }
 
-// SetAside takes jobs that no store accepts out of a reservation, and copies them to a file, in
-// the journal's format.
+// SetAside removes jobs that no store accepts from a reservation, and copies them to a file in the
+// journal's format.
 func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	var copied []byte
 	left := make([]Entry, 0, len(r.entries))
@@ -244,7 +245,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	return nil
 }
 
-// keep writes and counts a file of lines that are not run. It returns false if the same file was
+// keep writes a file of lines that are not run, and counts it. fresh is false if the same file was
 // written before.
 func (j *Journal) keep(name string, size int64, write func(to File) error) (fresh bool, err error) {
 	f, err := j.opt.Files.Create(name)
@@ -252,7 +253,7 @@ func (j *Journal) keep(name string, size int64, write func(to File) error) (fres
 		if j.holds(name, size) {
 			return false, nil
 		}
-		fresh = false // it was cut short
+		fresh = false // an earlier write of it was cut short
 		if err = j.opt.Files.Remove(name); err == nil {
 			f, err = j.opt.Files.Create(name)
 		}
@@ -273,7 +274,7 @@ func (j *Journal) keep(name string, size int64, write func(to File) error) (fres
 	return true, nil
 }
 
-// holds reports whether a file has this many bytes.
+// holds reports whether a file exists with this size.
 func (j *Journal) holds(name string, bytes int64) bool {
 	f, err := j.opt.Files.Open(name)
 	if err != nil {
@@ -298,8 +299,8 @@ func (s *segment) copyTo(to File, at, size int64) error {
 	return nil
 }
 
-// Sync records that the reserved piece is in a store. It returns ErrExpired if the piece went back
-// to the front, where it will be read again.
+// Sync records that the reserved piece is in a store. It returns ErrExpired if the reservation has
+// expired: then the piece will be read again.
 func (r *Reservation) Sync() error {
 	j := r.j
 	j.mu.Lock()
@@ -326,7 +327,7 @@ func (r *Reservation) Sync() error {
 	return nil
 }
 
-// Cancel puts the reserved piece back to the front.
+// Cancel returns the reserved piece to the front.
 func (r *Reservation) Cancel() {
 	j := r.j
 	j.mu.Lock()
@@ -353,7 +354,7 @@ func (j *Journal) putBack(r *Reservation) {
 	j.broadcast(&j.news)
 }
 
-// expire puts back pieces that were not synced in time.
+// expire returns pieces to the front that were not synced in time.
 func (j *Journal) expire() {
 	now := time.Now()
 	for _, r := range slices.Clone(j.held) {
@@ -364,7 +365,8 @@ func (j *Journal) expire() {
 	}
 }
 
-// expiry returns a channel that receives when the next reservation expires, and the Stop of its timer.
+// expiry returns a channel that receives a value when the next reservation expires, and the Stop
+// method of its timer.
 func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -381,15 +383,15 @@ func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 	return t.C, t.Stop
 }
 
-// finish records that a piece is in a store, and returns the segments that are not needed any more.
+// finish records that a piece is in a store, and returns the segments that are no longer needed.
 func (j *Journal) finish(s *segment, from, to int64) []*segment {
 	s.finish(from, to)
 	j.broadcast(&j.moved)
 	return j.sweep()
 }
 
-// sweep removes from the list the segments whose lines are in stores, except the last one and
-// those that say where another one ends.
+// sweep removes segments from the list whose lines are all in stores, and returns them. It keeps
+// the last segment, and those that are needed because they say where another one ends.
 func (j *Journal) sweep() (gone []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {
@@ -404,8 +406,8 @@ func (j *Journal) sweep() (gone []*segment) {
 	return gone
 }
 
-// remove deletes segments one by one and durably, oldest first: while a segment exists, the one
-// that says where it ends must exist too.
+// remove deletes segments one by one, durably, and the oldest first, because as long as a segment
+// exists, the one that says where it ends must exist, too.
 func (j *Journal) remove(gone []*segment) {
 	if len(gone) == 0 {
 		return

@@ -16,34 +16,34 @@ const (
 	end       = "#:EndBatch\n"
 	timeForm  = "2006-01-02T15:04:05.000Z"
 	maxHeader = 4096 // bytes, newline included
-	// A request with more is written as several records, so that none is too large to read again
-	// or to lose.
+	// A request with more lines or bytes is written as several records. So no record is too large
+	// to be read again, and damage to one loses only a part.
 	maxLines = 1000
 	maxBytes = 256 << 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record is a batch, or a line on its own.
+// record is a batch of lines, or a single line without a batch around it.
 type record struct {
 	date    time.Time // when it was accepted; zero: unknown
 	jobtype string    // "" in the record that begins a segment
 	first   job.ID    // "" if the record has none
 	count   int
-	due     time.Time     // by this host's clock; zero: at once
-	delay   time.Duration // from date, in whole milliseconds; 0: due was given as a time
+	due     time.Time     // when the jobs are due, by this host's clock; zero: at once
+	delay   time.Duration // from date to due, in whole milliseconds; 0 if due was given as a time
 	more    int           // how many records of the same request follow
 	salt    string        // of the segment
 	body    []byte        // lines, each with its newline
 
 	prev    string // in the first record of a segment: the name of the segment before
-	prevEnd int64  // and where that ends
+	prevEnd int64  // and the end of that segment
 
 	size   int  // bytes of the whole record
 	sealed bool // its checksum is right
 }
 
-// appendTo encodes the record.
+// appendTo appends the record in the journal's format.
 func (r *record) appendTo(b []byte) []byte {
 	start := len(b)
 	b = append(b, begin+"date="...)
@@ -82,17 +82,17 @@ func (r *record) appendTo(b []byte) []byte {
 	return append(b, end...)
 }
 
-// form is the result of parse.
+// form says what parse has found.
 type form int
 
 const (
 	whole  form = iota
-	short       // it continues after the end of the bytes
-	broken      // it is not a record
+	short       // the record continues after the end of the bytes
+	broken      // the bytes are not a record
 )
 
-// parse reads the record at the beginning of b. The size of a broken record is the one that its own
-// header gives, or 0.
+// parse reads the record at the beginning of b. The size of a broken record is what its own header
+// says, or 0.
 func parse(b []byte) (r record, f form) {
 	if len(b) > 0 && b[0] != '#' {
 		return parseLine(b)
@@ -103,7 +103,7 @@ func parse(b []byte) (r record, f form) {
 		return r, broken
 	case !ok && len(b) < maxHeader:
 		return r, short
-	case !ok, bytes.IndexByte(head, 0) >= 0: // zeros may have replaced fields, the checksum too
+	case !ok, bytes.IndexByte(head, 0) >= 0: // zeros may have replaced fields, even the checksum
 		return r, broken
 	}
 	bodyLen, crc, ok := r.parseHeader(head)
@@ -130,7 +130,7 @@ func parse(b []byte) (r record, f form) {
 	return r, whole
 }
 
-// parseHeader reads the line before the newline. A count of -1 means that the header has none.
+// parseHeader parses a header without its newline. A count of -1 means that the header has none.
 func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 	r.count, bodyLen = -1, -1
 	fields := string(head[len(begin):])
@@ -183,7 +183,7 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 	return bodyLen, crc, bodyLen >= 0 && (r.jobtype != "" || bodyLen == 0)
 }
 
-// parseLine reads `id|jobtype|payload`, or an empty line.
+// parseLine parses a line without a batch, `id|jobtype|payload`, or an empty line.
 func parseLine(b []byte) (r record, f form) {
 	line, _, ok := bytes.Cut(b, []byte{'\n'})
 	if !ok {
@@ -210,7 +210,7 @@ func validJobtype(s string) bool {
 	return ok && job.CheckClient(client) == nil && job.CheckType(typ) == nil
 }
 
-// countLines counts the lines that are not empty. The last one may lack its newline.
+// countLines counts the lines that are not empty. The last line may lack its newline.
 func countLines(body []byte) (n int) {
 	for range linesOf(body) {
 		n++

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// scarce is a disk on which not only the journal takes up space.
+// scarce is a disk on which other files take up space, too.
 type scarce struct {
 	*disk
 	free int64
@@ -19,8 +19,8 @@ type scarce struct {
 
 func (s *scarce) Space() (size, free int64, err error) { return 1 << 20, s.free, nil }
 
-// TestReserveOfADrainedJournal: an empty journal must not use the space that is
-// reserved for the store.
+// TestReserveOfADrainedJournal: adds to an empty journal must not use the space that is reserved
+// for the store.
 func TestReserveOfADrainedJournal(t *testing.T) {
 	d := &scarce{newDisk(), 1 << 19}
 	j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 64 << 10})

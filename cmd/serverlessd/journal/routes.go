@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/internal/durable"
 )
 
-// Routes reads the notes of a journal's directory, and returns the function that writes them.
+// Routes returns the notes in a journal's directory, and the function that saves new ones.
 func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)
@@ -21,7 +21,7 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%s, which says which part of the journal went to which store: %w", path, err)
 	}
-	// replace writes to two files in turn. Create them now, while the disk has room.
+	// replace writes to two files in turn. They are created now, while the disk has room.
 	if errors.Is(err, os.ErrNotExist) {
 		_ = replace(path, []Note{})
 	}
@@ -31,11 +31,12 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	return notes, func(notes []Note) error { return replace(path, notes) }, nil
 }
 
-// block is the number of bytes by which files grow.
+// block is the unit in bytes to which the size of the files is rounded up.
 const block = 4096
 
-// replace writes a file so that either the old or the new content is there. The old file stays
-// beside it and is overwritten the next time: that takes no room, which a full disk does not have.
+// replace replaces the content of a file so that after a crash it has either the old or the new
+// content. The old file is kept beside it and overwritten the next time, so that it needs no room
+// on a full disk.
 func replace(path string, content any) error {
 	text, err := json.Marshal(content)
 	if err != nil {

@@ -14,9 +14,10 @@ import (
 const (
 	suffix = ".journal"
 	bad    = ".bad"
-	// markEvery is the distance between the remembered records of a segment, in bytes.
+	// markEvery is the least distance, in bytes, between records of a segment whose offset is
+	// remembered.
 	markEvery = 64 << 10
-	// readAhead is how much of a file is read at once.
+	// readAhead is how many bytes of a file are read at once.
 	readAhead = 256 << 10
 )
 
@@ -24,21 +25,22 @@ const (
 type segment struct {
 	name string
 	file File
-	// salt is in all records that this program has written here. Clients do not know it, so none
-	// of their lines looks like such a record. "": an earlier version wrote the segment.
+	// salt is a random text in all records of this segment. Clients do not know it, so none of
+	// their lines can look like such a record. It is "" if an earlier version wrote the segment.
 	salt string
-	// refused: bytes after its end were refused. Only the next segment says so.
+	// refused says that bytes after the end were refused. On the disk, only the next segment says
+	// so.
 	refused bool
 
-	// Guarded by the journal's lock.
+	// The journal's mu guards the following.
 	end   int64 // everything before it may be read
-	next  int64 // nothing after it has been reserved
+	next  int64 // nothing from here on has been reserved
 	low   int64 // everything before it is in a store
 	done  []span
 	aside []span // jobs that were set aside
 	marks []mark
 
-	// For a segment of an earlier process, until its content is known.
+	// The following are used for a segment of an earlier process, until its content is known.
 	loaded bool
 	jobs   map[string]Count
 }
@@ -46,7 +48,7 @@ type segment struct {
 // span is a piece of a segment.
 type span struct{ from, to int64 }
 
-// mark is a record whose offset is remembered.
+// mark is the offset of a record, and the first id in it.
 type mark struct {
 	at int64
 	id job.ID
@@ -78,24 +80,24 @@ func (s *segment) finish(from, to int64) {
 	}
 }
 
-// setAside records that a piece will not be in a store.
+// setAside records that a damaged piece will not be in a store.
 func (s *segment) setAside(piece span) {
 	if n := len(s.aside); n == 0 || s.aside[n-1] != piece {
 		s.aside = append(s.aside, piece)
 	}
 }
 
-// stored reports whether all of a piece is in stores.
+// stored reports whether the whole piece is in stores.
 func (s *segment) stored(from, to int64) bool {
 	return to <= s.low || slices.ContainsFunc(s.done, func(d span) bool { return max(from, s.low) >= d.from && to <= d.to })
 }
 
-// scan calls found for everything between from and to: for records, and for the broken pieces
-// between them. It stops when found returns false. The caller may keep the arguments.
+// scan calls found for everything between from and to, that is, for records and for the broken
+// pieces between them. It stops when found returns false. found may keep its arguments.
 func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bool) error {
 	at := from
-	behind := false // after damage: at may be inside a record
-	var buf []byte  // the bytes from at on
+	behind := false // the last piece was damaged, so at may be inside a record
+	var buf []byte  // the bytes of the file from at on
 	for at < to {
 		r, f := parse(buf)
 		if len(buf) == 0 || f == short && at+int64(len(buf)) < to {
@@ -126,10 +128,10 @@ func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bo
 	return nil
 }
 
-// wrote reports whether this program wrote a record here.
+// wrote reports whether a record has the salt of this segment.
 func (s *segment) wrote(r *record) bool { return r.sealed && (s.salt == "" || r.salt == s.salt) }
 
-// learn finds the segment's salt.
+// learn reads the segment's salt.
 func (s *segment) learn() error {
 	return s.scan(0, s.end, func(_ int64, r record, f form) bool {
 		s.salt = r.salt
@@ -137,9 +139,9 @@ func (s *segment) learn() error {
 	})
 }
 
-// resume finds the next record after a broken one. Clients' lines may look like records, but do not
-// have the salt. In a segment without a salt, resume skips the lines of a broken record if the size
-// in its header leads to its end.
+// resume returns where the next record after a broken one begins. Lines of clients may look like
+// records, but do not have the salt. In a segment without a salt, resume skips the lines of a
+// broken record if the size in its header leads to its end.
 func (s *segment) resume(at, to, size int64) (int64, error) {
 	if s.salt == "" && size > 0 && at+size <= to {
 		if tail, err := s.read(at+size-int64(len(end)), int64(len(end))); err != nil {
@@ -173,7 +175,7 @@ func (s *segment) resume(at, to, size int64) (int64, error) {
 	return to, nil
 }
 
-// recordAt reports whether this program wrote a complete record at that offset.
+// recordAt reports whether there is a whole record with this segment's salt at an offset.
 func (s *segment) recordAt(at, to int64) (bool, error) {
 	for want := int64(maxHeader); ; {
 		buf, err := s.read(at, min(want, to-at))
@@ -185,14 +187,15 @@ func (s *segment) recordAt(at, to int64) (bool, error) {
 			return f == whole && s.wrote(&r), nil
 		}
 		if r.size > 0 && r.salt != s.salt {
-			return false, nil // it is not worth reading
+			return false, nil // the rest need not be read
 		}
 		want = max(2*want, int64(r.size))
 	}
 }
 
-// read returns n bytes. Bytes that are missing are returned as zeros, which are damage. If the
-// disk does not return bytes that are there, that is an error and never damage.
+// read returns n bytes. Bytes after the end of the file are returned as zeros, which count as
+// damage. If the disk does not return bytes of the file, this is an error, and does not count as
+// damage.
 func (s *segment) read(at, n int64) ([]byte, error) {
 	buf := make([]byte, n)
 	if got, err := s.file.ReadAt(buf, at); int64(got) < n && err != nil && err != io.EOF {
@@ -201,8 +204,9 @@ func (s *segment) read(at, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// tail returns where a segment that a daemon has left ends: after its last whole request, unless
-// damage follows, and not the beginning of a request. size is the size of the file.
+// tail returns where a segment of an earlier process ends. This is after the last complete request;
+// records of an incomplete request at the end of the file are cut off, but damage is not. size is
+// the size of the file.
 func (s *segment) tail(size int64) (int64, error) {
 	size, err := s.trimZeros(size)
 	if err != nil {

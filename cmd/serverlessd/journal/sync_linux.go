@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sync calls fdatasync, which writes the size too, but no times.
+// Sync calls fdatasync, which writes the size of the file, too, but not its times.
 func (f file) Sync() error {
 	for {
 		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
@@ -15,8 +15,8 @@ func (f file) Sync() error {
 	}
 }
 
-// exchange swaps the names of two files at once. If there is no second file, or the filesystem
-// cannot swap, it renames the first.
+// exchange swaps the names of two files atomically. If there is no second file, or the file system
+// cannot swap names, it renames the first.
 func exchange(from, to string) error {
 	if unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE) == nil {
 		return nil

@@ -7,5 +7,5 @@ import "os"
 // Sync writes the content to the disk.
 func (f file) Sync() error { return f.File.Sync() }
 
-// exchange renames a file.
+// exchange renames the first file.
 func exchange(from, to string) error { return os.Rename(from, to) }

@@ -16,7 +16,7 @@ import (
 // maxGroup is the most bytes of several requests that are written and synced together.
 const maxGroup = 8 << 20
 
-// saltSize is the length of a salt in characters, each one of 32.
+// saltSize is the length of a salt, in characters of base 32.
 const saltSize = 12
 
 // request is a waiting append.
@@ -29,10 +29,10 @@ type request struct {
 	done    chan struct{}
 }
 
-// Append accepts lines, all of them or none, and returns when they are on the disk. It returns
-// ErrFull, ErrFailed or ErrClosed, wrapped, or the error of the context: then the lines may have
-// been accepted. The context is checked only while the append waits for others. The lines must not
-// change before Append returns.
+// Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
+// ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context: only then, the lines may
+// have been accepted. The context is checked only while the append waits for others. The lines must
+// not change before Append returns.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
@@ -47,8 +47,8 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 		return Receipt{}, ErrClosed
 	}
 	if !j.writing && len(j.queue) == 0 {
-		// There is no other append to share a sync with, so do it here: waking the writer takes
-		// longer.
+		// There is no other append with which to share a sync, so this goroutine commits: waking
+		// the writer would take longer.
 		j.writing = true
 		j.mu.Unlock()
 		err := j.commit([]*request{r})
@@ -98,7 +98,7 @@ func (j *Journal) write() {
 	}
 }
 
-// written ends a commit, so that the next group can be written.
+// written ends a commit, so that the next group can be committed.
 func (j *Journal) written() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -108,8 +108,8 @@ func (j *Journal) written() {
 	}
 }
 
-// group takes the next requests from the queue, without the cancelled ones. It returns none while
-// another goroutine writes; that goroutine will wake the writer.
+// group takes the next requests from the queue, and drops those that were cancelled. While another
+// goroutine is committing, it returns none; that goroutine will wake the writer.
 func (j *Journal) group() (group []*request, closed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,7 +121,7 @@ func (j *Journal) group() (group []*request, closed bool) {
 		r := j.queue[0]
 		if r.ctx.Err() == nil {
 			size += r.size
-			if len(group) > 0 && (size > maxGroup || j.full(size)) { // a request without room is refused on its own
+			if len(group) > 0 && (size > maxGroup || j.full(size)) { // a request for which there is no room is refused; the others are not
 				break
 			}
 			group = append(group, r)
@@ -170,8 +170,8 @@ func (j *Journal) commit(group []*request) error {
 	start := time.Now()
 	if err := j.sync(s); err != nil {
 		j.failed(err, "sync")
-		// The kernel may have dropped data that it could not write, and would report the next sync
-		// as a success. So this file is never written again.
+		// The kernel may have dropped the data that it could not write, and would then report
+		// success at the next sync. So this file is never written again.
 		_ = s.file.Truncate(s.end)
 		j.leave()
 		return classify(err)
@@ -199,7 +199,7 @@ func (j *Journal) commit(group []*request) error {
 	return nil
 }
 
-// sync makes everything written to a segment durable.
+// sync makes everything durable that was written to a segment.
 func (j *Journal) sync(s *segment) error {
 	if j.opt.NoSync {
 		return nil
@@ -207,8 +207,8 @@ func (j *Journal) sync(s *segment) error {
 	return s.file.Sync()
 }
 
-// leave ends the current segment after the last accepted line. The next segment records that end,
-// so that refused lines are invalid even if the disk kept them. So it is begun at once.
+// leave ends the current segment after the last accepted line. The next segment is begun at once,
+// because it records that end: so refused lines are invalid even if the disk has kept them.
 func (j *Journal) leave() {
 	j.mu.Lock()
 	j.current.refused = true
@@ -217,7 +217,7 @@ func (j *Journal) leave() {
 	_ = j.begin() // if this fails, the next append tries again
 }
 
-// first returns the id of the first line, "" if there is none.
+// first returns the id of the first line, or "" if there is none.
 func (r *request) first() job.ID {
 	for i, b := range r.batches {
 		if len(b.Lines) > 0 {
@@ -227,7 +227,7 @@ func (r *request) first() job.ID {
 	return ""
 }
 
-// encode appends a request to the buffer, as records of limited size.
+// encode appends a request to the buffer, as one or more records of limited size.
 func (j *Journal) encode(r *request) {
 	type piece struct{ batch, from, to, bytes int }
 	var pieces []piece
@@ -258,10 +258,11 @@ func (j *Journal) encode(r *request) {
 	}
 }
 
-// full reports whether there is no room for size more bytes.
+// full reports whether size more bytes would exceed the limit on waiting bytes.
 func (j *Journal) full(size int64) bool { return j.opt.Max > 0 && j.bytes()+size > j.opt.Max }
 
-// room returns an error unless there is room for size more bytes and a segment to write them to.
+// room makes sure that there is room for size more bytes and a segment to which they can be
+// written.
 func (j *Journal) room(size int64) error {
 	j.mu.Lock()
 	waits, full := j.bytes(), j.full(size)
@@ -278,12 +279,12 @@ func (j *Journal) room(size int64) error {
 	return j.begin()
 }
 
-// On a small disk, at most one part in reserveShare is reserved for the stores.
+// At most 1/reserveShare of a disk is reserved for the stores.
 const reserveShare = 16
 
 // Spare returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the space that
-// is reserved for a store on it. The store needs that space to take the waiting jobs before the
-// journal can free any.
+// is reserved for a store on the same disk. The store needs this space to take the waiting jobs,
+// because only then can the journal free any.
 func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil
@@ -295,7 +296,7 @@ func (j *Journal) Spare(size int64) error {
 	return nil
 }
 
-// begin starts a segment.
+// begin begins a new segment.
 func (j *Journal) begin() error {
 	err := j.beginOne()
 	if errors.Is(err, ErrFull) && j.makeRoom() {
@@ -304,8 +305,8 @@ func (j *Journal) begin() error {
 	return err
 }
 
-// makeRoom removes all segments if all their lines are in stores, the last one too, which
-// otherwise stays until the next begins.
+// makeRoom removes all segments, even the last one, which is otherwise kept until the next begins,
+// if all their lines are in stores.
 func (j *Journal) makeRoom() bool {
 	j.mu.Lock()
 	gone := j.segments
@@ -322,7 +323,7 @@ func (j *Journal) makeRoom() bool {
 }
 
 func (j *Journal) beginOne() error {
-	j.current = nil // the segment before ends here, whatever happens now
+	j.current = nil // from now on, this is where the segment before ends
 	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix, salt: rand.Text()[:saltSize]}
 	rec := record{date: j.opt.Now(), first: s.id(), salt: s.salt}
 	j.mu.Lock()

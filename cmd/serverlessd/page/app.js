@@ -8,12 +8,13 @@ import { source } from './look.js';
 import { jobTo, ofClient } from './names.js';
 import { overview } from './view/overview.js';
 
-/** The job with this id, of any client. @param {string} id */
+/** Returns the job with this id, of any client. @param {string} id */
 const job = async id => (await call('GET', '/jobs?id=' + enc(id)).catch(() => null))?.jobs.map(ofClient)[0];
 
 const isId = (/** @type {string} */ s) => /^[0-9a-z]{9}-[0-9a-z]{6}-[0-9a-z]{5}$/.test(s);
 
-/** The types whose names contain this, and the job with this id.
+/** Returns the search field's suggestions for a text: the job with this id, and the types whose
+ * names contain it.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
 async function fits(what) {
   const j = isId(what) && await job(what), types = (await call('GET', `/v1/stats?types=6&part=${enc(what)}`)).types;
@@ -21,7 +22,8 @@ async function fits(what) {
     ...types.map((/** @type {any} */ t) => ({ name: t.type, kind: 'type', href: to(['jobs'], { of: t.type }) }))];
 }
 
-/** Goes to the job with this id, or else to the types whose names contain this. @param {string} what */
+/** Shows the job with this id or, if the text is no id, the types whose names contain it. @param
+ * {string} what */
 async function find(what) {
   const j = isId(what) && await job(what);
   location.hash = j ? jobTo(j) : isId(what) ? to(['job', '', what]) : to(['types'], { part: what });
@@ -40,6 +42,6 @@ start({
   above: { job: 'jobs' },
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a type', fits, go: find },
-  help: html`Rates and times are of this daemon in the last few seconds. Plots show the last five minutes. Jobs are counted in its stores, for all daemons.`,
+  help: html`Rates and times are those of this daemon in the last few seconds; plots show the last five minutes. Jobs are counted in the stores, for all daemons together.`,
   mark, source,
 });

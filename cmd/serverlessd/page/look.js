@@ -1,11 +1,11 @@
-// The daemon's statistics, polled every two seconds.
+// Requests the daemon's statistics every two seconds, and computes the samples of the plots.
 import { quantile } from './format.js';
 import { Lately } from './live.js';
 import { poll } from './poll.js';
 
 const wait = new Lately(), run = new Lately();
 
-/** The last statistics, and when they came. @type {any} */
+/** The last reply, and the time when it came. @type {any} */
 let last = null, at = 0;
 /** @type {Record<string, number|null>} */
 let values = {};

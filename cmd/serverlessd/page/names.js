@@ -1,14 +1,16 @@
-// The names of clients, types and jobs, and links to them.
+// Names of clients, types and jobs, and links to them.
 import { html } from './html.js';
 import { badge, to } from './parts.js';
 
-/** Client and type of a jobtype: a client has no hyphen. @param {string} of @returns {[string, string]} */
+/** Splits a jobtype into client and type. A client has no hyphen. @param {string} of @returns
+ * {[string, string]} */
 export function split(of) {
   const [, client, type = ''] = /^([^-]*)-?(.*)$/s.exec(of) ?? [];
   return [client, type];
 }
 
-/** A job from a list of all clients' jobs, with its client and bare type. @param {any} j */
+/** Returns a job from a list of all clients' jobs with its client and its bare type. @param {any} j
+ * */
 export function ofClient(j) {
   const [client, type] = split(j.type);
   return { ...j, client, type };
@@ -16,7 +18,8 @@ export function ofClient(j) {
 
 export const jobTo = (/** @type {any} */ j) => to(['job', j.client, j.id]);
 
-/** A link to a job: its whole id where there is room, else the end of it, which differs. @param {string} id @param {string} client */
+/** Link to a job. It shows the whole id where there is room, otherwise only its end, in which ids
+ * differ. @param {string} id @param {string} client */
 export const jobLink = (id, client) => html`<a class="name id" href=${jobTo({ id, client })} title=${id}><span class="w3">${id.slice(0, -12)}</span>${id.slice(-12)}</a>`;
 
 export const typeLink = (/** @type {string} */ of) => html`<a class="name" href=${to(['jobs'], { of })}>${of}</a>`;
@@ -28,6 +31,6 @@ export const states = { waiting: '', deferred: '', running: 'info', ok: 'ok', fa
 
 export const state = (/** @type {any} */ j) => badge(j.state, states[j.state]);
 
-/** Whether a job in this state waits, and whether it has ended. */
+/** Report whether a job in this state waits, and whether it has ended. */
 export const waits = (/** @type {string} */ s) => s === 'waiting' || s === 'deferred';
 export const ended = (/** @type {string} */ s) => s !== 'running' && !waits(s);

@@ -1,5 +1,5 @@
-// Package page serves the page that operators see in a browser: the kit of gloom/broker/page with
-// the views here, which get everything from the API.
+// Package page is the web page for operators of the daemon: the kit of gloom/broker/page with the
+// views in this directory, which get all their data from the HTTP API.
 package page
 
 import (
@@ -15,5 +15,5 @@ var views embed.FS
 // Site is the page of serverlessd.
 var Site = page.New(page.Daemon{
 	Title: "Serverless", Noun: "daemon", Views: views, Shared: schedule.Views,
-	Without: "<code>GET /v1/stats</code> and <code>/jobs</code> show the same.",
+	Without: "<code>GET /v1/stats</code> and <code>/jobs</code> have the same data.",
 })

@@ -12,7 +12,7 @@ import (
 
 var idForm = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}-[0-9a-hjkmnp-tv-z]{5}$`)
 
-// TestAdd: the ways to add lines, and the answers.
+// TestAdd: lines can be added in all documented ways, and the answers are right.
 func TestAdd(t *testing.T) {
 	d := sharing(t)
 	who := tenant()
@@ -88,7 +88,7 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// TestPayload: all bytes except a newline pass unchanged.
+// TestPayload: a payload with any bytes except newlines reaches the handler unchanged.
 func TestPayload(t *testing.T) {
 	d := sharing(t)
 	who := tenant()

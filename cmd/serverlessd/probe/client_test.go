@@ -18,12 +18,12 @@ type client struct {
 	headers http.Header
 }
 
-// reply is an answer.
+// reply is a reply of a daemon.
 type reply struct {
 	status int
 	header http.Header
 	body   string
-	json   map[string]any // nil if it is not an object
+	json   map[string]any // nil if the body is no JSON object
 }
 
 func (r reply) text(key string) string { s, _ := r.json[key].(string); return s }
@@ -32,7 +32,7 @@ func (r reply) String() string { return fmt.Sprintf("%d %.500s", r.status, r.bod
 
 var transport = &http.Transport{MaxIdleConnsPerHost: 64}
 
-// try sends a request; more are headers, "Name: value".
+// try sends a request. more has headers as "Name: value".
 func (c *client) try(method, path, body string, more ...string) (reply, error) {
 	req, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
 	if err != nil {
@@ -71,8 +71,8 @@ func (c *client) ask(t testing.TB, method, path, body string, more ...string) re
 	return r
 }
 
-// wants sends a request and expects a status. A store that is slow for a moment counts as away: a
-// read that is refused so is repeated.
+// wants sends a request and fails the test unless the reply has this status. A store that is slow
+// for a moment counts as away, so a read that is refused for this reason is repeated.
 func (c *client) wants(t testing.TB, status int, method, path, body string, more ...string) reply {
 	t.Helper()
 	r := c.ask(t, method, path, body, more...)
@@ -86,7 +86,7 @@ func (c *client) wants(t testing.TB, status int, method, path, body string, more
 	return r
 }
 
-// refuses sends a request, and expects a status with an error's code, whose reason
+// refuses sends a request and expects an error with this status and code, and a reason that
 // contains all words.
 func (c *client) refuses(t testing.TB, status int, code, method, path, body string, words ...string) {
 	t.Helper()
@@ -108,7 +108,7 @@ func (c *client) refuses(t testing.TB, status int, code, method, path, body stri
 
 var number atomic.Int64
 
-// tenant returns the name of a client for one test.
+// tenant returns a client's name that no other test uses.
 func tenant() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
 
 // add adds lines and returns their ids.
@@ -126,7 +126,7 @@ func (c *client) add(t testing.TB, who, typ, lines string) []string {
 	return ids
 }
 
-// one adds one job.
+// one adds one line and returns the id of its job.
 func (c *client) one(t testing.TB, who, typ, payload string) string {
 	t.Helper()
 	ids := c.add(t, who, typ, payload+"\n")
@@ -154,13 +154,13 @@ func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...s
 	c.wants(t, 200, "POST", "/"+who+"/handler/add/"+typ, string(b), "Content-Type: application/json")
 }
 
-// job returns the answer of job/get.
+// job returns the reply of job/get.
 func (c *client) job(t testing.TB, who, id string) reply {
 	t.Helper()
 	return c.wants(t, 200, "GET", "/"+who+"/job/get/"+id, "")
 }
 
-// ends waits until a job has ended in that state, and returns its data.
+// ends waits until a job has ended in this state, and returns its data.
 func (c *client) ends(t *testing.T, who, id, state string) (data string) {
 	t.Helper()
 	until(t, id+" ends "+state, func() error {
@@ -172,7 +172,7 @@ func (c *client) ends(t *testing.T, who, id, state string) (data string) {
 	return c.wants(t, 200, "GET", "/"+who+"/job/result/"+id, "").body
 }
 
-// stops waits until a job's last stop has that reason.
+// stops waits until the code of a job, which says why it last stopped, is this one.
 func (c *client) stops(t *testing.T, who, id, code string) {
 	t.Helper()
 	until(t, id+" stops with "+code, func() error {
@@ -186,15 +186,15 @@ func (c *client) stops(t *testing.T, who, id, code string) {
 	})
 }
 
-// slow reports whether a job was abandoned after its first run because, on a busy machine, it took
-// longer than the shared daemon's --retry-for.
+// slow reports whether a job was abandoned after its first run because the machine was so busy that
+// the run took longer than the shared daemon's --retry-for.
 func (r reply) slow() bool {
 	created, err1 := time.Parse(time.RFC3339, r.text("create_dt"))
 	done, err2 := time.Parse(time.RFC3339, r.text("done_dt"))
 	return r.text("state") == "abandoned" && r.json["tries"] == 1.0 && err1 == nil && err2 == nil && done.Sub(created) >= retryFor
 }
 
-// counts returns a type's counts, from state.
+// counts returns a type's counts, as /state gives them.
 func (c *client) counts(t testing.TB, who, typ string) map[string]any {
 	t.Helper()
 	r := c.wants(t, 200, "GET", "/"+who+"/state", "")

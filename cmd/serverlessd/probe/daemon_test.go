@@ -21,7 +21,8 @@ type daemon struct {
 // languages allows all languages of handlers.
 const languages = "--langs=http,node,php,python,sh,gloom"
 
-// launch starts a daemon on a free port and waits until it is ready or has ended.
+// launch starts a daemon on a free port and waits until it is ready; it returns an error if the
+// daemon ends before.
 func launch(dir string, flags ...string) (*daemon, error) {
 	cmd, err := probe.Command(append([]string{"--addr=127.0.0.1:0", "--dir=" + dir, languages, "--drain=10s"}, flags...)...)
 	if err != nil {
@@ -32,7 +33,7 @@ func launch(dir string, flags ...string) (*daemon, error) {
 	return &daemon{d, &client{base: "http://" + d.Field("addr")}, dir, flags}, err
 }
 
-// start runs a daemon for one test; it must end without an error.
+// start runs a daemon for one test. The test fails if the daemon does not stop cleanly.
 func start(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	return startIn(t, t.TempDir(), flags...)
@@ -45,7 +46,7 @@ func startIn(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// startAway is startIn for a store that is away.
+// startAway is startIn, but does not wait for the store, which is away.
 func startAway(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(dir, flags...)
@@ -72,7 +73,7 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// shared is one daemon for all tests that do not disturb others; each test has its own clients.
+// shared has a daemon for all tests that do not disturb others. Each test uses clients of its own.
 type shared struct {
 	once sync.Once
 	*daemon

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHandlers: valid handlers, what the API shows of them, and versions.
+// TestHandlers: valid handlers are accepted, and the API shows them and their versions.
 func TestHandlers(t *testing.T) {
 	d := sharing(t)
 	who := tenant()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestHTTPHandlers: a service that runs jobs, with all possible answers.
+// TestHTTPHandlers: each answer of a service that runs jobs has the documented effect.
 func TestHTTPHandlers(t *testing.T) {
 	d := sharing(t)
 	type call struct {
@@ -132,7 +132,7 @@ func TestHTTPHandlers(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		d.ends(t, who, ids[1], "failed")
-		d.ends(t, who, ids[2], "ok") // alone, it is the first of the next batch
+		d.ends(t, who, ids[2], "ok") // it runs again alone, as the first job of the next batch
 		if r := d.job(t, who, ids[2]); r.json["tries"] != 2.0 {
 			t.Errorf("%s", r)
 		}

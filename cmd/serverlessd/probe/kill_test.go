@@ -31,7 +31,7 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// ledger returns a client's sums over its types, and checks that they add up.
+// ledger returns a client's counts, added up over its types, and checks that they balance.
 func ledger(d *daemon, who string) (map[string]float64, error) {
 	r, err := d.try("GET", "/"+who+"/state", "")
 	if err != nil || r.status != 200 {
@@ -56,9 +56,8 @@ func ledger(d *daemon, who string) (map[string]float64, error) {
 	return sum, nil
 }
 
-// crash adds lines to daemons of one store that are killed and started again, and
-// checks that each acknowledged line has run, that none was ingested twice, and that
-// the counts add up.
+// crash adds lines to daemons of one store, which are killed and started again. It checks that each
+// acknowledged line has run, that none was ingested twice, and that the counts balance.
 func crash(t *testing.T, dirs []string, flags ...string) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -149,7 +148,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 		}
 		return nil
 	})
-	// Lines of an add without an answer may have run as well.
+	// Lines of an add without an answer may have run, too.
 	k, child := daemons[0].counts(t, who, "k"), daemons[0].counts(t, who, "child")
 	if n := k["added"].(float64); n < float64(len(acked)) || n > float64(sent) || child["added"] != k["ok"] {
 		t.Errorf("%d acknowledged of %d sent; %v, their follow-on jobs %v", len(acked), sent, k, child)
@@ -184,7 +183,7 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	late := filepath.Join(t.TempDir(), "late")
-	store := "--store=sqlite:" + late + "/store.db" // away until the folder exists
+	store := "--store=sqlite:" + late + "/store.db" // the store is away until this directory exists
 	d := startAway(t, dir, store)
 	who := tenant()
 	first := d.one(t, who, "a", "first of all")
@@ -204,7 +203,7 @@ func TestDamage(t *testing.T) {
 		if at := strings.Index(string(b), "to be damaged"); at >= 0 {
 			b[at] ^= 0x20
 			hit = true
-			// The daemon also died while it wrote.
+			// As if the daemon had also died while it wrote.
 			b = append(b, "#:Batch date=2026-01-01T00:00:00.000Z,bytes=100,jobt"...)
 			if err := os.WriteFile(name, b, 0o600); err != nil {
 				t.Fatal(err)
@@ -231,7 +230,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestStoreAway: adds are accepted, and all jobs run when the store is back.
+// TestStoreAway: while the store is away, adds are accepted; when it is back, all jobs run.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	db, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
@@ -267,7 +266,7 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// TestGloomWorkers: a job whose handler is gloom runs on a worker of the broker.
+// TestGloomWorkers: a job whose handler has the language gloom runs at a worker of the broker.
 func TestGloomWorkers(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "workers")

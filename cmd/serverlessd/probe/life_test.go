@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestRecord: what job/get and state show from the ack to the end.
+// TestRecord: job/get and state show a job correctly from its acceptance to its end.
 func TestRecord(t *testing.T) {
 	d := sharing(t)
 	who := tenant()
@@ -169,7 +169,7 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// TestControl: start, stop, quit.
+// TestControl: start, stop and quit do what they say.
 func TestControl(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--start=false")
@@ -211,12 +211,12 @@ func TestControl(t *testing.T) {
 	if code := d.State().ExitCode(); code != 0 {
 		t.Errorf("exit %d: %s", code, d.Log.String())
 	}
-	// Added jobs are kept.
+	// Jobs that were added are kept after quit.
 	e := startIn(t, d.dir)
 	e.ends(t, who, id, "ok")
 }
 
-// TestFair: a client's backlog delays another's first job by one batch.
+// TestFair: a client's backlog delays another client's first job by at most one batch.
 func TestFair(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--concurrency=1", "--batch=2", "--start=false")
@@ -236,8 +236,8 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestLast: the reason of a run that has not succeeded is shown while the job waits for its next
-// try, in lists that ask for it, and by a later daemon.
+// TestLast: why a run did not succeed is shown while the job waits for its next try, also in lists
+// with last=true, and by the next daemon.
 func TestLast(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--retry-delay=1h", "--retry-max=1h")
@@ -282,8 +282,7 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// TestReadyKnowsHandlers: the first add to a ready daemon says that its type has no
-// handler, as later ones do.
+// TestReadyKnowsHandlers: even the first add to a ready daemon says that its type has no handler.
 func TestReadyKnowsHandlers(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -292,7 +291,7 @@ func TestReadyKnowsHandlers(t *testing.T) {
 	}
 }
 
-// TestRuns: each run of a job is shown with the broker's words.
+// TestRuns: each run of a job is shown with the same keys as the broker's runs.
 func TestRuns(t *testing.T) {
 	d, who := sharing(t), tenant()
 	d.handler(t, who, "r", "sh", `exit 0`)

@@ -1,5 +1,5 @@
-// Package probe tests serverlessd from outside: the real program, over HTTP, against
-// its documentation, without knowledge of its code.
+// Package probe tests serverlessd from outside: it checks the real program, over HTTP, against the
+// documentation, without knowledge of the code.
 package probe
 
 import (

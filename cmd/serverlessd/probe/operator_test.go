@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestOperators: requests about all clients, a job's payload and a handler's versions.
+// TestOperators: operators can make requests about all clients, and read a job's payload and a
+// handler's versions.
 func TestOperators(t *testing.T) {
 	d, who, other := sharing(t), tenant(), tenant()
 	for range 12 {

@@ -84,7 +84,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestContexts: what is kept from job to job, and what another job cannot see.
+// TestContexts: a context keeps what it should from job to job, and other jobs cannot see it.
 func TestContexts(t *testing.T) {
 	d := sharing(t)
 	for _, c := range []struct{ lang, before, each, body, after string }{
@@ -180,7 +180,7 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// TestFollowing: jobs that a run prints, and follow-on jobs.
+// TestFollowing: jobs that a run prints, and follow-on jobs, run.
 func TestFollowing(t *testing.T) {
 	d := sharing(t)
 	t.Run("J: lines", func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestFollowing(t *testing.T) {
 		if r := d.job(t, who, id); r.json["bad_lines"] != 1.0 {
 			t.Errorf("%s, want one bad line", r)
 		}
-		// other-c is a type of this client.
+		// Here other-c is a type of the client itself.
 		if k := d.counts(t, who, "other-c"); k["added"] != 1.0 {
 			t.Errorf("other-c: %v", k)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestSchedules: valid and invalid schedules, and the answers.
+// TestSchedules: valid schedules are accepted, invalid ones are refused, and the answers are right.
 func TestSchedules(t *testing.T) {
 	d, who := sharing(t), tenant()
 	at := "/" + who + "/schedule/every%20night"
@@ -66,8 +66,8 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestSchedulesOfAFile: they are stored at the start and at SIGHUP, and not changed otherwise; an
-// invalid file changes nothing.
+// TestSchedulesOfAFile: the schedules of a file are stored at the start and at SIGHUP, and nothing
+// else changes them; an invalid file changes nothing.
 func TestSchedulesOfAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

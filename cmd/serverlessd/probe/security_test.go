@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestTokens: scopes, and the types that a token covers.
+// TestTokens: a token allows only requests of its scopes, for the types that it covers.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestTokens(t *testing.T) {
 	d.headers = http.Header{"Authorization": {"Bearer a-secret"}}
 }
 
-// TestForeign: no web page may change anything.
+// TestForeign: no web page of another site can change anything.
 func TestForeign(t *testing.T) {
 	d := sharing(t)
 	who := tenant()
@@ -76,7 +76,7 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestLangs: code runs only if its language was allowed.
+// TestLangs: code runs only if --langs allows its language.
 func TestLangs(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--langs=http,gloom")

@@ -11,7 +11,7 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// TestUnique: the modes, and what frees a key.
+// TestUnique: each mode does what it says, and a key is freed when it should be.
 func TestUnique(t *testing.T) {
 	d, who := sharing(t), tenant()
 	add := func(status int, how, query, line string) string {
@@ -99,9 +99,8 @@ func TestBadUnique(t *testing.T) {
 	}
 }
 
-// TestUniqueKilled: many clients add one key through two daemons of a store. One of
-// them is killed and started again. In the end there is one job, whichever daemon
-// answered.
+// TestUniqueKilled: many clients add lines with one key through two daemons of a store, one of
+// which is killed and started again. In the end there is one job, whichever daemon answered.
 func TestUniqueKilled(t *testing.T) {
 	for name, store := range map[string]func(t *testing.T) string{
 		"SQLite":  func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "shared.db") },

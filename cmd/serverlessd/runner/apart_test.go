@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestClientsApart: with the same handler, version and eid, one client leaves nothing for another:
-// no global, environment variable, file, or line that makes a job.
+// TestClientsApart: even with the same handler, version and eid, a client leaves nothing behind for
+// another one: no global, environment variable, file, or line that makes a job.
 func TestClientsApart(t *testing.T) {
 	bodies := map[string][2]string{
 		job.Node: {
@@ -54,8 +54,8 @@ func TestClientsApart(t *testing.T) {
 	})
 }
 
-// TestSecretsOfTheDaemon: a context's environment is clean, and it has none of
-// the daemon's descriptors.
+// TestSecretsOfTheDaemon: a context has none of the daemon's environment variables and file
+// descriptors.
 func TestSecretsOfTheDaemon(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_DAEMON", "1")
 	secret, err := os.Open("/dev/zero")
@@ -63,7 +63,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer secret.Close()
-	inherited, err := syscall.Dup(int(secret.Fd())) // like one from the parent program: it is not closed on exec
+	inherited, err := syscall.Dup(int(secret.Fd())) // not closed on exec, like one that the daemon has inherited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestLeftovers: only a killed daemon's folder is removed: a folder with such a name but without
-// the mark belongs to others.
+// TestLeftovers: only the folder of a killed daemon is removed. A folder with such a name but
+// without the mark belongs to somebody else.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	killed, err := makeFolder(dir)

@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// BenchmarkRun runs jobs that do almost nothing, in batches of ten, with as many batches at a time
+// BenchmarkRun runs jobs that do almost nothing, in batches of ten; as many batches run at a time
 // as a daemon has slots.
 func BenchmarkRun(b *testing.B) {
 	for _, l := range tongues {

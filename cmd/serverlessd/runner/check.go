@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sources are compiled but not run, by the interpreter that will run them, and under a context's
-// limits.
+// The check compiles a source with the interpreter that will run it, under the limits of a context,
+// but does not run it.
 
 //go:embed driver/check.js
 var nodeCheck string
@@ -26,11 +26,12 @@ var nodeCheck string
 var pythonCheck string
 
 // compiler says how sources of a language are checked: by a command that reads a source from its
-// input, and ends with 0 or prints what is wrong with it.
+// standard input, and exits with 0 or prints what is wrong with the source.
 type compiler struct {
 	args func(o *Options, hook bool) []string
 	text func(source string, hook bool) string
-	// fault finds the line and the message in the command's output; nil: the message is all of it.
+	// fault matches the line and the message in the command's output; nil: the whole output is the
+	// message.
 	fault *regexp.Regexp
 }
 
@@ -73,15 +74,15 @@ var compilers = map[string]compiler{
 var phpTag = regexp.MustCompile(`^\s*<\?php\b`)
 
 const (
-	checksAtOnce = 4       // how many processes may check at a time
-	checkSays    = 4 << 10 // how many bytes of their output are kept
+	checksAtOnce = 4       // most checks at a time
+	checkSays    = 4 << 10 // most bytes of a check's output that are kept
 )
 
-// ErrCheckBusy is returned for a source that could not be checked in time.
+// ErrCheckBusy means that a source could not be checked in time.
 var ErrCheckBusy = errors.New("the handler could not be checked in time; try again")
 
-// compile checks the code of a source. It returns a *CheckError, or ErrCheckBusy. It takes at most
-// as long as a context may take to start.
+// compile checks the code of a source. Its errors are *CheckError and ErrCheckBusy. It takes at
+// most as long as a context may take to start.
 func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	c, ok := compilers[s.Lang]
 	if !ok {
@@ -115,7 +116,7 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	return nil
 }
 
-// check runs a compiler on a source, and returns its output and whether the source compiles.
+// check runs the compiler on a source, and returns the output and whether the source compiles.
 func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (said string, ok bool, err error) {
 	out := &launch.Kept{Limit: checkSays}
 	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.o.Start/time.Second) + 1}}

@@ -40,8 +40,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSyntax: code that does not compile is refused with its line and the error, and
-// none of it is run.
+// TestSyntax: code that does not compile is refused with the line and the error, and is not run.
 func TestSyntax(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	for lang, c := range map[string]struct{ good, bad, says string }{

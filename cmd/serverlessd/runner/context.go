@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// key is equal for jobs that may share a context.
+// key identifies the contexts that a job may use: jobs with equal keys may share a context.
 type key struct{ client, lang, eid string }
 
 func keyOf(client string, h *job.Handler) key {
@@ -29,22 +29,24 @@ func keyOf(client string, h *job.Handler) key {
 	return key{client, h.Lang, eid}
 }
 
-// interpreter says how contexts of a language are started and how to talk to them.
+// interpreter starts the contexts of a language, and communicates with them.
 type interpreter interface {
-	// args returns its command line.
+	// args returns the command line of a context.
 	args(o *Options) []string
-	// open makes the files that it inherits, besides the pipe of its input.
+	// open opens the files that a context inherits besides the pipe of its input.
 	open(c *process) ([]*os.File, error)
-	// hello, hook and task return bytes for its input. It answers each with a mark, whose number
-	// status interprets.
+	// hello, hook and task return bytes for the input of a context. It answers each with a mark,
+	// whose number status interprets.
 	hello(c *process) []byte
 	hook(c *process, source string) []byte
 	task(c *process, b Batch, j Job) ([]byte, error)
-	// status returns the status of a run by its mark's number, and the data if the run gave none.
+	// status returns the status of a run from the number of its mark, and the data for a run that
+	// gave none.
 	status(number int) (status int, data string)
 }
 
-// process is a context: a process, its input and its output. One batch at a time uses it.
+// process is a context: an operating system process, its input and its output. One batch at a time
+// uses it.
 type process struct {
 	key
 	r           *Runner
@@ -54,27 +56,28 @@ type process struct {
 	in          *os.File
 	out         *output
 	p           *launch.Process
-	sources     map[string]int  // sources that it has so far
-	befores     map[string]bool // before sources that it has run so far
-	payload     *os.File        // of sh: the standard input of its jobs
-	excess      atomic.Int64    // how many bytes of memory it had when it was killed for that
+	sources     map[string]int  // the numbers of the sources that it already has
+	befores     map[string]bool // the sources of before that it has run
+	payload     *os.File        // for sh: the standard input of its jobs
+	excess      atomic.Int64    // how many bytes of memory it used when it was killed for that
 
-	era     int // era of the pool in which it began
+	era     int // the era of the pool in which it began
 	jobs    int // run
 	cleared bool
-	broken  bool // it must not be used again
+	broken  bool // the context must not be used again
 	expiry  *time.Timer
 }
 
-// endPatience bounds how long a context may take to end by itself, killPatience how long to kill
-// it.
+// endPatience bounds how long a context may take to end by itself, and killPatience how long it may
+// take to end once it is killed.
 const (
 	endPatience  = time.Second
 	killPatience = 10 * time.Second
 )
 
-// startsAtOnce bounds how many processes are being started at a time: until its child has its files,
-// a start holds twice as many, and connections leave only so many to them.
+// startsAtOnce bounds how many processes are being started at a time. During a start the daemon has
+// twice as many files open for the process, and connections leave only a limited number of files
+// for this.
 const startsAtOnce = 4
 
 // begin starts a context and waits until it is ready.
@@ -138,10 +141,10 @@ func (c *process) start(name string) error {
 	limits := []launch.Limit{
 		{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: uint64(o.FileSize)}, {Resource: unix.RLIMIT_NOFILE, Max: uint64(o.Files)},
 	}
-	if c.lang != job.Node { // it reserves more memory than it uses
+	if c.lang != job.Node { // Node reserves much more memory than it uses
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_DATA, Max: uint64(o.Memory)})
 	}
-	if who != nil { // the limit counts all processes of the user
+	if who != nil { // the limit applies to all processes of the user together
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.Tasks)})
 	}
 	c.p, err = launch.Start(launch.Command{
@@ -158,9 +161,9 @@ func (c *process) start(name string) error {
 
 const died = "the context ended before the job did"
 
-// step sends a frame to a context and waits for the mark that ends the step: at most for limit and,
-// unless cpu is 0, for cpu of processor time. After a fault the context cannot be used again. A
-// fault without a code means that ctx has ended.
+// step sends a frame to a context and waits for the mark that ends the step. The step may take at
+// most limit and, unless cpu is 0, use at most cpu of processor time. After a fault the context
+// cannot be used again. A fault without a code means that ctx has ended.
 func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
 	defer func() { c.broken = c.broken || f != nil }()
 	deadline := time.Now().Add(limit)
@@ -170,10 +173,10 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 		check.Reset(min(limit, max(cpu/100, minCheck)))
 	}
 	defer check.Stop()
-	// A context that does not read its input delays others by at most this.
+	// So a context that does not read its input cannot block the write for longer.
 	_ = c.in.SetWriteDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Unix(1, 0)) })
-	_, _ = c.in.Write(frame) // an error shows in the wait below
+	_, _ = c.in.Write(frame) // the wait below notices an error
 	stop()
 	for {
 		select {
@@ -210,11 +213,10 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 }
 
 // minCheck is the shortest time between two readings of a job's processor time, because a reading
-// looks at all processes. The first one starts the count; most jobs have ended before it.
+// examines all processes of the host. Most jobs have ended before the first reading.
 const minCheck = 10 * time.Millisecond
 
-// nextCheck returns how long to wait until cpu of processor time can have been used at the
-// earliest, but at most wall.
+// nextCheck returns how long it takes at least to use cpu of processor time, but at most wall.
 func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
@@ -222,7 +224,7 @@ func nextCheck(wall, cpu time.Duration) time.Duration {
 	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), minCheck))
 }
 
-// cause says how the process ended, and what it printed last.
+// cause describes how the process ended, and what it printed last.
 func (c *process) cause() string {
 	r := c.p.Result()
 	s := fmt.Sprintf(" (exit status %d)", r.Code)
@@ -282,15 +284,15 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 	return o, f
 }
 
-// forgetErrors drops what was printed on the standard error before the next step. It is not called
-// before the hello, because a context's output at its start may explain why no hello came.
+// forgetErrors drops what earlier steps have printed on the standard error. It is not called before
+// the hello, because what a context prints at its start may explain why the hello is not answered.
 func (c *process) forgetErrors() {
 	c.p.Flush()
 	c.out.forget()
 }
 
-// errors returns the end of what the step has printed on the standard error. What it printed
-// before its mark may not have been read yet.
+// errors returns the end of what the step has printed on the standard error. It first reads what is
+// still in the pipe.
 func (c *process) errors() []byte {
 	c.p.Flush()
 	return c.out.errors()
@@ -349,7 +351,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 			return
 		}
 		if f != nil {
-			c.kill() // before its job is reported and may run again
+			c.kill() // before the job is reported, because it may then run again
 		}
 		to.Ended(i, o)
 		if f != nil {
@@ -361,7 +363,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 	}
 }
 
-// kill ends a context and everything that it has started. It may be called again.
+// kill kills a context and all processes that it has started. It may be called more than once.
 func (c *process) kill() {
 	c.broken = true
 	if c.cleared {
@@ -375,7 +377,7 @@ func (c *process) kill() {
 	c.clear()
 }
 
-// finish closes a context's input, so that it ends by itself, and kills it if it does not.
+// finish closes a context's input, so that the context ends by itself, and kills it if it does not.
 func (c *process) finish() {
 	if !c.broken {
 		c.in.Close()

@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestGlobals: jobs can use what the befores set; before runs once in a context, beforeEach and
-// afterEach once per batch.
+// TestGlobals: jobs can use what before and beforeEach set; before runs once in a context, and
+// beforeEach and afterEach run once for each batch.
 func TestGlobals(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
@@ -26,7 +26,7 @@ func TestGlobals(t *testing.T) {
 			job.Shell:  func(w string) string { return fmt.Sprintf("printf '%s ' >>'%s'", w, log) },
 		}[l.lang]
 		body := l.more
-		if l.lang == job.Shell { // a job's own variables are its subshell's
+		if l.lang == job.Shell { // a job's own variables are lost with its subshell
 			body = `echo "R: 200 $((n + each))"`
 		}
 		each := map[string]string{job.Shell: "each=$((each + 1))"}[l.lang]
@@ -54,7 +54,7 @@ func TestGlobals(t *testing.T) {
 	})
 }
 
-// TestEid: types and versions with one eid share contexts; each before runs once.
+// TestEid: types and versions with the same eid share contexts, and the before of each runs once.
 func TestEid(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		if l.lang == job.Shell {
@@ -95,7 +95,7 @@ func TestContextsThatDieIdle(t *testing.T) {
 	}
 	inAll(t, func(t *testing.T, l tongue) {
 		if later[l.lang] == "" {
-			return // PHP does not exit by itself
+			return // PHP does not end by itself here
 		}
 		r := newRunner(t, nil)
 		h := handler(job.Source{Lang: l.lang, EID: "e", Body: later[l.lang]})
@@ -114,8 +114,8 @@ func TestContextsThatDieIdle(t *testing.T) {
 	})
 }
 
-// TestBeforesThatFail: the batch is not run. A failed before ends the context; a failed
-// beforeEach or afterEach does not; afterEach changes no status.
+// TestBeforesThatFail: if before or beforeEach fails, the batch is not run. A failed before ends
+// the context; a failed beforeEach or afterEach does not. A failed afterEach changes no status.
 func TestBeforesThatFail(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
@@ -156,7 +156,7 @@ func TestBeforesThatFail(t *testing.T) {
 	})
 }
 
-// TestSlowStart: the start has its own time limit.
+// TestSlowStart: the start of a context has its own time limit.
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -196,8 +196,8 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestContextsThatAreEnded: the end of the context, or Kill, ends a job and its context
-// at once; nothing is reported about it.
+// TestContextsThatAreEnded: when ctx ends, or at Kill, a job and its context are ended at once, and
+// the end of the job is not reported.
 func TestContextsThatAreEnded(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
@@ -233,7 +233,7 @@ func TestContextsThatAreEnded(t *testing.T) {
 	})
 }
 
-// TestHeld: no other job begins, and the running one ends.
+// TestHeld: when Held returns true, no other job begins, and the running one continues to its end.
 func TestHeld(t *testing.T) {
 	url := web(t, func(http.ResponseWriter, *http.Request) {})
 	for _, h := range []*job.Handler{handler(job.Source{Lang: job.Shell, Body: "true"}), webHandler(url, job.Options{})} {
@@ -246,8 +246,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestInputIsTheJobs: a process that a job starts cannot read the next payload as its
-// input.
+// TestInputIsTheJobs: a process that a job has started cannot read the next job's payload from its
+// standard input.
 func TestInputIsTheJobs(t *testing.T) {
 	eat := map[string]string{
 		job.Node:   `require("child_process").execSync("cat", { stdio: "inherit" })`,
@@ -261,8 +261,7 @@ func TestInputIsTheJobs(t *testing.T) {
 	})
 }
 
-// TestPayloadFile: a run whose payload cannot be written fails like others, and does
-// not affect the other jobs.
+// TestPayloadFile: a run whose payload cannot be written fails, and does not affect other jobs.
 func TestPayloadFile(t *testing.T) {
 	r := newRunner(t, nil)
 	h := handler(job.Source{Lang: job.Shell, Body: "cat >&2"})

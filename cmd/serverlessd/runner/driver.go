@@ -19,7 +19,7 @@ var pythonDriver string
 //go:embed driver/php.php
 var phpDriver string
 
-// interpreters are the interpreters of contexts, by language.
+// interpreters has the interpreters of contexts, by language.
 var interpreters = map[string]interpreter{
 	job.Shell: shell{},
 	job.Node: driver{func(o *Options) []string {
@@ -34,14 +34,15 @@ var interpreters = map[string]interpreter{
 	}},
 }
 
-// driver is a program that an interpreter runs. The files in driver/ say what it reads and writes.
+// driver is a program that runs in an interpreter. The files in driver/ describe what it reads and
+// writes.
 type driver struct{ command func(o *Options) []string }
 
 func (d driver) args(o *Options) []string { return d.command(o) }
 
 func (driver) open(*process) ([]*os.File, error) { return nil, nil }
 
-// frame is the line that precedes bytes.
+// frame is the line of JSON before the bytes of a frame.
 type frame struct {
 	Do     string `json:"do"`
 	Size   int    `json:"size"`
@@ -54,15 +55,15 @@ type frame struct {
 
 func (f frame) append(to, bytes []byte) []byte {
 	f.Size = len(bytes)
-	head, _ := json.Marshal(&f) // a struct of strings and numbers can be encoded
+	head, _ := json.Marshal(&f) // no error: a struct of strings and numbers can always be encoded
 	to = append(append(to, head...), '\n')
 	return append(to, bytes...)
 }
 
 func (driver) hello(c *process) []byte { return frame{Do: "hello", Secret: c.secret}.append(nil, nil) }
 
-// code sends a source to the context, unless the context has it, and returns its number. The source
-// of a hook is compiled in another way than that of a job.
+// code appends a frame with a source, unless the context has the source, and returns the number of
+// the source. A hook is compiled in another way than a job.
 func (driver) code(c *process, do, source string) (number int, sent []byte) {
 	number, known := c.sources[do+source]
 	if !known {

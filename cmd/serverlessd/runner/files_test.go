@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestStartsTakeFewFiles: however many contexts begin at once, they need few files more than when
-// all of them are ready.
+// TestStartsTakeFewFiles: however many contexts are started at the same time, the daemon needs only
+// a few more open files than when all of them are ready.
 func TestStartsTakeFewFiles(t *testing.T) {
 	const n, more = 40, 16 * startsAtOnce
 	open := func() int {

@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// The contexts' directories are in a folder with a unique name and a mark. Only the content of
-// such a folder is ever removed.
+// The directories of contexts are in a folder that has a unique name and a file as a mark. Only the
+// content of such a folder is ever removed.
 const (
 	folderPrefix = "contexts-"
 	folderMark   = "serverlessd-contexts.mark"
 	folderText   = "Directories of handlers' processes. A later start of serverlessd removes them once their daemon has gone.\n"
 )
 
-// makeFolder makes a folder in a directory that belongs to this daemon, and removes those that
-// killed daemons have left there. On a full disk it is made among the system's temporary files, so
+// makeFolder makes a folder in the daemon's directory, and removes the folders that killed daemons
+// have left there. If the disk is full, it makes the folder among the system's temporary files, so
 // that waiting jobs can still run.
 func makeFolder(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
@@ -39,8 +39,8 @@ func makeFolder(dir string) (string, error) {
 	return made, err
 }
 
-// markedFolder makes a marked folder. If it fails it leaves nothing behind. Other users may pass
-// through it to their own files below, but not list it.
+// markedFolder makes a folder with a mark. If it fails, it leaves nothing behind. Other users may
+// reach their own files in the folder, but not list it.
 func markedFolder(parent string) (string, error) {
 	dir, err := os.MkdirTemp(parent, folderPrefix)
 	if err != nil {
@@ -57,11 +57,11 @@ func markedFolder(parent string) (string, error) {
 	return dir, err
 }
 
-// removeFolder removes a folder that has the mark. The mark goes last.
+// removeFolder removes a folder that has the mark. It removes the mark last.
 func removeFolder(dir string) error {
 	mark := filepath.Join(dir, folderMark)
 	if text, err := os.ReadFile(mark); err != nil || string(text) != folderText {
-		return nil // another user owns it
+		return nil // another user owns the folder
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

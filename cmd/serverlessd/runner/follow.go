@@ -21,8 +21,8 @@ func cutFollow(line []byte) (rest []byte, ok bool) {
 	return bytes.CutPrefix(bytes.TrimPrefix(line, []byte("#")), []byte("J: "))
 }
 
-// add parses what follows the J:, "type|payload", with a payload of at most max bytes. It reports
-// whether that makes a job.
+// add parses what follows the J:, "type|payload", in which the payload may have at most max bytes.
+// It reports whether the line makes a job.
 func (f *followed) add(rest []byte, max int) bool {
 	typ, payload, ok := bytes.Cut(rest, []byte("|"))
 	if !ok || len(payload) > max || job.CheckType(string(typ)) != nil || isTime(string(typ)) {
@@ -38,8 +38,8 @@ var (
 	millisForm = regexp.MustCompile(`^\d{10,13}$`)
 )
 
-// isTime reports whether a type looks like a time: the lines of some journals begin with a time
-// where ours have the type.
+// isTime reports whether a type looks like a time. Lines of other programs may have a time in this
+// place.
 func isTime(s string) bool { return dateForm.MatchString(s) || millisForm.MatchString(s) }
 
 // status parses "STATUS[ data]".

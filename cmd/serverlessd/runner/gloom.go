@@ -12,17 +12,18 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// GloomBody returns a payload in the form for a Gloom worker: unchanged if it is JSON that a
-// broker accepts, else as a JSON string.
+// GloomBody returns the body of a payload for Gloom workers: the payload itself if it is JSON that
+// a broker accepts, otherwise the payload as a JSON string.
 func GloomBody(payload []byte) []byte {
 	if wire.ValidBody(payload) {
 		return payload
 	}
-	body, _ := json.Marshal(string(bytes.ToValidUTF8(payload, []byte("\uFFFD")))) // a string can always be encoded
+	body, _ := json.Marshal(string(bytes.ToValidUTF8(payload, []byte("\uFFFD")))) // no error: a string can always be encoded
 	return body
 }
 
-// GloomOutcome returns the outcome of a Gloom worker's answer, or of the error of its job.
+// GloomOutcome returns the outcome of a job at a Gloom worker, from the body of the answer or the
+// error.
 func GloomOutcome(body []byte, err error) job.Outcome {
 	o := job.Outcome{Status: http.StatusOK, Data: body}
 	if err == nil {

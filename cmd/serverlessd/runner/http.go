@@ -20,8 +20,8 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// webIdle is shorter than the time for which common servers keep a connection, because a
-	// request on a connection that is just being closed fails.
+	// webIdle is how long an idle connection is kept. It is shorter than at common servers, because
+	// a request on a connection that the server is just closing fails.
 	webIdle = 4 * time.Second
 	// webIdleConns is how many idle connections are kept for a host.
 	webIdleConns = 256
@@ -40,11 +40,11 @@ func newClient(o Options) *http.Client {
 	}
 }
 
-// translated are prefixes of IPv6 whose last four bytes are an IPv4 address.
+// translated has the IPv6 prefixes of addresses whose last four bytes are an IPv4 address.
 var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
 
-// mayDial returns an error if a resolved address may not be called. Link-local addresses never may:
-// clouds keep their machines' secrets there.
+// mayDial returns an error if a resolved address may not be called. Link-local addresses may never
+// be called, because cloud providers serve the secrets of a machine there.
 func mayDial(address string, allow []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	return res.StatusCode, res.Header, reply, nil
 }
 
-// answered returns the outcome of a status and its headers.
+// answered returns the outcome that a status and the headers of a reply stand for.
 func (r *Runner) answered(status int, header http.Header) job.Outcome {
 	o := job.Outcome{Status: status, RetryAfter: retryAfter(header.Get("Retry-After"), time.Now(), r.o.RetryFor)}
 	switch status {
@@ -122,8 +122,8 @@ func (r *Runner) answered(status int, header http.Header) job.Outcome {
 	return o
 }
 
-// retryAfter parses the header, which is seconds or a date. It returns how long to wait, limited to
-// most, or 0 if it is neither.
+// retryAfter parses a Retry-After header, which has seconds or a date. It returns how long to wait,
+// at most most, or 0 if the header is invalid.
 func retryAfter(header string, now time.Time, most time.Duration) time.Duration {
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return max(job.AtOnce, min(time.Duration(n)*time.Second, most))
@@ -134,7 +134,7 @@ func retryAfter(header string, now time.Time, most time.Duration) time.Duration 
 	return 0
 }
 
-// runRequests runs a batch with a request per job.
+// runRequests runs a batch with one request for each job.
 func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) {
 	for i, j := range b.Jobs {
 		if !b.mayBegin(ctx, i) {
@@ -218,8 +218,8 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 	}
 }
 
-// each parses the reply to a batch of n jobs: a line "STATUS[ data]" for each, in order. J: lines
-// belong to the status line after them.
+// each parses the reply to a batch of n jobs, which has a line "STATUS[ data]" for each job, in
+// order. J: lines belong to the status line after them.
 func (r *Runner) each(reply []byte, header http.Header, n int) []job.Outcome {
 	all := make([]job.Outcome, 0, n)
 	var jobs followed

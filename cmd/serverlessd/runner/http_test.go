@@ -93,7 +93,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestBadServers: each kind of invalid answer has its own error.
+// TestBadServers: each kind of invalid answer has an error of its own.
 func TestBadServers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -229,8 +229,8 @@ func TestBatchReplies(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreEnded: the end of the context, or Kill, ends a request that is under way;
-// nothing is reported about its job, and no other job begins.
+// TestRequestsThatAreEnded: when ctx ends, or at Kill, a request in progress is ended; the end of
+// its job is not reported, and no other job begins.
 func TestRequestsThatAreEnded(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		r := newRunner(t, nil)
@@ -254,7 +254,7 @@ func TestRequestsThatAreEnded(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreKept: jobs use one connection, one after the other.
+// TestConnectionsAreKept: jobs that run one after the other use the same connection.
 func TestConnectionsAreKept(t *testing.T) {
 	var mu sync.Mutex
 	conns := 0

@@ -7,15 +7,16 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// tongue has the same bodies in one language.
+// tongue has handlers in one language. Those with the same name do the same in all languages.
 type tongue struct {
 	lang string
-	// returns has bodies, and their outcomes for the payload "p|x"; … is the interpreter's message.
+	// returns has the outcome of each body for the payload "p|x"; … stands for the interpreter's
+	// message.
 	returns map[string]string
 	echo    string // returns the payload
 	print   string // prints the payload, and a newline
-	global  string // before: sets global n to 1
-	more    string // adds 1 to global n, and returns it
+	global  string // a before that sets the global n to 1
+	more    string // adds 1 to the global n, and returns it
 	raw     string // returns the hexadecimal bytes of the raw payload
 	fails   string // says "broken" and fails
 	exits   string // ends the context
@@ -146,7 +147,7 @@ var tongues = []tongue{
 			`echo "R: 202 $JOB_ID $JOB_TYPE $JOB_TRY"`:              "202 id-0 t 1",
 			`printf 'J: u|1\n#J: v|a|b\nJ: bad type|\nJ: u\n'`:      "200 [u|1] [v|a|b] bad=2",
 			`printf 'J: u|unfinished'`:                              "200 [u|unfinished]",
-			`echo "R: 200 $(ls /proc/self/fd | wc -l | tr -d ' ')"`: "200 4", // 0, 1, 2 and the directory
+			`echo "R: 200 $(ls /proc/self/fd | wc -l | tr -d ' ')"`: "200 4", // descriptors 0, 1 and 2, and that of the directory listing
 		},
 		echo: `echo "R: 200 $1"`, print: `echo "$1"`, global: `n=1`, more: "",
 		raw: `echo "R: 200 $(head -c -1 | od -An -v -tx1 | tr -d ' \n')"`, fails: `echo said; exit 1`, exits: `echo "last words" >&2; kill -9 $$`,
@@ -169,7 +170,7 @@ func TestReturns(t *testing.T) {
 		r := newRunner(t, nil)
 		for body, want := range l.returns {
 			eid := "all"
-			if strings.Contains(body, "stdout") { // it may break the output of others
+			if strings.Contains(body, "stdout") { // one language's output may break those of others
 				eid = body
 			}
 			got := text(one(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: eid}), "p|x"))
@@ -183,7 +184,7 @@ func TestReturns(t *testing.T) {
 	})
 }
 
-// TestPayloads: all bytes that a line may have are passed on unchanged.
+// TestPayloads: all bytes that a line may have reach the handler unchanged.
 func TestPayloads(t *testing.T) {
 	all := make([]byte, 0, 255)
 	for c := range 256 {

@@ -12,7 +12,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestLimits: a job that exceeds a limit is killed with its context; the next job has another one.
+// TestLimits: a job that exceeds a limit is killed with its context, and the next job gets another
+// context.
 func TestLimits(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, func(o *Options) { o.Output, o.Lines = 100_000, 100 })
@@ -72,7 +73,7 @@ func spinningChild(l tongue) string {
 	}[l.lang]
 }
 
-// TestProcessorTimeIsTheJobsOwn: time that earlier jobs of a context used does not
+// TestProcessorTimeIsTheJobsOwn: processor time that earlier jobs of a context have used does not
 // count.
 func TestProcessorTimeIsTheJobsOwn(t *testing.T) {
 	burn := map[string]string{
@@ -109,8 +110,8 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryOfAll: memory outside an interpreter's own heap counts, and so does the memory of
-// the processes that it has started.
+// TestMemoryOfAll: memory outside an interpreter's heap counts, and so does the memory of processes
+// that it has started.
 func TestMemoryOfAll(t *testing.T) {
 	const child = `python3 -c "a = 'x' * 60000000; import time; time.sleep(1000)"`
 	for _, c := range []struct{ name, lang, body string }{
@@ -137,8 +138,8 @@ func TestFilesAndCores(t *testing.T) {
 	}
 }
 
-// TestKilledWithAllTheyStarted: children, also those in another process group, are ended with their
-// context, whether it ends in order or not, and its directory is removed.
+// TestKilledWithAllTheyStarted: when a context ends, in order or not, all its children are killed,
+// even those in another process group, and its directory is removed.
 func TestKilledWithAllTheyStarted(t *testing.T) {
 	leave := map[string]string{
 		job.Node:   `const { spawn } = require("child_process"); for (const detached of [true, false]) console.log("J: pid|" + spawn("sleep", ["1000"], { detached, stdio: "inherit" }).pid)`,

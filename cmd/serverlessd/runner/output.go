@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	logLine = 1 << 10 // how many bytes of a line are logged
-	// lastSize is how many bytes of a context's last output are in the reason for its death.
+	logLine = 1 << 10 // most bytes of a line that are logged
+	// lastSize is how many bytes of a context's last output the message about its death has.
 	lastSize = 1 << 10
 )
 
-// mark is the end of a step, as the context prints it: a line with the context's secret, a number,
-// and the size of the data that follow. Everything that was printed before belongs to the step.
+// mark is what a context prints at the end of a step: a line with the context's secret, a number,
+// and the size of the data that follow. Everything that was printed since the last mark belongs to
+// the step.
 type mark struct {
 	number int
 	data   []byte
-	fault  *fault // the step printed too much; nothing else is set
+	fault  *fault // set, and nothing else, if the step has printed something invalid or too much
 	followed
 	said *said
 }
@@ -33,18 +34,18 @@ type said struct {
 	data   []byte
 }
 
-// output parses what a context prints. Only the launcher's goroutine calls Write.
+// output parses what a context prints. Only the goroutine that reads the pipe calls Write.
 type output struct {
 	secret []byte
 	max    int   // of J: payloads
-	lines  int   // J: lines of a step
-	size   int64 // bytes of a step
+	lines  int   // most J: lines of a step
+	size   int64 // most bytes of a step
 	log    zerolog.Logger
-	marks  chan mark // its capacity is one: a step begins after the last mark was taken
+	marks  chan mark // has room for one mark: a step begins only after the last mark was taken
 
 	now  mark
-	line []byte // the current line, as far as it is kept
-	want int    // bytes of data to come
+	line []byte // the kept part of the current line
+	want int    // how many bytes of the mark's data are still to come
 
 	mu   sync.Mutex // guards the following
 	left int64      // how many bytes may still come before the next mark
@@ -66,8 +67,7 @@ func (o *output) take(n int) bool {
 	return o.left >= 0
 }
 
-// Write fails, which closes the pipe, when a step has printed too much, or something that only a
-// driver may print.
+// Write fails, which closes the pipe, when a step has printed too much, or an invalid mark.
 func (o *output) Write(p []byte) (int, error) {
 	if !o.take(len(p)) {
 		return 0, o.over(codeOutput, "more than %d bytes were printed", o.size)
@@ -110,8 +110,8 @@ func (o *output) over(code, format string, args ...any) error {
 	return fmt.Errorf("%s: %s", f.code, f.text)
 }
 
-// keep adds to the current line. It keeps the whole line if it may be a J: or R: line, otherwise
-// only its beginning.
+// keep appends to the current line. If the line may be a J: or R: line, it keeps all of it,
+// otherwise only the beginning.
 func (o *output) keep(part []byte) {
 	if head := 4 - len(o.line); head > 0 {
 		head = min(head, len(part))
@@ -121,7 +121,7 @@ func (o *output) keep(part []byte) {
 	if bytes.HasPrefix(o.line, []byte("R: ")) {
 		most = len(o.line) + len(part)
 	} else if _, ok := cutFollow(o.line); ok {
-		most = o.max + job.MaxType + 16 // longer lines are bad whatever follows
+		most = o.max + job.MaxType + 16 // a longer line is bad whatever follows
 	}
 	o.line = append(o.line, part[:max(0, min(len(part), most-len(o.line)))]...)
 }
@@ -191,8 +191,8 @@ func (o *output) ended() error {
 	}
 }
 
-// stderr is a context's standard error, which is logged and may explain its death. What is printed
-// there counts as output too.
+// stderr is a context's standard error. It is logged, and may explain the death of the context.
+// What is printed there counts as output, too.
 type stderr struct{ *output }
 
 func (s stderr) Write(p []byte) (int, error) {
@@ -207,7 +207,7 @@ func (s stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastWords returns the end of the standard error.
+// lastWords returns the end of the standard error as text.
 func (o *output) lastWords() string {
 	tail := o.errors()
 	return string(bytes.ToValidUTF8(bytes.TrimSpace(tail[max(0, len(tail)-lastSize):]), []byte("\uFFFD")))
@@ -220,7 +220,8 @@ func (o *output) errors() []byte {
 	return bytes.Clone(o.tail)
 }
 
-// forget drops the standard error, because earlier output belongs to another step.
+// forget drops what was printed on the standard error so far, because it belongs to an earlier
+// step.
 func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,7 +19,7 @@ func testOutput(size int64) *output {
 	return newOutput("secret", &Options{MaxLine: 20, Lines: 1000, Output: size}, zerolog.Nop())
 }
 
-// markText returns a mark in short form.
+// markText returns a mark as a short text.
 func markText(m mark) string {
 	s := fmt.Sprintf("%d %q %v bad=%d", m.number, m.data, m.lines, m.bad)
 	if m.said != nil {
@@ -52,7 +52,7 @@ func TestOutput(t *testing.T) {
 		"secret x 1\n":                                                                          `0 "" [] bad=0 context_died`,
 		"secret 200 999999999999\n":                                                             `0 "" [] bad=0 output`,
 	} {
-		// The output in one piece, in single bytes, and cut at every offset.
+		// The output is written in one piece, byte by byte, and in two pieces cut at every offset.
 		var cuts [][]int
 		cuts = append(cuts, nil, []int{1})
 		for at := range min(len(in), 300) {
@@ -109,8 +109,8 @@ func TestOutputWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// TestHostileOutput feeds random output that has all special texts except the secret: it contains
-// no mark.
+// TestHostileOutput: random output that has all special texts except the secret never contains a
+// mark.
 func TestHostileOutput(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()
@@ -137,7 +137,8 @@ func TestHostileOutput(t *testing.T) {
 	}
 }
 
-// TestMarksNobodyAskedFor: unexpected marks end the context, because a job knows its secret.
+// TestMarksNobodyAskedFor: an unexpected mark ends the context, because it shows that a job knows
+// the secret.
 func TestMarksNobodyAskedFor(t *testing.T) {
 	o := testOutput(1 << 20)
 	if _, err := o.Write([]byte("secret 200 0\n")); err != nil {

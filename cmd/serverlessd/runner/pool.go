@@ -14,16 +14,16 @@ import (
 // pool keeps idle contexts, and limits how many contexts there are.
 type pool struct {
 	r    *Runner
-	user *syscall.Credential // the user of contexts; nil: our own
+	user *syscall.Credential // the user of contexts; nil: that of the daemon
 
 	mu     sync.Mutex // guards the following
 	free   sync.Cond  // signals that count went down or idle went up
-	count  int        // how many contexts there are, until they are gone
-	ending int        // how many of them are ending
-	idle   []*process // the one that was used last is at the end
+	count  int        // how many contexts there are; an ending context counts until it is gone
+	ending int        // how many contexts are ending
+	idle   []*process // in the order of their last use, the latest at the end
 	all    map[*process]bool
 	serial uint64
-	era    int // each Kill begins another generation; contexts of an earlier one are not kept
+	era    int // each Kill begins another era; contexts of earlier eras are not kept
 	closed bool
 }
 
@@ -33,8 +33,8 @@ func newPool(r *Runner, user *syscall.Credential) *pool {
 	return p
 }
 
-// The memory of contexts is checked at an interval that is a multiple of the duration of the
-// last check, within these bounds: a check reads a line about each process of this host.
+// The memory of contexts is checked at intervals of memoryShare times the duration of the last
+// check, within these bounds, because a check reads a file for each process of this host.
 const (
 	memoryShare    = 50
 	memoryPause    = 250 * time.Millisecond
@@ -66,8 +66,8 @@ func (p *pool) watch() {
 	}
 }
 
-// take returns an idle context, or a new one. If there are as many as allowed, it ends the one
-// that has been idle for longest. A fault without a code means that ctx has ended.
+// take returns an idle context or a new one. If there are as many contexts as allowed, it ends the
+// one that has been idle for longest. A fault without a code means that ctx has ended.
 func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()
@@ -134,7 +134,7 @@ func (p *pool) remove(at int) *process {
 	return c
 }
 
-// put takes a context back. It ends one that must not be used again.
+// put takes a context back, or ends it if it must not be used again.
 func (p *pool) put(c *process) {
 	p.mu.Lock()
 	if c.broken || p.closed || c.era != p.era || c.jobs >= p.r.o.ContextJobs {
@@ -166,7 +166,8 @@ func (p *pool) expire(c *process) {
 	}
 }
 
-// end ends a context that was counted as ending. When it is gone another one may begin.
+// end ends a context, which the caller has counted as ending. When it is gone, another one may
+// begin.
 func (p *pool) end(c *process) {
 	c.finish()
 	p.mu.Lock()
@@ -189,7 +190,7 @@ func (p *pool) size() int {
 	return p.count
 }
 
-// drop ends all idle contexts. Busy ones end when they are put back.
+// drop ends all idle contexts. Busy ones are ended when they are put back.
 func (p *pool) drop() {
 	p.mu.Lock()
 	p.era++
@@ -199,7 +200,7 @@ func (p *pool) drop() {
 	p.mu.Unlock()
 	for _, c := range idle {
 		c.expiry.Stop()
-		c.broken = true // there is no time to end in order
+		c.broken = true // without time to end by themselves
 		go p.end(c)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestPool: there are at most as many contexts as allowed, and each is used for at most the set
-// number of jobs and the set time.
+// TestPool: there are at most as many contexts as allowed, and each is used for at most the allowed
+// number of jobs and idle time.
 func TestPool(t *testing.T) {
 	pid := func(r *Runner, client string) string {
 		b := batch(&job.Handler{ID: "1", Jobtype: "c-t", Source: job.Source{Lang: job.Shell, Body: `echo "R: 200 $$"`}}, "")
@@ -42,7 +42,7 @@ func TestPool(t *testing.T) {
 		if pid(r, "a") != a {
 			t.Error("a's context was not used again")
 		}
-		pid(r, "d") // instead of b's, which was idle longest
+		pid(r, "d") // in place of b's context, which was idle for longest
 		if pid(r, "a") != a || pid(r, "c") != c || r.Contexts() > 3 {
 			t.Errorf("another one than the longest idle context has gone; there are %d", r.Contexts())
 		}
@@ -89,7 +89,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestOneContextEach: two batches at the same time have two contexts.
+// TestOneContextEach: two batches that run at the same time have two contexts.
 func TestOneContextEach(t *testing.T) {
 	r := newRunner(t, nil)
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package runner runs jobs with their handlers: in warm contexts, in a shell, over HTTP. It knows
-// nothing of stores and brokers.
+// Package runner runs jobs with their handlers, in contexts or over HTTP. It does not know stores
+// and brokers.
 package runner
 
 import (
@@ -26,33 +26,33 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options of a runner. Zero fields have the value in brackets.
+// Options has the options of a runner. A zero field stands for the value in brackets.
 type Options struct {
-	Dir       string         // where the runner makes its folder, and finds those of killed runners
+	Dir       string         // where the runner makes its folder, and removes those of killed runners
 	Languages []string       // languages that are allowed
-	HTTPAllow []netip.Prefix // none: all addresses that are not link-local
+	HTTPAllow []netip.Prefix // networks that may be called; empty: all addresses that are not link-local
 	User      string         // the user of contexts, a name or a number; "" is the daemon's own
 	Path      string         // PATH of contexts [/usr/local/bin:/usr/bin:/bin]
-	Guard     *launch.Guard  // ends contexts with the daemon; may be nil
+	Guard     *launch.Guard  // ends contexts when the daemon ends; may be nil
 	Log       zerolog.Logger
 
-	Contexts    int           // at a time [32]
-	ContextJobs int           // jobs that a context runs [1,000]
+	Contexts    int           // most contexts at a time [32]
+	ContextJobs int           // most jobs that a context runs [1,000]
 	Idle        time.Duration // how long a context may be idle [60 s]
 
-	Start   time.Duration // for the start of a context, and for each `before` [10 s]
-	Timeout time.Duration // of a job whose handler sets none [2 min]
-	CPU     time.Duration // processor time of such a job [30 s]
+	Start   time.Duration // time for the start of a context, and for each `before` [10 s]
+	Timeout time.Duration // time for a job whose handler sets none [2 min]
+	CPU     time.Duration // processor time for a job whose handler sets none [30 s]
 
-	Output   int64         // bytes that a job may print or reply [16 MiB]
-	Lines    int           // J: lines that it may print [10,000]
-	MaxLine  int           // bytes of a J: line's payload [1 MiB]
+	Output   int64         // most bytes that a job may print or reply [16 MiB]
+	Lines    int           // most J: lines that a job may print [10,000]
+	MaxLine  int           // most bytes of a J: line's payload [1 MiB]
 	RetryFor time.Duration // the longest Retry-After [6 h]
 
-	Memory   int64 // bytes of memory of a context and the processes that it starts [1 GiB]
-	FileSize int64 // bytes of a file that a context writes [1 GiB]
-	Files    int   // files that it may have open [1,024]
-	Tasks    int   // processes and threads of User, if it is set [4,096]
+	Memory   int64 // most memory of a context and the processes that it starts, in bytes [1 GiB]
+	FileSize int64 // most bytes of a file that a context writes [1 GiB]
+	Files    int   // most open files of a context [1,024]
+	Tasks    int   // most processes and threads of User, if it is set [4,096]
 }
 
 func (o *Options) complete() {
@@ -80,18 +80,18 @@ type Job struct {
 	Tries   int
 }
 
-// Batch is jobs of one type that run one after the other.
+// Batch has jobs of one type, which run one after the other.
 type Batch struct {
 	Client, Type string // Type bare
 	Handler      *job.Handler
 	Jobs         []Job
-	// Held is called before each job but the first; if it returns true the batch ends there. It
+	// Held is called before each job but the first. If it returns true, the batch ends there. It
 	// may be nil.
 	Held func() bool
 }
 
-// Reporter receives what happens to the jobs of a batch, by their index and in order, from
-// one goroutine.
+// Reporter is told what happens to the jobs of a batch, by their index and in order, from one
+// goroutine.
 type Reporter interface {
 	Started(i int)
 	Ended(i int, o job.Outcome)
@@ -102,16 +102,16 @@ type Runner struct {
 	o      Options
 	web    *http.Client
 	pool   *pool
-	checks chan struct{} // holds a value for each check that runs
-	starts chan struct{} // and for each process that is being started
+	checks chan struct{} // holds a value for each check in progress
+	starts chan struct{} // holds a value for each process that is being started
 
 	mu   sync.Mutex // guards the following
 	life context.Context
 	end  context.CancelFunc // ends life
 }
 
-// New returns a runner. It fails for impossible options: a user that does not exist or that only
-// root can become, a directory that cannot be made.
+// New returns a runner. It returns an error for options that cannot work: a user that does not
+// exist or that only root can become, or a directory that cannot be made.
 func New(o Options) (*Runner, error) {
 	o.complete()
 	who, err := credential(o.User)
@@ -132,7 +132,7 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// credential returns the credential of a user; nil for our own.
+// credential returns the credential of a user, or nil for the user of the daemon.
 func credential(name string) (*syscall.Credential, error) {
 	if name == "" {
 		return nil, nil
@@ -156,9 +156,9 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// Run runs a batch. A job that is not reported as started has not been started. When ctx ends no
+// Run runs a batch. A job that is not reported as started was not started. When ctx ends, no
 // further job is begun, and the running one is killed and not reported as ended. Batches for Gloom
-// workers are not run here.
+// workers must not be passed to Run.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
 	r.mu.Lock()
 	life := r.life
@@ -190,7 +190,7 @@ func (r *Runner) cpu(h *job.Handler) time.Duration {
 	return cmp.Or(time.Duration(h.Options.CPU), r.o.CPU)
 }
 
-// Warm reports whether a context is ready for a handler of a client.
+// Warm reports whether an idle context is ready for a client's handler.
 func (r *Runner) Warm(client string, h *job.Handler) bool { return r.pool.warm(keyOf(client, h)) }
 
 // Contexts returns how many contexts there are.
@@ -217,7 +217,7 @@ func (r *Runner) Close() {
 	_ = os.Remove(r.o.Dir)
 }
 
-// CheckError is the error of Check: a code of the HTTP side, and the field.
+// CheckError is an error of Check, with a code for the HTTP interface and the field concerned.
 type CheckError struct{ Code, Field, Reason string }
 
 func (e *CheckError) Error() string { return e.Reason }
@@ -244,7 +244,7 @@ func checkURL(body string) error {
 	u, err := url.Parse(body)
 	switch {
 	case err != nil:
-		err = errors.Unwrap(err) // without the URL before it
+		err = errors.Unwrap(err) // drops the URL, with which the message begins
 	case u.Scheme != "http" && u.Scheme != "https":
 		err = errors.New("it does not begin with http:// or https://")
 	case u.Hostname() == "":
@@ -255,12 +255,12 @@ func checkURL(body string) error {
 	return &CheckError{"invalid_value", "body", fmt.Sprintf("the URL %.200q is not valid: %v", body, err)}
 }
 
-// fault says why a run did not end with an outcome of its handler.
+// fault says why a run ended without an outcome of its handler.
 type fault struct{ code, text string }
 
 // Codes of outcomes that the handler did not give.
 const (
-	codeContextFailed = "context_failed" // it did not start
+	codeContextFailed = "context_failed" // the context did not start
 	codeContextDied   = "context_died"
 	codeBefore        = "before_failed"
 	codeTimeout       = job.CodeTimeout
@@ -271,15 +271,15 @@ const (
 	codeConnection    = "connection_failed" // refused, not allowed, cut off
 	codeNoResponse    = "no_response"       // a batch's reply has no line for the job
 	codeBadResponse   = "bad_response"      // a batch's reply has a bad line for the job or for an earlier one
-	codeWorkerLost    = "worker_lost"       // a Gloom worker was lost with the job
-	codeRefused       = "refused"           // by the broker, for good
+	codeWorkerLost    = "worker_lost"       // the Gloom worker was lost
+	codeRefused       = "refused"           // the broker will never accept the job
 )
 
 func (f fault) outcome() job.Outcome {
 	return job.Outcome{Status: http.StatusInternalServerError, Code: f.code, Data: []byte(f.text)}
 }
 
-// failAll reports that all jobs ended in the same way.
+// failAll reports that all jobs of a batch ended with the same fault.
 func (b Batch) failAll(o job.Outcome, to Reporter) {
 	for i := range b.Jobs {
 		to.Started(i)

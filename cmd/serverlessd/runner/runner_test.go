@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestMain lets the test binary be the guard of its contexts.
+// TestMain lets the test binary run as the guard of its contexts.
 func TestMain(m *testing.M) {
 	launch.Main()
 	os.Exit(m.Run())
@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 
 const patience = 45 * time.Second
 
-// newRunner starts a runner with all languages. Its limits are high: tests of a limit set their
-// own.
+// newRunner starts a runner with all languages. Its limits are high; tests of a limit set that
+// limit themselves.
 func newRunner(t testing.TB, change func(*Options)) *Runner {
 	t.Helper()
 	guard, err := launch.NewGuard(fmt.Sprintf("runner-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
@@ -51,7 +51,7 @@ func newRunner(t testing.TB, change func(*Options)) *Runner {
 	return r
 }
 
-// handler returns a version of a new type.
+// handler returns a handler of a new type.
 func handler(source job.Source) *job.Handler {
 	return &job.Handler{ID: fmt.Sprint(versions.next()), Jobtype: "c-t", Source: source}
 }
@@ -70,7 +70,7 @@ func (c *counter) next() int {
 	return c.n
 }
 
-// batch returns a batch of jobs with these payloads.
+// batch returns a batch that has a job for each of these payloads.
 func batch(h *job.Handler, payloads ...string) Batch {
 	client, typ, _ := job.Split(h.Jobtype)
 	b := Batch{Client: client, Type: typ, Handler: h}
@@ -80,7 +80,7 @@ func batch(h *job.Handler, payloads ...string) Batch {
 	return b
 }
 
-// reports has what was reported about a batch.
+// reports records what is reported about a batch.
 type reports struct {
 	t        testing.TB
 	started  int
@@ -123,7 +123,7 @@ func one(t testing.TB, r *Runner, h *job.Handler, payload string) job.Outcome {
 	return all[0]
 }
 
-// text returns an outcome in short form: "STATUS code data [type|payload …] bad=n".
+// text returns an outcome as a short text: "STATUS code data [type|payload …] bad=n".
 func text(o job.Outcome) string {
 	s := fmt.Sprint(o.Status)
 	if o.Again {
@@ -174,8 +174,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func hexOf(s string) string { return fmt.Sprintf("%x", s) }
 
-// replaced returns the text in UTF-8; languages differ in how many characters replace several bad
-// bytes in a row.
+// replaced returns a text as UTF-8, in which one character replaces any number of bad bytes in a
+// row: languages differ in how many they use.
 func replaced(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func collapsed(s string) string {

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// shell is sh. Its input is a script that grows with each step. A job runs in a subshell, which has
-// what the befores have set.
+// shell is sh. Its input is a script that grows with each step. A job runs in a subshell, which
+// inherits what before and beforeEach have set.
 type shell struct{}
 
-// maxArgument is the size above which a payload is not given as an argument: the system's limit is
-// 128 KiB.
+// maxArgument is the size of the longest payload that is passed as an argument, too. The system's
+// limit is 128 KiB.
 const maxArgument = 100 << 10
 
 func (shell) args(*Options) []string { return []string{"sh", "/dev/fd/3"} }
 
-// open makes the file that is the standard input of each job. It has no name, so nobody can put
-// another one in its place.
+// open creates the file that is the standard input of each job. The file has no name, so nobody can
+// replace it.
 func (shell) open(c *process) ([]*os.File, error) {
 	f, err := os.CreateTemp(c.r.o.Dir, "payload-")
 	if err != nil {
@@ -29,14 +29,14 @@ func (shell) open(c *process) ([]*os.File, error) {
 	return []*os.File{f}, os.Remove(f.Name())
 }
 
-// quote returns s as a word of a script. A script cannot have a NUL.
+// quote returns s as a quoted word of a script, up to the first NUL, which a script cannot have.
 func quote(s string) string {
 	s, _, _ = strings.Cut(s, "\x00")
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// mark prints the exit status of the commands before it. The text of the secret is in
-// no variable.
+// mark is a command that prints a mark with the exit status of the commands before it. The secret
+// is part of the command, and in no variable.
 func (shell) mark(c *process) string { return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n" }
 
 func (s shell) hello(c *process) []byte { return []byte("exec 3<&-\n" + s.mark(c)) }
@@ -51,13 +51,13 @@ func (s shell) task(c *process, b Batch, j Job) ([]byte, error) {
 		_, err = c.payload.WriteAt(append(bytes.Clone(j.Payload), '\n'), 0)
 	}
 	if err == nil {
-		_, err = c.payload.Seek(0, io.SeekStart) // needed where opening it again shares its offset
+		_, err = c.payload.Seek(0, io.SeekStart) // needed on systems where opening the file again shares the offset
 	}
 	argument := "''"
 	if len(j.Payload) <= maxArgument {
 		argument = quote(string(j.Payload))
 	}
-	// If a before has set -e, a failing job must not end the context.
+	// set +e, because after a set -e in before a failing job would end the context.
 	return fmt.Appendf(nil, "set +e\n(exec </dev/fd/4 4<&-; export JOB_ID=%s JOB_TYPE=%s JOB_TRY=%d; set -- %s; eval %s)\n%s",
 		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.mark(c)), err
 }

@@ -19,7 +19,7 @@ func TestStderr(t *testing.T) {
 		r := newRunner(t, nil)
 		say := says[l.lang]
 		h := handler(job.Source{Lang: l.lang, Body: say.body})
-		for range 20 { // all output before the end is there, whichever pipe is read first
+		for range 20 { // all output before the end is reported, whichever pipe is read first
 			b := batch(h, "ok", "x", "y")
 			b.Jobs[0].Tries = 1
 			all := run(t, r, b)

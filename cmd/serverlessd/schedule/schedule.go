@@ -1,10 +1,10 @@
-// Package schedule decides whose jobs are taken next. It is a pure function of counts, of running
-// batches, and of time: it has no store and no clock.
+// Package schedule decides whose jobs are taken next. The decision depends only on counts, running
+// batches and the time that it is given: the package has no store and no clock.
 //
-// Clients take turns. A turn ends when the client's credit is used up. Credit is run time,
-// counted while a batch runs, so that a client of long batches is charged for them before they
-// end. When no waiting client has credit left, all get more (deficit round robin). A new client
-// has the next turn.
+// Clients take turns. A turn ends when the client's credit is used up. Credit is run time. A client
+// pays for a batch while it runs, so that a client of long batches is charged before they end. When
+// no waiting client has credit left, all get more (deficit round robin). A new client gets the next
+// turn.
 package schedule
 
 import (
@@ -16,44 +16,45 @@ const (
 	// quantum is the run time that a client gets per round, and that a batch pays in advance. It is
 	// short, so that the short batches of two waiting clients alternate.
 	quantum = 10 * time.Millisecond
-	// tie is the difference in age up to which two types count as equal.
+	// tie is the difference in age up to which two types count as equally old.
 	tie = 100 * time.Millisecond
-	// warmRow is how many times in a row a warm context may decide a tie.
+	// warmRow is how many ties in a row a warm context may decide.
 	warmRow = 4
 )
 
-// Type is a type with jobs that are due.
+// Type is a type that has due jobs.
 type Type struct {
 	Client, Jobtype string
-	Age             time.Duration // how long the oldest has been due
+	Age             time.Duration // how long its oldest job has been due
 	Limit           int           // batches of the type that may run at a time; 0: any number
-	Warm            bool          // a context is ready
+	Warm            bool          // whether a context is ready for it
 }
 
-// Limits are the limits of the daemon. Each running batch has a slot.
+// Limits has the limits of the daemon. Each running batch has a slot.
 type Limits struct {
-	Slots, ClientSlots int // in all, and of one client; 0: any number
+	Slots, ClientSlots int // most slots in all, and for one client; 0: any number
 }
 
-// Scheduler knows what runs and how much each client has had. It is not safe for concurrent use.
+// Scheduler keeps track of what runs and of each client's credit. It is not safe for concurrent
+// use.
 type Scheduler struct {
 	limits  Limits
 	now     time.Time // when clients were last charged
 	running int
 	clients map[string]*client
-	ring    []*client // in the order of turns; the first one has the turn
+	ring    []*client // clients in the order of their turns; the first one has the turn
 }
 
-// client is a client that waits, runs, or owes.
+// client is a client that has waiting jobs, running batches, or debts.
 type client struct {
 	name    string
-	credit  time.Duration  // below 0: the client owes it
+	credit  time.Duration  // below 0: a debt
 	running map[string]int // by jobtype
 	slots   int            // sum of running
-	fresh   bool           // it has not had a turn
+	fresh   bool           // the client has not had a turn yet
 	warm    int            // ties in a row that a warm context has decided
 
-	// For the current selection.
+	// The following are used only during a selection.
 	waiting         bool
 	oldest, warmest int // indexes of types that may run; -1: none
 }
@@ -63,8 +64,8 @@ func New(limits Limits) *Scheduler {
 	return &Scheduler{limits: limits, clients: make(map[string]*client)}
 }
 
-// SelectJobtypeToRun returns the index of the type whose jobs to take next, -1 if nothing may run.
-// It changes only whose turn it is.
+// SelectJobtypeToRun returns the index of the type whose jobs to take next, or -1 if nothing may
+// run. It takes no slot: the caller must call JobsStarted.
 func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	s.charge(now)
 	s.look(types)
@@ -93,7 +94,8 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	}
 }
 
-// look adds waiting clients, and forgets those that neither wait nor run nor owe.
+// look adds clients that have waiting jobs, and forgets those that have neither waiting jobs, nor
+// running batches, nor debts.
 func (s *Scheduler) look(types []Type) {
 	for _, c := range s.ring {
 		c.waiting, c.oldest, c.warmest = false, -1, -1
@@ -121,7 +123,7 @@ func (s *Scheduler) look(types []Type) {
 		}
 	}
 	s.ring = slices.DeleteFunc(s.ring, func(c *client) bool {
-		// A client that waits alone delays no other, so old debts are forgiven.
+		// If only one client is waiting, it delays no other, so old debts are forgiven.
 		gone := !c.waiting && c.slots == 0 && (c.credit >= 0 || waiting < 2)
 		if gone {
 			delete(s.clients, c.name)
@@ -130,7 +132,7 @@ func (s *Scheduler) look(types []Type) {
 		}
 		return gone
 	})
-	first := 0 // after earlier clients that have not had a turn either
+	first := 0 // after clients that are also new but came before
 	for first < len(s.ring) && s.ring[first].fresh {
 		first++
 	}
@@ -143,8 +145,8 @@ func (s *Scheduler) enter(name string) *client {
 	return c
 }
 
-// round gives all clients the quanta that one with this debt needs to have some credit. No client
-// saves more than one quantum.
+// round gives all clients as many quanta as a client with this debt needs to have credit again. No
+// client can save more than one quantum.
 func (s *Scheduler) round(debt time.Duration) {
 	gift := (debt/quantum + 1) * quantum
 	for _, c := range s.ring {
@@ -152,8 +154,8 @@ func (s *Scheduler) round(debt time.Duration) {
 	}
 }
 
-// choose returns the client's longest waiting type, or one with a warm context that has waited as
-// long.
+// choose returns the client's type that has waited longest, or a type with a warm context that has
+// waited about as long.
 func (c *client) choose(types []Type) int {
 	if c.warmest >= 0 && c.warmest != c.oldest && c.warm < warmRow && types[c.oldest].Age-types[c.warmest].Age <= tie {
 		c.warm++
@@ -175,10 +177,10 @@ func (s *Scheduler) JobsStarted(now time.Time, name, jobtype string) {
 	s.running++
 	c.slots++
 	c.running[jobtype]++
-	c.credit -= quantum // in advance, so that each waiting client gets a slot before any gets a second
+	c.credit -= quantum // paid in advance, so that each waiting client gets a slot before any gets a second one
 }
 
-// JobsStopped gives the slot back.
+// JobsStopped gives a batch's slot back.
 func (s *Scheduler) JobsStopped(now time.Time, name, jobtype string) {
 	s.charge(now)
 	c := s.clients[name]

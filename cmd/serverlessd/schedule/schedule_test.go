@@ -11,7 +11,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "of the random worlds; 0: a new one each time")
 
-// worlds runs a test in n random worlds, or a fifth of them; a failure prints the seed.
+// worlds runs a test in n random worlds, or in a fifth of them with -short. The name of the subtest
+// has the seed.
 func worlds(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	t.Helper()
 	if testing.Short() {
@@ -32,14 +33,14 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func after(d time.Duration) time.Time { return start.Add(d) }
 
-// world is a daemon without jobs: slots and batches in virtual time.
+// world is a daemon that has only slots and batches, in virtual time.
 type world struct {
 	*Scheduler
 	t       *testing.T
 	limits  Limits
 	now     time.Duration
 	running []batch
-	used    map[string]time.Duration // by client: run time of ended batches
+	used    map[string]time.Duration // run time of ended batches, by client
 }
 
 type batch struct {
@@ -68,7 +69,7 @@ func (w *world) may(t Type) bool {
 		(w.limits.ClientSlots == 0 || client < w.limits.ClientSlots) && (t.Limit == 0 || typ < t.Limit)
 }
 
-// pick selects, and checks what must hold for every selection.
+// pick makes a selection, and checks what must hold for every selection.
 func (w *world) pick(types []Type) int {
 	w.t.Helper()
 	at := w.SelectJobtypeToRun(after(w.now), types)
@@ -184,8 +185,8 @@ func TestFairness(t *testing.T) {
 	})
 }
 
-// TestNewcomer: a client appears while others have backlogs: its first job gets the next free slot.
-// A later client waits for an earlier one.
+// TestNewcomer: when a client appears while others have backlogs, its first job gets the next free
+// slot. If two clients appear, the earlier one is first.
 func TestNewcomer(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newWorld(t, Limits{Slots: 1 + r.IntN(4)})
@@ -232,7 +233,7 @@ func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
 		w.pick([]Type{long})
 		w.start(long, length)
 	}
-	for served := range 3000 { // each of one second, on one slot
+	for served := range 3000 { // each batch takes one second, on one slot
 		w.stop()
 		if at := w.pick([]Type{long, short}); at != 1 {
 			t.Fatalf("the client with a batch of an hour was served again after the other one had %d seconds", served)
@@ -251,7 +252,7 @@ func TestDebtsOfQuietTimes(t *testing.T) {
 		w.start(a, time.Minute)
 		w.stop()
 	}
-	w.pick([]Type{b}) // a has no jobs
+	w.pick([]Type{b}) // client a has no jobs
 	for range 3 {     // a is back
 		w.start([]Type{a, b}[w.pick([]Type{a, b})], time.Second)
 		w.stop()
@@ -264,8 +265,8 @@ func TestDebtsOfQuietTimes(t *testing.T) {
 func TestTies(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		warm time.Duration // age of the type with a warm context; the other's is 1 s
-		want []int         // selected one after the other: 0 is the cold one
+		warm time.Duration // age of the type with a warm context; the other type's is 1 s
+		want []int         // the indexes that are selected one after the other; 0 is the cold type
 	}{
 		{"of one age", time.Second, []int{1, 1, 1, 1, 0, 1, 1, 1, 1, 0}},
 		{"nearly", time.Second - tie, []int{1, 1, 1, 1, 0, 1}},
@@ -288,7 +289,7 @@ func TestTies(t *testing.T) {
 	}
 }
 
-// TestClockThatGoesBack: no client is charged.
+// TestClockThatGoesBack: no client is charged when the time goes back.
 func TestClockThatGoesBack(t *testing.T) {
 	w := newWorld(t, Limits{Slots: 2})
 	a := Type{Client: "a", Jobtype: "t"}

@@ -9,13 +9,12 @@ import (
 
 var errInTheWay = errors.New("another transaction is in the way")
 
-// crowded is a database in which every transaction conflicts with another.
+// crowded is a dialect in which every transaction conflicts with another one.
 type crowded struct{ dialect }
 
 func (crowded) kind(error) kind { return conflict }
 
-// TestAwayTellsWhy: if a transaction is repeated until its time is over, the error says
-// why.
+// TestAwayTellsWhy: if a transaction is repeated until its time is up, the error says why.
 func TestAwayTellsWhy(t *testing.T) {
 	s := &SQL{dialect: crowded{}, ready: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

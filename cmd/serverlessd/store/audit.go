@@ -7,18 +7,19 @@ import (
 )
 
 const (
-	auditTypes = 16     // compared in a sweep
-	auditJobs  = 10_000 // waiting jobs; if a type has more, its waiting jobs are not counted
+	auditTypes = 16     // types that are compared in a sweep
+	auditJobs  = 10_000 // if a type has more waiting jobs, they are not compared
 )
 
-// auditState says up to which type, in the order of names, the counts have been compared.
+// auditState is the progress of the audits. after is the last type, in the order of names, whose
+// counts have been compared.
 type auditState struct {
 	after            string
-	miscounted, last int64 // the error in jobs, of this round and of the one before
+	miscounted, last int64 // by how many jobs the counts are wrong: in this round through all types, and in the last one
 }
 
-// audit compares the counts of some types, in turn, with the jobs in the store. It does so in one
-// statement, so that counts and jobs belong together.
+// audit compares the counts of the next few types with the jobs in the store. It does this in one
+// statement, so that the counts and the jobs are of the same moment.
 func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 	s.mu.Lock()
 	before := s.audited

@@ -16,7 +16,7 @@ import (
 
 var rows = flag.Int("rows", 1_000_000, "of BenchmarkPick")
 
-// on runs a benchmark on real databases, with their usual durability.
+// on runs a benchmark on each real database, with its usual durability.
 func on(b *testing.B, f func(b *testing.B, s Store)) {
 	b.Run("sqlite", func(b *testing.B) {
 		f(b, opened(b, "sqlite:"+filepath.Join(b.TempDir(), "store.db")))
@@ -40,7 +40,7 @@ func opened(b testing.TB, address string) Store {
 	return s
 }
 
-// fill ingests n jobs of that many types, 10,000 at a time.
+// fill ingests n jobs of the given number of types, 10,000 jobs at a time.
 func fill(b *testing.B, s Store, n, types int) {
 	payload := []byte("a payload of the usual kind, about a hundred bytes long: {\"id\":12345,\"what\":\"resize\",\"to\":\"320x200\"}")
 	for done := 0; done < n; {

@@ -6,37 +6,39 @@ import (
 )
 
 const (
-	// settle is the longest time for which a store's clock must have run evenly before a job that
-	// looks old by it counts as old.
+	// settle is the longest time for which a store's clock must have run evenly before the store
+	// believes that a job is as old as it looks.
 	settle = time.Hour
-	// noteEvery is how often the store's note that its clock runs evenly is renewed.
+	// noteEvery is how often a daemon renews its note in the store that the clock runs evenly.
 	noteEvery = time.Minute
 )
 
-// began is the moment from which up counts.
+// began is when this process began to measure time.
 var began = time.Now()
 
-// clock compares the store's clock with the monotonic clock of this process.
+// clock compares the store's clock with the monotonic clock of this process. Its fields of type
+// time.Duration, except ahead, are times of the monotonic clock.
 type clock struct {
 	monotonic  func() time.Duration // reads the monotonic clock
 	read       bool
-	ahead      time.Duration // by how much the store's clock was ahead when it was read last
-	evenSince  time.Duration // value of up since which it has run evenly, as far as known
-	aheadSince time.Duration // value of up since which this daemon has seen that
-	noted      time.Duration // value of up when the store's note was last written
-	// sets counts how often rows may have been given times by a clock that was ahead: the clock was
-	// set back, or it was read for the first time. righted is the value of sets up to which such
-	// rows have been looked for; searched is how far the search for later ones has come.
+	ahead      time.Duration // the store's time since 1970 minus the monotonic time, when the clocks were last read
+	evenSince  time.Duration // since when the store's clock has run evenly, as far as known
+	aheadSince time.Duration // since when this daemon itself has seen it run evenly
+	noted      time.Duration // when the note in the store was last written
+	// sets is increased when rows may have times of a clock that was ahead: when the clock is read
+	// for the first time, and whenever it was set back. When setRight has searched all rows, it
+	// sets righted to the value that sets had at its start. searched is how far the search has
+	// come.
 	sets, righted int
 	searched      place
 }
 
-// clockSteady reports whether the store's clock has run evenly for the time long, or for settle if that
-// is less. It was not set in that time, so a job that looks old by it is old. ttl is the ttl of
-// locks: a jump by a quarter of it counts.
+// clockSteady reports whether the store's clock has run evenly for the time long, or for settle if
+// that is less. Then the clock was not set in this time, and a job that looks old is old. ttl is
+// the ttl of locks: only a jump by more than a quarter of it counts.
 //
-// At first there is only a note in the store, which says until when its clock ran evenly. It is
-// believed for an hour.
+// When the clock is read for the first time, only a note in the store says until when it has run
+// evenly. The note is believed if it is at most an hour old.
 func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
 	c := &t.s.clock
 	t.s.mu.Lock()
@@ -78,9 +80,9 @@ func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
 	return t.monotonic-c.evenSince >= min(long, settle), nil
 }
 
-// clockWatched reports whether this daemon has seen the store's clock run evenly for a ttl. Then every
-// living daemon has renewed its locks, even if the clock was set before. The note in the store
-// does not say this, since the clock may have been set after it.
+// clockWatched reports whether this daemon itself has seen the store's clock run evenly for a ttl.
+// In this time every living daemon has renewed its locks, even if the clock was set before. The
+// note in the store is not enough, because the clock may have been set after it was written.
 func (t *tx) clockWatched(ttl time.Duration) bool {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// countChange is the change of a type's counts by a transaction. The counts of a type are spread over
-// several rows and added up, so that daemons do not wait for each other.
+// countChange is the change that a transaction makes to a type's counts. The counts of a type are
+// the sums of several rows, so that daemons do not wait for each other's rows.
 type countChange struct {
 	open, running, ok, failed, abandoned, expired, deleted int
 }
@@ -35,7 +35,7 @@ func (c *countChange) add(d countChange) {
 	c.deleted += d.deleted
 }
 
-// ended returns the count for a job that ended with this code.
+// ended returns the count of jobs that ended with this code.
 func (c *countChange) ended(code string) *int {
 	switch job.Ended(code) {
 	case job.Succeeded:
@@ -50,8 +50,8 @@ func (c *countChange) ended(code string) *int {
 
 var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "expired", "deleted"}
 
-// writeCounts comes last in a transaction and goes through the types in order, so that transactions
-// that write the same rows wait only briefly, and cannot deadlock.
+// writeCounts writes the changes of counts. It comes last in a transaction and writes the types in
+// order, so that transactions that write the same rows wait only briefly and cannot deadlock.
 func (t *tx) writeCounts() {
 	for _, jobtype := range slices.Sorted(maps.Keys(t.counts)) {
 		c := *t.counts[jobtype]
@@ -66,7 +66,7 @@ func (t *tx) writeCounts() {
 
 // Counts implements Store.
 func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts, err error) {
-	from, to := "", "~" // sorts after all names
+	from, to := "", "~" // sorts after all names of the client
 	if client != "" {
 		from, to = client+"-", client+"."
 	}
@@ -94,7 +94,7 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			if c.Waiting+c.Deferred == 0 {
 				continue
 			}
-			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // undo what an attempt before a conflict did
+			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // undo what an attempt has done before a conflict
 			var oldest moment
 			err := each(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
 				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, at(now)}, func(r *sql.Rows) error {
@@ -103,7 +103,7 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			if err != nil {
 				return err
 			}
-			c.Deferred = min(c.Deferred, c.Waiting) // some may have come between the two queries
+			c.Deferred = min(c.Deferred, c.Waiting) // some jobs may have come between the two queries
 			if c.Waiting -= c.Deferred; c.Waiting > 0 {
 				c.Oldest = max(0, now.Sub(oldest.time()))
 			}

@@ -10,8 +10,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestSmallDisk: much more data than the disk holds may pass through a store, if what it keeps
-// fits.
+// TestSmallDisk: much more data than the disk holds can pass through a store, as long as the data
+// that it keeps fits.
 func TestSmallDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m,mode=700"); err != nil {

@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// done is the owner of jobs that have ended. Locks of such owners do not expire.
+// done is the lock of jobs that have ended. Locks that begin with __ do not expire.
 const done = "__done"
 
 // End implements Store.
@@ -31,10 +31,10 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 			h, ok := rows[e.ID]
 			switch {
 			case ok && e.Fate == GiveBack && h.fence == e.Fence+1:
-				counted[i] = true // by an earlier attempt of this call, whose answer was lost
+				counted[i] = true // an earlier attempt of this call, whose answer was lost, has written it
 			case !ok || !h.is(e.Run):
 			case h.lock == done:
-				// An earlier attempt of this call may have written it, and its answer was lost.
+				// An earlier attempt of this call, whose answer was lost, may have written it.
 				counted[i] = e.Fate == Archive && h.code == e.Code && h.exitcode == e.Status
 			case h.lock == sysid || h.lock == "":
 				counted[i] = true
@@ -50,7 +50,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 	return counted, err
 }
 
-// from subtracts a row from the counts of its type, and returns them.
+// from subtracts a row from the counts of its type, and returns the counts.
 func (t *tx) from(h held) *countChange {
 	c := t.count(h.jobtype)
 	switch h.lock {
@@ -92,7 +92,7 @@ func nonNil(b []byte) []byte {
 	return b
 }
 
-// archive ends a job. The caller changes the counts.
+// archive marks a job as ended. The caller changes the counts.
 func (t *tx) archive(h held, code string, status int) {
 	var exitcode any
 	if status != 0 {
@@ -109,8 +109,8 @@ type change struct {
 	ids  []job.ID
 }
 
-// change updates a locked row at the transaction's end, in one statement with the rows that change
-// alike.
+// change updates a locked row at the end of the transaction. Rows with the same change are updated
+// in one statement.
 func (t *tx) change(h held, set string, args ...any) {
 	key := fmt.Sprintf("%s %#v", set, args)
 	c := t.changesByText[key]
@@ -131,7 +131,7 @@ func (t *tx) writeChanges() {
 	}
 }
 
-// free makes a job wait from a moment on.
+// free removes the lock of a job, which is then due at dt.
 func (t *tx) free(h held, dt time.Time, set string, args ...any) {
 	c := t.from(h)
 	c.open++

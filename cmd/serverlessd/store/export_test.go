@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// OpenAt opens a SQLite store with these clocks: the store's, and one that is never set.
+// OpenAt opens a SQLite store whose clock is now, in a process whose monotonic clock is up.
 func OpenAt(path string, now func() time.Time, up func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{path: path, clock: now})
 	s.clock.monotonic = up
 	return s
 }
 
-// OpenOn opens a SQLite store like Open, on a host with these clocks: that of this boot, and one that
-// people set.
+// OpenOn opens a SQLite store as Open does, on a host with these clocks: one that counts the time
+// since boot, and one that people may set.
 func OpenOn(path, boot string, host func() time.Time, since func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{path: path, clock: host, boot: boot, since: since})
 	s.clock.monotonic = since
 	return s
 }
 
-// PartRows makes lists read that many rows at a time, until the end of a test.
+// PartRows makes lists read this many rows at a time until the end of the test.
 func PartRows(t interface{ Cleanup(func()) }, n int) {
 	was := partRows
 	partRows = n
@@ -33,7 +33,7 @@ func Exec(ctx context.Context, s Store, text string) error {
 	return err
 }
 
-// IsSQLite reports whether a store is in SQLite.
+// IsSQLite reports whether a store is a SQLite store.
 func IsSQLite(s Store) bool {
 	_, ok := s.(*SQL).dialect.(*sqliteDialect)
 	return ok

@@ -16,8 +16,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestRepeatedEnds: an end whose answer was lost is written again. Whatever has happened to the job
-// since, that changes no later run.
+// TestRepeatedEnds: if the answer to an End was lost, the call is repeated. Whatever has happened
+// to the job since, the repetition changes no later run.
 func TestRepeatedEnds(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -65,8 +65,8 @@ func TestRepeatedEnds(t *testing.T) {
 	}
 }
 
-// cutter passes bytes on to a server. Once it is armed, it cuts the connection instead
-// of passing the answer to the next COMMIT.
+// cutter is a proxy before a server. Once it is armed, it cuts the connection instead of passing on
+// the answer to the next COMMIT.
 type cutter struct {
 	net.Listener
 	armed, cut atomic.Bool
@@ -104,7 +104,7 @@ func (c *cutter) serve(client net.Conn, server string) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := to.Read(buf)
-			if err != nil || mute.Load() { // the answer has arrived: it is committed
+			if err != nil || mute.Load() { // the answer has arrived here, so the transaction is committed
 				c.cut.Store(c.cut.Load() || mute.Load())
 				return
 			}
@@ -126,8 +126,8 @@ func (c *cutter) serve(client net.Conn, server string) {
 	}
 }
 
-// TestLostCommit: the answer to the COMMIT of a give-back is lost. The daemon takes
-// the job again, and repeats the give-back: the new run keeps its lock.
+// TestLostCommit: the answer to the COMMIT that gives a job back is lost. The daemon takes the job
+// again, and then repeats the call. The new run keeps its lock.
 func TestLostCommit(t *testing.T) {
 	server := mariadbtest.Shared(t)
 	proxy := newCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))
@@ -149,14 +149,14 @@ func TestLostCommit(t *testing.T) {
 	equal(t, "the new run", end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
 }
 
-// TestFenceIsAdded: a table of an earlier version gets its fence column, and a daemon of that
-// version still uses the table.
+// TestFenceIsAdded: a table of an earlier version gets the column fence, and a daemon of that
+// version can still use the table.
 func TestFenceIsAdded(t *testing.T) {
 	try := func(t *testing.T, open func() Store, db *sql.DB) {
 		defer db.Close()
 		e := entry("a-x", "1")
 		ingest(t, open(), e)
-		// As in the earlier version.
+		// This is the table of the earlier version.
 		if _, err := db.Exec("ALTER TABLE sq_jobs DROP COLUMN fence"); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestFenceIsAdded(t *testing.T) {
 			}
 		}
 		equal(t, "taken", payloads(take(t, open(), sysid, "a-x", 1, ttl)), "1")
-		// As an earlier version writes.
+		// This is how the earlier version inserts a job.
 		now := time.Now().UTC().Format("2006-01-02 15:04:05.000")
 		if _, err := db.Exec("INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt, data) VALUES (?,?,?,'',?,?,?)", string(ids.Next(1)), "a-x", now, now, now, "2"); err != nil {
 			t.Fatal(err)

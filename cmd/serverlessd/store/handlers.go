@@ -33,7 +33,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 		if err != nil {
 			return err
 		}
-		// A clock that was set back must not make it an older version.
+		// It must be the newest version, even if the clock was set back.
 		h.Time = t.now.Truncate(time.Millisecond)
 		if !h.Time.After(newest.time()) {
 			h.Time = newest.time().Add(time.Millisecond)
@@ -90,7 +90,7 @@ func (s *SQL) Handler(ctx context.Context, jobtype, id string) (h *job.Handler, 
 type Version struct {
 	ID, Lang string
 	Time     time.Time
-	Bytes    int64 // of the stored source
+	Bytes    int64 // size of the stored source
 }
 
 // Versions implements Store.
@@ -121,7 +121,7 @@ func (s *SQL) Handlers(ctx context.Context, since int64) (ids map[string]string,
 		return each(ctx, q, "SELECT type, id FROM sq_handlers ORDER BY type, dt, id", nil, func(r *sql.Rows) error {
 			var jobtype, id string
 			err := r.Scan(&jobtype, &id)
-			ids[jobtype] = id // the last one is the newest
+			ids[jobtype] = id // the last row of a type is its newest version
 			return err
 		})
 	})

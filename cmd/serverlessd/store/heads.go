@@ -7,29 +7,30 @@ import (
 	"time"
 )
 
-// headAge is how long a head is believed if no count has changed: another daemon may have added as
-// many jobs as it took.
+// headAge is how long a head is used while the count of the type stays the same. It is limited
+// because another daemon may have added as many jobs as it has taken.
 const headAge = time.Second
 
-// head is the oldest open job of a type.
+// head says when the oldest open job of a type is due. Open jobs are those that wait or are
+// deferred.
 type head struct {
 	oldest time.Time
-	open   int64     // open jobs of the type
-	asked  time.Time // when the store was asked
+	open   int64     // number of open jobs of the type
+	asked  time.Time // when it was read from the store
 }
 
-// heads are the known heads: to look up a thousand of them would make a pick too slow.
+// heads caches heads, because reading a thousand of them would make a pick too slow.
 type heads struct {
 	known   map[string]head
-	changes int64            // counts the transactions of this daemon
-	changed map[string]int64 // the last change of a type
+	changes int64            // counts the transactions of this daemon that have changed counts
+	changed map[string]int64 // by type: the value of changes at its last change
 }
 
 func newHeads() heads {
 	return heads{known: make(map[string]head), changed: make(map[string]int64)}
 }
 
-// touch forgets the heads of types whose jobs a transaction has changed.
+// touch drops the heads of types whose jobs a transaction has changed.
 func (s *SQL) touch(counts map[string]*countChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,8 +41,8 @@ func (s *SQL) touch(counts map[string]*countChange) {
 	}
 }
 
-// types calls found for each type that has an open job, with the dt of the oldest one. It reads at
-// most one job of a type.
+// types calls found for each type that has open jobs, with the dt of the oldest one and their
+// number. It reads at most one job of each type.
 func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64)) error {
 	s.mu.Lock()
 	changes := s.heads.changes

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// shortData is the size in bytes of the longest payload that a job's own row holds.
+	// shortData is the longest payload, in bytes, that is stored in the job's own row.
 	shortData = 1024
-	// maxBacklog is the largest age of a job without a delay when it is ingested, even if the
-	// host's clock jumped.
+	// maxBacklog bounds the age that a job without a delay gets when it is ingested, in case the
+	// host's clock has jumped.
 	maxBacklog = 24 * time.Hour
-	// maxJitter is the largest change in the distance between two clocks that is ignored.
+	// maxJitter is how much the difference between two clocks may change without being noticed.
 	maxJitter = 100 * time.Millisecond
 )
 
@@ -59,8 +59,8 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 	return point, s.singleOut(ctx, rows, err)
 }
 
-// clockAhead returns by how much the store's clock is ahead of the host's. It ignores a small change,
-// which is probably a slow answer and would change the order of jobs.
+// clockAhead returns by how much the store's clock is ahead of the host's. It ignores small
+// changes, because they are probably due to slow answers and would change the order of jobs.
 func (s *SQL) clockAhead(host, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *SQL) clockAhead(host, now time.Time) time.Duration {
 	return s.distance
 }
 
-// translate converts a host's times to the store's clock.
+// translate makes a row of a journal's entry, and converts the host's times to the store's clock.
 func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 	r := row{id: e.ID, jobtype: e.Jobtype, created: now, payload: e.Payload}
 	if accepted := e.Accepted.Add(ahead); !e.Accepted.IsZero() && accepted.Before(now) {
@@ -81,7 +81,7 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 	}
 	r.dt = r.created
 	due := e.Due.Add(ahead)
-	if e.Delay > 0 && e.Accepted.Add(ahead).After(now) { // the host's clock was ahead, and is right now
+	if e.Delay > 0 && e.Accepted.Add(ahead).After(now) { // the host's clock was ahead, and has been corrected
 		due = now.Add(e.Delay)
 	}
 	if !e.Due.IsZero() && due.After(r.dt) {
@@ -90,7 +90,8 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 	return r
 }
 
-// insert adds jobs. It leaves out jobs that the store already has, from a copy of the journal.
+// insert adds jobs. It leaves out jobs that the store already has because they came from a copy of
+// the journal.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
 		n := t.s.atOnce(min(slice, len(rows)))
@@ -154,7 +155,7 @@ func (t *tx) missing(rows []row) (missing []row, err error) {
 	})
 	for _, r := range rows {
 		if !there[r.id] {
-			there[r.id] = true // twice in one piece
+			there[r.id] = true // the job occurs twice in one piece
 			missing = append(missing, r)
 		}
 	}

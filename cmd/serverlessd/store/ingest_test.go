@@ -38,8 +38,8 @@ func TestIngestionIsExactlyOnce(t *testing.T) {
 		equal(t, "payloads", payloads(take(t, s, sysid, "a-x", 100, ttl)), "0 1 2 3 4 5 6 7 8 9")
 		point, err := s.Ingest(t.Context(), journal.Range{Segment: "seg", From: 90, To: 100}, jobs[9:], time.Now)
 		equal(t, "point", []any{point, err}, []any{100, nil})
-		// A copy of the journal, under another name: jobs that are in the store are not
-		// added.
+		// A copy of the journal with another name: jobs that are already in the store are not added
+		// again.
 		if _, err := s.Ingest(t.Context(), journal.Range{Segment: "copy", To: 100}, append(jobs, entry("a-x", "new")), time.Now); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// When a job is due does not depend on the host's clock, only on its distance to the store's.
+// TestHostClocks: the time at which a job is due, by the store's clock, does not depend on what the
+// host's clock shows.
 func TestHostClocks(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		for _, off := range []time.Duration{-240 * time.Hour, 240 * time.Hour} {
@@ -88,8 +89,8 @@ func TestHostClocks(t *testing.T) {
 	})
 }
 
-// TestAHostThatWasAhead: a delay is as long as requested, although the host's clock was
-// ahead when the job was accepted and is right again when it is ingested. A due date stays as requested.
+// TestAHostThatWasAhead: if the host's clock was ahead when a job was accepted, and was corrected
+// before the job is ingested, a delay is still as long as requested, and a due date is unchanged.
 func TestAHostThatWasAhead(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		date := entry("a-x", "1")
@@ -106,7 +107,8 @@ func TestAHostThatWasAhead(t *testing.T) {
 	})
 }
 
-// TestForgottenSegments: their read points are removed, those of others are kept.
+// TestForgottenSegments: the read points of segments that were removed are dropped, and others are
+// kept.
 func TestForgottenSegments(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		piece := []journal.Entry{entry("a-x", "1")}
@@ -126,7 +128,7 @@ func TestForgottenSegments(t *testing.T) {
 }
 
 // TestIngestRefused: if a database cannot accept some jobs of a piece, the error names them and
-// nothing is written; without them the others are.
+// nothing is written. Without these jobs, the piece is written.
 func TestIngestRefused(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=1M")
 	s, err := Open(address(t, server))

@@ -19,7 +19,7 @@ type Keyed struct {
 	Key string
 }
 
-// Shared says what happened to a new job.
+// Shared says what Share has done with a line.
 type Shared struct {
 	ID  job.ID // of the job that has the key now
 	How string // unique.Kept, Replaced or Extended; "": no job had the key
@@ -28,21 +28,22 @@ type Shared struct {
 // Made reports whether the line became a job.
 func (s Shared) Made() bool { return s.How == "" || s.How == unique.Replaced }
 
-// errRaced says that another transaction has just taken a key. The transaction is repeated, and
-// then finds the job that has it.
+// errRaced means that another transaction has just taken a key. The transaction is repeated, and
+// then finds the job that has the key.
 var errRaced = errors.New("another transaction has taken the key")
 
-// key is a row of sq_keys: a job that came with a key. At most one job of a type and name has
-// holds set. A job keeps its row when another one takes the key, so that a retry cannot run both.
+// key is a row of sq_keys, which says with which key a job was added. Of the jobs with the same
+// type and key, only one has the column holds set. A job keeps its row when another job takes the
+// key, so that a later retry can find out whether the key is free.
 type key struct {
 	id      job.ID
 	during  unique.While
 	until   time.Time // of a window
-	present bool      // the job exists
+	present bool      // whether the job exists
 	job     held
 }
 
-// holds reports whether the key's job holds it at a time.
+// holds reports whether the job of a row holds its key at now.
 func (k *key) holds(now time.Time) bool {
 	switch {
 	case k == nil:
@@ -55,14 +56,15 @@ func (k *key) holds(now time.Time) bool {
 	return k.present && k.job.lock != done
 }
 
-// holders returns the jobs of a type that hold these keys, by name, and locks their rows.
+// holders returns the rows of a type's keys that have holds set, by name, and locks them and their
+// jobs.
 func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	found := make(map[string]*key)
 	var ids []job.ID
 	for part := range slices.Chunk(names, slice) {
 		text, args := in(part)
 		for i, name := range args {
-			args[i] = []byte(name.(string)) // names are compared by their bytes
+			args[i] = []byte(name.(string)) // keys are compared byte by byte
 		}
 		err := t.each("SELECT name, id, during, until FROM sq_keys WHERE type = ? AND holds = 1 AND name"+text+t.s.locked(),
 			append([]any{jobtype}, args...), func(r *sql.Rows) error {
@@ -86,7 +88,7 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	return found, err
 }
 
-// disclaim takes the keys of jobs away from them.
+// disclaim takes the keys away from these jobs.
 func (t *tx) disclaim(ids []job.ID) error {
 	for part := range slices.Chunk(ids, slice) {
 		text, args := in(part)
@@ -122,20 +124,20 @@ func (s *SQL) Share(ctx context.Context, lines []Keyed, ask unique.Ask, host fun
 	return shared, err
 }
 
-// keySharing is the state of a Share.
+// keySharing is the state of a call of Share.
 type keySharing struct {
 	*tx
 	ask     unique.Ask
 	ahead   time.Duration              // by how much the store's clock is ahead of the host's
-	holders map[string]map[string]*key // by jobtype and name
+	holders map[string]map[string]*key // by jobtype and key
 
 	rows     []row
-	keys     []any    // arguments of their rows
-	free     []job.ID // have to give up their keys
+	keys     []any    // arguments of the new rows of sq_keys
+	free     []job.ID // jobs that must give up their keys
 	replaced []held
 }
 
-// share decides what happens to a line.
+// share decides what is done with a line.
 func (c *keySharing) share(l Keyed) Shared {
 	k := c.holders[l.Jobtype][l.Key]
 	r := translate(l.Entry, c.ahead, c.now)
@@ -147,7 +149,7 @@ func (c *keySharing) share(l Keyed) Shared {
 			how = unique.Replaced
 			c.replaced = append(c.replaced, k.job)
 			if k.job.dt.Before(r.dt) && !r.dt.After(c.now) {
-				r.dt = k.job.dt // the place of the job that it replaces
+				r.dt = k.job.dt // it gets the place of the job that it replaces
 			}
 		case waits && c.ask.Mode == unique.Extend:
 			c.extend(k, r.dt)
@@ -164,12 +166,12 @@ func (c *keySharing) share(l Keyed) Shared {
 		until = at(c.now.Add(c.ask.Window))
 	}
 	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.ask.While), until)
-	// A later line with the same key asks for the same job, so this one is kept.
+	// For a later line of the same request with the same key, this job is the holder, and is kept.
 	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, present: true, job: held{lock: string(l.ID)}}
 	return Shared{ID: l.ID, How: how}
 }
 
-// write writes the decisions.
+// write writes what share has decided.
 func (c *keySharing) write() error {
 	if err := c.disclaim(c.free); err != nil {
 		return err
@@ -186,15 +188,15 @@ func (c *keySharing) write() error {
 	return c.insert(c.rows)
 }
 
-// extend delays the job that holds a key, within the limit from its submission. The job never
-// becomes due earlier.
+// extend delays the job that holds a key until due, but at most by ask.Max from its submission. The
+// job never becomes due earlier.
 func (c *keySharing) extend(k *key, due time.Time) {
 	if most := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(most) {
 		due = most
 	}
 	if due.After(k.job.dt) {
 		k.job.dt = due
-		c.count(k.job.jobtype) // now another job may be the oldest of its type
+		c.count(k.job.jobtype) // because another job may now be the oldest of its type
 		c.change(k.job, "dt = ?", at(due))
 	}
 }
@@ -219,8 +221,8 @@ func (t *tx) insertKeys(args []any) error {
 	return nil
 }
 
-// reclaim gives a job that runs again its original key. It returns ErrHeld, wrapped, if another job
-// holds the key.
+// reclaim gives a job that is to run again its key back. It returns ErrHeld, wrapped, if another
+// job holds the key.
 func (t *tx) reclaim(h held) error {
 	var name string
 	var until moment
@@ -252,7 +254,7 @@ func (t *tx) reclaim(h held) error {
 	return err
 }
 
-// expireKeys forgets the keys of windows that are over.
+// expireKeys removes keys whose window is over.
 func (s *SQL) expireKeys(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "lapse", func(t *tx, did *Swept) error {
 		if ok, err := t.clockSteady(want.TTL, settle); err != nil || !ok {

@@ -24,7 +24,8 @@ func share(t *testing.T, s Store, ask unique.Ask, lines ...Keyed) []Shared {
 
 func keyed(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key), Key: key} }
 
-// TestShare compares the store with the rules for unique keys, in any order of events.
+// TestShare compares the store with a model of the rules for unique keys, in random sequences of
+// events.
 func TestShare(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -34,7 +35,7 @@ func TestShare(t *testing.T) {
 			id    job.ID
 			key   string
 			while unique.While
-			state string // waits, runs, ended, gone
+			state string // the state of its job: waits, runs, ended or gone
 			run   Run
 		}
 		var all []*known
@@ -145,8 +146,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestShareAtOnce: if many clients add the same keys at once, over two daemons, each job is made by
-// one of them.
+// TestShareAtOnce: if many clients add lines with the same keys at the same time, through two
+// daemons, one job is made for each key.
 func TestShareAtOnce(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		two := [2]Store{open(), open()}
@@ -178,8 +179,8 @@ func TestShareAtOnce(t *testing.T) {
 	})
 }
 
-// TestShareTimes: a job that replaces another takes its place in the queue; one that extends delays
-// it, not beyond the limit, and never makes it due earlier.
+// TestShareTimes: a job that replaces another takes its place in the queue. A line that extends a
+// job delays it, but not beyond the limit, and never makes it due earlier.
 func TestShareTimes(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		old := keyed("c-t", "first")
@@ -206,8 +207,8 @@ func TestShareTimes(t *testing.T) {
 	})
 }
 
-// TestKeysGo: a key is removed with its job, except that of a window, which remains after its job
-// and expires. A bulk retry skips jobs whose key another job has.
+// TestKeysGo: a key is removed with its job, except a key with a window, which outlives its job and
+// expires. A bulk retry skips jobs whose key another job has.
 func TestKeysGo(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		run := func(jobtype string) {

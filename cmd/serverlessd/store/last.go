@@ -9,20 +9,20 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Last is how the last run of a job went. It is kept for jobs that had a run without success.
+// Last says how the last run of a job ended. It is kept for jobs of which a run did not succeed.
 type Last struct {
 	Try          int
-	At           time.Time // when it ended; in an Ending by this process's clock
+	At           time.Time // when the run ended; in an Ending, by this process's clock
 	Took         time.Duration
-	Code         string // the run's own code: that of an abandoned job may be error
+	Code         string // of the run: for an abandoned job it may be error
 	Status       int
-	Data, Stderr []byte // at most LastKept each
+	Data, Stderr []byte // at most LastKept bytes each
 }
 
-// LastKept is how many bytes are kept of Data, and of Stderr.
+// LastKept is how many bytes of Data and of Stderr are kept.
 const LastKept = job.StderrKept
 
-// keepLast writes how a run went.
+// keepLast writes how a run ended.
 func (t *tx) keepLast(sysid string, e *Ending) {
 	l := e.Last
 	if l == nil {
@@ -35,11 +35,11 @@ func (t *tx) keepLast(sysid string, e *Ending) {
 		nonNil(l.Data[:min(len(l.Data), LastKept)]), nonNil(l.Stderr[max(0, len(l.Stderr)-LastKept):]))
 }
 
-// hasLast reports whether a run has not succeeded, as far as the job's row shows.
+// hasLast reports whether a job may have a Last: its row shows that a run did not succeed.
 func (r *Record) hasLast() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
 
-// addLast reads how the last runs of jobs went. A row with more tries than its job is stale: a
-// daemon that does not know last runs has made the job run again.
+// addLast reads how the last runs of jobs ended. A row with more tries than its job is out of date:
+// a daemon of an earlier version, which does not write such rows, has retried the job.
 func addLast(ctx context.Context, q querier, recs []*Record) error {
 	known := make(map[job.ID]*Record)
 	var ids []job.ID

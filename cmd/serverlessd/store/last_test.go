@@ -11,8 +11,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestLast: once a run has not succeeded, the job's last run can be read by all
-// daemons, until the job is run again from the beginning or forgotten.
+// TestLast: after a run that did not succeed, all daemons can read how the job's last run ended,
+// until the job is retried from the beginning or forgotten.
 func TestLast(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		s, beside := open(), open()
@@ -48,7 +48,7 @@ func TestLast(t *testing.T) {
 		last("2 timeout 0s begin" + long[:LastKept-5] + " " + long[:LastKept-3] + "end")
 		fail(3, Archive, "abandoned", &Last{Code: "error", Status: 500, Data: []byte("\xff\x00"), Stderr: nil})
 		last("3 error 0s \xff\x00 ")
-		// A job that succeeds at once has none.
+		// A job that succeeds in its first run has no Last.
 		got := take(t, s, sysid, "a-y", 1, ttl)
 		end(t, s, sysid, Ending{Run: got[0].Run, Code: job.CodeOK, Status: 200})
 		equal(t, "last of a job that succeeded", get(t, s, well.ID).Last == nil, true)

@@ -9,8 +9,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// rowsOf makes jobs with a statement: a million would take minutes otherwise. lock, dt and code are
-// SQL, in which i counts from 0.
+// rowsOf makes jobs with one statement, because a million would otherwise take minutes. lock, dt
+// and code are SQL expressions, in which i counts the jobs from 0.
 func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
 	b.Helper()
 	if _, err := s.Counts(b.Context(), ""); err != nil { // makes the tables
@@ -37,7 +37,7 @@ func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
 }
 
 // BenchmarkLists measures the page's queries on a store with a million jobs: lists by state, in
-// which the job that is looked for is the oldest, and a count of all.
+// which only the oldest job has the state, and a count of all jobs.
 func BenchmarkLists(b *testing.B) {
 	for _, kind := range []struct {
 		name, lock, dt, code string

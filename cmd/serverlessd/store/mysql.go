@@ -17,23 +17,23 @@ import (
 
 const (
 	ioTimeout   = 15 * time.Second
-	lockTimeout = "3" // seconds that a statement waits for a row
+	lockTimeout = "3" // how many seconds a statement waits for a locked row
 	connections = 16
-	// maxText is the most bytes of statements that are sent together. The server's packets may be
-	// smaller.
+	// maxText is the most bytes of statements that are sent together. If the server's packets are
+	// smaller, it is less.
 	maxText = 1 << 20
-	// packetHead is how many bytes a packet has besides the text.
+	// packetHead is how many bytes a packet has in addition to the text.
 	packetHead = 1 << 10
 )
 
-// mysqlDialect is MySQL 8 or MariaDB 10.6 and later.
+// mysqlDialect is the dialect of MySQL 8 and MariaDB 10.6, or later.
 type mysqlDialect struct {
 	config *mysql.Config
 	link   *mariadb.Connector
 }
 
-// newMySQL parses mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
-// tls=true, skip-verify, preferred after a question mark.
+// newMySQL parses mysql://USER:PASSWORD@HOST:PORT/DATABASE. After a question mark it may have
+// socket=PATH, or tls= with true, skip-verify or preferred.
 func newMySQL(address *url.URL) (*mysqlDialect, error) {
 	c := mysql.NewConfig()
 	c.User = address.User.Username()
@@ -67,8 +67,8 @@ func (m *mysqlDialect) name() string {
 	return "mysql://" + at + "/" + m.config.DBName
 }
 
-// open uses READ COMMITTED: otherwise a daemon that takes jobs of a type would block all daemons
-// that add some.
+// open uses READ COMMITTED, because otherwise a daemon that takes jobs of a type would block all
+// daemons that add jobs of this type.
 func (m *mysqlDialect) open() (write, read *sql.DB, err error) {
 	if m.link, err = mariadb.NewConnector(m.config, ioTimeout); err != nil {
 		return nil, nil, err
@@ -121,9 +121,9 @@ func (*mysqlDialect) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }
 
-// tooLarge are the server's error numbers for data that does not fit into its packets. The error
-// for a column that is too short is not among them: our columns are long enough, and those of
-// another schema may be changed.
+// tooLarge has the server's error numbers for data that does not fit into its packets. The error
+// for a column that is too short is not among them: the columns of this schema are long enough, and
+// those of another schema can be changed.
 var tooLarge = []uint16{1153, 1301}
 
 func (*mysqlDialect) kind(err error) kind {
@@ -131,11 +131,11 @@ func (*mysqlDialect) kind(err error) kind {
 	case n == 0 && (mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone)):
 		return away
 	case errors.Is(err, mysql.ErrPktTooLarge), slices.Contains(tooLarge, n),
-		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 is the number of errors without their own number
+		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 is the number of all errors that have no number of their own
 		return unfit
 	case n == 1062:
 		return double
-	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // another daemon has just made the table or the column
+	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // another daemon has just created the table or the column
 		return conflict
 	}
 	return unwell

@@ -10,12 +10,13 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// slots is how many rows the counts of a type may have. So daemons that share a store rarely wait
-// for each other's row.
+// slots is how many rows the counts of a type may have. There are several so that daemons that
+// share a store rarely wait for each other's row.
 const slots = 16
 
-// Open returns the store at an address, sqlite:PATH or mysql://…. It does not wait for the store:
-// until the store is there, calls return ErrAway. Its errors are about the address.
+// Open returns the store at an address, sqlite:PATH or mysql://…. It does not connect to the store:
+// while the store cannot be reached, calls return ErrAway. An error of Open means that the address
+// is invalid.
 func Open(address string) (Store, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	switch {

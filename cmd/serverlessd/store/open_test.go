@@ -27,7 +27,7 @@ func TestAddresses(t *testing.T) {
 	fails(t, err, ErrAway)
 }
 
-// No other user of the host can read the jobs.
+// TestFileIsPrivate: no other user of the host can read the file of the jobs.
 func TestFileIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s, err := Open("sqlite:" + path)

@@ -37,8 +37,9 @@ func TestSmallPackets(t *testing.T) {
 	}
 }
 
-// TestPacketsThatGrow: a server is set to larger packets while older connections stay
-// open. Statements that are sent together fit into their packets, too.
+// TestPacketsThatGrow: the limit of a server's packets is raised while older connections, which
+// keep the old limit, stay open. Statements that are sent together fit into the packets of all
+// connections.
 func TestPacketsThatGrow(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=256K")
 	s := opened(t, address(t, server))
@@ -63,7 +64,7 @@ func TestPacketsThatGrow(t *testing.T) {
 	if _, err := db.Exec("SET GLOBAL max_allowed_packet = 16 << 20"); err != nil {
 		t.Fatal(err)
 	}
-	// Several at a time, so that new connections are opened beside the old one.
+	// Several calls at a time, so that new connections are opened beside the old one.
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {

@@ -17,8 +17,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// passes tests a temporary failure of a store: no job is set aside because of it, and all are
-// accepted after it.
+// passes tests a temporary failure of a store: no job is set aside during the failure, and all jobs
+// are accepted after it.
 func passes(t *testing.T, address string, begin, over func()) {
 	t.Helper()
 	piece := []journal.Entry{entry("a-x", "short"), entry("a-x", strings.Repeat("long", 1000)), entry("a-y", strings.Repeat("middle", 20))}
@@ -133,7 +133,7 @@ func TestPassingStates(t *testing.T) {
 }
 
 // TestTooLargeInAPassingState: a job that is too large is not set aside while the store also
-// refuses others.
+// refuses other jobs.
 func TestTooLargeInAPassingState(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=1M")
 	name := server.Database(t)

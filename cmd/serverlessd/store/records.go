@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// records returns a query for the records of the jobs j of these tables.
+// records returns the beginning of a query for the records of the jobs j of these tables.
 func records(tables string) string {
 	return "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, j.first_dt, r.truncated, r.bad_lines" +
 		" FROM " + tables + " LEFT JOIN sq_results r ON r.id = j.id WHERE j.type <> '" + sysidType + "' AND "
@@ -81,8 +81,8 @@ func (s *SQL) Result(ctx context.Context, id job.ID) (rec *Record, data []byte, 
 	return rec, data, err
 }
 
-// of applies a function to a job's payload, which is in the job's row or, if it is long, in
-// sq_data.
+// of returns an expression for an SQL function of a job's payload, which is in the job's row or, if
+// it is long, in sq_data.
 func of(function string) string {
 	return "COALESCE(" + function + "(j.data), (SELECT " + function + "(d.data) FROM sq_data d WHERE d.id = j.id))"
 }
@@ -105,7 +105,7 @@ func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte,
 	return rec, data, err
 }
 
-// one locks and returns the row of a job.
+// one locks the row of a job and returns it.
 func (t *tx) one(id job.ID) (held, error) {
 	rows, err := t.hold("id = ? AND type <> ?"+t.s.locked(), string(id), sysidType)
 	if err == nil && len(rows) == 0 {
@@ -170,15 +170,15 @@ func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 		case h.lock != "":
 			return ErrRunning
 		case h.dt.After(t.now):
-			t.count(h.jobtype) // the counts stay, but the type may have another oldest job now
+			t.count(h.jobtype) // without a change, because the type may now have another oldest job
 			t.change(h, "dt = ?", at(t.now))
 		}
 		return nil
 	})
 }
 
-// condition returns the condition of a query on jobs j. A plus keeps SQLite from using an index on
-// the column, in which it would find a million jobs.
+// condition returns the WHERE condition of a query on jobs j. A plus before a column keeps SQLite
+// from using an index on the column, in which it would find a million jobs.
 func (q Query) condition(now time.Time) (where string, args []any) {
 	where = "+j.type >= ? AND +j.type < ?"
 	args = []any{q.Client + "-", q.Client + "."}
@@ -206,20 +206,20 @@ func (q Query) condition(now time.Time) (where string, args []any) {
 		and(lock+" <> '' AND "+lock+" <> ?", done)
 	case job.Abandoned:
 		and(lock+" = ? AND +j.code NOT IN (?,?,?)", done, job.CodeOK, job.CodeFailed, job.CodeExpired)
-	default: // the states of ended jobs are their codes
+	default: // the state of an ended job follows from its code
 		and(lock+" = ? AND +j.code = ?", done, string(q.State))
 	}
 	return where, args
 }
 
-// partRows is how many rows a part of a list examines.
+// partRows is how many rows a list examines at a time, which is called a part.
 var partRows = 10_000
 
 const (
-	// listParts is the most parts of a list.
+	// listParts is the most parts that a list examines.
 	listParts = 5
-	// running are the jobs that daemons hold: sysids begin with a digit or a small letter, and no
-	// other lock does.
+	// running is the condition for jobs that daemons have locked: sysids begin with a digit or a
+	// small letter, and no other lock does.
 	running = "(SELECT id FROM sq_jobs WHERE `lock` >= '0' AND `lock` < '_' UNION ALL SELECT id FROM sq_jobs WHERE `lock` >= 'a') h" +
 		" CROSS JOIN sq_jobs j ON j.id = h.id"
 )
@@ -250,9 +250,9 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 	return list, next, err
 }
 
-// appendPage appends those of the next rows, in the order of ids, that fit a query. It returns the id
-// after which the next part begins, "" if there is none. Running jobs are few, so one part examines
-// all of them.
+// appendPage examines the next part, in the order of ids, and appends the rows that match a query.
+// It returns the id from which the next part begins, or "" if there is none. There are few running
+// jobs, so one part examines all of them.
 func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
 	where, args := want.condition(now)
 	tables := running
@@ -284,7 +284,8 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 	return next, err
 }
 
-// RetryAll implements Store. It looks for the jobs as Jobs does, so that others can write meanwhile.
+// RetryAll implements Store. It searches for the jobs as Jobs does, so that others can write
+// meanwhile.
 func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool, err error) {
 	for affected == 0 && err == nil {
 		var list []Record
@@ -310,8 +311,8 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 	return affected, true, err
 }
 
-// retryAll makes those jobs run again that are still in the state, or in any if it is "", and whose
-// unique key no other job has taken.
+// retryAll makes jobs run again that are still in this state (or in any ended state, if it is "")
+// and whose unique key no other job holds.
 func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 	ids := make([]job.ID, len(list))
 	for i := range list {

@@ -38,8 +38,8 @@ func TestDeleteAndRetry(t *testing.T) {
 	})
 }
 
-// TestHasten: a job that is delayed, or whose last run did not succeed, is due now, with its tries as
-// they were; others are left alone.
+// TestHasten: Hasten makes a job due now that is delayed or waits for its next try, and keeps its
+// number of tries. Other jobs are not changed.
 func TestHasten(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
@@ -114,12 +114,12 @@ func TestJobsOfAClient(t *testing.T) {
 	})
 }
 
-// TestBoundedLists: a list of rare jobs reads some rows at a time, and the next request continues
-// there until all are read; running jobs are found at once.
+// TestBoundedLists: a list in which few jobs match reads a limited number of rows, and the next
+// request continues from there until all rows have been read. Running jobs are found at once.
 func TestBoundedLists(t *testing.T) {
-	PartRows(t, 4) // 20 for a list
+	PartRows(t, 4) // a list examines 20 rows
 	each(t, func(t *testing.T, s Store) {
-		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // its row is not a job
+		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // the row of the sysid, which is not a job
 			t.Fatal(err)
 		}
 		var all []journal.Entry
@@ -166,7 +166,7 @@ func TestBoundedLists(t *testing.T) {
 	})
 }
 
-// TestPayload: a job's payload is kept, whatever its size.
+// TestPayload: a job's payload is kept unchanged, whatever its size.
 func TestPayload(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		long := strings.Repeat("2\x00", 3000)

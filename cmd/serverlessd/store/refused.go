@@ -9,11 +9,11 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// RefusedError names jobs that a database will never accept: they are larger than its packets may
-// be, and it accepted a similar job that is not too large.
+// RefusedError names jobs that a database will never accept: they do not fit into its packets, and
+// it has accepted a job that differs only in that its payload is short.
 type RefusedError struct {
 	IDs []job.ID
-	Err error // of one of them
+	Err error // the database's error for one of them
 }
 
 func (e *RefusedError) Error() string {
@@ -23,8 +23,8 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the database's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// singleOut finds the rows that make an insert too large. It returns an error that has other reasons
-// unchanged.
+// singleOut finds the rows that make an insert too large, and returns a RefusedError. An err with
+// another cause is returned unchanged.
 func (s *SQL) singleOut(ctx context.Context, rows []row, err error) error {
 	if err == nil || isOurs(err) || errors.Is(err, ErrAway) {
 		return err
@@ -53,7 +53,7 @@ func (t *tx) try(rows []row, found *RefusedError) error {
 		return err
 	}
 	if len(rows) == 1 {
-		// The store may be at fault: it must accept a row that is not too large.
+		// The cause may be the store: check that it accepts the same row with a short payload.
 		good := rows[0]
 		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), shortData+1)]
 		if err := t.put([]row{good}); err != nil {
@@ -70,7 +70,7 @@ func (t *tx) try(rows []row, found *RefusedError) error {
 	return nil
 }
 
-// put inserts all rows, or none.
+// put inserts all rows or none.
 func (t *tx) put(rows []row) error {
 	if _, err := t.exec("SAVEPOINT try"); err != nil {
 		return err

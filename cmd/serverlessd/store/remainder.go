@@ -6,12 +6,12 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// rest is the type that takes over a client's counts of types that no longer have a job or a
-// handler. Otherwise the store would keep counts of every type that ever existed. No real type has
-// this name.
+// rest is the type under which a client's counts are kept of types that no longer have a job or a
+// handler. Without it, the store would keep counts of every type that ever existed. No real type
+// has this name.
 const rest = "*"
 
-// settle moves a type's counts to the rest if nothing else is left of the type.
+// settle adds a type's counts to those of rest if the type has no job and no handler any more.
 func (t *tx) settle(jobtype string) error {
 	left := false
 	err := t.each("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
@@ -33,7 +33,7 @@ func (t *tx) settle(jobtype string) error {
 	if err != nil || sum.open != 0 || sum.running != 0 {
 		return err
 	}
-	for _, slot := range slots { // leaves the counts that other daemons have written since
+	for _, slot := range slots { // keeps rows that other daemons have written since
 		t.atEnd("DELETE FROM sq_counts WHERE type = ? AND slot = ?", jobtype, slot)
 	}
 	client, _, _ := job.Split(jobtype)

@@ -42,7 +42,7 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 // TestBytesAreBounded: a Take ends with the payload that reaches its limit of bytes.
 func TestBytesAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
-		const n, long = 50, 10_000 // after the first there are short ones
+		const n, long = 50, 10_000 // the first payload of five is short, the others are long
 		var all []journal.Entry
 		for i := range n {
 			payload := fmt.Sprintf("%04d", i)
@@ -92,7 +92,7 @@ func TestEnds(t *testing.T) {
 			{Run: got[3].Run, Fate: GiveBack},
 			{Run: got[4].Run, Fate: Archive, Code: job.CodeAbandoned, Status: 500},
 		}
-		for range 2 { // as when the answer to the first was lost
+		for range 2 { // the second time as if the answer to the first call was lost
 			equal(t, "counted", end(t, s, sysid, ends...)[:3], "[true true true]")
 			equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 5, Waiting: 1, Deferred: 1, OK: 1, Failed: 1, Abandoned: 1})
 			equal(t, "follow-on jobs", counts(t, s, "a-next"), Counts{Added: 2, Waiting: 2})
@@ -121,7 +121,7 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// An old run never releases a newer one.
+// TestOldRuns: the end of an old run never ends a newer run.
 func TestOldRuns(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"))
@@ -138,7 +138,8 @@ func TestOldRuns(t *testing.T) {
 	})
 }
 
-// A run that lost its lock counts if no daemon has taken the job since.
+// TestFreedRunsCount: the end of a run that has lost its lock counts if no daemon has taken the job
+// since.
 func TestFreedRunsCount(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"))

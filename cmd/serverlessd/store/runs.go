@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// runsKept is how many runs of a job are kept, the last ones.
+	// runsKept is how many of the last runs of a job are kept.
 	runsKept = 16
-	// longError is how many bytes are kept of a run's error.
+	// longError is how many bytes of a run's error are kept.
 	longError = 1 << 10
 )
 
-// PastRun is a run that has ended, with the broker's words.
+// PastRun is a run that has ended, described with the broker's words.
 type PastRun struct {
 	N       int       // from 1
 	Worker  string    // the sysid of the daemon; "" if it is not kept
-	Started time.Time // zero if it is not known
+	Started time.Time // zero if not known
 	Took    time.Duration
 	Outcome string // answered, failed, lost, timed_out
 	Error   string // its data, or the end of its standard error, or both; at most 1 KiB; "" after a success
 }
 
-// outcomeOf returns a run's outcome by its code.
+// outcomeOf returns the outcome of a run with this code.
 func outcomeOf(code string) string {
 	switch code {
 	case job.CodeOK:
@@ -40,7 +40,8 @@ func outcomeOf(code string) string {
 	return "failed"
 }
 
-// keepRun writes how a run went. A job that succeeds at once has no such row: its own row says it.
+// keepRun stores a run that has ended. A job that succeeds in its first run has no such row,
+// because its own row has the same information.
 func (t *tx) keepRun(id job.ID, r PastRun) {
 	var started any
 	if !r.Started.IsZero() {
@@ -54,7 +55,7 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 	}
 }
 
-// lostRun writes the run of a job whose lock has expired.
+// lostRun stores the run of a job whose lock has expired.
 func (t *tx) lostRun(h held) {
 	r := PastRun{N: h.tries, Worker: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
 	if h.tries == 1 {
@@ -63,7 +64,7 @@ func (t *tx) lostRun(h held) {
 	t.keepRun(h.id, r)
 }
 
-// pastRun returns the run that l describes.
+// pastRun returns the run that l and e describe.
 func (l *Last) pastRun(e *Ending, sysid string, now time.Time) PastRun {
 	ended := now.Add(-time.Since(l.At))
 	r := PastRun{N: e.Tries, Worker: sysid, Started: ended.Add(-l.Took), Took: l.Took, Outcome: outcomeOf(l.Code)}
@@ -83,7 +84,7 @@ func (l *Last) pastRun(e *Ending, sysid string, now time.Time) PastRun {
 	return r
 }
 
-// addRuns reads the runs of a job.
+// addRuns reads the past runs of a job.
 func addRuns(ctx context.Context, q querier, rec *Record) error {
 	rec.Runs = []PastRun{}
 	if rec.Tries == 1 && rec.Code == job.CodeOK {

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// settleAtOnce is how many schedules a transaction settles. After madeAtOnce jobs, or
-	// madeBytes of payloads, it leaves the rest to the next one.
+	// settleAtOnce is how many schedules a transaction settles at most. After madeAtOnce jobs, or
+	// madeBytes bytes of payloads, it leaves the rest to the next transaction.
 	settleAtOnce = 100
 	madeAtOnce   = 1000
 	madeBytes    = 8 << 20
-	// never is the wake of a schedule without a due time.
+	// never is the column wake of a schedule without a next due time.
 	never = "9999-12-31 00:00:00.000"
 )
 
@@ -25,9 +25,9 @@ type Named struct {
 	*schedule.Schedule
 }
 
-// Settled is the result of settling due times.
+// Settled is the result of SettleSchedules.
 type Settled struct {
-	Schedules  int // that were settled, without those that another daemon has locked
+	Schedules  int // number of settled schedules; those that another daemon has locked are not settled
 	Made       []Follow
 	Skipped    map[string]int // by reason
 	Unreadable []schedule.Key
@@ -46,7 +46,7 @@ func scanSchedule(r *sql.Rows) (n Named, err error) {
 	return n, nil
 }
 
-// schedule reads a schedule and locks its row. It returns nil if there is none.
+// schedule returns a schedule and locks its row. It returns nil if there is none.
 func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	err = t.each(scheduleColumns+"client = ? AND name = ?"+lock, []any{key.Client, key.Name}, func(r *sql.Rows) error {
 		n, err := scanSchedule(r)
@@ -56,10 +56,10 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	return found, err
 }
 
-// date returns the current time as schedules need it.
+// date returns the current time by which schedules are due.
 func (t *tx) date() time.Time { return t.s.date(t.now) }
 
-// putSchedule writes a schedule at the transaction's end.
+// putSchedule writes a schedule at the end of the transaction.
 func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	wake, waits := never, ""
 	if w := s.Wake(t.date()); !w.IsZero() {
@@ -170,7 +170,7 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 		known := make(map[schedule.Key]bool)
 		for _, c := range []struct{ where, arg string }{
 			{"s.wake <= ? ORDER BY s.wake, s.client, s.name", at(now)},
-			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // written while the clock was ahead
+			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // the row was written while the clock was ahead
 			{"s.waits > '' AND NOT EXISTS (SELECT 1 FROM sq_jobs j WHERE j.id = s.waits AND j.`lock` <> ?)", done},
 		} {
 			err := each(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.where+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
@@ -207,7 +207,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			if err != nil {
 				return err
 			}
-			if n == nil { // deleted, or locked by another daemon
+			if n == nil { // the schedule was deleted, or another daemon has locked it
 				continue
 			}
 			all.Schedules++

@@ -39,8 +39,8 @@ func theSchedule(t *testing.T, s Store, name string) Named {
 	return n
 }
 
-// settle settles like a daemon that has run for a long time; a store that is slow for a moment
-// counts as away.
+// settle settles schedules as a daemon does that has run for a long time, and tries again if the
+// store is slow, because it then counts as away.
 func settle(t *testing.T, s Store) (made []Follow) {
 	t.Helper()
 	for {
@@ -63,8 +63,8 @@ func settle(t *testing.T, s Store) (made []Follow) {
 	}
 }
 
-// TestScheduledOnce: of many daemons that settle the same schedules, one makes the job
-// of a due time, in the transaction that notes it.
+// TestScheduledOnce: when many daemons settle the same schedules, one of them makes the job of a
+// due time, in the transaction that records it.
 func TestScheduledOnce(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		t.Parallel()
@@ -73,7 +73,7 @@ func TestScheduledOnce(t *testing.T) {
 		long := fmt.Sprintf("%02000d", 7)
 		var until time.Time
 		for i := range schedules {
-			until = time.Now().Add(1900 * time.Millisecond) // at most one is due
+			until = time.Now().Add(1900 * time.Millisecond) // at most one due time has come
 			putSchedule(t, s, fmt.Sprintf("ä %d", i), `{"cron":"@every 1s","until":"`+until.Format(time.RFC3339Nano)+`","job":{"type":"x","payload":"`+long+`"}}`)
 		}
 		for {
@@ -128,7 +128,7 @@ func TestScheduledOnce(t *testing.T) {
 	})
 }
 
-// TestScheduledBehindOneThatRuns: a job waits for the end of the job before.
+// TestScheduledBehindOneThatRuns: with overlap queue, a job is made when the job before has ended.
 func TestScheduledBehindOneThatRuns(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	s := NewMemory(func() time.Time { return now }, nil)
@@ -153,12 +153,12 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 		last = append(last, r.DueAt.Format("05")+r.MadeAt.Format(">05")+r.Skipped)
 	}
 	equal(t, "last", last, "[20>31 30>00waiting 10>10]")
-	s.Delete(t.Context(), job.ID(n.Before)) // it has not ended, and no longer exists
+	s.Delete(t.Context(), job.ID(n.Before)) // the job has not ended, but no longer exists
 	at(40, 1)
 }
 
-// TestScheduledClocks: a store's clock that is set back makes no job twice, and due times that were
-// missed while it was ahead are made up in time.
+// TestScheduledClocks: when a store's clock is set back, no job is made twice, and due times that
+// were missed because it was ahead make their jobs when they come again.
 func TestScheduledClocks(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	s := NewMemory(func() time.Time { return now }, nil)
@@ -194,7 +194,8 @@ func TestScheduledClocks(t *testing.T) {
 	equal(t, "made", made, "[09:00 09:05 09:10 12:05 12:10 12:15]")
 }
 
-// TestScheduleKept: only the allowed sources change a schedule, and it continues where it was.
+// TestScheduleKept: only the source of a schedule, HTTP or the file, can change it, and a changed
+// schedule continues where it was.
 func TestScheduleKept(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		const text = `{"cron":"@daily","job":{"type":"x"}}`

@@ -15,8 +15,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// Several daemons on one store, all at once: every job ends once, whichever daemon runs it, and the
-// counts are right whatever happened before.
+// TestSeveralDaemons: several daemons use one store at the same time. Every job ends once,
+// whichever daemon runs it, and the counts are right whatever has happened.
 func TestSeveralDaemons(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		seed := rand.Uint64()
@@ -111,11 +111,11 @@ func TestSeveralDaemons(t *testing.T) {
 	})
 }
 
-// patience is how long anything may take on a machine that is busy.
+// patience bounds every wait, even on a busy machine.
 const patience = 45 * time.Second
 
-// A server that is stopped, killed or hangs is away, and then back, with everything that was
-// written.
+// TestOutage: a server that is stopped, is killed or hangs counts as away. When it is back, it has
+// everything that was written.
 func TestOutage(t *testing.T) {
 	server, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
 	if err != nil {

@@ -15,35 +15,35 @@ import (
 )
 
 const (
-	// callTimeout bounds a transaction, including its repetitions.
+	// callTimeout bounds a transaction, including its repeated attempts.
 	callTimeout = 10 * time.Second
 	// slice is the most rows that a statement names.
 	slice = 512
 )
 
-// dialect has what differs between the databases.
+// dialect is what differs between databases.
 type dialect interface {
 	name() string
-	// open returns the connections that write and those that read.
+	// open returns the pool of connections that write, and the pool of those that read.
 	open() (write, read *sql.DB, err error)
 	schema() []string
 	now(ctx context.Context, q querier) (time.Time, error)
-	// begin is called with the tables there, before anything else.
+	// begin is called when the tables exist, before they are used.
 	begin(ctx context.Context, write *sql.DB) error
-	// date returns what people take for the time when the store's clock shows now: the due times of
-	// schedules follow it.
+	// date returns the time that the due times of schedules follow, at the moment when the store's
+	// clock shows now.
 	date(now time.Time) time.Time
-	// skipLocked ends a SELECT of rows that the transaction will change, and skips rows that
-	// others have locked. locked ends one that waits for such rows.
+	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked. locked
+	// ends a SELECT that locks its rows and waits for rows that others have locked.
 	skipLocked() string
 	locked() string
-	// byID follows the table of a SELECT that must go through it in the order of ids.
+	// byID follows the table in a SELECT that must read the table in the order of ids.
 	byID() string
-	// upsert ends an INSERT. If the key exists, these columns are set to the new values, or the
-	// new values are added to them.
+	// upsert ends an INSERT. If a row with the key exists, the columns in set are set to the new
+	// values, and the new values are added to the columns in add.
 	upsert(key string, set []string, add []string) string
 	kind(err error) kind
-	// atOnce is how many of these rows an INSERT should have.
+	// atOnce returns how many of the remaining rows the next INSERT should have.
 	atOnce(rows int) int
 	// exec runs statements in as few round trips as possible.
 	exec(ctx context.Context, t *tx, list []statement) error
@@ -62,21 +62,21 @@ type statement struct {
 type kind int
 
 const (
-	unwell   kind = iota // the database has a temporary problem: repeat it later
+	unwell   kind = iota // the database has a temporary problem: repeat the call later
 	unfit                // the data is too large, and always will be
 	double               // the key exists
-	conflict             // another transaction was in the way: repeat it soon
-	away                 // the database gives no answer: repeat it later
+	conflict             // another transaction was in the way: repeat the transaction soon
+	away                 // the database does not answer: repeat the call later
 )
 
 // SQL is a Store in a database.
 type SQL struct {
 	dialect
-	slot int // which of the counts' rows this daemon writes
+	slot int // which row of a type's counts this daemon writes
 
-	mu              sync.Mutex // guards the following, and the opening of the database
+	mu              sync.Mutex // guards the fields below, and is held while the database is opened
 	writeDB, readDB *sql.DB    // nil: not open yet
-	ready           bool       // the tables are there
+	ready           bool       // the tables exist
 	distance        time.Duration
 	clock           clock
 	audited         auditState
@@ -96,7 +96,7 @@ func (s *SQL) Close() error {
 	return errors.Join(s.writeDB.Close(), s.readDB.Close())
 }
 
-// connect opens the database and makes missing tables.
+// connect opens the database, and creates missing tables.
 func (s *SQL) connect(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *SQL) connect(ctx context.Context) error {
 		}
 	}
 	if _, err := s.writeDB.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
-		// An earlier version made the table, and can still use it.
+		// An earlier version has created the table, and can use it with the new column, too.
 		if _, err := s.writeDB.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
 			return err
 		}
@@ -133,14 +133,15 @@ type tx struct {
 	ctx           context.Context
 	s             *SQL
 	now           time.Time
-	monotonic     time.Duration // the monotonic clock of this process, at now
+	monotonic     time.Duration // the monotonic time of this process at now
 	counts        map[string]*countChange
 	changesByText map[string]*change
-	statements    []statement // to be run at the end
+	statements    []statement // to be run at the end of the transaction
 }
 
 // transact runs a transaction, and repeats it after a conflict. It returns one of the package's
-// errors, or the error of data that is too large. name names its fault points.
+// errors, or the database's error for data that is too large. name is part of the names of its
+// failpoints.
 func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) error {
 	return s.again(ctx, func(ctx context.Context) error {
 		inner, err := s.writeDB.BeginTx(ctx, nil)
@@ -187,7 +188,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
-	var met error // the last error after which it was repeated
+	var met error // the error that caused the last repetition
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := s.connect(ctx)
 		if err == nil {
@@ -219,7 +220,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	return fmt.Errorf("%w: %w", ErrUnwell, err)
 }
 
-// errUndo rolls back a transaction that only tried something.
+// errUndo makes transact roll back a transaction that only tries something out.
 var errUndo = errors.New("undo")
 
 func isOurs(err error) bool {
@@ -236,7 +237,7 @@ func (t *tx) atEnd(text string, args ...any) {
 	t.statements = append(t.statements, statement{text, args})
 }
 
-// exec runs a statement now and returns how many rows it changed.
+// exec runs a statement at once and returns how many rows it has changed.
 func (t *tx) exec(text string, args ...any) (int, error) {
 	r, err := t.ExecContext(t.ctx, text, args...)
 	if err != nil {
@@ -270,8 +271,9 @@ func marks(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
-// in returns a condition on names, and its arguments. The last name may be repeated, which keeps
-// the number of different texts small: databases cache them.
+// in returns the condition that a column has one of these names, and its arguments. The last name
+// may be repeated, so that the number of different texts stays small, because databases cache
+// statements by text.
 func in[T ~string](names []T) (text string, args []any) {
 	n := 1
 	for n < len(names) {

@@ -18,19 +18,20 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// sqliteDialect is SQLite. Its clock counts the time since boot from when the first daemon opened the file,
-// so whoever sets the host's clock changes nothing. All daemons of the file read the same time. When
-// a daemon opens a file that no living one has, the clock begins again with the host's.
+// sqliteDialect is the dialect of SQLite. The store's clock begins at the host's time when a daemon
+// opens the file while no other daemon has it open. From then on it runs like the clock that counts
+// the time since boot, so setting the host's clock does not change it, and all daemons with the
+// file read the same time.
 type sqliteDialect struct {
 	path  string
 	clock func() time.Time // the host's
-	// boot names the clock that since reads. If it is "", the host's clock is the store's.
+	// boot identifies the clock that since reads. If it is "", the store's clock is the host's.
 	boot  string
 	since func() time.Duration
 }
 
-// NewMemory returns a store in memory, for tests, with its clock and, unless up is nil, a monotonic
-// clock of its daemon.
+// NewMemory returns a store in memory, for tests. now is the store's clock, and up, unless it is
+// nil, the monotonic clock of the daemon.
 func NewMemory(now func() time.Time, up func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{clock: now})
 	if up != nil {
@@ -54,11 +55,12 @@ func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
 		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
 		write = sql.OpenDB(&statementDriver{name: name + common})
 		write.SetMaxOpenConns(1)
-		// The database exists only while it has a connection.
+		// One connection stays open, because the database exists only while it has one.
 		_, err = sql.OpenDB(&statementDriver{name: name + common}).Conn(context.Background())
 		return write, write, err
 	}
-	// SQLite would make a file that everybody can read. Its other files get the mode of this one.
+	// SQLite itself would create a file that everybody can read. Its other files get the mode of
+	// this file.
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, nil, err
@@ -75,12 +77,11 @@ func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
 
 const (
 	pageSize = 4096
-	// After maxWAL bytes the WAL is copied to the file. SQLite's own limit is 4 MiB; with
-	// this one, pages that change all the time are copied less often.
+	// When the WAL has maxWAL bytes, it is copied to the file. SQLite's default is 4 MiB; with a
+	// larger value, pages that change all the time are copied less often.
 	maxWAL = 16 << 20
-	// walShare is the largest part of its disk that the WAL takes. On a full disk the WAL
-	// cannot be copied, because the file has no room to grow: then nothing is written any
-	// more.
+	// The WAL takes at most 1/walShare of its disk. On a full disk it could not be copied, because
+	// the file has no room to grow, and then nothing could be written any more.
 	walShare = 32
 )
 
@@ -121,7 +122,7 @@ func (*sqliteDialect) schema() []string {
 		"CREATE INDEX IF NOT EXISTS keys_until ON sq_keys (until)",
 		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt TEXT NOT NULL) WITHOUT ROWID",
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL) WITHOUT ROWID",
-		// zero is the store's time at 0 of a clock, in nanoseconds since 1970.
+		// zero is the store's time, in nanoseconds since 1970, when the clock named boot was 0.
 		"CREATE TABLE IF NOT EXISTS sq_clock (boot VARCHAR(128) PRIMARY KEY, zero BIGINT NOT NULL) WITHOUT ROWID",
 	}
 }
@@ -142,8 +143,8 @@ func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	return zero.Add(l.since()).UTC(), err
 }
 
-// begin starts the clock with the host's, unless a daemon lives that knows it already. On a full
-// disk it writes nothing without need.
+// begin starts the store's clock at the host's time, unless the clock has that time or a living
+// daemon uses it. It writes only if it must, because the disk may be full.
 func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	if l.boot == "" {
 		return nil
@@ -173,10 +174,10 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	return t.Commit()
 }
 
-// zero is the host's time at 0 of the clock that nobody sets.
+// zero returns the host's time when the clock that since reads was 0.
 func (l *sqliteDialect) zero() time.Time { return l.clock().Add(-l.since()) }
 
-func (*sqliteDialect) skipLocked() string { return "" } // there is one writer at a time
+func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time
 func (*sqliteDialect) locked() string     { return "" }
 
 func (*sqliteDialect) byID() string { return "" } // see condition
@@ -185,7 +186,8 @@ func (*sqliteDialect) upsert(key string, set, add []string) string {
 	return " ON CONFLICT (" + key + ") DO UPDATE SET " + assignments(set, add, "excluded.%s")
 }
 
-// assignments returns text that sets columns to new values, and adds new values to others.
+// assignments returns the SQL assignments that set some columns to new values, and add new values
+// to others.
 func assignments(set, add []string, value string) string {
 	var list []string
 	for _, c := range set {
@@ -215,7 +217,7 @@ func (*sqliteDialect) kind(err error) kind {
 	return unwell
 }
 
-// atOnce returns a power of two, which keeps the number of different texts small.
+// atOnce returns a power of two, so that the number of different texts stays small.
 func (*sqliteDialect) atOnce(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
 
 func (*sqliteDialect) exec(ctx context.Context, t *tx, list []statement) error {

@@ -10,9 +10,10 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestHostIsSet: whoever sets the clock of a host with a SQLite store, neither delays nor locks nor
-// what is kept notice, at any daemon of the file. Schedules follow the host's clock. The store's
-// follows it when all daemons have gone, and when the host was booted.
+// TestHostIsSet: when the clock of a host with a SQLite store is set, delays, locks and the time
+// for which jobs are kept are not affected, at any daemon with the file. Schedules follow the
+// host's clock. The store's clock is set to it only after all daemons have ended, or when the host
+// was rebooted.
 func TestHostIsSet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	var set, up, booted time.Duration
@@ -61,7 +62,7 @@ func TestHostIsSet(t *testing.T) {
 	add(a, time.Hour)
 	for _, jump := range []time.Duration{100 * 24 * time.Hour, -200 * 24 * time.Hour, 100*24*time.Hour - time.Minute} {
 		set += jump
-		b := open() // a daemon that starts after it
+		b := open() // a daemon that starts after the change
 		reserve(b, other)
 		for _, s := range []Store{a, b} {
 			renew(s, sysid)

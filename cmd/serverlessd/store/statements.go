@@ -7,14 +7,14 @@ import (
 	"modernc.org/sqlite"
 )
 
-// statementDriver opens connections to SQLite that keep their prepared statements: parsing a statement
-// takes about as long as running it.
+// statementDriver opens connections to SQLite that keep their prepared statements, because parsing
+// a statement takes about as long as running it.
 type statementDriver struct {
 	driver sqlite.Driver
 	name   string
 }
 
-// Driver implements driver.Connector, as does Connect.
+// Driver and Connect implement driver.Connector.
 func (k *statementDriver) Driver() driver.Driver { return &k.driver }
 
 func (k *statementDriver) Connect(context.Context) (driver.Conn, error) {
@@ -25,7 +25,7 @@ func (k *statementDriver) Connect(context.Context) (driver.Conn, error) {
 	return &statementConn{connection: c.(connection), statements: make(map[string]*prepared)}, nil
 }
 
-// connection has the methods that database/sql wants.
+// connection has the methods that database/sql uses.
 type connection interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -47,10 +47,10 @@ const maxKept = 256
 
 type prepared struct {
 	driver.Stmt
-	busy bool // its rows are being read
+	busy bool // whether its rows are being read
 }
 
-// statement returns the prepared statement of a text, nil if it cannot be used now.
+// statement returns the prepared statement of a text, or nil if it is in use.
 func (c *statementConn) statement(ctx context.Context, text string) (*prepared, error) {
 	p := c.statements[text]
 	switch {
@@ -67,8 +67,8 @@ func (c *statementConn) statement(ctx context.Context, text string) (*prepared, 
 	return p, nil
 }
 
-// ExecContext implements driver.ExecerContext. It does not interrupt a statement that has begun:
-// none of them takes long, and watching over each would take longer than most.
+// ExecContext implements driver.ExecerContext. The context does not interrupt a statement that has
+// begun: none takes long, and watching the context would cost more than most statements do.
 func (c *statementConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (c *statementConn) QueryContext(ctx context.Context, text string, args []dr
 	return &statementRows{r, p}, nil
 }
 
-// statementRows has the rows of a kept statement.
+// statementRows is the rows of a kept statement.
 type statementRows struct {
 	driver.Rows
 	statement *prepared
@@ -116,7 +116,7 @@ func (r *statementRows) Close() error {
 // Close closes the connection with its statements.
 func (c *statementConn) Close() error {
 	for _, p := range c.statements {
-		_ = p.Close() // the connection's error is enough
+		_ = p.Close() // the error of closing the connection is enough
 	}
 	return c.connection.Close()
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestKeep: a statement may be used again while its rows are read, and there may be more statements
-// than are kept.
+// TestKeep: a statement can be run again while its rows are being read, and there can be more
+// statements than are kept.
 func TestKeep(t *testing.T) {
 	db := sql.OpenDB(&statementDriver{name: "file:/keep?vfs=memdb"})
 	defer db.Close()

@@ -1,6 +1,6 @@
-// Package store keeps jobs, results and handlers, which several daemons may share. Store is the
-// interface; memory, SQLite and MySQL implement it, and one suite tests all three. The package
-// does not decide when jobs run.
+// Package store keeps jobs, results, handlers and schedules. Several daemons may share a store.
+// SQLite, in a file or in memory, and MySQL implement the interface Store, and one suite tests all
+// of them. The package does not decide when jobs run.
 //
 // Times are those of the store's own clock, in UTC, unless a comment says otherwise.
 package store
@@ -17,16 +17,16 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// Errors of all stores. Any other error says that the data is too large.
+// Errors of all stores. Any other error means that the data is too large.
 var (
-	ErrAway    = errors.New("the store is away") // cannot be reached, locked by others, too slow: try again
+	ErrAway    = errors.New("the store is away") // the store cannot be reached, others lock it, or it is too slow: try again
 	ErrUnknown = errors.New("there is no such job, handler or schedule")
-	ErrRunning = errors.New("the job is running")    // and cannot be deleted or run again now
-	ErrDone    = errors.New("the job has ended")     // and cannot be deleted
-	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
+	ErrRunning = errors.New("the job is running")    // the job cannot be deleted or run again now
+	ErrDone    = errors.New("the job has ended")     // the job cannot be deleted
+	ErrNotDone = errors.New("the job has not ended") // the job cannot be run again
 	ErrTaken   = errors.New("the sysid is taken")
-	ErrHeld    = errors.New("another job has taken the unique key meanwhile") // and the job cannot be run again
-	// ErrFromFile: a schedule is in the file of schedules, and can only be changed there.
+	ErrHeld    = errors.New("another job has taken the unique key meanwhile") // the job cannot be run again
+	// ErrFromFile means that a schedule is in the file of schedules, and can only be changed there.
 	ErrFromFile  = errors.New("the schedule is in the file that --schedules names, and can only be changed there")
 	ErrSchedules = fmt.Errorf("the client has %d schedules, and no more are allowed", schedule.Most)
 	// ErrUnwell is an ErrAway of a store that answers but refuses, because of its schema, rights,
@@ -34,72 +34,72 @@ var (
 	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
 )
 
-// Store is a store. A method ends when its context does, and repeats an attempt for a few seconds
-// at most.
+// Store keeps the jobs. A method returns when its context ends, and repeats a failed attempt for a
+// few seconds at most.
 type Store interface {
 	// Name returns the store's address without secrets, for logs.
 	Name() string
 	Close() error
 
-	// Ingest writes a piece of a journal, together with its read point, in one transaction. It
-	// returns the read point as it was before: lines up to there were written earlier and are left
-	// out. host reads the host's clock, to translate dates to the store's clock. A *RefusedError
-	// names the jobs that the store does not take.
+	// Ingest writes a piece of a journal, together with its read point, in one transaction. before
+	// is the read point as it was before: lines up to it were written earlier and are left out.
+	// host reads the host's clock, with which times are converted to the store's clock. A
+	// *RefusedError names the jobs that the store will never take.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
-	// Share adds jobs with unique keys, all of them or none, and returns what happened to each. Of
-	// lines with the same key and type the first one counts. It returns a *RefusedError if one of
-	// them is too large.
+	// Share adds jobs with unique keys, all of them or none, and returns what happened to each
+	// line. Of lines with the same key and type, only the first becomes a job. It returns a
+	// *RefusedError if a line is too large.
 	Share(ctx context.Context, lines []Keyed, ask unique.Ask, host func() time.Time) ([]Shared, error)
 
-	// Reserve takes a sysid, or returns ErrTaken.
+	// Reserve reserves a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
-	// Renew prolongs a sysid and the locks of its runs. It returns the runs whose locks the sysid
-	// does not have any more. A run whose lock has expired, but whose job has not been taken since,
-	// is locked again; one whose end is written is not. It returns ErrUnknown if the store has no
-	// row of the sysid.
+	// Renew prolongs a sysid and the locks of its runs. lost has the runs whose locks the sysid no
+	// longer has. If a lock has expired, but the job has not been taken since, it is locked again;
+	// a run whose end is written is lost. It returns ErrUnknown if the sysid is not reserved.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
-	// Leave forgets a sysid. Its jobs may have been begun: their locks expire now, and the next
-	// Sweep frees them.
+	// Leave releases a sysid. The locks of its jobs expire at once, and the next Sweep frees the
+	// jobs. Their tries count, because they may have begun.
 	Leave(ctx context.Context, sysid string) error
 
-	// Waiting returns the types with due jobs, each with the age of the oldest and a count up to
-	// 1,000, and when the next deferred job is due (0: none within the hour). It reads one job of
-	// each type.
+	// Waiting returns the types with due jobs, each with the age of the oldest job and a count up
+	// to 1,000. next is how long until the next deferred job is due (0: none within the hour).
+	// Waiting reads one job of each type.
 	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
-	// Take locks up to N due jobs of a type, the oldest first. It stops after the job with which
-	// their payloads reach Bytes.
+	// Take locks up to N due jobs of a type, the oldest first. It ends with the job with which the
+	// sum of the payloads reaches Bytes.
 	Take(ctx context.Context, t Taking) ([]Taken, error)
-	// End writes how runs ended, all in one transaction. counted reports for each run whether its
-	// end counted: the sysid had its lock, or the job had not been taken since.
+	// End writes how runs ended, all in one transaction. counted says for each run whether its end
+	// counted: it does if the sysid still had the lock, or if no daemon had taken the job since.
 	End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error)
 
-	// Sweep does a slice of each kind of maintenance, at most Limit rows, and returns what it
-	// did and whether there is more.
+	// Sweep does a slice of each kind of maintenance, with at most Limit rows each. It returns what
+	// it has done, and whether more remains.
 	Sweep(ctx context.Context, s Sweeping) (Swept, error)
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
-	// Result returns a job's data, or ErrNotDone before its end. Payload returns its payload, nil
-	// if the store has lost it.
+	// Result returns a job's record and data, or ErrNotDone if the job has not ended. Payload
+	// returns its record and payload, which is nil if the store has lost it.
 	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Payload(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
-	// Retry makes an ended job run again, as if it were new, except for its id. It returns ErrHeld
-	// if another job has its unique key.
+	// Retry makes an ended job run again from the beginning, under the same id. It returns ErrHeld
+	// if another job holds its unique key.
 	Retry(ctx context.Context, id job.ID) error
-	// Jobs lists jobs, newest first, and returns the id after which the next call continues, "" at
-	// the end. It examines at most 50,000 jobs, so that its time is bounded: a list may be short,
-	// or empty, before the end.
+	// Jobs lists jobs, newest first, and returns the id from which the next call continues, or ""
+	// at the end. It examines at most 50,000 jobs, so that its time is bounded. So a list may be
+	// short or empty although there are more jobs.
 	Jobs(ctx context.Context, q Query) (list []Record, next job.ID, err error)
-	// Hasten makes a job that waits due now: one that was delayed, or whose last run did not
-	// succeed. It has as many tries as before. ErrRunning, ErrDone.
+	// Hasten makes a job due now that is delayed or waits for its next try. Its number of tries
+	// does not change. It returns ErrRunning or ErrDone if the job does not wait.
 	Hasten(ctx context.Context, id job.ID) error
-	// RetryAll is Retry for up to limit jobs of a query, without those whose unique key another
-	// job has taken.
+	// RetryAll is Retry for up to Limit jobs of a query. It skips jobs whose unique key another job
+	// holds.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
 	// Counts returns the exact numbers of jobs by jobtype, of one client unless client is "". The
 	// counts of types without jobs and handlers are added up as CLIENT-*. Deferred jobs are counted
-	// as waiting until Divide, which reads them one by one, has divided them.
+	// as Waiting. Divide counts the deferred jobs, which takes longer, and moves their number to
+	// Deferred.
 	Counts(ctx context.Context, client string) (map[string]Counts, error)
 	Divide(ctx context.Context, counts map[string]Counts) error
 
@@ -107,31 +107,32 @@ type Store interface {
 	// all versions and returns how many there were.
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
-	// Handler returns a version, or the newest one if id is "". Versions returns those that are
-	// kept, newest first.
+	// Handler returns a version of a handler, the newest one if id is "". Versions returns all
+	// versions that are kept, newest first.
 	Handler(ctx context.Context, jobtype, id string) (*job.Handler, error)
 	Versions(ctx context.Context, jobtype string) ([]Version, error)
-	// Handlers returns the ids of the newest version of each jobtype, and a number that grows with
-	// each change. ids is nil if that number is still since.
+	// Handlers returns the id of the newest version of each jobtype, and a number that grows with
+	// each change. ids is nil if the number still is since.
 	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
 
-	// PutSchedule sets a schedule; fromFile says whether it is in the file of schedules. It returns
-	// ErrFromFile if a schedule of the file would be set without fromFile, or ErrSchedules.
+	// PutSchedule sets a schedule. fromFile says that it comes from the file of schedules. It
+	// returns ErrFromFile if the schedule is one of the file and fromFile is not set, or
+	// ErrSchedules if the client has too many schedules.
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error
-	// DropSchedule removes a schedule: one of the file if fromFile is set, otherwise one that is
-	// not in the file. It returns ErrUnknown or ErrFromFile if it cannot.
+	// DropSchedule removes a schedule. If fromFile is set, the schedule must be one of the file,
+	// otherwise it must not. It returns ErrUnknown or ErrFromFile if it removes nothing.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
-	// Schedules returns a client's schedules after a key, in the order of names, and the store's
-	// time; those of all clients if client is "". Schedule returns one, or ErrUnknown.
-	// FileSchedules returns all that are in files.
+	// Schedules returns the schedules of a client, or of all clients if client is "", in the order
+	// of names, beginning after a key. Schedule returns one schedule, or ErrUnknown. FileSchedules
+	// returns all schedules that came from a file. now is the store's time.
 	Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []Named, now time.Time, err error)
 	Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error)
 	FileSchedules(ctx context.Context) ([]Named, error)
-	// DueSchedules returns some of the schedules that must be settled, and when the next one
-	// must be (zero: none is known).
+	// DueSchedules returns some of the schedules that must be settled now, and when the next one
+	// must be settled (zero: not known).
 	DueSchedules(ctx context.Context) (due []schedule.Key, now, next time.Time, err error)
-	// SettleSchedules makes the due jobs of these schedules, in one transaction with the note that
-	// they are made. A time that was due before watched counts as missed.
+	// SettleSchedules makes the due jobs of these schedules, and records this in the same
+	// transaction. A due time before watched counts as missed.
 	SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (Settled, error)
 }
 
@@ -139,103 +140,103 @@ type Store interface {
 type Run struct {
 	ID    job.ID
 	Tries int   // including this run
-	Fence int64 // grows with each run and whenever a run is undone, so no two runs of a job have the same
+	Fence int64 // increased with each run, and when a run is undone: no two runs of a job have the same Fence
 }
 
-// Due is a type with jobs that wait.
+// Due is a type that has due jobs.
 type Due struct {
 	Jobtype string
-	Age     time.Duration // how long the oldest has been due
-	Count   int           // at most 1,000, deferred ones included: a Take that returns fewer jobs, and fewer bytes, has taken all
+	Age     time.Duration // how long the oldest job has been due
+	Count   int           // number of jobs, at most 1,000; it may include deferred jobs
 }
 
-// Taking asks for jobs.
+// Taking says which jobs Take is to lock.
 type Taking struct {
 	Sysid, Jobtype string
 	N              int
 	Bytes          int // 0: any number
 	TTL            time.Duration
-	RetryFor       time.Duration // after which a job is too old to be run again
+	RetryFor       time.Duration // age after which a job is not run again
 }
 
-// Taken is a job that was locked.
+// Taken is a job that Take has locked.
 type Taken struct {
 	Run
 	Jobtype string
 	Payload []byte
-	// NoPayload: the payload is gone, because the store has lost it.
+	// NoPayload means that the store has lost the payload.
 	NoPayload bool
-	Waited    time.Duration // since it was due
-	Age       time.Duration // since its first run, 0 if this is it, or the store's clock may have been set
+	Waited    time.Duration // since the job was due
+	Age       time.Duration // since the job's first run; 0 if this is the first run, or if the store's clock may have been set
 }
 
-// Fate is what happens after a run.
+// Fate says what happens to a job after a run.
 type Fate uint8
 
 // The fates.
 const (
 	Archive  Fate = iota // the job has ended
-	Again                // it waits for Delay
-	GiveBack             // it was not begun, and no try is counted
+	Again                // the job waits for Delay, and is then run again
+	GiveBack             // the run was not begun, and does not count as a try
 )
 
-// Ending is how a run ended.
+// Ending says how a run ended.
 type Ending struct {
 	Run
 	Fate      Fate
 	Code      string
 	Status    int
 	Delay     time.Duration
-	Data      []byte // of Archive: what is kept
+	Data      []byte // for Archive: the data to keep
 	Truncated bool
 	BadLines  int
-	Follow    []Follow // of Archive: written in the same transaction, due at once
-	Last      *Last    // of Archive and Again: kept unless nil; its Try is that of Run
+	Follow    []Follow // for Archive: jobs that are added in the same transaction, and are due at once
+	Last      *Last    // for Archive and Again: kept unless it is nil; its Try is ignored, because Run has it
 }
 
-// Follow is a job that a run makes.
+// Follow is a job that follows from the end of a run.
 type Follow struct {
 	ID      job.ID
 	Jobtype string
 	Payload []byte // without the newline
 }
 
-// MaxTTL is the longest time that a lock may last. A lock that would last longer was written while
-// a clock was ahead, and counts as expired.
+// MaxTTL is the longest ttl of a lock. A lock that would last longer was written while a clock was
+// ahead, and counts as expired.
 const MaxTTL = 24 * time.Hour
 
-// Sweeping says how long jobs are kept.
+// Sweeping says what a Sweep is to do.
 type Sweeping struct {
 	RetryFor, KeepDone, KeepUnrun time.Duration
 	// TTL is the ttl of locks, at most MaxTTL. After the store's clock was set, no lock expires for
-	// TTL, and nothing is abandoned, expired or purged for an hour, or for its age limit if that is
-	// shorter.
+	// TTL, and for an hour, or for its age limit if that is shorter, no job is abandoned, expires
+	// or is purged.
 	TTL     time.Duration
-	Handled func(jobtype string) bool // jobs without a handler end as no_handler after RetryFor
-	// Next is the type that gets a follow-on job for each abandoned one, "" for none. NextID makes
-	// that job's id.
+	Handled func(jobtype string) bool // whether a type has a handler; if not, its jobs end with no_handler after RetryFor
+	// Next returns the type that gets a follow-on job for each abandoned job, or "". NextID returns
+	// an id for the follow-on job.
 	Next     func(jobtype string) string
 	NextID   func() job.ID
-	Segments []string // segments of journals that were removed: their read points are dropped
+	Segments []string // segments that were removed, whose read points are to be dropped
 	Limit    int
 }
 
-// Swept is what a sweep did.
+// Swept says what a Sweep has done.
 type Swept struct {
 	Freed, Abandoned, Expired, Purged int
-	Righted                           int // they waited for a clock that was ahead
-	// Ahead is by how much the time of schedules is ahead of the store's, which nobody sets.
+	Righted                           int // jobs whose times were corrected, because they came from a clock that was ahead
+	// Ahead is by how much the clock of schedules is ahead of the store's.
 	Ahead time.Duration
 	More  bool
-	// Imbalance is the error of the counts, in jobs; anything but 0 is a fault. Each sweep checks
-	// some types; Miscounted are the types whose counts are wrong.
+	// Imbalance is by how many jobs the counts are wrong; anything but 0 is a bug. Each Sweep
+	// checks some types; Miscounted has those whose counts are wrong.
 	Imbalance  int64
 	Miscounted []string
 	Ended      []Ended  // abandoned or expired
-	Made       []Follow // jobs that follow them
+	Made       []Follow // the follow-on jobs of abandoned jobs
 }
 
-// Ended is a job that a sweep ended.
+// Ended is a job that a Sweep has ended.
 type Ended struct {
 	Run
 	Jobtype, Code string
@@ -254,30 +255,30 @@ type Record struct {
 	Status       int    // 0: none
 	Truncated    bool
 	BadLines     int
-	Bytes        int64 // of its payload, and DataBytes of what is kept of its data; 0 in lists
+	Bytes        int64 // size of the payload; DataBytes is the size of the kept data; both are 0 in lists
 	DataBytes    int64
-	Last         *Last     // nil: all runs have succeeded, or a Query did not ask
-	Runs         []PastRun // the last ones that have ended, the oldest first; none in lists
-	first        time.Time // when its first run began
+	Last         *Last     // nil if all runs have succeeded, or if a Query did not set Last
+	Runs         []PastRun // the last runs that have ended, the oldest first; empty in lists
+	first        time.Time // when the first run began
 }
 
-// Query finds jobs of a client, or of all.
+// Query selects jobs of a client, or of all clients.
 type Query struct {
 	Client, Type string    // Type bare; "": all
 	State        job.State // "": all
 	After        job.ID    // only older jobs; "": all
 	Limit        int
-	Last         bool // with the last runs
+	Last         bool // whether to return the last run of each job
 }
 
-// Counts are the jobs of a type: Added is the sum of all others.
+// Counts has the numbers of jobs of a type. Added is the sum of the others.
 type Counts struct {
 	Added, Waiting, Deferred, Running, OK, Failed, Abandoned, Expired, Deleted int64
-	SetAside                                                                   int64         // set aside in the journal, and in no store
-	Oldest                                                                     time.Duration // how long the oldest waiting one has been due
+	SetAside                                                                   int64         // jobs that were set aside and are in no store
+	Oldest                                                                     time.Duration // how long the oldest waiting job has been due
 }
 
-// Sum adds the counts of another store's jobs, or another type's.
+// Sum adds other counts to c: those of another store or another type.
 func (c *Counts) Sum(d *Counts) {
 	c.Added += d.Added
 	c.SetAside += d.SetAside

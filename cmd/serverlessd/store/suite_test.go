@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
-// places runs a test on each kind of store: each call of open opens the same store again, as
+// places runs a test on each kind of store. Each call of open opens the same store again, as
 // another daemon would.
 func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 	opener := func(t *testing.T, address string) func() Store {
@@ -53,7 +53,7 @@ const (
 	sysid = "0aaaaa"
 	other = "zbbbbb"
 	ttl   = time.Hour
-	gone  = -time.Second // a ttl of locks that are expired at once
+	gone  = -time.Second // the ttl of locks that expire at once
 )
 
 var ids = job.NewIDs("0seven", time.Now)
@@ -64,7 +64,7 @@ func entry(jobtype, payload string) journal.Entry {
 
 var segments int
 
-// ingest adds jobs as from a new segment.
+// ingest ingests jobs as if from a new segment.
 func ingest(t *testing.T, s Store, jobs ...journal.Entry) {
 	t.Helper()
 	segments++

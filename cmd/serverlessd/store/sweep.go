@@ -32,7 +32,8 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 	return swept, nil
 }
 
-// sweeping runs a transaction, and returns a zero Swept if it was rolled back.
+// sweeping runs one kind of maintenance in a transaction. It returns a zero Swept if the
+// transaction was rolled back.
 func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) error) (did Swept, err error) {
 	err = s.transact(ctx, name, func(t *tx) error {
 		did = Swept{}
@@ -44,8 +45,8 @@ func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) err
 	return did, nil
 }
 
-// expireLocks frees the jobs of daemons that were lost or have left, and forgets their sysids. It
-// judges by the clock only once this daemon has watched that for a ttl.
+// expireLocks frees the jobs of daemons that were lost or have left, and releases their sysids. It
+// lets locks expire by the clock only when this daemon has watched the clock for a ttl.
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
 		did.Ahead = t.date().Sub(t.now).Round(maxJitter)
@@ -57,7 +58,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 		if t.clockWatched(want.TTL) {
 			expired, latest = t.now, t.now.Add(MaxTTL)
 		}
-		// Owners beginning with __ never expire.
+		// Locks that begin with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
 			rows, err := t.hold("`lock` > ? AND `lock` < ? AND (dt <= ? OR dt > ?) ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
 				owners[0], owners[1], at(expired), at(latest), want.Limit)
@@ -85,15 +86,15 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	})
 }
 
-// place is the position of a waiting row, in the order of dt and id.
+// place is a position in the order of waiting rows, which is by dt and id.
 type place struct{ dt, id string }
 
-// setRight examines this many waiting jobs for each one that it may change in a sweep.
+// In a sweep, setRight examines at most sought times as many waiting jobs as it may change.
 const sought = 10
 
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
-// they wait no longer than requested. It looks for them once after the clock was set back, or
-// after this store was opened, a slice in each sweep.
+// they wait no longer than requested. It searches for them once after the store was opened, and
+// after each time the clock was set back; each sweep does a slice of the search.
 func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error) {
 	s.mu.Lock()
 	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.searched
@@ -146,7 +147,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.clock.sets == sets { // otherwise the search begins again
+	if s.clock.sets == sets { // otherwise the clock was set back again, and the search begins anew
 		if s.clock.searched = to; !more {
 			s.clock.righted = sets
 		}
@@ -155,9 +156,9 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	return did, nil
 }
 
-// clockAhead returns how far the clock that wrote a waiting job's times was ahead, as far as the
-// times show: no job is added or run in the future, and none is delayed for longer than it is
-// retried.
+// clockAhead returns by how much the clock that wrote a waiting job's times was ahead, as far as
+// these times show it: a job cannot have been added or run in the future, and no retry is delayed
+// for longer than retryFor.
 func (h *held) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	by := max(h.created.Sub(now), h.first.Sub(now))
 	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {
@@ -166,7 +167,7 @@ func (h *held) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	return by
 }
 
-// abandon abandons a job.
+// abandon ends a job without a further run, and adds its follow-on job.
 func (t *tx) abandon(h held, want Sweeping, code string, did *Swept) error {
 	did.Abandoned++
 	did.end(h, code)
@@ -188,7 +189,7 @@ func (s *Swept) end(h held, code string) {
 	s.Ended = append(s.Ended, Ended{Run: Run{ID: h.id, Tries: h.tries}, Jobtype: h.jobtype, Code: code})
 }
 
-// abandonUnhandled ends jobs that have had no handler for too long.
+// abandonUnhandled ends jobs whose type has had no handler for too long.
 func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping) (did Swept, err error) {
 	if want.Handled == nil {
 		return did, nil
@@ -228,7 +229,7 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping) (did Swept, e
 	return did, err
 }
 
-// expire ends jobs that waited for too long without ever being run.
+// expire ends jobs that have waited for too long without ever being run.
 func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire", func(t *tx, did *Swept) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepUnrun); err != nil || !ok {
@@ -245,8 +246,8 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 	})
 }
 
-// purge removes jobs that ended long ago. They stay counted, under their client's rest if they
-// were the last of their type.
+// purge removes jobs that ended long ago. They are still counted, under the rest of their client if
+// they were the last jobs of their type.
 func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "purge", func(t *tx, did *Swept) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {
@@ -286,8 +287,8 @@ func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping) (did Swept, err
 	})
 }
 
-// remove deletes jobs with everything that belongs to them. keys is a further condition on the
-// unique keys to delete.
+// remove deletes jobs and everything that belongs to them. keys is a further condition for the rows
+// of unique keys that are deleted.
 func (t *tx) remove(rows []held, keys string) error {
 	for len(rows) > 0 {
 		n := min(slice, len(rows))

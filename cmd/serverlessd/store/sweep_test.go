@@ -17,8 +17,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestSweepInPart ends with an error after its first transaction: the result of that one is
-// returned, without what was rolled back.
+// TestSweepInPart: if a Sweep fails after its first transaction, it returns the result of that
+// transaction, without what was rolled back.
 func TestSweepInPart(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "first"), entry("a-y", "second"))
@@ -87,8 +87,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestClockIsSet: when the store's clock is set forward by more than the duration of any lock,
-// running daemons keep their locks, and dead daemons lose theirs a ttl later.
+// TestClockIsSet: when the store's clock is set forward by more than the ttl of locks, living
+// daemons keep their locks, and dead daemons lose theirs a ttl later.
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
@@ -118,8 +118,9 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// TestClockIsSetBeforeTheStart: a daemon that starts soon after the store's clock was set frees no jobs
-// of living daemons, whether the store has a note of its clock or is new. Once these have gone, it does.
+// TestClockIsSetBeforeTheStart: a daemon that starts soon after the store's clock was set frees no
+// jobs of living daemons, whether or not the store has a note about its clock. It frees the jobs
+// once these daemons are gone.
 func TestClockIsSetBeforeTheStart(t *testing.T) {
 	for _, age := range []time.Duration{0, 2 * time.Hour} {
 		path := filepath.Join(t.TempDir(), "store.db")
@@ -156,9 +157,9 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestClockJumps: whatever a clock that was set shows, nothing is expired, purged or
-// abandoned, neither by a daemon that sees the jump nor by one that starts after it.
-// Jobs that are old by a clock that ran evenly are.
+// TestClockJumps: after the clock was set, no job expires, is purged or is abandoned, whatever the
+// clock shows, neither by a daemon that has seen the jump nor by one that starts after it. Jobs
+// that are old by a clock that has run evenly are.
 func TestClockJumps(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -191,12 +192,12 @@ func TestClockJumps(t *testing.T) {
 	for _, j := range take(t, s, sysid, "a-again", 9, ttl) {
 		end(t, s, sysid, Ending{Run: j.Run, Fate: Again, Code: job.CodeError, Status: 500})
 	}
-	pass(s, 70*time.Minute) // then the store sees the time
+	pass(s, 70*time.Minute) // so that the store reads the clock
 	run := take(t, s, sysid, "a-run", 1, time.Minute)[0].Run
 	if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	// aged takes a job that has been tried.
+	// aged adds a job of which a run has failed.
 	aged := func(s Store) time.Duration {
 		taken, err := s.Take(t.Context(), Taking{Sysid: other, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
 		if err != nil || len(taken) != 1 {
@@ -218,7 +219,7 @@ func TestClockJumps(t *testing.T) {
 		equal(t, "soon after", sweep(t, s, w), none)
 	}
 	equal(t, "the locks of who renews them no more, once they are due, and four of a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
-	// Evenly, with new starts within an hour, and not all at once.
+	// The clock runs evenly; daemons start again within an hour, and the time passes in steps.
 	pass(s, 7*time.Hour)
 	equal(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
 	equal(t, "age", aged(s) > 6*time.Hour, true)
@@ -227,7 +228,7 @@ func TestClockJumps(t *testing.T) {
 	equal(t, "age after a start", aged(s) > 6*time.Hour, true)
 	equal(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
 	equal(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
-	// A daemon that starts after a long time trusts no clock for an hour.
+	// A daemon that starts after a long time does not trust the clock for an hour.
 	e := entry("a-unrun", "1")
 	e.Accepted = time.Time{}
 	ingest(t, s, e)
@@ -237,9 +238,9 @@ func TestClockJumps(t *testing.T) {
 	equal(t, "then", pass(s, 20*time.Minute).Expired, 1)
 }
 
-// TestClockWasAhead: jobs that were written while the store's clock was ahead wait no
-// longer than requested once it is right, whether the change is seen or was before the
-// start. The lock of a lost daemon is free within a day.
+// TestClockWasAhead: jobs that were written while the store's clock was ahead wait no longer than
+// requested once it is corrected, whether a daemon sees the correction or starts after it. The lock
+// of a lost daemon expires within a day.
 func TestClockWasAhead(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, seen := range []bool{true, false} {
@@ -324,8 +325,8 @@ func TestClockWasAhead(t *testing.T) {
 	}
 }
 
-// TestAudit: counts that do not match the jobs are found, whatever the cause, and no
-// longer once they match again.
+// TestAudit: counts that do not match the jobs are reported, whatever the cause, until they match
+// again.
 func TestAudit(t *testing.T) {
 	try := func(t *testing.T, s Store, db *sql.DB) {
 		defer db.Close()
@@ -335,7 +336,7 @@ func TestAudit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// round audits all types.
+		// round runs sweeps until all types have been audited.
 		round := func() (off int64, types []string) {
 			for range 4 {
 				did := sweep(t, s, lax)

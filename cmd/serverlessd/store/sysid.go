@@ -7,7 +7,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// sysidType is the type of the rows that reserve sysids. It has no hyphen, so no client has it.
+// sysidType is the type of the rows that reserve sysids. It has no hyphen, so it is not the jobtype
+// of any client.
 const sysidType = "queue.sysid"
 
 // Reserve implements Store.

@@ -20,7 +20,7 @@ func TestSysid(t *testing.T) {
 		sweep(t, s, lax)
 		lost := take(t, s, sysid, "a-x", 2, gone)[1]
 		sweep(t, s, lax)
-		equal(t, "others", len(take(t, s, other, "a-x", 2, ttl)), 2) // the freed one and another
+		equal(t, "others", len(take(t, s, other, "a-x", 2, ttl)), 2) // the job that was freed, and another one
 		ended := take(t, s, sysid, "a-x", 1, ttl)[0]
 		end(t, s, sysid, Ending{Run: ended.Run, Fate: Archive, Code: job.CodeOK, Status: 200})
 		runs := []Run{mine.Run, freed.Run, lost.Run, ended.Run}
@@ -55,7 +55,8 @@ func TestSysid(t *testing.T) {
 	})
 }
 
-// A run whose lock expired, but whose job no daemon has taken since, is locked again.
+// TestRenewLocksAgain: a run whose lock has expired is locked again if no daemon has taken the job
+// since.
 func TestRenewLocksAgain(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
@@ -71,7 +72,8 @@ func TestRenewLocksAgain(t *testing.T) {
 	})
 }
 
-// A renewal may have been under way while a run ended.
+// TestRenewLeavesEndedRuns: a renewal that was in progress when a run ended does not lock the job
+// again.
 func TestRenewLeavesEndedRuns(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
@@ -89,7 +91,7 @@ func TestRenewLeavesEndedRuns(t *testing.T) {
 	})
 }
 
-// After a kill the locks of the old sysid end at once, and tries count.
+// TestLeaveAfterKill: after a kill, the locks of the old sysid end at once, and the tries count.
 func TestLeaveAfterKill(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {

@@ -52,7 +52,7 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 		err = t.each("SELECT id, tries, fence, dt, first_dt, data, data IS NULL FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
 				var dt, first moment
-				var data sql.RawBytes // of an empty payload SQLite's driver makes nil, too
+				var data sql.RawBytes // SQLite's driver returns nil for an empty payload, too
 				var elsewhere bool
 				one := Taken{Jobtype: want.Jobtype}
 				if err := r.Scan((*string)(&one.ID), &one.Tries, &one.Fence, &dt, &first, &data, &elsewhere); err != nil {
@@ -95,11 +95,11 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 	return taken, err
 }
 
-// readAtOnce is how many jobs' payloads are read before their bytes are counted.
+// readAtOnce is how many payloads are read before their bytes are counted.
 const readAtOnce = 16
 
 // payloads reads the payloads that have rows of their own. It returns the jobs up to the one with
-// which their payloads reach most bytes; 0: all jobs.
+// which the sum of the payloads reaches most bytes, or all jobs if most is 0.
 func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 	n, size := 0, 0
 	for part := range slices.Chunk(taken, readAtOnce) {
@@ -143,7 +143,7 @@ func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
 	})
 }
 
-// held is a row that a transaction has locked.
+// held is a row of sq_jobs that the transaction has locked.
 type held struct {
 	id       job.ID
 	jobtype  string
@@ -168,12 +168,12 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 	return h, err
 }
 
-// is reports whether a row is still as it was when a run took it: the job has not been taken again,
-// and the run has not been undone. Comparing the tries is not enough, because a job that is given
-// back has one try less.
+// is reports whether r is still the last run of the row's job: the job has not been taken again,
+// and the run has not been undone. Comparing the tries would not be enough, because a job that is
+// given back has one try less.
 func (h held) is(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
-// hold locks rows and returns them.
+// hold locks the rows that match a condition, and returns them.
 func (t *tx) hold(where string, args ...any) (rows []held, err error) {
 	err = t.each(heldColumns+where, args, func(r *sql.Rows) error {
 		h, err := scanHeld(r)

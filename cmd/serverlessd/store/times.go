@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// timeForm is the form of times in all databases. Times in it sort as text.
+// timeForm is the format of times in all databases. As text, times in this format sort in order.
 const timeForm = "2006-01-02 15:04:05.000"
 
-// moment is a time in a column; NULL is the zero time.
+// moment is a time in a column. NULL is the zero time.
 type moment time.Time
 
-// left is the expiry of a lock that its daemon has given up. It has passed by any clock.
+// left is the expiry of a lock that its daemon has given up. It is in the past for any clock.
 var left = time.Unix(0, 0)
 
 func at(t time.Time) string { return t.UTC().Format(timeForm) }
@@ -40,8 +40,8 @@ func (m *moment) Scan(from any) error {
 
 func (m moment) time() time.Time { return time.Time(m) }
 
-// archiveYears is the distance from a job's end to its dt. A Duration cannot be longer than 292
-// years.
+// archiveYears is how many years the dt of an ended job is after its end. It is in years because a
+// Duration cannot be longer than 292 years.
 const archiveYears = 1000
 
 func archived(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }

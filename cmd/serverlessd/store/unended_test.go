@@ -12,9 +12,9 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestRefusedRollback: a server also refuses a transaction's rollback, as it does once an
-// account has used up its queries. It must not commit half of that transaction with the
-// next one.
+// TestRefusedRollback: a server may refuse even the rollback of a transaction, as it does when an
+// account has used up its queries. Then the next transaction must not commit half of that
+// transaction.
 func TestRefusedRollback(t *testing.T) {
 	server := mariadbtest.Shared(t)
 	name := server.Database(t)
@@ -23,7 +23,7 @@ func TestRefusedRollback(t *testing.T) {
 	}
 	limit := func(queries int) {
 		server.Exec(t, name, fmt.Sprintf("ALTER USER limited@localhost WITH MAX_QUERIES_PER_HOUR %d", queries))
-		server.Exec(t, name, "FLUSH PRIVILEGES") // for existing connections, too
+		server.Exec(t, name, "FLUSH PRIVILEGES") // so that the limit applies to existing connections, too
 	}
 	server.Exec(t, name, "CREATE USER limited@localhost WITH MAX_QUERIES_PER_HOUR 1000000")
 	t.Cleanup(func() { server.Exec(t, name, "DROP USER limited@localhost") })

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// storedWait is how long wait=store waits for a store that is away.
+	// storedWait is how long wait=store waits for a store.
 	storedWait = 30 * time.Second
 	maxYears   = 10 // the longest delay
 )
@@ -85,7 +85,7 @@ func (s *Web) add(r *request) error {
 	return nil
 }
 
-// take reads a body and adds its lines: to the journal or, with keys, to the store.
+// take reads a body and adds its lines, to the journal or, with keys, to the store.
 func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration, ask *asked) (a added, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
@@ -135,16 +135,16 @@ func (s *Web) append(r *request, p *parser, a *added) (receipt journal.Receipt, 
 	return receipt, nil
 }
 
-// ids is a list of ids in the form of the answer: as strings they would take more
-// memory than the lines of most requests.
+// ids is a list of ids as JSON. As strings they would take more memory than the lines of most
+// requests.
 type ids []byte
 
-// idRoom is how many bytes an id takes in a list.
+// idRoom is how many bytes an id takes in the JSON list.
 const idRoom = job.IDLen + len(`"",`)
 
 func (l *ids) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }
 
-// end closes a list of at least one id.
+// end closes the list, which must have at least one id.
 func (l *ids) end() {
 	(*l)[0] = '['
 	*l = append(*l, ']')
@@ -159,19 +159,19 @@ type added struct {
 	Count  int    `json:"count"` // of new jobs
 	ID     job.ID `json:"id,omitempty"`
 	IDs    ids    `json:"ids"`
-	Unique any    `json:"unique,omitempty"` // what happened to lines whose key was held
+	Unique any    `json:"unique,omitempty"` // what happened to lines whose key another job held
 	Stored *bool  `json:"stored,omitempty"`
-	// Handlers is present, and 0, if a type of the lines has no handler: its jobs wait
-	// for one.
+	// Handlers is given, and is 0, if a type of the lines has no handler. Its jobs wait until it
+	// has one.
 	Handlers *int `json:"handlers,omitempty"`
-	// Reason says why Stored is false, if no store will ever take the lines.
+	// Reason says why no store will ever take the lines, if Stored is false for this reason.
 	Reason string `json:"reason,omitempty"`
 	status int
 }
 
 var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)
 
-// due returns when the jobs may run, zero for at once.
+// due returns when the jobs are due, zero for at once.
 func (r *request) due(now time.Time) (due time.Time, err error) {
 	switch delay, dt := r.query.Has("delay"), r.query.Has("dt"); {
 	case delay && dt:
@@ -203,7 +203,7 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 	return due, nil
 }
 
-// timeForms are the accepted forms of ISO 8601; times without a zone are UTC.
+// timeForms has the accepted forms of ISO 8601. Times without a zone are UTC.
 var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"}
 
 func parseTime(s string) (time.Time, error) {

@@ -36,7 +36,7 @@ func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
 	return ctx.Err()
 }
 
-// TestWaitTakesNoPlace: a client that waits for a store does not keep others from adding.
+// TestWaitTakesNoPlace: requests that wait for a store do not keep others from adding.
 func TestWaitTakesNoPlace(t *testing.T) {
 	s := &Web{queue: away{asked: make(chan struct{})}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
 	add := func(ctx context.Context, query url.Values) error {
@@ -60,7 +60,7 @@ func TestWaitTakesNoPlace(t *testing.T) {
 	}
 }
 
-// stored is a queue whose store has accepted all added jobs, or says why not.
+// stored is a queue whose store accepts all added jobs, or returns an error that says why not.
 type stored struct {
 	away
 	err error
@@ -86,7 +86,7 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// noting is a queue that remembers the last add.
+// noting is a queue that records the last add.
 type noting struct {
 	away
 	last *journal.Batch
@@ -97,7 +97,7 @@ func (n noting) Add(ctx context.Context, batches []journal.Batch) (journal.Recei
 	return n.away.Add(ctx, batches)
 }
 
-// TestDelayIsADelay: the journal gets a delay as a delay, a date as a date.
+// TestDelayIsADelay: the journal gets a delay as a delay, and a due date as a date.
 func TestDelayIsADelay(t *testing.T) {
 	for query, want := range map[string]time.Duration{"delay=30s": 30 * time.Second, "dt=" + time.Now().AddDate(1, 0, 0).Format(time.DateOnly): 0, "delay=0": 0} {
 		var got journal.Batch
@@ -112,8 +112,8 @@ func TestDelayIsADelay(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAnAdd: however many lines a body has, it takes a small multiple of its
-// size and of --max-lines.
+// TestMemoryOfAnAdd: however many lines a body has, an add takes at most a small multiple of the
+// body's size and of --max-lines in memory.
 func TestMemoryOfAnAdd(t *testing.T) {
 	const lines, perLine, perByte = 1000, 300, 6
 	s := &Web{queue: away{}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 100, MaxLines: lines}}

@@ -9,20 +9,21 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// shownAside is a file of jobs that were set aside.
+// shownAside is a file of jobs that were set aside, as it is shown in an answer.
 type shownAside struct {
 	File     string   `json:"file"`
 	Jobs     int      `json:"jobs"`
-	IDs      []string `json:"ids,omitempty"` // the first of them
+	IDs      []string `json:"ids,omitempty"` // the ids of the first jobs
 	Bytes    int64    `json:"bytes"`
 	Reason   string   `json:"reason"` // refused, damaged
 	Accepted *string  `json:"accepted,omitempty"`
 }
 
-// asideIDs is how many ids of a file are shown.
+// asideIDs is how many ids of a file are shown at most.
 const asideIDs = 100
 
-// asides lists what was set aside: jobs that no store accepted, and damaged parts.
+// asides lists the files that were set aside: with jobs that no store accepted, and with damaged
+// parts of the journal.
 func (s *Web) asides(r *request) error {
 	found, err := s.queue.Asides()
 	if err != nil {
@@ -51,8 +52,7 @@ func showAside(a *journal.Aside) shownAside {
 	return shown
 }
 
-// putBack gives jobs that no store accepted to the store once more: a file, or all of
-// them.
+// putBack gives the jobs of one or all files that no store has accepted to a store again.
 func (s *Web) putBack(r *request) error {
 	file := r.query.Get("file")
 	all, err := r.flag("all")
@@ -85,7 +85,7 @@ func (s *Web) putBack(r *request) error {
 		if file != "" || !errors.As(err, new(*store.RefusedError)) {
 			return err
 		}
-		refused[name] = err.Error() // the others may be accepted
+		refused[name] = err.Error() // continue, because the others may be accepted
 	}
 	answer(r.w, http.StatusOK, map[string]any{"ok": len(refused) == 0, "jobs": jobs, "refused": refused})
 	return nil

@@ -17,7 +17,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// cramped is a queue on a full disk, with files of jobs that were set aside.
+// cramped is a queue on a full disk that has files of jobs that were set aside.
 type cramped struct{ away }
 
 func (cramped) Add(context.Context, []journal.Batch) (journal.Receipt, error) {
@@ -42,8 +42,8 @@ func (cramped) PutBack(_ context.Context, file string) (int, error) {
 	return 0, journal.ErrNoAside
 }
 
-// TestAside: jobs that are in no store are listed and put back over HTTP, but not by a page of
-// another site, and all of them only on purpose; a full disk does not count as a store that is
+// TestAside: jobs that were set aside are listed and put back over HTTP, but not by a page of
+// another site, and all files only with all=true. A full disk does not count as a store that is
 // away.
 func TestAside(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)

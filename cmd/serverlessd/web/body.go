@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// read returns the request's body, up to the allowed size. A large body has a place until leave is
-// called.
+// read returns the request's body, up to the allowed size. A large body occupies a place until
+// leave is called.
 func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	leave = func() {}
 	defer func() {
@@ -26,7 +26,7 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes (--max-body)", most)
 	}
 	if r.ContentLength > most {
-		r.w.Header().Set("Connection", "close") // the rest is not read
+		r.w.Header().Set("Connection", "close") // the rest of the body is not read
 		return nil, leave, tooLarge()
 	}
 	var b bytes.Buffer
@@ -61,11 +61,11 @@ const (
 	batchEnd  = "#:EndBatch"
 )
 
-// parser takes a body apart into batches of lines.
+// parser splits a body into batches of lines.
 type parser struct {
 	client   string
-	jobtype  string                     // of lines outside batches
-	maxLine  int                        // bytes of a line
+	jobtype  string                     // the jobtype of lines outside batches
+	maxLine  int                        // most bytes of a line
 	maxLines int                        // of the body
 	covers   func(jobtype string) error // refuses a type
 
@@ -94,7 +94,7 @@ func (p *parser) parse(body []byte) error {
 	return nil
 }
 
-// cut returns the first line, without its newline, and what follows it.
+// cut returns the first line without its newline, and what follows.
 func cut(b []byte) (line, rest []byte) {
 	if i := bytes.IndexByte(b, '\n'); i >= 0 {
 		return b[:i:i], b[i+1:]
@@ -130,7 +130,7 @@ func (p *parser) refuse(format string, args ...any) error {
 	return f
 }
 
-// batch parses a batch, whose first line has been read, and returns what follows it.
+// batch parses a batch whose first line has been read, and returns what follows the batch.
 func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	fields, ok := strings.CutPrefix(head, batchHead+" ")
 	if !ok {
@@ -190,7 +190,7 @@ func (p *parser) fields(text string) (size int, jobtype string, err error) {
 	return size, jobtype, nil
 }
 
-// typed parses a batch's jobtype: a full one with its client, or a bare type.
+// typed parses the jobtype of a batch, which may be a full one with its client or a bare type.
 func (p *parser) typed(value string) (string, error) {
 	client, typ, full := job.Split(value)
 	if !full {

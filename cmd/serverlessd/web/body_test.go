@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// parsed reads a body of client acme and type t with at most five lines of at most ten bytes.
+// parsed parses a body for the client acme and the type t, with at most five lines of at most ten
+// bytes.
 func parsed(body string) (lines []string, err error) {
 	p := parser{client: "acme", jobtype: "acme-t", maxLine: 10, maxLines: 5, covers: func(string) error { return nil }}
 	err = p.parse([]byte(body))
@@ -81,7 +82,7 @@ func TestBadBody(t *testing.T) {
 	}
 }
 
-// FuzzBody: an accepted payload has no newline and is not empty.
+// FuzzBody: a payload that is accepted has no newline and is not empty.
 func FuzzBody(f *testing.F) {
 	f.Add("a\n#:Batch bytes=4,jobtype=u\na\nb\n#:EndBatch\nb")
 	f.Add("#:Batch bytes=0\n#:EndBatch")

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// hello greets programs, and shows the page to clients that accept HTML. It holds no secret, but says
-// whether a token is needed.
+// hello serves the page to clients that accept HTML, and the name and version to others. The page
+// has no secret; it only says whether a token is needed.
 func (s *Web) hello(r *request) error {
 	r.w.Header().Set("Vary", "Accept")
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
@@ -61,7 +61,7 @@ func (s *Web) quit(r *request) error {
 	return err
 }
 
-// shownCounts are the jobs of a type in the form of the answer.
+// shownCounts has the numbers of jobs of a type, as they are shown in answers.
 type shownCounts struct {
 	Added     int64 `json:"added"`
 	Waiting   int64 `json:"waiting"`
@@ -72,7 +72,7 @@ type shownCounts struct {
 	Abandoned int64 `json:"abandoned"`
 	Expired   int64 `json:"expired"`
 	Deleted   int64 `json:"deleted"`
-	SetAside  int64 `json:"set_aside,omitempty"` // in no store: see GET /aside
+	SetAside  int64 `json:"set_aside,omitempty"` // jobs that are in no store: see GET /aside
 	OldestMS  int64 `json:"oldest_ms"`
 }
 
@@ -80,7 +80,8 @@ func showCounts(c *store.Counts) shownCounts {
 	return shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.SetAside, c.Oldest.Milliseconds()}
 }
 
-// state shows the jobs by type: bare types of one client, or jobtypes of all clients.
+// state returns the counts by type: by the bare types of one client, or by the jobtypes of all
+// clients.
 func (s *Web) state(r *request) error {
 	types, err := s.queue.State(r.Context(), r.client)
 	if err != nil {

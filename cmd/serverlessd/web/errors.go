@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// apiError is an error in the form of the answer.
+// apiError is an error as it is shown in an answer.
 type apiError struct {
 	Code   string `json:"error"`
 	Reason string `json:"reason"`
@@ -30,7 +30,7 @@ func fail(status int, code, field, format string, args ...any) *apiError {
 	return &apiError{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
 }
 
-// busy returns a fault that will pass.
+// busy returns an error that will pass.
 func busy(code, format string, args ...any) *apiError {
 	f := fail(http.StatusServiceUnavailable, code, "", format, args...)
 	f.after = 1
@@ -45,7 +45,7 @@ func missing(field, format string, args ...any) *apiError {
 	return fail(http.StatusBadRequest, "missing_field", field, format, args...)
 }
 
-// errorOf returns the answer to an error of the queue.
+// errorOf returns the answer for an error of the queue.
 func errorOf(err error) *apiError {
 	var f *apiError
 	var check *runner.CheckError

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// behind is how long a job may be in the journal only.
+	// behind is how long a job may be only in the journal before that is a finding.
 	behind = time.Minute
-	// near is the percentage of a limit from which on it counts as close.
+	// near is the percentage of a limit from which a count is "close" to the limit.
 	near = 90
-	// lately is the period in which ended runs are counted.
+	// lately is the last period, in which ended runs are counted.
 	lately = time.Minute
 )
 
-// ends is how many runs had ended at a time, and how many of those without success.
+// ends says how many runs had ended at a time, and how many of those had not succeeded.
 type ends struct {
 	at       time.Time
 	all, bad int64
 }
 
-// past has the counts of earlier calls, and since when each finding has existed.
+// past has the counts of earlier calls of find, and since when each finding has existed.
 type past struct {
 	ends   []ends
 	memory finding.Memory
 }
 
-// find returns what does not move, or soon will not, the worst first.
+// find returns the findings, the worst first.
 func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
 	is := ends{at: now}
 	for code, n := range l.Ended {
@@ -54,7 +54,8 @@ func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unread
 	return p.memory.Note(judge(l, handlers, unready, opt, is.all-was.all, is.bad-was.bad, now.Sub(was.at)), now)
 }
 
-// judge lists what is wrong, given how many runs ended lately, and how many of those badly.
+// judge returns the current findings. ended is how many runs ended in the last period, and bad how
+// many of those did not succeed.
 func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.Look {
 	all := finding.Look{}
 	daemon := func(severity, cause, what, advice string) { all.Add(severity, "daemon", "daemon", cause, what, advice) }
@@ -102,7 +103,7 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 		all.Add(severity, "journal", "journal", cause, what, advice)
 	}
 	if n := l.Journal.Failures; n > 0 {
-		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Look at its disk, and at the log.")
+		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Check its disk and the log.")
 	}
 	if sum.SetAside > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would take", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
@@ -110,7 +111,7 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
 	if l.JournalAge > behind {
-		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, l.JournalAge.Round(time.Second)), "A store is away or slow. They run once it has them.")
+		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, l.JournalAge.Round(time.Second)), "A store is away or slow. The jobs run once it has them.")
 	}
 	if n, most := l.Journal.Bytes, opt.JournalMax; most > 0 && n*100 >= most*near {
 		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/most), "Beyond it, new jobs are refused.")

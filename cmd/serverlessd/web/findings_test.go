@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestFindings: each problem is found, and none where there is none.
+// TestFindings: each problem is found, and a healthy daemon has no findings.
 func TestFindings(t *testing.T) {
 	type types = map[string]store.Counts
 	gone, handled := errors.New("gone"), map[string]*job.Handler{"a-x": {}}

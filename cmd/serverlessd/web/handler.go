@@ -16,7 +16,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// Bounds of a handler's options.
+// Limits on a handler's options.
 const (
 	maxBatch   = 10_000
 	maxTimeout = 24 * time.Hour
@@ -35,7 +35,7 @@ func (s *Web) putHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	leave() // do not keep the place while waiting for a store
+	leave() // so that the body does not occupy a place while the request waits for a store
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		if r.query.Has("lang") {
 			return invalid("lang", "a handler in JSON has its language in lang, not in the query")
@@ -67,7 +67,7 @@ func method(name string) (string, error) {
 	return "", invalid("method", "method=%.40q: must be POST, PUT, PATCH or *", name)
 }
 
-// readSource parses a handler's JSON. Its error names the wrong field.
+// readSource parses a handler in JSON. Its error names the field that is wrong.
 func readSource(body []byte, to *job.Source) error {
 	var fields map[string]json.RawMessage
 	var syntax *json.SyntaxError
@@ -106,7 +106,7 @@ func readSource(body []byte, to *job.Source) error {
 	return readOptions(fields["options"], &to.Options)
 }
 
-// sourceNames are the keys of a handler, optionNames those of its options.
+// sourceNames has the keys of a handler, and optionNames those of its options.
 var sourceNames = []string{"lang", "body", "before", "beforeEach", "afterEach", "eid", "options"}
 
 var optionNames = []string{"batch", "batchSize", "concurrency", "timeout", "cpu", "next", "nextFailed"}
@@ -120,7 +120,7 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 		return invalid("options", "options must be an object")
 	}
 	for name, value := range fields {
-		// A decoder would also accept keys in another case, which the checks below would miss.
+		// A json.Decoder would also accept keys in another case, which the checks below would miss.
 		if !slices.Contains(optionNames, name) {
 			return invalid("options", "there is no option %.60q; the options are %s", name, strings.Join(optionNames, ", "))
 		}
@@ -160,7 +160,7 @@ func checkOptions(given map[string]json.RawMessage, o *job.Options) error {
 	return nil
 }
 
-// checkSource refuses sources that no store could keep unchanged.
+// checkSource returns an error if no store could keep a source unchanged.
 func checkSource(s *job.Source) error {
 	for name, text := range map[string]string{"body": s.Body, "before": s.Before, "beforeEach": s.BeforeEach, "afterEach": s.AfterEach, "eid": s.EID} {
 		if !utf8.ValidString(text) {
@@ -200,7 +200,7 @@ func unknownHandler(jobtype string) error {
 	return fail(http.StatusNotFound, "unknown_handler", "type", "there is no handler for %s", jobtype)
 }
 
-// shownHandler is a handler in the form of the answer.
+// shownHandler is a handler as it is shown in an answer.
 type shownHandler struct {
 	ID         string      `json:"id"`
 	Type       string      `json:"type"`
@@ -238,7 +238,7 @@ func (s *Web) getHandler(r *request) error {
 	return nil
 }
 
-// shownVersion is a version of a handler without its source.
+// shownVersion is a version of a handler without its source, as it is shown in an answer.
 type shownVersion struct {
 	Type  string `json:"type,omitempty"` // client-type, in lists of all types
 	ID    string `json:"id"`
@@ -247,7 +247,7 @@ type shownVersion struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// versions lists the versions that are kept of a type's handler, newest first.
+// versions lists the kept versions of a type's handler, newest first.
 func (s *Web) versions(r *request) error {
 	jobtype, err := r.jobtype()
 	if err != nil {
@@ -268,7 +268,7 @@ func (s *Web) versions(r *request) error {
 	return nil
 }
 
-// handlers lists the newest versions of all types, by type, as far as this daemon knows.
+// handlers lists the newest handler of each type, by type, as far as this daemon knows.
 func (s *Web) handlers(r *request) error {
 	limit, err := r.limit()
 	if err != nil {

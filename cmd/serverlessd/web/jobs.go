@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// shownJob is a job in the form of the answer.
+// shownJob is a job as it is shown in an answer.
 type shownJob struct {
 	ID        job.ID    `json:"id"`
 	Type      string    `json:"type"`
@@ -27,14 +27,14 @@ type shownJob struct {
 	ExitCode  *int      `json:"exitcode"`
 	Truncated bool      `json:"truncated"`
 	BadLines  int       `json:"bad_lines"`
-	Bytes     *int64    `json:"payload_bytes,omitempty"` // this and the next not in lists
+	Bytes     *int64    `json:"payload_bytes,omitempty"` // PayloadBytes and DataBytes are missing in lists
 	DataBytes *int64    `json:"data_bytes,omitempty"`
-	// Last is set once a run has not succeeded.
+	// Last is set as soon as a run has not succeeded.
 	Last *shownLast `json:"last,omitempty"`
 	Runs []shownRun `json:"runs,omitzero"` // none in lists
 }
 
-// shownRun is a run that has ended, in the words of the broker.
+// shownRun is a run that has ended, with the same keys as the broker's runs.
 type shownRun struct {
 	N         int        `json:"n"`
 	Worker    *runWorker `json:"worker"`
@@ -68,7 +68,7 @@ func showRuns(runs []store.PastRun) []shownRun {
 	return list
 }
 
-// shownLast is the last run in the form of the answer. Bytes of its data that are not UTF-8 are
+// shownLast is the last run as it is shown in an answer. Bytes of its data that are not UTF-8 are
 // replaced.
 type shownLast struct {
 	Try      int    `json:"try"`
@@ -113,10 +113,10 @@ func show(rec *store.Record) shownJob {
 	return s
 }
 
-// iso returns a time in the form of all answers.
+// iso returns a time in the format of all answers.
 func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// id returns the request's job id, checked.
+// id returns the id of the job in the path, or an error if it is not valid.
 func (r *request) id() (job.ID, error) {
 	id, err := job.ParseID(r.name)
 	if err != nil {
@@ -129,7 +129,7 @@ func unknownJob(id string) error {
 	return fail(http.StatusNotFound, "unknown_job", "id", "there is no job %.60q", id)
 }
 
-// record returns the request's job, which must belong to its client.
+// record returns the job in the path, which must belong to the client in the path.
 func (s *Web) record(r *request) (*store.Record, error) {
 	id, err := r.id()
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *Web) retry(r *request) error { return s.change(r, s.queue.Retry) }
 
 func (s *Web) runNow(r *request) error { return s.change(r, s.queue.Hasten) }
 
-// change calls do for the request's job.
+// change calls do for the job in the path.
 func (s *Web) change(r *request, do func(context.Context, job.ID) error) error {
 	rec, err := s.record(r)
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *Web) result(r *request) error {
 		return fail(http.StatusNotFound, "not_done", "id", "job %s has not ended", id)
 	}
 	if errors.Is(err, store.ErrUnknown) {
-		// The job may be in the journal only.
+		// The job may be only in the journal.
 		if _, err := s.record(r); err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (s *Web) result(r *request) error {
 	return s.write(r, id, data, s.queue.Result)
 }
 
-// payload answers with the payload of a job.
+// payload answers with a job's payload.
 func (s *Web) payload(r *request) error {
 	id, err := r.id()
 	if err != nil {
@@ -227,8 +227,8 @@ func (s *Web) payload(r *request) error {
 	return s.write(r, id, data, s.queue.Payload)
 }
 
-// write answers with data. Large data is read again once it has a place, so that none is in memory
-// without one.
+// write answers with data. Large data is read again when it has a place, so that no large data is
+// in memory without a place.
 func (s *Web) write(r *request, id job.ID, data []byte, read func(context.Context, job.ID) (*store.Record, []byte, error)) (err error) {
 	if len(data) > smallBody {
 		data = nil
@@ -247,9 +247,9 @@ func (s *Web) write(r *request, id job.ID, data []byte, read func(context.Contex
 }
 
 const (
-	listed  = 100 // jobs of a list by default
+	listed  = 100 // default limit of a list
 	maxList = 1000
-	maxLast = 100 // with their last runs
+	maxLast = 100 // most jobs of a list with their last runs
 )
 
 var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}
@@ -281,7 +281,7 @@ func (r *request) find() (q store.Query, err error) {
 	return q, err
 }
 
-// flag reads a parameter that is true, false or not there.
+// flag returns a query parameter that is true, false or absent.
 func (r *request) flag(name string) (bool, error) {
 	switch value := r.query.Get(name); value {
 	case "true":
@@ -311,7 +311,7 @@ func (s *Web) list(r *request) error {
 	return s.listed(r, recs, next)
 }
 
-// listAll lists the jobs of all clients, or the one with an id.
+// listAll lists the jobs of all clients, or the one job with a given id.
 func (s *Web) listAll(r *request) error {
 	if !r.query.Has("id") {
 		return s.list(r)
@@ -336,7 +336,8 @@ func (s *Web) listAll(r *request) error {
 	return s.listed(r, []store.Record{*rec}, "")
 }
 
-// listed answers a list of jobs, whose types have their client unless the request names it.
+// listed answers with a list of jobs. Their types have the client, unless the path names the
+// client.
 func (s *Web) listed(r *request, recs []store.Record, next job.ID) error {
 	out := struct {
 		Jobs  []shownJob `json:"jobs"`
@@ -390,7 +391,7 @@ func (s *Web) retryAll(r *request) error {
 		if err != nil && affected == 0 {
 			return err
 		}
-		if err != nil { // the answer says how many run again
+		if err != nil { // the answer must say how many already run again
 			break
 		}
 	}

@@ -6,28 +6,29 @@ import (
 	"time"
 )
 
-// smallBody is how many bytes of a body are read before it needs a place, so that large bodies
-// that come slowly do not delay small ones.
+// smallBody is how many bytes of a body are read before it needs a place. So large bodies that come
+// slowly do not delay small ones.
 const smallBody = 64 << 10
 
-// placeWait is how long a body waits for a place.
+// placeWait is how long a body or a result waits for a place.
 const placeWait = time.Second
 
-// places limits the number of large bodies, or results, in memory. A client may have half of them.
+// places limits how many large bodies or results are in memory. Each of them occupies a place. A
+// client may have half of the places.
 type places struct {
 	most int
 
 	mu    sync.Mutex // guards the following
 	taken int
 	of    map[string]int // by client
-	freed chan struct{}  // closed when a place is given back
+	freed chan struct{}  // closed and replaced when a place becomes free
 }
 
 func newPlaces(most int) *places {
 	return &places{most: most, of: make(map[string]int), freed: make(chan struct{})}
 }
 
-// take waits for a place, and reports whether it got one in time.
+// take waits for a place, and reports whether it has got one in time.
 func (p *places) take(ctx context.Context, client string) bool {
 	ctx, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()

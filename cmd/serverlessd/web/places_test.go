@@ -16,7 +16,7 @@ import (
 )
 
 // TestSlowBodies: bodies that do not end keep no other client from adding, and do not keep their
-// own client from small adds; the client gets its places back when they have ended.
+// own client from small adds. When they end, their places become free.
 func TestSlowBodies(t *testing.T) {
 	const most = 4
 	s := &Web{queue: away{}, places: newPlaces(most), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: most}}
@@ -61,7 +61,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// results has a result for every id.
+// results is a queue that has a result for every id.
 type results struct {
 	away
 	data []byte
@@ -71,7 +71,7 @@ func (q *results) Result(_ context.Context, id job.ID) (*store.Record, []byte, e
 	return &store.Record{ID: id, Jobtype: job.Jobtype("slow", "t"), Status: 200}, q.data, nil
 }
 
-// stalled is a client that reads nothing until it is allowed to.
+// stalled is a connection whose client reads nothing until the test lets it.
 type stalled struct {
 	*httptest.ResponseRecorder
 	begun, goesOn chan struct{}
@@ -83,8 +83,8 @@ func (w stalled) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestUnreadResults: a limited number of results that clients do not read is in memory, and they do
-// not delay small results.
+// TestUnreadResults: only a limited number of large results that clients do not read is in memory,
+// and they do not delay small results.
 func TestUnreadResults(t *testing.T) {
 	const most = 4
 	q := &results{data: bytes.Repeat([]byte("a"), smallBody+1)}

@@ -40,13 +40,13 @@ var (
 	getHandler    = &action{methods: "GET", query: "id", scope: Handle, do: (*Web).getHandler}
 	versions      = &action{methods: "GET", scope: Handle, do: (*Web).versions}
 
-	oneSchedule    = &action{methods: "GET,PUT,DELETE"} // the verb says which of the three
+	oneSchedule    = &action{methods: "GET,PUT,DELETE"} // route chooses one of the three by the method
 	getSchedule    = &action{methods: "GET,PUT,DELETE", scope: Read, do: (*Web).getSchedule}
 	putSchedule    = &action{methods: "GET,PUT,DELETE", body: true, scope: Submit, do: (*Web).putSchedule}
 	deleteSchedule = &action{methods: "GET,PUT,DELETE", scope: Submit, do: (*Web).deleteSchedule}
 	schedules      = &action{methods: "GET", query: "limit,cursor", scope: Read, do: (*Web).schedules}
 
-	oneJob    = &action{methods: "GET,DELETE"} // the verb says which of the two
+	oneJob    = &action{methods: "GET,DELETE"} // route chooses one of the two by the method
 	getJob    = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob}
 	deleteJob = &action{methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob}
 	result    = &action{methods: "GET", scope: Read, do: (*Web).result}
@@ -58,15 +58,15 @@ var (
 	retryAll  = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, do: (*Web).retryAll}
 )
 
-// top has the paths without a client.
+// top has the actions of paths without a client.
 var top = map[string]*action{
 	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
 	"jobs": listAll, "retry": retryOfAll, "handlers": handlers, "schedules": allSchedules,
 }
 
-// fixed has whole paths: those that all our daemons have for operators, and the page's files. No
-// client's request has such a path.
+// fixed has the actions of whole paths: those that all daemons of Gloom have for operators, and the
+// files of the page. No request of a client has such a path.
 var fixed = func() map[string]*action {
 	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings, "/v1/moments": lastMinutes}
 	for _, path := range page.Site.Paths() {
@@ -75,7 +75,7 @@ var fixed = func() map[string]*action {
 	return m
 }()
 
-// route returns the action of a path, nil if there is none, and sets the request's client and
+// route returns the action of a path, or nil if there is none, and sets the request's client and
 // name.
 func route(r *request) *action {
 	if a := fixed[r.URL.EscapedPath()]; a != nil {
@@ -113,7 +113,7 @@ func route(r *request) *action {
 	return a
 }
 
-// under returns the action of a path below a client.
+// under returns the action of a path that follows a client, and sets the request's name.
 func under(r *request, path []string) *action {
 	if len(path) == 1 {
 		return map[string]*action{"state": state, "jobs": list, "retry": retryAll, "schedule": schedules}[path[0]]
@@ -125,7 +125,7 @@ func under(r *request, path []string) *action {
 	case path[0] == "job" && len(path) == 2:
 		return add
 	case path[0] == "job" && len(path) == 3:
-		if path[2] == "add" { // whatever the name of the type is
+		if path[2] == "add" { // even if the type has the name of an action
 			return add
 		}
 		r.name = path[2]

@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// scheduleKey returns the key of the request's schedule. If the schedule exists, the token must
-// cover its jobs.
+// scheduleKey returns the key of the schedule in the path. If the schedule exists, the token must
+// cover the type of its jobs.
 func (s *Web) scheduleKey(r *request) (key schedule.Key, err error) {
 	key = schedule.Key{Client: r.client, Name: r.name}
 	if err := schedule.CheckName(r.name); err != nil {
@@ -27,7 +27,7 @@ func (s *Web) scheduleKey(r *request) (key schedule.Key, err error) {
 }
 
 func (r *request) coversSchedule(n store.Named) error {
-	name := "*" // if it cannot be read
+	name := "*" // nil if it cannot be read
 	if n.Schedule != nil {
 		if line, err := job.ParseScheduled(n.Job, 1<<30); err == nil {
 			name = line.Type
@@ -105,13 +105,14 @@ func (s *Web) deleteSchedule(r *request) error {
 	return nil
 }
 
-// shownSchedule is a schedule in a list. It names its client if the list has all clients.
+// shownSchedule is a schedule as it is shown in a list. In a list of all clients, it has the
+// client.
 type shownSchedule struct {
 	Client string `json:"client,omitempty"`
 	schedule.View
 }
 
-// schedules lists the schedules of a client, or of all clients. The cursor is a name or, for all
+// schedules lists the schedules of a client, or of all clients. The cursor is NAME or, for all
 // clients, CLIENT/NAME.
 func (s *Web) schedules(r *request) error {
 	after := schedule.Key{Client: r.client, Name: r.query.Get("cursor")}

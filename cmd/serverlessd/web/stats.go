@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// lookFor is how long a snapshot serves equal requests.
+	// lookFor is how long a snapshot is used.
 	lookFor = 2 * time.Second
 	// maxTypes is the most types in a snapshot.
 	maxTypes = 1000
@@ -45,22 +45,22 @@ func (s *Web) status(r *request) error {
 	return nil
 }
 
-// snapshotKey has what distinguishes the encoded snapshots.
+// snapshotKey is the key of a cached answer of stats.
 type snapshotKey struct {
 	types int
 	part  string
-	grant *guard.Grant // tokens may not be good for all types
+	grant *guard.Grant // a token may not cover all types
 }
 
 // snapshotCache keeps the latest snapshot.
 type snapshotCache struct {
-	mu sync.Mutex // guards the following, also while a snapshot is taken
+	mu sync.Mutex // guards the fields below; also held while a snapshot is taken
 	at time.Time
 	snapshot
 	past past
 }
 
-// snapshot is one of the daemon, with the handlers and the findings of that time.
+// snapshot is a snapshot of the daemon, with the handlers and the findings at that time.
 type snapshot struct {
 	of    *engine.Snapshot
 	has   map[string]*job.Handler
@@ -76,7 +76,7 @@ func (s *Web) renew(l *snapshotCache) {
 	}
 }
 
-// moment returns the values of the plots.
+// moment returns the current values for the plots.
 func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
@@ -99,21 +99,22 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	return m, moments.Histograms{Bounds: l.Wait.Bounds, Wait: l.Wait.Counts, Run: l.Run.Counts}, l.Types != nil
 }
 
-// moments answers with the values of the last minutes.
+// moments answers with the values of the last minutes, for the plots.
 func (s *Web) moments(r *request) error {
 	answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.past.Lately()})
 	return nil
 }
 
-// sees reports which findings a token may see.
+// sees returns a function that reports whether a token may see a finding.
 func sees(grant *guard.Grant) func(*api.Finding) bool {
 	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
 }
 
-// maxFound is how many findings one answer has at most, maxFolded how many a snapshot has.
+// maxFound is the most findings in an answer of findings, and maxFolded the most in an answer of
+// stats.
 const maxFound, maxFolded = 1000, 20
 
-// findings answers with what does not move, or soon will not.
+// findings answers with the findings.
 func (s *Web) findings(r *request) error {
 	limit, err := r.number("limit", maxFound, 1, maxFound)
 	if err != nil {
@@ -127,14 +128,14 @@ func (s *Web) findings(r *request) error {
 	return nil
 }
 
-// shownSnapshot is a look in the form of the answer.
+// shownSnapshot is a snapshot as it is shown in an answer.
 type shownSnapshot struct {
-	Ledger *shownCounts `json:"ledger"` // of all types; null: not known
+	Ledger *shownCounts `json:"ledger"` // summed over all types; null: not known
 	// CountedMS is the age of the ledger and of the counts of the types.
 	CountedMS int64            `json:"counted_ms"`
 	Imbalance int64            `json:"imbalance"`
 	Types     []shownType      `json:"types"`
-	AllTypes  int              `json:"all_types"` // that have the part in their names
+	AllTypes  int              `json:"all_types"` // how many types have the part in their names
 	Added     int64            `json:"added"`
 	Retries   int64            `json:"retries"`
 	Ended     map[string]int64 `json:"ended"`
@@ -145,13 +146,13 @@ type shownSnapshot struct {
 	Contexts  int              `json:"contexts"`
 	HandsOut  bool             `json:"handing_out"`
 
-	Findings   []api.Finding  `json:"findings"` // those that are alike folded
+	Findings   []api.Finding  `json:"findings"` // with similar ones folded into one
 	Severities api.Severities `json:"severities"`
 }
 
 type shownType struct {
 	Type string  `json:"type"` // client-type
-	Lang *string `json:"lang"` // of its handler; null: there is none
+	Lang *string `json:"lang"` // language of its handler; null: it has none
 	shownCounts
 }
 
@@ -180,7 +181,7 @@ type shownStore struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// stats answers with a look at the daemon and at its busiest types.
+// stats answers with a snapshot of the daemon and its busiest types.
 func (s *Web) stats(r *request) error {
 	types, err := r.number("types", 20, 0, maxTypes)
 	if err != nil {
@@ -204,7 +205,7 @@ func (s *Web) stats(r *request) error {
 	return nil
 }
 
-// show returns the look in the form that a request asks for.
+// show returns the snapshot as a request with this key gets it.
 func (s *snapshot) show(key snapshotKey) *shownSnapshot {
 	l, found := s.of, s.found.Of(finding.Query{May: sees(key.grant), Fold: true}, maxFolded)
 	out := &shownSnapshot{
@@ -233,8 +234,8 @@ func (s *snapshot) show(key snapshotKey) *shownSnapshot {
 	return out
 }
 
-// addTypes adds the types that a token covers and whose names contain the part. All have a handler
-// or jobs; those that most need an operator come first.
+// addTypes adds the types that the token covers and whose names contain the part. Only types with a
+// handler or jobs exist; those that need an operator most come first.
 func (out *shownSnapshot) addTypes(key snapshotKey, l *engine.Snapshot, handlers map[string]*job.Handler) {
 	types := maps.Clone(l.Types)
 	if types == nil {

@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// seen is a queue that counts how often it is looked at.
+// seen is a queue that counts the calls of Snapshot.
 type seen struct {
 	away
 	looks int
@@ -47,8 +47,8 @@ func (*seen) Handlers() map[string]*job.Handler {
 
 func (*seen) Health() error { return store.ErrAway }
 
-// TestStats: all clients get the same look, which is made once; a token shows the types that it
-// covers.
+// TestStats: all clients get the same snapshot, which is taken once. A client sees only the types
+// that its token covers.
 func TestStats(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("all admin,read\nsome admin a-*\nother admin b-*\nreader read\n"), 0o600); err != nil {
@@ -82,7 +82,7 @@ func TestStats(t *testing.T) {
 		return names, v
 	}
 	s.renew(&s.snapshots)
-	s.snapshots.at = time.Now().Add(time.Hour) // so that the look stays valid
+	s.snapshots.at = time.Now().Add(time.Hour) // so that the snapshot stays valid
 	names, v := types(get("/v1/stats", "all", 200))
 	if names != "a-none a-x b-x a-old c-new " || v.AllTypes != 5 || v.Ledger.Waiting != 7 || v.Ledger.Added != 19 || v.Ended["ok"] != 10 {
 		t.Errorf("%s %+v", names, v)
@@ -129,7 +129,7 @@ func TestStats(t *testing.T) {
 	get("/schedules", "some", 403)
 }
 
-// TestPage: a browser gets the page and its files; programs get the same as before.
+// TestPage: a browser gets the page and its files; programs get the name and version.
 func TestPage(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// acting is a queue that records the actions.
+// acting is a queue that records what is done.
 type acting struct {
 	away
 	did []string
@@ -44,8 +44,8 @@ func (a *acting) Stop() { a.did = append(a.did, "stop") }
 
 func (*acting) Unhandled(string) bool { return true }
 
-// TestStrict: a misspelt name, or a body where none is read, is refused with the known names, and
-// nothing is done.
+// TestStrict: an unknown parameter, or a body where none is read, is refused with an error that has
+// the known names, and nothing is done.
 func TestStrict(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// payloadKey as the key makes each line its own key.
+	// payloadKey is the value of key= that makes each line its own key.
 	payloadKey = "payload"
-	// maxKeyed is how many lines with keys a request may have: they are one transaction.
+	// maxKeyed is the most lines with keys in a request. They are written in one transaction.
 	maxKeyed = 10_000
 )
 
-// asked is a unique key and the request for it.
+// asked is a unique key and the other parameters that belong to it.
 type asked struct {
 	key string
 	unique.Ask
 }
 
-// unique returns the request for a unique key, nil if there is none.
+// unique returns the unique key that the query asks for, or nil if there is none.
 func (r *request) unique() (*asked, error) {
 	if !r.query.Has("key") {
 		for _, name := range []string{"while", "for_ms", "mode", "max_ms"} {
@@ -65,7 +65,7 @@ func (r *request) unique() (*asked, error) {
 	return a, nil
 }
 
-// milliseconds returns a duration of the query in milliseconds, 0 if it is absent.
+// milliseconds returns a query parameter that is a number of milliseconds, or 0 if it is absent.
 func (r *request) milliseconds(name string) (time.Duration, error) {
 	if !r.query.Has(name) {
 		return 0, nil
@@ -127,7 +127,7 @@ func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
 	return nil
 }
 
-// keyOf returns the line as a key, or its SHA-256 if it is too long.
+// keyOf returns a line as a key, or its SHA-256 if it is too long for a key.
 func keyOf(line []byte) string {
 	if len(line) <= unique.MaxKey {
 		return string(line)

@@ -1,5 +1,5 @@
-// Package web is the HTTP side of the serverless queue: requests and their checks, bodies, answers
-// and errors. It makes no decisions about jobs.
+// Package web is the HTTP interface of serverlessd: it checks requests, parses bodies, calls the
+// queue, and writes answers and errors. It makes no decisions about jobs.
 package web
 
 import (
@@ -22,7 +22,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// Scopes of tokens, in the order of Scopes.
+// The scopes of tokens, as bits in the order of ScopeNames.
 const (
 	Submit guard.Scope = 1 << iota
 	Handle
@@ -30,10 +30,10 @@ const (
 	Admin
 )
 
-// ScopeNames are the scopes as they are written in a token file.
+// ScopeNames has the names of the scopes, as they are written in a token file.
 var ScopeNames = []string{"submit", "handler", "read", "admin"}
 
-// Queue is the queue behind the requests.
+// Queue is the queue on which requests act. The engine implements it.
 type Queue interface {
 	Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error)
 	Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error)
@@ -47,7 +47,7 @@ type Queue interface {
 	Jobs(ctx context.Context, q store.Query) (list []store.Record, next job.ID, err error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
-	// Asides returns the files of jobs that were set aside; PutBack gives the jobs of one to a
+	// Asides returns the files of jobs that were set aside. PutBack gives the jobs of a file to a
 	// store.
 	Asides() ([]journal.Aside, error)
 	PutBack(ctx context.Context, file string) (jobs int, err error)
@@ -55,7 +55,8 @@ type Queue interface {
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
 	Handler(ctx context.Context, jobtype, id string) (*job.Handler, error)
 	Versions(ctx context.Context, jobtype string) ([]store.Version, error)
-	// Handlers returns the newest versions by jobtype. Neither it nor Look asks a store.
+	// Handlers returns the newest version of each handler, by jobtype. Handlers and Snapshot do not
+	// call a store.
 	Handlers() map[string]*job.Handler
 	Snapshot() *engine.Snapshot
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error
@@ -69,45 +70,45 @@ type Queue interface {
 	Stop()
 }
 
-// Options of the HTTP side.
+// Options has the options of the HTTP interface.
 type Options struct {
 	MaxBody, MaxLine int // bytes
 	MaxLines         int // of a body
-	MaxBodies        int // large ones in memory at a time
-	// Shown to operators: the bytes that may wait in the journal, the languages of handlers, and
-	// the most batches and processes at a time.
+	MaxBodies        int // most large bodies in memory at a time; the same number of results
+	// The following are only shown to operators: the most bytes in the journal, the languages of
+	// handlers, and the most batches and processes at a time.
 	JournalMax            int64
 	Languages             []string
 	Concurrency, Contexts int
-	// Quit makes the daemon stop; it returns at once.
+	// Quit makes the daemon stop. It returns at once.
 	Quit    func()
 	Metrics http.Handler
 	Version string
 }
 
-// Web serves the requests of clients and operators.
+// Web handles the requests of clients and operators.
 type Web struct {
 	queue     Queue
 	door      *door.Door
 	opt       Options
 	places    *places // of bodies
-	unread    *places // of results and payloads that are being written
+	unread    *places // for results and payloads that are being written
 	snapshots snapshotCache
-	encoded   replies.Cache[snapshotKey] // the snapshots as they are sent
+	encoded   replies.Cache[snapshotKey] // encoded answers of stats
 	past      moments.Ring
 	began     time.Time
 }
 
-// New returns the handler of a door.
+// New returns the HTTP handler for a door.
 func New(q Queue, d *door.Door, opt Options) *Web {
 	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies), unread: newPlaces(opt.MaxBodies), began: time.Now()}
 }
 
-// Watch looks at the daemon now and then until stop, so that plots are filled when somebody opens
-// the page, and each finding begins when its condition does.
+// Watch takes snapshots at intervals until stop is closed. So plots have data when the page is
+// opened, and the since of a finding is right.
 func (s *Web) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
 
-// request is a parsed request.
+// request is a request and what is known about it.
 type request struct {
 	*http.Request
 	w            http.ResponseWriter
@@ -116,14 +117,14 @@ type request struct {
 	client, name string // name is a type or an id
 }
 
-// action says what a request does.
+// action is what can be requested with a path.
 type action struct {
 	methods string // allowed methods, separated by commas
 	query   string // allowed parameters, separated by commas
-	body    bool   // it takes a body
+	body    bool   // whether a request has a body
 	scope   guard.Scope
-	open    bool // anybody may, with any Host
-	changes bool // it changes something, even if it is a GET
+	open    bool // any client may request it, with any Host header
+	changes bool // it changes something although it may be requested with GET
 	do      func(*Web, *request) error
 }
 
@@ -161,8 +162,8 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	return a.do(s, req)
 }
 
-// strict refuses parameters and bodies that an action does not take, so that a misspelt filter is
-// never ignored.
+// strict returns an error for parameters and bodies that an action does not take, so that a
+// misspelt filter is never ignored.
 func (r *request) strict(a *action) error {
 	takes := "it takes none"
 	if a.query != "" {
@@ -196,7 +197,8 @@ func (r *request) checkClient() error {
 	return nil
 }
 
-// jobtype returns the request's jobtype, checked, which the token must cover.
+// jobtype returns the jobtype in the path, or an error if it is not valid or the token does not
+// cover it.
 func (r *request) jobtype() (string, error) {
 	if err := checkType("type", r.name); err != nil {
 		return "", err

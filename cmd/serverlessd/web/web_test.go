@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestHead: a HEAD changes nothing.
+// TestHead: a request with HEAD changes nothing.
 func TestHead(t *testing.T) {
 	for _, path := range []string{"/start", "/stop", "/quit"} {
 		w := httptest.NewRecorder()
@@ -22,7 +22,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// partly is a queue whose store is away after that many calls.
+// partly is a queue whose store goes away after this many calls.
 type partly struct {
 	Queue
 	calls int
@@ -35,8 +35,8 @@ func (p *partly) RetryAll(context.Context, store.Query) (int, bool, error) {
 	return 3, false, nil
 }
 
-// TestRetryAllPartly: the jobs that run again are reported, even if the store is away before all
-// do.
+// TestRetryAllPartly: if the store goes away during a bulk retry, the answer says how many jobs
+// already run again.
 func TestRetryAllPartly(t *testing.T) {
 	for calls, want := range []string{"", `{"affected":3,"more":true}`, `{"affected":6,"more":false}`} {
 		s, w := &Web{queue: &partly{calls: calls}}, httptest.NewRecorder()

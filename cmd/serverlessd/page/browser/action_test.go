@@ -8,7 +8,7 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// oneJob: each action on a job is done and reported, and so is a refusal.
+// oneJob: each action on a job takes effect and is reported, and so is a refusal.
 func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b := w.open(at("acme", ids["failed"]))
 	b.Press("Retry")
@@ -19,7 +19,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Press("Cancel")
 	b.Sees("Cancel the job?")
 	b.Accessible("a dialog")
-	w.ask("DELETE", "/acme/job/get/"+late, "") // another user is faster
+	w.ask("DELETE", "/acme/job/get/"+late, "") // another user has retried the job before
 	b.Forgive("404 (Not Found)")
 	b.Press("Cancel the job")
 	b.Sees("Not done: there is no job")
@@ -56,7 +56,8 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Strict()
 }
 
-// manyJobs: actions on the chosen jobs, or on all that match, after a count.
+// manyJobs: actions on the chosen jobs, or on all that match, take effect after the page has shown
+// how many they are.
 func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	w.handler("bulk", "no", "exit 65")
 	var last string
@@ -82,7 +83,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Press("Retry them")
 	b.Sees("60 jobs retried.")
 	w.is("bulk", last, "ok")
-	b.At("#/jobs?state=failed") // of all clients: only acme's is left
+	b.At("#/jobs?state=failed") // for all clients: only one job of acme is left
 	b.Press("Retry all failed")
 	b.Sees("Retry 1 failed job?")
 	b.Press("Retry them")
@@ -99,8 +100,8 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// handlers: one is refused, added, tried, changed, viewed, used again, deleted, and each change is
-// undone.
+// handlers: a handler is refused, added, tried, changed, viewed, replaced by its earlier version
+// and deleted, and each change is undone.
 func handlers(t *testing.T, w *world, _ map[string]string) {
 	b := w.open("#/handlers")
 	b.Forgive("400 (Bad Request)", "404 (Not Found)")
@@ -152,7 +153,7 @@ func handlers(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// schedules: one is paused, resumed, deleted and restored.
+// schedules: a schedule is paused, resumed, deleted and restored.
 func schedules(t *testing.T, w *world, _ map[string]string) {
 	before := w.ask("GET", "/acme/schedule/nightly", "")
 	b := w.open("#/schedules")
@@ -176,7 +177,7 @@ func schedules(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// journal: jobs that were set aside are put back; a daemon stops handing out jobs, and starts
+// journal: jobs that were set aside are put back; the daemon stops handing out jobs, and starts
 // again.
 func journal(t *testing.T, w *world, _ map[string]string) {
 	b := w.open("#/journal")

@@ -39,7 +39,7 @@ func TestBusy(t *testing.T) {
 // views opens every view, in both themes and in all widths.
 func views(t *testing.T, w *world, ids map[string]string) {
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // for what does not exist
+	b.Forgive("404 (Not Found)") // views of things that do not exist
 	for _, v := range []struct {
 		route string
 		sees  []string
@@ -73,7 +73,7 @@ func views(t *testing.T, w *world, ids map[string]string) {
 	b.Strict()
 }
 
-// cold measures what a first visit loads.
+// cold checks what a first visit loads.
 func cold(t *testing.T, w *world, _ map[string]string) {
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no request is repeated
@@ -89,7 +89,7 @@ func cold(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// readme takes the screenshot in README.md, while jobs are added and end.
+// readme takes the screenshot for README.md while jobs are added and end.
 func readme(t *testing.T, w *world, _ map[string]string) {
 	if *picture == "" {
 		t.Log("no -picture: none is kept")
@@ -171,7 +171,7 @@ func quiet(t *testing.T, w *world, _ map[string]string) {
 	b.Sees("Types with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
-	time.Sleep(500 * time.Millisecond) // for requests that were under way
+	time.Sleep(500 * time.Millisecond) // requests in progress may still be counted
 	before, _ := b.Heard()
 	time.Sleep(5 * time.Second)
 	if after, _ := b.Heard(); after != before {
@@ -181,8 +181,8 @@ func quiet(t *testing.T, w *world, _ map[string]string) {
 	w.until("it looks again", func() bool { after, _ := b.Heard(); return after > before })
 }
 
-// foreign: a page of another site may not do what the page may, with a visitor's browser; a page
-// under a name that resolves to this host may not read.
+// foreign: a page of another site cannot act through a visitor's browser, and a page under a
+// foreign name that resolves to this host cannot read.
 func foreign(t *testing.T, w *world, ids map[string]string) {
 	for _, c := range []struct{ method, path, header, value string }{
 		{"POST", "/acme/job/retry/" + ids["ok"], "Origin", "http://127.0.0.1:1"}, {"POST", "/put-back?all=true", "Origin", "http://127.0.0.1:1"}, {"POST", "/stop", "Origin", "http://127.0.0.1:1"},
@@ -207,7 +207,7 @@ func foreign(t *testing.T, w *world, ids map[string]string) {
 	}
 }
 
-// TestAway: the page says that a store is away, or that the daemon is.
+// TestAway: the page says when a store is away, and when the daemon is.
 func TestAway(t *testing.T) {
 	w := start(t, "", "--store=mysql://nobody:none@127.0.0.1:1/none")
 	b := w.open("")
@@ -226,7 +226,7 @@ func TestAway(t *testing.T) {
 }
 
 // TestTokens: the page asks for a token with the right scope, and hides actions for which the token
-// has none.
+// lacks the scope.
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("secret-s submit,read,handler\nsecret-r admin,read\nsecret-a admin,read,submit,handler\n"), 0o600); err != nil {
@@ -260,7 +260,7 @@ func TestTokens(t *testing.T) {
 	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`) {
 		t.Error("the token was kept")
 	}
-	b.Visit(w.url + "/?again") // the tab's memory is gone
+	b.Visit(w.url + "/?again") // a reload clears the tab's memory, so the page asks for the token again
 	b.Sees("needs a token")
 	enter("secret-a")
 	b.Sees("All is well")

@@ -1,4 +1,4 @@
-// Package browser tries the page of serverlessd in a real Chromium, against the real program.
+// Package browser tests the page of serverlessd in a real Chromium, with the real program.
 package browser
 
 import (
@@ -28,7 +28,7 @@ var (
 
 var program = throwaway.Probe{Name: "serverlessd"}
 
-// chromium is the browser's context, the parent of each tab's context.
+// chromium is the context of the browser. It is the parent of each tab's context.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
@@ -44,14 +44,14 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// world is a daemon.
+// world is a daemon for one test.
 type world struct {
 	t   *testing.T
 	d   *throwaway.Daemon
 	url string
 }
 
-// start starts a daemon on a directory, which is a new one if it is "".
+// start starts a daemon in a directory, or in a new one if dir is "".
 func start(t *testing.T, dir string, flags ...string) *world {
 	t.Helper()
 	if dir == "" {
@@ -129,7 +129,7 @@ func (w *world) add(client, typ, lines, query string) (ids []string) {
 	return ids
 }
 
-// handler adds a handler in shell.
+// handler adds a handler in sh.
 func (w *world) handler(client, typ, body string) {
 	w.t.Helper()
 	w.ask("PUT", "/"+client+"/handler/add/"+typ+"?lang=sh", body)
@@ -146,7 +146,7 @@ func (w *world) state(client, id string) string {
 	return j.State
 }
 
-// is waits until a job is in a state.
+// is waits until a job has this state.
 func (w *world) is(client, id, state string) {
 	w.t.Helper()
 	w.until(id+" is "+state, func() bool { return w.state(client, id) == state })
@@ -160,7 +160,7 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// leftover makes a directory whose journal has jobs of a type that no store has.
+// leftover returns a directory whose journal has jobs that no store has yet.
 func leftover(t *testing.T, typ, lines string) (segment string, first string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -174,7 +174,7 @@ func leftover(t *testing.T, typ, lines string) (segment string, first string) {
 	return found[0], first
 }
 
-// busy starts a daemon with jobs in all states, and returns the ids of some jobs of acme.
+// busy starts a daemon with jobs in all states, and returns the ids of the jobs that tests use.
 func busy(t *testing.T) (w *world, ids map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

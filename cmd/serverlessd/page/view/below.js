@@ -1,4 +1,4 @@
-// The part of the overview below its figures: plots, types, the ledger and limits.
+// The part of the overview that is below the figures: plots, types, the ledger and the limits.
 import { html } from '../html.js';
 import { status } from '../api.js';
 import { grown, look, series } from '../live.js';

@@ -1,10 +1,10 @@
-// What is wrong, and what an operator can do about it.
+// The links and actions that belong to findings.
 import { html } from '../html.js';
 import { text } from '../api.js';
 import { act, button, to } from '../parts.js';
 import { handlerLink, typeLink } from '../names.js';
 
-/** Starts or stops the handing out of jobs at this daemon. @param {boolean} on */
+/** Makes this daemon hand out jobs again, or stop handing them out. @param {boolean} on */
 export const handOut = on => act(() => text('POST', on ? '/start' : '/stop', ''), on ? 'Jobs are handed out again.' : 'No more jobs are handed out here.', () => handOut(!on));
 
 /** @type {import('../verdict.js').Words} */

@@ -1,4 +1,4 @@
-// How the jobs of a type are run: handlers and their versions.
+// The views of handlers and their versions.
 import { html, signal } from '../html.js';
 import { asked, call, enc, status, text } from '../api.js';
 import { bytes, members, moment, parse } from '../format.js';
@@ -16,20 +16,22 @@ const path = (client, what, type) => `/${enc(client)}/handler/${what}/${enc(type
 
 const scope = 'handler', parts = ['before', 'beforeEach', 'body', 'afterEach'], keys = ['lang', 'eid', ...parts];
 
-/** A handler, with its options as they were written. @param {string} method @param {string} where */
+/** Requests a handler; its options are as they were written. @param {string} method @param {string}
+ * where */
 const read = async (method, where) => {
   const s = await text(method, where);
   return { ...parse(s), options: members(s).options };
 };
 
-/** Adds a version. @param {string} client @param {string} type @param {any} h */
+/** Adds a version of a handler. @param {string} client @param {string} type @param {any} h */
 const put = (client, type, h) => call('PUT', path(client, 'add', type) + (h.lang === 'http' && h.method ? '?method=' + h.method : ''),
   `{${[...keys.filter(k => h[k]).map(k => `"${k}":${JSON.stringify(h[k])}`), `"options":${h.options || '{}'}`]}}`);
 
 /** @param {string} client @param {string} type */
 const drop = (client, type) => call('DELETE', path(client, 'del', type), '');
 
-/** Asks for a new version: of this type, or of one that the user names. @param {string} client @param {string} type @param {any} [was] */
+/** Asks for a new version of the handler of this type, or of a type that the user names. @param
+ * {string} client @param {string} type @param {any} [was] */
 function edit(client, type, was) {
   const lang = signal(was?.lang ?? status.value.langs?.[0] ?? 'http');
   ask({
@@ -47,7 +49,8 @@ function edit(client, type, was) {
   });
 }
 
-/** Adds a line as a job, and goes to its view. @param {string} client @param {string} type */
+/** Asks for a line, adds it as a job, and shows that job. @param {string} client @param {string}
+ * type */
 const attempt = (client, type) => ask({
   title: `Try ${client}-${type} with a line`, button: 'Run it', body: html`<label>Line <input name="line" required autocomplete="off" spellcheck="false" /></label><p class="note">It is a job like any other, with all its effects.</p>`,
   go: form => act(async () => {

@@ -1,4 +1,4 @@
-// One job: its state, why it waits, its runs, its argument and its result.
+// The view of one job: its state, why it waits, its runs, its payload and its result.
 import { html, signal } from '../html.js';
 import { asked, call, enc, text } from '../api.js';
 import { lasted, second } from '../live.js';
@@ -9,10 +9,11 @@ import { shown } from '../body.js';
 import { ended, handlerLink, jobTo, state, typeLink, waits } from '../names.js';
 import { cancel, hasten, retry } from './jobs.js';
 
-/** The path of a value that is shown whatever its size, and the most bytes of one that is shown unasked. */
+/** The path of the long value that the user wants to see, and the size up to which values are
+ * always shown. */
 const wanted = signal(''), few = 64 << 10;
 
-/** The events of a job, in the order of time. @param {any} j */
+/** Returns the events in a job's life, in order. @param {any} j */
 const life = j => [
   { when: j.create_dt, what: 'added' },
   ...j.runs.map((/** @type {any} */ x) => ({ when: x.started_at, what: `run ${x.n}: ${x.outcome.replace('_', ' ')}`, ms: x.ran_ms, by: x.worker?.id, why: x.error?.replaceAll('\n', ' – ') })),
@@ -46,7 +47,7 @@ function value(name, path, size, note) {
 const why = (j, of) => !waits(j.state) ? null : html`<p class="holds">Why it waits: <b>${j.code === 'no_handler' ? 'its type has no handler' : j.state === 'waiting' ? 'others are before it, or all slots are taken'
   : `${j.tries ? 'its last run did not succeed, and it is tried again at' : 'it is not due until'} ${moment(j.dt)}`}</b>${j.code === 'no_handler' && html`; ${handlerLink(of, 'add one')}`}.</p>`;
 
-/** Adds a job with the same line. @param {any} j @param {string} payload its path */
+/** Adds a job with the same payload. @param {any} j @param {string} payload its path */
 async function another(j, payload) {
   const line = await text('GET', payload);
   if (!line || /[\r\n]/.test(line)) throw new Error('its argument is not a line');

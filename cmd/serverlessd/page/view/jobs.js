@@ -1,4 +1,4 @@
-// Jobs, page by page, and actions on many of them.
+// The view of jobs, page by page, and the actions on many of them.
 import { html, signal } from '../html.js';
 import { call, enc, may } from '../api.js';
 import { lasted, look, second } from '../live.js';
@@ -7,13 +7,15 @@ import { Chosen, table } from '../table.js';
 import { act, ask, button, each, empty, Listing, place, refine, to } from '../parts.js';
 import { ended, jobLink, ofClient, split, state, states, waits } from '../names.js';
 
-/** The list. Its path is that of all clients, whose jobs name their client, or that of one client. */
+/** The list. The list of jobs. Its path lists the jobs of all clients, with the names of the
+ * clients, or those of one client. */
 const listing = new Listing(async (path, next) => {
   const r = await call('GET', path + (next ? '&after=' + next : '')), client = path.startsWith('/jobs?') ? '' : decodeURIComponent(path.split('/')[1]);
   return { items: r.jobs.map((/** @type {any} */ j) => client ? { ...j, client } : ofClient(j)), next: r.after ?? undefined };
 }, '× 50,000 jobs');
 
-/** The outcome of the last run in a line: the end of its standard error, and its data, or else its code. @param {any} l */
+/** Describes the outcome of the last run in a line: the end of its standard error and its data, or
+ * its code if both are empty. @param {any} l */
 const said = l => !l ? '' : [l.stderr.trim().split('\n').pop(), l.data.trim()].filter(Boolean).join(': ') || l.code;
 
 /** @type {import('../table.js').Column[]} */
@@ -39,13 +41,16 @@ const again = r => { listing.again(); return r; };
 
 const chosen = new Chosen(j => j.id, j => j.id);
 
-/** Asks, then acts on the chosen jobs one by one. @param {any[]} some @param {string} verb @param {(j: any) => Promise<any>} what @param {string} done @param {string} says */
+/** Asks the user, and then acts on the chosen jobs one by one. @param {any[]} some @param {string}
+ * verb @param {(j: any) => Promise<any>} what @param {string} done @param {string} says */
 const many = (some, verb, what, done, says) => ask({
   title: `${verb} ${plural(some.length, 'job')}?`, danger: what === cancel, button: `${verb} ${plural(some.length, 'job')}`, body: html`<p>${says}</p>`,
   go: () => act(() => each(some, what), n => `${plural(n, 'job')} ${done}.`).then(r => { chosen.set(some, false); again(r); }),
 });
 
-/** Asks, then retries all jobs in a state, of all clients, one, or a type. It retries no more than there were when it counted them, because some may fail again. @param {string} of @param {string} state */
+/** Asks the user, and then retries all jobs in a state, of all clients, of one, or of a type. It
+ * retries no more jobs than it has counted, because retried jobs may fail again. @param {string} of
+ * @param {string} state */
 async function retryAll(of, state) {
   const [client, type] = split(of), at = client && `/${enc(client)}`, going = signal('');
   const n = await act(async () => {

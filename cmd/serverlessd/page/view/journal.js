@@ -1,4 +1,5 @@
-// The journal and the stores: what waits in it, and what was set aside, and why.
+// The view of the journal and the stores: what waits in the journal, and what was set aside and
+// why.
 import { html } from '../html.js';
 import { asked, call, enc } from '../api.js';
 import { look, second } from '../live.js';
@@ -7,7 +8,7 @@ import { table } from '../table.js';
 import { act, ask, badge, button, empty, facts, to } from '../parts.js';
 import { handOut } from './findings.js';
 
-/** Gives a file to the store, or all of them. @param {string} query */
+/** Gives one or all files of jobs to the store. @param {string} query */
 const putBack = query => act(() => call('POST', '/put-back?' + query, ''), r => `${plural(r.jobs, 'job')} put back.${Object.entries(r.refused).map(([file, why]) => ` ${file} is still refused: ${why}`).join('')}`);
 
 /** @param {any} f */
@@ -38,9 +39,10 @@ export function journal() {
   const v = look.value;
   second.value;
   if (!v) return html`<h1>Journal and stores</h1><div class="empty loading" role="status"><p>Asking the daemon…</p></div>`;
-  // The daemon reads files for this request, so it is repeated only when jobs were set aside or put back.
+  // For this request the daemon reads files. So the key of the request changes only when jobs are
+  // set aside or put back.
   const j = v.journal, r = j.aside_files ? asked(`/aside#${j.aside_files}.${v.ledger?.set_aside}`, 0) : { data: { items: [] } }, list = r.data?.items ?? [];
-  const stop = () => ask({ title: 'Hand out no more jobs here?', danger: true, button: 'Stop', body: html`<p>What runs here ends. Jobs are still accepted, and other daemons run them.</p>`, go: () => handOut(false) });
+  const stop = () => ask({ title: 'Hand out no more jobs here?', danger: true, button: 'Stop', body: html`<p>Jobs that run here continue. New jobs are still accepted, and other daemons run them.</p>`, go: () => handOut(false) });
   return html`<header class="bar"><h1>Journal and stores</h1><span class="note">what was accepted, and no store has yet</span><div class="actions">${v.handing_out ? button('Stop', stop, { danger: true }) : button('Start', () => handOut(true), { first: true })}</div></header>
     ${facts([['Jobs in the journal', count(j.jobs)], ['Bytes', bytes(j.bytes)], ['The oldest waits for', j.age_ms ? time(j.age_ms / 1000) : 'none waits'], ['Syncs', count(j.syncs)], ['A sync takes', j.syncs ? time(j.sync_ms / 1000 / j.syncs) : '–'],
       ['Writes and syncs that failed', count(j.failures)], ['Damaged', j.damaged_bytes ? bytes(j.damaged_bytes) : null]])}

@@ -1,4 +1,4 @@
-// The overview: whether all is well, what waits, and why.
+// The overview: the findings and the current figures.
 import { html, painted } from '../html.js';
 import { current, look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';
@@ -6,7 +6,7 @@ import { later, to } from '../parts.js';
 import { found } from '../verdict.js';
 import { words } from './findings.js';
 
-/** What is not needed to see whether all is well. */
+/** The part that is loaded after the first paint. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
 
 export function overview() {

@@ -1,4 +1,4 @@
-// The schedules of all clients.
+// The view of the schedules of all clients.
 import { html } from '../html.js';
 import { enc, segment } from '../api.js';
 import { schedulesOf } from '../schedules.js';

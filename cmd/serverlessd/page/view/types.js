@@ -1,4 +1,4 @@
-// Clients and their types, one row each.
+// The view of clients and their types, with one row for each type.
 import { html } from '../html.js';
 import { asked, enc } from '../api.js';
 import { count, plural, time } from '../format.js';
@@ -6,7 +6,8 @@ import { table } from '../table.js';
 import { badge, empty, place, refine, to, waiting as pending } from '../parts.js';
 import { handlerLink, split, typeLink } from '../names.js';
 
-/** Whether a row sums up types that have neither jobs nor a handler. @param {any} t */
+/** Reports whether a row stands for all types that have neither jobs nor a handler. @param {any} t
+ * */
 const rest = t => split(t.type)[1] === '*';
 
 /** @param {string} name @param {string} state @param {number} [wide] @returns {import('../table.js').Column} */
@@ -33,5 +34,5 @@ export function types() {
     ${clients.length > 1 && html`<div class="tabs" role="group" aria-label="Clients">${clients.slice(0, 12).map(c => html`<button key=${c} type="button" aria-pressed=${String(part === c + '-')}
       onClick=${() => refine({ part: c + '-' })}><span class="name">${c}</span></button>`)}</div>`}
     ${pending(r) ?? (list.length ? typeTable(list) : empty(part ? 'No type has this in its name.' : 'There is no job and no handler.'))}
-    ${r.data?.all_types > most && html`<p class="note">These are the ${most} types that most need attention, or have most jobs.</p>`}`;
+    ${r.data?.all_types > most && html`<p class="note">These are the ${most} types that need attention most, or have the most jobs.</p>`}`;
 }

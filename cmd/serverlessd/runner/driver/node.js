@@ -13,14 +13,14 @@
     const size = Buffer.byteLength(data);
     let left = Buffer.from(`\n${secret} ${status} ${size}\n`);
     if (size) left = Buffer.concat([left, Buffer.from(data)]);
-    try { // the stream costs more than the write; use it only behind what it still has to write
+    try { // a direct write costs less than the stream, but must not overtake what the stream still has to write
       while (left.length && !stdout.writableLength) left = left.subarray(writeSync(1, left));
-    } catch {} // the stream writes the rest, or fails in its own way
+    } catch {} // the stream writes the rest, or reports the error
     if (left.length) print(left);
   }
 
-  // compiled returns the function of a source; a source that does not compile throws at
-  // each run.
+  // compiled returns the function of a source. If the source does not compile, the function throws
+  // the error at each run.
   function compiled(n) {
     let f = sources.get(n);
     if (typeof f === 'string') sources.set(n, f = new AsyncFunction('payload', 'job', f));

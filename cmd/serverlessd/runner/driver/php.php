@@ -4,7 +4,7 @@
 // data.
 namespace Gloom;
 
-// compile is outside of the class, because a handler must not see its secret.
+// compile is not in the class, because a handler must not have access to the secret.
 function compile($source)
 {
     return eval('return static function ($payload, $job) {' . $source . "\n};");
@@ -14,8 +14,8 @@ final class Context
 {
     private static $input, $secret, $process, $frame, $sources = [], $bodies = [];
 
-    // next runs jobs until there is a hook, which must be evaluated where its
-    // variables are global. It returns false at the end of the input.
+    // next runs jobs until a hook comes, which must be evaluated in the global scope. It returns
+    // false at the end of the input.
     static function next()
     {
         self::$input ??= fopen('php://fd/3', 'rb');
@@ -49,7 +49,7 @@ final class Context
     static function answer($status, $data)
     {
         if (getmypid() !== self::$process) {
-            exit; // a child that the handler forked has returned here
+            exit; // this is a child process that the handler has forked
         }
         while (ob_get_level() > 0) {
             ob_end_flush();

@@ -30,7 +30,7 @@ def main():
         tree = ast.parse("def handler(payload, job): pass")
         tree.body[0].body = ast.parse(text, "<body>").body or tree.body[0].body
         names = {}
-        # The function has the module's globals, and its own name is not one of them.
+        # The function uses the module's globals, which do not contain its own name.
         exec(compile(tree, "<body>", "exec"), module.__dict__, names)
         return names["handler"]
 
