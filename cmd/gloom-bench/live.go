@@ -27,8 +27,8 @@ func newLive(quiet bool) *live {
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))}
 }
 
-// round returns the function that shows the progress of a round; nil without a
-// terminal, which spares the generator that work.
+// round returns the function that shows the progress of a round; without a terminal it returns
+// nil, so that the generator does not compute the progress.
 func (l *live) round(name string) func(shape.Progress) {
 	if l.bar == nil {
 		return nil

@@ -219,7 +219,7 @@ func silentServer(t *testing.T) string {
 			}
 			go func() {
 				defer c.Close()
-				_, _ = c.Write([]byte("\x00\x00\x00\x0b" + `{"ok":true}`)) // of a join; a submitter wonders
+				_, _ = c.Write([]byte("\x00\x00\x00\x0b" + `{"ok":true}`)) // the ok of a join; a submitter that gets it ignores it
 				_, _ = io.Copy(io.Discard, c)
 			}()
 		}

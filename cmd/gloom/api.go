@@ -30,8 +30,8 @@ type operator struct {
 	base  string // of URLs
 	token string
 	http  *http.Client
-	err   error // of the options; every request fails with it
-	known bool  // it is known what answers there
+	err   error // error in the options, with which every request fails
+	known bool  // whether a broker or a door answers is known
 }
 
 // requestTimeout bounds one request, maxAnswer its answer in bytes: four times the most that
@@ -130,7 +130,7 @@ func decode(data []byte, out any) error {
 	return nil
 }
 
-// atDoor has hints for a broker's address speak of the daemon behind a door.
+// atDoor changes hints about a broker's address into hints about the daemon of a door.
 var atDoor = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon")
 
 func (o *operator) notReached(ctx context.Context, err error) error {

@@ -38,13 +38,13 @@ type command struct {
 	input      string        // one of the forms
 	output     string        // one of the forms
 	maxOutput  int64
-	final      statuses      // that end the job without a retry
+	final      statuses      // exit statuses that end the job without a retry
 	retryDelay time.Duration // negative: the job's own backoff
 	progress   bool          // read progress from descriptor 3
-	guard      *launch.Guard // ends commands when we end: their jobs then run elsewhere
-	stderr     io.Writer     // gets what commands write to stderr; nil: nobody
+	guard      *launch.Guard // ends commands when this process ends: their jobs then run elsewhere
+	stderr     io.Writer     // gets what commands write to stderr; may be nil
 
-	kill    <-chan struct{} // closed: no more grace
+	kill    <-chan struct{} // when it is closed, commands are killed at once
 	running sync.WaitGroup
 }
 

@@ -72,7 +72,8 @@ var connectionOptions = []string{
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name",
 }
 
-// ours maps options to variables of gloom's own, where the usual variable is an option of gloomd.
+// ours maps the usual variable of an option to gloom's own, where the usual one sets an option of
+// gloomd.
 var ours = map[string]string{
 	"GLOOM_TOKEN_FILE": "GLOOM_CLIENT_TOKEN_FILE",
 	"GLOOM_TLS_CERT":   "GLOOM_CLIENT_CERT",

@@ -33,7 +33,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atLeast is exactly, but the last argument may be repeated.
+// atLeast is like exactly, but the last argument may be repeated.
 func atLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		more := slices.Repeat(names[len(names)-1:], max(0, len(args)-len(names)))
@@ -41,7 +41,7 @@ func atLeast(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atMost is exactly with a last argument that may be left out.
+// atMost is like exactly, but the last argument may be left out.
 func atMost(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		return exactly(names[:min(len(names), max(len(args), len(names)-1))]...)(cmd, args)
@@ -66,7 +66,7 @@ func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 	}
 }
 
-// setPaused is pause and resume: the command's name is the verb.
+// setPaused runs the commands pause and resume; the name of cmd says which.
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	path, what := "/v1/"+cmd.Name(), "the daemon"
 	if len(args) > 0 {

@@ -40,7 +40,7 @@ func cmdDoor(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // cmdJobd starts MariaDB with a table, a jobd-master and a jobd, and points GLOOM_DOOR at the master.
-// Rows are run by launch.sh: the row 2 fails.
+// launch.sh runs the rows; row 2 fails.
 func cmdJobd(ts *testscript.TestScript, neg bool, args []string) {
 	db, err := mariadbtest.Start(mariadbtest.Options{})
 	ts.Check(err)

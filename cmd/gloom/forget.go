@@ -49,7 +49,7 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	o := t.conn.operator()
-	o.http.Timeout = 0 // it takes as long as there are jobs
+	o.http.Timeout = 0 // how long it takes depends on the number of jobs
 	path := "/v1/types/" + api.Segment(typ)
 	var out api.Forgotten
 	err := o.do(ctx, http.MethodDelete, path, nil, &out)

@@ -312,7 +312,7 @@ func (t *tool) many(c *changeOfMany) (*api.Many, error) {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	o := t.conn.operator()
-	o.http.Timeout = 0 // it takes as long as there are jobs
+	o.http.Timeout = 0 // how long it takes depends on the number of jobs
 	var out api.Many
 	if err := o.do(ctx, "POST", c.path+"?count=true", c.filter(0), &out); err != nil {
 		return nil, err

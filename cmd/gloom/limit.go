@@ -127,7 +127,7 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 
 func (l *limit) ofGroup(ctx context.Context) error {
 	if l.setFair {
-		return cli.Usagef("--fair is of a type, not of a group")
+		return cli.Usagef("--fair is for a type, not for a group")
 	}
 	switch {
 	case l.rate.set && !l.rate.none && l.rate.perSecond == 0:

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	launch.Main() // for the guard of gloom work
+	launch.Main() // runs the guard, if gloom work has started this process as one
 	os.Exit(cli.Execute(newRoot(), os.Args[1:], os.Stderr))
 }
 
@@ -63,7 +63,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")
 	t.conn.bind(root.PersistentFlags())
-	_ = root.RegisterFlagCompletionFunc("context", completeContext) // the flag is there
+	_ = root.RegisterFlagCompletionFunc("context", completeContext) // it fails only for an unknown flag
 	for _, group := range []struct {
 		title string
 		cmds  []*cobra.Command

@@ -70,7 +70,7 @@ func (p *top) past(ctx context.Context) error {
 }
 
 func quoted(s string) []byte {
-	b, _ := json.Marshal(s) // a string always can
+	b, _ := json.Marshal(s) // a string can always be encoded
 	return b
 }
 

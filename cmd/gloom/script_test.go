@@ -40,14 +40,14 @@ const patience = 45 * time.Second
 // TestScripts runs the transcripts in testdata against a real broker. Beside
 // the usual commands there are
 //
-//	broker [FLAGS]      starts gloomd on free ports, or again where it was, and
+//	broker [FLAGS]      starts gloomd on free ports, or again at its last addresses, and
 //	                    points GLOOM_… at it; with unix first, on unix sockets
 //	stopbroker SIGNAL   ends it
-//	door PROGRAM …      starts a daemon on a free port, which $GLOOM_DOOR is
-//	jobd                starts MariaDB, jobd-master and jobd, which $GLOOM_DOOR is then
+//	door PROGRAM …      starts a daemon on a free port, and sets $GLOOM_DOOR to its address
+//	jobd                starts MariaDB, jobd and jobd-master, whose address is then $GLOOM_DOOR
 //	sql TEXT            runs statements in that database
-//	post …              asks a door itself (door_test.go)
-//	nats                starts a NATS server, which $NATS is
+//	post …              sends a request directly to a door (door_test.go)
+//	nats                starts a NATS server, and sets $NATS to its address
 //	original            starts a broker that knows no hello, and points GLOOM_… at it
 //	until REGEXP CMD…   runs a command until its output matches
 //	status N CMD…       runs a command that must exit with N
@@ -231,7 +231,7 @@ func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		stat, err := os.ReadFile("/proc/" + pid + "/stat")
 		_, state, _ := strings.Cut(string(stat), ") ")
-		if err != nil || strings.HasPrefix(state, "Z") { // nobody has waited for it
+		if err != nil || strings.HasPrefix(state, "Z") { // a zombie has ended, too
 			return
 		}
 		if time.Now().After(deadline) {

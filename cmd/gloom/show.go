@@ -35,8 +35,8 @@ type outcomePrinter struct {
 	jobs int // that have ended
 }
 
-// drawPace is how often the bar is drawn; where answers share its terminal,
-// they come out at the same moments.
+// drawPace is the time between two drawings of the bar. Answers that go to the same terminal are
+// printed at the same moments.
 const drawPace = 100 * time.Millisecond
 
 func newShow(s *submit, count func() int) *outcomePrinter {
@@ -118,8 +118,8 @@ func (v *outcomePrinter) draw() {
 	_ = v.bar.Set(n)
 }
 
-// tick returns the times at which the printing goroutine must call flush, besides those when there
-// is nothing else to do.
+// tick returns a channel of the times at which the printing goroutine must call flush. It also
+// calls flush when it is idle.
 func (v *outcomePrinter) tick() (c <-chan time.Time, stop func()) {
 	if v.bar == nil {
 		return nil, func() {}
@@ -299,7 +299,7 @@ type reconnects struct {
 
 	mu       sync.Mutex // guards the following
 	timer    *time.Timer
-	reported bool // that the connection is lost
+	reported bool // the lost connection has been reported
 	over     bool
 }
 

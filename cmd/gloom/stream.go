@@ -29,7 +29,7 @@ const maxLine = 256 << 20
 // heldBack is how many windows of answers --ordered may hold back.
 const heldBack = 8
 
-// pause is how long no job is handed in after the broker refused one for a temporary reason, unless
+// pause is how long no job is submitted after the broker refused one for a temporary reason, unless
 // an answer makes room earlier.
 const pause = 100 * time.Millisecond
 
@@ -42,7 +42,7 @@ type line struct {
 	number int // of the line in its file, from 1
 	id     string
 	body   json.RawMessage
-	again  bool // it has been handed in before
+	again  bool // it has been submitted before
 	attach bool // the job exists: attach to it
 	gone   bool // the job existed, but no longer does
 }
@@ -54,8 +54,8 @@ type lineResult struct {
 	err error
 }
 
-// stream is one run of submit --lines or attach. One goroutine reads lines, one
-// hands jobs in, and the one that runs it prints.
+// stream is one run of submit --lines or attach. One goroutine reads lines, one submits jobs or
+// attaches to them, and the goroutine that runs the stream prints.
 type stream struct {
 	*submit
 	next func() ([]byte, error) // the next line
@@ -64,8 +64,8 @@ type stream struct {
 	fail context.CancelCauseFunc
 	lost func(*gloom.LostError)
 
-	// places holds an element for each line that is read and not printed. The
-	// other channels are as roomy, so that nothing waits to send on them.
+	// places holds an element for each line that is read and not printed. The other channels have
+	// the same capacity, so that sending on them never blocks.
 	places   chan struct{}
 	outcomes chan lineResult
 	again    chan line
@@ -74,12 +74,12 @@ type stream struct {
 	total chan int // how many jobs there were, at the end of the input
 
 	refused atomic.Bool   // a job was refused since the last pause
-	room    chan struct{} // has an element when an answer has come since
+	room    chan struct{} // has an element if an answer has arrived since that refusal
 
 	open openLines
 
-	leaving    atomic.Bool // the connection is ended by us
-	resumeFrom int         // kept jobs that were out when it ended
+	leaving    atomic.Bool // this process is ending the connection
+	resumeFrom int         // number of kept jobs that had not ended then
 }
 
 // streamFile streams the lines of the file that a flag names, - for standard input.
@@ -190,7 +190,7 @@ func (st *stream) lostWith(n counts, cause error) error {
 func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
-		st.open.reading(max(number, st.from)) // lines before that are not wanted
+		st.open.reading(max(number, st.from)) // lines before st.from are skipped
 		data, err := st.next()
 		if err == io.EOF {
 			st.open.reading(0)
@@ -230,7 +230,7 @@ func (st *stream) read(ctx context.Context) {
 	}
 }
 
-// submitAll hands jobs in. Those that must be handed in again come first.
+// submitAll submits jobs, or attaches to them. Those that must be submitted again come first.
 func (st *stream) submitAll(ctx context.Context) {
 	for {
 		var l line
@@ -282,7 +282,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 	} else {
 		err = st.jobs.SubmitFunc(ctx, job, done)
 	}
-	if refused, ok := err.(*gloom.RefusedError); ok { // about this job, not about us
+	if refused, ok := err.(*gloom.RefusedError); ok { // it is about this job only
 		st.outcomes <- lineResult{line: l, err: refused}
 	} else if err != nil && ctx.Err() == nil {
 		st.fail(err)
@@ -300,13 +300,13 @@ func (s *submit) name(l line) string {
 // counts counts outcomes.
 type counts struct {
 	answered, failed int
-	lost             int // of those that failed, those lost with the connection
-	first            int // the first line of these
+	lost             int // failed jobs that were lost with the connection
+	first            int // the first line of a lost job
 }
 
 // print prints outcomes until there are no more, or the context ends.
 func (st *stream) print(ctx context.Context) (n counts, err error) {
-	held := map[int]lineResult{} // that come too early for --ordered
+	held := map[int]lineResult{} // outcomes that --ordered prints later
 	next, done, total := 0, 0, -1
 	settle := func(o lineResult) error {
 		if st.resubmits(o) {
@@ -364,7 +364,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 			}
 		case total = <-st.total:
 		case <-ctx.Done():
-			for len(st.outcomes) > 0 { // what came before the end
+			for len(st.outcomes) > 0 { // outcomes that had arrived before the signal
 				if err := settle(<-st.outcomes); err != nil {
 					return n, err
 				}
@@ -373,7 +373,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 				st.leaving.Store(true)
 				leave(ctx, st.jobs)
 			}
-			for len(st.outcomes) > 0 { // what was on its way
+			for len(st.outcomes) > 0 { // outcomes that leave has read
 				if o := <-st.outcomes; withConnection(o.err) {
 					st.resumeFrom++
 				} else if err := settle(o); err != nil {
@@ -402,7 +402,7 @@ func leave(ctx context.Context, jobs *gloom.Submitter) {
 	jobs.Leave(ctx)
 }
 
-// resubmits submits a line again if --resubmit or the error permits it; false if neither does.
+// resubmits submits a line again if --resubmit or the error permits it, and reports whether it did.
 func (st *stream) resubmits(o lineResult) bool {
 	if st.otherwise(&o) {
 		st.again <- o.line
@@ -429,8 +429,9 @@ func (st *stream) resubmits(o lineResult) bool {
 	return true
 }
 
-// otherwise makes --resume attach to a job that exists, and submit one that no longer does. It does
-// so once, because with an id that others hold it would go on forever.
+// otherwise reports whether --resume must try a line in the other way, and sets that way in o:
+// attach to a job that exists, or submit one that no longer does. It does so once, because with an
+// id that others use it would go on forever.
 func (st *stream) otherwise(o *lineResult) bool {
 	refused, ok := o.err.(*gloom.RefusedError)
 	switch {
@@ -474,9 +475,9 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 // openLines has the numbers of the lines that are not yet printed.
 type openLines struct {
 	mu    sync.Mutex
-	lines map[int]struct{} // that have a place
-	next  int              // the line that is read, 0 at the end
-	lost  int              // the first that was lost with its connection, or 0
+	lines map[int]struct{} // lines that have a place
+	next  int              // the line that is being read, 0 at the end
+	lost  int              // the first line that was lost with its connection, or 0
 }
 
 func (o *openLines) reading(number int) {

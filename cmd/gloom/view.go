@@ -189,8 +189,8 @@ func (v *view) sort(by string, descending bool) {
 // tableStyle has the colours of the parts of a table.
 type tableStyle struct{ head, sorted, bad, note text.Colors }
 
-// onScreen returns the look for a terminal, with or without colours. A dark and a light screen can
-// show it.
+// onScreen returns the style for a terminal, with or without colours. It is readable on dark and
+// on light screens.
 func onScreen(colours bool) tableStyle {
 	l := tableStyle{
 		head: text.Colors{text.ReverseVideo}, sorted: text.Colors{text.ReverseVideo, text.Bold, text.Underline},

@@ -301,7 +301,8 @@ func (w *work) run(args []string, dash int) error {
 	return w.serve(worker, c, kill, tell)
 }
 
-// alive moves the limit of commands while this process is not stopped.
+// alive postpones the time at which the guard kills commands, as long as this process is not
+// stopped.
 func alive(guard *launch.Guard, done <-chan struct{}) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
@@ -325,7 +326,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 	ended := make(chan error, 1)
 	go func() {
 		err := worker.Run(ctx)
-		c.running.Wait() // for those that have been told to stop
+		c.running.Wait() // waits for commands that have been told to stop
 		ended <- err
 	}()
 	for n := 1; ; n++ {

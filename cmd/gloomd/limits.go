@@ -28,11 +28,11 @@ func readLimits(path string) (settings.FileLimits, error) {
 	}
 	for _, k := range f.Keys() {
 		if k != "types" && k != "groups" {
-			return limits, f.Errorf(k, "unknown table %q; the tables are types and groups", k)
+			return limits, f.Errorf(k, "unknown section %q; the sections are types and groups", k)
 		}
 		all, ok := f.Table(k)
 		if !ok {
-			return limits, f.Errorf(k, "%s must be a table", k)
+			return limits, f.Errorf(k, "%s must be a section", k)
 		}
 		for _, name := range all.Keys() {
 			if len(name) == 0 || len(name) > wire.MaxName {
@@ -40,7 +40,7 @@ func readLimits(path string) (settings.FileLimits, error) {
 			}
 			t, ok := all.Table(name)
 			if !ok {
-				return limits, all.Errorf(name, "%s.%s must be a table", k, name)
+				return limits, all.Errorf(name, "%s.%s must be a section", k, name)
 			}
 			canonical := string(wire.Canonical(nil, name))
 			var e error

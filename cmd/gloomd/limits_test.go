@@ -87,9 +87,9 @@ groups = { "tenant-*" = { concurrency = 0 }, "é" = { rate = 1e9, burst = 100000
 // values, and keeps the broker from starting.
 func TestLimitsMistakes(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
-		{"\n[type.mail]\nrate = 5", `limits.toml:2: unknown table "type"; the tables are types and groups`},
-		{"types = 5", "limits.toml:1: types must be a table"},
-		{"[types]\n\nmail = 5", "limits.toml:3: types.mail must be a table"},
+		{"\n[type.mail]\nrate = 5", `limits.toml:2: unknown section "type"; the sections are types and groups`},
+		{"types = 5", "limits.toml:1: types must be a section"},
+		{"[types]\n\nmail = 5", "limits.toml:3: types.mail must be a section"},
 		{"[types.mail]\nrat = 5", `limits.toml:2: unknown key "rat"; did you mean rate?`},
 		{"[types.mail]\nconcurrency = -1", "limits.toml:2: concurrency must be an integer from 0 to 1000000000, got -1"},
 		{"[types.mail]\nconcurrency = 1.0", "limits.toml:2: concurrency must be an integer"},

@@ -29,7 +29,7 @@ type Door struct {
 // Status is a daemon as a whole.
 type Status struct {
 	api.Status
-	Door string `json:"door,omitempty"` // the name of the program; none of a broker
+	Door string `json:"door,omitempty"` // the name of the program; empty for a broker
 	// Rates is set if the ledgers of types do not show the rates, because they forget jobs.
 	Rates *api.Rates `json:"rates,omitempty"`
 }
@@ -76,7 +76,7 @@ func Of(status json.RawMessage, transport http.RoundTripper, base, token string)
 	return nil, cli.Failf(cli.ExitFailed, "the server is not a gloomd, jq-master, serverlessd or jobd-master: %.60q", status)
 }
 
-// answer returns what is sent for a request.
+// answer returns the value that is sent as JSON in reply to a request.
 type answer func(r *http.Request) (any, error)
 
 func (d *Door) on(pattern string, f answer) {
@@ -85,7 +85,8 @@ func (d *Door) on(pattern string, f answer) {
 	})
 }
 
-// lacks makes requests fail that the daemon does not support. instead is a hint at what it supports.
+// lacks refuses requests that the daemon does not support. what names them in the error, and
+// instead is its hint.
 func (d *Door) lacks(what, instead string, patterns ...string) {
 	for _, p := range patterns {
 		d.on(p, func(*http.Request) (any, error) { return nil, d.without(what, instead) })

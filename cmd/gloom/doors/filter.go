@@ -37,8 +37,8 @@ func (d *Door) filterOf(r *http.Request) (*filter, error) {
 	return f, d.check(q.Get("group"), q.Get("submitter"))
 }
 
-// bulkOf parses the filter of a change to many jobs, whether they are only to be counted, and how
-// many may be changed, 0 for all.
+// bulkOf parses a change to many jobs: their filter, whether to count them only, and the largest
+// number to change, 0 for all.
 func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, most int, err error) {
 	var in struct {
 		api.JobFilter

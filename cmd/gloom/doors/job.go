@@ -186,7 +186,7 @@ func asJSON(data []byte) json.RawMessage {
 	if json.Valid(data) {
 		return data
 	}
-	text, _ := json.Marshal(string(data)) // a string always can
+	text, _ := json.Marshal(string(data)) // a string can always be encoded
 	return text
 }
 

@@ -84,7 +84,7 @@ func (m *jobd) status(r *http.Request) (any, error) {
 	return out, err
 }
 
-// inPlace asks for a page of a listing whose cursors are numbers, as the broker's are.
+// inPlace asks for a page of a listing whose cursors are numbers and can be passed on as they are.
 func (m *jobd) inPlace(r *http.Request, path string, out any) error {
 	return m.ask(r, http.MethodGet, path+"?limit="+strconv.Itoa(limit(r, 500))+"&cursor="+cmp.Or(r.URL.Query().Get("cursor"), "0"), nil, out)
 }

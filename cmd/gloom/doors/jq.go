@@ -20,7 +20,7 @@ import (
 // an error has failed and is kept as a dead letter.
 type jq struct {
 	*Door
-	start string // the place from which a count began
+	start string // the cursor at which the last count began, and at which the change begins
 }
 
 func asJQ(d *Door) {
@@ -173,7 +173,7 @@ func (q *jq) types(r *http.Request) (any, error) {
 				x.Workers, x.Idle = x.Workers+w.all, x.Idle+w.idle
 			}
 		}
-		if n.Served { // perhaps by one on a socket, which is not listed
+		if n.Served { // workers on sockets are not listed
 			x.Workers = max(x.Workers, 1)
 		}
 		x.Queued, x.Delayed, x.Running = x.Ledger.Queued, x.Ledger.Delayed, x.Ledger.Running

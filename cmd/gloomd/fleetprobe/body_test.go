@@ -51,7 +51,7 @@ func TestNames(t *testing.T) {
 			w.close()
 			s.close()
 		}
-		// A name in two spellings is one name.
+		// Two spellings of a name (as JSON) are the same name.
 		typ := typeOf(t) + "-é"
 		w, s := worker(t, b, `"type":"`+typ[:len(typ)-2]+`\u00e9"`), submitter(t, a)
 		s.ok(`{"action":"submit","id":"\u00e9","type":%s,"body":1}`, quote(typ))
@@ -157,7 +157,7 @@ func TestHeaders(t *testing.T) {
 		}
 		w.ok(`{"action":"leave"}`)
 		w.ok(`{"action":"fail","reason":"again"}`)
-		w2 := worker(t, c, `"type":`+quote(typ)) // did not ask for headers
+		w2 := worker(t, c, `"type":`+quote(typ)) // it does not ask for headers
 		if f := w2.job(); f.Header != nil {
 			t.Errorf("headers that nobody asked for: %s", f)
 		}

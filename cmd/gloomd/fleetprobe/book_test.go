@@ -15,7 +15,7 @@ type book struct {
 	wrongs []string
 	ends   map[string]int  // by kind, of living submitters
 	moved  []time.Duration // from the loss of a broker to the next run of each job lent to it
-	stuck  int             // of these, jobs that did not run before that broker came back
+	stuck  int             // lent jobs of a lost broker that did not run again before it came back
 	runs   int
 	again  int // runs that were not the first of their job
 }
@@ -170,8 +170,8 @@ func (b *book) ended(s *session, token, kind string, f frame) {
 	s.ends[kind]++
 }
 
-// left voids the jobs of a lost submitter that had not ended for it. It returns their number, and
-// those that its broker had accepted.
+// left marks the unfinished jobs of a lost submitter as void. It returns their number, and the
+// tokens of those that its broker had accepted.
 func (b *book) left(s *session) (taken []string, void int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -33,7 +33,7 @@ func own(t *testing.T, servers int, options ...string) *fleet {
 	return f
 }
 
-// hears waits until a broker hears that many others.
+// hears waits until a broker gets heartbeats from that many others.
 func hears(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := until(fmt.Sprint(b.name, " hears ", n), func() error {

@@ -96,7 +96,7 @@ func newNATS(s *site, further ...string) (*natsServer, error) {
 	return n, n.Launch()
 }
 
-// whole waits until every running broker hears all others.
+// whole waits until every running broker gets heartbeats from all others.
 func (f *fleet) whole() error {
 	return until("the fleet is whole", func() error {
 		running := 0

@@ -74,8 +74,8 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// A group lets jobs go at a home without any worker: other brokers run them, although nothing else
-// happens to their types.
+// When a group opens at a home that has no worker, other brokers get its jobs, although nothing
+// else happens to the types of these jobs.
 func TestGroupOpensAtHome(t *testing.T) {
 	t.Parallel()
 	f := own(t, 1)
@@ -101,7 +101,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 				first.job()
 			}
 		}
-		second.quiet(3 * time.Second) // long enough for every offer to be forgotten
+		second.quiet(3 * time.Second) // long enough that every offer has been forgotten
 		if c.then != nil {
 			set(c.then)
 		}

@@ -12,8 +12,8 @@ import (
 type load struct {
 	book    *book
 	fleet   *fleet
-	stop    chan struct{} // closed: nothing new is submitted
-	done    chan struct{} // closed: workers end too
+	stop    chan struct{} // when it is closed, nothing more is submitted
+	done    chan struct{} // when it is closed, workers end, too
 	in, out sync.WaitGroup
 	mu      sync.Mutex // guards those below
 	lives   map[*broker]*life

@@ -316,8 +316,8 @@ func TestNATSRefuses(t *testing.T) {
 		return n
 	}
 	tls := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", dir+"/server.pem", dir+"/server.key", dir+"/ca.pem")
-	// There are two ways to each: brokers at the server's own site reach it as 127.0.0.1, the
-	// address in its certificate.
+	// Brokers at the server's own site reach it as 127.0.0.1, which is the address in its
+	// certificate.
 	for _, c := range []struct{ name, conf, wrong, right string }{
 		{"password", `authorization { user: gloom, password: secret }`, "--fleet=nats://gloom:guess@127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
 		{"no user", `authorization { user: gloom, password: secret }`, "--fleet=nats://127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},

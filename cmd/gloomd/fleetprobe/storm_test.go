@@ -191,7 +191,7 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 		do     func() error
 	}{
 		{"kill " + b.name, b, func() error {
-			under.Wait() // jobs lent to it can run elsewhere
+			under.Wait() // so that jobs lent to it can run elsewhere
 			if err := w.l.fleet.whole(); err != nil {
 				return err
 			}

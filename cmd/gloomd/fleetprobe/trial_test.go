@@ -54,7 +54,7 @@ func (t *trial) wrong(file string, line int, what string) {
 	t.wrongs = append(t.wrongs, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, what))
 }
 
-var trials atomic.Int64 // so that each has its own names
+var trials atomic.Int64 // makes the names of each trial unique
 
 // losses returns how often brokers of the shared fleet were considered lost.
 func losses() (n int) {
@@ -64,7 +64,8 @@ func losses() (n int) {
 	return n
 }
 
-// calm runs a test on the shared fleet, and once more if a broker was considered lost during it.
+// calm runs a test on the shared fleet, and repeats it up to three times if a broker was
+// considered lost during it.
 func calm(t *testing.T, do func(t *trial, a, b, c *broker)) {
 	t.Parallel()
 	all := whole(t)

@@ -23,7 +23,7 @@ func TestPrefetch(t *testing.T) {
 		w.refused("unknown_id", `{"action":"respond","id":"f11","body":1}`)
 		w.refused("missing_field", `{"action":"respond","body":1}`)
 		for n := 12; n > 0; n-- {
-			id := out[len(out)-1] // the last one first
+			id := out[len(out)-1] // answers the last one first
 			out = out[:len(out)-1]
 			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
 			s.ended(id, "")

@@ -14,7 +14,7 @@ type cable struct {
 
 	mu   sync.Mutex
 	cond *sync.Cond
-	cut  [2]bool // to the server, from it
+	cut  [2]bool // whether the direction to the server is cut, and that from it
 	over bool
 }
 

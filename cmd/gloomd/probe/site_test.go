@@ -122,7 +122,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// hears waits until a broker hears that many other brokers.
+// hears waits until a broker gets heartbeats from that many other brokers.
 func (s *site) hears(n int) {
 	s.t.Helper()
 	until(s.t, fmt.Sprintf("broker %s hears %d others", s.name, n), func() bool {
