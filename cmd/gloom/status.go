@@ -92,7 +92,7 @@ func describeBroker(s *doors.Status) []field {
 		switch {
 		case v == 0:
 			shown = "none"
-		case slices.ContainsFunc([]string{"bytes", "bound", "frame", "memory", "unread"}, func(end string) bool { return strings.HasSuffix(name, end) }):
+		case slices.ContainsFunc([]string{"bytes", "bound", "frame", "history", "memory", "unread"}, func(end string) bool { return strings.HasSuffix(name, end) }):
 			shown = bytesOf(v)
 		}
 		f = append(f, field{strings.ReplaceAll(name, "_", "-"), shown})
