@@ -16,6 +16,7 @@ import (
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
+	"gloom/wire"
 )
 
 // Exit statuses besides those of all programs; the help of the root command lists them.
@@ -78,9 +79,13 @@ func noBroker(addrs []string, flag string, err error) error {
 	case !unreachable(err): // about the options
 		return cli.Usagef("%s", plain(err))
 	}
-	at := cmp.Or(strings.Join(addrs, ", "), "this host's socket or "+map[string]string{
-		"submit-addr": gloom.DefaultSubmitAddr, "worker-addr": gloom.DefaultWorkerAddr,
-	}[flag])
+	at := strings.Join(addrs, ", ")
+	if at == "" {
+		at = wire.SubmitPort.Socket() + " or " + gloom.DefaultSubmitAddr
+		if flag == "worker-addr" {
+			at = wire.WorkerPort.Socket() + " or " + gloom.DefaultWorkerAddr
+		}
+	}
 	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", at, cause(err)).
 		Advise("%s", reachHint(err, " --"+flag+" names another address"))
 }
