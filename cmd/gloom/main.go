@@ -41,7 +41,8 @@ and shows and controls the broker, gloomd.
     gloom explain ID               why does this job not run?
     gloom findings                 why does nothing move?
 
-` + connectionHelp + `
+gloom help flags explains how to name the broker: with flags, in the environment
+or in a file.
 
 ` + exitHelp
 
@@ -52,7 +53,7 @@ const rootExample = `  gloomd &
 func newRoot() *cobra.Command {
 	t := &tool{out: os.Stdout, err: os.Stderr}
 	root := &cobra.Command{
-		Use: "gloom", Short: "Work, submit and operate with the Gloom job broker",
+		Use: "gloom", Short: "Submit jobs, serve them with commands, and control the Gloom broker",
 		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": connectionHelp},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("door") && slices.Contains([]string{"work", "submit", "attach", "ping"}, cmd.Name()) {

@@ -24,7 +24,10 @@ func manual(root *cobra.Command) *cobra.Command {
 			}
 			root.DisableAutoGenTag = true
 			each(root, func(c *cobra.Command) {
-				c.Hidden = c.Hidden || c.Name() == "completion" // cobra's own
+				c.Hidden = c.Hidden || c.Name() == "completion"      // cobra's own
+				if topic := c.Annotations[flagsTopic]; topic != "" { // the page lists the flags
+					c.Long += "\n\n" + topic
+				}
 				c.Long = setApart(c.Long)
 				c.LocalFlags().VisitAll(sayDefault)
 			})
