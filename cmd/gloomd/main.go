@@ -26,7 +26,7 @@ func main() {
 func command(opt *settings.Options, host int64, run func() error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "gloomd",
-		Short:   "The Gloom broker: hands jobs to idle workers, best priority first",
+		Short:   "The Gloom broker: hands jobs to idle workers, highest priority first",
 		Long:    longHelp,
 		Version: opt.Version,
 	}

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-const longHelp = `gloomd hands jobs from submitters to idle workers, best priority first, and
+const longHelp = `gloomd hands jobs from submitters to idle workers, highest priority first, and
 carries the answers back. It keeps jobs in memory only: a restart loses them.
 
 Every option is also an environment variable (--max-jobs is GLOOM_MAX_JOBS) and
