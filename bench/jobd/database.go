@@ -43,7 +43,7 @@ type testDB struct {
 	ownServer *mariadbtest.Server // nil when it was given
 	mysql     config.MySQL
 	db        *sql.DB
-	pid       int // of the server, 0 when it is not on this machine
+	pid       int // the server's process, 0 if it is not on this machine
 }
 
 func openDB(o Options) (*testDB, error) {

@@ -7,7 +7,7 @@ import "strings"
 type Worker struct {
 	Index    int
 	Type     string // the type that it serves, or the beginning of the names of its types
-	Several  bool   // it serves all types whose names begin so
+	Several  bool   // it serves all types whose names begin with Type
 	Prefetch int    // jobs that it may have at a time; 0: joins without prefetch
 
 	lane  *lane

@@ -146,7 +146,7 @@ func (g *gloomSubmitter) slow(p []byte) {
 type gloomWorker struct {
 	serverConn
 	w     *load.Worker
-	mid   []byte // of a job frame, between id and body
+	mid   []byte // the part of a job frame between id and body
 	named bool   // answers must name their job
 }
 

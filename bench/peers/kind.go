@@ -21,7 +21,7 @@ type Server struct {
 	HTTPAddr   string        // of gloomd, "" when unknown
 	PID        int           // 0 when unknown
 	Others     []int         // further processes of it, whose time counts
-	Build      *result.Build // of a gloomd that was started
+	Build      *result.Build // how a gloomd that was started here was built
 	Ended      func() error  // ends it; nil for one that was found running
 }
 

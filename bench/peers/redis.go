@@ -60,7 +60,7 @@ func pushHead(list string, size int) []byte {
 // item is one element of a reply; the elements of an array are items too.
 type item struct {
 	kind byte // one of + - : $ *
-	n    int  // of an integer, or the length of an array
+	n    int  // value of an integer, or length of an array
 	text []byte
 }
 
@@ -146,8 +146,8 @@ type redisWorker struct {
 	serverConn
 	w       *load.Worker
 	take    []byte
-	replies map[int][]byte // by submitter: a push up to the value
-	named   bool           // the list's name was read, the job comes next
+	replies map[int][]byte // for each submitter, the head of a push, up to the value
+	named   bool           // the name of the list has been read, and the job comes next
 }
 
 // Answer pushes the echo and takes the next job in one write.

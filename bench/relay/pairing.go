@@ -6,7 +6,7 @@ import "encoding/binary"
 type peer struct {
 	works bool
 	out   sink  // nil when gone
-	job   *peer // of a worker: whose job it runs, nil when idle
+	job   *peer // for a worker, the submitter whose job it runs, nil when idle
 }
 
 // sink takes frames, which are sent at the end of the round.

@@ -28,7 +28,7 @@ type Run struct {
 	Server Server   `json:"server"`
 	Params Params   `json:"params"`
 	Rounds []*Round `json:"rounds"`
-	// Skipped says why rounds are missing, if the server cannot do this or failed.
+	// Skipped says why rounds are missing: the server does not support the load, or it failed.
 	Skipped string `json:"skipped,omitempty"`
 }
 
@@ -38,7 +38,7 @@ type Server struct {
 	Title   string `json:"title"`
 	Version string `json:"version,omitempty"`
 	Command string `json:"command,omitempty"` // how it was started; empty when it was already running
-	Build   *Build `json:"build,omitempty"`   // of a gloomd that was started
+	Build   *Build `json:"build,omitempty"`   // how a gloomd that was started by the run was built
 }
 
 // Params is the load, with the names of the flags.

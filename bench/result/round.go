@@ -47,7 +47,7 @@ type Backlog struct {
 // Idle has the cost of workers without jobs.
 type Idle struct {
 	Workers   int     `json:"workers"`
-	Seconds   float64 `json:"seconds"` // to connect and join them
+	Seconds   float64 `json:"seconds"` // time to connect and join the workers
 	RSSBefore int64   `json:"rss_before_bytes,omitempty"`
 	RSSAfter  int64   `json:"rss_after_bytes,omitempty"`
 }

@@ -29,7 +29,7 @@ func ThisWorld() World { return World{time.Now(), ThisHost(), ThisBuild()} }
 // Host is the machine.
 type Host struct {
 	CPU        string `json:"cpu"`
-	Processors int    `json:"processors"` // that this process may use
+	Processors int    `json:"processors"` // processors that this process may use
 	Kernel     string `json:"kernel"`
 	OS         string `json:"os"`
 	Memory     int64  `json:"memory_bytes"`

@@ -27,10 +27,10 @@ type Options struct {
 	Seed       uint64
 
 	Rate     float64 // jobs per second of an open loop; 0: closed loop
-	Arrivals string  // of an open loop: constant or poisson
+	Arrivals string  // arrivals in an open loop: constant or poisson
 
-	Duration time.Duration // of the measurement, unless Jobs is set
-	Warmup   time.Duration // before it, not counted; not used with Jobs
+	Duration time.Duration // duration of the measurement, unless Jobs is set
+	Warmup   time.Duration // time before the measurement, not counted; not used with Jobs
 	Jobs     int64         // measure exactly this number of jobs
 	Grace    time.Duration // wait for answers after the end, before they count as lost
 	Interval time.Duration // interval of samples; 0: none

@@ -53,7 +53,7 @@ type conn struct {
 	wake    chan struct{} // holds one element while out is not empty and the writer has not taken it
 	mute    bool          // the output ends after out: the writer then shuts down its side
 	waiting fifo[request]
-	jobs    map[string]*Pending // of a submitter: the jobs pending here, by canonical id
+	jobs    map[string]*Pending // for a submitter: the jobs pending here, by canonical id
 	written uint64              // number of the first request not given to the writer
 	bare    bool                // a detached job without ack has been sent since the last request with a reply
 	refusal *RefusedError       // why the broker is closing the connection
@@ -62,7 +62,7 @@ type conn struct {
 	in      frames
 	decoder wire.ClientDecoder
 	frame   wire.Event
-	news    []notifier // to be notified of the current frame
+	news    []notifier // notifiers to call after the current frame
 }
 
 // notifier is notified of the effect of a frame, without mu held.
@@ -75,8 +75,8 @@ func (f call) notify() { f() }
 // user is what a connection serves. Its methods are called by the reading goroutine, with mu
 // held.
 type user interface {
-	// replied acts on the reply to a request; refusal is nil for ok. A silent submit is ok
-	// once a later frame proves it.
+	// replied acts on the reply to a request; refusal is nil for ok. A silent submit counts as
+	// accepted once a later frame proves that it was.
 	replied(r request, refusal *RefusedError) error
 	// event acts on a frame for workers.
 	event(*wire.Event) error
@@ -101,7 +101,7 @@ func (c *conn) dial(ctx, life context.Context, broker string, join func()) error
 	c.wake, c.over = make(chan struct{}, 1), make(chan struct{})
 	c.life, c.end = context.WithCancelCause(life)
 	c.drained, c.drain = context.WithCancel(context.Background())
-	context.AfterFunc(c.life, func() { c.nc.Close() }) // with TLS this may wait for the peer
+	context.AfterFunc(c.life, func() { c.nc.Close() }) // with TLS, Close may wait for the peer
 	if ctx.Err() != nil {
 		c.fail(ErrClosed)
 	}

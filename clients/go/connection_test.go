@@ -212,7 +212,7 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 		return err == nil && strings.Contains(string(payload), p.ID())
 	})
 	go func() { done <- a.Cancel(within(t)) }()
-	for !strings.Contains(old.read(), "cancel") { // after jobs sent before the move
+	for !strings.Contains(old.read(), "cancel") { // jobs sent before the move come first
 	}
 	old.send(errorFor("unknown_id", "a"))
 	wantError(t, received(t, done, "cancel"), gloom.ErrUnknownID)
@@ -254,7 +254,7 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	broker.nc.Write([]byte{0x3f, 0, 0, 0, '{'}) // announces 1 GiB
 	broker.close()
-	if got := outcome(resultError(t, p)); got != "lost, sent" { // so the length was accepted
+	if got := outcome(resultError(t, p)); got != "lost, sent" { // otherwise the length would have been refused
 		t.Error(got)
 	}
 	runtime.ReadMemStats(&after)
@@ -283,7 +283,7 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	}
 	defer s.Close()
 	broker := one.accept()
-	for _, id := range []string{"a", "b"} { // it stays in use
+	for _, id := range []string{"a", "b"} { // the first connection stays in use
 		p := submit(t, s, gloom.Job{ID: id})
 		broker.read()
 		broker.send(errorFor("draining", id))

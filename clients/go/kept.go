@@ -4,7 +4,7 @@ import "gloom/wire"
 
 // kept is what a job needs to outlive its connection.
 type kept struct {
-	frame    []byte     // its submit; nil if it is only to be attached to
+	frame    []byte     // the frame of its submit; nil if the job is only attached to
 	again    bool       // the submit may be sent again
 	unwanted bool       // it is to be cancelled
 	lost     *LostError // how the previous connection was lost, nil for the first one

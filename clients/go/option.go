@@ -32,7 +32,7 @@ type Option func(*config)
 
 type config struct {
 	addrs       []string
-	socket      string // to be tried first, "" if addresses were given
+	socket      string // the socket to try first, "" if addresses were given
 	token       string
 	client      string
 	heartbeat   time.Duration

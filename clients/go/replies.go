@@ -13,11 +13,11 @@ import (
 type request struct {
 	verb    wire.Verb
 	silent  bool        // "ack":false
-	again   bool        // of an answer: it replaces one that was refused
-	unbegun bool        // of a release: its run has not begun
-	last    bool        // of a leave: the worker stops
+	again   bool        // for an answer: it replaces one that was refused
+	unbegun bool        // for a release: its run has not begun
+	last    bool        // for a leave: the worker stops
 	key     string      // the canonical id that a reply may carry, "" for none
-	job     *Pending    // of a submit, an attach, and a Pending's cancel
+	job     *Pending    // the job of a submit, an attach, or a Pending's cancel
 	run     *Run        // of an answer
 	then    func(error) // called with the reply, without mu held
 }

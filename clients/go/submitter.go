@@ -19,7 +19,7 @@ import (
 // Close, Leave or Drain when done.
 type Submitter struct {
 	conf   *config
-	prefix string // of generated ids: 50 random bits, to distinguish submitters
+	prefix string // prefix of generated ids: 50 random bits, to distinguish submitters
 	number atomic.Uint64
 	window chan struct{} // has one element per outstanding job
 
@@ -34,7 +34,7 @@ type Submitter struct {
 	current  *session   // nil if there is none
 	refusal  error      // set if every broker refused permanently in the last attempt
 	lastErr  error      // of the last attempt
-	kept     []*Pending // of the previous session, all of one broker
+	kept     []*Pending // kept jobs of the previous session, all of one broker
 
 	next int // the address to try first; only the connecting goroutine uses it
 }
@@ -140,7 +140,7 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 type Change struct {
 	Priority *int64
 	Groups   []string       // replace its groups; empty, but not nil, removes all
-	Delay    *time.Duration // to wait from now, at most a year; 0 makes the job ready
+	Delay    *time.Duration // how long to wait from now, at most a year; 0 makes the job ready
 }
 
 // Change changes a waiting job: one of this submitter's, a kept one without a connection, or any

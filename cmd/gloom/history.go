@@ -30,7 +30,7 @@ func describeRun(x *api.Run) string {
 	return s
 }
 
-// clock returns a time of the broker's in local time, with the date.
+// clock formats a time that the broker reports, in local time and with the date.
 func clock(rfc3339 string) string {
 	at, err := time.Parse(time.RFC3339Nano, rfc3339)
 	if err != nil {
@@ -45,7 +45,7 @@ func history(j *api.Job) []field {
 	var f []field
 	add := func(name, format string, args ...any) { f = append(f, field{name, fmt.Sprintf(format, args...)}) }
 	by := ", detached"
-	if j.KeepMS > 0 { // only a submitter that is attached now is known
+	if j.KeepMS > 0 { // of a kept job, only a submitter that is attached now is known
 		by = ""
 	}
 	if j.Submitter != nil {

@@ -151,7 +151,7 @@ func (l *ls) jobs(items []api.Job, most int) table.Writer {
 			note = "nobody waits for it"
 		case x.Worker != nil:
 			note = "on " + where(x.Worker)
-		case x.State == "ended": // with --history 0, a kept outcome
+		case x.State == "ended": // without a history, only the outcome is kept
 			note = x.Outcome
 		}
 		w.AppendRow(table.Row{cli.Clean(x.Type), cli.Clean(x.ID), x.State, span(x.InSeconds), span(x.AgeSeconds), x.Priority, x.Attempts, cli.Clean(note)})

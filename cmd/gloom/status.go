@@ -79,7 +79,7 @@ func describeBroker(s *doors.Status) []field {
 		f = append(f, field{"job store", bytesOf(s.StoreBytes)})
 	}
 	if s.Imbalance != 0 {
-		f = append(f, field{"IMBALANCE", fmt.Sprintf("%d: a bug of %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})
+		f = append(f, field{"IMBALANCE", fmt.Sprintf("%d: a bug in %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})
 	}
 	var names []string
 	for name := range s.Limits {

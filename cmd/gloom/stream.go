@@ -39,7 +39,7 @@ const leaveTime = 2 * time.Second
 // line is a job of the stream.
 type line struct {
 	seq    int // counts lines that are jobs, from 0
-	number int // of the line in its file, from 1
+	number int // number of the line in its file, from 1
 	id     string
 	body   json.RawMessage
 	again  bool // it has been submitted before

@@ -226,7 +226,7 @@ func TestTableOnTerminal(t *testing.T) {
 	if x := onTerminal(t, b, "submit", "a-type-with-a-long-name", "x", "--detach"); x.exit() != nil {
 		t.Fatalf("submit: %s", x.text())
 	}
-	x := onTerminal(t, b, "ls", "--all") // which needs more columns than there are
+	x := onTerminal(t, b, "ls", "--all") // its table needs more columns than there are
 	if err := x.exit(); err != nil {
 		t.Errorf("ls: %v", err)
 	}

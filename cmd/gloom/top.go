@@ -191,7 +191,7 @@ type screen struct {
 	last          *sample
 	view          *view
 	style         tableStyle
-	trouble       error // of the last attempt to look
+	trouble       error // the error of the last sample
 	samples       int
 	width, height int
 	typing        bool // the filter is being typed
@@ -258,7 +258,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		case "q", "Q", "ctrl+c", "ctrl+d":
 			return s, tea.Quit
 		case "space", "enter":
-			s.samples++ // instead of the one that is due
+			s.samples++ // this sample replaces the one that is due
 			return s, s.ask
 		case "left", "<", "h":
 			s.nextSort(-1)

@@ -16,7 +16,7 @@ import (
 )
 
 // readLimits reads a file of limits: the section types, by name, and the section groups, by
-// pattern. Its error names the wrong line.
+// pattern. The error names the line of the mistake.
 func readLimits(path string) (settings.FileLimits, error) {
 	limits := settings.FileLimits{Types: map[string]settings.TypeSettings{}, Groups: map[string]broker.Rule{}}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would block

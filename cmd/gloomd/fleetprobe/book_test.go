@@ -13,8 +13,8 @@ type book struct {
 	mu     sync.Mutex
 	jobs   map[string]*entry // by token
 	wrongs []string
-	ends   map[string]int  // by kind, of living submitters
-	moved  []time.Duration // from the loss of a broker to the next run of each job lent to it
+	ends   map[string]int  // number of ended jobs of living submitters, by kind of end
+	moved  []time.Duration // for each job lent to a lost broker, the time from the loss to its next run
 	stuck  int             // lent jobs of a lost broker that did not run again before it came back
 	runs   int
 	again  int // runs that were not the first of their job

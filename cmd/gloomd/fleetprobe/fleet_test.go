@@ -273,7 +273,7 @@ var errUnread = errors.New("this process got no processor, so the broker closed 
 // send sends a request. The error is errUnread if the broker cannot have read it.
 func (b *broker) send(method, path string, in any) (*http.Response, error) {
 	start := time.Now()
-	var connected, wrote atomic.Int64 // when, in nanoseconds since then; 0 if it has not happened
+	var connected, wrote atomic.Int64 // times in nanoseconds since start; 0 if it has not happened
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		ConnectDone:  func(string, string, error) { connected.Store(int64(time.Since(start))) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Store(int64(time.Since(start))) },

@@ -24,7 +24,7 @@ type load struct {
 // life is one run of a broker, with the results of its submitters.
 type life struct {
 	broker   *broker
-	clean    bool // it ends by a drain
+	clean    bool // the run ends by a drain
 	sessions []*session
 }
 
@@ -242,7 +242,7 @@ func draw(r *rand.Rand, token string, s *session) *entry {
 		e.timeout = 1 + r.IntN(400)
 	}
 	e.expires = r.IntN(20) == 0
-	if (e.Do == "fail" || e.timeout > 0) && e.retries > 1 { // with more, backoff would take too long
+	if (e.Do == "fail" || e.timeout > 0) && e.retries > 1 { // more retries would take too long because of the backoff
 		e.retries = 2
 	}
 	text, _ := json.Marshal(e.plan)

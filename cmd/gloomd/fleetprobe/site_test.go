@@ -17,7 +17,7 @@ import (
 type site struct {
 	namespace *os.File
 	ip        string
-	port      string // of the switch, for its link
+	port      string // the switch's end of its link
 	lan       *lan
 }
 

@@ -156,7 +156,7 @@ func TestManyNames(t *testing.T) {
 	until(t, "it serves", func() bool { return b.status().Workers > 0 })
 	b.work([]string{"near"}, 1, b.echo)
 	jobs := a.submitter()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // in which all wants are sent again
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // in this time, all wants are sent again
 		if _, err := do(t, jobs, gloom.Job{Type: "near", Body: body("")}); err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ type site struct {
 	name, nats           string
 	submit, worker, http string
 	flags                []string
-	cable                *cable // to the NATS server, if there is only one
+	cable                *cable // the cable to the NATS server, if there is only one
 	*throwaway.Daemon
 }
 
