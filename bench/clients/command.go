@@ -20,9 +20,9 @@ import (
 	"gloom/clients/live/agent"
 )
 
-// options of a measurement.
+// options has the options of a measurement.
 type options struct {
-	clients       string // the folder of a checkout
+	clients       string // the folder clients of a checkout
 	rounds        int
 	lone, jobs    int // per round: one at a time, and with a window
 	window        int
@@ -132,7 +132,7 @@ func (o *options) measure(ctx context.Context, l agent.Language, addr string) (t
 	return lone / float64(o.lone) * 1e6, float64(o.jobs) / many, err
 }
 
-// bench runs a program's measurement, and returns seconds.
+// bench has a program make its measurement, and returns how many seconds it took.
 func bench(ctx context.Context, a *agent.Agent, c agent.Command) (float64, error) {
 	c.Do, c.Tag, c.Type = "bench", "bench", "echo"
 	if err := a.Tell(c); err != nil {

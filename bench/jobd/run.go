@@ -35,7 +35,7 @@ type Round struct {
 	DatabaseCPU int64   `json:"database_cpu_ns"`
 	OwnCPU      int64   `json:"own_cpu_ns"`     // bridge, broker and workers
 	OthersCPU   float64 `json:"others_cpu"`     // processors that other programs kept busy
-	Flushes     int64   `json:"flushes"`        // of the redo log
+	Flushes     int64   `json:"flushes"`        // flushes of the redo log
 	Batch       float64 `json:"rows_per_write"` // row changes per transaction of the bridge
 }
 

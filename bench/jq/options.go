@@ -33,7 +33,7 @@ const (
 type Options struct {
 	Load        string
 	Systems     []string
-	Jobs        int // of a round; for Waiting, the length of the queue
+	Jobs        int // jobs of a round; for Waiting, the length of the queue
 	Pushers     int // connections that enqueue, one request at a time each
 	Workers     int
 	Slots       int // jobs that a worker runs at once

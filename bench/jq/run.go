@@ -22,7 +22,7 @@ type Round struct {
 	System    string  `json:"system"`
 	Jobs      int     `json:"jobs"`
 	Seconds   float64 `json:"seconds"`
-	P50       float64 `json:"p50_ms"` // from enqueueing to done
+	P50       float64 `json:"p50_ms"` // time from enqueueing to done
 	P99       float64 `json:"p99_ms"`
 	MasterCPU int64   `json:"master_cpu_ns"`
 	RedisCPU  int64   `json:"redis_cpu_ns"`
@@ -32,9 +32,9 @@ type Round struct {
 	// For the load waiting:
 	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
 	Constraints int     `json:"constraints,omitempty"`
-	Fill        float64 `json:"fill_s,omitempty"`          // until all jobs were queued
+	Fill        float64 `json:"fill_s,omitempty"`          // time until all jobs were queued
 	Change      float64 `json:"change_ms,omitempty"`       // time to change a constraint on half of them
-	Stall       float64 `json:"stall_ms,omitempty"`        // longest request during that
+	Stall       float64 `json:"stall_ms,omitempty"`        // longest request during the change
 	StallBefore float64 `json:"stall_before_ms,omitempty"` // the same without a change
 	Recovery    float64 `json:"recovery_s,omitempty"`      // time until the next master has read everything from Redis
 }
@@ -74,7 +74,7 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 		return nil, err
 	}
 	defer s.close()
-	runtime.GC() // memory of the round before must not count in this one
+	runtime.GC() // so that memory of the previous round does not count in this one
 	if o.Load == Waiting {
 		return s.waiting(ctx, system, o)
 	}

@@ -105,8 +105,8 @@ func (g *Generator) await(ctx context.Context, what string, cond func(l *lane) b
 	return last, nil
 }
 
-// ConnectWorkers connects the workers numbered from … to-1 and waits until the server counts all of
-// them.
+// ConnectWorkers connects the workers with numbers n, from <= n < to, and waits until the server
+// counts all of them.
 func (g *Generator) ConnectWorkers(ctx context.Context, from, to int) error {
 	return connect(ctx, g, "workers", from, to, func(l *lane) []*Worker { return l.workers })
 }
@@ -117,7 +117,7 @@ func (g *Generator) ConnectSubmitters(ctx context.Context) error {
 	return connect(ctx, g, "submitters", first, first+g.cfg.Submitters, func(l *lane) []*Submitter { return l.submitters })
 }
 
-// connect connects the clients numbered from … to-1, a batch at a time, and waits for
+// connect connects the clients with numbers n, from <= n < to, a batch at a time, and waits for
 // each batch.
 func connect[C interface {
 	dial() error

@@ -12,7 +12,7 @@ func TestHeldJobsKeepOrderAndBytes(t *testing.T) {
 	pushed, popped := 0, 0
 	for round := range 200 {
 		for range round % 7 {
-			scratch = fmt.Appendf(scratch[:0], "id%d reply%d body%d", pushed, pushed, pushed) // reused: push must copy
+			scratch = fmt.Appendf(scratch[:0], "id%d reply%d body%d", pushed, pushed, pushed) // the slice is reused, so push must copy it
 			id, reply := len(fmt.Sprint("id", pushed)), len(fmt.Sprint("reply", pushed))
 			h.push(int64(pushed), w, Job{ID: scratch[:id], Reply: scratch[id+1 : id+1+reply], Body: scratch[id+reply+2:]})
 			pushed++

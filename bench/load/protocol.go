@@ -20,8 +20,8 @@ type Traits struct {
 	Jobs     bool // requeues the jobs of a dead worker, drops the queued jobs of a lost submitter
 }
 
-// Protocol has the peers' side of one kind of server's protocol. One value serves all peers of a
-// run and must be immutable.
+// Protocol is the clients' side of the protocol of one kind of server. One value serves all peers
+// of a run and must be immutable.
 type Protocol interface {
 	Traits() Traits
 	// Submitter and Worker make one peer's side of the protocol.

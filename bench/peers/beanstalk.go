@@ -51,7 +51,8 @@ type beanReply struct {
 	word, arg, data []byte
 }
 
-// nextBean returns the first reply in in and its length; used is 0 while it is incomplete.
+// nextBean returns the reply at the start of in, and its length; used is 0 while the reply is
+// incomplete.
 func nextBean(in []byte) (r beanReply, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 1 {

@@ -12,7 +12,7 @@ type serverConn struct {
 		Lost(err error)
 	}
 	greeting []byte // sent first; if it is nil, the peer is ready at once
-	// next handles the first reply in in and returns its length, 0 while it is not
+	// next handles the reply at the start of in, and returns its length, 0 while the reply is not
 	// complete.
 	next func(in []byte) (used int)
 	c    *poll.Conn

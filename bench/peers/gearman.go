@@ -57,7 +57,7 @@ func packet(out []byte, typ, size int) []byte {
 	return binary.BigEndian.AppendUint32(out, uint32(size))
 }
 
-// response cuts the first packet off in; used is 0 when it is not complete.
+// response returns the packet at the start of in; used is 0 while it is not complete.
 func response(in []byte) (typ int, args []byte, used int) {
 	if len(in) < gearHead {
 		return 0, nil, 0

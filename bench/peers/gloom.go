@@ -27,7 +27,7 @@ func (Gloom) Worker(w *load.Worker) load.WorkSide { return newGloomWorker(w) }
 
 const frameHead = 4
 
-// frame cuts the first frame off in; nil when it is not complete.
+// frame returns the frame at the start of in, nil while it is not complete.
 func frame(in []byte) (payload []byte, used int) {
 	if len(in) < frameHead {
 		return nil, 0

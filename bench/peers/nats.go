@@ -37,7 +37,7 @@ func (NATS) Worker(w *load.Worker) load.WorkSide {
 
 const natsConnect = `CONNECT {"verbose":false,"pedantic":false,"lang":"go","version":"1","name":"gloom-bench"}` + "\r\n"
 
-// nextLine returns the first control line in in, with the payload of a message, and their
+// nextLine returns the control line at the start of in, with the payload of a message, and their
 // length; used is 0 while they are incomplete.
 func nextLine(in []byte) (line, payload []byte, used int) {
 	end := bytes.IndexByte(in, '\n')

@@ -20,10 +20,10 @@ var ErrNoUnix = errors.New("it is measured only over TCP")
 // debianServer is a server that the system has a package for.
 type debianServer struct {
 	program  string
-	pkg      string // of Debian and its relatives
+	pkg      string // name of the package in Debian and its relatives
 	protocol load.Protocol
 	args     func(port string, set Settings) []string
-	version  string // the flag that prints it
+	version  string // the flag that prints the version
 }
 
 // start runs the server on a free port and waits until it accepts connections.

@@ -64,7 +64,8 @@ type item struct {
 	text []byte
 }
 
-// nextItem returns the first element in in and its length; used is 0 while it is incomplete.
+// nextItem returns the element at the start of in, and its length; used is 0 while the element is
+// incomplete.
 func nextItem(in []byte) (it item, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 2 {
@@ -185,7 +186,8 @@ func (r *redisWorker) reply(in []byte) int {
 	return used
 }
 
-// redisArgs keep everything in memory only, like the other servers.
+// redisArgs are the arguments with which Redis keeps everything in memory only, like the other
+// servers.
 func redisArgs(port string, _ Settings) []string {
 	return []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--tcp-backlog", "4096",
 		"--maxclients", "100000"}

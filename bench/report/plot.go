@@ -248,8 +248,8 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 	d.save(c, shape+"-"+m.Name)
 }
 
-// curves draws latency over the share of jobs that were at least so fast, on an axis where each
-// further nine has the same width.
+// curves draws latency over the share of jobs that were at least that fast, on an axis on which
+// each further nine (90 %, 99 %, …) has the same width.
 func (d *drawer) curves(shape string, runs []*result.Run) {
 	c := newChart(capital(shape)+": latency over the share of jobs", load(&runs[0].Params, len(runs[0].Rounds)))
 	c.X.Label.Text, c.Y.Label.Text = "share of jobs, %", "latency"

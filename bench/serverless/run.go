@@ -124,8 +124,8 @@ func syncTimes(dir string) (longer, same time.Duration, err error) {
 	return longer, same, err
 }
 
-// first measures the time from the answer to an add until the start of the job, for a
-// type without other jobs.
+// first runs the shape of that name: it measures the time from the answer to an add until the
+// start of the job, in a type without other jobs.
 func (d *daemon) first(ctx context.Context, r *Round) error {
 	const jobs = 100
 	started := make(chan time.Time, 1)

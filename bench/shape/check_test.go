@@ -141,7 +141,7 @@ func TestHangingUp(t *testing.T) {
 	}
 }
 
-// In a timed round too, at a fixed rate.
+// A timed round at a fixed rate finds faults, too.
 func TestLostAtAFixedRate(t *testing.T) {
 	o := quick()
 	o.Jobs, o.Rate, o.Duration, o.Warmup = 0, 1000, 200*time.Millisecond, 50*time.Millisecond

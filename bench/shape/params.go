@@ -37,7 +37,7 @@ type Options struct {
 	Within   time.Duration // limit for every step without a set duration, such as connecting or draining
 
 	OneCPU bool // server and generator share one processor
-	Unix   bool // over unix sockets, of a server that is started for it
+	Unix   bool // use unix sockets, which needs a server that is started for the round
 	Churn  *load.Churn
 
 	Progress func(Progress) // called a few times per second; may be nil

@@ -54,7 +54,7 @@ func Files(opt *Options) uint64 {
 	return uint64(2*opt.Submitters + opt.Workers + opt.Idle + spareFiles)
 }
 
-// Reasons for which a server cannot be measured with a shape.
+// Reasons why a server cannot be measured with a shape.
 var (
 	ErrNoQueue    = errors.New("it has no queue: a job is dropped if no worker waits for it")
 	ErrNoPrefetch = errors.New("it gives a worker connection one job at a time")

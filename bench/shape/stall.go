@@ -18,7 +18,7 @@ import (
 const (
 	// giant is the payload of the large frame, a little below gloomd's limit.
 	giant = 16<<20 - 1<<10
-	// trickleChunk bytes of it are sent at a time, every trickleEvery.
+	// trickleChunk bytes of the giant frame are sent every trickleEvery.
 	trickleChunk = 256 << 10
 	trickleEvery = 5 * time.Millisecond
 	// calm is how long a disturbance is measured after its end, because its effects may last.

@@ -44,7 +44,7 @@ type Daemon struct {
 	*process
 	// Log has all of its output.
 	Log Log
-	// Ready is the log line with which it reported that it serves.
+	// Ready is the log line in which the program reported that it was ready.
 	Ready string
 }
 

@@ -37,7 +37,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// met checks the complete lines and sends the first match.
+// met reports whether a complete line matches, and sends that line to the waiter.
 func (w *wait) met(text []byte) bool {
 	for {
 		n := bytes.IndexByte(text[w.from:], '\n')

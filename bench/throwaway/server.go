@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// Server is one server. It may be stopped or killed and launched again; Dir stays until Close.
+// Server is a server that can be started several times. It may be stopped or killed and launched
+// again; Dir stays until Close.
 type Server struct {
 	// Program is started at each Launch with the arguments that Args returns then.
 	Program string
@@ -96,7 +97,7 @@ func (s *Server) end(signal syscall.Signal) {
 	p.end(signal, syscall.SIGKILL)
 }
 
-// Reload makes it read its configuration again.
+// Reload makes the server read its configuration again.
 func (s *Server) Reload() { s.signal(syscall.SIGHUP) }
 
 // Freeze stops the server's process without closing anything, like a host that hangs; Thaw

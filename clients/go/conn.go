@@ -261,8 +261,8 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take swaps the buffers: it returns the frames to be written, and keeps wrote, which has been
-// written, for reuse. If last is true, nothing is written after these frames. It locks mu.
+// take swaps the buffers: it returns the frames to be written, and keeps wrote, the buffer
+// written last, for reuse. If last is true, nothing is written after these frames. It locks mu.
 func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

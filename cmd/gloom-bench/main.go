@@ -21,7 +21,7 @@ import (
 var errFaults = cli.Failf(cli.ExitFailed, "the server made errors: see the faults above")
 
 func main() {
-	bridge.Main() // for the mode launch of jobd
+	bridge.Main() // runs the guard of jobd's mode launch, if this process was started as one
 	ctx, stop := cli.UntilSignal(context.Background())
 	if !cli.Colours(os.Stdout) {
 		text.DisableColors()

@@ -18,7 +18,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// asProgram makes the test binary run the program: the relay is started that way.
+// asProgram is the variable that makes the test binary run the program, which is how the relay is
+// started.
 const asProgram = "GLOOM_BENCH_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -93,7 +94,7 @@ func TestShapesOnGloomd(t *testing.T) {
 				t.Errorf("p50 %v, work alone takes %v", time.Duration(r.Latency.P50), least)
 			}
 		}},
-		// Long enough that a stall of the machine matters little.
+		// The round is long enough that a stall of the machine matters little.
 		{"latency", []string{"--duration=3s", "--warmup=200ms", "--rate=2000", "--arrivals=poisson"}, func(t *testing.T, _ *result.Params, r *result.Round) {
 			if rate := float64(r.Jobs) / r.Seconds; rate < 1500 || rate > 2500 {
 				t.Errorf("%.0f jobs/s, wanted 2000", rate)

@@ -26,7 +26,7 @@ import (
 // operator is a client of the interface for operators, of a broker or of a door.
 type operator struct {
 	flag  string // flag that names the address
-	addr  string // as it was given
+	addr  string // address as it was given
 	base  string // of URLs
 	token string
 	http  *http.Client
@@ -141,7 +141,7 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	if f := (*cli.Fault)(nil); errors.As(err, &f) { // what a door does not have
+	if f := (*cli.Fault)(nil); errors.As(err, &f) { // the door does not support the request
 		return f
 	}
 	why, hint := cause(err), reachHint(err, " "+o.flag+" names another address")

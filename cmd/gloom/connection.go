@@ -72,9 +72,9 @@ var connectionOptions = []string{
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name",
 }
 
-// ours maps the usual variable of an option to gloom's own, where the usual one sets an option of
+// ownVariables maps the usual variable of an option to gloom's own, where the usual one sets an option of
 // gloomd.
-var ours = map[string]string{
+var ownVariables = map[string]string{
 	"GLOOM_TOKEN_FILE": "GLOOM_CLIENT_TOKEN_FILE",
 	"GLOOM_TLS_CERT":   "GLOOM_CLIENT_CERT",
 	"GLOOM_TLS_KEY":    "GLOOM_CLIENT_KEY",
@@ -82,7 +82,7 @@ var ours = map[string]string{
 
 // environment looks a variable up; an empty one counts as not set.
 func environment(name string) (string, bool) {
-	if own := ours[name]; own != "" {
+	if own := ownVariables[name]; own != "" {
 		name = own
 	}
 	v := os.Getenv(name)

@@ -58,7 +58,7 @@ func classify(err error) error {
 		f = cli.Failf(cli.ExitFailed, "%s", errorText(ended.Code, ended.Reason, ended.ID))
 		f.Hint = advice(ended.Code)
 	case errors.Is(err, gloom.ErrLost):
-		code, reason, id := anatomy(err)
+		code, reason, id := errorParts(err)
 		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, id)).
 			Advise("gloom ping shows whether the broker is back")
 	case unreachable(err):

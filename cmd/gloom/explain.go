@@ -54,7 +54,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if err != nil {
 			found = &api.Findings{} // show the job without them
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(about(found, j), ""))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(findingsAbout(found, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
 		raw, err := t.findDead(ctx, id, err)
@@ -95,13 +95,13 @@ func describeJob(j *api.Job) []field {
 		add("reason", "%s", cli.Clean(j.Reason))
 	}
 	if j.Worker != nil {
-		add("worker", "%s", who(j.Worker))
+		add("worker", "%s", describePeer(j.Worker))
 	}
 	switch {
 	case j.Submitter != nil && j.Detached:
-		add("submitter", "%s, which does not wait for it (detached)", who(j.Submitter))
+		add("submitter", "%s, which does not wait for it (detached)", describePeer(j.Submitter))
 	case j.Submitter != nil:
-		add("submitter", "%s", who(j.Submitter))
+		add("submitter", "%s", describePeer(j.Submitter))
 	case j.Detached:
 		add("submitter", "gone; the job is detached")
 	default:
@@ -137,9 +137,9 @@ func describeJob(j *api.Job) []field {
 	return f
 }
 
-// who describes a peer.
-func who(p *api.Peer) string {
-	s := where(p)
+// describePeer describes a peer.
+func describePeer(p *api.Peer) string {
+	s := peerAddress(p)
 	if p.Broker != "" {
 		return "at " + s + ", to which it is lent"
 	}
@@ -152,8 +152,8 @@ func who(p *api.Peer) string {
 	return s + ", connected for " + span(p.Seconds)
 }
 
-// where returns the address of a peer; on a unix socket, its number.
-func where(p *api.Peer) string {
+// peerAddress returns the address of a peer; on a unix socket, its number.
+func peerAddress(p *api.Peer) string {
 	if p.Broker != "" {
 		return "the broker " + cli.Clean(p.Broker)
 	}
@@ -177,7 +177,8 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw jso
 		}
 		return nil, f
 	}
-	// The oldest of its type, which a retry would take.
+	// If several dead letters have the id, this shows the oldest of the first type, which a retry
+	// would take.
 	err = o.do(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)
 	return raw, err
 }

@@ -76,8 +76,8 @@ func severe(f *api.Findings) error {
 	return nil
 }
 
-// some returns the first n findings.
-func some(f *api.Findings, n int) *api.Findings {
+// firstFindings returns the first n findings.
+func firstFindings(f *api.Findings, n int) *api.Findings {
 	n = min(n, len(f.Items))
 	return &api.Findings{Items: f.Items[:n], More: f.More + len(f.Items) - n}
 }
@@ -106,20 +106,20 @@ func headline(x *api.Finding) string {
 	case x.Kind == x.Subject:
 		subject = x.Kind
 	case x.Number > 0 && x.Subject != x.Address:
-		subject += " at " + where(&api.Peer{Number: x.Number, Address: x.Address})
+		subject += " at " + peerAddress(&api.Peer{Number: x.Number, Address: x.Address})
 	}
 	return fmt.Sprintf("%s  %s: %s", strings.ToUpper(x.Severity), subject, cli.Clean(x.Finding))
 }
 
-// about keeps the findings about the type or a group of a job.
-func about(f *api.Findings, j *api.Job) *api.Findings {
+// findingsAbout keeps the findings about the type or a group of a job.
+func findingsAbout(f *api.Findings, j *api.Job) *api.Findings {
 	return &api.Findings{Items: slices.DeleteFunc(f.Items, func(x api.Finding) bool {
 		return !(x.Kind == "type" && x.Subject == j.Type || x.Kind == "group" && slices.Contains(j.Groups, x.Subject))
 	})}
 }
 
-// old reports whether an error comes from a broker that does not know findings.
-func old(err error) bool {
+// lacksFindings reports whether an error comes from a broker that does not know findings.
+func lacksFindings(err error) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.Status == http.StatusNotFound
 }

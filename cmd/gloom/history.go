@@ -15,11 +15,11 @@ func describeRun(x *api.Run) string {
 	on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
 	switch {
 	case x.Worker.Broker != "":
-		if on = where(x.Worker); x.BrokerLost {
+		if on = peerAddress(x.Worker); x.BrokerLost {
 			on += ", which was lost,"
 		}
 	case x.Worker.Address != "":
-		if on = where(x.Worker); x.Worker.Client != "" {
+		if on = peerAddress(x.Worker); x.Worker.Client != "" {
 			on = cli.Clean(x.Worker.Client) + " (" + on + ")"
 		}
 	}
@@ -49,9 +49,9 @@ func history(j *api.Job) []field {
 		by = ""
 	}
 	if j.Submitter != nil {
-		by = " by " + where(j.Submitter)
+		by = " by " + peerAddress(j.Submitter)
 		if j.Submitter.Client != "" {
-			by = " by " + cli.Clean(j.Submitter.Client) + " (" + where(j.Submitter) + ")"
+			by = " by " + cli.Clean(j.Submitter.Client) + " (" + peerAddress(j.Submitter) + ")"
 		}
 	}
 	add("submitted", "%s%s", clock(j.SubmittedAt), by)

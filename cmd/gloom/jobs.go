@@ -150,7 +150,7 @@ func (l *ls) jobs(items []api.Job, most int) table.Writer {
 		case x.Unwanted:
 			note = "nobody waits for it"
 		case x.Worker != nil:
-			note = "on " + where(x.Worker)
+			note = "on " + peerAddress(x.Worker)
 		case x.State == "ended": // without a history, only the outcome is kept
 			note = x.Outcome
 		}

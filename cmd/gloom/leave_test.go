@@ -16,8 +16,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestLeave: a signal ends attach when the broker has sent it outcomes that it has not read. They
-// are printed, since nobody keeps them any more; the others are kept.
+// TestLeave: a signal ends attach when the broker has sent it outcomes that it has not read.
+// attach prints them, because the broker no longer keeps them; the broker keeps the others.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
@@ -119,8 +119,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestLeaveOne: a signal ends submit --keep when the broker has sent the outcome and it has not been
-// read: it is printed. Without an outcome the job continues.
+// TestLeaveOne: when a signal ends submit --keep, an outcome that the broker has sent, but that has
+// not been read, is printed. Without an outcome the job continues.
 func TestLeaveOne(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
@@ -158,7 +158,7 @@ func TestLeaveOne(t *testing.T) {
 			cmd.Process.Signal(syscall.SIGSTOP)
 			if typ != "waits" {
 				close(finish)
-				w.Stop(t.Context()) // once the answer is with the broker
+				w.Stop(t.Context()) // once the broker has the answer
 			}
 			cmd.Process.Signal(sig)
 			cmd.Process.Signal(syscall.SIGCONT)

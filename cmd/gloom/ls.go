@@ -211,7 +211,7 @@ func (l *ls) workers(items []doors.Worker, most int) table.Writer {
 		case x.Prefetch > 1:
 			state = fmt.Sprintf("%d of %d", x.Out, x.Prefetch)
 		}
-		w.AppendRow(table.Row{where(&x.Peer), serves, state, since, cli.Clean(x.Client)})
+		w.AppendRow(table.Row{peerAddress(&x.Peer), serves, state, since, cli.Clean(x.Client)})
 	}
 	return w
 }
@@ -224,7 +224,7 @@ func (l *ls) submitters(items []api.Submitter, most int) table.Writer {
 	)
 	for i := range items {
 		x := &items[i]
-		w.AppendRow(table.Row{where(&x.Peer), x.Jobs, bytesOf(x.Bytes), x.Types, bytesOf(int64(x.UnreadBytes)), span(x.Seconds), cli.Clean(x.Client)})
+		w.AppendRow(table.Row{peerAddress(&x.Peer), x.Jobs, bytesOf(x.Bytes), x.Types, bytesOf(int64(x.UnreadBytes)), span(x.Seconds), cli.Clean(x.Client)})
 	}
 	return w
 }

@@ -22,8 +22,8 @@ const (
 	sparks = 24
 )
 
-// past prints the broker's history of rates.
-func (p *top) past(ctx context.Context) error {
+// printHistory prints the broker's history of rates.
+func (p *top) printHistory(ctx context.Context) error {
 	if p.since < time.Minute || p.since > 24*time.Hour {
 		return cli.Usagef("--since %v: must be 1m … 24h", p.since)
 	}

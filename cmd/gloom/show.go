@@ -165,7 +165,7 @@ func (v *outcomePrinter) print(o lineResult) error {
 
 // record prints a line's outcome for programs.
 func (v *outcomePrinter) record(o lineResult) error {
-	code, reason, id := anatomy(o.err)
+	code, reason, id := errorParts(o.err)
 	if o.err == nil {
 		id = o.Result.ID
 	} else if id == "" {
@@ -185,8 +185,8 @@ func (v *outcomePrinter) record(o lineResult) error {
 	return err
 }
 
-// anatomy returns the code, the reason and the id that a job's error has.
-func anatomy(err error) (code, reason, id string) {
+// errorParts returns the code, the reason and the id that a job's error has.
+func errorParts(err error) (code, reason, id string) {
 	var refused *gloom.RefusedError
 	var ended *gloom.JobError
 	var lost *gloom.LostError
@@ -214,7 +214,7 @@ func anatomy(err error) (code, reason, id string) {
 
 // brief returns the text of a failure, to be printed after a line number.
 func brief(err error) string {
-	code, reason, _ := anatomy(err)
+	code, reason, _ := errorParts(err)
 	if code == "invalid_line" {
 		return reason
 	}

@@ -24,7 +24,7 @@ func TestAnatomy(t *testing.T) {
 		{&gloom.LostError{ID: "a", Cause: errors.New("reset")}, "connection_lost", "before the job was taken"},
 		{&gloom.LostError{ID: "a", Acked: true, Cause: gone}, "connection_lost", "while the job was queued or running, and its outcome cannot be read: " + gone.Reason},
 	} {
-		code, reason, id := anatomy(c.err)
+		code, reason, id := errorParts(c.err)
 		if code != c.code || !strings.Contains(reason, c.says) || id != "a" {
 			t.Errorf("%v: %q, %q, %q; want %q with %q", c.err, code, reason, id, c.code, c.says)
 		}

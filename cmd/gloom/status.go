@@ -32,7 +32,7 @@ The exit status is 1 if one of the findings is severe.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, found, err := t.findings(cmd.Context(), "")
-			if err != nil && !old(err) {
+			if err != nil && !lacksFindings(err) {
 				return err
 			}
 			err = printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *doors.Status) string {
@@ -41,7 +41,7 @@ The exit status is 1 if one of the findings is severe.`,
 					state = "drains"
 				}
 				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.conn.operator().addr, state,
-					span(s.UptimeSeconds), fieldTable(describeBroker(s)), describe(some(found, shownInStatus), ": gloom findings"))
+					span(s.UptimeSeconds), fieldTable(describeBroker(s)), describe(firstFindings(found, shownInStatus), ": gloom findings"))
 			})
 			if err != nil {
 				return err

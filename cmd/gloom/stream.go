@@ -33,7 +33,7 @@ const heldBack = 8
 // an answer makes room earlier.
 const pause = 100 * time.Millisecond
 
-// leaveTime is how long outcomes that the broker has sent may take to come after a signal.
+// leaveTime is how long, after a signal, this process waits for outcomes that the broker has sent.
 const leaveTime = 2 * time.Second
 
 // line is a job of the stream.
@@ -404,7 +404,7 @@ func leave(ctx context.Context, jobs *gloom.Submitter) {
 
 // resubmits submits a line again if --resubmit or the error permits it, and reports whether it did.
 func (st *stream) resubmits(o lineResult) bool {
-	if st.otherwise(&o) {
+	if st.tryOther(&o) {
 		st.again <- o.line
 		return true
 	}
@@ -429,10 +429,10 @@ func (st *stream) resubmits(o lineResult) bool {
 	return true
 }
 
-// otherwise reports whether --resume must try a line in the other way, and sets that way in o:
+// tryOther reports whether --resume must try a line in the other way, and sets that way in o:
 // attach to a job that exists, or submit one that no longer does. It does so once, because with an
 // id that others use it would go on forever.
-func (st *stream) otherwise(o *lineResult) bool {
+func (st *stream) tryOther(o *lineResult) bool {
 	refused, ok := o.err.(*gloom.RefusedError)
 	switch {
 	case !ok || !st.resume || o.gone:

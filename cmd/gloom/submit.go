@@ -228,7 +228,7 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 	if s.lines != "" {
 		return s.streamFile(ctx, "lines", s.lines)
 	}
-	return s.one(ctx, args[1:])
+	return s.submitOne(ctx, args[1:])
 }
 
 // idOf returns the id of the job of a line, "" if the client makes one up.
@@ -335,8 +335,8 @@ func (s *submit) printed() string {
 	return formAuto
 }
 
-// unserved is the time after which a waiting user is told that no worker serves the type.
-const unserved = 2 * time.Second
+// unservedAfter is the time after which a waiting user is told that no worker serves the type.
+const unservedAfter = 2 * time.Second
 
 // warnNoWorkers warns, if it can ask the operators' side, that jobs wait because no worker serves
 // their type.
@@ -344,7 +344,7 @@ func (s *submit) warnNoWorkers(ctx context.Context, note func(format string, arg
 	if s.quiet || s.job.Detach || s.attach {
 		return func() {}
 	}
-	t := time.AfterFunc(unserved, func() {
+	t := time.AfterFunc(unservedAfter, func() {
 		var typ api.Type
 		err := s.conn.operator().do(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
 		if err == nil && typ.Unserved() {
@@ -354,8 +354,8 @@ func (s *submit) warnNoWorkers(ctx context.Context, note func(format string, arg
 	return func() { t.Stop() }
 }
 
-// one submits a single job.
-func (s *submit) one(ctx context.Context, args []string) error {
+// submitOne submits a single job.
+func (s *submit) submitOne(ctx context.Context, args []string) error {
 	body := json.RawMessage("null")
 	if s.base64 {
 		body = quote("") // no bytes

@@ -63,7 +63,7 @@ func newTop(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.reverse = p.reverse != (p.sort != "type") // numbers begin with the largest
 			if p.since != 0 {
-				return p.past(cmd.Context())
+				return p.printHistory(cmd.Context())
 			}
 			return p.run()
 		},
@@ -139,7 +139,7 @@ func (p *top) sample(ctx context.Context) (*sample, error) {
 		return nil, err
 	}
 	var err error
-	if _, s.found, err = p.findings(ctx, ""); err != nil && !old(err) {
+	if _, s.found, err = p.findings(ctx, ""); err != nil && !lacksFindings(err) {
 		return nil, err
 	}
 	s.types, s.more, err = listOf[api.Type](ctx, p.broker, "/v1/types", maxTypes)
@@ -147,7 +147,7 @@ func (p *top) sample(ctx context.Context) (*sample, error) {
 }
 
 func (p *top) print(v *view) error {
-	v = v.only(p.filter)
+	v = v.matching(p.filter)
 	v.sort(p.sort, p.reverse)
 	if p.json {
 		data, err := json.Marshal(v)
@@ -309,7 +309,7 @@ func (s *screen) content() string {
 	for i := range lines {
 		lines[i] = cli.Cut(lines[i], s.width)
 	}
-	v := s.view.only(s.filter)
+	v := s.view.matching(s.filter)
 	v.sort(s.sort, s.reverse)
 	s.rows = max(s.height-len(lines)-2, 1)
 	s.from = max(0, min(s.from, len(v.Types)-s.rows))

@@ -155,8 +155,8 @@ func spanOr(seconds float64, ok bool) string {
 	return short(seconds)
 }
 
-// only returns the view of the types whose names contain part.
-func (v *view) only(part string) *view {
+// matching returns the view of the types whose names contain part.
+func (v *view) matching(part string) *view {
 	some := *v
 	some.Types, some.none = []row{}, len(v.Types) > 0
 	for i := range v.Types {

@@ -296,14 +296,14 @@ func (w *work) run(args []string, dash int) error {
 	if guard != nil {
 		done := make(chan struct{})
 		defer close(done)
-		go alive(guard, done)
+		go keepAlive(guard, done)
 	}
 	return w.serve(worker, c, kill, tell)
 }
 
-// alive postpones the time at which the guard kills commands, as long as this process is not
+// keepAlive postpones the time at which the guard kills commands, as long as this process is not
 // stopped.
-func alive(guard *launch.Guard, done <-chan struct{}) {
+func keepAlive(guard *launch.Guard, done <-chan struct{}) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	for {

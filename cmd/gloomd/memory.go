@@ -36,9 +36,9 @@ func shares(o *settings.Options) []share {
 	}
 }
 
-// settleMemory sets the limits that are not set to their shares of the part of
-// --max-memory that the set limits leave, but at least to a quarter of their full share.
-// The default of --max-memory is what the host allows, or what the set limits need.
+// settleMemory gives each limit that is not set its share of the part of --max-memory that the
+// set limits leave, but at least a quarter of its full share. The default of --max-memory is what
+// the host allows, or what the set limits need.
 func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64
 	var set []string

@@ -21,8 +21,8 @@ type Server struct {
 	Command []string
 }
 
-// New prepares a command with further arguments; Launch starts it. Launch returns when the master
-// is ready, or the standby runs.
+// New prepares a command with further arguments. Launch then starts it, and returns when the master
+// is ready or, with standby, when it runs.
 func New(command []string, standby bool, args ...string) (*Server, error) {
 	port, err := throwaway.FreePort()
 	if err != nil {

@@ -22,7 +22,7 @@ type Gate struct {
 type crossing struct {
 	client, server net.Conn
 	held           bool
-	late           []byte // from the client, not yet sent to the server
+	late           []byte // bytes from the client, not yet sent to the server
 }
 
 // NewGate opens a gate to a server's TCP address. It is closed when the test ends.

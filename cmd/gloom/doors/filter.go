@@ -24,7 +24,7 @@ type filter struct {
 func (d *Door) filterOf(r *http.Request) (*filter, error) {
 	q := r.URL.Query()
 	f := &filter{typ: api.Name(r.PathValue("type")), state: q.Get("state"), outcome: q.Get("outcome"), id: q.Get("id"), reason: q.Get("reason")}
-	f.older, _ = time.ParseDuration(cmp.Or(q.Get("older"), "0") + "ms") // it is a number
+	f.older, _ = time.ParseDuration(cmp.Or(q.Get("older"), "0") + "ms") // the value is always a number
 	if text := q.Get("since"); text != "" {
 		span, err := time.ParseDuration(text)
 		f.since = time.Now().Add(-span)

@@ -29,7 +29,8 @@ type source interface {
 	retry(r *http.Request, typ, id string) error
 }
 
-// serveJobs adds the answers about jobs. words maps the broker's states to the daemon's.
+// serveJobs registers the answers to requests about jobs. words maps the broker's states to the
+// daemon's.
 func (d *Door) serveJobs(s source, words map[string][]string) {
 	listed := func(r *http.Request) (any, error) {
 		f, err := d.filterOf(r)
@@ -50,9 +51,9 @@ func (d *Door) serveJobs(s source, words map[string][]string) {
 			return nil, d.without("jobs that are "+f.state+" "+f.outcome, "gloom jobs lists those that wait or run, --ended the others")
 		}
 		if f.state != "ended" {
-			return pages(d, r, s, f, states, false, (*job).alive)
+			return pages(d, r, s, f, states, false, (*job).asJob)
 		}
-		return pages(d, r, s, f, states, true, (*job).over)
+		return pages(d, r, s, f, states, true, (*job).asEnded)
 	}
 	d.on("GET /v1/jobs", listed)
 	d.on("GET /v1/types/{type}/jobs", listed)
@@ -61,7 +62,7 @@ func (d *Door) serveJobs(s source, words map[string][]string) {
 		if err != nil {
 			return nil, err
 		}
-		return j.alive(), nil
+		return j.asJob(), nil
 	})
 	d.on("DELETE /v1/jobs/{id}", func(r *http.Request) (any, error) {
 		return struct{}{}, s.cancel(r, api.Name(r.PathValue("id")), r.URL.Query().Has("running"))
@@ -114,8 +115,8 @@ func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string
 	return &out, err
 }
 
-// alive returns a job in the broker's form for one job, or for a listing of unended jobs.
-func (j *job) alive() *api.Job {
+// asJob returns a job in the broker's form for one job, or for a listing of unended jobs.
+func (j *job) asJob() *api.Job {
 	out := j.Job
 	out.Detached, out.Groups, out.AgeSeconds = true, []string{}, since(j.created)
 	switch {
@@ -135,8 +136,8 @@ func (j *job) alive() *api.Job {
 	return &out
 }
 
-// over returns an ended job in the form of a listing.
-func (j *job) over() *api.Ended {
+// asEnded returns an ended job in the form of a listing.
+func (j *job) asEnded() *api.Ended {
 	return &api.Ended{ID: j.ID, Type: j.Type, State: "ended", Groups: []string{}, Outcome: j.State, Reason: j.Reason, Attempts: j.Attempts, End: *j.end()}
 }
 

@@ -41,7 +41,7 @@ func asJobd(d *Door) {
 	d.lacks("drain", "SIGTERM stops it", "POST /v1/drain")
 }
 
-// jobdTarget is a target, at one worker or at all.
+// jobdTarget is a target, at one worker or at all workers.
 type jobdTarget struct {
 	Target      string     `json:"target"`
 	Paused      bool       `json:"paused"`

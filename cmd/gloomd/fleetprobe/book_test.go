@@ -110,8 +110,8 @@ func (b *book) run(f frame, at *broker) (*entry, bool) {
 	return e, true
 }
 
-// over records the end of a run as its worker sees it.
-func (b *book) over(e *entry, at *broker, released bool) {
+// endRun records the end of a run as its worker sees it.
+func (b *book) endRun(e *entry, at *broker, released bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.at[at]--
@@ -131,8 +131,8 @@ func (b *book) lose(at *broker) {
 	}
 }
 
-// found ends the measurement that lose began, before the broker comes back.
-func (b *book) found() {
+// endLoss ends the measurement that lose began, before the broker comes back.
+func (b *book) endLoss() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
@@ -170,9 +170,9 @@ func (b *book) ended(s *session, token, kind string, f frame) {
 	s.ends[kind]++
 }
 
-// left marks the unfinished jobs of a lost submitter as void. It returns their number, and the
+// voidJobs marks the unfinished jobs of a lost submitter as void. It returns their number, and the
 // tokens of those that its broker had accepted.
-func (b *book) left(s *session) (taken []string, void int) {
+func (b *book) voidJobs(s *session) (taken []string, void int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {

@@ -13,8 +13,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// own starts a fleet for one test; at the end of the test it is stopped and checked.
-func own(t *testing.T, servers int, options ...string) *fleet {
+// ownFleet starts a fleet for one test; at the end of the test it is stopped and checked.
+func ownFleet(t *testing.T, servers int, options ...string) *fleet {
 	t.Helper()
 	f, err := newFleet(servers, options...)
 	if err != nil {
@@ -92,7 +92,7 @@ type ordeal struct {
 
 func newOrdeal(t *testing.T) *ordeal {
 	t.Helper()
-	f := own(t, 1)
+	f := ownFleet(t, 1)
 	return &ordeal{t: t, f: f, a: f.brokers[0], b: f.brokers[1], c: f.brokers[2]}
 }
 
@@ -107,8 +107,8 @@ func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
 	}
 }
 
-// lent makes a worker at b run a job of a.
-func (o *ordeal) lent(t *testing.T, typ, id, more string) (s, w *peer) {
+// lendJob makes a worker at b run a job of a.
+func (o *ordeal) lendJob(t *testing.T, typ, id, more string) (s, w *peer) {
 	t.Helper()
 	s, w = submitter(t, o.a), worker(t, o.b, `"cancel":true,"type":`+quote(typ))
 	s.ok(`{"action":"submit","id":"%s","type":%s,"body":1%s}`, id, quote(typ), more)
@@ -116,8 +116,8 @@ func (o *ordeal) lent(t *testing.T, typ, id, more string) (s, w *peer) {
 	return s, w
 }
 
-// elsewhere connects a worker at c, which must get the job.
-func (o *ordeal) elsewhere(t *testing.T, typ, id string, since time.Time) {
+// runElsewhere connects a worker at c, which must get the job.
+func (o *ordeal) runElsewhere(t *testing.T, typ, id string, since time.Time) {
 	t.Helper()
 	w := worker(t, o.c, `"type":`+quote(typ))
 	if g := w.job(); g.ID != id {
@@ -143,13 +143,13 @@ func TestBorrowerLost(t *testing.T) {
 		{"deaf", func() error { return nats.site.mute(b.site) }, func() error { return nats.site.unmute(b.site) }},
 	} {
 		o.step("borrower "+way.name, func(t *testing.T, typ string) {
-			s, w := o.lent(t, typ, "moves", `,"retries":9`)
-			once, _ := o.lent(t, typ+"-once", "once", `,"retries":0`)
+			s, w := o.lendJob(t, typ, "moves", `,"retries":9`)
+			once, _ := o.lendJob(t, typ+"-once", "once", `,"retries":0`)
 			if err := way.lose(); err != nil {
 				t.Fatal(err)
 			}
 			since := time.Now()
-			o.elsewhere(t, typ, "moves", since)
+			o.runElsewhere(t, typ, "moves", since)
 			if g := s.ended("moves", ""); string(g.Body) != `"c"` {
 				t.Errorf("%s", g)
 			}
@@ -196,7 +196,7 @@ func TestFaults(t *testing.T) {
 	o := newOrdeal(t)
 	f, a, b, c, nats := o.f, o.a, o.b, o.c, o.f.nats[0]
 	o.step("home killed", func(t *testing.T, typ string) {
-		_, w := o.lent(t, typ, "orphan", "")
+		_, w := o.lendJob(t, typ, "orphan", "")
 		a.kill()
 		if g := w.next(); g.Action != "cancel" || g.ID != "orphan" {
 			t.Errorf("%s, want cancel of orphan", g)
@@ -220,7 +220,7 @@ func TestFaults(t *testing.T) {
 	})
 
 	o.step("home restarted at once", func(t *testing.T, typ string) {
-		_, w := o.lent(t, typ, "orphan", "")
+		_, w := o.lendJob(t, typ, "orphan", "")
 		a.kill()
 		if err := a.start(); err != nil {
 			t.Fatal(err)
@@ -241,7 +241,7 @@ func TestFaults(t *testing.T) {
 	})
 
 	o.step("borrower drains", func(t *testing.T, typ string) {
-		s, w := o.lent(t, typ, "stays", `,"retries":0`)
+		s, w := o.lendJob(t, typ, "stays", `,"retries":0`)
 		s.ok(`{"action":"submit","id":"waits","type":%s,"body":1,"retries":0}`, quote(typ))
 		b.daemon().Signal(syscall.SIGTERM)
 		if err := b.daemon().Log.Await("drain"); err != nil {
@@ -253,7 +253,7 @@ func TestFaults(t *testing.T) {
 		}
 		w.gone()
 		ends(t, b)
-		o.elsewhere(t, typ, "waits", time.Now())
+		o.runElsewhere(t, typ, "waits", time.Now())
 		s.ended("waits", "")
 		if err := b.start(); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestFaults(t *testing.T) {
 	})
 
 	o.step("home drains", func(t *testing.T, typ string) {
-		s, w := o.lent(t, typ, "first", "")
+		s, w := o.lendJob(t, typ, "first", "")
 		for i := range 3 {
 			s.ok(`{"action":"submit","id":"d%d","type":%s,"body":1}`, i, quote(typ))
 		}
@@ -295,7 +295,7 @@ func TestFaults(t *testing.T) {
 	})
 
 	o.step("NATS away", func(t *testing.T, typ string) {
-		s, w := o.lent(t, typ, "back", `,"retries":1`)
+		s, w := o.lendJob(t, typ, "back", `,"retries":1`)
 		nats.Kill()
 		// Home continues alone: lent jobs wait again, and a worker at home gets them.
 		if err := until("it says so", func() error {
@@ -391,7 +391,7 @@ func TestFaults(t *testing.T) {
 // A cluster of three NATS servers that loses one keeps the fleet.
 func TestClusterLosesOne(t *testing.T) {
 	t.Parallel()
-	f := own(t, 3)
+	f := ownFleet(t, 3)
 	typ := typeOf(t)
 	w, s := worker(t, f.brokers[1], `"type":`+quote(typ)), submitter(t, f.brokers[0])
 	for i, n := range f.nats {

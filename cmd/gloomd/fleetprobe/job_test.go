@@ -71,8 +71,8 @@ func job(t testing.TB, b *broker, id string) (v api.Job, err error) {
 	return v, err
 }
 
-// in waits until a job is in a state.
-func in(t testing.TB, b *broker, id, state string) api.Job {
+// awaitState waits until a job is in a state.
+func awaitState(t testing.TB, b *broker, id, state string) api.Job {
 	t.Helper()
 	var v api.Job
 	if err := until(id+" is "+state, func() (err error) {

@@ -54,7 +54,7 @@ func TestGroups(t *testing.T) {
 			t.Errorf("%s and %s run, want g0 and free", first, second)
 		}
 		w.quiet(300 * time.Millisecond)
-		v := in(t, a, "g1", "queued")
+		v := awaitState(t, a, "g1", "queued")
 		if v.HeldBy == nil || v.HeldBy.Group != typ+"-g" {
 			t.Errorf("g1: %+v", v)
 		}
@@ -78,7 +78,7 @@ func TestGroups(t *testing.T) {
 // else happens to the types of these jobs.
 func TestGroupOpensAtHome(t *testing.T) {
 	t.Parallel()
-	f := own(t, 1)
+	f := ownFleet(t, 1)
 	home, other := f.brokers[0], f.brokers[1]
 	s := submitter(t, home)
 	for _, c := range []struct {
@@ -194,7 +194,7 @@ func TestPause(t *testing.T) {
 			s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 			s.ok(`{"action":"submit","id":"paused","type":%s,"body":1,"retries":0}`, quote(typ))
 			w.quiet(400 * time.Millisecond)
-			if v := in(t, a, "paused", "queued"); v.Attempts != 0 {
+			if v := awaitState(t, a, "paused", "queued"); v.Attempts != 0 {
 				t.Errorf("paused at %s: %+v", p.name, v)
 			}
 			if err := p.ask("POST", "/v1/types/"+typ+"/resume", struct{}{}, nil); err != nil {

@@ -129,7 +129,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 		select {
 		case f, ok := <-s.in:
 			if !ok {
-				left, void := l.book.left(s)
+				left, void := l.book.voidJobs(s)
 				s.void = void
 				l.mu.Lock()
 				clean := s.life.clean
@@ -354,23 +354,23 @@ func (l *load) do(p *peer, e *entry, told, gone chan struct{}) {
 	case <-time.After(time.Duration(e.MS) * time.Millisecond):
 	case <-told:
 	case <-gone:
-		l.book.over(e, b, false)
+		l.book.endRun(e, b, false)
 		return
 	}
 	id := fmt.Sprintf(`"id":%q`, e.Token)
 	first := func() bool { l.book.mu.Lock(); defer l.book.mu.Unlock(); return e.releases == 0 }
 	switch {
 	case e.Do == "fail":
-		l.book.over(e, b, false)
+		l.book.endRun(e, b, false)
 		p.write(`{"action":"fail",` + id + `,"reason":"as planned"}`)
 	case e.Do == "release" && first():
-		l.book.over(e, b, true)
+		l.book.endRun(e, b, true)
 		p.write(`{"action":"release",` + id + `}`)
 	default:
 		if e.Do == "report" {
 			p.write(`{"action":"progress",` + id + `,"body":1}`)
 		}
-		l.book.over(e, b, false)
+		l.book.endRun(e, b, false)
 		p.write(`{"action":"respond",` + id + `,"body":` + e.body + `}`)
 	}
 }

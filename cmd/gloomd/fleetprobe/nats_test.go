@@ -30,7 +30,7 @@ func (d through) Dial(network, addr string) (net.Conn, error) {
 // TestStrangers: a stranger sends on the fleet's subjects.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	f := own(t, 1)
+	f := ownFleet(t, 1)
 	a, b := f.brokers[0], f.brokers[1]
 	drawn := *seed
 	if drawn == 0 {

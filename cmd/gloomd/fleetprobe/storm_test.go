@@ -199,7 +199,7 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 			b.kill()
 			time.Sleep(2 * time.Second)
 			last()
-			w.l.book.found()
+			w.l.book.endLoss()
 			return w.again(b)
 		}},
 		{"kill, and at once start " + b.name, b, func() error {

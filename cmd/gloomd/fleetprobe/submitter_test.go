@@ -36,7 +36,7 @@ func TestCancel(t *testing.T) {
 		for _, id := range []string{f.ID, g.ID} {
 			s.refused("unknown_id", `{"action":"cancel","id":"%s"}`, id)
 			s.refused("id_exists", `{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
-			if v := in(t, a, id, "running"); !v.Unwanted {
+			if v := awaitState(t, a, id, "running"); !v.Unwanted {
 				t.Errorf("%+v is wanted", v)
 			}
 		}
@@ -141,7 +141,7 @@ func TestKeep(t *testing.T) {
 		elsewhere := submitter(t, b)
 		elsewhere.refused("unknown_id", `{"action":"attach","id":"kept"}`)
 		w.ok(`{"action":"respond","body":"outcome"}`)
-		if v := in(t, a, "kept", "ended"); v.Outcome != "answered" {
+		if v := awaitState(t, a, "kept", "ended"); v.Outcome != "answered" {
 			t.Errorf("%+v", v)
 		}
 		s = submitter(t, a)

@@ -137,7 +137,7 @@ func TestRetries(t *testing.T) {
 		w.job()
 		began := time.Now()
 		w.ok(`{"action":"fail","delay_ms":5000}`)
-		in(t, a, "own", "delayed") // so that the test sees it in time on a busy machine
+		awaitState(t, a, "own", "delayed") // so that the test sees it in time on a busy machine
 		w.job()
 		if d := time.Since(began); d < 5*time.Second {
 			t.Errorf("the worker's delay of 5 s was over after %s", d)

@@ -49,7 +49,7 @@ func TestRelease(t *testing.T) {
 		}
 		w.ok(`{"action":"leave"}`)
 		w.ok(`{"action":"release"}`)
-		if v := in(t, a, "rel", "queued"); v.Attempts != 0 || v.Releases != 2 {
+		if v := awaitState(t, a, "rel", "queued"); v.Attempts != 0 || v.Releases != 2 {
 			t.Errorf("after two releases: attempts %d, releases %d", v.Attempts, v.Releases)
 		}
 		w2 := worker(t, c, `"type":`+quote(typ))
@@ -97,12 +97,12 @@ func TestWorkerLost(t *testing.T) {
 			if f := w.job(); f.ID != "lost" { // before others of its priority
 				t.Fatalf("run %d is of %s", i, f.ID)
 			}
-			if v := in(t, a, "lost", "running"); v.Attempts != i+1 || v.Worker == nil || v.Worker.Broker != at.name {
+			if v := awaitState(t, a, "lost", "running"); v.Attempts != i+1 || v.Worker == nil || v.Worker.Broker != at.name {
 				t.Errorf("run %d at %s: %+v, worker %+v", i, at.name, v, v.Worker)
 			}
 			w.close()
 			if i < 3 {
-				in(t, a, "lost", "queued")
+				awaitState(t, a, "lost", "queued")
 			}
 		}
 		s.ended("lost", "job_failed")
@@ -186,7 +186,7 @@ func TestRejoin(t *testing.T) {
 		}
 		w.ok(`{"action":"respond","body":1}`)
 		s.ended("two", "")
-		in(t, a, "more", "queued")
+		awaitState(t, a, "more", "queued")
 	})
 }
 
@@ -206,7 +206,7 @@ func TestLeave(t *testing.T) {
 		w.quiet(200 * time.Millisecond)
 		w.close()
 		for i := 3; i < 6; i++ {
-			if v := in(t, a, fmt.Sprint("v", i), "queued"); v.Attempts != 0 {
+			if v := awaitState(t, a, fmt.Sprint("v", i), "queued"); v.Attempts != 0 {
 				t.Errorf("%+v never ran", v)
 			}
 		}
