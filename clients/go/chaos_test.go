@@ -135,8 +135,8 @@ func TestKeptJobsThroughCuts(t *testing.T) {
 }
 
 // With connections cut at random, every job ends exactly once, with its result or with
-// an error that reports the lost connection. A kept job ends so only if the broker no
-// longer knows it, and a job that must run at least once never does.
+// an error that reports the lost connection. A kept job ends with that error only if the broker
+// no longer knows it, and a job with AtLeastOnce never does.
 func TestChaos(t *testing.T) {
 	seed := chaosSeed(t)
 	b := startBroker(t)

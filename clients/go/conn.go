@@ -82,7 +82,7 @@ type user interface {
 	event(*wire.Event) error
 	// finished reports whether nothing is left to wait for.
 	finished() bool
-	// gone ends everything on the connection, which has ended.
+	// gone is called when the connection has ended, and ends everything on it.
 	gone(*LostError)
 }
 

@@ -77,7 +77,8 @@ func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
 	if err := e.env.Scan(payload); err != nil {
 		return what + ": " + err.Reason
 	}
-	// A value that ends the message and begins another key also makes a valid frame.
+	// It is not enough that the whole frame is valid: a value could end the message and begin
+	// another key.
 	if seen := e.env.Raw(payload, key); len(seen) != len(bytes.Trim(value, " \t\r\n")) {
 		return what + ": not one JSON value"
 	}

@@ -161,7 +161,7 @@ func TestKeptJobThatTheBrokerLost(t *testing.T) {
 	wantResult(t, p, "3")
 }
 
-// A broker that neither has a job nor accepts it is not asked for ever.
+// The client does not go on asking a broker that neither has a job nor accepts it.
 func TestKeptJobThatIsNeitherThereNorTaken(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)

@@ -10,7 +10,8 @@ const (
 	EventConnected Event = "connected"
 	// EventJoined: a worker's socket has joined its type.
 	EventJoined Event = "joined"
-	// EventLost: a connection was lost. Err says why, Wait when the next attempt is.
+	// EventLost: a connection was lost. Err says why, and Wait how long it is until the next
+	// attempt.
 	EventLost Event = "lost"
 	// EventFailed: an attempt to connect or join failed; Err and Wait are as above.
 	EventFailed Event = "failed"

@@ -21,7 +21,7 @@ func limitsFile(t *testing.T, text string) string {
 	return path
 }
 
-// fifo makes a file at which a reader would wait.
+// fifo makes a named pipe, on which a reader would block.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")

@@ -42,8 +42,8 @@ class Examples(unittest.TestCase):
         self.environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
     def run_all(self, daemon, programs):
-        """Run all together; those that end by themselves print what they
-        should, and then the workers stop when told to."""
+        """Run all examples together: those that end by themselves print what they
+        should, and then the workers stop when they are told to."""
         running = []
         for name, text, output in programs:
             text = text.replace("127.0.0.1:9998", daemon.submit_addr)

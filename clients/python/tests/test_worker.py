@@ -19,7 +19,7 @@ FAST = (0.001, 0.01)
 
 
 class Gate:
-    """A handler that waits for the test; says which jobs are inside."""
+    """A handler that waits for the test, and records which jobs are in it."""
 
     def __init__(self):
         self.inside = []

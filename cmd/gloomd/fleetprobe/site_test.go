@@ -47,7 +47,7 @@ func (s *site) command(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--net=" + s.path()}, args...)...)
 }
 
-// run makes a tool run lines of its language there.
+// run runs a tool in the namespace, with lines of commands as its input.
 func (s *site) run(lines string, tool ...string) error {
 	cmd := s.command(tool...)
 	cmd.Stdin = strings.NewReader(lines)

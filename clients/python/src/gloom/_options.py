@@ -136,8 +136,8 @@ class Settings(TypedDict, total=False):
 
 @dataclass
 class Options:
-    """Validated settings.  Without addresses the broker of this machine is used: its
-    socket of the name local if that can be opened, else the port."""
+    """Validated settings. Without addresses the broker of this machine is used: its
+    unix socket with the name local if that can be opened, else the port."""
 
     addrs: Sequence[str]
     local: str

@@ -96,7 +96,7 @@ class _Child:
         theirs.close()
 
     def run(self, job: Job) -> Outcome:
-        """Run a job; EOFError or OSError if the process dies."""
+        """Run a job; Raises EOFError or OSError if the process dies."""
         self._send("begin", job.id, job.type, job.body.data, job.headers)
         job._on_end = lambda cause: self._tell_unwanted(job.id, cause)
         if job.cause is not None:

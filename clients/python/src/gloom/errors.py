@@ -34,7 +34,7 @@ class ProtocolError(GloomError):
 
 
 class FrameTooLarge(ProtocolError):
-    """A frame from the broker is larger than the limit.  Both are in bytes."""
+    """A frame from the broker is larger than the limit.  size and limit are in bytes."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(size, limit)

@@ -26,7 +26,7 @@ _beginning = threading.Lock()  # held only briefly, so one for all is enough
 
 
 class _Core(AsyncWorker):
-    """Runs handlers in threads or, by way of these, in processes."""
+    """Runs handlers in threads, or in a process for each thread."""
 
     _kind = Job
     thread: LoopThread  # runs the loop
