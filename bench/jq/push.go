@@ -41,7 +41,7 @@ func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
 	return s.balanced(o.Jobs)
 }
 
-// batch is how many jobs are enqueued at a time, the most that are allowed.
+// batch is how many jobs are enqueued at a time, which is the largest number that is allowed.
 const batch = 1000
 
 // batches enqueues many jobs, numbered within their batch.

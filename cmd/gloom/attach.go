@@ -37,7 +37,7 @@ func newAttach(t *tool) *cobra.Command {
 			file := cmd.Flags().Changed("ids")
 			switch {
 			case file && len(args) > 0:
-				return cli.Usagef("ids and --ids exclude each other")
+				return cli.Usagef("ids and --ids cannot be used together")
 			case file && ids == "":
 				return cli.Usagef("--ids needs a file, or - for standard input")
 			case !file && len(args) == 0:

@@ -44,7 +44,7 @@ jobs, an operator's token reaches all.`,
 			}
 			switch {
 			case none && len(groups) > 0:
-				return cli.Usagef("--group and --no-groups exclude each other")
+				return cli.Usagef("--group and --no-groups cannot be used together")
 			case c.Priority == nil && c.Groups == nil && c.Delay == nil:
 				return cli.Usagef("nothing to change: --priority, --group, --no-groups or --delay is needed")
 			}
@@ -55,7 +55,7 @@ jobs, an operator's token reaches all.`,
 	f.Int64Var(&priority, "priority", 0, "larger numbers run first")
 	f.StringArrayVar(&groups, "group", nil, "a group that it belongs to; may be given several times")
 	f.BoolVar(&none, "no-groups", false, "it belongs to no group")
-	f.DurationVar(&delay, "delay", 0, "time before which it does not run")
+	f.DurationVar(&delay, "delay", 0, "do not run the job before this time has passed")
 	return cmd
 }
 

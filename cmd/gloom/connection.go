@@ -103,7 +103,7 @@ func (l *connection) settle(f *pflag.FlagSet) error {
 		s.Lookup = func(string) (string, bool) { return "", false }
 	}
 	if f.Changed("token") && f.Changed("token-file") {
-		return cli.Usagef("--token and --token-file exclude each other")
+		return cli.Usagef("--token and --token-file cannot be used together")
 	}
 	s.Names = connectionOptions
 	if f.Changed("http-addr") && !f.Changed("door") { // a flag wins

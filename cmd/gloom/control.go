@@ -201,12 +201,12 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 		var f *cli.Fault
 		switch {
 		case errors.As(err, &f) && f.Code == exitUnreachable:
-			t.note("it has gone")
+			t.note("the broker has stopped")
 			return nil
 		case err != nil:
 			return err
 		case !s.Draining: // its supervisor has restarted it
-			t.note("it has gone, and another one is there")
+			t.note("the broker has stopped, and another one runs at its address")
 			return nil
 		}
 		left := fmt.Sprintf("%s running, %s waiting", humanize.Comma(int64(s.Ledger.Running)),

@@ -124,7 +124,7 @@ func advice(c gloom.Code) string {
 	case gloom.ErrInvalidAction:
 		return "the addresses for submitters and for workers may be swapped (--submit-addr, --worker-addr)"
 	case gloom.ErrDraining:
-		return "the broker is stopping; several addresses (--submit-addr A,B) allow for another one"
+		return "the broker is stopping; with several addresses (--submit-addr A,B) gloom moves to another one"
 	case gloom.ErrIDExists:
 		return "gloom explain ID shows what holds the id, a job or a kept outcome; gloom cancel ID frees it"
 	}

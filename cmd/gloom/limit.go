@@ -45,7 +45,7 @@ func newLimit(t *tool) *cobra.Command {
 			case l.group == "":
 				return cli.Usagef("--group is empty")
 			case len(args) > 0:
-				return cli.Usagef("a type and --group exclude each other")
+				return cli.Usagef("a type and --group cannot be used together")
 			}
 			return nil
 		},
@@ -61,7 +61,7 @@ func newLimit(t *tool) *cobra.Command {
 	f := cmd.Flags()
 	f.Var(&l.concurrency, "concurrency", "most jobs that run at a time, or none; 0 holds a group back")
 	f.Var(&l.rate, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
-	f.Var(&l.burst, "burst", "most of them at once; or none")
+	f.Var(&l.burst, "burst", "most jobs handed out at once (a burst), or none")
 	f.BoolVar(&l.fair, "fair", false, "groups take turns within the type")
 	f.StringVar(&l.group, "group", "", "limit every group that fits this pattern")
 	f.BoolVar(&l.remove, "remove", false, "remove the rule of --group")
@@ -139,7 +139,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 	path := "/v1/groups/" + api.Segment(l.group)
 	if l.remove {
 		if l.sets() {
-			return cli.Usagef("--remove and limits exclude each other")
+			return cli.Usagef("--remove and limits cannot be used together")
 		}
 		if err := o.do(ctx, http.MethodDelete, path, nil, nil); err != nil {
 			return err

@@ -85,11 +85,11 @@ func newSubmit(t *tool) *cobra.Command {
 	s.streamFlags(f, gloom.DefaultWindow)
 	f.BoolVar(&s.resubmit, "resubmit", false, "submit again what was outstanding when the connection was lost")
 	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
-	f.DurationVar(&s.job.Delay, "delay", 0, "time before which it does not run")
-	f.DurationVar(&s.job.Timeout, "timeout", 0, "a run that takes longer has failed")
+	f.DurationVar(&s.job.Delay, "delay", 0, "do not run the job before this time has passed")
+	f.DurationVar(&s.job.Timeout, "timeout", 0, "fail a run that takes longer")
 	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
 	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
-	f.DurationVar(&s.job.Expires, "expires", 0, "a job that has not started by then has expired")
+	f.DurationVar(&s.job.Expires, "expires", 0, "the job expires if it has not started after this time")
 	f.StringVar(&s.job.ID, "id", "", "the job's id, unique while it has not ended; {line} is the line's number")
 	f.StringVar(&s.idPrefix, "id-prefix", "", "with --lines: ids are this and the line's number, or the line (--id-from-line)")
 	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: ids are a prefix (TYPE/ unless --id-prefix is given) and the line")
@@ -98,7 +98,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job continues, and its answer is not printed")
 	f.StringArrayVar(&s.job.Groups, "group", nil, "a group that the job belongs to, such as its tenant; may be given several times")
 	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the job's headers; may be given several times")
-	f.DurationVar(&s.job.Age, "age", 0, "stand in line as if submitted this long ago")
+	f.DurationVar(&s.job.Age, "age", 0, "order the job as if it had been submitted this long ago")
 	f.DurationVar(&s.job.Keep, "keep", 0, "keep the job when the connection is lost, and its outcome for this long")
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
 	return cmd
@@ -118,9 +118,9 @@ func (s *submit) streamFlags(f *pflag.FlagSet, window int) {
 func (s *submit) checkStream(f *pflag.FlagSet) error {
 	switch {
 	case s.number && s.records:
-		return cli.Usagef("--number and --records exclude each other")
+		return cli.Usagef("--number and --records cannot be used together")
 	case s.asJSON && s.asText || s.base64 && (s.asJSON || s.asText):
-		return cli.Usagef("--json, --text and --base64 exclude each other")
+		return cli.Usagef("--json, --text and --base64 cannot be used together")
 	case s.window < 1 || s.window > 1_000_000:
 		return cli.Usagef("--window %d: must be 1 … 1000000", s.window)
 	}
@@ -165,11 +165,11 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	case len(args) == 0:
 		return cli.Usagef("submit needs a type").Advise("gloom submit TYPE BODY")
 	case len(args) > 2:
-		return cli.Usagef("expected a type and a body, got %d arguments", len(args)).Advise("quote a body that has blanks")
+		return cli.Usagef("expected a type and a body, got %d arguments", len(args)).Advise("quote a body that contains spaces")
 	case args[0] == "":
 		return cli.Usagef("the type is empty")
 	case streaming && len(args) > 1:
-		return cli.Usagef("a body and --lines exclude each other")
+		return cli.Usagef("a body and --lines cannot be used together")
 	case streaming && s.lines == "":
 		return cli.Usagef("--lines needs a file, or - for standard input")
 	case cmd.Flags().Changed("id") && s.job.ID == "":

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// site is a network namespace with its own loopback. It has no name, so it ends with the last
-// process in it and this process, even after a crash.
+// site is a network namespace with its own loopback. It has no name, so the kernel removes it
+// when this process and the last process in it have ended, even after a crash.
 type site struct {
 	namespace *os.File
 	ip        string
