@@ -75,6 +75,8 @@ type op struct {
 	keys []string // without the lease and seq, which come first
 	args []any    // without the text of the lease and the seq, which come first
 	done func(answer any, err error)
+	// alone says that the script may not make other transitions in the same run.
+	alone bool
 	// takesBack undoes this enqueueing. It is nil for all other transitions: these are sent again
 	// instead.
 	takesBack *op
@@ -189,9 +191,10 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
-	names, args := r.addJobs(names, append(make([]any, 0, 2+len(jobs)*18), text, seconds), jobs)
+	names, args := r.addJobs(names, append(make([]any, 0, 4+len(jobs)*18), text, seconds, len(jobs), 0), jobs)
+	args[3] = len(args) - 4
 	o := &op{
-		transition: enqueue, keys: names, args: args,
+		transition: enqueue, keys: names, args: args, alone: key != nil,
 		takesBack: &op{transition: undo, keys: names, args: args[:1:1], done: func(any, error) {}},
 		done: func(reply any, err error) {
 			known, _ := reply.(string)
@@ -250,11 +253,11 @@ func (r *Redis) unreadable(key string, why error) {
 // move queues a transition of a job. where is the set that the job moves to, "live" or "ended", or
 // "" if it stays in its set.
 func (r *Redis) move(j *job.Job, from, where string, score, drop int64, fields []any, f func(error)) {
-	args := make([]any, 0, 7+len(fields))
-	args = append(args, from, j.Rev, j.State.String(), j.Attempt, where, score, drop)
+	args := make([]any, 0, 8+len(fields))
+	args = append(args, 7+len(fields), from, j.Rev, j.State.String(), j.Attempt, where, score, drop)
 	r.add(&op{
 		transition: move, done: done(f), args: append(args, fields...),
-		keys: []string{r.keys.job(j.ID), r.keys.live, r.keys.ended, r.keys.results},
+		keys: []string{r.keys.live, r.keys.ended, r.keys.results, r.keys.job(j.ID)},
 	})
 }
 

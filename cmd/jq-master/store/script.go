@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The transitions are Redis scripts. Each is atomic, does nothing without the lease, and answers a
-// repeated transition as it did the first time.
+// The transitions are Redis scripts. A run of a script is atomic, does nothing without the lease,
+// and answers a repeated transition as it did the first time.
 var (
 	//go:embed lua/held.lua
 	held string
@@ -36,9 +36,9 @@ var (
 
 	take    = script("take", frees+takeText)
 	hold    = script("hold", frees+holdText)
-	enqueue = script("enqueue", grows+held+jobs+enqueueText)
+	enqueue = script("enqueue", grows+held+jobs+enqueueText).joins(1, 2)
 	undo    = script("undo", frees+held+undoText)
-	move    = script("move", frees+held+moveText)
+	move    = script("move", frees+held+moveText).joins(3, 0)
 	fetch   = script("fetch", frees+held+fetchText)
 	forget  = script("forget", frees+held+forgetText)
 	aside   = script("aside", frees+held+asideText)
@@ -61,10 +61,18 @@ const (
 type transition struct {
 	*redis.Script
 	name, text string
+	// One run of the script makes several transitions, if keys is not 0. So many of their first
+	// keys and arguments are then the same.
+	keys, args int
+}
+
+func (t *transition) joins(keys, args int) *transition {
+	t.keys, t.args = keys, args
+	return t
 }
 
 func script(name, text string) *transition {
-	t := &transition{redis.NewScript(text), name, text}
+	t := &transition{Script: redis.NewScript(text), name: name, text: text}
 	scripts = append(scripts, t)
 	return t
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,11 +169,10 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	ctx := context.Background()
 	lease := fmt.Sprintf("%s %s %d ", t.epoch, r.name, t.fence)
 	pipe := r.client.Pipeline()
-	answers := make([]*redis.Cmd, len(round))
-	for i, o := range round {
-		keys := append([]string{r.keys.lease, r.keys.seq}, o.keys...)
-		args := append([]any{lease, t.acked}, o.args...)
-		answers[i] = pipe.EvalSha(ctx, o.Hash(), keys, args...)
+	runs := join(round)
+	answers := make([]*redis.Cmd, len(runs))
+	for i, ops := range runs {
+		answers[i] = pipe.Do(ctx, r.words(ops, lease, t.acked)...)
 	}
 	failpoint.Point("before " + round[0].name)
 	began := time.Now()
@@ -180,29 +180,36 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	r.metrics.round.Observe(time.Since(began).Seconds())
 	r.metrics.size.Observe(float64(len(round)))
 	failpoint.Point("after " + round[0].name)
-	for i, o := range round {
+	for i, ops := range runs {
 		answer, err := answers[i].Result()
-		if err == nil {
-			if n, ok := answer.(int64); ok {
-				t.acked = max(t.acked, uint64(n))
-			}
-			o.done(answer, nil)
-			continue
+		var refusals map[int64]error
+		if all, ok := answer.([]any); ok {
+			answer, refusals = all[0], refused(all[1:])
 		}
-		k := kindOf(err)
-		r.metrics.errors.WithLabelValues(kindNames[k]).Inc()
-		switch k {
-		case faulty:
-			o.done(nil, fmt.Errorf("redis: %s: %w", o.name, err))
-		case full:
-			o.done(nil, fmt.Errorf("%w: %w", ErrFull, err))
-		case away:
-			again = append(again, o)
-			if why == nil {
-				why = err
+		if n, ok := answer.(int64); ok {
+			t.acked = max(t.acked, uint64(n))
+		}
+		for i, o := range ops {
+			err := cmp.Or(err, refusals[int64(i+1)])
+			if err == nil {
+				o.done(answer, nil)
+				continue
 			}
-		default:
-			again, why = append(again, o), err // the term ends
+			k := kindOf(err)
+			r.metrics.errors.WithLabelValues(kindNames[k]).Inc()
+			switch k {
+			case faulty:
+				o.done(nil, fmt.Errorf("redis: %s: %w", o.name, err))
+			case full:
+				o.done(nil, fmt.Errorf("%w: %w", ErrFull, err))
+			case away:
+				again = append(again, o)
+				if why == nil {
+					why = err
+				}
+			default:
+				again, why = append(again, o), err // the term ends anyway
+			}
 		}
 	}
 	return again, why

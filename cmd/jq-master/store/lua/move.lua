@@ -1,23 +1,51 @@
--- Moves one job to another state. KEYS: lease, seq, job, live, ended, results. ARGV: …, the states
--- it may have now, its new number of transitions, the new state, the new attempt, the set it moves
--- to ('live', 'ended', '' to stay), the score there, the score in results or 0, then the fields
--- that change.
-local was = redis.call('HMGET', KEYS[3], 'state', 'rev')
-local rev = tonumber(was[2] or '0')
-if was[1] == ARGV[5] and rev == tonumber(ARGV[4]) then
-  return seq -- written before
+-- Moves jobs to other states, each on its own. KEYS: lease, seq, live, ended, results, a key for each
+-- job. ARGV: …, for each job the number of words that follow: the states it may have now, its new
+-- number of transitions, the new state, the new attempt, the set it moves to ('live', 'ended', '' to
+-- stay), the score there, the score in results or 0, then the fields that change. It returns seq, and
+-- for each job that cannot move its index, from 1, and why.
+local answer, moved = {seq}, false
+local sets = {live = {}, ended = {}, results = {}}
+local left = {live = {}, ended = {}}
+local function add(set, score, id)
+  set[#set + 1] = score
+  set[#set + 1] = id
 end
-if not was[1] or not string.find(ARGV[3], was[1], 1, true) or rev ~= ARGV[4] - 1 then
-  return redis.error_reply('CONFLICT ' .. KEYS[3] .. ' is ' .. tostring(was[1]) .. ' after ' .. rev ..
-    ' transitions, so that it cannot become ' .. ARGV[5] .. ' with number ' .. ARGV[4])
+local at = 3
+for i = 6, #KEYS do
+  local from, rev, state, where = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 5]
+  local was = redis.pcall('HMGET', KEYS[i], 'state', 'rev')
+  local done = tonumber(was[2] or '0')
+  if was.err then
+    add(answer, i - 5, was.err .. ' ' .. KEYS[i])
+  elseif was[1] == state and done == tonumber(rev) then
+    -- written before
+  elseif not was[1] or not string.find(from, was[1], 1, true) or done ~= rev - 1 then
+    add(answer, i - 5, 'CONFLICT ' .. KEYS[i] .. ' is ' .. tostring(was[1]) .. ' after ' .. done ..
+      ' transitions, so that it cannot become ' .. state .. ' with number ' .. rev)
+  else
+    redis.call('HSET', KEYS[i], 'state', state, 'rev', rev, 'attempt', ARGV[at + 4], unpack(ARGV, at + 8, at + ARGV[at]))
+    moved = true
+    if where ~= '' then
+      local id = string.sub(KEYS[i], -36)
+      local old = left[where == 'live' and 'ended' or 'live']
+      old[#old + 1] = id
+      add(sets[where], ARGV[at + 6], id)
+      if ARGV[at + 7] ~= '0' then
+        add(sets.results, ARGV[at + 7], id)
+      end
+    end
+  end
+  at = at + 1 + ARGV[at]
 end
-redis.call('HSET', KEYS[3], 'state', ARGV[5], 'rev', ARGV[4], 'attempt', ARGV[6], unpack(ARGV, 10))
-if ARGV[7] ~= '' then
-  local id = string.sub(KEYS[3], -36)
-  redis.call('ZREM', ARGV[7] == 'live' and KEYS[5] or KEYS[4], id)
-  redis.call('ZADD', ARGV[7] == 'live' and KEYS[4] or KEYS[5], ARGV[8], id)
-  if ARGV[9] ~= '0' then
-    redis.call('ZADD', KEYS[6], ARGV[9], id)
+for name, key in pairs({live = KEYS[3], ended = KEYS[4], results = KEYS[5]}) do
+  if left[name] and #left[name] > 0 then
+    redis.call('ZREM', key, unpack(left[name]))
+  end
+  if #sets[name] > 0 then
+    redis.call('ZADD', key, unpack(sets[name]))
   end
 end
-return redis.call('INCR', KEYS[2])
+if moved then
+  answer[1] = redis.call('INCR', KEYS[2])
+end
+return answer

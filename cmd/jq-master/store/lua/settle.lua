@@ -7,6 +7,7 @@ redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
 for i = 5, #KEYS do
   redis.call('DEL', KEYS[i]) -- it may hold a job that could not be read
 end
-seq = math.max(seq, store(KEYS[4], 5))
+store(5, #KEYS - 4, 5)
+seq = math.max(seq, list(KEYS[4]))
 redis.call('SET', KEYS[2], string.format('%d', seq + 1))
 return seq + 1

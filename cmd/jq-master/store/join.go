@@ -1,0 +1,79 @@
+package store
+
+// maxJoined is the most jobs of one run of a script, because Redis does nothing else meanwhile. A
+// batch that comes in one request may have more.
+const maxJoined = 256
+
+// join divides the transitions of a round into runs of scripts. A transition may overtake others only
+// if they are of other jobs: a job has one transition at a time, beside fetch and forget, which
+// nothing overtakes.
+func join(round []*op) [][]*op {
+	type open struct{ at, jobs int }
+	var runs [][]*op
+	fill := make(map[*transition]open, 2) // runs that take more transitions
+	for _, o := range round {
+		run, ok := fill[o.transition]
+		jobs := len(o.keys) - o.transition.keys
+		switch {
+		case o.transition.keys == 0:
+			clear(fill)
+			fallthrough
+		case o.alone:
+			runs = append(runs, []*op{o})
+		case ok && run.jobs+jobs <= maxJoined:
+			runs[run.at] = append(runs[run.at], o)
+			fill[o.transition] = open{run.at, run.jobs + jobs}
+		default:
+			fill[o.transition] = open{len(runs), jobs}
+			runs = append(runs, []*op{o})
+		}
+	}
+	return runs
+}
+
+// words returns the command that runs a script for some transitions.
+func (r *Redis) words(ops []*op, lease string, acked uint64) []any {
+	t := ops[0].transition
+	keys, args := 2+t.keys, 0
+	for _, o := range ops {
+		keys += len(o.keys) - t.keys
+		args += len(o.args)
+	}
+	words := append(make([]any, 0, 5+keys+args), "EVALSHA", t.Hash(), keys, r.keys.lease, r.keys.seq)
+	for i, o := range ops {
+		for at, key := range o.keys {
+			if i == 0 || at >= t.keys {
+				words = append(words, key)
+			}
+		}
+	}
+	words = append(words, lease, acked)
+	for i, o := range ops {
+		if i == 0 {
+			words = append(words, o.args...)
+		} else {
+			words = append(words, o.args[t.args:]...)
+		}
+	}
+	return words
+}
+
+// refusal is why a transition was refused although others in the same run were made.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// refused returns the refusals of a run by the index of the transition, from 1.
+func refused(answer []any) map[int64]error {
+	if len(answer) == 0 {
+		return nil
+	}
+	all := make(map[int64]error, len(answer)/2)
+	for i := 0; i+1 < len(answer); i += 2 {
+		n, _ := answer[i].(int64)
+		text, _ := answer[i+1].(string)
+		all[n] = refusal(text)
+	}
+	return all
+}

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// queued returns the transitions that ask requests.
+func queued(r *Redis, ask func(Store)) []*op {
+	s := &Redis{keys: r.keys, term: &term{}, wake: make(chan struct{}, 1)}
+	ask(s)
+	return s.queue
+}
+
+// TestJoin: transitions of the same kind share a run of a script, but do not overtake others that may
+// be of the same job.
+func TestJoin(t *testing.T) {
+	nobody := func(error) {}
+	stored := func([]job.ID, bool, error) {}
+	for _, c := range []struct {
+		what string
+		ask  func(Store)
+		want string
+	}{
+		{"nothing", func(Store) {}, ""},
+		{"mixed", func(s Store) {
+			for range 2 {
+				s.Enqueue([]*job.Job{newJob(1), newJob(2)}, nil, stored)
+				s.Start(started(newJob(3)), nobody)
+				s.Finish(ended(started(newJob(4)), job.Done), 1, 0, nobody)
+			}
+		}, "2 enqueue, 4 move"},
+		{"others between", func(s Store) {
+			s.Start(started(newJob(1)), nobody)
+			s.Fetch([]job.ID{job.NewID()}, nobody)
+			s.Start(started(newJob(1)), nobody)
+			s.Forget([]job.ID{job.NewID()}, nobody)
+			s.Start(started(newJob(1)), nobody)
+		}, "1 move, 1 fetch, 1 move, 1 forget, 1 move"},
+		{"a key", func(s Store) {
+			s.Enqueue([]*job.Job{newJob(1)}, nil, stored)
+			s.Enqueue([]*job.Job{newJob(1)}, &Key{}, stored)
+			s.Enqueue([]*job.Job{newJob(1)}, nil, stored)
+		}, "2 enqueue, 1 enqueue"},
+		{"many", func(s Store) {
+			for range 2 * maxJoined {
+				s.Start(started(newJob(1)), nobody)
+			}
+			s.Enqueue(slices.Repeat([]*job.Job{newJob(1)}, job.MaxBatch), nil, stored)
+			s.Enqueue([]*job.Job{newJob(1)}, nil, stored)
+		}, fmt.Sprintf("%d move, %[1]d move, 1 enqueue, 1 enqueue", maxJoined)},
+	} {
+		var got []string
+		for _, run := range join(queued(&Redis{keys: keysOf("test")}, c.ask)) {
+			got = append(got, fmt.Sprint(len(run), " ", run[0].name))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s: %s, want %s", c.what, text, c.want)
+		}
+	}
+}
+
+// TestJoined: transitions that share a run of a script succeed, fail and are repeated each on its own.
+func TestJoined(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	jobs := []*job.Job{newJob(1), newJob(2), newJob(3)}
+	add(t, r, jobs...)
+	bad := r.keys.job(jobs[1].ID)
+	shared.Do(t, "DEL", bad)
+	shared.Do(t, "SET", bad, "x")
+	batches := [][]*job.Job{{newJob(4)}, {newJob(5), newJob(6)}, {newJob(7)}}
+	want := map[job.ID]*job.Job{}
+	var runs []*job.Job
+	for i, j := range jobs {
+		runs = append(runs, started(j))
+		if i != 1 {
+			want[j.ID] = runs[i]
+		}
+	}
+	round := func(batches [][]*job.Job) {
+		answers := make(chan error, 6)
+		all := queued(r, func(s Store) {
+			for i, j := range runs {
+				s.Enqueue(batches[i], nil, func(_ []job.ID, _ bool, err error) { answers <- err })
+				s.Start(j, func(err error) {
+					if i == 1 && err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+						err = nil
+					} else if i == 1 {
+						err = fmt.Errorf("a string was moved: %v", err)
+					}
+					answers <- err
+				})
+			}
+		})
+		r.mu.Lock()
+		r.queue = append(r.queue, all...)
+		r.mu.Unlock()
+		r.wake <- struct{}{}
+		for range cap(answers) {
+			select {
+			case err := <-answers:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(within):
+				t.Fatal("no answer")
+			}
+		}
+	}
+	round(batches)
+	moved := started(batches[1][0]) // which a repeat must not undo
+	must(t, func(f func(error)) { r.Start(moved, f) })
+	again := [][]*job.Job{{newJob(8)}, batches[1], {newJob(9)}}
+	round(again)
+	for _, batch := range append(batches, again...) {
+		for _, j := range batch {
+			want[j.ID] = j
+		}
+	}
+	want[moved.ID] = moved
+	got := load(t, r)
+	for id, j := range want {
+		if g, ok := got.Jobs[id]; !ok || g.State != j.State || g.Seq != j.Seq || g.Attempt != j.Attempt {
+			t.Errorf("job %d is %+v", j.Seq, g)
+		}
+	}
+	if len(got.Jobs) != len(want) || got.Seq < 9 {
+		t.Errorf("there are %d jobs, want %d; the last seq is %d", len(got.Jobs), len(want), got.Seq)
+	}
+}
