@@ -62,6 +62,7 @@ type Master struct {
 	scraped  scraped
 	drained  chan struct{} // closed by Drain
 	active   atomic.Pointer[activeMachine]
+	reading  atomic.Pointer[bootTime] // the last one of clock, at most a millisecond old when it is used
 	commands commandQueue
 
 	mu        sync.Mutex // guards the fields below
@@ -99,10 +100,25 @@ func Open(o Options) *Master {
 func (m *Master) Limits() Limits    { return m.opt.Limits }
 func (m *Master) Namespace() string { return m.opt.Namespace }
 
+// bootTime is a reading of boot.Since, which is a system call, and the time by a cheaper clock, which
+// stands still while the host is suspended.
+type bootTime struct {
+	up time.Duration
+	at time.Time
+}
+
 // clock returns the machine's time, the store's time and this host's time.
 func (m *Master) clock() (now, wall, host int64) {
-	up := boot.Since() // once, because it is a system call
-	return m.start + ms(up-m.began), m.opt.Store.At(up), time.Now().UnixMilli()
+	t := time.Now()
+	r := m.reading.Load()
+	if r == nil || t.Sub(r.at) >= time.Millisecond {
+		r = &bootTime{up: boot.Since()}
+		t = time.Now() // afterwards, so that the time in between is not counted twice
+		r.at = t
+		m.reading.Store(r)
+	}
+	up := r.up + t.Sub(r.at)
+	return m.start + ms(up-m.began), m.opt.Store.At(up), t.UnixMilli()
 }
 
 // setAlarm sets the timer to the time when the next work is due.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
 )
@@ -96,6 +97,20 @@ func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done
 type elsewhere struct{ *store.Memory }
 
 func (elsewhere) At(time.Duration) int64 { return 1_900_000_000_000 }
+
+// TestClock: the machine's time never goes back, never runs ahead of the boot clock, and follows it.
+func TestClock(t *testing.T) {
+	m := Open(Options{Store: elsewhere{}})
+	up := func() int64 { return m.start + ms(boot.Since()-m.began) }
+	last, _, _ := m.clock()
+	for end := up() + 50; last < end; {
+		now, _, _ := m.clock()
+		if most := up(); now < last || now > most {
+			t.Fatalf("%d after %d, and the boot clock says %d", now, last, most)
+		}
+		last = now
+	}
+}
 
 // TestTimeOfTheStore: a master uses the store's clock for windows, delays and the time at which
 // jobs are forgotten, and its host's clock for due times.

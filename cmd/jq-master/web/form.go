@@ -151,15 +151,15 @@ func (f *form) integer(name string, low, high, def int64) int64 {
 
 // above returns a number field above 0 and at most high, or def if it is absent.
 func (f *form) above(name string, high, def float64) float64 {
-	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, fmt.Sprintf("above 0 and up to %.12g", high), def)
+	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
 }
 
 // number returns a number field from low to high, or def if it is absent.
 func (f *form) number(name string, low, high, def float64) float64 {
-	return f.within(name, func(n float64) bool { return n >= low && n <= high }, fmt.Sprintf("from %.12g to %.12g", low, high), def)
+	return f.within(name, func(n float64) bool { return n >= low && n <= high }, func() string { return fmt.Sprintf("from %.12g to %.12g", low, high) }, def)
 }
 
-func (f *form) within(name string, fits func(float64) bool, limits string, def float64) float64 {
+func (f *form) within(name string, fits func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
 	if v == nil {
 		return def
@@ -167,12 +167,12 @@ func (f *form) within(name string, fits func(float64) bool, limits string, def f
 	switch v.Kind() {
 	case pack.Int, pack.Uint, pack.Float:
 	default:
-		f.refuse(job.InvalidType, name, "must be a number %s, not %s", limits, shown(v))
+		f.refuse(job.InvalidType, name, "must be a number %s, not %s", limits(), shown(v))
 		return def
 	}
 	n := v.Number().Float()
 	if !fits(n) {
-		f.refuse(job.InvalidValue, name, "must be a number %s, not %s", limits, shown(v))
+		f.refuse(job.InvalidValue, name, "must be a number %s, not %s", limits(), shown(v))
 		return def
 	}
 	return n
