@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -23,23 +24,13 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		limit = page
 	}
 	var p Page
+	var next map[string]passed
 	err = s.transact(ctx, "accept", func(tx *sql.Tx) error {
 		p = Page{}
-		cut := make(map[string]bool)
-		for _, want := range wants {
-			rows, more, err := s.waiting(ctx, tx, want, limit)
-			if err != nil {
-				return err
-			}
-			cut[want.Target] = more
-			p.Rows = append(p.Rows, rows...)
-		}
-		slices.SortFunc(p.Rows, byRowID)
-		if len(p.Rows) > limit {
-			for _, row := range p.Rows[limit:] {
-				cut[row.Target] = true
-			}
-			p.Rows = p.Rows[:limit]
+		var cut map[string]bool
+		var err error
+		if p.Rows, cut, next, err = s.firstWaiting(ctx, tx, wants, limit); err != nil {
+			return err
 		}
 		for _, want := range wants {
 			if cut[want.Target] {
@@ -66,6 +57,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		}
 		return Page{}, err
 	}
+	s.notePassed(wants, next)
 	s.noteClaims(p.Rows, false)
 	p.Rows = append(adopted, p.Rows...)
 	return p, nil
@@ -147,33 +139,150 @@ func targetsOf(wants []Want) []string {
 	return names
 }
 
-// waiting reads and locks the first waiting rows of a target or, if they have a priority, the best
-// of the first limit. more says that there may be more rows.
-func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (rows []Row, more bool, err error) {
-	most := min(want.Rows, limit)
-	if !s.table().hasPrio || most == limit {
-		if rows, err = s.readFirst(ctx, tx, want.Target, most, " FOR UPDATE"+s.skip); err != nil {
-			return nil, false, err
-		}
-		more = len(rows) == most
-	} else if rows, more, err = s.lockBest(ctx, tx, want.Target, most, limit); err != nil {
-		return nil, false, err
-	}
-	// A name that the column's charset cannot represent may match another name.
-	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != want.Target }), more, nil
+// passed says how far an Accept has come in the waiting rows of a target. The entries of accepted
+// rows stay in the index until the server purges them, and a read from the lowest id on walks over
+// them all, which costs more than everything else. So an Accept goes on where the last one ended, but
+// not for longer than passedFor: rows with lower ids may wait again.
+type passed struct {
+	from  int64     // where to go on; 0 is the lowest id
+	since time.Time // of the last read from the lowest id on
 }
 
-// readFirst reads the first waiting rows of a target.
-func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, most int, how string) ([]Row, error) {
-	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND %s%s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table().name, s.table().force(), s.table().target, claimable, s.allowed(), most, how), target, target)
+const passedFor = 100 * time.Millisecond
+
+// lastPassed returns where to go on in the rows of a target.
+func (s *SQL) lastPassed(target string) passed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.passed[target]; time.Since(p.since) < passedFor {
+		return p
+	}
+	return passed{since: time.Now()}
+}
+
+// notePassed notes how far a committed Accept has come.
+func (s *SQL) notePassed(wants []Want, next map[string]passed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, want := range wants {
+		delete(s.passed, want.Target)
+	}
+	maps.Copy(s.passed, next)
+}
+
+// source is a target whose waiting rows are read in parts.
+type source struct {
+	Want
+	passed
+	below int64 // ids below it were not read; 0 if all were
+	rows  []Row // read and locked, not taken yet
+	room  int   // how many more rows may be read
+	full  bool  // the last part had as many rows as it might have
+}
+
+// firstWaiting reads and locks the waiting rows with the lowest ids of all targets, at most limit. cut
+// has the targets that may have more rows, and next is for notePassed.
+//
+// Of each target it first reads its share of the limit, and more only when these are used up: a row
+// that is locked and not accepted costs as much as one that is.
+func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit int) (rows []Row, cut map[string]bool, next map[string]passed, err error) {
+	all := make([]*source, len(wants))
+	sum := 0
+	for i, want := range wants {
+		all[i] = &source{Want: want, room: min(want.Rows, limit), full: true}
+		if !s.table().hasPrio {
+			all[i].passed = s.lastPassed(want.Target)
+			all[i].below = all[i].from
+		}
+		sum += all[i].room
+	}
+	for left := slices.Clone(all); len(rows) < limit; {
+		share := limit
+		if sum > limit {
+			share = (limit - len(rows) + len(left) - 1) / len(left)
+		}
+		for _, src := range left {
+			if len(src.rows) == 0 && src.full && src.room > 0 {
+				if err := s.readPart(ctx, tx, src, share, limit); err != nil {
+					return nil, nil, nil, err
+				}
+			}
+		}
+		left = slices.DeleteFunc(left, func(src *source) bool { return len(src.rows) == 0 })
+		if len(left) == 0 {
+			break
+		}
+		for used := false; len(rows) < limit && !used; { // until a target has to be read again
+			src := slices.MinFunc(left, func(a, b *source) int { return byRowID(a.rows[0], b.rows[0]) })
+			rows, src.rows = append(rows, src.rows[0]), src.rows[1:]
+			used = len(src.rows) == 0
+		}
+	}
+	slices.SortFunc(rows, byRowID)
+	cut, next = make(map[string]bool), make(map[string]passed)
+	for _, src := range all {
+		cut[src.Target] = src.full || len(src.rows) > 0
+		if len(src.rows) > 0 {
+			src.from = src.rows[0].ID
+		}
+		if src.full && src.from > 0 {
+			next[src.Target] = src.passed
+		}
+	}
+	return rows, cut, next, nil
+}
+
+// readPart reads and locks the next waiting rows of a target or, if rows have a priority, the best of
+// the first limit.
+func (s *SQL) readPart(ctx context.Context, tx *sql.Tx, src *source, share, limit int) (err error) {
+	if s.table().hasPrio && src.room < limit {
+		src.rows, src.full, err = s.lockBest(ctx, tx, src.Target, src.room, limit)
+		src.room = 0
+		slices.SortFunc(src.rows, byRowID)
+	} else {
+		err = s.readNext(ctx, tx, src, min(src.room, share))
+	}
+	// A name that the column's charset cannot represent may match another name.
+	src.rows = slices.DeleteFunc(src.rows, func(r Row) bool { return r.Target != src.Target })
+	return err
+}
+
+// readNext reads and locks the next most rows of a target. At the end of the rows it goes back to the
+// lowest id.
+func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, most int) (err error) {
+	lock := " FOR UPDATE" + s.skip
+	if src.rows, err = s.readFirst(ctx, tx, src.Target, src.from, math.MaxInt64, most, lock); err != nil {
+		return err
+	}
+	src.room -= most
+	if n := len(src.rows); n > 0 {
+		if src.from = src.rows[n-1].ID + 1; src.from < 0 { // there is no larger id
+			src.from, src.room = 0, 0
+		}
+	}
+	if len(src.rows) < most && src.below > 0 {
+		lower, err := s.readFirst(ctx, tx, src.Target, 0, src.below-1, most-len(src.rows), lock)
+		if err != nil {
+			return err
+		}
+		src.rows = append(lower, src.rows...)
+		src.passed, src.room = passed{}, 0
+	}
+	src.full = len(src.rows) == most
+	return nil
+}
+
+// readFirst reads the first waiting rows of a target whose ids are from lowest to highest.
+func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, most int, how string) ([]Row, error) {
+	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
+		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.allowed(), most, how), target, target)
 }
 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads these without
 // locks, and then locks rows until there are enough, skipping rows that others have taken
 // meanwhile.
 func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, limit int) (taken []Row, more bool, err error) {
-	seen, err := s.readFirst(ctx, tx, target, limit, "")
+	seen, err := s.readFirst(ctx, tx, target, 0, math.MaxInt64, limit, "")
 	if err != nil {
 		return nil, false, err
 	}

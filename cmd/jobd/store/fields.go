@@ -16,6 +16,12 @@ import (
 // strings; bytes that are not UTF-8 are in base64.
 func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	t := s.table()
+	if len(t.fields) == 0 {
+		for i := range rows {
+			rows[i].Fields, _ = t.object(rows[i].ID, nil)
+		}
+		return nil
+	}
 	at := make(map[int64]int, len(rows))
 	ids := make([]int64, len(rows))
 	for i, row := range rows {

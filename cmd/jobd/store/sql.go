@@ -51,6 +51,7 @@ type SQL struct {
 	number          int64            // the companion table's number, which changes if the table is emptied or created again
 	mine            map[int64]claim  // rows that this incarnation has claimed
 	sightings       map[int64]sighting
+	passed          map[string]passed   // by target, where the next Accept goes on
 	passedOverUntil map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
 }
 
@@ -121,7 +122,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sightings: make(map[int64]sighting), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sightings: make(map[int64]sighting), passed: make(map[string]passed), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {

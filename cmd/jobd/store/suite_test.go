@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -139,6 +140,68 @@ func TestAcceptTakesTheLowestIDsOfItsTargets(t *testing.T) {
 		p = accept(t, s, 4, "a", "b", "c", "nobody")
 		equal(t, "nothing is left", ids(p.Rows), "")
 		equal(t, "statuses", statuses(t, table, 12), strings.Repeat("accepted ", 10)+"manual done")
+	})
+}
+
+// TestPagesOfUnevenTargets: every page has the lowest ids of all its targets, however these are spread.
+func TestPagesOfUnevenTargets(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		const rows = 60
+		random := rand.New(rand.NewPCG(1, 2))
+		targets := make([]string, rows)
+		for i := range targets {
+			targets[i] = []string{"a", "b", "b", "b", "c"}[min(random.IntN(5)+i/30, 4)]
+		}
+		fill(t, table, Waiting, targets...)
+		s := table.open(t, "d", long)
+		const limit = 7
+		for from := 0; from < rows; from += limit {
+			var want []Row
+			for i := from; i < min(from+limit, rows); i++ {
+				want = append(want, Row{ID: int64(i + 1), Target: targets[i]})
+			}
+			equal(t, "rows", ids(accept(t, s, limit, "c", "a", "b").Rows), ids(want))
+		}
+		p := accept(t, s, limit, "a", "b", "c")
+		equal(t, "nothing is left", fmt.Sprint(ids(p.Rows), p.More), "[]")
+	})
+}
+
+// TestARowBehindTheOthersWaitsAgain: a row with a lower id than those accepted last is found before
+// an Accept says that there are no more.
+func TestARowBehindTheOthersWaitsAgain(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a")
+		s := table.open(t, "d", long)
+		equal(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a 2a 3a")
+		equal(t, "rows", ids(accept(t, s, 3, "a").Rows), "4a 5a 6a")
+		write(t, s, Batch{Return: []int64{2}})
+		var found []Row
+		for more := true; more; {
+			p := accept(t, s, 3, "a")
+			found, more = append(found, p.Rows...), len(p.More) > 0
+		}
+		slices.SortFunc(found, func(a, b Row) int { return int(a.ID - b.ID) })
+		equal(t, "rows", ids(found), "2a 7a 8a 9a 10a 11a 12a")
+	})
+}
+
+// TestLowerIDsAreNotLeftBehind: while there are always more rows, a row with a lower id has its turn.
+func TestLowerIDsAreNotLeftBehind(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a")
+		s := table.open(t, "d", long)
+		equal(t, "rows", ids(accept(t, s, 1, "a").Rows), "1a")
+		write(t, s, Batch{Return: []int64{1}})
+		for next := int64(3); ; next++ {
+			table.put(t, storetest.Record{Row: Row{ID: next, Target: "a"}, Status: Waiting})
+			if ids(accept(t, s, 1, "a").Rows) == "1a" {
+				return
+			}
+			if next > 10_000 {
+				t.Fatal("the row still waits")
+			}
+		}
 	})
 }
 
