@@ -69,6 +69,8 @@ type writer struct {
 	bytes   int64            // bytes of outputs in memory
 	away    map[*change]bool // changes for which the database was away at the last try
 	awayErr error            // the last such error
+	writing int              // changes in transactions
+	began   time.Time        // when the last transaction began
 	closed  bool
 	wake    chan struct{}
 }
@@ -77,8 +79,10 @@ const (
 	writeRows  = 256
 	writeBytes = 1 << 20
 	// writers is the number of concurrent transactions: while one waits for the disk, the next
-	// is filled.
+	// is filled. It begins with half as many changes as the first has, or after linger: a
+	// transaction of one change costs as much as one of twenty.
 	writers = 2
+	linger  = 20 * time.Millisecond
 
 	retryBusy = 20 * time.Millisecond
 	minRetry  = 50 * time.Millisecond
@@ -106,8 +110,18 @@ func (w *writer) queue(c *change) <-chan writeResult {
 	}
 	w.bound(c)
 	w.pending = append(w.pending, c)
-	w.wakeUp()
+	if len(w.pending) == 1 || w.lingers(time.Now()) <= 0 {
+		w.wakeUp()
+	}
 	return c.done
+}
+
+// lingers returns how long the pending changes may wait for others to join them. w.mu is held.
+func (w *writer) lingers(now time.Time) time.Duration {
+	if len(w.pending) >= w.writing/2 {
+		return 0
+	}
+	return w.began.Add(linger).Sub(now)
 }
 
 // bound bounds the memory of outputs that wait: it spools or cuts them.
@@ -201,7 +215,9 @@ func (w *writer) loop(ctx context.Context) {
 			}
 			continue
 		}
+		n := len(batch)
 		err := w.transact(ctx, batch)
+		w.ended(n)
 		if err == nil {
 			fails = 0
 			continue
@@ -210,6 +226,15 @@ func (w *writer) loop(ctx context.Context) {
 		if !sleep(ctx, delay(fails), nil) {
 			return
 		}
+	}
+}
+
+// ended notes the end of a transaction.
+func (w *writer) ended(changes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.writing -= changes; len(w.pending) > 0 {
+		w.wakeUp()
 	}
 }
 
@@ -250,6 +275,9 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if d := w.lingers(now); d > 0 && len(w.pending) > 0 {
+		return nil, d
+	}
 	wait = -1
 	bytes := int64(0)
 	ids := make(map[int64]bool)
@@ -273,8 +301,11 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	}
 	clear(w.pending[len(left):])
 	w.pending = left
-	if len(batch) > 0 && len(left) > 0 {
-		w.wakeUp()
+	if len(batch) > 0 {
+		w.writing, w.began = w.writing+len(batch), now
+		if len(left) > 0 {
+			w.wakeUp()
+		}
 	}
 	return batch, wait
 }

@@ -113,6 +113,40 @@ func TestWriterMakesLargeTransactions(t *testing.T) {
 	}
 }
 
+// TestFewChangesJoinOthers: while a large transaction is in progress, a second one begins only with
+// half as many changes, but does not wait for the first one's end.
+func TestFewChangesJoinOthers(t *testing.T) {
+	w := newWriter(&obstinate{write: fine}, nil, newMetrics(), zerolog.Nop(), func(error) {})
+	id := int64(0)
+	queue := func(n int) {
+		for range n {
+			id++
+			w.queue(&change{kind: start, id: id})
+		}
+	}
+	now := time.Now()
+	take := func(now time.Time, changes int, wait time.Duration) {
+		t.Helper()
+		if batch, d := w.take(now); len(batch) != changes || d != wait {
+			t.Fatalf("%d changes, %v; want %d, %v", len(batch), d, changes, wait)
+		}
+	}
+	queue(40)
+	take(now, 40, -1)
+	take(now, 0, -1)
+	queue(19)
+	take(now.Add(linger/4), 0, linger*3/4)
+	queue(1)
+	take(now.Add(linger/4), 20, -1)
+	queue(1)
+	take(now.Add(linger), 0, linger/4)
+	take(now.Add(linger*5/4), 1, -1)
+	w.ended(40)
+	w.ended(20)
+	queue(1)
+	take(now.Add(linger*5/4), 1, -1)
+}
+
 func TestChangesOfOneRowKeepApart(t *testing.T) {
 	o := &obstinate{write: fine}
 	w := newWriter(o, nil, newMetrics(), zerolog.Nop(), func(error) {})
