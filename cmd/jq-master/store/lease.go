@@ -25,7 +25,7 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 		t, err := r.try(ctx, able())
 		var never unusable
 		switch {
-		case errors.As(err, &never):
+		case errors.As(err, &never) && !r.usable:
 			return err
 		case err == nil:
 			return r.begin(t)
@@ -40,7 +40,8 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 	}
 }
 
-// unusable is an error that remains until the version or the settings of Redis change.
+// unusable is an error that remains until the version or the settings of Redis change. It ends a
+// master that starts; one that runs waits.
 type unusable struct{ error }
 
 func (u unusable) Unwrap() error { return u.error }
@@ -55,6 +56,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
+	r.usable = true
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
@@ -135,6 +137,15 @@ func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Dur
 		r.clock.follow(time.Duration(answer[1])*time.Millisecond, (asked+boot.Since())/2)
 	}
 	return err
+}
+
+// renew renews the lease, and checks that Redis still is as at the start: an operator may have let
+// it evict jobs since.
+func (r *Redis) renew(ctx context.Context, t *term) error {
+	if err := r.hold(ctx, t, t.fence, leaseTerm); err != nil {
+		return err
+	}
+	return r.check(ctx)
 }
 
 // Resign implements Store.

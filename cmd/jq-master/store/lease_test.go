@@ -315,6 +315,54 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
+// TestUnusableLater: an operator lets Redis evict jobs while masters run. None of them ends: the active one accepts no
+// more jobs, the standby waits, and both continue when Redis keeps all jobs again.
+func TestUnusableLater(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := open(t, server)
+	news := make(chan error, 100)
+	r.Watch(func(why error) { news <- why })
+	acquire(t, r)
+	w := standby(t, twin(t, r))
+	<-w.told
+	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	for active, standby := "", ""; active == "" || standby == ""; {
+		why := ""
+		select {
+		case err := <-news:
+			active = err.Error()
+			why = active
+		case standby = <-w.told:
+			why = standby
+		case err := <-w.got:
+			t.Fatalf("the standby ended: %v", err)
+		case <-time.After(within):
+			t.Fatalf("the active master says %q, the standby %q", active, standby)
+		}
+		if !strings.Contains(why, "maxmemory-policy is allkeys-lru") {
+			t.Errorf("the reason is %q", why)
+		}
+	}
+	if e := await(t, enqueueing(r, nil, newJob(1))); !errors.Is(e.err, ErrAway) {
+		t.Errorf("enqueueing: %v", e.err)
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	select {
+	case why := <-news:
+		if why != nil {
+			t.Errorf("it is back: %v", why)
+		}
+	case <-time.After(within):
+		t.Fatal("it does not come back")
+	}
+	add(t, r, newJob(1))
+	if err := r.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.acquired(t)
+}
+
 // TestAcquireWaits: Acquire waits while no Redis listens.
 func TestAcquireWaits(t *testing.T) {
 	server := redistest.New(t)

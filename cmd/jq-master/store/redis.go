@@ -44,7 +44,8 @@ type Redis struct {
 	self    holder // describes this process in the lease, for people and for masters on this host
 	watch   func(error)
 	clock   clock
-	warned  bool // whether Acquire has warned about a Redis without an append-only file
+	warned  bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
+	usable  bool // whether Redis was ever usable; owned by Acquire
 
 	mu    sync.Mutex // guards the fields below; held only briefly
 	queue []*op

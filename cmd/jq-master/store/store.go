@@ -95,10 +95,10 @@ type Store interface {
 	Durable() bool
 
 	// Acquire waits until this master has the lease, and renews the lease from then on. It returns
-	// an error when ctx ends, or at once if the store can never be used (for example because its
-	// memory policy evicts keys). able reports whether this master could serve now; while it
-	// returns false, the master leaves the lease to another waiting master that could serve. waits
-	// is called with the reason for the wait whenever the reason changes.
+	// an error when ctx ends, or at once if the store cannot be used and never could (for example
+	// because its memory policy evicts keys). able reports whether this master could serve now;
+	// while it returns false, the master leaves the lease to another waiting master that could
+	// serve. waits is called with the reason for the wait whenever the reason changes.
 	Acquire(ctx context.Context, able func() bool, waits func(error)) error
 	// Load reads the whole content of the store, after Acquire. The functions of each are called on
 	// the caller's goroutine: first for workers, constraints and schedules, then for jobs that have

@@ -100,7 +100,7 @@ func (o *op) size() (n int) {
 func (r *Redis) through(t *term, round []*op) bool {
 	var err error
 	if len(round) == 0 {
-		err = r.hold(context.Background(), t, t.fence, leaseTerm)
+		err = r.renew(context.Background(), t)
 	} else {
 		round, err = r.send(t, round)
 	}
@@ -135,7 +135,7 @@ func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
 	// The timeout is short, because a server that hangs has already cost much time.
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	err := r.hold(soon, t, t.fence, leaseTerm)
+	err := r.renew(soon, t)
 	if err == nil {
 		err = r.load(context.Background())
 	}
