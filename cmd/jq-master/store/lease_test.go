@@ -315,8 +315,9 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestUnusableLater: an operator lets Redis evict jobs while masters run. None of them ends: the active one accepts no
-// more jobs, the standby waits, and both continue when Redis keeps all jobs again.
+// TestUnusableLater: an operator lets Redis evict jobs while masters run. None of them ends: the
+// active one accepts no more jobs, the standby waits, and both continue when Redis keeps all jobs
+// again.
 func TestUnusableLater(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -34,7 +34,8 @@ type File interface {
 	io.Closer
 	Size() (int64, error)
 	Truncate(size int64) error
-	// Sync makes the content of the file durable.
+	// Sync makes the content of the file durable. It fails if the file no longer has a name: nobody
+	// would find the content after this process.
 	Sync() error
 }
 
@@ -93,6 +94,19 @@ func open(path string, flags int) (File, error) {
 		return nil, err
 	}
 	return file{f}, nil
+}
+
+var errRemoved = errors.New("the file was removed")
+
+func (f file) Sync() error {
+	if err := f.sync(); err != nil {
+		return err
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil || s.Nlink > 0 {
+		return err
+	}
+	return errRemoved
 }
 
 func (f file) Size() (int64, error) {

@@ -542,3 +542,48 @@ func cancelled(t *testing.T) context.Context {
 	cancel()
 	return ctx
 }
+
+// Somebody removes the file that the journal writes: what follows is in another one, which a restart
+// finds, or is refused.
+func TestRemovedFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "journal")
+	j := open(t, must(Directory(dir)))
+	add(t, j, batch("a-x", "first"))
+	for _, e := range must(os.ReadDir(path)) {
+		if err := os.Remove(filepath.Join(path, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := j.Append(t.Context(), []Batch{batch("a-x", "refused")}); !errors.Is(err, ErrFailed) {
+		t.Errorf("appending to a removed file: %v", err)
+	}
+	add(t, j, batch("a-x", "second"))
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := j.Append(t.Context(), []Batch{batch("a-x", "refused")}); !errors.Is(err, ErrFailed) {
+			t.Errorf("appending without a directory: %v", err)
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	add(t, j, batch("a-x", "third"))
+	j.Close()
+	found := 0
+	for _, e := range must(os.ReadDir(path)) {
+		found += bytes.Count(must(os.ReadFile(filepath.Join(path, e.Name()))), []byte("third"))
+	}
+	if found != 1 {
+		t.Errorf("the directory has what was accepted last %d times", found)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

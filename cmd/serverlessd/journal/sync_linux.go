@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sync calls fdatasync, which writes the size of the file, too, but not its times.
-func (f file) Sync() error {
+// sync calls fdatasync, which writes the size of the file, too, but not its times.
+func (f file) sync() error {
 	for {
 		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
 			return err

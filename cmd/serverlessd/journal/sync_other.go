@@ -4,8 +4,8 @@ package journal
 
 import "os"
 
-// Sync writes the content to the disk.
-func (f file) Sync() error { return f.File.Sync() }
+// sync writes the content to the disk.
+func (f file) sync() error { return f.File.Sync() }
 
 // exchange renames the first file.
 func exchange(from, to string) error { return os.Rename(from, to) }
