@@ -1,11 +1,14 @@
 package store_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
 )
 
@@ -51,4 +54,32 @@ func TestFileIsPrivate(t *testing.T) {
 	}
 	_, err = absent.Counts(t.Context(), "")
 	fails(t, err, ErrAway)
+}
+
+// A file that was removed or replaced under a running daemon takes nothing more: it would be lost
+// with the process, and other connections would read another file. Put back, it goes on.
+func TestFileReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := opened(t, "sqlite:"+path)
+	ingest(t, s, entry("a-x", "before"))
+	away := path + ".away"
+	for _, instead := range []func() error{
+		func() error { return nil },
+		func() error { return os.WriteFile(path, nil, 0o600) },
+	} {
+		if err := errors.Join(os.Rename(path, away), instead()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Counts(t.Context(), "a-x")
+		fails(t, err, ErrUnwell)
+		_, err = s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
+		fails(t, err, ErrUnwell)
+		if !strings.Contains(err.Error(), "removed or replaced") {
+			t.Errorf("the reason is %v", err)
+		}
+		if err := os.Rename(away, path); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "the waiting", counts(t, s, "a-x").Waiting, 1)
+	}
 }

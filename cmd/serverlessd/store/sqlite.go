@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/bits"
 	"net/url"
 	"os"
@@ -24,6 +25,7 @@ import (
 // file read the same time.
 type sqliteDialect struct {
 	path  string
+	file  os.FileInfo      // of the file that is open
 	clock func() time.Time // the host's
 	// boot identifies the clock that since reads. If it is "", the store's clock is the host's.
 	boot  string
@@ -65,7 +67,11 @@ func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	l.file, err = f.Stat()
 	f.Close()
+	if err != nil {
+		return nil, nil, err
+	}
 	wal := fmt.Sprintf("?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(%d)&", l.checkpoint())
 	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + wal + common
 	write, read = sql.OpenDB(&statementDriver{name: name}), sql.OpenDB(&statementDriver{name: name})
@@ -129,7 +135,16 @@ func (*sqliteDialect) schema() []string {
 
 func (l *sqliteDialect) date(time.Time) time.Time { return l.clock().UTC() }
 
+// errReplaced: what SQLite writes to a file without a name is lost with the last connection, and
+// connections that are opened later have another file.
+var errReplaced = errors.New("its file was removed or replaced; put it back, or restart serverlessd")
+
 func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
+	if l.path != "" {
+		if is, err := os.Stat(l.path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, l.file) {
+			return time.Time{}, errReplaced
+		}
+	}
 	if l.boot == "" {
 		return l.date(time.Time{}), nil
 	}
