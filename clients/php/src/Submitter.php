@@ -17,7 +17,7 @@ use Gloom\Exception\RefusedException;
  *
  * It connects when it is first used, and again whenever the connection is lost. PHP runs one
  * thing at a time: answers come in while a method waits, and poll reads those that have
- * arrived.
+ * arrived. In a forked process a submitter that has connected counts as closed.
  */
 final class Submitter
 {
@@ -26,7 +26,10 @@ final class Submitter
 
     private readonly Settings $settings;
     private readonly Backoff $backoff;
-    private readonly string $prefix;
+    /** The process that uses this object. */
+    private int $pid = 0;
+    /** It begins the ids of this process's jobs. */
+    private string $prefix = '';
     private int $count = 0;
     private bool $closed = false;
     private ?Connection $current = null;
@@ -51,7 +54,6 @@ final class Submitter
     ) {
         $this->settings = $settings instanceof Settings ? $settings : new Settings($settings);
         $this->backoff = new Backoff($this->settings->backoff);
-        $this->prefix = rtrim(strtr(base64_encode(random_bytes(9)), '+/', '-_'), '=');
         Wire::integer('window', $window, 1, 1_000_000);
     }
 
@@ -64,6 +66,7 @@ final class Submitter
     /** Connects; throws NotConnectedException or RefusedException if the first attempt fails at all brokers. */
     public function connect(): void
     {
+        $this->here();
         $this->current ?? $this->tryAll();
     }
 
@@ -109,6 +112,7 @@ final class Submitter
         if ($keep && $detach || $atLeastOnce && !$keep) {
             throw new \InvalidArgumentException($detach ? 'keep: not with detach' : 'atLeastOnce: only with keep');
         }
+        $this->here();
         $id = Wire::name('id', $id ?? $this->prefix . base_convert((string) $this->count++, 10, 36));
         $frame = Wire::encode([
             'action' => 'submit',
@@ -275,6 +279,9 @@ final class Submitter
     public function close(): void
     {
         $this->closed = true;
+        if ($this->forked()) {
+            return; // the connections are the other process's
+        }
         $why = new ClosedException('closed');
         foreach ($this->connections() as $one) {
             $one->close($why);
@@ -575,9 +582,29 @@ final class Submitter
         }
     }
 
+    /** Whether this process was forked from the one that has connected. */
+    private function forked(): bool
+    {
+        return ($this->jobs !== [] || $this->kept !== []) && $this->pid !== getmypid();
+    }
+
+    /** Throws ClosedException in a forked process: it would take its parent's answers. */
+    private function here(): void
+    {
+        if ($this->forked()) {
+            throw new ClosedException('closed: this is a forked process');
+        }
+        if ($this->pid !== getmypid()) {
+            $this->pid = (int) getmypid();
+            $this->prefix = rtrim(strtr(base64_encode(random_bytes(9)), '+/', '-_'), '=');
+        }
+    }
+
     /** @return array<int, Connection> */
     private function connections(): array
     {
+        $this->here();
+
         return $this->retired + ($this->current === null ? [] : [spl_object_id($this->current) => $this->current]);
     }
 

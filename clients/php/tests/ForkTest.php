@@ -1,0 +1,118 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom\Tests;
+
+use Gloom\Exception\ClosedException;
+use Gloom\Submitter;
+use Gloom\Wire;
+use PHPUnit\Framework\TestCase;
+
+/**
+ * Processes that are forked from the one that made a submitter.
+ *
+ * @requires extension pcntl
+ * @requires extension posix
+ */
+final class ForkTest extends TestCase
+{
+    /** @var resource the broker's side */
+    private $listener;
+    private string $addr;
+
+    protected function setUp(): void
+    {
+        $this->listener = stream_socket_server('tcp://127.0.0.1:0') ?: self::fail('no listener');
+        $this->addr = (string) stream_socket_get_name($this->listener, false);
+    }
+
+    /** @param \Closure(): void $work what the child does */
+    private static function fork(\Closure $work): int
+    {
+        $pid = pcntl_fork();
+        if ($pid === 0) {
+            try {
+                $work();
+            } finally {
+                posix_kill(posix_getpid(), SIGKILL); // skips the rest of the test
+            }
+        }
+
+        return $pid;
+    }
+
+    /**
+     * @param resource $stream
+     * @return array<string, mixed>
+     */
+    private static function take($stream): array
+    {
+        /** @var array{1: int} $size */
+        $size = unpack('N', (string) fread($stream, Wire::HEADER));
+
+        return Wire::decode((string) fread($stream, $size[1]));
+    }
+
+    /** @return resource a connection that has got its hello */
+    private function accept()
+    {
+        $stream = stream_socket_accept($this->listener, 10) ?: self::fail('nobody connects');
+        stream_set_timeout($stream, 10);
+        self::assertSame('hello', self::take($stream)['action']);
+        fwrite($stream, Wire::encode(['ok' => true]));
+
+        return $stream;
+    }
+
+    public function testIdsOfForkedProcessesDiffer(): void
+    {
+        $jobs = new Submitter($this->addr);
+        $ids = [];
+        for ($i = 0; $i < 2; $i++) {
+            $pid = self::fork(static function () use ($jobs): void {
+                $jobs->submit('echo');
+                sleep(10);
+            });
+            $ids[] = self::take($this->accept())['id'];
+            posix_kill($pid, SIGKILL);
+            pcntl_waitpid($pid, $status);
+        }
+        self::assertNotSame($ids[0], $ids[1]);
+    }
+
+    public function testAForkedProcessLeavesTheConnectionAlone(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            while (($frame = self::take($stream))['action'] !== 'end') {
+                fwrite($stream, Wire::encode(['ok' => true, 'id' => $frame['id'] ?? null]));
+            }
+        });
+        $jobs = new Submitter($this->addr);
+        $job = $jobs->submit('echo');
+        $jobs->ping();
+        $mine = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0) ?: self::fail('no pair');
+        $child = self::fork(static function () use ($jobs, $job, $mine): void {
+            $told = '';
+            $calls = [$jobs->connect(...), static fn () => $jobs->submit('echo', id: 'x'), $jobs->ping(...), $job->result(...), $jobs->poll(...)];
+            foreach ($calls as $call) {
+                try {
+                    $call();
+                    $told .= 'done ';
+                } catch (ClosedException) {
+                    $told .= 'closed ';
+                }
+            }
+            $jobs->close();
+            fwrite($mine[1], $told);
+        });
+        fclose($mine[1]);
+        self::assertSame(str_repeat('closed ', 5), stream_get_contents($mine[0]));
+        pcntl_waitpid($child, $status);
+        $jobs->ping();
+        self::assertFalse($job->done());
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+}
