@@ -966,6 +966,26 @@ class Ends(SubmitterCase):
         jobs.submit("echo")
         self.broker.accept().take()
 
+    def test_forked_process_does_not_keep_the_connection(self):
+        jobs = self.submitter()
+        jobs.connect(PATIENCE)
+        peer = self.broker.accept()
+        ours, theirs = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is what we are about
+            child = os.fork()
+        if child == 0:
+            os.close(theirs)
+            os.read(ours, 1)  # until the test ends
+            os._exit(0)
+        os.close(ours)
+        try:
+            jobs.close()
+            self.assertTrue(peer.at_end())
+        finally:
+            os.close(theirs)
+            os.waitpid(child, 0)
+
     def test_settings(self):
         for settings in (
             {"window": 0},
@@ -1023,6 +1043,25 @@ class Async(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(pending[0].done())
             self.assertEqual(pending[0].result(), ids[0])
             self.assertIsNone(pending[0].exception())
+
+    async def test_forked_processes_use_different_ids(self):
+        jobs = self.submitter()
+        ids = []
+        for _ in range(2):
+            ours, theirs = os.pipe()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it is what we are about
+                child = os.fork()
+            if child == 0:
+                try:
+                    os.write(theirs, jobs._encode("echo", None, {})[0].encode())
+                finally:
+                    os._exit(0)
+            os.close(theirs)
+            with open(ours, "rb") as pipe:
+                ids.append(pipe.read())
+            os.waitpid(child, 0)
+        self.assertNotEqual(ids[0], ids[1])
 
     async def test_refused_and_lost(self):
         async with self.submitter() as jobs:

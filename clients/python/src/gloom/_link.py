@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
+import weakref
 from typing import cast
 
 from . import wire
@@ -125,6 +127,7 @@ class Link(Replies, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        _links.add(self)
         if self.cause is not None:
             self._transport.abort()
             return
@@ -217,6 +220,28 @@ class Link(Replies, asyncio.Protocol):
             self.abort(TimeoutError(f"no byte came for {silent:.1f} s"))
             return
         self._watch = self._loop.call_later(patience - silent, self._watch_silence)
+
+
+# The connections of this process.
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked process, drop its copies of the connections: the broker would not see
+    an end of them before this process has ended, too."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for link in _links:
+        assert link._transport is not None
+        sock = link._transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            # The number stays in use, because objects of the parent have it.
+            os.dup2(null, sock.fileno(), inheritable=False)
+    os.close(null)
+    _links.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _keep_alive(sock: socket.socket) -> None:

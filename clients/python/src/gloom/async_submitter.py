@@ -40,7 +40,7 @@ class AsyncSubmitter:
             raise ValueError(f"window {window}: must be at least 1")
         self._options = Options(addrs, "submit", 9998, **settings)
         self._raw = raw
-        self._prefix = secrets.token_hex(6) + "-"
+        self._prefix = ""  # of ids; not made before it is needed, maybe in a fork
         self._numbers = itertools.count(1)
         self._gate = Gate(window)
         self._connector = Connector(self._options, self._gate)
@@ -179,6 +179,7 @@ class AsyncSubmitter:
         """The arguments of a pending job's constructor."""
         id = options.get("id")
         if id is None:
+            self._prefix = self._prefix or secrets.token_hex(6) + "-"
             id = f"{self._prefix}{next(self._numbers)}"
         frame = encode_submit(id, type, body, options)
         return id, type, frame, options, self._raw
