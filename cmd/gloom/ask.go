@@ -16,18 +16,36 @@ func (t *tool) ask(ctx context.Context, question string) error {
 		return cli.Usagef("%s standard input is not a terminal", question).Advise("--yes does it without asking")
 	}
 	fmt.Fprintf(t.err, "gloom: %s [y/N] ", question)
-	said := make(chan string, 1)
-	go func() {
+	line, err := await(ctx, func() (string, error) {
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-		said <- line
+		return line, nil
+	})
+	if err != nil {
+		return err
+	}
+	if s := strings.ToLower(strings.TrimSpace(line)); s != "y" && s != "yes" {
+		return cli.Failf(cli.ExitFailed, "nothing was done")
+	}
+	return nil
+}
+
+// await returns what read returns or, if the context ends first, its cause. Reads of pipes and
+// terminals cannot be interrupted, and may never end.
+func await[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
 	}()
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx)
-	case line := <-said:
-		if s := strings.ToLower(strings.TrimSpace(line)); s != "y" && s != "yes" {
-			return cli.Failf(cli.ExitFailed, "nothing was done")
-		}
+		var none T
+		return none, context.Cause(ctx)
+	case r := <-done:
+		return r.value, r.err
 	}
-	return nil
 }

@@ -86,8 +86,10 @@ type stream struct {
 func (s *submit) streamFile(ctx context.Context, flag, name string) error {
 	in := os.Stdin
 	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
+		f, err := await(ctx, func() (*os.File, error) { return os.Open(name) }) // a pipe may have no writer yet
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
 			return cli.Usagef("--%s: %w", flag, err)
 		}
 		defer f.Close()

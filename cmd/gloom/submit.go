@@ -365,7 +365,10 @@ func (s *submit) submitOne(ctx context.Context, args []string) error {
 		var err error
 		if args[0] == "-" {
 			what = "standard input"
-			if data, err = io.ReadAll(io.LimitReader(os.Stdin, maxBody+1)); err != nil {
+			data, err = await(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxBody+1)) })
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			} else if err != nil {
 				return fmt.Errorf("reading standard input: %w", err)
 			} else if len(data) > maxBody {
 				return cli.Usagef("standard input has more than %d bytes", maxBody)
