@@ -23,7 +23,7 @@ type Driver struct {
 	hub        *hub.Hub
 	log        zerolog.Logger
 	opt        Options
-	nc         *nats.Conn
+	nc         atomic.Pointer[nats.Conn]
 	machine    *fleet.Machine
 	wake       chan struct{}
 	stop       chan struct{}
@@ -36,6 +36,7 @@ type Driver struct {
 	plain      atomic.Pointer[natsConn] // the client's connection, if it has no TLS
 	maxPayload atomic.Int64             // the most bytes that NATS takes in one message
 	done       sync.WaitGroup
+	closing    sync.Mutex // guards nc against a client that is made after Close
 
 	mu            sync.Mutex // guards the fields below
 	subs          []*nats.Subscription
@@ -101,27 +102,62 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), MaxMessage: 256 << 10, MaxHeld: opt.Held}, core, now, apply)
 		return member{d.machine, d}
 	})
-	var err error
-	d.nc, err = nats.Connect(opt.Servers, append(opt.connect(),
-		nats.Name("gloomd "+opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
-		nats.SetCustomDialer(d), nats.WriteBufferSize(1),
-		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
-		nats.ConnectHandler(d.onConnect), nats.ReconnectHandler(d.onConnect),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
-		nats.ErrorHandler(d.onError))...)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.subscribe(); err != nil {
-		d.nc.Close()
+	if err := d.connect(); err != nil {
 		return nil, err
 	}
 	d.sending.Unlock()
 	d.wake <- struct{}{}
 	go d.run()
 	return d, nil
+}
+
+// connect makes the client of NATS, which connects, and reconnects whenever NATS is back.
+func (d *Driver) connect() error {
+	nc, err := nats.Connect(d.opt.Servers, append(d.opt.connect(),
+		nats.Name("gloomd "+d.opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
+		nats.SetCustomDialer(d), nats.WriteBufferSize(1),
+		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
+		nats.ConnectHandler(d.onConnect), nats.ReconnectHandler(d.onConnect),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
+		nats.ErrorHandler(d.onError), nats.ClosedHandler(d.onClosed))...)
+	if err != nil {
+		return err
+	}
+	d.nc.Store(nc)
+	d.mu.Lock()
+	d.subs = nil // those of the client before
+	d.mu.Unlock()
+	if d.subscribe() != nil {
+		nc.Close() // onClosed makes the next one
+	}
+	return nil
+}
+
+// onClosed makes another client. A client ends for good after an error of NATS that it does not
+// know, for example that of a message beyond a max_payload that was lowered.
+func (d *Driver) onClosed(nc *nats.Conn) {
+	if err := nc.LastError(); err != nil {
+		d.onDisconnect(err)
+	}
+	time.AfterFunc(reconnect, d.connectAgain)
+}
+
+// connectAgain is connect for a driver that has not been closed. It tries again after an error.
+func (d *Driver) connectAgain() {
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	select {
+	case <-d.stop:
+		return
+	default:
+	}
+	if err := d.connect(); err != nil {
+		d.onDisconnect(err)
+		time.AfterFunc(reconnect, d.connectAgain)
+	}
 }
 
 // subscribe subscribes to this broker's messages, again if it has done so before.
@@ -136,7 +172,7 @@ func (d *Driver) subscribe() error {
 	d.subs = nil
 	for _, s := range []string{d.subject(""), d.subject(d.opt.Name), d.noListenerSubject("*")} {
 		// One channel for all: messages of a broker must keep their order.
-		sub, err := d.nc.ChanSubscribe(s, d.incoming)
+		sub, err := d.nc.Load().ChanSubscribe(s, d.incoming)
 		if err != nil {
 			return err
 		}
@@ -204,7 +240,15 @@ func (d *Driver) onDisconnect(err error) {
 	if err != nil {
 		why = d.opt.reason(err)
 	}
-	d.setAway(why, "fleet: NATS is away; this broker runs alone")
+	d.setAway(why, awayText)
+}
+
+const awayText = "fleet: NATS is away; this broker runs alone"
+
+// isAuth reports whether NATS no longer admits this broker.
+func isAuth(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
+		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }
 
 // setAway records why the fleet is away, and logs a new reason.
@@ -233,6 +277,10 @@ const recheckAfter = 2 * time.Second
 
 // onError handles an error that NATS reports on a connection that stays open.
 func (d *Driver) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if isAuth(err) {
+		d.setAway(d.opt.reason(err), awayText)
+		return
+	}
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		d.log.Warn().Err(err).Msg("fleet: NATS reports an error")
 		return
@@ -252,7 +300,7 @@ func (d *Driver) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 // recheckSubjects finds out whether NATS still refuses subjects: NATS reports each refused message,
 // but a refused subscription only when it is made.
 func (d *Driver) recheckSubjects() {
-	connected := d.nc.IsConnected()
+	connected := d.nc.Load().IsConnected()
 	d.mu.Lock()
 	again := d.refused
 	d.refused, d.checking = false, again
@@ -275,7 +323,7 @@ func (d *Driver) recheckSubjects() {
 // fleet is away. It may block while a connection is being made, so the caller must hold no
 // lock.
 func (d *Driver) isAway() (away, connected bool, why string) {
-	connected = d.nc.IsConnected()
+	connected = d.nc.Load().IsConnected()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.awayReason != "" || !connected, connected, d.awayReason
@@ -315,7 +363,7 @@ func (d *Driver) run() {
 			d.sending.Lock()
 			d.sendAll()
 			d.sending.Unlock()
-			_ = d.nc.FlushTimeout(time.Second) // the last results
+			_ = d.nc.Load().FlushTimeout(time.Second) // the last results
 			return
 		case <-d.wake:
 			for d.pending.Load() {
@@ -353,7 +401,7 @@ func (d *Driver) sendAll() {
 			reply = d.noListenerSubject(hex.EncodeToString([]byte(x.To)))
 		}
 		if plain == nil {
-			_ = d.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: x.Data})
+			_ = d.nc.Load().PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: x.Data})
 		} else {
 			d.frames = appendPub(d.frames, subject, reply, x.Data)
 		}
@@ -434,7 +482,7 @@ type Info struct {
 // Info describes the fleet as this broker sees it.
 func (d *Driver) Info() Info {
 	x := Info{
-		Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
+		Since: time.Unix(0, d.since.Load()), URL: d.nc.Load().ConnectedUrlRedacted(),
 		MessagesIn: d.messagesIn.Load(), MessagesOut: d.messagesOut.Load(), BytesIn: d.bytesIn.Load(), BytesOut: d.bytesOut.Load(),
 	}
 	away, _, why := d.isAway()
@@ -492,5 +540,7 @@ func firstFew(names []string) string {
 func (d *Driver) Close() {
 	close(d.stop)
 	d.done.Wait()
-	d.nc.Close()
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	d.nc.Load().Close()
 }

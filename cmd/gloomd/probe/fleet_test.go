@@ -1,11 +1,13 @@
 package probe_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -405,6 +407,68 @@ func TestRefused(t *testing.T) {
 	all[1].work([]string{"t"}, 1, all[1].echo)
 	if got, err := do(t, all[0].submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
 		t.Errorf("a job: %s, %v", got, err)
+	}
+}
+
+// TestRejoin: a broker joins again after NATS has ended its connection with an error, and after NATS
+// did not admit it for some time.
+func TestRejoin(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	set := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(conf, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("")
+	nats, err := natstest.Cluster(1, "-c", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { natstest.Close(nats) })
+	var all []*site
+	for _, name := range []string{"a", "b"} {
+		s := &site{t: t, name: name, nats: nats[0].URL, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+		s.start()
+		all = append(all, s)
+	}
+	a, b := all[0], all[1]
+	b.work([]string{"t"}, 1, b.echo)
+	jobs := a.submitter()
+	a.hears(1)
+
+	set("max_payload: 8192") // NATS does not tell its clients
+	nats[0].Reload()
+	until(t, "NATS takes less", func() bool {
+		c, err := net.Dial("tcp", strings.TrimPrefix(nats[0].URL, "nats://"))
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		info, _ := bufio.NewReader(c).ReadString('\n')
+		return strings.Contains(info, `"max_payload":8192`)
+	})
+	long := strings.Repeat("1", 64<<10)
+	if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body(long)}); err != nil || got != `"b`+long+`"` {
+		t.Errorf("a job after max_payload was lowered: %.20s, %v", got, err)
+	}
+
+	set("authorization { user: u, password: p }")
+	nats[0].Reload()
+	for _, s := range all {
+		until(t, "told that NATS does not admit the broker", func() bool {
+			f := s.fleet()
+			return !f.NATS.Connected && strings.Contains(f.NATS.Reason, "fleet-creds")
+		})
+	}
+	set("")
+	nats[0].Reload()
+	for _, s := range all {
+		s.hears(1)
+	}
+	if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body("2")}); err != nil || got != `"b2"` {
+		t.Errorf("a job after NATS admitted the brokers again: %s, %v", got, err)
 	}
 }
 
