@@ -12,18 +12,19 @@ const (
 	mostAhead = int64(100 * time.Millisecond)
 )
 
-// CatchUp is the time, after a pause, for reading what arrived during it.
+// CatchUp is how long the clock still stands after a pause, so that what arrived during the
+// pause can be read.
 const CatchUp = 20 * time.Millisecond
 
-// Clock is a monotonic clock that stands still while the process does: when it is stopped,
-// gets no processor or is throttled. The broker measures all time by it, so no peer is charged
-// for time that the broker itself lost. Timeouts, silences, leases, delays and ages last
-// longer than on a wall clock by the time of such pauses.
+// Clock is a monotonic clock that stands still while the process does: while the process is
+// stopped, gets no processor or is throttled. The broker measures all time by it, so no peer is
+// charged for time that the broker itself lost. On a wall clock, timeouts, silences, leases,
+// delays and ages therefore last longer by the length of such pauses.
 //
-// It stops mostAhead after the last pulse. The first pulse after a pause leaves it stopped for
-// CatchUp, in which everything that arrived during the pause is read; the next pulse lets it
-// run. So it gains at least mostAhead with every two pulses: in a process that stops again and
-// again, deadlines are late but do come.
+// The clock stops mostAhead after the last pulse. The first pulse after a pause leaves it
+// stopped for another CatchUp, in which everything that arrived during the pause is read. The
+// pulse after that lets it run. So the clock advances by at least mostAhead with every two
+// pulses: in a process that stops again and again, deadlines are late but do come.
 //
 // It is safe for concurrent use.
 type Clock struct {
@@ -37,7 +38,7 @@ type Clock struct {
 	stopped atomic.Bool
 }
 
-// Run returns a clock that begins at 0 and runs until Stop.
+// Run returns a clock that begins at 0 and runs until Stop is called.
 func Run() *Clock {
 	start := time.Now()
 	c := newClock(func() int64 { return int64(time.Since(start)) })
@@ -64,8 +65,8 @@ func newClock(real func() int64) *Clock {
 
 // Now returns the time in nanoseconds.
 //
-// It reads the limit first. If it read a raised limit together with the old value of
-// lost, the clock would leap.
+// It reads the limit first. If it read lost first, it could use the old value of lost with a
+// limit that has been raised since, and the clock would leap.
 func (c *Clock) Now() int64 {
 	limit := c.limit.Load()
 	return min(c.real()-c.lost.Load(), limit)

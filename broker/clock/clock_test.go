@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestClock drives the clock through pauses, by virtual time.
+// TestClock drives the clock through pauses in virtual time.
 func TestClock(t *testing.T) {
 	var real int64
 	start := func() *Clock {
@@ -55,7 +55,7 @@ func TestClock(t *testing.T) {
 	t.Run("pauses that come again and again", func(t *testing.T) {
 		for _, v := range []struct {
 			runs, stops time.Duration
-			least       float64 // its share of the time that passes
+			least       float64 // the least share of the real time by which the clock must advance
 		}{
 			{20 * time.Millisecond, 80 * time.Millisecond, 0.5},
 			{time.Millisecond, 99 * time.Millisecond, 0.4},

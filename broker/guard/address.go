@@ -60,7 +60,7 @@ func CutHTTP(addr string) (rest, scheme string) {
 }
 
 // checkAddress returns what is wrong with an address. It also chooses the network: an IPv4 or
-// IPv6 literal is bound alone, so 0.0.0.0 does not include [::].
+// IPv6 literal is bound for that version of IP alone, so 0.0.0.0 does not include [::].
 func (o *Options) checkAddress(a *Address) error {
 	if a.network == "unix" {
 		if a.addr == "" {
@@ -92,11 +92,11 @@ func (o *Options) checkAddress(a *Address) error {
 	return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), Reachable}
 }
 
-// Reachable is the error about an unguarded address.
+// Reachable is the reason why an unguarded address is refused.
 const Reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if anybody who can reach it may do as they like"
 
-// Guarded reports whether clients of an address, with TLS (secure) or without, must have a
-// token or a certificate.
+// Guarded reports whether clients of an address must have a token or a certificate; secure says
+// whether the address has TLS.
 func (o *Options) Guarded(secure bool) bool {
 	return o.TokenFile != "" || o.TLSClientCA != "" && secure
 }
@@ -119,7 +119,7 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// Listen binds the address. The caller adds TLS.
+// Listen binds the address. The caller must add TLS.
 func (a *Address) Listen() (net.Listener, error) {
 	if a.network == "unix" {
 		return ListenUnix(a.addr)
@@ -148,8 +148,9 @@ func ListenUnix(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// Linux gives the file the mode of the socket that is bound. A umask would do the same, but
-	// it would apply to the whole process, and so to files created in the meantime.
+	// On Linux, the file gets the mode that the socket has when it is bound. A umask would do
+	// the same, but it would apply to the whole process, and so to files that other goroutines
+	// create at the same time.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var mode error
 		err := c.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) })
@@ -158,10 +159,11 @@ func ListenUnix(path string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "unix", path)
 }
 
-// ConnLimit returns how many connections are allowed (most): the option or, if it is 0, as many as
-// the limit on open files leaves after a reserve for everything else. An option that exceeds this
-// is lowered, and a warning with the option's name is logged. beside is how many other files may be
-// open; others is how many of these are allowed, at most half of all files.
+// ConnLimit divides the limit on open files. most is how many connections are allowed: the
+// option with this name, lowered with a warning if the limit does not allow so many, or, if the
+// option is 0, as many as the limit allows. beside is how many other files the caller would
+// like to open, others how many it may open: at most half of the limit. A reserve for
+// everything else is always left.
 func ConnLimit(name string, option, beside int, log zerolog.Logger) (most, others int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {

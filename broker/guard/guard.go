@@ -12,15 +12,15 @@ import (
 
 // Options say who may connect to a daemon.
 type Options struct {
-	// Insecure allows addresses that other hosts reach without token or client
-	// certificates.
+	// Insecure allows addresses that other hosts can reach without a token or a client
+	// certificate.
 	Insecure bool
-	// TokenFile is the file of tokens; with "" no token is required.
+	// TokenFile is the path of the token file; if it is "", no token is required.
 	TokenFile string
 	// TLSCert and TLSKey turn TLS on; TLSClientCA requires client certificates.
 	TLSCert, TLSKey, TLSClientCA string
-	// HTTPHosts are further names, separated by commas, that the HTTP address accepts as
-	// Host.
+	// HTTPHosts are further names, separated by commas, that the HTTP address accepts in the
+	// Host header.
 	HTTPHosts string
 }
 
@@ -35,7 +35,7 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
 }
 
-// Option returns Flag. It serves code that knows the error only as an interface.
+// Option returns Flag. It is for code that knows the error only as an interface.
 func (e *OptionError) Option() string { return e.Flag }
 
 // CheckTLS returns an *OptionError for invalid certificates.
@@ -80,8 +80,8 @@ type Certificates struct {
 	now atomic.Pointer[tls.Config]
 }
 
-// Certificates reads the certificates of the options; it returns nil and no error if there
-// are none.
+// Certificates reads the certificates that the options name. It returns nil and no error if
+// they name none.
 func (o *Options) Certificates() (*Certificates, error) {
 	if o.TLSCert == "" {
 		return nil, nil

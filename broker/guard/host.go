@@ -8,8 +8,8 @@ import (
 )
 
 // Ours reports whether the Host of a request names the HTTP address itself. addr is the address
-// as configured, bound the one that the system has bound. Otherwise a web page could point a name
-// of its own at our address, and the browser would let it read our answers.
+// as configured, bound the one that the system has bound. Without this check, a web page could
+// point its own host name at our address, and the browser would let the page read our answers.
 func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -20,7 +20,7 @@ func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	if !ok {
 		return true // no browser can reach a unix socket
 	}
-	// A listener on all addresses can be reached under any of them.
+	// A listener that is bound to all addresses can be reached at any IP address.
 	if ip := net.ParseIP(name); ip != nil && (ip.IsLoopback() || ip.Equal(on.IP) || on.IP.IsUnspecified()) {
 		return true
 	}

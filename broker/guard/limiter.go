@@ -22,13 +22,13 @@ type ConnLimiter struct {
 	conns map[net.Conn]connState
 }
 
-// NewConnLimiter returns a limiter whose limit is most. buffer is how many bytes of an answer
-// the system may hold for each connection.
+// NewConnLimiter returns a limiter that allows most connections. buffer is how many bytes of an
+// answer the system may hold for each of them.
 func NewConnLimiter(most, buffer int, log zerolog.Logger) *ConnLimiter {
 	return &ConnLimiter{max: most, buffer: buffer, log: log, conns: map[net.Conn]connState{}}
 }
 
-// connState is the state of a connection and when it began.
+// connState is the state of a connection and when the state began.
 type connState struct {
 	state http.ConnState
 	since time.Time

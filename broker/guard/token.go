@@ -32,7 +32,8 @@ type Scope uint8
 type Grant struct {
 	Hash   [sha256.Size]byte // of the token
 	Scopes Scope
-	// All: it covers every type. Types is a number that identifies the types covered.
+	// All reports that the grant covers every type. Types is equal in grants that cover the
+	// same types.
 	All   bool
 	Types uint64
 	types []wire.Pattern
@@ -49,16 +50,17 @@ func (g *Grant) Covers(typ string) bool {
 // CoversName is like Covers, but takes a name in canonical form.
 func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
 
-// Tokens are the grants in force. Without a file, and without Only, no token is required.
+// Tokens has the grants in force. If File is "" and Only was not called, no token is required.
 type Tokens struct {
-	// File is the path of a file with a line for each grant, "" for none.
+	// File is the path of a file with a line for each grant, or "".
 	File string
-	// Scopes are the names of the scopes, at most eight: the first is Scope 1, the next 2,
-	// then 4.
+	// Scopes are the names of the scopes, at most eight. The first name is Scope 1, the second
+	// Scope 2, the third Scope 4, and so on.
 	Scopes []string
-	// Typed: a line may list the types that it covers.
+	// Typed allows a line to list the types that it covers.
 	Typed bool
-	// Untyped scopes apply to all types: a line with only such scopes must not name types.
+	// Untyped has the scopes that always apply to all types. A line with only such scopes must
+	// not list types.
 	Untyped Scope
 
 	grants atomic.Pointer[[]Grant]
@@ -70,7 +72,8 @@ func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 
 // Required reports whether a token is required.
 func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil }
 
-// Only makes the given token the only one, with all scopes for all types. File must be "".
+// Only makes the given token the only valid one, with all scopes for all types. File must be
+// "".
 func (t *Tokens) Only(token string) {
 	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, All: true}})
 }
@@ -100,8 +103,9 @@ func (t *Tokens) Load() error {
 	return nil
 }
 
-// Reload reads tokens and, unless nil, certificates, for the first time or again. If reading
-// fails, the old ones stay in force. A file without a token is not an error, but is logged.
+// Reload reads tokens and, unless c is nil, certificates, for the first time or again. If
+// reading fails, the old ones stay in force. A file without a token is not an error, but is
+// logged.
 func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 	err := t.Load()
 	if err == nil && t.Required() && t.Len() == 0 {
@@ -113,7 +117,7 @@ func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 	return err
 }
 
-// parse reads lines of TOKEN SCOPES [TYPES]. A # at the start of a line or after white
+// parse reads lines of the form TOKEN SCOPES [TYPES]. A # at the start of a line or after white
 // space begins a comment; elsewhere it is an ordinary character, even in a token.
 func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	var out []Grant
@@ -166,8 +170,8 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	return out, nil
 }
 
-// Find returns the grant of a token, or nil. It compares hashes with every token, so that
-// its duration reveals nothing.
+// Find returns the grant of a token, or nil. It compares the token's hash with every grant's,
+// so that the time it takes reveals nothing.
 func (t *Tokens) Find(token []byte) *Grant {
 	h := sha256.Sum256(token)
 	var found *Grant

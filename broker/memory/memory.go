@@ -21,8 +21,8 @@ type Pages struct{}
 // mappedBytes counts the bytes that the process holds in such pages.
 var mappedBytes atomic.Int64
 
-// populateShare is how many times n must be mapped before n more bytes are taken from the system at
-// once. Taking them page by page, when they are first written to, costs three times as much.
+// If more than populateShare times n bytes are mapped, Get takes its n bytes from the system at
+// once. To take them page by page, when they are first written to, costs three times as much.
 const populateShare = 16
 
 func (Pages) Get(n int) []byte {
@@ -113,8 +113,8 @@ const (
 	leastHeap = 32 << 20
 )
 
-// Pace sets the collector's pace: less often than the default for a small heap, and
-// more often where the process would exceed budget, in bytes (0 is no budget). It is for
+// Pace sets how often the collector runs: less often than by default if the heap is small, and
+// more often if the process would otherwise exceed budget, in bytes (0 is no budget). It is for
 // programs that do nothing but run the broker, and does not override GOGC or GOMEMLIMIT in the
 // environment.
 func Pace(budget int64) {

@@ -1,5 +1,5 @@
 // Package poll waits for events of descriptors, and reads and writes sockets without
-// blocking. It does not know connections.
+// blocking. It knows nothing of connections.
 package poll
 
 import (
@@ -17,10 +17,10 @@ import (
 // Poller waits for events of descriptors. The zero Poller waits for nothing and runs tasks
 // on goroutines of their own.
 //
-// Only this file uses gnet, and it uses only gnet's poller. Its event loop costs processor time (it
-// uses read and write instead of recv and send, and asks for each event twice, except in a mode in
-// which one peer can starve all others), buffers output without a bound, and does not report when
-// it has written it.
+// Only this file uses gnet, and it uses only gnet's poller. gnet's event loop would cost
+// processor time: it uses read and write instead of recv and send, and asks for each event
+// twice, except in a mode in which one peer can starve all others. It would also buffer output
+// without a bound, and not report when output is written.
 type Poller struct {
 	epoll *netpoll.Poller
 	// mark is an event descriptor. The system reports events in order, so mark's event comes
@@ -29,7 +29,7 @@ type Poller struct {
 	// turn is held by the goroutine that handles an event or a task.
 	turn   sync.Mutex
 	run    queue.Func   // runTask
-	mu     sync.RWMutex // guards closed: a closed poller must not be used
+	mu     sync.RWMutex // guards closed; epoll must not be used once closed is set
 	closed bool
 }
 
@@ -38,7 +38,7 @@ type Events uint8
 
 const (
 	Readable Events = 1 << iota
-	Writable        // it accepts bytes again, or it never will
+	Writable        // the descriptor accepts bytes again, or a write would fail at once
 	Ended           // the peer has stopped sending, or the connection has failed
 )
 
@@ -59,9 +59,9 @@ func Open() (*Poller, error) {
 	return p, nil
 }
 
-// Wait calls the function on for each event, and runs tasks, until Stop. An event is reported
-// once, when something has changed (EPOLLET), so that the system need not ask again after each
-// event.
+// Wait calls the function on for each event, and runs tasks, until Stop is called. An event is
+// reported once, when something has changed (EPOLLET), so that the system need not check the
+// descriptor again after each event.
 func (p *Poller) Wait(on func(fd int, ev Events)) {
 	err := p.epoll.Polling(func(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
 		var e Events
@@ -85,12 +85,12 @@ func (p *Poller) Wait(on func(fd int, ev Events)) {
 	}
 }
 
-// Add reports the events of a descriptor from now on.
+// Add makes Wait report the events of a descriptor from now on.
 func (p *Poller) Add(fd int) error {
 	return p.epoll.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
 
-// Again reports a descriptor's events once more, in the next round.
+// Again makes Wait report a descriptor's events once more, in the next round.
 func (p *Poller) Again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
 
 // Remove ends the reports of a descriptor's events.

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// idleTypes is how many unused types are remembered, keptTypes how many types have
-	// metrics of their own permanently.
+	// idleTypes is how many unused types are remembered. keptTypes is how many types have
+	// metrics of their own for as long as the process runs.
 	idleTypes = 16_384
 	keptTypes = 100
 )
@@ -16,7 +16,7 @@ const (
 // with many types make many pairs: 1,000 sets of 1,000 types each make a million.
 const maxPairs = 1 << 20
 
-// tlsShare is the part of MaxMemory that TLS connections may take together.
+// TLS connections together may take MaxMemory/tlsShare.
 const tlsShare = 8
 
 // Hub returns the part of the options that concerns the hub and the core.

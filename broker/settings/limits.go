@@ -25,11 +25,11 @@ type TypeSettings struct {
 	Fair   bool
 }
 
-// Limits holds the settings of types and groups from two sources: a file, and operators, whose
-// settings take precedence over the file until the process ends.
+// Limits holds the settings of types and groups from two sources: a file, and operators. Until
+// the process ends, a setting of an operator takes precedence over one of the file.
 type Limits struct {
 	hub  *hub.Hub
-	most int // bounds the number of types with settings of operators
+	most int // bounds the types whose settings operators have set
 
 	mu    sync.Mutex
 	file  FileLimits

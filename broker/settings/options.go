@@ -26,9 +26,9 @@ type Options struct {
 	// cannot be opened, the broker logs that and continues.
 	SubmitSocket, WorkerSocket string
 
-	// MaxMemory is the memory from which the limits on memory are derived; 0 is unknown.
-	// Code that sets it must set those limits, too. An eighth of it bounds TLS
-	// connections.
+	// MaxMemory is the memory, in bytes, from which the limits on memory are derived; 0 means
+	// unknown. Code that sets it must set those limits, too; only the limit on TLS connections,
+	// an eighth of MaxMemory, needs no setting.
 	MaxMemory int64
 	// MaxFrame bounds the payload of a frame in bytes.
 	MaxFrame int
@@ -47,8 +47,8 @@ type Options struct {
 	MaxJobGroups int
 	// MaxConns bounds connections; 0 stands for as many as the limit on open files allows.
 	MaxConns int
-	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection idle for
-	// longest is closed or, if none is idle, the one with the longest request.
+	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection that has been
+	// idle longest is closed or, if none is idle, the one with the longest request.
 	MaxHTTPConns int
 	// PageLinks are other pages that the broker's page links to, each NAME=URL.
 	PageLinks []string
@@ -75,8 +75,8 @@ type Options struct {
 	DeadBytes   int64
 	DeadAge     time.Duration
 	// History bounds the memory for the history of ended jobs, at most a quarter of MaxMemory;
-	// 0 keeps no history. HistoryTypes is the number of types whose rates of the last day are
-	// kept apart.
+	// 0 keeps no history. HistoryTypes is the number of types whose rates over the last day are
+	// kept separately.
 	History      int64
 	HistoryTypes int
 	// Loops is the number of event loops, 1 to 256. If it is 0, EventLoops chooses.
@@ -89,7 +89,7 @@ type Options struct {
 	Limits     FileLimits
 	// Fleet says which fleet the broker joins.
 	Fleet driver.Options
-	// Pprof serves profiles on the HTTP address.
+	// Pprof makes the HTTP address serve profiles of the process.
 	Pprof bool
 	// LogLevel and LogFormat configure the daemon's log.
 	LogLevel, LogFormat string
@@ -232,9 +232,9 @@ func (o *Options) Exposed() bool {
 	return slices.ContainsFunc(all, o.Options.Exposed)
 }
 
-// EventLoops returns Loops or, if that is 0, a number for that many processors: one for up
-// to seven, a quarter of them beyond. A job whose submitter and worker are on different loops
-// costs a third more, so another loop is worth it only if one cannot do the work.
+// EventLoops returns Loops or, if that is 0, a quarter of the number of processors, rounded
+// down, but at least one and at most 256. A job whose submitter and worker are on different
+// loops costs a third more, so another loop is worth it only if one loop cannot do the work.
 func (o *Options) EventLoops(processors int) int {
 	if o.Loops > 0 {
 		return o.Loops

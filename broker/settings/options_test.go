@@ -73,7 +73,7 @@ func TestValidate(t *testing.T) {
 			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
 		}, "", ""},
 		{func(o *Options) {
-			o.SubmitAddr = "tls://:0,:0" // since the first address names TLS, the second one has none
+			o.SubmitAddr = "tls://:0,:0" // beside a tls:// address, an address without a scheme has no TLS
 			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
 		}, "submit-addr", "other hosts"},
 		{func(o *Options) { o.WorkerAddr = "tls://127.0.0.1:0" }, "worker-addr", "--tls-cert"},
