@@ -292,10 +292,11 @@ fi
 				return err == nil
 			})
 			pid := s.lives[0].PID()
-			guard := guardOf(pid)
-			if guard == 0 {
-				t.Fatal("the daemon has no guard")
-			}
+			guard := 0
+			s.until("the guard has its name", func() bool {
+				guard = guardOf(pid)
+				return guard != 0
+			})
 			_ = syscall.Kill(pid, syscall.SIGSTOP) // it replaces no guard
 			_ = syscall.Kill(guard, syscall.SIGKILL)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
