@@ -65,13 +65,13 @@ demo: build ## run a broker and three workers, with a job for every file of this
 	@GO="$(GO)" BIN=$(BIN) cmd/gloom/demo.sh
 
 # The race detector makes tests ten times slower, so it runs random tests and tests that cut
-# a stream at every byte in a short form. Those without goroutines also run in full, without
-# it. The simulator takes TESTED seeds here, and SEEDS in make sim. Fuzzing is bounded by a
-# count here: when its time is up, go test sometimes fails with "context deadline exceeded"
+# a stream at every byte in a short form. Tests without goroutines also run in full, without the
+# race detector. The simulator takes TESTED seeds here, and SEEDS in make sim. Fuzzing is bounded
+# by a count here: when its time is up, go test sometimes fails with "context deadline exceeded"
 # and no finding. Packages whose tests start programs and wait for them run without the race
-# detector here, because the packages that these programs consist of have race tests of their
-# own. make race-all runs them with it, except for the tests of pages in Chromium, which
-# needs the processors for itself.
+# detector here, because the packages that these programs consist of have race tests of their own.
+# make race-all runs them with it, except for the tests of pages in Chromium, which needs the
+# processors for itself.
 PAGES := /page/(browser|probe)$$
 STARTERS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
 .PHONY: test

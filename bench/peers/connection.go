@@ -60,8 +60,8 @@ func (l *serverConn) Hangup(hard bool) {
 	}
 }
 
-// twoConns has the two links of a submitter to a server that accepts no other command on a connection
-// that waits: answers come on the second connection.
+// twoConns has the two connections of a submitter to a server that accepts no other command on a
+// connection that waits: answers arrive on the second one.
 type twoConns struct {
 	serverConn
 	answers serverConn

@@ -24,8 +24,8 @@ type Plan struct {
 	Events   []*Event
 	Rounds   int
 	Settings peers.Settings
-	// Started is called before each measurement, Ended after it; both may be nil. Ended
-	// gets a round or an error.
+	// Started is called before each measurement, Ended after it; both may be nil. Ended gets the
+	// round or, if it failed, the error.
 	Started func(round int, kind *peers.Kind, event *Event)
 	Ended   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
 }

@@ -64,7 +64,7 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.IntVar(&o.Idle, "idle-workers", o.Idle, "further workers, for a type that gets no jobs")
 	f.IntVar(&o.Types, "types", o.Types, "job types, spread evenly over jobs and workers")
 	f.BoolVar(&o.Versatile, "versatile", o.Versatile, "each worker serves all types, by a pattern")
-	f.IntVar(&o.Groups, "groups", o.Groups, "groups of which each job belongs to one, spread evenly (0: none)")
+	f.IntVar(&o.Groups, "groups", o.Groups, "number of groups; each job belongs to one of them, spread evenly (0: none)")
 	f.IntVar(&o.Priorities, "priorities", o.Priorities, "distinct priorities, spread evenly over jobs")
 	f.IntVar(&o.BodySize, "body", o.BodySize, "body size in bytes")
 	f.DurationVar(&o.WorkTime, "work-time", o.WorkTime, "how long a worker keeps a job")

@@ -60,7 +60,7 @@ var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerles
 // Of returns the Door of a daemon with this status: nil, nil for a broker.
 func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
 	var said struct {
-		Name   string          `json:"name"`   // a daemon's; a broker sends none
+		Name   string          `json:"name"`   // name of the daemon; a broker sends none
 		Ledger json.RawMessage `json:"ledger"` // only a broker sends it
 	}
 	_ = json.Unmarshal(status, &said) // a status that is not JSON has no name

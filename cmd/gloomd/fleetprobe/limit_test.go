@@ -148,7 +148,7 @@ func TestLimits(t *testing.T) {
 		}
 		counts(t, a, typ, api.Ledger{Submitted: 10, Answered: 10})
 
-		// A borrower's limit holds there.
+		// A borrower's own limit holds for the jobs that it borrows.
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 0, "rate": 0}, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -73,7 +73,7 @@ func (c *cable) carry(to, from net.Conn, direction int) {
 	}
 }
 
-// set cuts or mends the directions.
+// set cuts or restores each direction.
 func (c *cable) set(up, down bool) {
 	c.mu.Lock()
 	c.cut = [2]bool{up, down}
