@@ -48,8 +48,8 @@ class Session(Jobs, Link):
 
 class Connector:
     """Keeps a session with one of the brokers while it serves, then with the next
-    one that does, and sends the jobs that the gate admits.  Only for the event
-    loop's thread.
+    one that does, and sends the jobs that the gate admits. It must be used only in the
+    event loop's thread.
 
     It tells the gate which connection takes new jobs or, after an attempt at every
     broker has failed, why there is none: a RefusedError when all refuse

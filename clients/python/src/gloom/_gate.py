@@ -20,8 +20,9 @@ _Condition = Callable[[], bool]
 
 
 class Gate:
-    """Admits jobs.  Threads and tasks of the connection's loop can wait here.  All
-    methods but wait are for that loop's thread.  The lock guards all fields."""
+    """Admits jobs. Threads and tasks of the connection's loop can wait here. All
+    methods except wait must be called in that loop's thread. The lock guards all
+    fields."""
 
     def __init__(self, window: int) -> None:
         self._lock = threading.Lock()

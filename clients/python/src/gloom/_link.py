@@ -30,7 +30,7 @@ _BATCH = 256 * 1024
 
 
 class Link(Replies, asyncio.Protocol):
-    """A connection.  All methods are for the event loop's thread."""
+    """A connection.  All methods must be called in the event loop's thread."""
 
     def __init__(self, options: Options, addr: str) -> None:
         super().__init__(addr)
