@@ -83,7 +83,7 @@ type Job struct {
 
 // Progress sends a report about the running job, any value, to a submitter that wants it. It
 // blocks only while too many reports are unanswered. It returns the cause of the handler's
-// context once that has ended. Only a job that a handler received can report.
+// context once that has ended. It returns an error for a job that no handler received.
 func (j *Job) Progress(v any) error {
 	r := j.run
 	if r == nil {

@@ -26,9 +26,9 @@ final class Submitter
 
     private readonly Settings $settings;
     private readonly Backoff $backoff;
-    /** The process that uses this object. */
+    /** The id of the process that uses this object. */
     private int $pid = 0;
-    /** It begins the ids of this process's jobs. */
+    /** The beginning of the ids of the jobs that this process submits. */
     private string $prefix = '';
     private int $count = 0;
     private bool $closed = false;
@@ -280,7 +280,7 @@ final class Submitter
     {
         $this->closed = true;
         if ($this->forked()) {
-            return; // the connections are the other process's
+            return; // the connections belong to the parent process
         }
         $why = new ClosedException('closed');
         foreach ($this->connections() as $one) {
@@ -588,7 +588,7 @@ final class Submitter
         return ($this->jobs !== [] || $this->kept !== []) && $this->pid !== getmypid();
     }
 
-    /** Throws ClosedException in a forked process: it would take its parent's answers. */
+    /** Throws ClosedException in a forked process, which would read its parent's answers. */
     private function here(): void
     {
         if ($this->forked()) {

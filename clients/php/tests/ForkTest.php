@@ -35,7 +35,7 @@ final class ForkTest extends TestCase
             try {
                 $work();
             } finally {
-                posix_kill(posix_getpid(), SIGKILL); // skips the rest of the test
+                posix_kill(posix_getpid(), SIGKILL); // so that the child does not run the rest of the test
             }
         }
 

@@ -438,7 +438,7 @@ func TestRejoin(t *testing.T) {
 	jobs := a.submitter()
 	a.hears(1)
 
-	set("max_payload: 8192") // NATS does not tell its clients
+	set("max_payload: 8192") // NATS does not tell its clients of a lower limit
 	nats[0].Reload()
 	until(t, "NATS takes less", func() bool {
 		c, err := net.Dial("tcp", strings.TrimPrefix(nats[0].URL, "nats://"))

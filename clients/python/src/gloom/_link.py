@@ -227,14 +227,15 @@ _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 def _let_go() -> None:
-    """In a forked process, drop its copies of the connections: the broker would not see
-    an end of them before this process has ended, too."""
+    """In a forked process, drop its copies of the connections: while they are open, the
+    broker does not see that the parent has closed its own."""
     null = os.open(os.devnull, os.O_RDWR)
     for link in _links:
         assert link._transport is not None
         sock = link._transport.get_extra_info("socket")
         if sock is not None and sock.fileno() >= 0:
-            # The number stays in use, because objects of the parent have it.
+            # The descriptor stays open on the null device, because objects copied from
+            # the parent still use its number.
             os.dup2(null, sock.fileno(), inheritable=False)
     os.close(null)
     _links.clear()
