@@ -33,7 +33,7 @@ func shared(t *testing.T, before *server.Server) *server.Server {
 	return sharedWith(t, before, func(*settings.Options) {})
 }
 
-// sharedWith is shared with further options.
+// sharedWith does what shared does, with further options.
 func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()

@@ -56,7 +56,7 @@ type site struct {
 	random func(int) int
 
 	mu       sync.Mutex // guards what follows
-	accepted map[int]told
+	accepted map[int]acceptedJob
 	refused  map[int]bool // 503: not enqueued
 	runs     map[int]int
 	ended    map[int]bool // reported and answered 204
@@ -68,8 +68,8 @@ type site struct {
 	over     chan struct{} // reports give up
 }
 
-// told is a job as its pusher knows it.
-type told struct {
+// acceptedJob is what a pusher knows about its job.
+type acceptedJob struct {
 	id    string
 	retry int
 }
@@ -83,7 +83,7 @@ func newSite(t *testing.T, moment string) *site {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var mu sync.Mutex
 	s := &site{
-		t: t, redis: redistest.New(t, "--appendfsync", "always"), accepted: map[int]told{}, refused: map[int]bool{},
+		t: t, redis: redistest.New(t, "--appendfsync", "always"), accepted: map[int]acceptedJob{}, refused: map[int]bool{},
 		runs: map[int]int{}, ended: map[int]bool{}, fetched: map[int]bool{}, stop: make(chan struct{}), over: make(chan struct{}),
 		random: func(n int) int { mu.Lock(); defer mu.Unlock(); return random.IntN(n) },
 	}
@@ -188,7 +188,7 @@ func (s *site) push() {
 		s.mu.Lock()
 		switch status {
 		case 201:
-			s.accepted[n] = told{answer.ID, retry}
+			s.accepted[n] = acceptedJob{answer.ID, retry}
 		case 503:
 			s.refused[n] = true
 		case 0: // unknown
@@ -197,7 +197,7 @@ func (s *site) push() {
 		}
 		s.mu.Unlock()
 		if status != 201 {
-			time.Sleep(20 * time.Millisecond) // a master that is down answers soon enough
+			time.Sleep(20 * time.Millisecond) // no master answers at the moment
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func ingestCommand() *cobra.Command {
 	var stores []string
 	cmd := &cobra.Command{
-		Use: "ingest DIR", Short: "Bring the journal of a daemon that is gone into a store", Args: cobra.ExactArgs(1),
+		Use: "ingest DIR", Short: "Bring the jobs in the journal of a lost daemon to a store", Args: cobra.ExactArgs(1),
 		Long: `Brings the jobs that a daemon accepted, but had not yet given to its store, into
 that store, where other daemons find them. DIR is what that daemon's --dir was; no
 daemon may be using it. Doing it twice does no harm.`,

@@ -37,8 +37,8 @@ func (u *Unique) Size() int64 {
 //	cancelled, replaced         no    no       no
 //	revived from error          takes it again, and is refused while another job holds it
 //
-// With waiting, a job that waits again after a run holds its key again, unless another job has
-// taken it meanwhile.
+// If While is unique.Waiting, a job that waits again after a run holds its key again, unless
+// another job has taken the key meanwhile.
 func (j *Job) Holds(now int64) bool {
 	switch u := j.Unique; {
 	case u == nil || j.State == Cancelled:

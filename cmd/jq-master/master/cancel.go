@@ -35,7 +35,7 @@ func unknownJob(id job.ID) *job.Fault {
 }
 
 func (c *machine) cancelNow(r *record, reply func(error)) {
-	j := r.after()
+	j := r.nextState()
 	j.State, j.Finished, j.Deadline = job.Cancelled, c.wall, 0
 	forget := c.wall + ms(c.KeepEnded)
 	u := r.running()
@@ -105,7 +105,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 		tell(c.storeAway())
 		return
 	}
-	j := r.after()
+	j := r.nextState()
 	j.Due = 0
 	if ended {
 		j.State, j.Retries, j.Finished = job.Queued, 0, 0

@@ -50,7 +50,7 @@ func (m *Master) run(rounds int) {
 		m.mu.Lock()
 		c := m.c
 		if c != nil {
-			c.at(m.clock())
+			c.setTime(m.clock())
 		}
 		for _, o := range queue {
 			switch {
@@ -110,7 +110,7 @@ func (m *Master) runNow(c *machine, f func()) bool {
 	there := m.c == c
 	left := false
 	if there {
-		c.at(m.clock())
+		c.setTime(m.clock())
 		f()
 		m.setAlarm(c)
 		left = len(c.todo) > 0

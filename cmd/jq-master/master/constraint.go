@@ -109,7 +109,7 @@ func same(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || 
 // to walk through a large argument, and needs no lock.
 func match(list []*constraint, a *job.Attributes, known *set) (members []membership) {
 	for _, k := range list {
-		if known.has(k) || !k.match(a) {
+		if known.contains(k) || !k.match(a) {
 			continue
 		}
 		m := membership{of: k}
@@ -122,7 +122,7 @@ func match(list []*constraint, a *job.Attributes, known *set) (members []members
 	return members
 }
 
-// limits returns in how many groups of the broker a job with these memberships is.
+// limits returns the number of the broker's groups of a job with these memberships.
 func limits(members []membership) (n int) {
 	for i := range members {
 		for _, what := range []byte("cr") {
@@ -194,8 +194,8 @@ func (s *constraints) remove(r *record) {
 	r.groups = nil
 }
 
-// has reports whether a constraint is in a set.
-func (g *set) has(k *constraint) bool {
+// contains reports whether a constraint is in a set.
+func (g *set) contains(k *constraint) bool {
 	return g != nil && slices.ContainsFunc(g.members, func(m membership) bool { return m.of == k })
 }
 
@@ -225,8 +225,8 @@ func (g *set) groups() []string {
 }
 
 // groupsOf returns the prefix of the names of a constraint's groups. Masters of other namespaces
-// may use the same broker, so no two pairs of namespace and id may give the same prefix: they do
-// not, because escaped parts have no colon.
+// may use the same broker. Two different pairs of namespace and id never give the same prefix,
+// because escaped parts have no colon.
 func groupsOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
 
 // constraintOf returns the id of the constraint that a group belongs to; ok is false if the group

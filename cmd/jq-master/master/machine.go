@@ -53,8 +53,8 @@ const (
 	maxStepRecords     = 1000            // most records that one step examines
 )
 
-// machine is the state machine of all jobs. It handles one command at a time. Only at tells it the
-// time. It has no side effects: it lists them in todo, in order.
+// machine is the state machine of all jobs. It handles one command at a time, and learns the time
+// only from setTime. It has no side effects: it lists them in todo, in order.
 type machine struct {
 	Limits
 	env       environment
@@ -67,7 +67,7 @@ type machine struct {
 	now           int64 // in milliseconds, monotonic; does not advance while the machine stands still or the store is away
 	wall          int64 // in milliseconds since 1970, by the store's clock, which is never set but may change with a new term
 	host          int64 // in milliseconds since 1970, by this host's clock; only for the due times of schedules
-	clock         int64 // in milliseconds, monotonic, at the last call of at
+	clock         int64 // in milliseconds, monotonic, at the last call of setTime
 	lost          int64 // clock minus now: the time that did not count
 	deadlinesFrom int64 // no deadline is judged before this time
 	graceFrom     int64 // when the machine last stood still after deadlinesFrom was reached
@@ -299,12 +299,12 @@ const (
 	reading, maxReading = 2 * beats, 20 * beats
 )
 
-// at sets the time of the next command. Time in which the machine stood still (the process was
-// stopped or swapped out), or in which its store was away, does not count towards deadlines.
-// Messages that have arrived meanwhile are read before any deadline is judged. Of each stop, the
-// first part does count, up to paused: so a machine that is stopped again and again still judges
-// deadlines, only late.
-func (c *machine) at(clock, wall, host int64) {
+// setTime sets the time of the next command. Time in which the machine stood still (the process was
+// stopped or swapped out) or its store was away does not count towards deadlines. Messages that
+// have arrived meanwhile are read before any deadline is judged. Of each stop, the first part does
+// count, up to paused: so a machine that is stopped again and again still judges deadlines, only
+// late.
+func (c *machine) setTime(clock, wall, host int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
 	switch {
@@ -347,12 +347,12 @@ func (r *record) running() *run {
 	return r.runInfo.run
 }
 
-// waits reports whether the job is queued or retrying.
-func (r *record) waits() bool { return r.State == job.Queued || r.State == job.Retrying }
+// isWaiting reports whether the job is queued or retrying.
+func (r *record) isWaiting() bool { return r.State == job.Queued || r.State == job.Retrying }
 
-// after returns a copy of the job with the next Rev. The caller changes the copy to the job's next
-// state.
-func (r *record) after() *job.Job {
+// nextState returns a copy of the job with the next Rev. The caller makes the copy the next state
+// of the job.
+func (r *record) nextState() *job.Job {
 	j := *r.Job
 	j.Rev++
 	return &j
@@ -373,7 +373,8 @@ func (c *machine) remainingWait(r *record) time.Duration {
 	return brokerDuration(r.dueAt - c.clock)
 }
 
-// brokerDuration returns a number of milliseconds as a duration from 0 to the longest that the broker takes.
+// brokerDuration returns a number of milliseconds as a duration that the broker takes: at least 0,
+// and at most the longest.
 func brokerDuration(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }
@@ -386,7 +387,7 @@ func (c *machine) count(r *record, by int) {
 			c.busy += by
 		}
 	}
-	if by > 0 && r.waits() {
+	if by > 0 && r.isWaiting() {
 		c.older = min(c.older, r.Seq)
 	}
 	c.bytes += int64(by) * r.size()

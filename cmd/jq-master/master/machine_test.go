@@ -49,7 +49,7 @@ func (w *world) settleDown() {
 	if w.rng.IntN(2) == 0 {
 		w.st.flush()
 	}
-	w.br.some(w.rng.IntN(6))
+	w.br.serveSome(w.rng.IntN(6))
 	if w.br.match() {
 		w.br.match()
 	}
@@ -63,7 +63,7 @@ func (w *world) settleDown() {
 	}
 	for r := range w.c.jobs.All() { // the broker must have the waiting jobs as the machine has them
 		b := w.br.jobs[r.ID]
-		if b == nil || !r.submitted || !r.waits() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
+		if b == nil || !r.submitted || !r.isWaiting() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
 			continue
 		}
 		if !slices.Equal(b.groups, r.groups.groups()) {
@@ -79,7 +79,7 @@ func (w *world) settleDown() {
 func (w *world) elapse(d time.Duration) {
 	for end := w.now + ms(d); w.now < end; {
 		w.now = min(end, w.now+ms(beats))
-		w.c.at(w.now, w.now+w.set, w.now+w.set)
+		w.c.setTime(w.now, w.now+w.set, w.now+w.set)
 	}
 }
 
@@ -177,7 +177,7 @@ func (w *world) heal() {
 			w.fatalf("jobs do not end: %v", w.c.counts)
 		}
 		w.st.flush()
-		w.br.some(10)
+		w.br.serveSome(10)
 		w.br.match()
 		w.step(w.c, func() { w.c.linkSlice(3) })
 		w.sweep()
@@ -306,11 +306,11 @@ func TestOldest(t *testing.T) {
 		}
 	}
 	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
-	again := first.after()
+	again := first.nextState()
 	again.State = job.Queued
 	c.replaceJob(first, again)
 	is(50*time.Minute, 50*time.Minute, 0, 0) // the other names are behind too many jobs
-	done := first.after()
+	done := first.nextState()
 	done.State = job.Done
 	c.replaceJob(first, done)
 	for range 3 {
@@ -469,7 +469,7 @@ func TestBrokerGivesUp(t *testing.T) {
 	for range 3 {
 		w.st.flush()
 	}
-	w.br.some(10)
+	w.br.serveSome(10)
 	if r.State != job.Queued || !r.submitted || w.br.jobs[r.ID] == nil {
 		t.Fatalf("the job is %v, and the broker has %v", r.State, w.br.jobs[r.ID])
 	}
@@ -503,7 +503,7 @@ func TestClockIsSet(t *testing.T) {
 			h := naiveRun{w.br, &naiveJob{submission: submission{id: delayed.ID}, running: true}}
 			w.elapse(1900 * time.Millisecond)
 			w.step(c, func() { c.onHandout(k.ID, delayed.ID, false, h) })
-			w.br.some(1 << 20)
+			w.br.serveSome(1 << 20)
 			if delayed.State != job.Queued {
 				t.Fatal("the delayed job is handed out before its time")
 			}
@@ -514,7 +514,7 @@ func TestClockIsSet(t *testing.T) {
 			}
 			w.step(c, func() { old.submitted = false; c.submitWaiting(old) })
 			delete(w.br.jobs, old.ID)
-			w.br.some(1 << 20)
+			w.br.serveSome(1 << 20)
 			if j := w.br.jobs[old.ID]; j == nil || j.age > wire.MaxDurationMS*time.Millisecond {
 				t.Fatalf("the broker has %+v", j)
 			}

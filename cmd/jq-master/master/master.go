@@ -208,7 +208,7 @@ func (m *Master) serve(ctx context.Context) error {
 			}
 		},
 	}
-	c.at(m.clock())
+	c.setTime(m.clock())
 	if err := m.load(ctx, c); err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (m *Master) serve(ctx context.Context) error {
 		if again == nil {
 			m.log.Warn().Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
 			m.mu.Lock()
-			c.at(m.clock())
+			c.setTime(m.clock())
 			c.unlink()
 			c.env.broker = noBroker{}
 			m.mu.Unlock()
@@ -267,7 +267,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	if err != nil {
 		return err
 	}
-	c.at(m.clock())
+	c.setTime(m.clock())
 	c.loaded()
 	if n := c.jobs.Len(); n > 0 {
 		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Dur("took", time.Since(began)).Msg("the store is read")

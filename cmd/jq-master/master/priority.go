@@ -19,14 +19,14 @@ func (c *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	case r.op != idle:
 		r.wait(func() { c.reprioritize(id, priority, reply) })
 		return
-	case !r.waits():
+	case !r.isWaiting():
 		tell(job.Refuse(job.WrongState, "", "the job's status is %v; only queued and retrying jobs can get another priority", r.State))
 		return
 	case r.Priority == priority:
 		tell(nil)
 		return
 	}
-	j := r.after()
+	j := r.nextState()
 	j.Priority = priority
 	c.write(postponing, r, func(done func(error)) { c.env.store.Postpone(j, done) }, func() {
 		c.replaceJob(r, j)

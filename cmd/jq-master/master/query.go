@@ -98,7 +98,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		d := &Detail{Job: r.Job, Place: -1}
 		d.HasResult = r.runInfo != nil && r.runInfo.drop != 0
 		switch {
-		case !r.waits():
+		case !r.isWaiting():
 		case c.away != nil:
 			d.Waits = "the store is away"
 		case c.draining:
@@ -143,7 +143,7 @@ const unserved = "no worker serves its name"
 // lastAsked returns when the worker last asked for jobs: now, if it has an open request, runs a
 // job, or gets its jobs pushed.
 func (w *worker) lastAsked(now int64) int64 {
-	if w.Pulls() && len(w.runs) == 0 && !w.waits() {
+	if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() {
 		return w.seen
 	}
 	return now
@@ -419,7 +419,7 @@ func (c *machine) waiting(f func(r *record) bool) {
 	from, _ := c.find(c.older)
 	first := true
 	for _, p := range c.bySeq[from:min(len(c.bySeq), from+maxListed)] {
-		if r := p.rec; r != nil && r.waits() {
+		if r := p.rec; r != nil && r.isWaiting() {
 			if first = false; !f(r) {
 				return
 			}

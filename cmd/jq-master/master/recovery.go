@@ -127,7 +127,7 @@ func (c *machine) linkSlice(budget int) (more bool) {
 	for ; budget > 0 && c.linkedTo < len(c.bySeq); budget-- {
 		r := c.bySeq[c.linkedTo].rec
 		c.linkedTo++
-		if r != nil && !r.submitted && r.waits() {
+		if r != nil && !r.submitted && r.isWaiting() {
 			c.submit(r, brokerDuration(c.relinkT0-r.Enqueued))
 		}
 	}
@@ -237,7 +237,7 @@ func (c *machine) tooLong(id job.ID) {
 		return
 	}
 	r.long, r.submitted = true, false
-	if r.waits() {
+	if r.isWaiting() {
 		c.submitWaiting(r)
 	}
 }
@@ -245,7 +245,7 @@ func (c *machine) tooLong(id job.ID) {
 // unchanged is called when the broker has refused to change a job's groups, because the job is just
 // being handed out or given back.
 func (c *machine) unchanged(id job.ID) {
-	if r := c.jobs.Get(id); r != nil && r.submitted && r.waits() {
+	if r := c.jobs.Get(id); r != nil && r.submitted && r.isWaiting() {
 		c.late = append(c.late, lateJob{id: id, at: c.now + ms(resubmitPause)})
 	} else if r != nil {
 		r.stale = true
@@ -268,15 +268,15 @@ func (c *machine) submitLate() {
 		r := c.jobs.Get(l.id)
 		switch {
 		case r == nil || r.State.Ended():
-		case r.submitted && r.waits():
+		case r.submitted && r.isWaiting():
 			c.regroup(r)
 		case r.submitted:
 			r.stale = true
 		case l.outcome != nil && r.op != idle:
 			return false
-		case l.outcome != nil && r.waits() && !r.handedOut && r.submission == l.bid:
+		case l.outcome != nil && r.isWaiting() && !r.handedOut && r.submission == l.bid:
 			c.attempted(r, l.outcome)
-		case r.waits() || r.runInfo.run.handle == nil:
+		case r.isWaiting() || r.runInfo.run.handle == nil:
 			c.submitWaiting(r)
 		}
 		return true
@@ -307,7 +307,7 @@ func (c *machine) attempted(r *record, o *job.Outcome) {
 	if c.socket == nil {
 		c.socket = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), gone: true}
 	}
-	j := r.after()
+	j := r.nextState()
 	j.State, j.Worker, j.Started, j.Finished = job.Running, job.ID{}, c.wall, 0
 	j.Attempt++
 	j.Deadline = c.wall + ms(c.TimeoutGrace)

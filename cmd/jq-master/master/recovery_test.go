@@ -53,19 +53,19 @@ func TestBrokerEnds(t *testing.T) {
 			})
 			w.st.flush()
 			r := c.bySeq[0].rec
-			w.br.some(1 << 20)
+			w.br.serveSome(1 << 20)
 			dead := naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}}
 			w.br.jobs = map[job.ID]*naiveJob{}
 			w.step(c, func() { ends(c, r, func() { c.onHandout(k.ID, r.ID, false, dead) }) })
 			w.st.flush()
-			w.br.some(1 << 20)
+			w.br.serveSome(1 << 20)
 			for _, answered := range pushed.answered {
 				answered(Answer{Kind: Unreachable})
 			}
 			w.st.flush()
 			w.pass(2 * resubmitPause)
-			w.br.some(1 << 20)
-			if !r.waits() || r.Attempt != 0 || w.br.jobs[r.ID] == nil {
+			w.br.serveSome(1 << 20)
+			if !r.isWaiting() || r.Attempt != 0 || w.br.jobs[r.ID] == nil {
 				t.Errorf("the job is %v after %d attempts, the broker has %v", r.State, r.Attempt, w.br.jobs[r.ID])
 			}
 		})
@@ -82,7 +82,7 @@ func TestEarly(t *testing.T) {
 	c.linked = true
 	early := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
 	w.step(c, func() { c.linkSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.br, early}) })
-	w.br.some(1 << 20)
+	w.br.serveSome(1 << 20)
 	if r.State != job.Retrying || early.running || early.ready != r.Due {
 		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-early.ready)
 	}
@@ -139,20 +139,20 @@ func TestRunsFirst(t *testing.T) {
 	w.st.flush()
 	w.step(c, c.unlink)
 	w.step(c, func() { c.linkSlice(1) })
-	w.br.some(1)
+	w.br.serveSome(1)
 	if len(w.br.jobs) != 1 || w.br.jobs[c.bySeq[1].rec.ID] == nil {
 		t.Fatalf("the broker got %v first", w.br.jobs)
 	}
 	w.step(c, func() { c.linkSlice(10) })
-	w.br.some(1 << 20)
+	w.br.serveSome(1 << 20)
 	w.pass(beats)
-	w.br.some(1 << 20)
+	w.br.serveSome(1 << 20)
 	if all := w.br.workers[busy.ID].types; len(all) != 1 || all[0] != c.ownType(busy) || w.br.workers[idle.ID].prefetch > 0 {
 		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", all, w.br.workers[idle.ID].prefetch)
 	}
 	w.br.match()
 	w.pass(beats)
-	w.br.some(1 << 20)
+	w.br.serveSome(1 << 20)
 	if len(w.br.workers[busy.ID].types) < 2 || w.br.workers[idle.ID].prefetch == 0 {
 		t.Errorf("the broker has %+v", w.br.workers)
 	}
@@ -187,14 +187,14 @@ func TestHandedToOld(t *testing.T) {
 	again := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
 	w.br.jobs[r.ID] = again
 	w.step(c, func() { c.onHandout(k.ID, r.ID, false, naiveRun{w.br, again}) })
-	w.br.some(1 << 20)
+	w.br.serveSome(1 << 20)
 	if w.br.jobs[r.ID] == nil || again.running {
 		t.Errorf("the broker has %+v", w.br.jobs[r.ID])
 	}
 }
 
-// TestRulesOfOld: such a master must not set its constraints at the broker, either: they may have
-// changed.
+// TestRulesOfOld: a master whose lease has expired must not set its constraints at the broker,
+// because they may have changed.
 func TestRulesOfOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c

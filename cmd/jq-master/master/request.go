@@ -29,7 +29,7 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 	}
 }
 
-// await is do, for commands that reply even if the machine ends.
+// await does what do does, for commands that reply even if the machine ends.
 func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, _, err := send(m, f)
 	if err != nil {

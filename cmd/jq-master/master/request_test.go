@@ -117,7 +117,7 @@ func TestClock(t *testing.T) {
 func TestTimeOfTheStore(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: elsewhere{store.NewMemory()}})
 	c := newMachine(m.opt.Limits, 1)
-	c.at(m.clock())
+	c.setTime(m.clock())
 	if host := c.wallTime(); c.wall != 1_900_000_000_000 || time.Since(host).Abs() > time.Minute {
 		t.Errorf("it is %v by the store, %v by the host", time.UnixMilli(c.wall), host)
 	}

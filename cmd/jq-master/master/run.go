@@ -35,7 +35,7 @@ func (c *machine) onHandout(worker, id job.ID, own bool, h handle) {
 	}
 	r.handedOut = true
 	switch {
-	case w == nil || !w.takes(c):
+	case w == nil || !w.mayTake(c):
 		c.giveBack(h, 0)
 		return
 	case c.remainingWait(r) > 0: // the broker has requeued the job without the master, and so without the backoff
@@ -56,7 +56,7 @@ func (c *machine) giveBack(h handle, delay time.Duration) {
 // start begins an attempt. The worker gets the job when the attempt is written.
 func (c *machine) start(r *record, w *worker, h handle) {
 	before := r.State
-	j := r.after()
+	j := r.nextState()
 	j.State = job.Running
 	j.Attempt++
 	j.Worker, j.Started, j.Finished = w.ID, c.wall, 0
@@ -110,7 +110,7 @@ func (c *machine) started(r *record, u *run) {
 // undoRun undoes a run: the job keeps its place, and its attempt does not count.
 func (c *machine) undoRun(r *record) {
 	u := r.runInfo.run
-	j := r.after()
+	j := r.nextState()
 	j.State, j.Attempt, j.Deadline, j.Started = u.stateBefore, r.Attempt-1, 0, 0
 	c.ledger.Released++
 	c.write(releasing, r, func(done func(error)) { c.env.store.Release(j, done) }, func() {
@@ -287,7 +287,7 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 		o.Error = nil
 		o.Message = cut(o.Message, job.MaxMessage-len(noRoom)) + noRoom
 	}
-	j := r.after()
+	j := r.nextState()
 	j.Finished, j.Told, j.Deadline = c.wall, o.Told, 0
 	note(j, &job.Attempt{Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message, Lost: o.Lost})
 	c.more.runSeconds.add(float64(c.wall-j.Started) / 1000)

@@ -31,8 +31,8 @@ func (w *clockwork) read() {
 	}
 }
 
-// again starts a new machine with the content of the store.
-func (w *clockwork) again() {
+// restart starts a new machine with the content of the store.
+func (w *clockwork) restart() {
 	w.start()
 	w.read()
 	err := w.mem.Load(w.t.Context(), store.Loaded{
@@ -98,10 +98,10 @@ func TestScheduledJobs(t *testing.T) {
 		}
 	}
 	w.watch(21 * time.Second)
-	w.again()
+	w.restart()
 	w.watch(10 * time.Second)
 	w.now += 20_000 // no master runs
-	w.again()
+	w.restart()
 	w.watch(11 * time.Second) // 60
 	w.st.away = true
 	w.watch(10 * time.Second) // the due time 70 waits for the store

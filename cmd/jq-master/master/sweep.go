@@ -101,7 +101,7 @@ func (c *machine) sweepSlice(p *slice) {
 			found = match(p.news, &r.Attributes, r.groups)
 		}
 		if r.groups != last.was || !slices.Equal(found, last.found) {
-			last.found, last.was, last.is = found, r.groups, s.after(r.groups, found)
+			last.found, last.was, last.is = found, r.groups, s.updatedSet(r.groups, found)
 		}
 		c.regroupBy(r, last.is)
 	}
@@ -116,15 +116,15 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// after returns the set that follows was: without the constraints that are gone, and with those in
+// updatedSet returns the set that follows was: without the constraints that are gone, and with those in
 // found.
-func (s *constraints) after(was *set, found []membership) *set {
+func (s *constraints) updatedSet(was *set, found []membership) *set {
 	var members []membership
 	if was != nil {
 		members = slices.DeleteFunc(slices.Clone(was.members), func(m membership) bool { return m.of.gone })
 	}
 	for _, m := range found {
-		if !was.has(m.of) {
+		if !was.contains(m.of) {
 			members = append(members, m)
 		}
 	}
@@ -143,7 +143,7 @@ func (c *machine) regroupBy(r *record, g *set) {
 	if slices.Equal(was.groups(), r.groups.groups()) {
 		return
 	}
-	if r.waits() {
+	if r.isWaiting() {
 		c.regroup(r)
 	} else {
 		r.stale = true

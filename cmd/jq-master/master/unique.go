@@ -47,10 +47,10 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	case !held.rec.Holds(c.wall):
 		c.uniques[k] = &claim{before: held.rec}
 		return true
-	case s.Mode == unique.Replace && held.rec.waits():
+	case s.Mode == unique.Replace && held.rec.isWaiting():
 		n.Unique.Replaces, n.Unique.ReplacesRev = held.rec.ID, held.rec.Rev+1
 		return true
-	case s.Mode == unique.Extend && held.rec.waits():
+	case s.Mode == unique.Extend && held.rec.isWaiting():
 		c.postpone(held.rec, n, e)
 	default:
 		c.shared(e, held.rec, unique.Kept)
@@ -75,7 +75,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 		c.shared(e, r, unique.Extended)
 		return
 	}
-	j := r.after()
+	j := r.nextState()
 	j.Due = due
 	c.write(postponing, r, func(done func(error)) { c.env.store.Postpone(j, done) }, func() {
 		c.replaceJob(r, j)
@@ -152,14 +152,15 @@ func (c *machine) finishReplacing() {
 	for _, held := range c.uniques {
 		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
 			old, rev := c.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
-			if old != nil && old.waits() && (rev == 0 || old.Rev == rev-1) {
+			if old != nil && old.isWaiting() && (rev == 0 || old.Rev == rev-1) {
 				c.cancelNow(old, func(error) {})
 			}
 		}
 	}
 }
 
-// takeKeyAgain gives an ended job that is to run again its key, unless another job holds the key.
+// takeKeyAgain gives the key back to an ended job that is to run again, unless another job holds
+// the key.
 func (c *machine) takeKeyAgain(r *record) error {
 	if r.Unique == nil {
 		return nil

@@ -155,7 +155,7 @@ func (w *world) settled() { w.st.flush() }
 
 // force changes a job in the store, and starts a new machine from the store.
 func force(w *world, h *holding, rng *rand.Rand) {
-	j := w.c.jobs.Get(h.id).after()
+	j := w.c.jobs.Get(h.id).nextState()
 	fine := func(err error) {
 		if err != nil {
 			w.fatalf("%v of %+v: %v", j.State, h, err)

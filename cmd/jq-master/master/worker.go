@@ -33,8 +33,8 @@ func (w *worker) available(c *machine) bool {
 	return !w.gone && !w.Leaving && c.away == nil && !c.draining && c.linked
 }
 
-// waits reports whether the worker waits for the reply to a request. Such a worker is not silent.
-func (w *worker) waits() bool {
+// hasOpenRequest reports whether the worker waits for a reply. Such a worker is not silent.
+func (w *worker) hasOpenRequest() bool {
 	if len(w.pullers) > 0 {
 		return true
 	}
@@ -46,8 +46,8 @@ func (w *worker) waits() bool {
 	return false
 }
 
-// takes reports whether the worker may get one more job now.
-func (w *worker) takes(c *machine) bool {
+// mayTake reports whether the worker may get one more job now.
+func (w *worker) mayTake(c *machine) bool {
 	if !w.available(c) {
 		return false
 	}
@@ -162,7 +162,7 @@ const silentFor = 10 * time.Minute
 func (c *machine) dropSilent() {
 	var silent *worker
 	for _, w := range c.workers {
-		if w.Pulls() && len(w.runs) == 0 && !w.waits() && c.now-w.seen >= ms(silentFor) && (silent == nil || w.seen < silent.seen) {
+		if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() && c.now-w.seen >= ms(silentFor) && (silent == nil || w.seen < silent.seen) {
 			silent = w
 		}
 	}
@@ -359,7 +359,7 @@ func (c *machine) checkPeriodic() {
 		c.expire()
 	}
 	for _, w := range c.byAge() {
-		if w.Heartbeat && !w.gone && !w.Leaving && c.away == nil && c.now >= c.deadlinesFrom && c.now-w.seen > missedHeartbeats*ms(c.Heartbeat) && !w.waits() {
+		if w.Heartbeat && !w.gone && !w.Leaving && c.away == nil && c.now >= c.deadlinesFrom && c.now-w.seen > missedHeartbeats*ms(c.Heartbeat) && !w.hasOpenRequest() {
 			c.endLostRuns(w)
 			continue
 		}

@@ -39,9 +39,9 @@ func TestUnknownName(t *testing.T) {
 			}
 			w.st.flush()
 			goOn := func() {
-				w.br.some(1 << 20)
+				w.br.serveSome(1 << 20)
 				for w.br.match() {
-					w.br.some(1 << 20)
+					w.br.serveSome(1 << 20)
 					w.st.flush()
 				}
 			}

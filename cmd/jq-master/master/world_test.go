@@ -117,7 +117,7 @@ func (w *world) start() {
 		},
 		fail: func(err error) { w.over = err },
 	}
-	c.at(w.now, w.now+w.set, w.now+w.set)
+	c.setTime(w.now, w.now+w.set, w.now+w.set)
 	err := w.mem.Load(context.Background(), store.Loaded{
 		Worker:     c.loadWorker,
 		Key:        c.loadKey,
@@ -135,7 +135,7 @@ func (w *world) step(c *machine, f func()) bool {
 	if w.c != c {
 		return false
 	}
-	c.at(w.now, w.now+w.set, w.now+w.set)
+	c.setTime(w.now, w.now+w.set, w.now+w.set)
 	f()
 	w.depth++
 	defer func() { w.depth-- }()
@@ -197,12 +197,12 @@ func (w *world) check() {
 		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == idle {
 			w.fatalf("job %v runs without a deadline", r.ID)
 		}
-		if r.waits() && r.op == idle && c.linked && !r.submitted && !slices.ContainsFunc(c.late, func(l lateJob) bool { return l.id == r.ID }) {
+		if r.isWaiting() && r.op == idle && c.linked && !r.submitted && !slices.ContainsFunc(c.late, func(l lateJob) bool { return l.id == r.ID }) {
 			w.fatalf("job %v waits, and the broker does not have it", r.ID)
 		}
 	}
 	oldest := time.Duration(0)
-	if i := slices.IndexFunc(c.bySeq, func(p place) bool { return p.rec != nil && p.rec.waits() }); i >= 0 && !c.loading {
+	if i := slices.IndexFunc(c.bySeq, func(p place) bool { return p.rec != nil && p.rec.isWaiting() }); i >= 0 && !c.loading {
 		oldest = c.age(c.bySeq[i].rec)
 	}
 	if got := c.oldest(); got != oldest && !c.loading {
@@ -396,8 +396,8 @@ func (b *naiveBroker) removeWorker(w job.ID)          { b.later(func() { delete(
 func (b *naiveBroker) setRule(r ruleChange)           { b.later(func() { b.ruled[r.pattern] = r }) }
 func (b *naiveBroker) flush(told func())              { b.later(told) }
 
-// some serves at most n of the pending requests, in order.
-func (b *naiveBroker) some(n int) {
+// serveSome serves at most n of the pending requests, in order.
+func (b *naiveBroker) serveSome(n int) {
 	for ; n > 0 && len(b.todo) > 0 && b.w.c == b.c; n-- {
 		f := b.todo[0]
 		b.todo = b.todo[1:]

@@ -41,7 +41,8 @@ func operandOf(v pack.Value) operand {
 	return o
 }
 
-// wanted is operandOf for a value in a matcher: it also sets name and canonical.
+// wanted returns the operand of a value in a matcher. Unlike operandOf, it also sets name and
+// canonical.
 func wanted(v pack.Value) operand {
 	o := operandOf(v)
 	switch o.kind {

@@ -120,7 +120,7 @@ func endShared() error {
 	return err
 }
 
-// until waits for a condition.
+// until waits until a condition holds, and fails the test if it does not.
 func until(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -62,7 +62,7 @@ type term struct {
 	awaited atomic.Bool   // whether a standby that could serve was waiting at the last renewal
 	fence   uint64        // owned by the writer
 	acked   uint64        // the highest seq that Redis has acknowledged; owned by the writer
-	undo    []*op         // what removes enqueueings whose outcome is unknown; owned by the writer
+	undo    []*op         // transitions that remove enqueueings whose outcome is unknown; owned by the writer
 	over    chan struct{} // closed when err is set
 	err     error
 	once    sync.Once

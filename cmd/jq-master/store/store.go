@@ -57,23 +57,25 @@ type Store interface {
 	// been stored: the store removes them as soon as it is back, before it enqueues anything else
 	// with the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
-	// Start stores queued or retrying → running. The job has State Running, and the Attempt,
+	// Start records that a queued or retrying job runs. j has State Running, and the Attempt,
 	// Worker, Started and Deadline of the run.
 	Start(j *job.Job, done func(error))
-	// Release stores running → the state before the run, which does not count as an attempt. The
-	// job has the State and Attempt that it had before the run.
+	// Release records that a run was undone; it does not count as an attempt. j has the State and
+	// Attempt that the job had before the run.
 	Release(j *job.Job, done func(error))
-	// Retry stores running → retrying, with Retries, Due, Error, Message, Reason and Attempts. An
-	// operator's retry is stored by Revive.
+	// Retry records that a run has failed and the job is retrying, with Retries, Due, Error,
+	// Message, Reason and Attempts. An operator's retry is recorded by Revive.
 	Retry(j *job.Job, done func(error))
-	// Finish stores running → done or error, with the outcome. forget is when to forget the job,
-	// drop when to drop its result (0: it has none), in milliseconds since 1970.
+	// Finish records that a running job has ended, with its outcome. j has State Done or Failed.
+	// forget is when to forget the job, drop when to drop its result (0: it has none), in
+	// milliseconds since 1970.
 	Finish(j *job.Job, forget, drop int64, done func(error))
-	// Cancel stores queued, retrying or running → cancelled.
+	// Cancel records that a job that had not ended is cancelled.
 	Cancel(j *job.Job, forget int64, done func(error))
-	// Revive stores error or cancelled → queued with Retries 0, or retrying → retrying with Due 0.
+	// Revive records an operator's retry: a failed or cancelled job is queued with Retries 0, and a
+	// retrying job has Due 0.
 	Revive(j *job.Job, done func(error))
-	// Postpone stores another Due or Priority, or both, of a queued or retrying job.
+	// Postpone records another Due or Priority, or both, of a queued or retrying job.
 	Postpone(j *job.Job, done func(error))
 	// Fetch drops results that were fetched or have expired.
 	Fetch(ids []job.ID, done func(error))

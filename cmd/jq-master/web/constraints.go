@@ -44,7 +44,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	case c.Rate > 0 && c.Burst == 0:
 		c.Burst = int64(min(max(1, math.Ceil(c.Rate)), broker.MaxBurst))
 	}
-	if per := f.is("per", f.value("per"), pack.String); per != nil {
+	if per := f.checkKind("per", f.value("per"), pack.String); per != nil {
 		c.Per = string(per.Bytes())
 		if len(c.Per) > maxPointer {
 			f.refuse(job.InvalidValue, "per", "must have at most %d bytes, but has %d", maxPointer, len(c.Per))
@@ -188,7 +188,7 @@ func testConstraint(x *exchange) (int, error) {
 	}
 	j := strict(of, "job.", jobFields...)
 	a := attributes(&j).Attributes
-	if a.Argument = j.is("argument", j.value("argument"), pack.Map); a.Argument == nil {
+	if a.Argument = j.checkKind("argument", j.value("argument"), pack.Map); a.Argument == nil {
 		a.Argument = []byte{0x80}
 	}
 	if j.fault != nil {

@@ -117,11 +117,11 @@ func (f *form) need(name string, kind pack.Kind) pack.Value {
 	if v == nil {
 		f.refuse(job.MissingField, name, "is missing")
 	}
-	return f.is(name, v, kind)
+	return f.checkKind(name, v, kind)
 }
 
-// is returns v if it is nil or of this kind; otherwise it refuses v.
-func (f *form) is(name string, v pack.Value, kind pack.Kind) pack.Value {
+// checkKind returns v if it is nil or of this kind; otherwise it refuses v.
+func (f *form) checkKind(name string, v pack.Value, kind pack.Kind) pack.Value {
 	if v == nil || v.Kind() == kind {
 		return v
 	}
@@ -180,7 +180,7 @@ func (f *form) within(name string, fits func(float64) bool, limits func() string
 
 // boolean returns a boolean field, or def if it is absent.
 func (f *form) boolean(name string, def bool) bool {
-	v := f.is(name, f.value(name), pack.Bool)
+	v := f.checkKind(name, f.value(name), pack.Bool)
 	if v == nil {
 		return def
 	}
@@ -189,7 +189,7 @@ func (f *form) boolean(name string, def bool) bool {
 
 // text returns a string field, or "" if it is absent. Bytes that are not UTF-8 are replaced.
 func (f *form) text(name string) string {
-	v := f.is(name, f.value(name), pack.String)
+	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return ""
 	}
@@ -198,7 +198,7 @@ func (f *form) text(name string) string {
 
 // name returns a string field of 1 to most bytes without control characters, or "" if it is absent.
 func (f *form) name(name string, most int) string {
-	v := f.is(name, f.value(name), pack.String)
+	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return ""
 	}
@@ -229,7 +229,7 @@ func badName(s string, most int) string {
 // id returns a field with the id of a job or a worker. It refuses an invalid id with the code
 // unknown.
 func (f *form) id(name string, unknown job.Code) job.ID {
-	v := f.is(name, f.value(name), pack.String)
+	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return job.ID{}
 	}
@@ -247,7 +247,7 @@ func (f *form) seconds(name string, high int64) time.Duration {
 
 // moment returns a field with a time in ISO 8601 as milliseconds since 1970, or 0 if it is absent.
 func (f *form) moment(name string) int64 {
-	v := f.is(name, f.value(name), pack.String)
+	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return 0
 	}

@@ -30,7 +30,7 @@ func filter(f *form) *master.Filter {
 	for _, name := range filterFields {
 		given = given || f.value(name) != nil
 	}
-	if state := f.is("status", f.value("status"), pack.String); state != nil {
+	if state := f.checkKind("status", f.value("status"), pack.String); state != nil {
 		if out.State, out.HasState = job.ParseState(string(state.Bytes())); !out.HasState {
 			f.refuse(job.InvalidValue, "status", "must be queued, running, retrying, done, error or cancelled, not %s", shown(state))
 		}

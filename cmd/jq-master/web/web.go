@@ -155,20 +155,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // it, with any Host header and beyond the limit on connections.
 func plain(serve http.HandlerFunc) map[string]operation {
 	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
-		t := told{x.w, http.StatusOK}
+		t := statusRecorder{x.w, http.StatusOK}
 		serve(&t, x.r)
 		x.sent = t.status
 		return x.sent, nil
 	}}}
 }
 
-// told is a ResponseWriter that records the status of the reply.
-type told struct {
+// statusRecorder is a ResponseWriter that records the status of the reply.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
-func (t *told) WriteHeader(status int) {
+func (t *statusRecorder) WriteHeader(status int) {
 	t.status = status
 	t.ResponseWriter.WriteHeader(status)
 }

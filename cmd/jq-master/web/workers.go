@@ -96,7 +96,7 @@ func postWorker(x *exchange) (int, error) {
 
 // globs returns the globs of the names that a worker serves, or * if the field is absent.
 func globs(f *form) []string {
-	v := f.is("names", f.value("names"), pack.Array)
+	v := f.checkKind("names", f.value("names"), pack.Array)
 	if v == nil {
 		return []string{"*"}
 	}

@@ -44,7 +44,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	for i := range a.Jobs {
 		a.Jobs[i].End = a.Bytes // the store takes all of them or none
 	}
-	if _, err := b.store.Ingest(ctx, a.Piece(), a.Jobs, time.Now); b.asked(ctx, err) != nil {
+	if _, err := b.store.Ingest(ctx, a.Piece(), a.Jobs, time.Now); b.noteRequest(ctx, err) != nil {
 		return 0, err
 	}
 	if err := e.journal.Readmit(&a); err != nil {

@@ -29,7 +29,7 @@ func TestReachable(t *testing.T) {
 			t.Errorf("after %s whose client is gone: %v", name, err)
 		}
 	}
-	b.asked(t.Context(), store.ErrAway)
+	b.noteRequest(t.Context(), store.ErrAway)
 	if !errors.Is(b.reachable(), store.ErrAway) {
 		t.Error("the store is away, but reachable")
 	}

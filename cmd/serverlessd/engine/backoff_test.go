@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestBackoff: the backoff doubles with each try up to the maximum, and is longer by up to a
-// quarter.
+// TestBackoff: the backoff doubles with each try up to the maximum; up to a quarter is added.
 func TestBackoff(t *testing.T) {
 	for _, c := range []struct {
 		tries       int

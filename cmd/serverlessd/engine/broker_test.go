@@ -39,7 +39,7 @@ func TestBrokerAway(t *testing.T) {
 	s := broker(t, "secret submit,work\n")
 	a := runningAs(t, t.TempDir(), func(c *Config) { c.Broker.SubmitAddr, c.Broker.Token = s.SubmitAddr().String(), "secret" }, sqlite(t, path))
 	defer a.Shutdown(context.Background())
-	waits(t, a, "a-x", file)
+	addBlockingHandler(t, a, "a-x", file)
 	first := add(t, a, "a-x", "1")[0]
 	reaches(t, a, first, job.Running)
 	s.Close()
@@ -86,7 +86,7 @@ func TestLostDuringTake(t *testing.T) {
 	s.taking = newGate()
 	e := running(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
-	waits(t, e, "a-x", file)
+	addBlockingHandler(t, e, "a-x", file)
 	id := add(t, e, "a-x", "1")[0]
 	closed(t, "it is taken", s.taking.reached)
 	b := e.backends[0]

@@ -23,7 +23,7 @@
 //
 // One goroutine picks, and one reads the handlers. Each store has four goroutines: one ingests, one
 // writes, one renews the locks (backend.keepSysid), and one sweeps. The first store has two more,
-// for schedules. Each running batch has one. Engine.mu guards the slots, and backend.mu the jobs
-// that the daemon has taken from one store. Neither is held during a call to a store, and no
+// for schedules. Each running batch has a goroutine. Engine.mu guards the slots, and backend.mu the
+// jobs that the daemon has taken from one store. Neither is held during a call to a store, and no
 // goroutine holds both.
 package engine

@@ -196,7 +196,7 @@ func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gated)
 	return runningTo(t, zerolog.NewTestWriter(t), dir, change, stores...)
 }
 
-// runningTo is runningAs with a writer for the log.
+// runningTo does what runningAs does, with a writer for the log.
 func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gated) *Engine {
 	t.Helper()
 	cfg := Config{

@@ -155,7 +155,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 	}
 	h.ID = e.ids.Next(1).String()
 	for _, b := range e.backends { // in all stores; an error if one is away, and then the call can be repeated
-		if err := b.asked(ctx, b.store.PutHandler(ctx, h)); err != nil {
+		if err := b.noteRequest(ctx, b.store.PutHandler(ctx, h)); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 func (e *Engine) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
 	for _, b := range e.backends {
 		deleted, err := b.store.DeleteHandler(ctx, jobtype)
-		if b.asked(ctx, err) != nil {
+		if b.noteRequest(ctx, err) != nil {
 			return n, err
 		}
 		n = max(n, deleted)
@@ -188,7 +188,7 @@ func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler,
 	var newest *job.Handler
 	for _, b := range e.backends {
 		h, err := b.store.Handler(ctx, jobtype, id)
-		if b.asked(ctx, err) != nil && !errors.Is(err, store.ErrUnknown) {
+		if b.noteRequest(ctx, err) != nil && !errors.Is(err, store.ErrUnknown) {
 			return nil, err
 		}
 		newest = newer(newest, h)
@@ -203,7 +203,7 @@ func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler,
 func (e *Engine) Versions(ctx context.Context, jobtype string) (all []store.Version, err error) {
 	for _, b := range e.backends {
 		list, err := b.store.Versions(ctx, jobtype)
-		if b.asked(ctx, err) != nil {
+		if b.noteRequest(ctx, err) != nil {
 			return nil, err
 		}
 		for _, v := range list {

@@ -154,8 +154,8 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// waits adds a handler whose jobs run until a file exists.
-func waits(t *testing.T, e *Engine, jobtype, file string) {
+// addBlockingHandler adds a handler whose jobs run until a file exists.
+func addBlockingHandler(t *testing.T, e *Engine, jobtype, file string) {
 	t.Helper()
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{
@@ -182,7 +182,7 @@ func TestAwayAndBack(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	e := running(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
-	waits(t, e, "a-x", file)
+	addBlockingHandler(t, e, "a-x", file)
 	first := add(t, e, "a-x", "1")[0]
 	reaches(t, e, first, job.Running)
 	s.away.Store(true)
@@ -226,7 +226,7 @@ func TestLostSysid(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	e := running(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
-	waits(t, e, "a-x", file)
+	addBlockingHandler(t, e, "a-x", file)
 	id := add(t, e, "a-x", "1")[0]
 	reaches(t, e, id, job.Running)
 	old := e.backends[0].current()
@@ -262,7 +262,7 @@ func TestOneStoreAway(t *testing.T) {
 	}
 	e := running(t, t.TempDir(), there, away)
 	defer e.Shutdown(context.Background())
-	waits(t, e, "a-x", file)
+	addBlockingHandler(t, e, "a-x", file)
 	e.Stop()
 	// Both stores get jobs.
 	var of [2]job.ID

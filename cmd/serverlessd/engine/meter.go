@@ -122,7 +122,7 @@ var (
 	descHandsOut     = prometheus.NewDesc("gloom_sq_running", "1 while jobs are handed out.", nil, nil)
 	descJobs         = prometheus.NewDesc("gloom_sq_jobs", "Jobs, by state, as last counted.", []string{"state"}, nil)
 	descOldest       = prometheus.NewDesc("gloom_sq_oldest_seconds", "How long the oldest waiting job has been due, 0 if there is none.", nil, nil)
-	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "Error of the stores' counts of jobs; anything but 0 is a bug.", nil, nil)
+	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "By how many jobs the stores' counts are wrong; anything but 0 is a bug.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

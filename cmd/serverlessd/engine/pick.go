@@ -221,7 +221,7 @@ func (e *Engine) take(p *plan) bool {
 		p.b.setRefused(taking, err)
 		return false
 	}
-	if p.b.asked(ctx, err) != nil {
+	if p.b.noteRequest(ctx, err) != nil {
 		return false
 	}
 	e.meter.took(len(taken), time.Since(began))

@@ -161,20 +161,20 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 // PutSchedule sets a schedule.
 func (e *Engine) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error {
 	b := e.scheduleStore()
-	return b.asked(ctx, b.store.PutSchedule(ctx, key, spec, false))
+	return b.noteRequest(ctx, b.store.PutSchedule(ctx, key, spec, false))
 }
 
 // DropSchedule removes a schedule.
 func (e *Engine) DropSchedule(ctx context.Context, key schedule.Key) error {
 	b := e.scheduleStore()
-	return b.asked(ctx, b.store.DropSchedule(ctx, key, false))
+	return b.noteRequest(ctx, b.store.DropSchedule(ctx, key, false))
 }
 
 // Schedule returns a schedule, and the store's time.
 func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error) {
 	b := e.scheduleStore()
 	n, now, err := b.store.Schedule(ctx, key)
-	return n, now, b.asked(ctx, err)
+	return n, now, b.noteRequest(ctx, err)
 }
 
 // Schedules returns up to limit schedules of a client, or of all clients if client is "", in the
@@ -182,5 +182,5 @@ func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, t
 func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error) {
 	b := e.scheduleStore()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)
-	return list, now, b.asked(ctx, err)
+	return list, now, b.noteRequest(ctx, err)
 }

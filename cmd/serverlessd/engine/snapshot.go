@@ -20,7 +20,7 @@ type Snapshot struct {
 	// Imbalance is by how many jobs the stores' counts are wrong; anything but 0 is a bug.
 	Imbalance int64
 
-	// The following count since the start of this daemon.
+	// The fields below have counts since the start of this daemon.
 	Added, Retries int64
 	Ended          map[string]int64 // runs, by code
 	Wait, Run      Times

@@ -54,7 +54,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask)
 		return nil, err
 	}
 	shared, err := b.store.Share(ctx, lines, ask, time.Now)
-	if b.asked(ctx, err) != nil {
+	if b.noteRequest(ctx, err) != nil {
 		return nil, err
 	}
 	for i := range shared {
@@ -79,7 +79,7 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
 	missing := error(store.ErrUnknown)
 	for _, b := range e.backends {
-		err := b.asked(ctx, ask(b))
+		err := b.noteRequest(ctx, ask(b))
 		switch {
 		case errors.Is(err, store.ErrUnknown):
 		case errors.Is(err, store.ErrAway):
@@ -199,7 +199,7 @@ func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, dat
 func (e *Engine) Jobs(ctx context.Context, q store.Query) (all []store.Record, next job.ID, err error) {
 	for _, b := range e.backends {
 		some, after, err := b.store.Jobs(ctx, q)
-		if b.asked(ctx, err) != nil {
+		if b.noteRequest(ctx, err) != nil {
 			return nil, "", err
 		}
 		all, next = merge(all, some), max(next, after)
@@ -240,7 +240,7 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 		}
 		n, rest, err := b.store.RetryAll(ctx, q)
 		affected, more = affected+n, more || rest
-		if b.asked(ctx, err) != nil {
+		if b.noteRequest(ctx, err) != nil {
 			return affected, true, err
 		}
 		b.wakePick()
@@ -260,7 +260,7 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 		}
 		defer watch.Close()
 		watches = append(watches, watch)
-		if err := b.asked(ctx, b.store.Divide(ctx, counts)); err != nil {
+		if err := b.noteRequest(ctx, b.store.Divide(ctx, counts)); err != nil {
 			return nil, err
 		}
 		for jobtype, c := range counts {
@@ -307,7 +307,7 @@ func (e *Engine) approximateState(ctx context.Context) (map[string]store.Counts,
 		if err == nil {
 			err = b.store.Divide(ctx, counts)
 		}
-		if b.asked(ctx, err) != nil {
+		if b.noteRequest(ctx, err) != nil {
 			return nil, err
 		}
 		for jobtype, c := range counts {
@@ -334,7 +334,7 @@ func (b *backend) counts(ctx context.Context, client string) (map[string]store.C
 	}
 	defer b.transit.Release(1)
 	counts, err := b.store.Counts(ctx, client)
-	if b.asked(ctx, err) != nil {
+	if b.noteRequest(ctx, err) != nil {
 		return nil, nil, err
 	}
 	return counts, b.e.journal.Watch(b.lane), nil

@@ -183,7 +183,7 @@ func (j *Journal) learn() error {
 		if err := j.open(s); err != nil {
 			return err
 		}
-		first, f, err := s.first()
+		first, f, err := s.firstRecord()
 		if err != nil {
 			return err
 		}
@@ -272,8 +272,8 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	return err
 }
 
-// first reads the record at the beginning of a segment.
-func (s *segment) first() (record, form, error) {
+// firstRecord reads the record at the beginning of a segment.
+func (s *segment) firstRecord() (record, form, error) {
 	buf, err := s.read(0, min(s.end, maxHeader))
 	if err != nil {
 		return record{}, broken, err
@@ -481,7 +481,7 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	if r.segment == nil {
 		return nil
 	}
-	err := j.until(ctx, func() bool {
+	err := j.waitUntil(ctx, func() bool {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		return r.segment.stored(r.from, r.to)
@@ -497,7 +497,7 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 // Left waits until a job is no longer in the journal, because it has reached a store. Its errors
 // are those of the context and of Find, and ErrClosed.
 func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
-	waited := j.until(ctx, func() bool {
+	waited := j.waitUntil(ctx, func() bool {
 		var found bool
 		_, found, err = j.Find(id)
 		return !found
@@ -508,8 +508,8 @@ func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
 	return err
 }
 
-// until waits for a condition that may change when jobs go to stores.
-func (j *Journal) until(ctx context.Context, holds func() bool) error {
+// waitUntil waits for a condition that may change when jobs go to stores.
+func (j *Journal) waitUntil(ctx context.Context, holds func() bool) error {
 	for {
 		j.mu.Lock()
 		moved, closed := j.moved, j.closed

@@ -81,7 +81,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 		if err := j.read(r, to, n); err != nil {
 			return nil, nil, err
 		}
-		if !own && r.has() {
+		if !own && r.hasJobs() {
 			err := j.save()
 			if len(j.opt.Lanes) > 1 {
 				err = j.note(lane, r)
@@ -92,7 +92,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 		}
 		j.mu.Lock()
 		j.take(r, to)
-		if r.has() {
+		if r.hasJobs() {
 			r.reader, r.deadline = lane, time.Now().Add(timeout)
 			j.held = append(j.held, r)
 			j.mu.Unlock()
@@ -157,7 +157,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 			r.To = at + int64(rec.size)
 			return true
 		}
-		if r.has() && (len(r.entries)+rec.count > n || bytes+len(rec.body) > maxRead) {
+		if r.hasJobs() && (len(r.entries)+rec.count > n || bytes+len(rec.body) > maxRead) {
 			return false
 		}
 		bytes += len(rec.body)
@@ -177,15 +177,15 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 		r.To = at + int64(rec.size)
 		return true
 	})
-	if r.has() {
+	if r.hasJobs() {
 		return nil
 	}
 	return errors.Join(failed, err)
 }
 
-// has reports whether a reservation has jobs. Jobs that were set aside count, because the store
+// hasJobs reports whether a reservation has jobs. Jobs that were set aside count, because the store
 // must still record that it has the piece.
-func (r *Reservation) has() bool { return len(r.entries)+len(r.aside) > 0 }
+func (r *Reservation) hasJobs() bool { return len(r.entries)+len(r.aside) > 0 }
 
 // isAside reports whether a job was set aside before. If the rest of its piece was not stored at
 // that time, the whole piece is read again, by this process or the next.
@@ -250,7 +250,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 func (j *Journal) keep(name string, size int64, write func(to File) error) (fresh bool, err error) {
 	f, err := j.opt.Files.Create(name)
 	if fresh = true; errors.Is(err, os.ErrExist) {
-		if j.holds(name, size) {
+		if j.fileHasSize(name, size) {
 			return false, nil
 		}
 		fresh = false // an earlier write of it was cut short
@@ -274,8 +274,8 @@ func (j *Journal) keep(name string, size int64, write func(to File) error) (fres
 	return true, nil
 }
 
-// holds reports whether a file exists with this size.
-func (j *Journal) holds(name string, bytes int64) bool {
+// fileHasSize reports whether a file exists with this size.
+func (j *Journal) fileHasSize(name string, bytes int64) bool {
 	f, err := j.opt.Files.Open(name)
 	if err != nil {
 		return false

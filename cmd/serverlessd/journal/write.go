@@ -150,7 +150,7 @@ func (j *Journal) commit(group []*request) error {
 		for i := range r.batches {
 			r.receipt.First = append(r.receipt.First, j.opt.IDs.Next(len(r.batches[i].Lines)))
 		}
-		marks = append(marks, mark{r.receipt.from, r.first()})
+		marks = append(marks, mark{r.receipt.from, r.firstID()})
 		j.encode(r)
 		r.receipt.to = s.end + int64(len(j.buf))
 	}
@@ -217,8 +217,8 @@ func (j *Journal) leave() {
 	_ = j.begin() // if this fails, the next append tries again
 }
 
-// first returns the id of the first line, or "" if there is none.
-func (r *request) first() job.ID {
+// firstID returns the id of the first line, or "" if there is none.
+func (r *request) firstID() job.ID {
 	for i, b := range r.batches {
 		if len(b.Lines) > 0 {
 			return r.receipt.First[i]

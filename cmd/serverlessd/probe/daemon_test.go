@@ -18,7 +18,7 @@ type daemon struct {
 	flags []string
 }
 
-// languages allows all languages of handlers.
+// languages is the flag that allows all languages of handlers.
 const languages = "--langs=http,node,php,python,sh,gloom"
 
 // launch starts a daemon on a free port and waits until it is ready; it returns an error if the
@@ -46,7 +46,7 @@ func startIn(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// startAway is startIn, but does not wait for the store, which is away.
+// startAway does what startIn does, but does not wait for the store, which is away.
 func startAway(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(dir, flags...)
@@ -104,7 +104,7 @@ func sharing(t *testing.T) *daemon {
 	return common.daemon
 }
 
-// until waits for a condition.
+// until waits until a condition holds, and fails the test if it does not.
 func until(t *testing.T, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -237,7 +237,7 @@ func (c *process) cause() string {
 	return s
 }
 
-// hook runs before, beforeEach or afterEach.
+// hook runs the source of a hook, which is before, beforeEach or afterEach.
 func (c *process) hook(ctx context.Context, what, source string, limit, cpu time.Duration) *fault {
 	if source == "" {
 		return nil

@@ -123,7 +123,7 @@ func (r *Runner) answered(status int, header http.Header) job.Outcome {
 }
 
 // retryAfter parses a Retry-After header, which has seconds or a date. It returns how long to wait,
-// at most most, or 0 if the header is invalid.
+// but not more than most, or 0 if the header is invalid.
 func retryAfter(header string, now time.Time, most time.Duration) time.Duration {
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return max(job.AtOnce, min(time.Duration(n)*time.Second, most))
@@ -213,14 +213,14 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 		}
 		return
 	}
-	for i, o := range r.each(reply, replied, len(b.Jobs)) {
+	for i, o := range r.parseReply(reply, replied, len(b.Jobs)) {
 		end(i, o)
 	}
 }
 
-// each parses the reply to a batch of n jobs, which has a line "STATUS[ data]" for each job, in
+// parseReply parses the reply to a batch of n jobs, which has a line "STATUS[ data]" for each job, in
 // order. J: lines belong to the status line after them.
-func (r *Runner) each(reply []byte, header http.Header, n int) []job.Outcome {
+func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outcome {
 	all := make([]job.Outcome, 0, n)
 	var jobs followed
 	var f *fault

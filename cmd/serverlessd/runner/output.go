@@ -25,11 +25,11 @@ type mark struct {
 	data   []byte
 	fault  *fault // set, and nothing else, if the step has printed something invalid or too much
 	followed
-	said *said
+	said *statusLine
 }
 
-// said is the content of an R: line.
-type said struct {
+// statusLine is the content of an R: line.
+type statusLine struct {
 	status int
 	data   []byte
 }
@@ -70,7 +70,7 @@ func (o *output) take(n int) bool {
 // Write fails, which closes the pipe, when a step has printed too much, or an invalid mark.
 func (o *output) Write(p []byte) (int, error) {
 	if !o.take(len(p)) {
-		return 0, o.over(codeOutput, "more than %d bytes were printed", o.size)
+		return 0, o.fail(codeOutput, "more than %d bytes were printed", o.size)
 	}
 	n := len(p)
 	for len(p) > 0 {
@@ -100,8 +100,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// over ends the step with a fault.
-func (o *output) over(code, format string, args ...any) error {
+// fail ends the step with a fault.
+func (o *output) fail(code, format string, args ...any) error {
 	f := fault{code, fmt.Sprintf(format, args...)}
 	select {
 	case o.marks <- mark{fault: &f}:
@@ -136,12 +136,12 @@ func (o *output) endLine() error {
 	}
 	if rest, ok := bytes.CutPrefix(line, []byte("R: ")); ok {
 		if number, data, ok := status(rest); ok {
-			o.now.said = &said{number, bytes.Clone(data)}
+			o.now.said = &statusLine{number, bytes.Clone(data)}
 			return nil
 		}
 	} else if rest, ok := cutFollow(line); ok {
 		if o.now.count() == o.lines {
-			return o.over(codeLines, "more than %d J: lines were printed", o.lines)
+			return o.fail(codeLines, "more than %d J: lines were printed", o.lines)
 		}
 		if o.now.add(rest, o.max) {
 			return nil
@@ -160,15 +160,15 @@ func (o *output) endLine() error {
 func (o *output) endStep(rest []byte) error {
 	fields := bytes.Fields(rest)
 	if len(fields) != 2 {
-		return o.over(codeContextDied, "the context printed a bad mark")
+		return o.fail(codeContextDied, "the context printed a bad mark")
 	}
 	number, err := strconv.Atoi(string(fields[0]))
 	size, err2 := strconv.Atoi(string(fields[1]))
 	if err != nil || err2 != nil || size < 0 {
-		return o.over(codeContextDied, "the context printed a bad mark")
+		return o.fail(codeContextDied, "the context printed a bad mark")
 	}
 	if int64(size) > o.size {
-		return o.over(codeOutput, "the data have %d bytes; at most %d are allowed", size, o.size)
+		return o.fail(codeOutput, "the data have %d bytes; at most %d are allowed", size, o.size)
 	}
 	o.now.number, o.want = number, size
 	if size == 0 {
@@ -187,7 +187,7 @@ func (o *output) ended() error {
 	case o.marks <- done:
 		return nil
 	default:
-		return o.over(codeContextDied, "the context printed an unexpected mark")
+		return o.fail(codeContextDied, "the context printed an unexpected mark")
 	}
 }
 
@@ -197,7 +197,7 @@ type stderr struct{ *output }
 
 func (s stderr) Write(p []byte) (int, error) {
 	if !s.take(len(p)) {
-		return 0, s.over(codeOutput, "more than %d bytes were printed", s.size)
+		return 0, s.fail(codeOutput, "more than %d bytes were printed", s.size)
 	}
 	s.mu.Lock()
 	s.tail = append(s.tail, p...)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// shell is sh. Its input is a script that grows with each step. A job runs in a subshell, which
-// inherits what before and beforeEach have set.
+// shell is the interpreter of the language sh. Its input is a script that grows with each step. A
+// job runs in a subshell, which inherits what before and beforeEach have set.
 type shell struct{}
 
 // maxArgument is the size of the longest payload that is passed as an argument, too. The system's

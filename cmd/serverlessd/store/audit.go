@@ -29,7 +29,7 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		did, round, types = Swept{}, before, 0
 		const jobs = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
-		return each(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
+		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
 			" c.running - "+jobs+"> '' AND j.`lock` < ?) - "+jobs+"> ?)"+
 			" FROM (SELECT type, SUM(open) AS open, SUM(running) AS running FROM sq_counts WHERE type > ? GROUP BY type ORDER BY type LIMIT ?) c",
 			[]any{auditJobs, done, done, round.after, auditTypes}, func(r *sql.Rows) error {

@@ -33,8 +33,8 @@ type clock struct {
 	searched      place
 }
 
-// clockSteady reports whether the store's clock has run evenly for the time long, or for settle if
-// that is less. Then the clock was not set in this time, and a job that looks old is old. ttl is
+// clockSteady reports whether the store's clock has run evenly for the duration long, or for settle
+// if that is less. Then the clock was not set in this time, and a job that looks old is old. ttl is
 // the ttl of locks: only a jump by more than a quarter of it counts.
 //
 // When the clock is read for the first time, only a note in the store says until when it has run

@@ -72,7 +72,7 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 	}
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		all = make(map[string]Counts)
-		return each(ctx, q, "SELECT type, SUM(open), SUM(running), SUM(ok), SUM(failed), SUM(abandoned), SUM(expired), SUM(deleted)"+
+		return eachRow(ctx, q, "SELECT type, SUM(open), SUM(running), SUM(ok), SUM(failed), SUM(abandoned), SUM(expired), SUM(deleted)"+
 			" FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
 			var jobtype string
 			var c Counts
@@ -96,7 +96,7 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			}
 			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // undo what an attempt has done before a conflict
 			var oldest moment
-			err := each(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
+			err := eachRow(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
 				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, at(now)}, func(r *sql.Rows) error {
 				return r.Scan(&c.Deferred, &oldest)
 			})

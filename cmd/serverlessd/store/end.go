@@ -32,7 +32,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 			switch {
 			case ok && e.Fate == GiveBack && h.fence == e.Fence+1:
 				counted[i] = true // an earlier attempt of this call, whose answer was lost, has written it
-			case !ok || !h.is(e.Run):
+			case !ok || !h.isRun(e.Run):
 			case h.lock == done:
 				// An earlier attempt of this call, whose answer was lost, may have written it.
 				counted[i] = e.Fate == Archive && h.code == e.Code && h.exitcode == e.Status
@@ -125,7 +125,7 @@ func (t *tx) writeChanges() {
 	for _, key := range slices.Sorted(maps.Keys(t.changesByText)) {
 		c := t.changesByText[key]
 		for part := range slices.Chunk(c.ids, slice) {
-			text, args := in(part)
+			text, args := inList(part)
 			t.atEnd("UPDATE sq_jobs SET "+c.set+" WHERE id"+text, slices.Concat(c.args, args)...)
 		}
 	}

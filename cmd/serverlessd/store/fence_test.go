@@ -42,7 +42,7 @@ func TestRepeatedEnds(t *testing.T) {
 		{"to wait, taken", Again, func(t *testing.T, s Store, _ job.ID) { take(t, s, sysid, "a-x", 1, ttl) }, sysid, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			each(t, func(t *testing.T, s Store) {
+			eachStore(t, func(t *testing.T, s Store) {
 				if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
 					t.Fatal(err)
 				}

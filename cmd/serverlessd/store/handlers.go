@@ -68,7 +68,7 @@ func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err err
 func (s *SQL) Handler(ctx context.Context, jobtype, id string) (h *job.Handler, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		h = nil
-		err := each(ctx, q, "SELECT id, dt, data FROM sq_handlers WHERE type = ? AND (? = '' OR id = ?) ORDER BY dt DESC, id DESC LIMIT 1", []any{jobtype, id, id}, func(r *sql.Rows) error {
+		err := eachRow(ctx, q, "SELECT id, dt, data FROM sq_handlers WHERE type = ? AND (? = '' OR id = ?) ORDER BY dt DESC, id DESC LIMIT 1", []any{jobtype, id, id}, func(r *sql.Rows) error {
 			var dt moment
 			var data []byte
 			h = &job.Handler{Jobtype: jobtype}
@@ -97,7 +97,7 @@ type Version struct {
 func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		list = nil
-		return each(ctx, q, "SELECT id, dt, lang, LENGTH(data) FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC", []any{jobtype}, func(r *sql.Rows) error {
+		return eachRow(ctx, q, "SELECT id, dt, lang, LENGTH(data) FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC", []any{jobtype}, func(r *sql.Rows) error {
 			var dt moment
 			var v Version
 			err := r.Scan(&v.ID, &dt, &v.Lang, &v.Bytes)
@@ -113,12 +113,12 @@ func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err
 func (s *SQL) Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		ids, version = nil, 0
-		err := each(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, func(r *sql.Rows) error { return r.Scan(&version) })
+		err := eachRow(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, func(r *sql.Rows) error { return r.Scan(&version) })
 		if err != nil || version == since {
 			return err
 		}
 		ids = make(map[string]string)
-		return each(ctx, q, "SELECT type, id FROM sq_handlers ORDER BY type, dt, id", nil, func(r *sql.Rows) error {
+		return eachRow(ctx, q, "SELECT type, id FROM sq_handlers ORDER BY type, dt, id", nil, func(r *sql.Rows) error {
 			var jobtype, id string
 			err := r.Scan(&jobtype, &id)
 			ids[jobtype] = id // the last row of a type is its newest version

@@ -10,7 +10,7 @@ import (
 )
 
 func TestHandlers(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		_, err := s.Handler(ctx, "a-x", "")
 		fails(t, err, ErrUnknown)
@@ -49,7 +49,7 @@ func TestHandlers(t *testing.T) {
 }
 
 func TestManyTypes(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		var jobs []journal.Entry
 		for i := range 1234 {
 			jobs = append(jobs, entry(fmt.Sprintf("a-%04d", i), "1"))

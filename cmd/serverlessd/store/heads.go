@@ -41,14 +41,14 @@ func (s *SQL) touch(counts map[string]*countChange) {
 	}
 }
 
-// types calls found for each type that has open jobs, with the dt of the oldest one and their
+// eachOpenType calls found for each type that has open jobs, with the dt of the oldest one and their
 // number. It reads at most one job of each type.
-func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64)) error {
+func (s *SQL) eachOpenType(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64)) error {
 	s.mu.Lock()
 	changes := s.heads.changes
 	s.mu.Unlock()
 	open := make(map[string]int64)
-	err := each(ctx, q, "SELECT type, SUM(open) FROM sq_counts WHERE open <> 0 GROUP BY type HAVING SUM(open) > 0", nil, func(r *sql.Rows) error {
+	err := eachRow(ctx, q, "SELECT type, SUM(open) FROM sq_counts WHERE open <> 0 GROUP BY type HAVING SUM(open) > 0", nil, func(r *sql.Rows) error {
 		var jobtype string
 		var n int64
 		err := r.Scan(&jobtype, &n)
@@ -80,8 +80,8 @@ func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, o
 		found(hits[i], h.oldest, h.open)
 	}
 	for part := range slices.Chunk(ask, slice) {
-		text, args := in(part)
-		err := each(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
+		text, args := inList(part)
+		err := eachRow(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
 			" FROM (SELECT DISTINCT type FROM sq_counts WHERE type"+text+") t", args, func(r *sql.Rows) error {
 			var jobtype string
 			var oldest moment

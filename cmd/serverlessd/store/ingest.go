@@ -146,7 +146,7 @@ func (t *tx) missing(rows []row) (missing []row, err error) {
 	for i, r := range rows {
 		ids[i] = r.id
 	}
-	text, args := in(ids)
+	text, args := inList(ids)
 	err = t.each("SELECT id FROM sq_jobs WHERE id"+text, args, func(r *sql.Rows) error {
 		var id job.ID
 		err := r.Scan((*string)(&id))

@@ -15,7 +15,7 @@ import (
 )
 
 func TestIngestionIsExactlyOnce(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		var jobs []journal.Entry
 		for i := range 10 {
 			e := entry("a-x", fmt.Sprint(i))
@@ -48,7 +48,7 @@ func TestIngestionIsExactlyOnce(t *testing.T) {
 }
 
 func TestDelay(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		soon, later, past, old := entry("a-x", "soon"), entry("a-x", "later"), entry("a-x", "past"), entry("a-x", "old")
 		soon.Due, later.Due = time.Now().Add(30*time.Minute), time.Now().Add(20*time.Hour)
 		past.Due, past.Accepted = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour)
@@ -73,7 +73,7 @@ func TestDelay(t *testing.T) {
 // TestHostClocks: the time at which a job is due, by the store's clock, does not depend on what the
 // host's clock shows.
 func TestHostClocks(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		for _, off := range []time.Duration{-240 * time.Hour, 240 * time.Hour} {
 			host := time.Now().Add(off)
 			e := entry("a-x", "1")
@@ -92,7 +92,7 @@ func TestHostClocks(t *testing.T) {
 // TestAHostThatWasAhead: if the host's clock was ahead when a job was accepted, and was corrected
 // before the job is ingested, a delay is still as long as requested, and a due date is unchanged.
 func TestAHostThatWasAhead(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		date := entry("a-x", "1")
 		date.Accepted = time.Now().Add(240 * time.Hour)
 		date.Due = date.Accepted.Add(time.Hour)
@@ -110,7 +110,7 @@ func TestAHostThatWasAhead(t *testing.T) {
 // TestForgottenSegments: the read points of segments that were removed are dropped, and others are
 // kept.
 func TestForgottenSegments(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		piece := []journal.Entry{entry("a-x", "1")}
 		for _, segment := range []string{"gone", "there"} {
 			if _, err := s.Ingest(t.Context(), journal.Range{Segment: segment, To: 1}, piece, time.Now); err != nil {

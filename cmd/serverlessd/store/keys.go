@@ -62,7 +62,7 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	found := make(map[string]*key)
 	var ids []job.ID
 	for part := range slices.Chunk(names, slice) {
-		text, args := in(part)
+		text, args := inList(part)
 		for i, name := range args {
 			args[i] = []byte(name.(string)) // keys are compared byte by byte
 		}
@@ -91,7 +91,7 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 // disclaim takes the keys away from these jobs.
 func (t *tx) disclaim(ids []job.ID) error {
 	for part := range slices.Chunk(ids, slice) {
-		text, args := in(part)
+		text, args := inList(part)
 		if _, err := t.exec("UPDATE sq_keys SET holds = NULL WHERE id"+text, args...); err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (s *SQL) expireKeys(ctx context.Context, want Sweeping) (Swept, error) {
 			return err
 		}
 		for part := range slices.Chunk(ids, slice) {
-			text, args := in(part)
+			text, args := inList(part)
 			t.atEnd("DELETE FROM sq_keys WHERE id"+text, args...)
 		}
 		return nil

@@ -29,7 +29,7 @@ func keyed(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key),
 func TestShare(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		type known struct {
 			id    job.ID
@@ -182,7 +182,7 @@ func TestShareAtOnce(t *testing.T) {
 // TestShareTimes: a job that replaces another takes its place in the queue. A line that extends a
 // job delays it, but not beyond the limit, and never makes it due earlier.
 func TestShareTimes(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		old := keyed("c-t", "first")
 		old.Accepted = time.Now().Add(-time.Hour)
 		share(t, s, unique.Ask{}, old)
@@ -210,7 +210,7 @@ func TestShareTimes(t *testing.T) {
 // TestKeysGo: a key is removed with its job, except a key with a window, which outlives its job and
 // expires. A bulk retry skips jobs whose key another job has.
 func TestKeysGo(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		run := func(jobtype string) {
 			t.Helper()
 			for _, j := range take(t, s, sysid, jobtype, 10, ttl) {

@@ -50,8 +50,8 @@ func addLast(ctx context.Context, q querier, recs []*Record) error {
 		}
 	}
 	for part := range slices.Chunk(ids, slice) {
-		text, args := in(part)
-		err := each(ctx, q, "SELECT id, tries, dt, took_ms, code, exitcode, data, stderr FROM sq_last WHERE id"+text, args, func(r *sql.Rows) error {
+		text, args := inList(part)
+		err := eachRow(ctx, q, "SELECT id, tries, dt, took_ms, code, exitcode, data, stderr FROM sq_last WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			var dt moment
 			var took int64

@@ -45,7 +45,7 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 		if err := addLast(ctx, q, []*Record{rec}); err != nil {
 			return err
 		}
-		if err := each(ctx, q, "SELECT COALESCE("+of("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
+		if err := eachRow(ctx, q, "SELECT COALESCE("+payloadExpr("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
 			func(r *sql.Rows) error { return r.Scan(&rec.Bytes, &rec.DataBytes) }); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 }
 
 func record(ctx context.Context, q querier, now time.Time, id job.ID) (found *Record, err error) {
-	err = each(ctx, q, records("sq_jobs j")+"j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
+	err = eachRow(ctx, q, records("sq_jobs j")+"j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
 		rec, err := scanRecord(r, now)
 		found = &rec
 		return err
@@ -76,14 +76,14 @@ func (s *SQL) Result(ctx context.Context, id job.ID) (rec *Record, data []byte, 
 		if rec.Lock != done {
 			return ErrNotDone
 		}
-		return each(ctx, q, "SELECT data FROM sq_results WHERE id = ?", []any{string(id)}, func(r *sql.Rows) error { return r.Scan(&data) })
+		return eachRow(ctx, q, "SELECT data FROM sq_results WHERE id = ?", []any{string(id)}, func(r *sql.Rows) error { return r.Scan(&data) })
 	})
 	return rec, data, err
 }
 
-// of returns an expression for an SQL function of a job's payload, which is in the job's row or, if
-// it is long, in sq_data.
-func of(function string) string {
+// payloadExpr returns an SQL expression that applies a function to a job's payload. The payload is
+// in the job's row or, if it is long, in sq_data.
+func payloadExpr(function string) string {
 	return "COALESCE(" + function + "(j.data), (SELECT " + function + "(d.data) FROM sq_data d WHERE d.id = j.id))"
 }
 
@@ -93,7 +93,7 @@ func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte,
 		if rec, err = record(ctx, q, now, id); err != nil {
 			return err
 		}
-		return each(ctx, q, "SELECT "+of("")+", "+of("LENGTH")+" FROM sq_jobs j WHERE j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
+		return eachRow(ctx, q, "SELECT "+payloadExpr("")+", "+payloadExpr("LENGTH")+" FROM sq_jobs j WHERE j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
 			var size sql.NullInt64 // not null for an empty payload, for which SQLite's driver returns nil
 			err := r.Scan(&data, &size)
 			if size.Valid && data == nil {
@@ -105,8 +105,8 @@ func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte,
 	return rec, data, err
 }
 
-// one locks the row of a job and returns it.
-func (t *tx) one(id job.ID) (held, error) {
+// lockRow locks the row of a job and returns it.
+func (t *tx) lockRow(id job.ID) (held, error) {
 	rows, err := t.hold("id = ? AND type <> ?"+t.s.locked(), string(id), sysidType)
 	if err == nil && len(rows) == 0 {
 		err = ErrUnknown
@@ -120,7 +120,7 @@ func (t *tx) one(id job.ID) (held, error) {
 // Delete implements Store.
 func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 	return s.transact(ctx, "delete", func(t *tx) error {
-		h, err := t.one(id)
+		h, err := t.lockRow(id)
 		switch {
 		case err != nil:
 			return err
@@ -137,7 +137,7 @@ func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 // Retry implements Store.
 func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 	return s.transact(ctx, "retry", func(t *tx) error {
-		h, err := t.one(id)
+		h, err := t.lockRow(id)
 		switch {
 		case err != nil:
 			return err
@@ -161,7 +161,7 @@ func (t *tx) retry(h held) {
 // Hasten implements Store.
 func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 	return s.transact(ctx, "hasten", func(t *tx) error {
-		h, err := t.one(id)
+		h, err := t.lockRow(id)
 		switch {
 		case err != nil:
 			return err
@@ -262,7 +262,7 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 		if from == "" {
 			from = "~" // after all ids
 		}
-		err = each(ctx, q, "SELECT id FROM sq_jobs j"+s.byID()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, func(r *sql.Rows) error {
+		err = eachRow(ctx, q, "SELECT id FROM sq_jobs j"+s.byID()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, func(r *sql.Rows) error {
 			return r.Scan((*string)(&next))
 		})
 		where += " AND j.id >= ?"
@@ -272,7 +272,7 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 		return "", err
 	}
 	n := 0
-	err = each(ctx, q, records(tables)+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
+	err = eachRow(ctx, q, records(tables)+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
 		rec, err := scanRecord(r, now)
 		*list = append(*list, rec)
 		n++
@@ -318,7 +318,7 @@ func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	text, args := in(ids)
+	text, args := inList(ids)
 	rows, err := t.hold("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
 		" ORDER BY id"+t.s.locked(), append(args, done)...)
 	for _, h := range rows {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestDeleteAndRetry(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		a, b := entry("a-x", "1"), entry("a-x", strings.Repeat("2", 5000))
 		ingest(t, s, a, b)
@@ -41,7 +41,7 @@ func TestDeleteAndRetry(t *testing.T) {
 // TestHasten: Hasten makes a job due now that is delayed or waits for its next try, and keeps its
 // number of tries. Other jobs are not changed.
 func TestHasten(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		late, again := entry("a-x", "late"), entry("a-x", "again")
 		late.Due = time.Now().Add(ttl)
@@ -68,7 +68,7 @@ func TestHasten(t *testing.T) {
 }
 
 func TestJobsOfAClient(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		var all []journal.Entry
 		for i := range 6 {
 			all = append(all, entry([]string{"a-x", "a-y", "a.b-x"}[i%3], fmt.Sprint(i)))
@@ -118,7 +118,7 @@ func TestJobsOfAClient(t *testing.T) {
 // request continues from there until all rows have been read. Running jobs are found at once.
 func TestBoundedLists(t *testing.T) {
 	PartRows(t, 4) // a list examines 20 rows
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // the row of the sysid, which is not a job
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func TestBoundedLists(t *testing.T) {
 
 // TestPayload: a job's payload is kept unchanged, whatever its size.
 func TestPayload(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		long := strings.Repeat("2\x00", 3000)
 		a, b, none := entry("a-x", "1\xff"), entry("a-x", long), entry("a-x", "")
 		ingest(t, s, a, b, none)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestJobsAreTakenInOrder(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		long := strings.Repeat("long\x00\xff|", 1000)
 		ingest(t, s, entry("a-x", "1"), entry("a-y", "2"), entry("a-x", long), entry("b-x", "4"), entry("a-x", "5"))
 		due, next, err := s.Waiting(t.Context())
@@ -41,7 +41,7 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 
 // TestBytesAreBounded: a Take ends with the payload that reaches its limit of bytes.
 func TestBytesAreBounded(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		const n, long = 50, 10_000 // the first payload of five is short, the others are long
 		var all []journal.Entry
 		for i := range n {
@@ -79,7 +79,7 @@ func TestBytesAreBounded(t *testing.T) {
 }
 
 func TestEnds(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		for i := range 5 {
 			ingest(t, s, entry("a-x", fmt.Sprint(i)))
 		}
@@ -123,7 +123,7 @@ func TestEnds(t *testing.T) {
 
 // TestOldRuns: the end of an old run never ends a newer run.
 func TestOldRuns(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"))
 		old := take(t, s, sysid, "a-x", 1, gone)[0]
 		equal(t, "freed", sweep(t, s, lax), Swept{Freed: 1})
@@ -141,7 +141,7 @@ func TestOldRuns(t *testing.T) {
 // TestFreedRunsCount: the end of a run that has lost its lock counts if no daemon has taken the job
 // since.
 func TestFreedRunsCount(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"))
 		run := take(t, s, sysid, "a-x", 1, gone)[0]
 		sweep(t, s, lax)

@@ -94,7 +94,7 @@ func addRuns(ctx context.Context, q querier, rec *Record) error {
 	if !rec.hasLast() {
 		return nil
 	}
-	err := each(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? ORDER BY n DESC LIMIT ?",
+	err := eachRow(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? ORDER BY n DESC LIMIT ?",
 		[]any{string(rec.ID), rec.Tries, runsKept}, func(r *sql.Rows) error {
 			var run PastRun
 			var took int64

@@ -154,7 +154,7 @@ func (s *SQL) FileSchedules(ctx context.Context) (list []Named, err error) {
 func (s *SQL) schedules(ctx context.Context, where string, args ...any) (list []Named, at time.Time, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		list, at = nil, s.date(now)
-		return each(ctx, q, scheduleColumns+where, args, func(r *sql.Rows) error {
+		return eachRow(ctx, q, scheduleColumns+where, args, func(r *sql.Rows) error {
 			n, err := scanSchedule(r)
 			list = append(list, n)
 			return err
@@ -173,7 +173,7 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // the row was written while the clock was ahead
 			{"s.waits > '' AND NOT EXISTS (SELECT 1 FROM sq_jobs j WHERE j.id = s.waits AND j.`lock` <> ?)", done},
 		} {
-			err := each(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.where+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
+			err := eachRow(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.where+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
 				var key schedule.Key
 				err := r.Scan(&key.Client, &key.Name)
 				if !known[key] {
@@ -186,7 +186,7 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 				return err
 			}
 		}
-		return each(ctx, q, "SELECT MIN(wake) FROM sq_schedules WHERE wake > ?", []any{at(now)}, func(r *sql.Rows) error {
+		return eachRow(ctx, q, "SELECT MIN(wake) FROM sq_schedules WHERE wake > ?", []any{at(now)}, func(r *sql.Rows) error {
 			return r.Scan((*moment)(&next))
 		})
 	})

@@ -197,7 +197,7 @@ func TestScheduledClocks(t *testing.T) {
 // TestScheduleKept: only the source of a schedule, HTTP or the file, can change it, and a changed
 // schedule continues where it was.
 func TestScheduleKept(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		const text = `{"cron":"@daily","job":{"type":"x"}}`
 		file := schedule.Key{Client: "b", Name: "x"}
 		for range 2 {

@@ -30,8 +30,8 @@ type dialect interface {
 	now(ctx context.Context, q querier) (time.Time, error)
 	// begin is called when the tables exist, before they are used.
 	begin(ctx context.Context, write *sql.DB) error
-	// date returns the time that the due times of schedules follow, at the moment when the store's
-	// clock shows now.
+	// date returns the current time of the clock that schedules follow; now is the store's current
+	// time.
 	date(now time.Time) time.Time
 	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked. locked
 	// ends a SELECT that locks its rows and waits for rows that others have locked.
@@ -247,8 +247,8 @@ func (t *tx) exec(text string, args ...any) (int, error) {
 	return int(n), err
 }
 
-// each runs a query and calls scan for each row.
-func each(ctx context.Context, q querier, text string, args []any, scan func(*sql.Rows) error) error {
+// eachRow runs a query and calls scan for each row.
+func eachRow(ctx context.Context, q querier, text string, args []any, scan func(*sql.Rows) error) error {
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func each(ctx context.Context, q querier, text string, args []any, scan func(*sq
 }
 
 func (t *tx) each(text string, args []any, scan func(*sql.Rows) error) error {
-	return each(t.ctx, t, text, args, scan)
+	return eachRow(t.ctx, t, text, args, scan)
 }
 
 // marks returns n question marks in parentheses.
@@ -271,10 +271,10 @@ func marks(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
-// in returns the condition that a column has one of these names, and its arguments. The last name
+// inList returns the condition that a column has one of these names, and its arguments. The last name
 // may be repeated, so that the number of different texts stays small, because databases cache
 // statements by text.
-func in[T ~string](names []T) (text string, args []any) {
+func inList[T ~string](names []T) (text string, args []any) {
 	n := 1
 	for n < len(names) {
 		n *= 2

@@ -149,7 +149,7 @@ func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 		return l.date(time.Time{}), nil
 	}
 	zero := l.zero()
-	err := each(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, func(r *sql.Rows) error {
+	err := eachRow(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, func(r *sql.Rows) error {
 		var ns int64
 		err := r.Scan(&ns)
 		zero = time.Unix(0, ns)
@@ -174,7 +174,7 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 		return err
 	}
 	known := false
-	err = each(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
+	err = eachRow(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
 		[]any{l.boot, l.zero().UnixNano(), int64(maxJitter), sysidType, at(now)}, func(*sql.Rows) error { known = true; return nil })
 	if err != nil || known {
 		return err

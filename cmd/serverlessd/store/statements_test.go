@@ -32,7 +32,7 @@ func TestKeep(t *testing.T) {
 	const text = "SELECT DISTINCT n FROM n WHERE n >= ? ORDER BY n"
 	var got []int
 	read := func(from int, then func(n int)) {
-		err := each(t.Context(), conn, text, []any{from}, func(r *sql.Rows) error {
+		err := eachRow(t.Context(), conn, text, []any{from}, func(r *sql.Rows) error {
 			var n int
 			err := r.Scan(&n)
 			then(n)

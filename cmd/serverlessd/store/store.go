@@ -42,9 +42,9 @@ type Store interface {
 	Close() error
 
 	// Ingest writes a piece of a journal, together with its read point, in one transaction. before
-	// is the read point as it was before: lines up to it were written earlier and are left out.
-	// host reads the host's clock, with which times are converted to the store's clock. A
-	// *RefusedError names the jobs that the store will never take.
+	// is the read point before the call: lines up to it were written earlier and are left out. host
+	// reads the host's clock, with which times are converted to the store's clock. A *RefusedError
+	// names the jobs that the store will never take.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
 	// Share adds jobs with unique keys, all of them or none, and returns what happened to each

@@ -44,8 +44,8 @@ func address(t testing.TB, server *mariadbtest.Server) string {
 	return fmt.Sprintf("mysql://root@/%s?socket=%s", server.Database(t), url.QueryEscape(server.Socket()))
 }
 
-// each runs a test on one store of each kind.
-func each(t *testing.T, f func(t *testing.T, s Store)) {
+// eachStore runs a test on one store of each kind.
+func eachStore(t *testing.T, f func(t *testing.T, s Store)) {
 	places(t, func(t *testing.T, open func() Store) { f(t, open()) })
 }
 

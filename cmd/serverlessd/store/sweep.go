@@ -111,7 +111,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 			to.dt = at(now)
 		}
 		seen := 0
-		return each(ctx, q, heldColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
+		return eachRow(ctx, q, heldColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
 			[]any{to.dt, to.dt, to.id, sought * want.Limit}, func(r *sql.Rows) error {
 				if more = len(late) == want.Limit; more {
 					return nil
@@ -197,7 +197,7 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping) (did Swept, e
 	var types []string
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		types = nil
-		return s.types(ctx, q, func(jobtype string, oldest time.Time, _ int64) {
+		return s.eachOpenType(ctx, q, func(jobtype string, oldest time.Time, _ int64) {
 			if now.Sub(oldest) > want.RetryFor && !want.Handled(jobtype) {
 				types = append(types, jobtype)
 			}
@@ -297,7 +297,7 @@ func (t *tx) remove(rows []held, keys string) error {
 			ids[i] = h.id
 		}
 		rows = rows[n:]
-		text, args := in(ids)
+		text, args := inList(ids)
 		for _, table := range []string{"sq_jobs", "sq_data", "sq_results", "sq_last", "sq_runs"} {
 			if _, err := t.exec("DELETE FROM "+table+" WHERE id"+text, args...); err != nil {
 				return err

@@ -20,7 +20,7 @@ import (
 // TestSweepInPart: if a Sweep fails after its first transaction, it returns the result of that
 // transaction, without what was rolled back.
 func TestSweepInPart(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "first"), entry("a-y", "second"))
 		ctx, cancel := context.WithCancel(t.Context())
 		w := lax
@@ -42,7 +42,7 @@ func TestSweepInPart(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "kills its daemon"), entry("a-y", "has no handler"), entry("a-z", "has one"))
 		take(t, s, sysid, "a-x", 1, gone)
 		w := lax

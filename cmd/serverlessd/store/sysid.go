@@ -46,7 +46,7 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 		}
 		for _, r := range runs {
 			h, ok := rows[r.ID]
-			if !ok || !h.is(r) || h.lock != sysid && (h.lock != "" || h.code != job.CodeLockExpired) {
+			if !ok || !h.isRun(r) || h.lock != sysid && (h.lock != "" || h.code != job.CodeLockExpired) {
 				lost = append(lost, r)
 				continue
 			}

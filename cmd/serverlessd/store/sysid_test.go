@@ -9,7 +9,7 @@ import (
 )
 
 func TestSysid(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		if err := s.Reserve(ctx, sysid, ttl); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestSysid(t *testing.T) {
 // TestRenewLocksAgain: a run whose lock has expired is locked again if no daemon has taken the job
 // since.
 func TestRenewLocksAgain(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestRenewLocksAgain(t *testing.T) {
 // TestRenewLeavesEndedRuns: a renewal that was in progress when a run ended does not lock the job
 // again.
 func TestRenewLeavesEndedRuns(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestRenewLeavesEndedRuns(t *testing.T) {
 
 // TestLeaveAfterKill: after a kill, the locks of the old sysid end at once, and the tries count.
 func TestLeaveAfterKill(t *testing.T) {
-	each(t, func(t *testing.T, s Store) {
+	eachStore(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
 			t.Fatal(err)
 		}

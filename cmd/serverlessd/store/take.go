@@ -19,7 +19,7 @@ const (
 func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		due, next = nil, 0
-		err := s.types(ctx, q, func(jobtype string, oldest time.Time, open int64) {
+		err := s.eachOpenType(ctx, q, func(jobtype string, oldest time.Time, open int64) {
 			if !oldest.After(now) {
 				due = append(due, Due{Jobtype: jobtype, Age: now.Sub(oldest), Count: int(min(open, maxCount))})
 			}
@@ -27,7 +27,7 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 		if err != nil {
 			return err
 		}
-		return each(ctx, q, "SELECT MIN(dt) FROM sq_jobs WHERE `lock` = '' AND dt > ?", []any{at(now)}, func(r *sql.Rows) error {
+		return eachRow(ctx, q, "SELECT MIN(dt) FROM sq_jobs WHERE `lock` = '' AND dt > ?", []any{at(now)}, func(r *sql.Rows) error {
 			var first moment
 			if err := r.Scan(&first); err != nil {
 				return err
@@ -80,7 +80,7 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 			ids[i] = taken[i].ID
 		}
 		for part := range slices.Chunk(ids, slice) {
-			text, args := in(part)
+			text, args := inList(part)
 			_, err := t.exec("UPDATE sq_jobs SET `lock` = ?, dt = ?, first_dt = CASE WHEN tries = 0 THEN ? ELSE first_dt END, tries = tries + 1, fence = fence + 1"+
 				" WHERE id"+text, append([]any{want.Sysid, at(t.now.Add(want.TTL)), at(t.now)}, args...)...)
 			if err != nil {
@@ -133,7 +133,7 @@ func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
 	if len(ids) == 0 {
 		return found, nil
 	}
-	text, args := in(ids)
+	text, args := inList(ids)
 	return found, t.each("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
 		var id job.ID
 		var data []byte
@@ -168,10 +168,10 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 	return h, err
 }
 
-// is reports whether r is still the last run of the row's job: the job has not been taken again,
+// isRun reports whether r is still the last run of the row's job: the job has not been taken again,
 // and the run has not been undone. Comparing the tries would not be enough, because a job that is
 // given back has one try less.
-func (h held) is(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
+func (h held) isRun(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks the rows that match a condition, and returns them.
 func (t *tx) hold(where string, args ...any) (rows []held, err error) {
@@ -189,7 +189,7 @@ func (t *tx) holdAll(ids []job.ID) (map[job.ID]held, error) {
 	slices.SortFunc(ids, cmp.Compare[job.ID])
 	found := make(map[job.ID]held, len(ids))
 	for part := range slices.Chunk(ids, slice) {
-		text, args := in(part)
+		text, args := inList(part)
 		rows, err := t.hold("id"+text+" ORDER BY id"+t.s.locked(), args...)
 		if err != nil {
 			return nil, err

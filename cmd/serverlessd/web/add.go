@@ -86,7 +86,7 @@ func (s *Web) add(r *request) error {
 }
 
 // take reads a body and adds its lines, to the journal or, with keys, to the store.
-func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration, ask *asked) (a added, receipt journal.Receipt, err error) {
+func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration, ask *keyRequest) (a added, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err

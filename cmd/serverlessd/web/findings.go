@@ -23,21 +23,21 @@ const (
 	lately = time.Minute
 )
 
-// ends says how many runs had ended at a time, and how many of those had not succeeded.
-type ends struct {
+// endCounts says how many runs had ended at a time, and how many of those had not succeeded.
+type endCounts struct {
 	at       time.Time
 	all, bad int64
 }
 
 // past has the counts of earlier calls of find, and since when each finding has existed.
 type past struct {
-	ends   []ends
+	ends   []endCounts
 	memory finding.Memory
 }
 
 // find returns the findings, the worst first.
 func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
-	is := ends{at: now}
+	is := endCounts{at: now}
 	for code, n := range l.Ended {
 		if code == "retry" {
 			continue

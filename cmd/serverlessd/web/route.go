@@ -96,7 +96,7 @@ func route(r *request) *action {
 	if r.client == "" {
 		return nil
 	}
-	a := under(r, path[1:])
+	a := routeOfClient(r, path[1:])
 	deletes := r.Method == http.MethodDelete
 	switch {
 	case a == oneJob && deletes:
@@ -113,8 +113,8 @@ func route(r *request) *action {
 	return a
 }
 
-// under returns the action of a path that follows a client, and sets the request's name.
-func under(r *request, path []string) *action {
+// routeOfClient returns the action of a path that follows a client, and sets the request's name.
+func routeOfClient(r *request, path []string) *action {
 	if len(path) == 1 {
 		return map[string]*action{"state": state, "jobs": list, "retry": retryAll, "schedule": schedules}[path[0]]
 	}

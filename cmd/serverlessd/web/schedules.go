@@ -105,8 +105,8 @@ func (s *Web) deleteSchedule(r *request) error {
 	return nil
 }
 
-// shownSchedule is a schedule as it is shown in a list. In a list of all clients, it has the
-// client.
+// shownSchedule is a schedule as it is shown in a list. In a list for all clients, it also has the
+// name of its client.
 type shownSchedule struct {
 	Client string `json:"client,omitempty"`
 	schedule.View

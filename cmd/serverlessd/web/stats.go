@@ -105,8 +105,8 @@ func (s *Web) moments(r *request) error {
 	return nil
 }
 
-// sees returns a function that reports whether a token may see a finding.
-func sees(grant *guard.Grant) func(*api.Finding) bool {
+// visibleTo returns a function that reports whether a token may see a finding.
+func visibleTo(grant *guard.Grant) func(*api.Finding) bool {
 	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
 }
 
@@ -124,7 +124,7 @@ func (s *Web) findings(r *request) error {
 	s.renew(&s.snapshots)
 	found := s.snapshots.found
 	s.snapshots.mu.Unlock()
-	answer(r.w, http.StatusOK, found.Of(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: sees(r.grant)}, limit))
+	answer(r.w, http.StatusOK, found.Of(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: visibleTo(r.grant)}, limit))
 	return nil
 }
 
@@ -207,7 +207,7 @@ func (s *Web) stats(r *request) error {
 
 // show returns the snapshot as a request with this key gets it.
 func (s *snapshot) show(key snapshotKey) *shownSnapshot {
-	l, found := s.of, s.found.Of(finding.Query{May: sees(key.grant), Fold: true}, maxFolded)
+	l, found := s.of, s.found.Of(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
 	out := &shownSnapshot{
 		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,
 		Times:   shownTimes{l.Wait.Bounds, l.Wait.Counts, l.Run.Counts},

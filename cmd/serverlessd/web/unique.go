@@ -20,14 +20,14 @@ const (
 	maxKeyed = 10_000
 )
 
-// asked is a unique key and the other parameters that belong to it.
-type asked struct {
+// keyRequest is a unique key and the other parameters that belong to it.
+type keyRequest struct {
 	key string
 	unique.Ask
 }
 
 // unique returns the unique key that the query asks for, or nil if there is none.
-func (r *request) unique() (*asked, error) {
+func (r *request) unique() (*keyRequest, error) {
 	if !r.query.Has("key") {
 		for _, name := range []string{"while", "for_ms", "mode", "max_ms"} {
 			if r.query.Has(name) {
@@ -36,7 +36,7 @@ func (r *request) unique() (*asked, error) {
 		}
 		return nil, nil
 	}
-	a := &asked{key: r.query.Get("key")}
+	a := &keyRequest{key: r.query.Get("key")}
 	if n := len(a.key); n == 0 || n > unique.MaxKey {
 		return nil, invalid("key", "key has %d bytes: must be from 1 to %d", n, unique.MaxKey)
 	}
@@ -78,7 +78,7 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 }
 
 // share adds lines with unique keys.
-func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
+func (s *Web) share(r *request, p *parser, ask *keyRequest, a *added) error {
 	own := ask.key == payloadKey
 	switch {
 	case p.count > 1 && !own:

@@ -100,7 +100,7 @@ func (w *world) try(method, path, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// ask is try for a request that must succeed and is answered with JSON.
+// ask does what try does, and fails the test unless the request succeeds and the answer is JSON.
 func (w *world) ask(method, path, body string) (out map[string]any) {
 	w.t.Helper()
 	code, text := w.try(method, path, body)
@@ -110,7 +110,7 @@ func (w *world) ask(method, path, body string) (out map[string]any) {
 	return out
 }
 
-// until waits for a condition.
+// until waits until a condition holds, and fails the test if it does not.
 func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); !is(); time.Sleep(20 * time.Millisecond) {

@@ -5,7 +5,7 @@ try {
   new (async () => {}).constructor('payload', 'job', source);
 } catch (e) {
   let line = '';
-  try { // unlike vm.Script, the constructor does not report the line
+  try { // the constructor above does not report the line, vm.Script does
     new (require('vm').Script)(`(async function (payload, job) {\n${source}\n})`, { filename: 'source', lineOffset: -1 });
   } catch (e) {
     line = /^source:(\d+)/.exec(e.stack)?.[1] ?? '';
