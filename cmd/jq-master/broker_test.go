@@ -33,7 +33,7 @@ func shared(t *testing.T, before *server.Server) *server.Server {
 	return sharedWith(t, before, func(*settings.Options) {})
 }
 
-// sharedWith does what shared does, with further options.
+// sharedWith is like shared, but with further options.
 func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()

@@ -148,7 +148,7 @@ func (c *client) do(method, path, body string, headers ...string) *reply {
 	return c.send(method, path, data, headers...)
 }
 
-// send does what do does, but sends the body unchanged.
+// send is like do, but sends the body unchanged.
 func (c *client) send(method, path string, data []byte, headers ...string) *reply {
 	c.t.Helper()
 	r, err := http.NewRequest(method, c.d.url+path, bytes.NewReader(data))

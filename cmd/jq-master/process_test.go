@@ -56,7 +56,7 @@ func launch(t testing.TB, args ...string) *process {
 	return &process{d, t, "http://" + d.Field("addr")}
 }
 
-// start does what launch does, and then waits until the daemon accepts jobs.
+// start is like launch, but also waits until the daemon accepts jobs.
 func start(t testing.TB, args ...string) *process {
 	t.Helper()
 	d := launch(t, args...)

@@ -13,8 +13,8 @@ type answer[T any] struct {
 	err error
 }
 
-// do runs a command and waits for its reply. If the machine ends first, do returns errStarting.
-func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
+// call runs a command and waits for its reply. If the machine ends first, call returns errStarting.
+func call[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, dead, err := send(m, f)
 	if err != nil {
 		return v, err
@@ -29,8 +29,8 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 	}
 }
 
-// await does what do does, for commands that reply even if the machine ends.
-func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
+// callAlways is like call, but for commands that reply even if the machine ends.
+func callAlways[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, _, err := send(m, f)
 	if err != nil {
 		return v, err
@@ -206,7 +206,7 @@ func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
 
 // Cancel ends a waiting job; with force, also a running one.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
-	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
+	_, err := call(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.cancel(id, force, func(err error) { reply(none{}, err) })
 	})
 	return err
@@ -214,7 +214,7 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 
 // Register registers a worker.
 func (m *Master) Register(g *Registration) (*Registered, error) {
-	return await(m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
+	return callAlways(m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
 }
 
 // Unregister removes a worker. Its running jobs may still be answered.
@@ -253,7 +253,7 @@ func (m *Master) Known(from job.Caller) error {
 func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
 	defer cancel()
-	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
+	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
 		w, err := c.known(from, true)
 		if err != nil {
 			c.later(func() { reply(none{}, err) })
@@ -360,7 +360,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 // Retry queues a failed or cancelled job again, with all its retries, or lets a job that waits for
 // a retry run at once.
 func (m *Master) Retry(ctx context.Context, id job.ID) error {
-	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
+	_, err := call(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.revive(id, func(err error) { reply(none{}, err) })
 	})
 	return err
@@ -368,7 +368,7 @@ func (m *Master) Retry(ctx context.Context, id job.ID) error {
 
 // Reprioritize changes the priority of a waiting job.
 func (m *Master) Reprioritize(ctx context.Context, id job.ID, priority int32) error {
-	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
+	_, err := call(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.reprioritize(id, priority, func(err error) { reply(none{}, err) })
 	})
 	return err
@@ -457,7 +457,7 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 	if fault != nil {
 		return nil, false, fault
 	}
-	created, err = do(ctx, m, func(c *machine, reply func(bool, error)) { c.putConstraint(k, pick, ifMatch, must, reply) })
+	created, err = call(ctx, m, func(c *machine, reply func(bool, error)) { c.putConstraint(k, pick, ifMatch, must, reply) })
 	if err != nil {
 		return nil, false, err
 	}
@@ -467,7 +467,7 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 
 // DropConstraint drops a constraint. If ifMatch is not 0, the constraint must have that version.
 func (m *Master) DropConstraint(ctx context.Context, id string, ifMatch uint64) error {
-	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
+	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
 		c.dropConstraint(id, ifMatch, func(err error) { reply(none{}, err) })
 	})
 	return err

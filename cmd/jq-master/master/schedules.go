@@ -293,7 +293,7 @@ func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spe
 	if err != nil {
 		return err
 	}
-	_, err = do(ctx, m, func(c *machine, reply func(none, error)) {
+	_, err = call(ctx, m, func(c *machine, reply func(none, error)) {
 		c.putSchedule(name, spec, n, fromFile, func(err error) { reply(none{}, err) })
 	})
 	return err
@@ -301,7 +301,7 @@ func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spe
 
 // DropSchedule drops a schedule. fromFile says that the schedule was in the file.
 func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) error {
-	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
+	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
 		c.dropSchedule(name, fromFile, func(err error) { reply(none{}, err) })
 	})
 	return err

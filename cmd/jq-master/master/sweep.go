@@ -20,8 +20,8 @@ func (s *constraints) startSweep(k *constraint, told func()) {
 	s.tell(told, 0)
 }
 
-// tell makes told be called at the end of the current sweep. If there is none, it starts one at the
-// index from.
+// tell makes told be called at the end of the current sweep. If there is none, it starts a sweep at
+// from, which is an index in machine.bySeq.
 func (s *constraints) tell(told func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from

@@ -88,8 +88,8 @@ func (d *daemon) ask(t testing.TB, method, path string, body any, more ...string
 	return r
 }
 
-// wants sends a request and fails the test unless the reply has this status.
-func (d *daemon) wants(t testing.TB, status int, method, path string, body any, more ...string) reply {
+// expect sends a request and fails the test unless the reply has this status.
+func (d *daemon) expect(t testing.TB, status int, method, path string, body any, more ...string) reply {
 	t.Helper()
 	r := d.ask(t, method, path, body, more...)
 	if r.status != status {
@@ -98,8 +98,8 @@ func (d *daemon) wants(t testing.TB, status int, method, path string, body any, 
 	return r
 }
 
-// refuses sends a request and expects an error with this status and code, and any reason.
-func (d *daemon) refuses(t testing.TB, status int, code, method, path string, body any, more ...string) {
+// expectError sends a request and expects an error with this status and code, and any reason.
+func (d *daemon) expectError(t testing.TB, status int, code, method, path string, body any, more ...string) {
 	t.Helper()
 	r := d.ask(t, method, path, body, more...)
 	if r.status != status || code != "" && r.text("error") != code || r.text("reason") == "" {
@@ -119,12 +119,12 @@ func (d *daemon) job(t testing.TB, name string, more ...any) string {
 	for i := 0; i < len(more); i += 2 {
 		o[more[i].(string)] = more[i+1]
 	}
-	r := d.wants(t, 201, "POST", "/job", o)
+	r := d.expect(t, 201, "POST", "/job", o)
 	return r.text("job_id")
 }
 
-// is waits until a job has this status.
-func (d *daemon) is(t testing.TB, id, status string) (r reply) {
+// awaitStatus waits until a job has this status.
+func (d *daemon) awaitStatus(t testing.TB, id, status string) (r reply) {
 	t.Helper()
 	until(t, id+" is "+status, func() error {
 		if r = d.ask(t, "GET", "/job/"+id+"?peek=true", nil); r.text("status") != status {
@@ -176,7 +176,7 @@ func (w *worker) register(t *testing.T, o object, more ...any) {
 	for i := 0; i < len(more); i += 2 {
 		o[more[i].(string)] = more[i+1]
 	}
-	r := w.d.wants(t, 201, "POST", "/worker", o)
+	r := w.d.expect(t, 201, "POST", "/worker", o)
 	if w.id = r.text("worker_id"); w.id == "" {
 		t.Fatalf("registered: %s", r)
 	}
@@ -204,8 +204,8 @@ func (w *worker) pull(t *testing.T, wait string, max int) []any {
 	return jobs
 }
 
-// takes pulls one job and returns its id.
-func (w *worker) takes(t *testing.T) string {
+// pullOne pulls one job and returns its id.
+func (w *worker) pullOne(t *testing.T) string {
 	t.Helper()
 	jobs := w.pull(t, "50", 1)
 	if len(jobs) != 1 {

@@ -27,7 +27,7 @@ func TestConstraints(t *testing.T) {
 			{"a bad regex", object{"match": object{"field": "/name", "op": "regex", "value": "("}, "rate": 1}, "invalid_value"},
 			{"a bad pointer", object{"match": object{"field": "name", "op": "eq", "value": 1}, "rate": 1}, "invalid_value"},
 		} {
-			t.Run(c.name, func(t *testing.T) { d.refuses(t, 400, c.code, "PUT", "/v1/constraints/bad", c.body) })
+			t.Run(c.name, func(t *testing.T) { d.expectError(t, 400, c.code, "PUT", "/v1/constraints/bad", c.body) })
 		}
 		t.Run("matchers", func(t *testing.T) {
 			job := `{"name":"mail.send","priority":-3,"argument":{"user":[{"id":7}],"big":9223372036854775808,"one":1,"list":[1,2],"none":null,"s":"äb"}}`
@@ -50,7 +50,7 @@ func TestConstraints(t *testing.T) {
 				{`{"all":[` + f("/priority", "eq", "-3") + `,{"not":` + f("/name", "eq", `"x"`) + `}]}`, true},
 				{`{"any":[` + f("/priority", "eq", "0") + `]}`, false}, {`{"all":[]}`, true}, {`{"any":[]}`, false},
 			} {
-				r := d.wants(t, 200, "POST", "/v1/constraints/test", `{"match":`+c.match+`,"job":`+job+`}`)
+				r := d.expect(t, 200, "POST", "/v1/constraints/test", `{"match":`+c.match+`,"job":`+job+`}`)
 				if r.json["matches"] != c.want {
 					t.Errorf("%s: %s, want %v", c.match, r, c.want)
 				}
@@ -67,33 +67,33 @@ func TestConstraints(t *testing.T) {
 			w := d.puller(t, 10, []string{name})
 			a1, a2 := d.job(t, name, "argument", object{"user": "a"}), d.job(t, name, "argument", object{"user": "a"})
 			b1 := d.job(t, name, "argument", object{"user": "b"})
-			if got := w.takes(t); got != a1 {
+			if got := w.pullOne(t); got != a1 {
 				t.Errorf("first %s", got)
 			}
-			if got := w.takes(t); got != b1 {
+			if got := w.pullOne(t); got != b1 {
 				t.Errorf("second %s: a blocked job blocks another", got)
 			}
 			if jobs := w.pull(t, "0.2", 1); jobs != nil {
 				t.Errorf("beyond the constraint: %v", jobs)
 			}
 			until(t, "counts", func() error {
-				r := d.wants(t, 200, "GET", "/v1/constraints/"+id, nil)
+				r := d.expect(t, 200, "GET", "/v1/constraints/"+id, nil)
 				if r.json["running"] != 2.0 || r.json["blocked"] != 1.0 || r.json["matching"] == nil {
 					return fmt.Errorf("%s", r)
 				}
 				return nil
 			})
-			if r := d.wants(t, 200, "GET", "/v1/jobs/"+a2, nil); r.json["blocked_by"] == nil && !contains(r, id) {
+			if r := d.expect(t, 200, "GET", "/v1/jobs/"+a2, nil); r.json["blocked_by"] == nil && !contains(r, id) {
 				t.Errorf("what blocks it: %s", r)
 			}
 			w.done(t, a1, 1)
-			if got := w.takes(t); got != a2 {
+			if got := w.pullOne(t); got != a2 {
 				t.Errorf("third %s", got)
 			}
-			d.refuses(t, 412, "", "PUT", "/v1/constraints/"+id, body, `If-Match: "frob"`)
+			d.expectError(t, 412, "", "PUT", "/v1/constraints/"+id, body, `If-Match: "frob"`)
 			delete(body, "per")
 			body["concurrency"] = 0
-			d.wants(t, 200, "PUT", "/v1/constraints/"+id, body, "If-Match: "+tag)
+			d.expect(t, 200, "PUT", "/v1/constraints/"+id, body, "If-Match: "+tag)
 			last := d.job(t, name, "argument", object{"user": "c"})
 			if jobs := w.pull(t, "0.2", 1); jobs != nil {
 				t.Errorf("concurrency 0 lets through %v", jobs)
@@ -101,10 +101,10 @@ func TestConstraints(t *testing.T) {
 			if r := d.ask(t, "DELETE", "/v1/constraints/"+id, nil); r.status != 204 && r.status != 200 {
 				t.Errorf("%s", r)
 			}
-			if got := w.takes(t); got != last {
+			if got := w.pullOne(t); got != last {
 				t.Errorf("set free: %s", got)
 			}
-			d.refuses(t, 404, "", "GET", "/v1/constraints/"+id, nil)
+			d.expectError(t, 404, "", "GET", "/v1/constraints/"+id, nil)
 		})
 		t.Run("rate", func(t *testing.T) {
 			name, id := fresh(), fresh()
@@ -116,7 +116,7 @@ func TestConstraints(t *testing.T) {
 				d.job(t, name)
 			}
 			for range 8 {
-				w.takes(t)
+				w.pullOne(t)
 			}
 			if took := time.Since(begin); took < 1100*time.Millisecond {
 				t.Errorf("8 jobs at 5/s, 2 at once, took %s", took)
@@ -146,7 +146,7 @@ func TestOperators(t *testing.T) {
 			var got []string
 			cursor := ""
 			for range 10 {
-				r := d.wants(t, 200, "GET", "/v1/jobs?limit=5&name="+name+cursor, nil)
+				r := d.expect(t, 200, "GET", "/v1/jobs?limit=5&name="+name+cursor, nil)
 				for _, j := range r.json["jobs"].([]any) {
 					got = append(got, j.(object)["id"].(string))
 				}
@@ -162,27 +162,27 @@ func TestOperators(t *testing.T) {
 		})
 		t.Run("bad questions", func(t *testing.T) {
 			for _, q := range []string{"limit=0", "limit=501", "limit=x", "status=frob", "from=noon", "cursor=@"} {
-				d.refuses(t, 400, "", "GET", "/v1/jobs?"+q, nil)
+				d.expectError(t, 400, "", "GET", "/v1/jobs?"+q, nil)
 			}
-			d.refuses(t, 404, "unknown_job", "GET", "/v1/jobs/frob", nil)
+			d.expectError(t, 404, "unknown_job", "GET", "/v1/jobs/frob", nil)
 		})
 		w := d.puller(t, 20, []string{name})
 		for _, id := range ids[:4] {
-			w.takes(t)
+			w.pullOne(t)
 			w.fail(t, id, true)
-			d.is(t, id, "error")
+			d.awaitStatus(t, id, "error")
 		}
 		t.Run("by status and by matcher", func(t *testing.T) {
-			if r := d.wants(t, 200, "GET", "/v1/jobs?status=error&name="+name, nil); len(r.json["jobs"].([]any)) != 4 {
+			if r := d.expect(t, 200, "GET", "/v1/jobs?status=error&name="+name, nil); len(r.json["jobs"].([]any)) != 4 {
 				t.Errorf("%s", r)
 			}
-			r := d.wants(t, 200, "POST", "/v1/jobs/query", object{"match": object{"field": "/name", "op": "eq", "value": name}, "status": "queued"})
+			r := d.expect(t, 200, "POST", "/v1/jobs/query", object{"match": object{"field": "/name", "op": "eq", "value": name}, "status": "queued"})
 			if len(r.json["jobs"].([]any)) != 8 {
 				t.Errorf("%s", r)
 			}
 		})
 		t.Run("detail is no fetch", func(t *testing.T) {
-			r := d.wants(t, 200, "GET", "/v1/jobs/"+ids[0], nil)
+			r := d.expect(t, 200, "GET", "/v1/jobs/"+ids[0], nil)
 			if r.text("name") != name || r.json["attempts"] == nil || r.json["argument"] == nil {
 				t.Errorf("%s", r)
 			}
@@ -191,29 +191,29 @@ func TestOperators(t *testing.T) {
 			if r := d.ask(t, "POST", "/v1/jobs/"+ids[0]+"/retry", nil); r.status >= 300 {
 				t.Fatalf("%s", r)
 			}
-			r := d.is(t, ids[0], "queued")
+			r := d.awaitStatus(t, ids[0], "queued")
 			if r.json["retry_count"] != 0.0 {
 				t.Errorf("%s", r)
 			}
-			d.refuses(t, 409, "", "POST", "/v1/jobs/"+ids[0]+"/retry", nil)
+			d.expectError(t, 409, "", "POST", "/v1/jobs/"+ids[0]+"/retry", nil)
 		})
 		t.Run("bulk", func(t *testing.T) {
 			match := object{"field": "/name", "op": "eq", "value": name}
-			r := d.wants(t, 200, "POST", "/v1/jobs/retry", object{"match": match, "status": "error", "limit": 100})
+			r := d.expect(t, 200, "POST", "/v1/jobs/retry", object{"match": match, "status": "error", "limit": 100})
 			if r.json["affected"] != 3.0 || r.json["more"] != false {
 				t.Errorf("%s", r)
 			}
-			r = d.wants(t, 200, "POST", "/v1/jobs/cancel", object{"match": match, "status": "queued", "limit": 5})
+			r = d.expect(t, 200, "POST", "/v1/jobs/cancel", object{"match": match, "status": "queued", "limit": 5})
 			if r.json["affected"] != 5.0 || r.json["more"] != true {
 				t.Errorf("%s", r)
 			}
 		})
 		t.Run("the rest", func(t *testing.T) {
 			for _, path := range []string{"/v1/stats", "/v1/workers", "/v1/constraints", "/openapi.yaml", "/healthz", "/readyz", "/metrics"} {
-				d.wants(t, 200, "GET", path, nil)
+				d.expect(t, 200, "GET", path, nil)
 			}
-			d.wants(t, 204, "DELETE", "/v1/workers/"+w.id, nil)
-			d.refuses(t, 404, "unknown_worker", "DELETE", "/v1/workers/"+w.id, nil)
+			d.expect(t, 204, "DELETE", "/v1/workers/"+w.id, nil)
+			d.expectError(t, 404, "unknown_worker", "DELETE", "/v1/workers/"+w.id, nil)
 		})
 	})
 }
@@ -269,18 +269,18 @@ func TestRuns(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
 		id := d.job(t, name, "timeout", 0.3, "max_retry", 10)
-		d.puller(t, 1, []string{name}).takes(t) // this worker does not answer
+		d.puller(t, 1, []string{name}).pullOne(t) // this worker does not answer
 		w := d.puller(t, 1, []string{name})
-		w.takes(t) // this one answers too late
+		w.pullOne(t) // this one answers too late
 		for range 3 {
-			if got := w.takes(t); got != id {
+			if got := w.pullOne(t); got != id {
 				t.Fatalf("took %s, wanted %s", got, id)
 			}
 			w.fail(t, id, true)
 		}
-		w.takes(t)
+		w.pullOne(t)
 		w.done(t, id, 1)
-		runs, _ := d.wants(t, 200, "GET", "/v1/jobs/"+id, nil).json["runs"].([]any)
+		runs, _ := d.expect(t, 200, "GET", "/v1/jobs/"+id, nil).json["runs"].([]any)
 		words := ""
 		for i, r := range runs {
 			r := r.(object)
@@ -294,9 +294,9 @@ func TestRuns(t *testing.T) {
 			t.Errorf("%s: %v", words, runs)
 		}
 		id = d.job(t, name)
-		w.takes(t)
-		d.wants(t, 204, "DELETE", "/job/"+id+"?force=true", nil)
-		r := d.wants(t, 200, "GET", "/v1/jobs/"+id, nil)
+		w.pullOne(t)
+		d.expect(t, 204, "DELETE", "/job/"+id+"?force=true", nil)
+		r := d.expect(t, 200, "GET", "/v1/jobs/"+id, nil)
 		if runs, _ := r.json["runs"].([]any); len(runs) != 1 || runs[0].(object)["outcome"] != "cancelled" {
 			t.Errorf("%s", r)
 		}
@@ -312,35 +312,35 @@ func TestPriority(t *testing.T) {
 		for i := range 6 {
 			ids = append(ids, d.job(t, name, "priority", 5, "argument", object{"n": i}))
 		}
-		d.wants(t, 204, "POST", "/v1/jobs/"+ids[4]+"/priority", object{"priority": -3})
+		d.expect(t, 204, "POST", "/v1/jobs/"+ids[4]+"/priority", object{"priority": -3})
 		for body, status := range map[string]int{`{}`: 400, `{"priority": 1e10}`: 400, `{"priority": 1, "frob": 2}`: 400} {
-			d.wants(t, status, "POST", "/v1/jobs/"+ids[4]+"/priority", body)
+			d.expect(t, status, "POST", "/v1/jobs/"+ids[4]+"/priority", body)
 		}
 		meant := object{"name": name, "match": object{"field": "/argument/n", "op": "ge", "value": 4}, "priority": -4, "count": true}
-		r := d.wants(t, 200, "POST", "/v1/jobs/priority", meant)
+		r := d.expect(t, 200, "POST", "/v1/jobs/priority", meant)
 		if r.json["affected"] != 2. || r.json["more"] != false || r.json["start"] == nil {
 			t.Errorf("counted: %s", r)
 		}
 		late := d.job(t, name, "priority", 5, "argument", object{"n": 9})
 		delete(meant, "count")
 		meant["limit"], meant["cursor"] = 1, r.json["start"]
-		if r = d.wants(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. || r.json["more"] != true {
+		if r = d.expect(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. || r.json["more"] != true {
 			t.Errorf("the first of them: %s", r)
 		}
 		meant["cursor"] = r.json["cursor"]
-		if r = d.wants(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. {
+		if r = d.expect(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. {
 			t.Errorf("the second: %s", r)
 		}
 		w := d.puller(t, 1, []string{name})
 		for _, want := range []int{4, 5, 0, 1} {
-			got := w.takes(t)
+			got := w.pullOne(t)
 			if got != ids[want] {
 				t.Fatalf("%s is taken, not job %d", got, want)
 			}
-			d.wants(t, 409, "POST", "/v1/jobs/"+got+"/priority", object{"priority": 1})
+			d.expect(t, 409, "POST", "/v1/jobs/"+got+"/priority", object{"priority": 1})
 			w.done(t, got, nil)
 		}
-		if r := d.wants(t, 200, "GET", "/v1/jobs/"+late+"?bodies=false", nil); r.json["priority"] != 5. || r.json["argument"] != nil || r.json["argument_bytes"] == nil {
+		if r := d.expect(t, 200, "GET", "/v1/jobs/"+late+"?bodies=false", nil); r.json["priority"] != 5. || r.json["argument"] != nil || r.json["argument_bytes"] == nil {
 			t.Errorf("who came later: %s", r)
 		}
 	})
@@ -351,9 +351,9 @@ func TestLostRun(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
 		id := d.job(t, name, "max_retry", 0)
-		d.puller(t, 1, []string{name}, "heartbeat", true).takes(t)
-		r := d.is(t, id, "error")
-		if r = d.wants(t, 200, "GET", "/v1/jobs/"+id, nil); len(r.json["runs"].([]any)) != 1 || r.json["runs"].([]any)[0].(object)["outcome"] != "lost" {
+		d.puller(t, 1, []string{name}, "heartbeat", true).pullOne(t)
+		r := d.awaitStatus(t, id, "error")
+		if r = d.expect(t, 200, "GET", "/v1/jobs/"+id, nil); len(r.json["runs"].([]any)) != 1 || r.json["runs"].([]any)[0].(object)["outcome"] != "lost" {
 			t.Errorf("%s", r)
 		}
 	})

@@ -25,12 +25,12 @@ func TestEnqueue(t *testing.T) {
 			{"blanks around", "  \n" + `{"name":"NAME","argument":{}}` + "\n "},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				r := d.wants(t, 201, "POST", "/job", strings.ReplaceAll(c.body, "NAME", fresh()))
+				r := d.expect(t, 201, "POST", "/job", strings.ReplaceAll(c.body, "NAME", fresh()))
 				id := r.text("job_id")
 				if loc := r.header.Get("Location"); !strings.HasSuffix(loc, "/job/"+id) || len(id) != 36 {
 					t.Errorf("%s at %q", r, loc)
 				}
-				s := d.wants(t, 200, "GET", "/job/"+id, nil)
+				s := d.expect(t, 200, "GET", "/job/"+id, nil)
 				for _, key := range []string{"status", "worker_id", "result", "error", "message", "reason", "retry_count", "name", "finished_at"} {
 					if _, has := s.json[key]; !has {
 						t.Errorf("no %s in %s", key, s)
@@ -108,7 +108,7 @@ func TestBadJobs(t *testing.T) {
 		{"priority NaN", 400, "invalid_value", mp("\x83\xa4name\xa1x\xa8argument\x80\xa8priority\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d.refuses(t, c.status, c.code, "POST", "/job", c.body, c.more...)
+			d.expectError(t, c.status, c.code, "POST", "/job", c.body, c.more...)
 		})
 	}
 	for _, c := range []struct {
@@ -147,7 +147,7 @@ func TestEncoding(t *testing.T) {
 			{"text/html,application/xhtml+xml,*/*;q=0.8", "application/json"}, {"application/msgpack;q=0.5, application/json", "application/json"},
 		} {
 			t.Run("Accept "+c.accept, func(t *testing.T) {
-				r := d.wants(t, 200, "GET", "/job/"+id, nil, "Accept: "+c.accept, "Content-Type: ")
+				r := d.expect(t, 200, "GET", "/job/"+id, nil, "Accept: "+c.accept, "Content-Type: ")
 				if !strings.Contains(r.header.Get("Content-Type"), c.kind) {
 					t.Errorf("%q", r.header.Get("Content-Type"))
 				}
@@ -155,7 +155,7 @@ func TestEncoding(t *testing.T) {
 		}
 		for _, kind := range []string{"application/msgpack", "application/x-msgpack", "application/vnd.msgpack", ""} {
 			t.Run("as "+kind, func(t *testing.T) {
-				r := d.wants(t, 201, "POST", "/job", []byte("\x83\xa4name\xa1x\xa8argument\x80\xa5delay\xcd\x0e\x10"), "Content-Type: "+kind, "Accept: ")
+				r := d.expect(t, 201, "POST", "/job", []byte("\x83\xa4name\xa1x\xa8argument\x80\xa5delay\xcd\x0e\x10"), "Content-Type: "+kind, "Accept: ")
 				if !strings.HasPrefix(string(r.body), "\x81\xa6job_id\xd9\x24") {
 					t.Errorf("%s", r)
 				}
@@ -171,18 +171,18 @@ func TestEncoding(t *testing.T) {
 			"\xa1s\xa2\xff\xfe" // a string that is not UTF-8
 		t.Run("verbatim", func(t *testing.T) {
 			name := fresh()
-			r := d.wants(t, 201, "POST", "/job", []byte("\x83\xa4name"+"\xd9"+string(rune(len(name)))+name+"\xa8argument"+odd+"\xabkeep_result\xc3"))
+			r := d.expect(t, 201, "POST", "/job", []byte("\x83\xa4name"+"\xd9"+string(rune(len(name)))+name+"\xa8argument"+odd+"\xabkeep_result\xc3"))
 			id := r.text("job_id")
 			w := d.puller(t, 1, []string{name})
-			got := d.wants(t, 200, "POST", "/worker/jobs?wait=50", nil, "worker-id: "+w.id, "Accept: application/msgpack")
+			got := d.expect(t, 200, "POST", "/worker/jobs?wait=50", nil, "worker-id: "+w.id, "Accept: application/msgpack")
 			if !bytes.Contains(got.body, []byte("\xa8argument"+odd)) {
 				t.Errorf("the argument came as %q", got.body)
 			}
-			d.wants(t, 204, "POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+id+"\xa4type\xa7success\xa6result"+odd), "worker-id: "+w.id)
-			if r := d.wants(t, 200, "GET", "/job/"+id+"?peek=true", nil, "Accept: application/msgpack"); !bytes.Contains(r.body, []byte("\xa6result"+odd)) {
+			d.expect(t, 204, "POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+id+"\xa4type\xa7success\xa6result"+odd), "worker-id: "+w.id)
+			if r := d.expect(t, 200, "GET", "/job/"+id+"?peek=true", nil, "Accept: application/msgpack"); !bytes.Contains(r.body, []byte("\xa6result"+odd)) {
 				t.Errorf("the result came as %q", r.body)
 			}
-			r = d.wants(t, 200, "GET", "/job/"+id, nil)
+			r = d.expect(t, 200, "GET", "/job/"+id, nil)
 			for _, view := range []string{`"$bin":"//4="`, `"$ext":[5,"Bw=="]`, `"$float":"NaN"`, `18446744073709551615`, `"$map"`, `"$str":"//4="`} {
 				if !bytes.Contains(r.body, []byte(view)) {
 					t.Errorf("as JSON %s lacks %s", r.body, view)
@@ -192,9 +192,9 @@ func TestEncoding(t *testing.T) {
 		t.Run("JSON and back", func(t *testing.T) {
 			name := fresh()
 			view := `{"b":{"$bin":"//4="},"e":{"$ext":[-3,"AQI="]},"f":{"$float":"-Inf"},"m":{"$map":[[1,2],["x",[]]]},"n":-9223372036854775808,"s":"ü"}`
-			d.wants(t, 201, "POST", "/job", `{"name":"`+name+`","argument":`+view+`}`)
+			d.expect(t, 201, "POST", "/job", `{"name":"`+name+`","argument":`+view+`}`)
 			w := d.puller(t, 1, []string{name})
-			r := d.wants(t, 200, "POST", "/worker/jobs?wait=50", nil, "worker-id: "+w.id)
+			r := d.expect(t, 200, "POST", "/worker/jobs?wait=50", nil, "worker-id: "+w.id)
 			for _, part := range []string{`{"$bin":"//4="}`, `{"$ext":[-3,"AQI="]}`, `{"$float":"-Inf"}`, `{"$map":[[1,2],["x",[]]]}`, `-9223372036854775808`, `"ü"`} {
 				if !bytes.Contains(r.body, []byte(part)) {
 					t.Errorf("%s lacks %s", r.body, part)
@@ -212,7 +212,7 @@ func TestFetch(t *testing.T) {
 		ended := func(t *testing.T, more ...any) string {
 			t.Helper()
 			id := d.job(t, name, more...)
-			if got := w.takes(t); got != id {
+			if got := w.pullOne(t); got != id {
 				t.Fatalf("took %s, want %s", got, id)
 			}
 			if r := w.done(t, id, object{"sum": 3}); r.status != 204 {
@@ -228,9 +228,9 @@ func TestFetch(t *testing.T) {
 		}
 		t.Run("once", func(t *testing.T) {
 			id := ended(t, "keep_result", true)
-			has(t, d.wants(t, 200, "GET", "/job/"+id+"?peek=true", nil), true)
-			d.wants(t, 200, "HEAD", "/job/"+id, nil)
-			has(t, d.wants(t, 200, "GET", "/job/"+id, nil), true)
+			has(t, d.expect(t, 200, "GET", "/job/"+id+"?peek=true", nil), true)
+			d.expect(t, 200, "HEAD", "/job/"+id, nil)
+			has(t, d.expect(t, 200, "GET", "/job/"+id, nil), true)
 			until(t, "fetched", func() error {
 				if r := d.ask(t, "GET", "/job/"+id, nil); r.json["result"] != nil {
 					return fmt.Errorf("%s", r)
@@ -240,11 +240,11 @@ func TestFetch(t *testing.T) {
 		})
 		t.Run("by polling", func(t *testing.T) {
 			id := ended(t, "keep_result", true)
-			has(t, d.wants(t, 200, "GET", "/job/"+id+"/polling", nil), true)
-			has(t, d.wants(t, 200, "GET", "/job/"+id+"/polling?timeout=1", nil), false)
+			has(t, d.expect(t, 200, "GET", "/job/"+id+"/polling", nil), true)
+			has(t, d.expect(t, 200, "GET", "/job/"+id+"/polling?timeout=1", nil), false)
 		})
 		t.Run("not kept", func(t *testing.T) {
-			has(t, d.wants(t, 200, "GET", "/job/"+ended(t), nil), false)
+			has(t, d.expect(t, 200, "GET", "/job/"+ended(t), nil), false)
 		})
 		t.Run("all who wait get it", func(t *testing.T) {
 			id := d.job(t, name, "keep_result", true)
@@ -257,18 +257,18 @@ func TestFetch(t *testing.T) {
 				})
 			}
 			until(t, "five wait", func() error {
-				if r := d.wants(t, 200, "GET", "/v1/stats", nil); r.json["waiters"] == nil || r.json["waiters"].(float64) < 5 {
+				if r := d.expect(t, 200, "GET", "/v1/stats", nil); r.json["waiters"] == nil || r.json["waiters"].(float64) < 5 {
 					return fmt.Errorf("%v", r.json["waiters"])
 				}
 				return nil
 			})
-			w.takes(t)
+			w.pullOne(t)
 			w.done(t, id, "x")
 			wg.Wait()
 		})
 		t.Run("408", func(t *testing.T) {
 			id := d.job(t, fresh())
-			r := d.wants(t, 408, "GET", "/job/"+id+"/polling?timeout=0.1", nil)
+			r := d.expect(t, 408, "GET", "/job/"+id+"/polling?timeout=0.1", nil)
 			if r.text("status") != "queued" || r.text("error") == "" || r.text("reason") == "" {
 				t.Errorf("%s", r)
 			}
@@ -280,11 +280,11 @@ func TestFetch(t *testing.T) {
 				r, _ := d.try("GET", "/job/"+id+"/polling?timeout=50", nil)
 				got <- r
 			}()
-			d.wants(t, 204, "DELETE", "/job/"+id, nil)
+			d.expect(t, 204, "DELETE", "/job/"+id, nil)
 			if r := <-got; r.status != 404 {
 				t.Errorf("%s", r)
 			}
-			d.refuses(t, 404, "unknown_job", "GET", "/job/"+id, nil)
+			d.expectError(t, 404, "unknown_job", "GET", "/job/"+id, nil)
 		})
 	})
 }
@@ -296,35 +296,35 @@ func TestCancel(t *testing.T) {
 		w := d.puller(t, 5, []string{name})
 		t.Run("running", func(t *testing.T) {
 			id := d.job(t, name)
-			w.takes(t)
-			d.refuses(t, 409, "not_cancelable", "DELETE", "/job/"+id, nil)
-			d.wants(t, 204, "DELETE", "/job/"+id+"?force=true", nil)
-			r := d.wants(t, 200, "POST", "/worker/heartbeat", nil, "worker-id: "+w.id)
+			w.pullOne(t)
+			d.expectError(t, 409, "not_cancelable", "DELETE", "/job/"+id, nil)
+			d.expect(t, 204, "DELETE", "/job/"+id+"?force=true", nil)
+			r := d.expect(t, 200, "POST", "/worker/heartbeat", nil, "worker-id: "+w.id)
 			if list, _ := r.json["cancel"].([]any); len(list) != 1 || list[0] != id {
 				t.Errorf("%s", r)
 			}
 			if r := w.done(t, id, 1); r.status != 409 && r.status != 404 {
 				t.Errorf("its outcome: %s", r)
 			}
-			d.refuses(t, 404, "unknown_job", "GET", "/job/"+id, nil)
-			if r := d.wants(t, 200, "GET", "/v1/jobs/"+id, nil); r.text("status") != "cancelled" {
+			d.expectError(t, 404, "unknown_job", "GET", "/job/"+id, nil)
+			if r := d.expect(t, 200, "GET", "/v1/jobs/"+id, nil); r.text("status") != "cancelled" {
 				t.Errorf("%s", r)
 			}
 		})
 		t.Run("retrying", func(t *testing.T) {
 			id := d.job(t, name)
-			w.takes(t)
+			w.pullOne(t)
 			if r := w.fail(t, id, true); r.status != 204 {
 				t.Fatalf("%s", r)
 			}
-			d.wants(t, 204, "DELETE", "/job/"+id, nil)
-			d.refuses(t, 404, "unknown_job", "GET", "/job/"+id, nil)
+			d.expect(t, 204, "DELETE", "/job/"+id, nil)
+			d.expectError(t, 404, "unknown_job", "GET", "/job/"+id, nil)
 		})
 		t.Run("done", func(t *testing.T) {
 			id := d.job(t, name)
-			w.takes(t)
+			w.pullOne(t)
 			w.done(t, id, 1)
-			d.refuses(t, 409, "not_cancelable", "DELETE", "/job/"+id, nil)
+			d.expectError(t, 409, "not_cancelable", "DELETE", "/job/"+id, nil)
 		})
 	})
 }
@@ -334,18 +334,18 @@ func TestIdempotency(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		body := object{"name": fresh(), "argument": object{"n": 1}}
 		key := "Idempotency-Key: " + fresh()
-		first := d.wants(t, 201, "POST", "/job", body, key)
-		again := d.wants(t, 201, "POST", "/job", body, key)
+		first := d.expect(t, 201, "POST", "/job", body, key)
+		again := d.expect(t, 201, "POST", "/job", body, key)
 		if first.text("job_id") != again.text("job_id") || again.header.Get("idempotency-replayed") != "true" || first.header.Get("idempotency-replayed") == "true" {
 			t.Errorf("%s, then %s %v", first, again, again.header)
 		}
 		body["priority"] = 3
-		d.refuses(t, 422, "", "POST", "/job", body, key)
-		d.refuses(t, 400, "", "POST", "/job", body, "Idempotency-Key: "+strings.Repeat("x", 256))
+		d.expectError(t, 422, "", "POST", "/job", body, key)
+		d.expectError(t, 400, "", "POST", "/job", body, "Idempotency-Key: "+strings.Repeat("x", 256))
 		batch := []object{body, body}
 		key = "Idempotency-Key: " + fresh()
-		one := d.wants(t, 201, "POST", "/jobs", batch, key)
-		two := d.wants(t, 201, "POST", "/jobs", batch, key)
+		one := d.expect(t, 201, "POST", "/jobs", batch, key)
+		two := d.expect(t, 201, "POST", "/jobs", batch, key)
 		if !bytes.Equal(one.body, two.body) || two.header.Get("idempotency-replayed") != "true" {
 			t.Errorf("%s, then %s", one, two)
 		}
@@ -382,17 +382,17 @@ func TestBatch(t *testing.T) {
 			}
 			return all
 		}
-		r := d.wants(t, 201, "POST", "/jobs", batch(100))
+		r := d.expect(t, 201, "POST", "/jobs", batch(100))
 		if ids, _ := r.json["job_ids"].([]any); len(ids) != 100 {
 			t.Errorf("%s", r)
 		}
 		bad := batch(10)
 		bad[7]["timeout"] = 0
-		d.refuses(t, 400, "invalid_value", "POST", "/jobs", bad)
-		d.refuses(t, 400, "invalid_value", "POST", "/jobs", batch(0))
-		d.refuses(t, 400, "invalid_value", "POST", "/jobs", batch(1001))
-		d.refuses(t, 400, "invalid_type", "POST", "/jobs", object{"name": name})
-		if r := d.wants(t, 200, "GET", "/v1/jobs?limit=500&name="+name, nil); len(r.json["jobs"].([]any)) != 100 {
+		d.expectError(t, 400, "invalid_value", "POST", "/jobs", bad)
+		d.expectError(t, 400, "invalid_value", "POST", "/jobs", batch(0))
+		d.expectError(t, 400, "invalid_value", "POST", "/jobs", batch(1001))
+		d.expectError(t, 400, "invalid_type", "POST", "/jobs", object{"name": name})
+		if r := d.expect(t, 200, "GET", "/v1/jobs?limit=500&name="+name, nil); len(r.json["jobs"].([]any)) != 100 {
 			t.Errorf("%d jobs", len(r.json["jobs"].([]any)))
 		}
 		w := d.puller(t, 100, []string{name})

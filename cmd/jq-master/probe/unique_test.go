@@ -20,7 +20,7 @@ func TestUnique(t *testing.T) {
 			for i := 0; i < len(more); i += 2 {
 				o[more[i].(string)] = more[i+1]
 			}
-			r := d.wants(t, want, "POST", "/job", o)
+			r := d.expect(t, want, "POST", "/job", o)
 			if r.text("unique") != how {
 				t.Fatalf("%s, wanted %q", r, how)
 			}
@@ -33,7 +33,7 @@ func TestUnique(t *testing.T) {
 		add(201, "", "other", object{})
 		d.job(t, name)
 		w := d.puller(t, 1, []string{name})
-		if id := w.takes(t); id != a {
+		if id := w.pullOne(t); id != a {
 			t.Fatalf("took %s, wanted %s", id, a)
 		}
 		if b := add(200, "kept", "keep", object{"mode": "replace"}); b != a {
@@ -45,9 +45,9 @@ func TestUnique(t *testing.T) {
 		if c == b {
 			t.Error("the one that was replaced has the new id")
 		}
-		d.wants(t, 404, "GET", "/job/"+b, nil)
-		d.refuses(t, 409, "wrong_state", "POST", "/v1/jobs/"+b+"/retry", nil)
-		d.wants(t, 204, "DELETE", "/job/"+c, nil)
+		d.expect(t, 404, "GET", "/job/"+b, nil)
+		d.expectError(t, 409, "wrong_state", "POST", "/v1/jobs/"+b+"/retry", nil)
+		d.expect(t, 204, "DELETE", "/job/"+c, nil)
 		e := add(201, "", "keep", object{"mode": "extend"}, "delay", 0.1)
 		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
 			t.Errorf("extended %s, wanted %s", f, e)
@@ -55,7 +55,7 @@ func TestUnique(t *testing.T) {
 		own := fresh() // no other job holds the key
 		v := d.puller(t, 1, []string{own})
 		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", own)
-		if taken := v.takes(t); taken != id {
+		if taken := v.pullOne(t); taken != id {
 			t.Fatalf("took %s, wanted %s", taken, id)
 		}
 		v.done(t, id, 1)
@@ -63,7 +63,7 @@ func TestUnique(t *testing.T) {
 			t.Errorf("a window keeps %s, wanted %s", f, id)
 		}
 		for taken := ""; taken != e; w.done(t, taken, 1) { // within its max_ms
-			taken = w.takes(t)
+			taken = w.pullOne(t)
 		}
 	})
 }
@@ -79,10 +79,10 @@ func TestBadUnique(t *testing.T) {
 		{"invalid_value", `{"key":"k","max_ms":5}`}, {"invalid_type", `{"key":"k","mode":"extend","max_ms":"5"}`},
 	} {
 		body := `{"name":"x","argument":{},"unique":` + c.unique + `}`
-		d.refuses(t, 400, c.code, "POST", "/job", body)
+		d.expectError(t, 400, c.code, "POST", "/job", body)
 	}
-	d.refuses(t, 400, "invalid_value", "POST", "/jobs", `[{"name":"x","argument":{},"unique":{"key":"k"}}]`)
-	d.refuses(t, 400, "invalid_value", "POST", "/job", `{"name":"x","argument":{},"unique":{"key":"k"}}`, "Idempotency-Key: a")
+	d.expectError(t, 400, "invalid_value", "POST", "/jobs", `[{"name":"x","argument":{},"unique":{"key":"k"}}]`)
+	d.expectError(t, 400, "invalid_value", "POST", "/job", `{"name":"x","argument":{},"unique":{"key":"k"}}`, "Idempotency-Key: a")
 }
 
 // TestUniqueAtOnce: a hundred requests at the same time make one job.
@@ -122,8 +122,8 @@ func TestUniqueKilled(t *testing.T) {
 	first.ready(t)
 	windowed := object{"name": "window", "argument": object{}, "unique": object{"key": "k", "while": "window", "for_ms": 600_000}}
 	w := first.puller(t, 1, []string{"window"})
-	ended := first.wants(t, 201, "POST", "/job", windowed).text("job_id")
-	w.takes(t)
+	ended := first.expect(t, 201, "POST", "/job", windowed).text("job_id")
+	w.pullOne(t)
 	w.done(t, ended, 1)
 	second := start(t, flags...)
 
@@ -167,16 +167,16 @@ func TestUniqueKilled(t *testing.T) {
 	})
 	first.Kill()
 	second.ready(t)
-	second.wants(t, 200, "POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
+	second.expect(t, 200, "POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
 	close(stop)
 	all.Wait()
 	if made > 1 || len(ids) != 1 {
 		t.Errorf("%d jobs were made, the ids are %v", made, ids)
 	}
-	if jobs := second.wants(t, 200, "GET", "/v1/jobs?name=x", nil).json["jobs"].([]any); len(jobs) != 1 {
+	if jobs := second.expect(t, 200, "GET", "/v1/jobs?name=x", nil).json["jobs"].([]any); len(jobs) != 1 {
 		t.Errorf("%d jobs are there: %v", len(jobs), jobs)
 	}
-	if id := second.wants(t, 200, "POST", "/job", windowed).text("job_id"); id != ended {
+	if id := second.expect(t, 200, "POST", "/job", windowed).text("job_id"); id != ended {
 		t.Errorf("the window keeps %s, wanted %s", id, ended)
 	}
 }

@@ -26,24 +26,24 @@ func TestWorkers(t *testing.T) {
 			{"a port that is none", object{"name": "w", "max_jobs": 1, "port": 70000}, "invalid_value"},
 			{"names that are no list", object{"name": "w", "max_jobs": 1, "names": "x"}, "invalid_type"},
 		} {
-			t.Run(c.name, func(t *testing.T) { d.refuses(t, 400, c.code, "POST", "/worker", c.body) })
+			t.Run(c.name, func(t *testing.T) { d.expectError(t, 400, c.code, "POST", "/worker", c.body) })
 		}
 		t.Run("pull is the default", func(t *testing.T) {
-			r := d.wants(t, 201, "POST", "/worker", object{"name": "w", "max_jobs": 1, "names": []string{fresh()}})
+			r := d.expect(t, 201, "POST", "/worker", object{"name": "w", "max_jobs": 1, "names": []string{fresh()}})
 			if r.text("mode") != "pull" || r.json["heartbeat_interval"] != 1.0 {
 				t.Errorf("%s", r)
 			}
 			id := "worker-id: " + r.text("worker_id")
-			d.wants(t, 204, "DELETE", "/worker", nil, id)
-			d.refuses(t, 404, "unknown_worker", "DELETE", "/worker", nil, id)
-			d.refuses(t, 404, "unknown_worker", "POST", "/worker/heartbeat", nil, id)
-			d.refuses(t, 404, "unknown_worker", "POST", "/worker/jobs?wait=0", nil, id)
+			d.expect(t, 204, "DELETE", "/worker", nil, id)
+			d.expectError(t, 404, "unknown_worker", "DELETE", "/worker", nil, id)
+			d.expectError(t, 404, "unknown_worker", "POST", "/worker/heartbeat", nil, id)
+			d.expectError(t, 404, "unknown_worker", "POST", "/worker/jobs?wait=0", nil, id)
 		})
 		t.Run("without worker-id", func(t *testing.T) {
 			for _, path := range []string{"/worker/heartbeat", "/worker/jobs", "/done"} {
-				d.refuses(t, 400, "", "POST", path, object{})
+				d.expectError(t, 400, "", "POST", path, object{})
 			}
-			d.refuses(t, 400, "", "DELETE", "/worker", nil)
+			d.expectError(t, 400, "", "DELETE", "/worker", nil)
 		})
 		name := fresh()
 		w, other := d.puller(t, 2, []string{name}), d.puller(t, 1, []string{fresh()})
@@ -53,7 +53,7 @@ func TestWorkers(t *testing.T) {
 			}
 		})
 		id := d.job(t, name)
-		w.takes(t)
+		w.pullOne(t)
 		is := "worker-id: " + w.id
 		ok := object{"job_id": id, "type": "success", "result": 1}
 		with := func(key string, v any) object {
@@ -87,13 +87,13 @@ func TestWorkers(t *testing.T) {
 			{"an unknown reason", is, object{"job_id": id, "type": "failure", "reason": "frob", "should_retry": true, "message": "m"}, 400, "invalid_value"},
 			{"should_retry as number", is, object{"job_id": id, "type": "failure", "reason": "other", "should_retry": 1, "message": "m"}, 400, "invalid_type"},
 		} {
-			t.Run(c.name, func(t *testing.T) { d.refuses(t, c.status, c.code, "POST", "/done", c.body, c.worker) })
+			t.Run(c.name, func(t *testing.T) { d.expectError(t, c.status, c.code, "POST", "/done", c.body, c.worker) })
 		}
 		t.Run("done, twice, by id", func(t *testing.T) {
 			body := object{"id": id, "type": "success", "result": 1, "attempt": 1, "finished_at": "2026-11-22T10:00:00"}
-			d.wants(t, 204, "POST", "/done", body, is)
-			d.wants(t, 204, "POST", "/done", body, is)
-			r := d.is(t, id, "done")
+			d.expect(t, 204, "POST", "/done", body, is)
+			d.expect(t, 204, "POST", "/done", body, is)
+			r := d.awaitStatus(t, id, "done")
 			if !strings.HasPrefix(r.text("finished_at"), "2026-11-22T10:00:00") {
 				t.Errorf("%s", r)
 			}
@@ -107,18 +107,18 @@ func TestLost(t *testing.T) {
 		name := fresh()
 		w := d.puller(t, 5, []string{name}, "heartbeat", true)
 		never, retried := d.job(t, name, "max_retry", 0), d.job(t, name, "max_retry", 3)
-		w.takes(t)
-		w.takes(t)
-		r := d.is(t, never, "error")
+		w.pullOne(t)
+		w.pullOne(t)
+		r := d.awaitStatus(t, never, "error")
 		if !strings.Contains(r.text("message"), "lost") || r.json["retry_count"] != 0.0 {
 			t.Errorf("%s", r)
 		}
 		if r := d.ask(t, "POST", "/done", object{"job_id": never, "type": "success"}, "worker-id: "+w.id); r.status != 404 && r.status != 409 {
 			t.Errorf("a lost worker's report: %s", r)
 		}
-		d.is(t, retried, "retrying")
+		d.awaitStatus(t, retried, "retrying")
 		second := d.puller(t, 5, []string{name})
-		if got := second.takes(t); got != retried {
+		if got := second.pullOne(t); got != retried {
 			t.Errorf("%s runs again, want %s", got, retried)
 		}
 	})
@@ -140,9 +140,9 @@ func TestPush(t *testing.T) {
 			if at, err := time.Parse(time.RFC3339Nano, p.deadline); err != nil || time.Until(at) > 10*time.Second {
 				t.Errorf("deadline %q", p.deadline)
 			}
-			d.is(t, id, "running")
+			d.awaitStatus(t, id, "running")
 			w.done(t, id, 1)
-			d.is(t, id, "done")
+			d.awaitStatus(t, id, "done")
 		})
 		first := func(status int, header string) func(push) (int, string) {
 			n := 0
@@ -180,7 +180,7 @@ func TestPush(t *testing.T) {
 					}
 					return nil
 				})
-				if r := d.is(t, id, "done"); r.json["retry_count"] != float64(max(1, c.attempt)-1) {
+				if r := d.awaitStatus(t, id, "done"); r.json["retry_count"] != float64(max(1, c.attempt)-1) {
 					t.Errorf("%s", r)
 				}
 			})
@@ -207,7 +207,7 @@ func TestPush(t *testing.T) {
 			w := d.worker(t, 1, []string{name}, first(0, ""))
 			id := d.job(t, name, "timeout", 1)
 			w.next(t)
-			d.is(t, id, "running")
+			d.awaitStatus(t, id, "running")
 			if p := w.next(t); p.Attempt != 2 { // the timeout has ended the run
 				t.Errorf("%+v", p)
 			}
@@ -263,7 +263,7 @@ func TestOrder(t *testing.T) {
 		}
 		w := d.puller(t, 10, []string{a, b})
 		for i := range want {
-			if got := w.takes(t); got != want[i] {
+			if got := w.pullOne(t); got != want[i] {
 				t.Fatalf("job %d is %s, want %s of %v", i, got, want[i], want)
 			}
 		}
@@ -278,15 +278,15 @@ func TestRetries(t *testing.T) {
 		t.Run("until max_retry", func(t *testing.T) {
 			id := d.job(t, name, "max_retry", 2)
 			for n := range 3 {
-				if got := w.takes(t); got != id {
+				if got := w.pullOne(t); got != id {
 					t.Fatalf("took %s", got)
 				}
-				if r := d.is(t, id, "running"); r.json["retry_count"] != float64(n) {
+				if r := d.awaitStatus(t, id, "running"); r.json["retry_count"] != float64(n) {
 					t.Errorf("%s", r)
 				}
 				w.fail(t, id, true)
 			}
-			r := d.is(t, id, "error")
+			r := d.awaitStatus(t, id, "error")
 			e, _ := r.json["error"].(object)
 			if r.text("message") != "it broke" || e["code"] != 7.0 || r.json["retry_count"] != 2.0 {
 				t.Errorf("%s", r)
@@ -294,40 +294,40 @@ func TestRetries(t *testing.T) {
 		})
 		t.Run("should_retry false", func(t *testing.T) {
 			id := d.job(t, name)
-			w.takes(t)
+			w.pullOne(t)
 			w.fail(t, id, false)
-			d.is(t, id, "error")
+			d.awaitStatus(t, id, "error")
 		})
 		t.Run("a failed job keeps its place", func(t *testing.T) {
 			id := d.job(t, name)
-			w.takes(t)
+			w.pullOne(t)
 			w.fail(t, id, true)
-			if r := d.is(t, id, "retrying"); r.text("message") != "it broke" {
+			if r := d.awaitStatus(t, id, "retrying"); r.text("message") != "it broke" {
 				t.Errorf("%s", r)
 			}
 			later := d.job(t, name, "delay", 0.4)
 			until(t, "both may run", func() error {
-				if r := d.wants(t, 200, "GET", "/job/"+later, nil); r.text("status") != "queued" {
+				if r := d.expect(t, 200, "GET", "/job/"+later, nil); r.text("status") != "queued" {
 					return fmt.Errorf("%s", r)
 				}
 				return nil
 			})
-			if got := w.takes(t); got != id {
+			if got := w.pullOne(t); got != id {
 				t.Errorf("took %s first, want %s", got, id)
 			}
 			w.done(t, id, 1)
-			w.done(t, w.takes(t), 1)
+			w.done(t, w.pullOne(t), 1)
 		})
 		t.Run("timeout", func(t *testing.T) {
 			id := d.job(t, name, "timeout", 1, "max_retry", 1)
-			w.takes(t)
-			if got := w.takes(t); got != id {
+			w.pullOne(t)
+			if got := w.pullOne(t); got != id {
 				t.Errorf("took %s", got)
 			}
 			if r := d.ask(t, "POST", "/done", object{"job_id": id, "type": "success", "attempt": 1}, "worker-id: "+w.id); r.status != 409 {
 				t.Errorf("the first run's report: %s", r)
 			}
-			r := d.is(t, id, "error")
+			r := d.awaitStatus(t, id, "error")
 			if r.json["retry_count"] != 1.0 {
 				t.Errorf("%s", r)
 			}

@@ -118,8 +118,8 @@ func (b *backend) answers(err error) {
 	}
 }
 
-// noteRequest does what note does, for a call on behalf of a request. If the request is cancelled
-// or its call takes too long, this says nothing about the store. The caller must repeat a call that
+// noteRequest is like note, but for a call on behalf of a request. If the request is cancelled or
+// its call takes too long, this says nothing about the store. The caller must repeat a call that
 // the store refuses.
 func (b *backend) noteRequest(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&

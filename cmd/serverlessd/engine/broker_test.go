@@ -74,7 +74,7 @@ func TestBrokerAway(t *testing.T) {
 	}
 	b := running(t, t.TempDir(), sqlite(t, path))
 	defer b.Shutdown(context.Background())
-	works(t, b, &gloom.Worker{Type: "a-g", Handler: echo})
+	connectWorker(t, b, &gloom.Worker{Type: "a-g", Handler: echo})
 	if rec := reaches(t, b, far, job.Succeeded); rec.Tries != 1 {
 		t.Errorf("%+v", rec)
 	}

@@ -190,13 +190,13 @@ func running(t *testing.T, dir string, stores ...*gated) *Engine {
 	return runningAs(t, dir, func(*Config) {}, stores...)
 }
 
-// runningAs does what running does, with changed options.
+// runningAs is like running, but with changed options.
 func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gated) *Engine {
 	t.Helper()
 	return runningTo(t, zerolog.NewTestWriter(t), dir, change, stores...)
 }
 
-// runningTo does what runningAs does, with a writer for the log.
+// runningTo is like runningAs, but also has a writer for the log.
 func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gated) *Engine {
 	t.Helper()
 	cfg := Config{

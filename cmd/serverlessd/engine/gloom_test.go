@@ -17,19 +17,19 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// serves adds a handler for Gloom workers and, if work is not nil, connects a worker.
-func serves(t *testing.T, e *Engine, jobtype string, options job.Options, does gloom.Handler) {
+// addGloomHandler adds a handler for Gloom workers and, if does is not nil, connects a worker.
+func addGloomHandler(t *testing.T, e *Engine, jobtype string, options job.Options, does gloom.Handler) {
 	t.Helper()
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{Lang: job.Gloom, Body: "on workers", Options: options}})
 	})
 	if does != nil {
-		works(t, e, &gloom.Worker{Type: jobtype, Concurrency: 10, Handler: does})
+		connectWorker(t, e, &gloom.Worker{Type: jobtype, Concurrency: 10, Handler: does})
 	}
 }
 
-// works connects a worker to the engine's broker, until the test ends or stop is called.
-func works(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
+// connectWorker connects a worker to the engine's broker, until the test ends or stop is called.
+func connectWorker(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
 	w.Options = e.link.Worker("crew")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -68,7 +68,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 			if name != "too large" {
 				worker = nil // as JSON, the broker would refuse it, too
 			}
-			serves(t, e, "a-x", job.Options{}, worker)
+			addGloomHandler(t, e, "a-x", job.Options{}, worker)
 			id := add(t, e, "a-x", strings.Repeat("x", 100<<10))[0]
 			rec := reaches(t, e, id, job.Abandoned)
 			if rec.Tries != 1 || rec.Status != 500 || s.taken.Load() > 10 {
@@ -82,7 +82,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 func TestDeepBodies(t *testing.T) {
 	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
-	serves(t, e, "a-x", job.Options{}, echo)
+	addGloomHandler(t, e, "a-x", job.Options{}, echo)
 	deep := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
 	id := add(t, e, "a-x", deep)[0]
 	reaches(t, e, id, job.Succeeded)
@@ -103,7 +103,7 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 	defer e.Shutdown(context.Background())
 	begins, ends := make(chan struct{}, jobs), make(chan struct{})
 	var now, highest atomic.Int32
-	serves(t, e, "a-x", job.Options{Concurrency: most}, func(context.Context, *gloom.Job) (any, error) {
+	addGloomHandler(t, e, "a-x", job.Options{Concurrency: most}, func(context.Context, *gloom.Job) (any, error) {
 		for n, h := now.Add(1), highest.Load(); n > h && !highest.CompareAndSwap(h, n); h = highest.Load() {
 		}
 		begins <- struct{}{}
@@ -136,7 +136,7 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	begins, ends := make(chan struct{}, 1), make(chan struct{})
-	serves(t, e, "a-x", job.Options{}, func(context.Context, *gloom.Job) (any, error) {
+	addGloomHandler(t, e, "a-x", job.Options{}, func(context.Context, *gloom.Job) (any, error) {
 		begins <- struct{}{}
 		<-ends
 		return nil, nil
@@ -152,8 +152,8 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 	reaches(t, e, id, job.Succeeded)
 }
 
-// shares starts a daemon with a shared broker, and returns both.
-func shares(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
+// startShared starts a daemon with a shared broker, and returns both.
+func startShared(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 	t.Helper()
 	s := broker(t, "secret submit,work\n")
 	e := runningAs(t, t.TempDir(), func(c *Config) {
@@ -168,10 +168,10 @@ func shares(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 // when another broker borrows them.
 func TestFarWorkers(t *testing.T) {
 	const jobs, lent = 100, 20 * time.Millisecond
-	e, _ := shares(t, func(*Config) {})
+	e, _ := startShared(t, func(*Config) {})
 	var tries atomic.Int64
 	var seen sync.Map
-	serves(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
+	addGloomHandler(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
 		tries.Add(1)
 		if _, again := seen.LoadOrStore(j.ID, true); !again {
 			return nil, gloom.Release(lent)
@@ -193,10 +193,10 @@ func TestFarWorkers(t *testing.T) {
 // run, and each end is written as soon as it is reported.
 func TestLongJobs(t *testing.T) {
 	const workers = 10
-	e, _ := shares(t, func(c *Config) { c.Concurrency = 20 })
+	e, _ := startShared(t, func(c *Config) { c.Concurrency = 20 })
 	ends := make(chan struct{})
 	var running atomic.Int32
-	serves(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
+	addGloomHandler(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
 		running.Add(1)
 		if string(j.Body) == "2" {
 			return nil, nil
@@ -219,7 +219,7 @@ func TestLongJobs(t *testing.T) {
 // TestNobodyIdle: jobs of many types without workers hold few of the slots that others need.
 func TestNobodyIdle(t *testing.T) {
 	const types, slots = 30, 8
-	e, _ := shares(t, func(c *Config) { c.Concurrency = slots })
+	e, _ := startShared(t, func(c *Config) { c.Concurrency = slots })
 	why := &gloom.JobError{Code: gloom.ErrExpired}
 	for range 10 { // probes of all types are sent at the same time
 		long := 0

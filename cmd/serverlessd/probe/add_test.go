@@ -38,7 +38,7 @@ func TestAdd(t *testing.T) {
 		{"lines and batches", "/" + who + "/job/a/add", "x\n#:Batch bytes=2\ny\n#:EndBatch\nz\n#:Batch bytes=0\n#:EndBatch\n", 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := d.wants(t, 200, "POST", c.path, c.body)
+			r := d.expect(t, 200, "POST", c.path, c.body)
 			ids, _ := r.json["ids"].([]any)
 			if r.json["ok"] != true || r.json["count"] != float64(c.count) || len(ids) != c.count {
 				t.Fatalf("%s, want %d jobs", r, c.count)
@@ -54,7 +54,7 @@ func TestAdd(t *testing.T) {
 		})
 	}
 	t.Run("the default client", func(t *testing.T) {
-		r := d.wants(t, 200, "POST", "/add?jobtype=probe.default", "x\n")
+		r := d.expect(t, 200, "POST", "/add?jobtype=probe.default", "x\n")
 		id := r.json["ids"].([]any)[0].(string)
 		if g := d.job(t, "default", id); g.text("type") != "probe.default" {
 			t.Errorf("%s", g)
@@ -108,7 +108,7 @@ func TestPayload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := d.one(t, who, "raw", payload)
-			if got, want := d.ends(t, who, id, "ok"), fmt.Sprintf("%x0a", payload); got != want {
+			if got, want := d.awaitEnd(t, who, id, "ok"), fmt.Sprintf("%x0a", payload); got != want {
 				t.Errorf("the handler got %s, want %s", got, want)
 			}
 		})
@@ -164,7 +164,7 @@ func TestBadAdds(t *testing.T) {
 				}
 				return
 			}
-			d.refuses(t, c.status, c.code, c.method, c.path, c.body, c.words...)
+			d.expectError(t, c.status, c.code, c.method, c.path, c.body, c.words...)
 		})
 	}
 	if k := d.counts(t, who, "a"); k != nil {
@@ -193,7 +193,7 @@ func TestDelay(t *testing.T) {
 		{"soon", "?delay=250ms", "ok"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := d.wants(t, 200, "POST", "/"+who+"/job/d/add"+c.query, "x")
+			r := d.expect(t, 200, "POST", "/"+who+"/job/d/add"+c.query, "x")
 			id := r.json["ids"].([]any)[0].(string)
 			until(t, c.state, func() error {
 				if g := d.job(t, who, id); g.text("state") != c.state {
@@ -204,7 +204,7 @@ func TestDelay(t *testing.T) {
 		})
 	}
 	t.Run("wait=store", func(t *testing.T) {
-		r := d.wants(t, 200, "POST", "/"+who+"/job/late/add?wait=store&delay=1h", "x\ny\n")
+		r := d.expect(t, 200, "POST", "/"+who+"/job/late/add?wait=store&delay=1h", "x\ny\n")
 		if k := d.counts(t, who, "late"); k["deferred"] != 2.0 || r.json["stored"] == false {
 			t.Errorf("%s, counts %v", r, k)
 		}

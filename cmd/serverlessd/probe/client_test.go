@@ -71,9 +71,9 @@ func (c *client) ask(t testing.TB, method, path, body string, more ...string) re
 	return r
 }
 
-// wants sends a request and fails the test unless the reply has this status. A store that is slow
+// expect sends a request and fails the test unless the reply has this status. A store that is slow
 // for a moment counts as away, so a read that is refused for this reason is repeated.
-func (c *client) wants(t testing.TB, status int, method, path, body string, more ...string) reply {
+func (c *client) expect(t testing.TB, status int, method, path, body string, more ...string) reply {
 	t.Helper()
 	r := c.ask(t, method, path, body, more...)
 	for end := time.Now().Add(patience); method == "GET" && status == 200 && r.text("error") == "store_unavailable" && time.Now().Before(end); {
@@ -86,9 +86,9 @@ func (c *client) wants(t testing.TB, status int, method, path, body string, more
 	return r
 }
 
-// refuses sends a request and expects an error with this status and code, and a reason that
+// expectError sends a request and expects an error with this status and code, and a reason that
 // contains all words.
-func (c *client) refuses(t testing.TB, status int, code, method, path, body string, words ...string) {
+func (c *client) expectError(t testing.TB, status int, code, method, path, body string, words ...string) {
 	t.Helper()
 	var more []string
 	for len(words) > 0 && strings.Contains(words[0], ": ") {
@@ -114,7 +114,7 @@ func tenant() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
 // add adds lines and returns their ids.
 func (c *client) add(t testing.TB, who, typ, lines string) []string {
 	t.Helper()
-	r := c.wants(t, 200, "POST", "/"+who+"/job/"+typ+"/add", lines)
+	r := c.expect(t, 200, "POST", "/"+who+"/job/"+typ+"/add", lines)
 	all, _ := r.json["ids"].([]any)
 	ids := make([]string, len(all))
 	for i, id := range all {
@@ -151,17 +151,17 @@ func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.wants(t, 200, "POST", "/"+who+"/handler/add/"+typ, string(b), "Content-Type: application/json")
+	c.expect(t, 200, "POST", "/"+who+"/handler/add/"+typ, string(b), "Content-Type: application/json")
 }
 
 // job returns the reply of job/get.
 func (c *client) job(t testing.TB, who, id string) reply {
 	t.Helper()
-	return c.wants(t, 200, "GET", "/"+who+"/job/get/"+id, "")
+	return c.expect(t, 200, "GET", "/"+who+"/job/get/"+id, "")
 }
 
-// ends waits until a job has ended in this state, and returns its data.
-func (c *client) ends(t *testing.T, who, id, state string) (data string) {
+// awaitEnd waits until a job has ended in this state, and returns its data.
+func (c *client) awaitEnd(t *testing.T, who, id, state string) (data string) {
 	t.Helper()
 	until(t, id+" ends "+state, func() error {
 		if r := c.job(t, who, id); r.text("state") != state {
@@ -169,11 +169,11 @@ func (c *client) ends(t *testing.T, who, id, state string) (data string) {
 		}
 		return nil
 	})
-	return c.wants(t, 200, "GET", "/"+who+"/job/result/"+id, "").body
+	return c.expect(t, 200, "GET", "/"+who+"/job/result/"+id, "").body
 }
 
-// stops waits until the code of a job, which says why it last stopped, is this one.
-func (c *client) stops(t *testing.T, who, id, code string) {
+// awaitCode waits until the code of a job, which says why it last stopped, is this one.
+func (c *client) awaitCode(t *testing.T, who, id, code string) {
 	t.Helper()
 	until(t, id+" stops with "+code, func() error {
 		r := c.job(t, who, id)
@@ -197,7 +197,7 @@ func (r reply) slow() bool {
 // counts returns a type's counts, as /state gives them.
 func (c *client) counts(t testing.TB, who, typ string) map[string]any {
 	t.Helper()
-	r := c.wants(t, 200, "GET", "/"+who+"/state", "")
+	r := c.expect(t, 200, "GET", "/"+who+"/state", "")
 	types, _ := r.json["types"].(map[string]any)
 	k, _ := types[typ].(map[string]any)
 	return k

@@ -46,7 +46,7 @@ func startIn(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// startAway does what startIn does, but does not wait for the store, which is away.
+// startAway is like startIn, but does not wait for the store, which is away.
 func startAway(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(dir, flags...)

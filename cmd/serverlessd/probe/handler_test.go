@@ -11,12 +11,12 @@ func TestHandlers(t *testing.T) {
 	who := tenant()
 	add := "/" + who + "/handler/add/h"
 	t.Run("unknown", func(t *testing.T) {
-		d.refuses(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
-		d.refuses(t, 404, "unknown_handler", "DELETE", "/"+who+"/handler/del/h", "")
+		d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
+		d.expectError(t, 404, "unknown_handler", "DELETE", "/"+who+"/handler/del/h", "")
 	})
 	t.Run("get", func(t *testing.T) {
-		d.wants(t, 200, "PUT", add+"/add", `{"lang":"sh","body":"exit 0","eid":"e","before":"b","beforeEach":"be","afterEach":"ae","options":{"batch":true,"timeout":"5s"}}`, "Content-Type: application/json")
-		r := d.wants(t, 200, "GET", "/"+who+"/handler/get/h", "")
+		d.expect(t, 200, "PUT", add+"/add", `{"lang":"sh","body":"exit 0","eid":"e","before":"b","beforeEach":"be","afterEach":"ae","options":{"batch":true,"timeout":"5s"}}`, "Content-Type: application/json")
+		r := d.expect(t, 200, "GET", "/"+who+"/handler/get/h", "")
 		for key, want := range map[string]string{"lang": "sh", "body": "exit 0", "eid": "e", "before": "b", "beforeEach": "be", "afterEach": "ae", "type": "h"} {
 			if r.text(key) != want {
 				t.Errorf("%s is %v, want %s", key, r.json[key], want)
@@ -29,24 +29,24 @@ func TestHandlers(t *testing.T) {
 		}
 	})
 	t.Run("a source", func(t *testing.T) {
-		d.wants(t, 200, "POST", add+"?lang=sh", "exit 65", "Content-Type: text/plain")
-		if r := d.wants(t, 200, "GET", "/"+who+"/handler/get/h", ""); r.text("body") != "exit 65" {
+		d.expect(t, 200, "POST", add+"?lang=sh", "exit 65", "Content-Type: text/plain")
+		if r := d.expect(t, 200, "GET", "/"+who+"/handler/get/h", ""); r.text("body") != "exit 65" {
 			t.Errorf("the newest does not win: %s", r)
 		}
-		d.ends(t, who, d.one(t, who, "h", "x"), "failed")
+		d.awaitEnd(t, who, d.one(t, who, "h", "x"), "failed")
 	})
 	t.Run("all versions go", func(t *testing.T) {
-		r := d.wants(t, 200, "POST", "/"+who+"/handler/del/h/delete", "")
+		r := d.expect(t, 200, "POST", "/"+who+"/handler/del/h/delete", "")
 		if r.json["deleted"] != 2.0 {
 			t.Errorf("%s, want 2", r)
 		}
-		d.refuses(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
+		d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
 	})
 	t.Run("ten are kept", func(t *testing.T) {
 		for range 13 {
 			d.handler(t, who, "ten", "sh", "exit 0")
 		}
-		if r := d.wants(t, 200, "DELETE", "/"+who+"/handler/del/ten", ""); r.json["deleted"] != 10.0 {
+		if r := d.expect(t, 200, "DELETE", "/"+who+"/handler/del/ten", ""); r.json["deleted"] != 10.0 {
 			t.Errorf("%s, want 10", r)
 		}
 	})
@@ -86,7 +86,7 @@ func TestHandlers(t *testing.T) {
 		})
 	}
 	t.Run("none of these was added", func(t *testing.T) {
-		d.refuses(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
+		d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
 	})
 	t.Run("jobs wait for a handler", func(t *testing.T) {
 		id := d.one(t, who, "later", "x")
@@ -94,7 +94,7 @@ func TestHandlers(t *testing.T) {
 			t.Fatalf("%s", r)
 		}
 		d.handler(t, who, "later", "sh", "exit 0")
-		d.ends(t, who, id, "ok")
+		d.awaitEnd(t, who, id, "ok")
 	})
 	t.Run("a wrong verb", func(t *testing.T) {
 		if r := d.ask(t, "GET", add, ""); r.status != 405 || !strings.Contains(r.header.Get("Allow"), "POST") || !strings.Contains(r.header.Get("Allow"), "PUT") {

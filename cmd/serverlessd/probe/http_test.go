@@ -62,7 +62,7 @@ func TestHTTPHandlers(t *testing.T) {
 		d.handler(t, who, "h", "http", service.URL+path+"/"+who, options...)
 		for _, id := range ids {
 			if state != "" {
-				d.ends(t, who, id, state)
+				d.awaitEnd(t, who, id, state)
 			}
 		}
 		return who, ids
@@ -76,7 +76,7 @@ func TestHTTPHandlers(t *testing.T) {
 			c[0].header.Get("job-type") != "h" || c[0].header.Get("job-try") != "1" {
 			t.Errorf("%+v", c)
 		}
-		if got := d.ends(t, who, ids[0], "ok"); strings.TrimRight(got, "\n") != "data\nmore" {
+		if got := d.awaitEnd(t, who, ids[0], "ok"); strings.TrimRight(got, "\n") != "data\nmore" {
 			t.Errorf("data %q", got)
 		}
 		if k := d.counts(t, who, "b"); k["added"] != 2.0 {
@@ -85,14 +85,14 @@ func TestHTTPHandlers(t *testing.T) {
 	})
 	t.Run("another verb", func(t *testing.T) {
 		who := tenant()
-		d.wants(t, 200, "POST", "/"+who+"/handler/add/h?method=PUT", fmt.Sprintf(`{"lang":"http","body":"%s/ok/%s"}`, service.URL, who), "Content-Type: application/json")
-		d.ends(t, who, d.one(t, who, "h", "x"), "ok")
+		d.expect(t, 200, "POST", "/"+who+"/handler/add/h?method=PUT", fmt.Sprintf(`{"lang":"http","body":"%s/ok/%s"}`, service.URL, who), "Content-Type: application/json")
+		d.awaitEnd(t, who, d.one(t, who, "h", "x"), "ok")
 		mu.Lock()
 		defer mu.Unlock()
 		if c := calls["/ok/"+who]; len(c) != 1 || c[0].method != "PUT" {
 			t.Errorf("%+v", c)
 		}
-		if r := d.wants(t, 200, "GET", "/"+who+"/handler/get/h", ""); r.text("method") != "PUT" {
+		if r := d.expect(t, 200, "GET", "/"+who+"/handler/get/h", ""); r.text("method") != "PUT" {
 			t.Errorf("%s", r)
 		}
 	})
@@ -113,7 +113,7 @@ func TestHTTPHandlers(t *testing.T) {
 		who := tenant()
 		d.handler(t, who, "h", "http", "http://127.0.0.1:1/")
 		id := d.one(t, who, "h", "x")
-		d.ends(t, who, id, "abandoned")
+		d.awaitEnd(t, who, id, "abandoned")
 	})
 	t.Run("link-local is never called", func(t *testing.T) {
 		t.Parallel()
@@ -121,18 +121,18 @@ func TestHTTPHandlers(t *testing.T) {
 		r := d.ask(t, "POST", "/"+who+"/handler/add/h", `{"lang":"http","body":"http://169.254.169.254/latest"}`, "Content-Type: application/json")
 		if r.status == 200 {
 			id := d.one(t, who, "h", "x")
-			d.ends(t, who, id, "abandoned")
+			d.awaitEnd(t, who, id, "abandoned")
 		} else if r.status != 400 {
 			t.Errorf("%s", r)
 		}
 	})
 	t.Run("a batch", func(t *testing.T) {
 		who, ids := run(t, "/batch", "a\nb\nc\n", "", `options={"batch":true,"batchSize":10}`)
-		if got := d.ends(t, who, ids[0], "ok"); got != "one" {
+		if got := d.awaitEnd(t, who, ids[0], "ok"); got != "one" {
 			t.Errorf("%q", got)
 		}
-		d.ends(t, who, ids[1], "failed")
-		d.ends(t, who, ids[2], "ok") // it runs again alone, as the first job of the next batch
+		d.awaitEnd(t, who, ids[1], "failed")
+		d.awaitEnd(t, who, ids[2], "ok") // it runs again alone, as the first job of the next batch
 		if r := d.job(t, who, ids[2]); r.json["tries"] != 2.0 {
 			t.Errorf("%s", r)
 		}
@@ -145,7 +145,7 @@ func TestHTTPHandlers(t *testing.T) {
 	})
 	t.Run("a bad line spoils itself and what follows", func(t *testing.T) {
 		who, ids := run(t, "/badbatch", "a\nb\nc\n", "", `options={"batch":true,"batchSize":10}`)
-		d.ends(t, who, ids[0], "ok")
+		d.awaitEnd(t, who, ids[0], "ok")
 		until(t, "the others are tried again", func() error {
 			for _, id := range ids[1:] {
 				if r := d.job(t, who, id); r.json["tries"].(float64) < 1 || r.text("state") == "waiting" && r.json["exitcode"] != 500.0 {

@@ -223,8 +223,8 @@ func TestDamage(t *testing.T) {
 		}
 	})
 	e.handler(t, who, "a", "sh", `cat`)
-	e.ends(t, who, first, "ok")
-	e.ends(t, who, last, "ok")
+	e.awaitEnd(t, who, first, "ok")
+	e.awaitEnd(t, who, last, "ok")
 	if bad, _ := filepath.Glob(filepath.Join(dir, "journal", "*.bad")); len(bad) != 1 {
 		t.Errorf("kept aside: %v\n%s", bad, e.Log.String())
 	}
@@ -241,7 +241,7 @@ func TestStoreAway(t *testing.T) {
 	d := start(t, "--store="+mariaURL(t, db), "--lock-ttl=3s", "--retry-delay=100ms")
 	who := tenant()
 	d.handler(t, who, "a", "sh", `exit 0`)
-	d.ends(t, who, d.one(t, who, "a", "x"), "ok")
+	d.awaitEnd(t, who, d.one(t, who, "a", "x"), "ok")
 	db.Kill()
 	var ids []string
 	for range 20 {
@@ -254,12 +254,12 @@ func TestStoreAway(t *testing.T) {
 		}
 		return nil
 	})
-	d.wants(t, 200, "GET", "/healthz", "")
+	d.expect(t, 200, "GET", "/healthz", "")
 	if err := db.Launch(); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		d.ends(t, who, id, "ok")
+		d.awaitEnd(t, who, id, "ok")
 	}
 	if sum, err := ledger(d, who); err != nil || sum["ok"] != 21 {
 		t.Errorf("%v, %v", sum, err)
@@ -289,11 +289,11 @@ func TestGloomWorkers(t *testing.T) {
 	wg.Go(func() { _ = w.Run(ctx) })
 	defer wg.Wait()
 	defer cancel()
-	if got := d.ends(t, who, text, "ok"); got != `"no JSON"` {
+	if got := d.awaitEnd(t, who, text, "ok"); got != `"no JSON"` {
 		t.Errorf("%q", got)
 	}
-	if got := d.ends(t, who, object, "ok"); got != `{"n": 1}` {
+	if got := d.awaitEnd(t, who, object, "ok"); got != `{"n": 1}` {
 		t.Errorf("%q", got)
 	}
-	d.ends(t, who, bad, "failed")
+	d.awaitEnd(t, who, bad, "failed")
 }

@@ -13,11 +13,11 @@ func TestRecord(t *testing.T) {
 	who := tenant()
 	t.Run("unknown", func(t *testing.T) {
 		for _, path := range []string{"/job/get/", "/job/result/"} {
-			d.refuses(t, 404, "unknown_job", "GET", "/"+who+path+"1m8187qcq-6jne19-00000", "")
-			d.refuses(t, 404, "unknown_job", "GET", "/"+who+path+"frob", "")
+			d.expectError(t, 404, "unknown_job", "GET", "/"+who+path+"1m8187qcq-6jne19-00000", "")
+			d.expectError(t, 404, "unknown_job", "GET", "/"+who+path+"frob", "")
 		}
-		d.refuses(t, 404, "unknown_job", "DELETE", "/"+who+"/job/get/1m8187qcq-6jne19-00000", "")
-		d.refuses(t, 404, "unknown_job", "POST", "/"+who+"/job/retry/1m8187qcq-6jne19-00000", "")
+		d.expectError(t, 404, "unknown_job", "DELETE", "/"+who+"/job/get/1m8187qcq-6jne19-00000", "")
+		d.expectError(t, 404, "unknown_job", "POST", "/"+who+"/job/retry/1m8187qcq-6jne19-00000", "")
 	})
 	id := d.one(t, who, "r", "x")
 	t.Run("waiting", func(t *testing.T) {
@@ -38,8 +38,8 @@ func TestRecord(t *testing.T) {
 		}
 	})
 	t.Run("of another client", func(t *testing.T) {
-		d.refuses(t, 404, "unknown_job", "GET", "/"+tenant()+"/job/get/"+id, "")
-		d.refuses(t, 404, "unknown_job", "DELETE", "/"+tenant()+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "GET", "/"+tenant()+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "DELETE", "/"+tenant()+"/job/get/"+id, "")
 	})
 	t.Run("an end may not be retried before it is one", func(t *testing.T) {
 		if r := d.ask(t, "POST", "/"+who+"/job/retry/"+id, ""); r.status != 409 {
@@ -47,7 +47,7 @@ func TestRecord(t *testing.T) {
 		}
 	})
 	d.handler(t, who, "r", "sh", `exit 0`)
-	d.ends(t, who, id, "ok")
+	d.awaitEnd(t, who, id, "ok")
 	t.Run("archived", func(t *testing.T) {
 		r := d.job(t, who, id)
 		done, err := time.Parse(time.RFC3339Nano, r.text("done_dt"))
@@ -55,12 +55,12 @@ func TestRecord(t *testing.T) {
 		if err != nil || err2 != nil || dt.Year() != done.Year()+1000 || r.text("lock") != "__done" || r.json["tries"] != 1.0 {
 			t.Errorf("%s", r)
 		}
-		d.refuses(t, 409, "done", "DELETE", "/"+who+"/job/get/"+id, "")
+		d.expectError(t, 409, "done", "DELETE", "/"+who+"/job/get/"+id, "")
 	})
 	t.Run("again", func(t *testing.T) {
 		d.handler(t, who, "r", "sh", `exit 65`)
-		d.wants(t, 200, "POST", "/"+who+"/job/retry/"+id, "")
-		d.ends(t, who, id, "failed")
+		d.expect(t, 200, "POST", "/"+who+"/job/retry/"+id, "")
+		d.awaitEnd(t, who, id, "failed")
 		if r := d.job(t, who, id); r.json["tries"] != 1.0 {
 			t.Errorf("%s, want tries from zero", r)
 		}
@@ -70,8 +70,8 @@ func TestRecord(t *testing.T) {
 	})
 	t.Run("deleted", func(t *testing.T) {
 		id := d.one(t, who, "gone", "x")
-		d.wants(t, 200, "DELETE", "/"+who+"/job/get/"+id, "")
-		d.refuses(t, 404, "unknown_job", "GET", "/"+who+"/job/get/"+id, "")
+		d.expect(t, 200, "DELETE", "/"+who+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "GET", "/"+who+"/job/get/"+id, "")
 	})
 	t.Run("running", func(t *testing.T) {
 		d.handler(t, who, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
@@ -83,15 +83,15 @@ func TestRecord(t *testing.T) {
 			}
 			return nil
 		})
-		d.refuses(t, 409, "running", "DELETE", "/"+who+"/job/get/"+id, "")
+		d.expectError(t, 409, "running", "DELETE", "/"+who+"/job/get/"+id, "")
 		touch(t, go_)
-		d.ends(t, who, id, "ok")
+		d.awaitEnd(t, who, id, "ok")
 	})
 	t.Run("retried until its time is over", func(t *testing.T) {
 		d.handler(t, who, "err", "sh", `exit 1`)
 		begin := time.Now()
 		id := d.one(t, who, "err", "x")
-		d.ends(t, who, id, "abandoned")
+		d.awaitEnd(t, who, id, "abandoned")
 		r := d.job(t, who, id)
 		if n := r.json["tries"].(float64); n < 2 && !r.slow() || n > 25 || time.Since(begin) < time.Second {
 			t.Errorf("after %s: %s", time.Since(begin), r)
@@ -100,7 +100,7 @@ func TestRecord(t *testing.T) {
 	t.Run("retry succeeds", func(t *testing.T) {
 		d.handler(t, who, "second", "sh", `if mkdir "$1" 2>/dev/null; then exit 75; fi; exit 0`)
 		id := d.one(t, who, "second", t.TempDir()+"/x")
-		d.ends(t, who, id, "ok")
+		d.awaitEnd(t, who, id, "ok")
 		if r := d.job(t, who, id); r.json["tries"] != 2.0 {
 			t.Errorf("%s", r)
 		}
@@ -116,14 +116,14 @@ func TestBulk(t *testing.T) {
 	ids := d.add(t, who, "f", strings.Repeat("x\n", 25))
 	ok := d.one(t, who, "g", "x")
 	for _, id := range ids {
-		d.ends(t, who, id, "failed")
+		d.awaitEnd(t, who, id, "failed")
 	}
-	d.ends(t, who, ok, "ok")
+	d.awaitEnd(t, who, ok, "ok")
 	t.Run("pages, newest first", func(t *testing.T) {
 		var got []string
 		after := ""
 		for range 10 {
-			r := d.wants(t, 200, "GET", "/"+who+"/jobs?type=f&limit=10"+after, "")
+			r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=f&limit=10"+after, "")
 			list, _ := r.json["jobs"].([]any)
 			for _, j := range list {
 				got = append(got, j.(map[string]any)["id"].(string))
@@ -144,24 +144,24 @@ func TestBulk(t *testing.T) {
 		}
 	})
 	t.Run("by state", func(t *testing.T) {
-		r := d.wants(t, 200, "GET", "/"+who+"/jobs?state=ok", "")
+		r := d.expect(t, 200, "GET", "/"+who+"/jobs?state=ok", "")
 		if list, _ := r.json["jobs"].([]any); len(list) != 1 {
 			t.Errorf("%s", r)
 		}
-		d.refuses(t, 400, "invalid_value", "GET", "/"+who+"/jobs?state=frob", "", "frob")
-		d.refuses(t, 400, "invalid_value", "GET", "/"+who+"/jobs?limit=x", "")
+		d.expectError(t, 400, "invalid_value", "GET", "/"+who+"/jobs?state=frob", "", "frob")
+		d.expectError(t, 400, "invalid_value", "GET", "/"+who+"/jobs?limit=x", "")
 	})
 	t.Run("all again", func(t *testing.T) {
 		d.handler(t, who, "f", "sh", `exit 0`)
 		for query, code := range map[string]string{"": "missing_field", "?type=&state=": "missing_field", "?typ=f": "invalid_value", "?type=f&type=g": "invalid_value"} {
-			d.refuses(t, 400, code, "POST", "/"+who+"/retry"+query, "")
+			d.expectError(t, 400, code, "POST", "/"+who+"/retry"+query, "")
 		}
-		r := d.wants(t, 200, "POST", "/"+who+"/retry?type=f&state=failed", "")
+		r := d.expect(t, 200, "POST", "/"+who+"/retry?type=f&state=failed", "")
 		if r.json["affected"] != 25.0 || r.json["more"] != false {
 			t.Errorf("%s", r)
 		}
 		for _, id := range ids {
-			d.ends(t, who, id, "ok")
+			d.awaitEnd(t, who, id, "ok")
 		}
 		if k := d.counts(t, who, "f"); k["ok"] != 25.0 || k["failed"] != 0.0 || k["added"] != 25.0 {
 			t.Errorf("%v", k)
@@ -176,31 +176,31 @@ func TestControl(t *testing.T) {
 	who := tenant()
 	d.handler(t, who, "a", "sh", `exit 0`)
 	id := d.one(t, who, "a", "x")
-	d.wants(t, 200, "POST", "/"+who+"/job/a/add?wait=store", "y\n")
+	d.expect(t, 200, "POST", "/"+who+"/job/a/add?wait=store", "y\n")
 	if r := d.job(t, who, id); r.text("state") != "waiting" {
 		t.Errorf("before /start: %s", r)
 	}
-	if r := d.wants(t, 200, "GET", "/start", ""); r.body != "Started.\n" {
+	if r := d.expect(t, 200, "GET", "/start", ""); r.body != "Started.\n" {
 		t.Errorf("%q", r.body)
 	}
-	d.ends(t, who, id, "ok")
-	if r := d.wants(t, 200, "POST", "/stop", ""); r.body != "Stopped.\n" {
+	d.awaitEnd(t, who, id, "ok")
+	if r := d.expect(t, 200, "POST", "/stop", ""); r.body != "Stopped.\n" {
 		t.Errorf("%q", r.body)
 	}
 	id = d.one(t, who, "a", "x")
 	for _, path := range []string{"/", "/healthz", "/readyz", "/metrics"} {
-		d.wants(t, 200, "GET", path, "")
+		d.expect(t, 200, "GET", path, "")
 	}
 	if r := d.job(t, who, id); r.text("state") != "waiting" {
 		t.Errorf("after /stop: %s", r)
 	}
-	metrics := d.wants(t, 200, "GET", "/metrics", "").body
+	metrics := d.expect(t, 200, "GET", "/metrics", "").body
 	for _, name := range []string{"gloom_sq_added_total", "gloom_sq_journal", "gloom_sq_ingested", "gloom_sq_taken", "gloom_sq_ended", "gloom_sq_contexts", "gloom_sq_store"} {
 		if !strings.Contains(metrics, name) {
 			t.Errorf("no %s among the metrics", name)
 		}
 	}
-	if r := d.wants(t, 200, "POST", "/quit", ""); r.body != "Quit.\n" {
+	if r := d.expect(t, 200, "POST", "/quit", ""); r.body != "Quit.\n" {
 		t.Errorf("%q", r.body)
 	}
 	select {
@@ -213,7 +213,7 @@ func TestControl(t *testing.T) {
 	}
 	// Jobs that were added are kept after quit.
 	e := startIn(t, d.dir)
-	e.ends(t, who, id, "ok")
+	e.awaitEnd(t, who, id, "ok")
 }
 
 // TestFair: a client's backlog delays another client's first job by at most one batch.
@@ -225,12 +225,12 @@ func TestFair(t *testing.T) {
 		d.handler(t, who, "s", "sh", `sleep 0.02`)
 	}
 	d.add(t, a, "s", strings.Repeat("x\n", 60))
-	d.wants(t, 200, "POST", "/"+b+"/job/s/add?wait=store", "x\n")
-	d.wants(t, 200, "POST", "/"+a+"/job/s/add?wait=store", "x\n")
-	r := d.wants(t, 200, "GET", "/"+b+"/jobs", "")
+	d.expect(t, 200, "POST", "/"+b+"/job/s/add?wait=store", "x\n")
+	d.expect(t, 200, "POST", "/"+a+"/job/s/add?wait=store", "x\n")
+	r := d.expect(t, 200, "GET", "/"+b+"/jobs", "")
 	id := r.json["jobs"].([]any)[0].(map[string]any)["id"].(string)
-	d.wants(t, 200, "POST", "/start", "")
-	d.ends(t, b, id, "ok")
+	d.expect(t, 200, "POST", "/start", "")
+	d.awaitEnd(t, b, id, "ok")
 	if k := d.counts(t, a, "s"); k["ok"].(float64) > 10 {
 		t.Errorf("%v jobs of the backlog ran before the other client's only one", k["ok"])
 	}
@@ -264,7 +264,7 @@ func TestLast(t *testing.T) {
 			t.Errorf("%s: %s", lang, r)
 		}
 		for query, want := range map[string]bool{"": false, "&last=true": true} {
-			list := d.wants(t, 200, "GET", "/c/jobs?type="+lang+query, "").json["jobs"].([]any)
+			list := d.expect(t, 200, "GET", "/c/jobs?type="+lang+query, "").json["jobs"].([]any)
 			if _, got := list[0].(map[string]any)["last"]; len(list) != 1 || got != want {
 				t.Errorf("%s%s: %v", lang, query, list)
 			}
@@ -272,11 +272,11 @@ func TestLast(t *testing.T) {
 	}
 	d.handler(t, "c", "well", "sh", "echo fine >&2")
 	id := d.one(t, "c", "well", "x")
-	d.ends(t, "c", id, "ok")
+	d.awaitEnd(t, "c", id, "ok")
 	if r := d.job(t, "c", id); r.json["last"] != nil {
 		t.Errorf("succeeded at once: %s", r)
 	}
-	r := d.wants(t, 200, "POST", "/c/job/nobody", "x")
+	r := d.expect(t, 200, "POST", "/c/job/nobody", "x")
 	if r.json["handlers"] != 0.0 {
 		t.Errorf("a type without a handler: %s", r)
 	}
@@ -286,7 +286,7 @@ func TestLast(t *testing.T) {
 func TestReadyKnowsHandlers(t *testing.T) {
 	t.Parallel()
 	d := start(t)
-	if r := d.wants(t, 200, "POST", "/c/job/nobody", "x"); r.json["handlers"] != 0.0 {
+	if r := d.expect(t, 200, "POST", "/c/job/nobody", "x"); r.json["handlers"] != 0.0 {
 		t.Errorf("the first add: %s", r)
 	}
 }
@@ -298,7 +298,7 @@ func TestRuns(t *testing.T) {
 	d.handler(t, who, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
 	at := func(id string) string {
 		t.Helper()
-		d.ends(t, who, id, "ok")
+		d.awaitEnd(t, who, id, "ok")
 		list, _ := d.job(t, who, id).json["runs"].([]any)
 		words := ""
 		for _, r := range list {

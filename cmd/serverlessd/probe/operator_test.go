@@ -17,27 +17,27 @@ func TestOperators(t *testing.T) {
 	d.handler(t, who, "op", "sh", `echo "R: 400 no"`)
 	payload := "a|b \x00 " + strings.Repeat("x", 3000)
 	id := d.one(t, who, "op", payload)
-	if r := d.wants(t, 200, "GET", "/"+who+"/job/payload/"+id, ""); r.body != payload || r.header.Get("Content-Type") != "application/octet-stream" {
+	if r := d.expect(t, 200, "GET", "/"+who+"/job/payload/"+id, ""); r.body != payload || r.header.Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("%s %v", r, r.header)
 	}
-	d.refuses(t, 404, "unknown_job", "GET", "/"+other+"/job/payload/"+id, "", id)
-	d.ends(t, who, id, "failed")
+	d.expectError(t, 404, "unknown_job", "GET", "/"+other+"/job/payload/"+id, "", id)
+	d.awaitEnd(t, who, id, "failed")
 	if r := d.job(t, who, id); r.json["payload_bytes"] != float64(len(payload)) || r.json["data_bytes"] != 2.0 {
 		t.Errorf("%s", r)
 	}
-	if r := d.wants(t, 200, "GET", "/"+who+"/job/payload/"+id, ""); r.body != payload {
+	if r := d.expect(t, 200, "GET", "/"+who+"/job/payload/"+id, ""); r.body != payload {
 		t.Errorf("after its end: %s", r)
 	}
 	var list struct {
 		Jobs []struct{ ID, Type, State string }
 	}
-	if err := json.Unmarshal([]byte(d.wants(t, 200, "GET", "/jobs?id="+id, "").body), &list); err != nil || fmt.Sprint(list.Jobs) != fmt.Sprintf("[{%s %s-op failed}]", id, who) {
+	if err := json.Unmarshal([]byte(d.expect(t, 200, "GET", "/jobs?id="+id, "").body), &list); err != nil || fmt.Sprint(list.Jobs) != fmt.Sprintf("[{%s %s-op failed}]", id, who) {
 		t.Errorf("%v, %v", list, err)
 	}
-	d.refuses(t, 404, "unknown_job", "GET", "/jobs?id=nosuch", "", "nosuch")
+	d.expectError(t, 404, "unknown_job", "GET", "/jobs?id=nosuch", "", "nosuch")
 	found := false
 	for after := ""; ; {
-		r := d.wants(t, 200, "GET", "/jobs"+query("state", "failed", "limit", "20", "after", after), "")
+		r := d.expect(t, 200, "GET", "/jobs"+query("state", "failed", "limit", "20", "after", after), "")
 		found = found || strings.Contains(r.body, `"id":"`+id+`","type":"`+who+`-op"`)
 		if after = r.text("after"); after == "" {
 			break
@@ -47,27 +47,27 @@ func TestOperators(t *testing.T) {
 		t.Errorf("%s is not among the jobs of all clients", id)
 	}
 
-	r := d.wants(t, 200, "GET", "/"+who+"/handler/versions/op", "")
+	r := d.expect(t, 200, "GET", "/"+who+"/handler/versions/op", "")
 	versions, _ := r.json["versions"].([]any)
 	if len(versions) != 10 {
 		t.Fatalf("%s", r)
 	}
 	oldest := versions[9].(map[string]any)["id"].(string)
-	if r := d.wants(t, 200, "GET", "/"+who+"/handler/get/op?id="+oldest, ""); r.text("body") != `echo "R: 200 old"` || r.text("id") != oldest {
+	if r := d.expect(t, 200, "GET", "/"+who+"/handler/get/op?id="+oldest, ""); r.text("body") != `echo "R: 200 old"` || r.text("id") != oldest {
 		t.Errorf("%s", r)
 	}
-	d.refuses(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/op?id=nosuch", "", who)
-	d.refuses(t, 404, "unknown_handler", "GET", "/"+who+"/handler/versions/nosuch", "", who)
-	if r := d.wants(t, 200, "GET", "/handlers?part="+who, ""); !strings.Contains(r.body, `{"items":[{"type":"`+who+`-op","id":"`+versions[0].(map[string]any)["id"].(string)) {
+	d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/op?id=nosuch", "", who)
+	d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/versions/nosuch", "", who)
+	if r := d.expect(t, 200, "GET", "/handlers?part="+who, ""); !strings.Contains(r.body, `{"items":[{"type":"`+who+`-op","id":"`+versions[0].(map[string]any)["id"].(string)) {
 		t.Errorf("%s", r)
 	}
 
 	for _, c := range []string{who, other} {
-		d.wants(t, 200, "PUT", "/"+c+"/schedule/op", `{"cron":"@yearly","job":{"type":"x"}}`)
+		d.expect(t, 200, "PUT", "/"+c+"/schedule/op", `{"cron":"@yearly","job":{"type":"x"}}`)
 	}
 	seen := ""
 	for cursor := ""; ; {
-		r := d.wants(t, 200, "GET", "/schedules"+query("limit", "1", "cursor", cursor), "")
+		r := d.expect(t, 200, "GET", "/schedules"+query("limit", "1", "cursor", cursor), "")
 		items, _ := r.json["items"].([]any)
 		for _, s := range items {
 			seen += fmt.Sprint(s.(map[string]any)["client"], "/", s.(map[string]any)["name"], " ")
@@ -80,11 +80,11 @@ func TestOperators(t *testing.T) {
 		t.Errorf("schedules: %s", seen)
 	}
 
-	if r := d.wants(t, 200, "GET", "/v1/status", ""); fmt.Sprint(r.json["scopes"]) != "[submit handler read admin]" {
+	if r := d.expect(t, 200, "GET", "/v1/status", ""); fmt.Sprint(r.json["scopes"]) != "[submit handler read admin]" {
 		t.Errorf("%s", r)
 	}
 	until(t, "the jobs are counted", func() error {
-		r := d.wants(t, 200, "GET", "/v1/stats"+query("types", "1", "part", who+"-op"), "")
+		r := d.expect(t, 200, "GET", "/v1/stats"+query("types", "1", "part", who+"-op"), "")
 		types, _ := r.json["types"].([]any)
 		if len(types) != 1 {
 			return fmt.Errorf("%s", r)

@@ -61,9 +61,9 @@ func TestStatuses(t *testing.T) {
 			d.handler(t, who, "t", c.lang, c.body)
 			id := d.one(t, who, "t", c.payload)
 			if c.code != "" {
-				d.stops(t, who, id, c.code)
+				d.awaitCode(t, who, id, c.code)
 			}
-			data := d.ends(t, who, id, c.state)
+			data := d.awaitEnd(t, who, id, c.state)
 			r := d.job(t, who, id)
 			if r.json["exitcode"] != c.status {
 				t.Errorf("%s, want %v", r, c.status)
@@ -74,7 +74,7 @@ func TestStatuses(t *testing.T) {
 			if !strings.Contains(data, c.data) || c.state == "ok" && data != c.data {
 				t.Errorf("data %q, want %q", data, c.data)
 			}
-			if h := d.wants(t, 200, "GET", "/"+who+"/job/result/"+id, "").header.Get("job-status"); h != fmt.Sprint(c.status) {
+			if h := d.expect(t, 200, "GET", "/"+who+"/job/result/"+id, "").header.Get("job-status"); h != fmt.Sprint(c.status) {
 				t.Errorf("job-status %q, want %v", h, c.status)
 			}
 			if c.state == "abandoned" != (r.json["tries"].(float64) > 1 || r.slow()) {
@@ -96,15 +96,15 @@ func TestContexts(t *testing.T) {
 			t.Parallel()
 			who := tenant()
 			d.handler(t, who, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each, "afterEach="+c.after, `options={"concurrency":1}`)
-			if got := d.ends(t, who, d.one(t, who, "g", "x"), "ok"); got != "b11" {
+			if got := d.awaitEnd(t, who, d.one(t, who, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("first %q, want b11", got)
 			}
-			if got := d.ends(t, who, d.one(t, who, "g", "x"), "ok"); got != "b122" {
+			if got := d.awaitEnd(t, who, d.one(t, who, "g", "x"), "ok"); got != "b122" {
 				t.Errorf("second %q, want b122", got)
 			}
 			other := tenant()
 			d.handler(t, other, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each)
-			if got := d.ends(t, other, d.one(t, other, "g", "x"), "ok"); got != "b11" {
+			if got := d.awaitEnd(t, other, d.one(t, other, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("another client got %q, want b11", got)
 			}
 		})
@@ -114,8 +114,8 @@ func TestContexts(t *testing.T) {
 			throw := map[string]string{"node": "throw new Error('no')", "python": "raise ValueError('no')", "php": "throw new Exception('no');"}[c.lang]
 			d.handler(t, who, "g", c.lang, c.body, "before="+throw)
 			id := d.one(t, who, "g", "x")
-			d.stops(t, who, id, "before_failed")
-			d.ends(t, who, id, "abandoned")
+			d.awaitCode(t, who, id, "before_failed")
+			d.awaitEnd(t, who, id, "abandoned")
 			if r := d.job(t, who, id); r.json["exitcode"] != 500.0 {
 				t.Errorf("%s", r)
 			}
@@ -130,7 +130,7 @@ func TestContexts(t *testing.T) {
 			t.Parallel()
 			who := tenant()
 			d.handler(t, who, "env", lang, body)
-			if got := d.ends(t, who, d.one(t, who, "env", "x"), "ok"); got != "clean" {
+			if got := d.awaitEnd(t, who, d.one(t, who, "env", "x"), "ok"); got != "clean" {
 				t.Errorf("%s", got)
 			}
 		})
@@ -140,7 +140,7 @@ func TestContexts(t *testing.T) {
 		a, b := tenant(), tenant()
 		d.handler(t, a, "w", "sh", `touch "$TMPDIR/mine"; echo "R: 200 $TMPDIR"`)
 		d.handler(t, b, "w", "sh", `echo "R: 200 $TMPDIR"`)
-		at, bt := d.ends(t, a, d.one(t, a, "w", "x"), "ok"), d.ends(t, b, d.one(t, b, "w", "x"), "ok")
+		at, bt := d.awaitEnd(t, a, d.one(t, a, "w", "x"), "ok"), d.awaitEnd(t, b, d.one(t, b, "w", "x"), "ok")
 		if at == "" || at == bt {
 			t.Errorf("temporary directories %q and %q", at, bt)
 		}
@@ -154,7 +154,7 @@ func TestContexts(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := d.one(t, who, "slow", mark)
-		d.ends(t, who, id, "abandoned")
+		d.awaitEnd(t, who, id, "abandoned")
 		if r := d.job(t, who, id); r.text("code") != "timeout" && r.json["exitcode"] != 500.0 {
 			t.Errorf("%s", r)
 		}
@@ -176,7 +176,7 @@ func TestContexts(t *testing.T) {
 		t.Parallel()
 		who := tenant()
 		d.handler(t, who, "busy", "node", `for (;;);`, `options={"cpu":"300ms","timeout":"50s"}`)
-		d.ends(t, who, d.one(t, who, "busy", "x"), "abandoned")
+		d.awaitEnd(t, who, d.one(t, who, "busy", "x"), "abandoned")
 	})
 }
 
@@ -187,7 +187,7 @@ func TestFollowing(t *testing.T) {
 		who := tenant()
 		d.handler(t, who, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
 		id := d.one(t, who, "a", "x")
-		d.ends(t, who, id, "ok")
+		d.awaitEnd(t, who, id, "ok")
 		until(t, "jobs", func() error {
 			if k := d.counts(t, who, "b"); k["added"] != 2.0 {
 				return fmt.Errorf("%v", k)
@@ -208,7 +208,7 @@ func TestFollowing(t *testing.T) {
 	t.Run("dropped on an error", func(t *testing.T) {
 		who := tenant()
 		d.handler(t, who, "a", "sh", `echo "J: b|x"; exit 1`)
-		d.ends(t, who, d.one(t, who, "a", "x"), "abandoned")
+		d.awaitEnd(t, who, d.one(t, who, "a", "x"), "abandoned")
 		if k := d.counts(t, who, "b"); k != nil {
 			t.Errorf("%v", k)
 		}
@@ -218,18 +218,18 @@ func TestFollowing(t *testing.T) {
 		d.handler(t, who, "a", "sh", `echo "R: 200 result"`, `options={"next":"b","nextFailed":"c"}`)
 		d.handler(t, who, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
 		d.handler(t, who, "c", "sh", `echo "R: 200 <$1>"`)
-		d.ends(t, who, d.one(t, who, "a", "x"), "ok")
+		d.awaitEnd(t, who, d.one(t, who, "a", "x"), "ok")
 		until(t, "the chain", func() error {
-			r := d.wants(t, 200, "GET", "/"+who+"/jobs?type=c&state=ok", "")
+			r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=c&state=ok", "")
 			list, _ := r.json["jobs"].([]any)
 			if len(list) != 1 {
 				return fmt.Errorf("%s", r)
 			}
 			return nil
 		})
-		r := d.wants(t, 200, "GET", "/"+who+"/jobs?type=c", "")
+		r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=c", "")
 		id, _ := r.json["jobs"].([]any)[0].(map[string]any)["id"].(string)
-		if got := d.ends(t, who, id, "ok"); got != "<[result]>" {
+		if got := d.awaitEnd(t, who, id, "ok"); got != "<[result]>" {
 			t.Errorf("%q", got)
 		}
 	})
@@ -237,16 +237,16 @@ func TestFollowing(t *testing.T) {
 		who := tenant()
 		d.handler(t, who, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
 		d.handler(t, who, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
-		d.ends(t, who, d.one(t, who, "a", "x"), "ok")
+		d.awaitEnd(t, who, d.one(t, who, "a", "x"), "ok")
 		until(t, "next", func() error {
 			if k := d.counts(t, who, "b"); k["ok"] != 1.0 {
 				return fmt.Errorf("%v", k)
 			}
 			return nil
 		})
-		r := d.wants(t, 200, "GET", "/"+who+"/jobs?type=b", "")
+		r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=b", "")
 		id, _ := r.json["jobs"].([]any)[0].(map[string]any)["id"].(string)
-		if got := d.ends(t, who, id, "ok"); got != `"x\ny"` {
+		if got := d.awaitEnd(t, who, id, "ok"); got != `"x\ny"` {
 			t.Errorf("%q", got)
 		}
 	})
@@ -254,7 +254,7 @@ func TestFollowing(t *testing.T) {
 		who := tenant()
 		d.handler(t, who, "a", "node", `return "x".repeat(5000)`)
 		id := d.one(t, who, "a", "x")
-		if got := d.ends(t, who, id, "ok"); len(got) != 1024 {
+		if got := d.awaitEnd(t, who, id, "ok"); len(got) != 1024 {
 			t.Errorf("%d bytes, want 1024", len(got))
 		}
 		if r := d.job(t, who, id); r.json["truncated"] != true {

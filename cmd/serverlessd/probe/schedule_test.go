@@ -14,37 +14,37 @@ import (
 func TestSchedules(t *testing.T) {
 	d, who := sharing(t), tenant()
 	at := "/" + who + "/schedule/every%20night"
-	r := d.wants(t, 200, "PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin","job":{"type":"report","payload":"a|b"},"note":"<b>"}`)
+	r := d.expect(t, 200, "PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin","job":{"type":"report","payload":"a|b"},"note":"<b>"}`)
 	next, _ := r.json["next"].([]any)
 	if r.text("name") != "every night" || len(next) != 5 || r.json["until"] != nil || r.json["window_ms"] != 3.6e6 || fmt.Sprint(r.json["last"]) != "[]" {
 		t.Errorf("%s", r)
 	}
-	if got := d.wants(t, 200, "GET", at, ""); got.body != r.body {
+	if got := d.expect(t, 200, "GET", at, ""); got.body != r.body {
 		t.Errorf("%s, put was %s", got, r)
 	}
 	for _, name := range []string{"b", "a"} {
-		d.wants(t, 200, "PUT", "/"+who+"/schedule/"+name, `{"cron":"@every 1h","job":{"type":"x"}}`)
+		d.expect(t, 200, "PUT", "/"+who+"/schedule/"+name, `{"cron":"@every 1h","job":{"type":"x"}}`)
 	}
 	list := "/" + who + "/schedule"
-	r = d.wants(t, 200, "GET", list+"?limit=2", "")
+	r = d.expect(t, 200, "GET", list+"?limit=2", "")
 	items, _ := r.json["items"].([]any)
 	if len(items) != 2 || r.text("cursor") != "b" {
 		t.Errorf("%s", r)
 	}
-	r = d.wants(t, 200, "GET", list+"?limit=2&cursor=b", "")
+	r = d.expect(t, 200, "GET", list+"?limit=2&cursor=b", "")
 	if items, _ := r.json["items"].([]any); len(items) != 1 || r.json["cursor"] != nil {
 		t.Errorf("%s", r)
 	}
-	if r := d.wants(t, 200, "DELETE", at, ""); r.body != `{"deleted":1}`+"\n" {
+	if r := d.expect(t, 200, "DELETE", at, ""); r.body != `{"deleted":1}`+"\n" {
 		t.Errorf("%s", r)
 	}
 	for _, method := range []string{"GET", "DELETE"} {
-		d.refuses(t, 404, "unknown_schedule", method, at, "", "every night")
+		d.expectError(t, 404, "unknown_schedule", method, at, "", "every night")
 	}
-	d.refuses(t, 405, "method_not_allowed", "POST", at, "{}", "GET, HEAD, PUT, DELETE")
-	d.refuses(t, 400, "invalid_value", "GET", list+"?limit=1001", "", "1001", "1000")
-	d.refuses(t, 400, "invalid_value", "GET", at+"?limit=1", "", "limit")
-	d.refuses(t, 400, "invalid_value", "PUT", "/"+who+"/schedule/"+strings.Repeat("x", 129), `{}`, "128", "129")
+	d.expectError(t, 405, "method_not_allowed", "POST", at, "{}", "GET, HEAD, PUT, DELETE")
+	d.expectError(t, 400, "invalid_value", "GET", list+"?limit=1001", "", "1001", "1000")
+	d.expectError(t, 400, "invalid_value", "GET", at+"?limit=1", "", "limit")
+	d.expectError(t, 400, "invalid_value", "PUT", "/"+who+"/schedule/"+strings.Repeat("x", 129), `{}`, "128", "129")
 	for body, words := range map[string]string{
 		`{"job":{"type":"x"}}`:                                  "missing_field cron",
 		`{"cron":"@daily"}`:                                     "missing_field job",
@@ -62,7 +62,7 @@ func TestSchedules(t *testing.T) {
 		if strings.HasSuffix(words, "a_b") {
 			want = []string{"invalid_value", "job.type", "a b"}
 		}
-		d.refuses(t, 400, want[0], "PUT", at, body, want[1:]...)
+		d.expectError(t, 400, want[0], "PUT", at, body, want[1:]...)
 	}
 }
 
@@ -98,13 +98,13 @@ func TestSchedulesOfAFile(t *testing.T) {
 		}
 		return nil
 	})
-	d.refuses(t, 409, "from_file", "PUT", "/acme/schedule/x", `{"cron":"@hourly","job":{"type":"a"}}`, s)
-	d.refuses(t, 409, "from_file", "DELETE", "/acme/schedule/x", "", s)
-	d.refuses(t, 403, "forbidden", "PUT", "/acme/schedule/y", `{"cron":"@hourly","job":{"type":"a"}}`, r)
-	d.refuses(t, 403, "forbidden", "PUT", "/acme/schedule/y", `{"cron":"@hourly","job":{"type":"b"}}`, s, "acme-b")
-	d.refuses(t, 403, "forbidden", "GET", "/acme/schedule", "", s)
-	d.refuses(t, 401, "unauthorized", "GET", "/acme/schedule/x", "")
-	d.wants(t, 200, "PUT", "/acme/schedule/y", `{"cron":"@hourly","job":{"type":"a"}}`, s)
+	d.expectError(t, 409, "from_file", "PUT", "/acme/schedule/x", `{"cron":"@hourly","job":{"type":"a"}}`, s)
+	d.expectError(t, 409, "from_file", "DELETE", "/acme/schedule/x", "", s)
+	d.expectError(t, 403, "forbidden", "PUT", "/acme/schedule/y", `{"cron":"@hourly","job":{"type":"a"}}`, r)
+	d.expectError(t, 403, "forbidden", "PUT", "/acme/schedule/y", `{"cron":"@hourly","job":{"type":"b"}}`, s, "acme-b")
+	d.expectError(t, 403, "forbidden", "GET", "/acme/schedule", "", s)
+	d.expectError(t, 401, "unauthorized", "GET", "/acme/schedule/x", "")
+	d.expect(t, 200, "PUT", "/acme/schedule/y", `{"cron":"@hourly","job":{"type":"a"}}`, s)
 	hup := func() {
 		t.Helper()
 		if err := syscall.Kill(d.PID(), syscall.SIGHUP); err != nil {

@@ -72,7 +72,7 @@ func TestForeign(t *testing.T) {
 		}
 	}
 	t.Run("ours may", func(t *testing.T) {
-		d.wants(t, 200, "POST", "/"+who+"/job/a/add", "x", "Sec-Fetch-Site: same-origin", "Origin: "+d.base)
+		d.expect(t, 200, "POST", "/"+who+"/job/a/add", "x", "Sec-Fetch-Site: same-origin", "Origin: "+d.base)
 	})
 }
 
@@ -81,14 +81,14 @@ func TestLangs(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--langs=http,gloom")
 	for _, lang := range []string{"sh", "node", "php", "python"} {
-		d.refuses(t, 400, "invalid_lang", "POST", "/c/handler/add/a", `{"lang":"`+lang+`","body":"x"}`, "Content-Type: application/json", lang)
+		d.expectError(t, 400, "invalid_lang", "POST", "/c/handler/add/a", `{"lang":"`+lang+`","body":"x"}`, "Content-Type: application/json", lang)
 	}
 }
 
 // TestPrivate: no other user of the host can read the daemon's files.
 func TestPrivate(t *testing.T) {
 	d := sharing(t)
-	d.wants(t, 200, "POST", "/"+tenant()+"/job/a/add?wait=store", "x")
+	d.expect(t, 200, "POST", "/"+tenant()+"/job/a/add?wait=store", "x")
 	err := filepath.WalkDir(d.dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return nil

@@ -16,7 +16,7 @@ func TestUnique(t *testing.T) {
 	d, who := sharing(t), tenant()
 	add := func(status int, how, query, line string) string {
 		t.Helper()
-		r := d.wants(t, status, "POST", "/"+who+"/job/x/add?"+query, line)
+		r := d.expect(t, status, "POST", "/"+who+"/job/x/add?"+query, line)
 		if r.text("unique") != how {
 			t.Fatalf("%s, wanted %q", r, how)
 		}
@@ -39,8 +39,8 @@ func TestUnique(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	c := add(200, "replaced", "key=k&mode=replace&wait=store", "3")
-	d.wants(t, 404, "GET", "/"+who+"/job/get/"+a, "")
-	d.wants(t, 200, "DELETE", "/"+who+"/job/get/"+c, "")
+	d.expect(t, 404, "GET", "/"+who+"/job/get/"+a, "")
+	d.expect(t, 200, "DELETE", "/"+who+"/job/get/"+c, "")
 	e := add(201, "", "key=k&while=window&for_ms=600000", "4")
 	d.handler(t, who, "x", "sh", "true")
 	until(t, "it has run", func() error {
@@ -49,11 +49,11 @@ func TestUnique(t *testing.T) {
 		}
 		return nil
 	})
-	r := d.wants(t, 200, "POST", "/"+who+"/job/x?key=k", "5")
+	r := d.expect(t, 200, "POST", "/"+who+"/job/x?key=k", "5")
 	if r.text("id") != e || r.text("unique") != "kept" || r.json["count"] != 0.0 {
 		t.Errorf("%s, the window is of %s", r, e)
 	}
-	r = d.wants(t, 201, "POST", "/add?client="+who+"&jobtype=x&key=payload&wait=store", "k\nnew\nnew\n"+strings.Repeat("y", 300)+"\n")
+	r = d.expect(t, 201, "POST", "/add?client="+who+"&jobtype=x&key=payload&wait=store", "k\nnew\nnew\n"+strings.Repeat("y", 300)+"\n")
 	ids, _ := r.json["ids"].([]any)
 	if how := fmt.Sprint(r.json["unique"]); how != "[<nil> <nil> kept <nil>]" && how != "[kept <nil> kept <nil>]" || len(ids) != 4 || ids[1] != ids[2] || r.json["stored"] != true || r.json["id"] != nil {
 		t.Errorf("%s", r)
@@ -66,7 +66,7 @@ func TestUnique(t *testing.T) {
 		return nil
 	})
 	h := add(201, "", "key=again&delay=1h", "h")
-	d.refuses(t, 409, "key_held", "POST", "/"+who+"/job/retry/"+g, "", h, "again")
+	d.expectError(t, 409, "key_held", "POST", "/"+who+"/job/retry/"+g, "", h, "again")
 	if _, err := ledger(d, who); err != nil {
 		t.Error(err)
 	}
@@ -91,10 +91,10 @@ func TestBadUnique(t *testing.T) {
 		"key=k&keep=1":                           "invalid_value keep",
 	} {
 		want := strings.Fields(words)
-		d.refuses(t, 400, want[0], "POST", at+query, "1", want[1:]...)
+		d.expectError(t, 400, want[0], "POST", at+query, "1", want[1:]...)
 	}
-	d.refuses(t, 400, "invalid_value", "POST", at+"key=k", "1\n2\n", "2", "key=payload")
-	if r := d.wants(t, 200, "POST", at+"key=k", "\n"); r.json["count"] != 0.0 || fmt.Sprint(r.json["ids"]) != "[]" {
+	d.expectError(t, 400, "invalid_value", "POST", at+"key=k", "1\n2\n", "2", "key=payload")
+	if r := d.expect(t, 200, "POST", at+"key=k", "\n"); r.json["count"] != 0.0 || fmt.Sprint(r.json["ids"]) != "[]" {
 		t.Errorf("%s", r)
 	}
 }
@@ -158,7 +158,7 @@ func TestUniqueKilled(t *testing.T) {
 			close(stop)
 			all.Wait()
 			for key, id := range ids {
-				if r := again.wants(t, 200, "POST", "/"+who+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
+				if r := again.expect(t, 200, "POST", "/"+who+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
 					t.Errorf("key %s made %d jobs, is held by %s, and %s", key, made[key], id, r)
 				}
 			}

@@ -61,8 +61,8 @@ func (w *world) count(which func(batch) bool) (n int) {
 	return n
 }
 
-// may reports whether a batch of a type may run now, by counting.
-func (w *world) may(t Type) bool {
+// mayRun reports whether a batch of a type may run now, by counting.
+func (w *world) mayRun(t Type) bool {
 	client := w.count(func(b batch) bool { return b.Client == t.Client })
 	typ := w.count(func(b batch) bool { return b.Client == t.Client && b.Jobtype == t.Jobtype })
 	return (w.limits.Slots == 0 || len(w.running) < w.limits.Slots) &&
@@ -74,16 +74,16 @@ func (w *world) pick(types []Type) int {
 	w.t.Helper()
 	at := w.SelectJobtypeToRun(after(w.now), types)
 	if at < 0 {
-		if i := slices.IndexFunc(types, w.may); i >= 0 {
+		if i := slices.IndexFunc(types, w.mayRun); i >= 0 {
 			w.t.Fatalf("nothing was selected though %+v may run; running: %+v", types[i], w.running)
 		}
 		return at
 	}
-	if !w.may(types[at]) {
+	if !w.mayRun(types[at]) {
 		w.t.Fatalf("%+v was selected and may not run; running: %+v", types[at], w.running)
 	}
 	for _, other := range types {
-		if other.Client == types[at].Client && w.may(other) && other.Age > types[at].Age && (!types[at].Warm || other.Age > types[at].Age+tie) {
+		if other.Client == types[at].Client && w.mayRun(other) && other.Age > types[at].Age && (!types[at].Warm || other.Age > types[at].Age+tie) {
 			w.t.Fatalf("%+v was selected though %+v has waited longer", types[at], other)
 		}
 	}

@@ -66,8 +66,8 @@ type Store interface {
 	// to 1,000. next is how long until the next deferred job is due (0: none within the hour).
 	// Waiting reads one job of each type.
 	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
-	// Take locks up to N due jobs of a type, the oldest first. It ends with the job with which the
-	// sum of the payloads reaches Bytes.
+	// Take locks up to N due jobs of a type, the oldest first. It stops after the job that makes
+	// the sum of the payloads reach Bytes.
 	Take(ctx context.Context, t Taking) ([]Taken, error)
 	// End writes how runs ended, all in one transaction. counted says for each run whether its end
 	// counted: it does if the sysid still had the lock, or if no daemon had taken the job since.

@@ -95,7 +95,7 @@ func (w *world) try(method, path string, body any, worker ...string) (int, map[s
 	return resp.StatusCode, out
 }
 
-// ask does what try does, and fails the test unless the request succeeds.
+// ask is like try, but fails the test unless the request succeeds.
 func (w *world) ask(method, path string, body any, worker ...string) map[string]any {
 	w.t.Helper()
 	code, out := w.try(method, path, body, worker...)

@@ -100,7 +100,7 @@ func (w *world) try(method, path, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// ask does what try does, and fails the test unless the request succeeds and the answer is JSON.
+// ask is like try, but fails the test unless the request succeeds and the answer is JSON.
 func (w *world) ask(method, path, body string) (out map[string]any) {
 	w.t.Helper()
 	code, text := w.try(method, path, body)
