@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -654,4 +655,42 @@ func TestPullAtOnce(t *testing.T) {
 			t.Fatal("nothing comes")
 		}
 	}
+}
+
+// TestUnreadDetail: however many clients ask for a large job and do not read it, few replies are made.
+func TestUnreadDetail(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	const budget = 32 // as web has it, of the largest body
+	d := start(t, "--max-body", strconv.Itoa(most))
+	c := d.client(t, msgpackType)
+	id := c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, most-1000) + `"}}`) // longer in JSON than the system's buffers
+	begun := make(chan struct{}, 2*budget)
+	for range 2 * budget {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		fmt.Fprintf(conn, "GET /v1/jobs/%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", id)
+		go func() {
+			if _, err := conn.Read(make([]byte, 1)); err == nil {
+				begun <- struct{}{}
+			}
+		}()
+	}
+	for range budget {
+		select {
+		case <-begun:
+		case <-time.After(patience):
+			t.Fatalf("fewer than %d replies begin", budget)
+		}
+	}
+	select {
+	case <-begun:
+		t.Error("a further reply begins")
+	case <-time.After(time.Second):
+	}
+	c.do("GET", "/v1/jobs/"+id+"?bodies=false", "").want(200)
 }

@@ -250,21 +250,17 @@ func getJob(x *exchange) (int, error) {
 	return x.sendStatus(st)
 }
 
-// sendStatus sends a job's status. Its result counts as fetched once all of it has been sent. A
-// large result waits while many others are being written, because each stays in memory until it is
-// written.
+// sendStatus sends a job's status. Its result counts as fetched once all of it has been sent.
 func (x *exchange) sendStatus(st *master.Status) (int, error) {
 	fetched := func(bool) {}
 	if st.Fetch != nil {
 		fetched = st.Fetch
 	}
-	if n := min(int64(len(st.Result)), x.outboundBytes()); n > large {
-		if err := x.outbound.Acquire(x.r.Context(), n); err != nil { // the client has gone
-			fetched(false)
-			return 0, err
-		}
-		defer x.outbound.Release(n)
+	if err := x.reserve(len(st.Result)); err != nil {
+		fetched(false)
+		return 0, err
 	}
+	defer x.unreserve()
 	x.object(9)
 	x.text("status", st.State.String())
 	x.idOrNull("worker_id", st.Worker)

@@ -187,6 +187,9 @@ func getDetail(x *exchange) (int, error) {
 		}
 	}
 	if bodies {
+		if err := x.reserve(len(d.Job.Argument) + len(d.Job.Error) + len(d.Job.Result)); err != nil {
+			return 0, err
+		}
 		x.object(jobKeys + 10)
 		x.raw("argument", d.Job.Argument)
 		x.raw("error", d.Job.Error)

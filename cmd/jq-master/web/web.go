@@ -67,14 +67,14 @@ type Server struct {
 	requests *prometheus.CounterVec
 	pool     sync.Pool           // of *exchange
 	inbound  atomic.Int64        // bytes of bodies that are being read
-	outbound *semaphore.Weighted // bytes of results that are being written
+	outbound *semaphore.Weighted // bytes of jobs' data that are being written
 	date     date
 	past     moments.Ring
 	encoded  replies.Cache[statsRequest] // the statistics
 	began    time.Time
 }
 
-// outboundBytes returns how many bytes of large results may be written at a time.
+// outboundBytes returns how many bytes of jobs' data in large replies may be written at a time.
 func (c *Config) outboundBytes() int64 { return largeReplies * max(int64(c.MaxBody), large) }
 
 // date caches the Date header, which net/http would format for each reply.
@@ -340,13 +340,37 @@ type exchange struct {
 	in      bytes.Buffer
 	json    []byte // buffer for a reply in JSON
 	whole   []byte // the whole reply, if it is shared with other requests
+	// reserved is how much of outbound the reply has.
+	reserved int64
 	answer
+}
+
+// reserve lets a reply with n bytes of jobs' data wait, if it is large, while many others are being
+// written: each stays in memory meanwhile. It fails if the client has gone.
+func (x *exchange) reserve(n int) error {
+	most := min(int64(n), x.outboundBytes())
+	if most <= large {
+		return nil
+	}
+	if err := x.outbound.Acquire(x.r.Context(), most); err != nil {
+		return err
+	}
+	x.reserved = most
+	return nil
+}
+
+func (x *exchange) unreserve() {
+	if x.reserved > 0 {
+		x.outbound.Release(x.reserved)
+		x.reserved = 0
+	}
 }
 
 // kept is the size of the largest buffer that is kept for reuse.
 const kept = 64 << 10
 
 func (x *exchange) release() {
+	x.unreserve()
 	x.w, x.r, x.grant, x.query, x.whole, x.sent = nil, nil, nil, nil, nil, 0
 	if x.in.Reset(); x.in.Cap() > kept {
 		x.in = bytes.Buffer{}
@@ -464,8 +488,8 @@ func (x *exchange) value() (pack.Value, *job.Fault) {
 }
 
 const (
-	// largeReplies is how many results of the largest size may be written at a time, to clients
-	// that may read slowly or not at all. Results of up to large bytes do not count.
+	// largeReplies is how many replies with as much data as the largest body may be written at a
+	// time, to clients that may read slowly or not at all. Data of up to large bytes does not count.
 	largeReplies = 32
 	large        = 16 << 10
 	// inboundBodies is how many bodies of the largest size may be read at a time.
