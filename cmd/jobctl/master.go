@@ -58,7 +58,7 @@ func (a *app) verbCommand(verb, short string) *cobra.Command {
 	c.RunE = a.action(forBoth, func(args []string) error {
 		switch {
 		case all && len(args) > 0:
-			return cli.Failf(cli.ExitFailed, "--all and targets exclude each other")
+			return cli.Failf(cli.ExitFailed, "--all and targets cannot be used together")
 		case all:
 			return a.tell(verb, targetsArg{})
 		case len(args) == 0:

@@ -118,7 +118,7 @@ func (f *File) form() string {
 func (f *File) tables(to map[Key]Spec, key Key, clients bool, value any) error {
 	below, ok := value.(map[string]any)
 	if !ok {
-		return fmt.Errorf("schedules.%s must be a table %s", key, f.form())
+		return fmt.Errorf("schedules.%s must be a section %s", key, f.form())
 	}
 	for name, value := range below {
 		key := key
@@ -131,7 +131,7 @@ func (f *File) tables(to map[Key]Spec, key Key, clients bool, value any) error {
 		}
 		key.Name = name
 		if _, ok := value.(map[string]any); !ok {
-			return fmt.Errorf("schedules.%s must be a table %s", key, f.form())
+			return fmt.Errorf("schedules.%s must be a section %s", key, f.form())
 		}
 		err := CheckName(name)
 		if err == nil {

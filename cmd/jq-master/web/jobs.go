@@ -103,7 +103,7 @@ func postJob(x *exchange) (int, error) {
 		return 0, fault
 	}
 	if n.Sharing != nil && key != nil {
-		return 0, job.Refuse(job.InvalidValue, "unique", "unique and Idempotency-Key exclude each other: send one of them")
+		return 0, job.Refuse(job.InvalidValue, "unique", "unique and Idempotency-Key cannot be used together: send one of them")
 	}
 	ids, unique, err := x.enqueue([]*master.New{n}, key)
 	if err != nil {

@@ -131,7 +131,7 @@ func TestSchedulesOfAFile(t *testing.T) {
 		return nil
 	})
 	write(file, "[schedules.acme]\nx = 1\n")
-	if _, err := launch(t.TempDir(), "--schedules="+file); err == nil || !strings.Contains(err.Error(), "schedules.acme.x must be a table") {
+	if _, err := launch(t.TempDir(), "--schedules="+file); err == nil || !strings.Contains(err.Error(), "schedules.acme.x must be a section") {
 		t.Errorf("with such a file it starts: %v", err)
 	}
 	d.headers = map[string][]string{"Authorization": {"Bearer r-secret"}}
