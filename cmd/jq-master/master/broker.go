@@ -256,10 +256,14 @@ func (l *brokerConn) changed() {
 
 // applyRule repeats the request until the broker has the rule, because without the rule jobs would
 // run that must not. It gives up when a later request drops the rule: operators may do that if the
-// broker has no room for it.
+// broker has no room for it. Rules have a connection of their own, so a rule waits for the jobs'
+// connection: if the broker has ended since, that connection is lost, and all rules are sent again.
 func (l *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
 		defer l.dropped(r.pattern)
+	}
+	if err := l.submitter.Ping(l.life); err != nil {
+		return err
 	}
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {

@@ -1,0 +1,66 @@
+package master
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	gloom "gloom/clients/go"
+)
+
+// A rule goes to a broker that the jobs have reached. Otherwise the broker could end, and the jobs
+// would reach the next one, which has no rules, without anybody noticing.
+func TestRulesWaitForTheConnection(t *testing.T) {
+	rules := make(chan string, 10)
+	operators := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { rules <- r.URL.Path }))
+	defer operators.Close()
+	submits, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer submits.Close()
+	l, err := openBrokerConn(Broker{
+		Submitter: []gloom.Option{gloom.Addrs(submits.Addr().String())},
+		Rules:     Rules{Base: operators.URL, HTTP: operators.Client()},
+		Close:     func() {},
+	}, Values{}, "", 10, func(func(*machine)) {}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	l.setRule(ruleChange{pattern: "c:default:k", concurrency: 2})
+	conn, err := submits.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	select {
+	case path := <-rules:
+		t.Fatalf("%s without a connection for jobs", path)
+	case <-time.After(100 * time.Millisecond):
+	}
+	go func() { // it agrees to everything
+		for head := make([]byte, 4); ; {
+			if _, err := io.ReadFull(conn, head); err != nil {
+				return
+			}
+			if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(head))); err != nil {
+				return
+			}
+			if _, err := conn.Write([]byte("\x00\x00\x00\x0b{\"ok\":true}")); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-rules:
+	case <-time.After(45 * time.Second):
+		t.Fatal("the rule is not sent")
+	}
+}
