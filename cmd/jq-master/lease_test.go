@@ -89,8 +89,8 @@ func TestCutOff(t *testing.T) {
 	c.do("GET", "/job/"+job, "").want(200)
 }
 
-// TestDeposed: a master that was stopped until its lease had expired and another one had taken over
-// answers nothing from memory when it continues.
+// TestDeposed: a master is stopped until its lease has expired and another one has taken over. When
+// it continues, it answers nothing from memory.
 func TestDeposed(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -12,5 +12,5 @@ type Constraint struct {
 	Concurrency int64   `json:"concurrency"` // runs at once, 0 holds all, -1 for no limit
 	Per         string  `json:"per"`         // JSON Pointer; "" for one bucket for all
 	Enabled     bool    `json:"enabled"`
-	Version     uint64  `json:"version"` // rises with each change; the ETag
+	Version     uint64  `json:"version"` // increased by each change; sent as the ETag
 }

@@ -373,8 +373,8 @@ func (c *machine) remainingWait(r *record) time.Duration {
 	return brokerDuration(r.dueAt - c.clock)
 }
 
-// brokerDuration returns a number of milliseconds as a duration that the broker takes: at least 0,
-// and at most the longest.
+// brokerDuration returns a number of milliseconds as a duration, limited to the range that the
+// broker takes.
 func brokerDuration(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }

@@ -40,7 +40,7 @@ func (r *Redis) write(t *term) {
 			r.finish(t, ErrClosed)
 			return
 		case <-renew.C:
-			if !r.through(t, nil) {
+			if !r.sendAll(t, nil) {
 				return
 			}
 			continue
@@ -51,12 +51,12 @@ func (r *Redis) write(t *term) {
 			if len(round) == 0 {
 				break
 			}
-			if !r.through(t, round) {
+			if !r.sendAll(t, round) {
 				return
 			}
 			select {
 			case <-renew.C:
-				if !r.through(t, nil) {
+				if !r.sendAll(t, nil) {
 					return
 				}
 			default:
@@ -95,9 +95,9 @@ func (o *op) size() (n int) {
 	return n
 }
 
-// through sends a round again and again until all its transitions have been answered, however long
-// Redis is away. An empty round renews the lease. through reports whether the term continues.
-func (r *Redis) through(t *term, round []*op) bool {
+// sendAll sends a round again and again until all its transitions have been answered, however long
+// Redis is away. An empty round renews the lease. sendAll reports whether the term continues.
+func (r *Redis) sendAll(t *term, round []*op) bool {
 	var err error
 	if len(round) == 0 {
 		err = r.renew(context.Background(), t)

@@ -160,7 +160,7 @@ func (j *Journal) commit(group []*request) error {
 		err = classify(err)
 		switch {
 		case s.file.Truncate(s.end) != nil || j.sync(s) != nil:
-			j.leave()
+			j.endSegment()
 		case errors.Is(err, ErrFull):
 			j.makeRoom() // for the next
 		}
@@ -173,7 +173,7 @@ func (j *Journal) commit(group []*request) error {
 		// The kernel may have dropped the data that it could not write, and would then report
 		// success at the next sync. So this file is never written again.
 		_ = s.file.Truncate(s.end)
-		j.leave()
+		j.endSegment()
 		return classify(err)
 	}
 	took := time.Since(start)
@@ -207,9 +207,9 @@ func (j *Journal) sync(s *segment) error {
 	return s.file.Sync()
 }
 
-// leave ends the current segment after the last accepted line. The next segment is begun at once,
+// endSegment ends the current segment after the last accepted line. The next segment is begun at once,
 // because it records that end: so refused lines are invalid even if the disk has kept them.
-func (j *Journal) leave() {
+func (j *Journal) endSegment() {
 	j.mu.Lock()
 	j.current.refused = true
 	j.mu.Unlock()
@@ -305,8 +305,8 @@ func (j *Journal) begin() error {
 	return err
 }
 
-// makeRoom removes all segments, even the last one, which is otherwise kept until the next begins,
-// if all their lines are in stores.
+// makeRoom removes all segments if all their lines are in stores. This includes the last segment,
+// which is otherwise kept until the next one begins.
 func (j *Journal) makeRoom() bool {
 	j.mu.Lock()
 	gone := j.segments

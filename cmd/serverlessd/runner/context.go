@@ -216,7 +216,8 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 // examines all processes of the host. Most jobs have ended before the first reading.
 const minCheck = 10 * time.Millisecond
 
-// nextCheck returns how long it takes at least to use cpu of processor time, but at most wall.
+// nextCheck returns the shortest time in which a job can use this much processor time, but at most
+// wall.
 func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
