@@ -135,3 +135,22 @@ func TestJoined(t *testing.T) {
 		t.Errorf("there are %d jobs, want %d; the last seq is %d", len(got.Jobs), len(want), got.Seq)
 	}
 }
+
+// TestMovedOnce: a job that cannot be added to the ended ones, because their key is of another type,
+// stays among the live ones.
+func TestMovedOnce(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	j := newJob(1)
+	add(t, r, j)
+	j = started(j)
+	must(t, func(f func(error)) { r.Start(j, f) })
+	shared.Do(t, "SET", r.keys.ended, "x")
+	if err := await(t, func(f func(error)) { r.Finish(ended(j, job.Done), 1, 0, f) }); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("it has ended: %v", err)
+	}
+	if ids, err := r.client.ZRange(t.Context(), r.keys.live, 0, -1).Result(); err != nil || !slices.Equal(ids, []string{j.ID.String()}) {
+		t.Errorf("the live jobs are %v, %v", ids, err)
+	}
+}

@@ -37,12 +37,15 @@ for i = 6, #KEYS do
   end
   at = at + 1 + ARGV[at]
 end
-for name, key in pairs({live = KEYS[3], ended = KEYS[4], results = KEYS[5]}) do
-  if left[name] and #left[name] > 0 then
-    redis.call('ZREM', key, unpack(left[name]))
+local keys = {live = KEYS[3], ended = KEYS[4], results = KEYS[5]}
+for name, set in pairs(sets) do
+  if #set > 0 then
+    redis.call('ZADD', keys[name], unpack(set))
   end
-  if #sets[name] > 0 then
-    redis.call('ZADD', key, unpack(sets[name]))
+end
+for name, ids in pairs(left) do -- last: a job must not be in no set if a key is of another type
+  if #ids > 0 then
+    redis.call('ZREM', keys[name], unpack(ids))
   end
 end
 if moved then
