@@ -230,6 +230,15 @@ export class Submitter {
   async #send(job, signal) {
     signal?.throwIfAborted();
     await this.#enter(signal);
+    // Since then the connection may have been lost, or the signal may have aborted.
+    while ((!this.#current || this.#current.ended) && !signal?.aborted) {
+      this.#leave();
+      await this.#enter(signal);
+    }
+    if (signal?.aborted) {
+      this.#leave();
+      throw signal.reason;
+    }
     const session = /** @type {Session} */ (this.#current);
     const size = /** @type {Buffer} */ (job.frame).length - HEADER;
     if (size > session.maxFrame) {

@@ -1,0 +1,78 @@
+// The submitter against a broker whose every frame the test writes.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { test } from "node:test";
+import { Submitter } from "../src/index.js";
+
+const frame = (/** @type {object} */ message) => {
+  const payload = Buffer.from(JSON.stringify(message));
+  const header = Buffer.alloc(4);
+  header.writeUInt32BE(payload.length);
+  return Buffer.concat([header, payload]);
+};
+
+/**
+ * Starts a broker and a submitter with a window of one job.
+ * @param {import("node:test").TestContext} t
+ * @param {(message: any, write: (...frames: Buffer[]) => void) => void} onSubmit
+ */
+async function begin(t, onSubmit) {
+  const server = createServer((socket) => {
+    let buffer = Buffer.alloc(0);
+    socket.on("error", () => {});
+    socket.on("data", (data) => {
+      buffer = Buffer.concat([buffer, data]);
+      while (buffer.length >= 4 && buffer.length >= 4 + buffer.readUInt32BE()) {
+        const end = 4 + buffer.readUInt32BE();
+        const message = JSON.parse(buffer.subarray(4, end).toString());
+        buffer = buffer.subarray(end);
+        const write = (/** @type {Buffer[]} */ ...frames) => socket.write(Buffer.concat(frames));
+        if (message.action === "submit") onSubmit(message, write);
+        else write(frame({ ok: true, id: message.id }));
+      }
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+  const jobs = new Submitter({ addrs: [`127.0.0.1:${port}`], window: 1, backoff: [1, 10], notify: () => {} });
+  t.after(async () => {
+    await jobs.close();
+    server.close();
+  });
+  await jobs.connect();
+  return jobs;
+}
+
+const answer = (/** @type {any} */ { id, body }) => [frame({ ok: true, id }), frame({ id, body })];
+
+test("a submit whose signal aborts when its turn has come is not sent", async (t) => {
+  /** @type {unknown[]} */
+  const sent = [];
+  const jobs = await begin(t, (message, write) => {
+    sent.push(message.body);
+    write(...answer(message));
+  });
+  const stop = new AbortController();
+  const first = await jobs.submit("t", "first");
+  const waits = jobs.submit("t", "waits", { signal: stop.signal });
+  first.result().then(() => stop.abort(new Error("stopped")));
+  await assert.rejects(waits, /stopped/);
+  assert.equal(await jobs.do("t", "last"), "last");
+  assert.deepEqual(sent, ["first", "last"]);
+  assert.equal(jobs.outstanding, 0);
+});
+
+test("a submit whose turn has come on a connection that ends waits for the next one", async (t) => {
+  const jobs = await begin(t, (message, write) => {
+    const tooLong = message.body === "first" ? [Buffer.alloc(4, 255)] : [];
+    write(...answer(message), ...tooLong);
+  });
+  const first = await jobs.submit("t", "first");
+  const waits = jobs.do("t", "waits");
+  assert.equal(await first.result(), "first");
+  assert.equal(await waits, "waits");
+  assert.equal(jobs.outstanding, 0);
+});
