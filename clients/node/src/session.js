@@ -137,6 +137,7 @@ export class Session extends Connection {
   }
 
   take(message) {
+    if ("action" in message) return; // of a kind that is not known
     const job = this.jobs.get(message.id);
     if (!job) return; // no longer pending
     if (!job.acked) throw new ProtocolError(`a result or progress of job ${JSON.stringify(job.id)} before its ack`);

@@ -76,3 +76,11 @@ test("a submit whose turn has come on a connection that ends waits for the next 
   assert.equal(await waits, "waits");
   assert.equal(jobs.outstanding, 0);
 });
+
+test("frames of unknown kinds are ignored", async (t) => {
+  const jobs = await begin(t, ({ id, body }, write) => {
+    const unknown = frame({ action: "dance", id });
+    write(unknown, frame({ ok: true, id }), unknown, frame({ id, body }));
+  });
+  assert.equal(await jobs.do("t", 5), 5);
+});

@@ -443,6 +443,9 @@ final class Submitter
     /** @param array<string, mixed> $message */
     private function news(Connection $at, array $message): void
     {
+        if (isset($message['action'])) {
+            return; // of a kind that is not known
+        }
         $job = is_string($message['id'] ?? null) ? $this->jobs[spl_object_id($at)][$message['id']] ?? null : null;
         if ($job === null) {
             return; // no longer pending

@@ -10,12 +10,12 @@ use Gloom\Wire;
 use PHPUnit\Framework\TestCase;
 
 /**
- * Processes that are forked from the one that made a submitter.
+ * The submitter against a broker whose every frame the test writes, in forked processes, too.
  *
  * @requires extension pcntl
  * @requires extension posix
  */
-final class ForkTest extends TestCase
+final class SubmitterTest extends TestCase
 {
     /** @var resource the broker's side */
     private $listener;
@@ -112,6 +112,21 @@ final class ForkTest extends TestCase
         pcntl_waitpid($child, $status);
         $jobs->ping();
         self::assertFalse($job->done());
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
+    public function testFramesOfUnknownKindsAreIgnored(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            $id = self::take($stream)['id'];
+            foreach ([['action' => 'dance', 'id' => $id], ['ok' => true, 'id' => $id], ['action' => 'dance', 'id' => $id], ['id' => $id, 'body' => 5]] as $frame) {
+                fwrite($stream, Wire::encode($frame));
+            }
+            sleep(10);
+        });
+        self::assertSame(5, (new Submitter($this->addr))->submit('echo')->result(10.0));
         posix_kill($broker, SIGKILL);
         pcntl_waitpid($broker, $status);
     }
