@@ -307,8 +307,8 @@ type reconnects struct {
 // last one the stream may be over. A kept job whose outcome cannot be read fails when the
 // connection is back.
 func (r *reconnects) jobLost(err *gloom.LostError) {
-	if refused := (*gloom.RefusedError)(nil); errors.As(err.Cause, &refused) {
-		return
+	if refused := (*gloom.RefusedError)(nil); errors.As(err.Cause, &refused) || errors.Is(err.Cause, gloom.ErrClosed) {
+		return // ErrClosed: we have ended the connection
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
