@@ -9,8 +9,8 @@
 //	queue       keeps them here until their target has a free place
 //	slot.go     drive submits the row to the broker; one of this daemon's own slots, a worker
 //	            there, takes it, writes it running and runs the process
-//	remote.go   without a launcher: the row is written running and then submitted, and the
-//	            answer of a worker ends it
+//	remote.go   without a launcher: the row is written running, by the fetch if its target has
+//	            a free place, and then submitted; the answer of a worker ends it
 //	writer.go   writes what has happened to rows, many in a transaction; an end that the
 //	            database does not take is in spool.go until it does
 //
@@ -169,6 +169,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	if cfg.MaxOutputBuffer < 0 {
 		b.cfg.MaxOutputBuffer = int(min(s.OutputRoom(), maxOutput))
 	}
+	b.machine.Begins = cfg.Launcher == ""
 	b.life, b.end = context.WithCancel(context.Background())
 	b.giving, b.giveUp = context.WithCancel(b.life)
 	defer func() {
@@ -344,7 +345,10 @@ func (b *Bridge) update(change func()) {
 func (b *Bridge) applyEffects() {
 	e := b.machine.Next()
 	for _, r := range e.Start {
-		in := &row{Row: store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]}, awaited: b.byHand[r.ID], started: time.Now(), ended: make(chan struct{})}
+		in := &row{
+			Row:     store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]},
+			awaited: b.byHand[r.ID], started: time.Now(), at: r.Started, begun: r.Started != 0, ended: make(chan struct{}),
+		}
 		delete(b.fields, r.ID)
 		delete(b.byHand, r.ID)
 		b.inside[r.ID] = in
@@ -352,6 +356,14 @@ func (b *Bridge) applyEffects() {
 	}
 	for _, id := range e.Release {
 		b.giveBack(id)
+	}
+	for _, r := range e.Undo {
+		delete(b.fields, r.ID)
+		undone := b.writer.queue(&change{kind: requeue, id: r.ID})
+		b.drives.Go(func() {
+			<-undone
+			b.update(func() { b.machine.Poll([]string{r.Target}) })
+		})
 	}
 	if e.Fetch != nil {
 		b.fetching = true
@@ -385,7 +397,9 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	}
 	b.machine.Done(r.ID)
 	b.pace.ended(r.Target, time.Since(r.started))
-	b.machine.Expect(r.Target, b.pace.share(r.Target))
+	if b.guard != nil { // else a fetch and a start take the same time: one write
+		b.machine.Expect(r.Target, b.pace.share(r.Target))
+	}
 	b.applyEffects()
 }
 

@@ -96,7 +96,7 @@ func (b *Bridge) queuePage(page store.Page, took time.Duration) {
 func (b *Bridge) countAccepted(rows []store.Row, by string) []queue.Row {
 	list := make([]queue.Row, len(rows))
 	for i, r := range rows {
-		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority}
+		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Started: r.Started}
 		if b.guard == nil {
 			b.fields[r.ID] = r.Fields
 		}

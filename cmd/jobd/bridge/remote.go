@@ -16,18 +16,12 @@ import (
 // workers must not run for ever.
 const maxRequeues = 3
 
-// submitRemote writes that a row is running, then submits it to the workers of its type.
+// submitRemote submits a row to the workers of its type, once it is written that the row runs.
 func (b *Bridge) submitRemote(r *row) {
 	defer close(r.ended)
-	if b.begin(r.ID) == nil {
-		return // given back
-	}
-	v := b.writer.write(&change{kind: start, id: r.ID})
-	if !v.written() {
-		b.endLost(r, v)
+	if r.at == 0 && !b.writeStart(r) {
 		return
 	}
-	r.at = v.at
 	failpoint.Point("remote: running")
 	began := time.Now()
 	f, known := b.askWorkers(r)
@@ -37,10 +31,24 @@ func (b *Bridge) submitRemote(r *row) {
 		b.finish(r, f)
 		return
 	}
-	v = b.writer.write(&change{kind: requeue, id: r.ID})
+	v := b.writer.write(&change{kind: requeue, id: r.ID})
 	b.noteLost(r, v)
 	b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was given up: it is not known how it ended, and it may be run again", r.ID)})
 	b.update(func() { b.machine.Poll([]string{r.Target}) })
+}
+
+// writeStart writes that an accepted row runs. It returns false if the row was given back or is lost.
+func (b *Bridge) writeStart(r *row) bool {
+	if b.begin(r.ID) == nil {
+		return false
+	}
+	v := b.writer.write(&change{kind: start, id: r.ID})
+	if !v.written() {
+		b.endLost(r, v)
+		return false
+	}
+	r.at = v.at
+	return true
 }
 
 // askWorkers submits a row and returns how it ended; known is false if the row is to run again.

@@ -185,6 +185,120 @@ func TestRowsForOtherWorkers(t *testing.T) {
 	}
 }
 
+// late is a store whose first accepted rows come when a test says.
+type late struct {
+	*storetest.Memory
+	taken, give chan struct{}
+	over        *atomic.Bool
+}
+
+func (l late) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
+	p, err := l.Memory.Accept(ctx, wants, limit)
+	if len(p.Rows) > 0 && !l.over.Swap(true) {
+		close(l.taken)
+		<-l.give
+	}
+	return p, err
+}
+
+// TestAPauseWhileRowsBegin: rows that have begun in a fetch when their target is paused, resized or
+// removed do not run: they wait again. A place that is kept for them is not taken by others.
+func TestAPauseWhileRowsBegin(t *testing.T) {
+	for _, change := range []string{"pause", "resize", "remove", "stop", ""} {
+		t.Run(change, func(t *testing.T) {
+			s := newShared(t)
+			cfg := configFor(t, "a=2")
+			s.config(&cfg)
+			table := storetest.NewTable()
+			l := late{table.Open(cfg.Name, cfg.Lease, store.Place{}), make(chan struct{}), make(chan struct{}), new(atomic.Bool)}
+			f := &fixture{t: t, table: table}
+			var err error
+			if f.Bridge, err = open(t.Context(), cfg, zerolog.Nop(), nil, l); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			var now, most, runs atomic.Int64
+			release := make(chan struct{})
+			s.work("rows.a", 8, func(ctx context.Context, job *gloom.Job) (any, error) {
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer now.Add(-1)
+				runs.Add(1)
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return "ok", nil
+			})
+			f.put(store.Waiting, "a", 1, 2)
+			f.put(store.Manual, "a", 3)
+			f.Poll(nil)
+			<-l.taken
+			f.await(store.Running, 1, 2)
+			byHand := make(chan error, 1)
+			if change == "" {
+				go func() { _, _, err := manual(t, f, 3); byHand <- err }()
+				f.await(store.Accepted, 3)
+			}
+			stopped := make(chan error, 1)
+			limit := int64(2)
+			switch change {
+			case "pause":
+				f.Pause(nil)
+				limit = 0
+			case "resize":
+				if err := f.SetConcurrency("a", 1); err != nil {
+					t.Fatal(err)
+				}
+				limit = 1
+			case "remove":
+				if err := f.RemoveTarget("a"); err != nil {
+					t.Fatal(err)
+				}
+				limit = 0
+			case "stop":
+				go func() { stopped <- f.Shutdown(t.Context()) }()
+				eventually(t, "it stops", f.stopped)
+				limit = 0
+			}
+			close(l.give)
+			waiting := func() (n int64) {
+				for id := int64(1); id <= 2; id++ {
+					if r, _ := table.Get(id); r.Status == store.Waiting && r.TimeStarted == 0 {
+						n++
+					}
+				}
+				return n
+			}
+			eventually(t, "the others wait again", func() bool { return waiting() == 2-limit && runs.Load() == limit })
+			close(release)
+			switch change {
+			case "pause":
+				f.Continue(nil)
+			case "remove":
+				if err := f.AddTarget("a", 2); err != nil {
+					t.Fatal(err)
+				}
+				f.Poll(nil)
+			case "stop":
+				if err := <-stopped; err != nil || table.ClaimCount() != 0 {
+					t.Fatal(err, table.ClaimCount())
+				}
+				return
+			case "":
+				if err := <-byHand; err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.await(store.Done, 1, 2)
+			if most.Load() > max(limit, 2) || table.ClaimCount() != 0 {
+				t.Fatal(most.Load(), table.ClaimCount())
+			}
+		})
+	}
+}
+
 func TestALostWorker(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {

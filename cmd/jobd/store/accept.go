@@ -37,6 +37,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 				p.More = append(p.More, want.Target)
 			}
 		}
+		s.begin(p.Rows, wants, time.Now().Unix())
 		failpoint.Point("accept: rows locked")
 		if err := s.acceptLocked(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
@@ -61,6 +62,26 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 	s.noteClaims(p.Rows, false)
 	p.Rows = append(adopted, p.Rows...)
 	return p, nil
+}
+
+// begin chooses the rows that begin at once, the best ones of their targets.
+func (s *SQL) begin(rows []Row, wants []Want, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, want := range wants {
+		var list []*Row
+		for i := range rows {
+			if rows[i].Target == want.Target {
+				list = append(list, &rows[i])
+			}
+		}
+		slices.SortStableFunc(list, func(a, b *Row) int { return cmp.Compare(b.Priority, a.Priority) })
+		for _, row := range list[:min(want.Begin, len(list))] {
+			if _, ours := s.mine[row.ID]; !ours {
+				row.Started = at
+			}
+		}
+	}
 }
 
 const (
@@ -334,8 +355,14 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		return nil
 	}
 	ids := make([]int64, len(rows))
+	var accepted, begun []int64
+	var at int64
 	for i, row := range rows {
-		ids[i] = row.ID
+		if ids[i] = row.ID; row.Started == 0 {
+			accepted = append(accepted, row.ID)
+		} else {
+			begun, at = append(begun, row.ID), row.Started
+		}
 	}
 	s.forgetClaims(ids)
 	s.settled(s.doubts(), ids) // an earlier accept was undone, or the row was reset
@@ -344,8 +371,16 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET status = 'accepted' WHERE id IN ("+list(ids)+")"); err != nil {
-		return err
+	for _, part := range []struct {
+		set string
+		ids []int64
+	}{{"status = 'accepted'", accepted}, {fmt.Sprintf("status = 'running', time_started = %d", at), begun}} {
+		if len(part.ids) == 0 {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET "+part.set+" WHERE id IN ("+list(part.ids)+")"); err != nil {
+			return err
+		}
 	}
 	failpoint.Point("accept: rows updated")
 	if !s.claimed {
@@ -486,7 +521,7 @@ func (s *SQL) addDoubt(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.doubt[row.ID] = &doubt{manual}
+		s.doubt[row.ID] = &doubt{manual, row.Started}
 	}
 }
 
@@ -512,6 +547,9 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	var adopted []Row
 	var back []int64
 	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
+		if err := s.unbegin(ctx, tx, doubt, token); err != nil {
+			return err
+		}
 		mine, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table().claims+" c"+byID+
 			" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id WHERE c.id IN ("+list(ids)+
 			") AND c.token = ? AND j.status = 'accepted' FOR UPDATE", token)
@@ -543,6 +581,24 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	s.forgetClaims(back)
 	s.noteClaims(adopted, false)
 	return adopted, nil
+}
+
+// unbegin makes rows that began in an accept of unknown outcome accepted: nobody was told of them, so
+// they do not run.
+func (s *SQL) unbegin(ctx context.Context, tx *sql.Tx, doubt map[int64]*doubt, token int64) error {
+	began := "FALSE"
+	now := s.doubts()
+	for _, id := range slices.Sorted(maps.Keys(doubt)) {
+		if d := doubt[id]; d.started != 0 && now[id] == d {
+			began += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.started)
+		}
+	}
+	if began == "FALSE" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" c"+byID+" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id SET j.status = 'accepted', j.time_started = 0"+
+		" WHERE c.id IN ("+list(slices.Sorted(maps.Keys(doubt)))+") AND c.token = ? AND j.status = 'running' AND ("+began+")", token)
+	return err
 }
 
 func (s *SQL) joinedPriority() string {

@@ -248,7 +248,7 @@ func (s *SQL) remembered() map[int64]claim {
 	}
 	for id, d := range s.doubt {
 		if _, ok := rows[id]; !ok {
-			rows[id] = claim{manual: d.manual}
+			rows[id] = claim{manual: d.manual, running: d.started != 0, started: d.started}
 		}
 	}
 	return rows

@@ -57,7 +57,10 @@ type SQL struct {
 
 // doubt says that it is unknown whether an accept of a row was committed; a later accept of the
 // same row has a doubt of its own.
-type doubt struct{ manual bool }
+type doubt struct {
+	manual  bool
+	started int64 // time_started of a row that began at once; 0 of others
+}
 
 // claim is a copy of a claim, in case its record is lost.
 type claim struct {

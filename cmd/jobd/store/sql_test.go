@@ -245,12 +245,12 @@ func TestTheBestOfAPage(t *testing.T) {
 	if _, err := tx.Exec("SELECT id FROM jobs FORCE INDEX (PRIMARY) WHERE id = 4 FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.Accept(t.Context(), []Want{{"a", 2}}, 5)
+	p, err := s.Accept(t.Context(), []Want{{"a", 2, 0}}, 5)
 	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "2a 3a[a] <nil>")
 	tx.Rollback()
-	p, err = s.Accept(t.Context(), []Want{{"a", 1}}, 5)
+	p, err = s.Accept(t.Context(), []Want{{"a", 1, 0}}, 5)
 	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "6a[a] <nil>")
-	p, err = s.Accept(t.Context(), []Want{{"a", 4}}, 5)
+	p, err = s.Accept(t.Context(), []Want{{"a", 4, 0}}, 5)
 	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "1a 4a 5a[] <nil>")
 }
 
@@ -480,6 +480,25 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	s.Remember(b)
 	equal(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Final{ID: 3})}).Lost, "map[]")
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
+}
+
+// TestACommitOfBegunRowsWhoseAnswerGetsLost: a row that began in such a commit is only accepted
+// afterwards. One that began otherwise is left alone.
+func TestACommitOfBegunRowsWhoseAnswerGetsLost(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s := table.open(t, "d", long).(*SQL)
+	p, err := s.Accept(t.Context(), []Want{{"a", 3, 2}}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, Batch{Start: []int64{3}, At: p.Rows[0].Started + 1})
+	s.Doubtful([]Row{p.Rows[0], {ID: 3, Started: p.Rows[0].Started}}, false)
+	rows, err := s.Resolve(t.Context())
+	equal(t, "rows", fmt.Sprintln(ids(rows), rows[0].Started, err), "1a 0 <nil>\n")
+	equal(t, "statuses", statuses(t, table, 3), "accepted running running")
+	equal(t, "time_started", table.get(t, 1).TimeStarted, 0)
+	equal(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Final{{ID: 2}, {ID: 3}}}).Lost, "map[]")
 }
 
 // TestADoubtIsAboutOneAccept: the doubt about an earlier accept does not concern rows

@@ -32,12 +32,14 @@ type Row struct {
 	Target   string
 	Priority int64  // the row's priority; 0 if there is no such column
 	Fields   []byte // JSON object of the id and the user's columns; nil unless asked for
+	Started  int64  // time_started of a row that has begun, UNIX seconds; 0 if it is only accepted
 }
 
 // Want says how many waiting rows of a target to accept at most.
 type Want struct {
 	Target string
 	Rows   int // at least 1
+	Begin  int // how many of the rows begin at once: they are running, and never accepted
 }
 
 // Page is the result of one Accept.
@@ -146,7 +148,7 @@ type Settled struct {
 type Store interface {
 	// Accept accepts waiting rows, the lowest ids first, at most limit of them; 0 leaves the
 	// number to the store. If rows have a priority, it accepts the best of the first limit rows
-	// of each target. Like AcceptManual it returns ErrFenced, and accepts nothing, if this
+	// of each target. A row that this incarnation has claimed already does not begin. Like AcceptManual it returns ErrFenced, and accepts nothing, if this
 	// incarnation is settled.
 	Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 
@@ -156,7 +158,7 @@ type Store interface {
 
 	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit
 	// had an unknown outcome. It returns those of Accept, which are to be run; those of
-	// AcceptManual become manual again. Accept does the same first.
+	// AcceptManual become manual again, and those that began are accepted. Accept does the same first.
 	Resolve(ctx context.Context) ([]Row, error)
 
 	// Write makes the changes of a batch.

@@ -72,7 +72,7 @@ func fill(t *testing.T, table jobs, status string, targets ...string) {
 func wants(targets ...string) []Want {
 	list := make([]Want, len(targets))
 	for i, target := range targets {
-		list[i] = Want{target, 1 << 30}
+		list[i] = Want{Target: target, Rows: 1 << 30}
 	}
 	return list
 }
@@ -202,6 +202,40 @@ func TestLowerIDsAreNotLeftBehind(t *testing.T) {
 				t.Fatal("the row still waits")
 			}
 		}
+	})
+}
+
+// TestRowsThatBegin: an Accept writes the rows that begin as running, except those that are still
+// ours, which were set back by hand.
+func TestRowsThatBegin(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "b", "a", "a", "b")
+		s := table.open(t, "d", long)
+		began := time.Now().Unix()
+		p, err := s.Accept(t.Context(), []Want{{"a", 3, 2}, {"b", 2, 5}}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "statuses", statuses(t, table, 5), "running running running accepted running")
+		for _, row := range p.Rows {
+			r := table.get(t, row.ID)
+			if r.TimeStarted != row.Started || (row.Started >= began) != (row.ID != 4) {
+				t.Errorf("row %d began at %d, and the table says %d", row.ID, row.Started, r.TimeStarted)
+			}
+		}
+		equal(t, "claims", table.claims(t), 5)
+		equal(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: began, Finish: []Final{{ID: 2, OK: true, At: began}}}).Lost, "map[]")
+		equal(t, "statuses", statuses(t, table, 5), "waiting done running running running")
+		equal(t, "time_started", table.get(t, 1).TimeStarted, 0)
+
+		r := table.get(t, 3)
+		r.Status = Waiting
+		table.put(t, r)
+		if p, err = s.Accept(t.Context(), []Want{{"a", 9, 9}}, 10); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "rows", ids(p.Rows), "1a 3a")
+		equal(t, "statuses", statuses(t, table, 5), "running done accepted running running")
 	})
 }
 

@@ -234,7 +234,7 @@ func (s *SQL) noteClaims(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.mine[row.ID] = claim{manual: manual}
+		s.mine[row.ID] = claim{manual: manual, running: row.Started != 0, started: row.Started}
 	}
 }
 

@@ -168,8 +168,21 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 			p.More = append(p.More, want.Target)
 		}
 	}
+	for _, want := range wants {
+		for i := range p.Rows {
+			row := &p.Rows[i]
+			if _, claimed := s.t.claims[row.ID]; row.Target == want.Target && want.Begin > 0 {
+				if want.Begin--; !claimed {
+					row.Started = s.t.Now().Unix()
+				}
+			}
+		}
+	}
 	for _, row := range p.Rows {
 		s.take(row.ID, false)
+		if row.Started != 0 {
+			s.t.rows[row.ID].Status, s.t.rows[row.ID].TimeStarted = store.Running, row.Started
+		}
 	}
 	return p, nil
 }

@@ -20,6 +20,9 @@
 //     order of arrival, and starts when fewer than concurrency rows of the target run
 //     and it is not paused. Rows of manual runs queue in the same way, even if the
 //     target is full.
+//   - If fetched rows may begin at once (Begins), the free places of a target are kept for
+//     the rows of a fetch, which come back begun. A begun row that finds its target
+//     paused, full or gone is undone.
 //   - A row that is accepted again while it runs here (because its status was reset)
 //     runs again afterwards, never twice at once.
 //   - After Stop no row is fetched or started; rows that have not started are
@@ -45,6 +48,7 @@ type Row struct {
 	ID       int64
 	Target   string
 	Priority int64
+	Started  int64 // when it began, if it is written as running; 0 otherwise
 }
 
 // Effects tells the caller what to do now. Each effect is returned once.
@@ -52,12 +56,14 @@ type Effects struct {
 	Start   []Row   // hand these to the broker
 	Fetch   []Want  // accept waiting rows of these targets, then call Fetched or FetchFailed
 	Release []int64 // return these accepted rows to the table
+	Undo    []Row   // make these begun rows wait again, then poll their targets
 }
 
-// Want says how many rows of a target to fetch at most.
+// Want says how many rows of a target to fetch at most, and how many of them may begin at once.
 type Want struct {
 	Target string
 	Rows   int
+	Begin  int
 }
 
 // Status describes one target.
@@ -71,6 +77,8 @@ type Status struct {
 
 // Machine holds the state. The zero value is not usable; see New.
 type Machine struct {
+	Begins bool // fetched rows begin at once if there are places; set it before the first command
+
 	targets map[string]*target
 	order   []*target
 	jobs    map[int64]*job
@@ -80,7 +88,8 @@ type Machine struct {
 	held     bool // the last fetch failed, and Resume has not been called
 	stopped  bool
 
-	release []int64
+	start, undo []Row // begun rows
+	release     []int64
 }
 
 type target struct {
@@ -90,6 +99,7 @@ type target struct {
 	paused  bool
 	wanted  bool
 	running int
+	kept    int // places for the rows of the fetch
 	queue   waiting
 }
 
@@ -192,7 +202,7 @@ func (m *Machine) Has(name string) bool { return m.targets[name] != nil }
 
 // Fetched is called with the rows that a fetch has accepted and the targets that may have more.
 func (m *Machine) Fetched(rows []Row, more []string) {
-	m.fetching = false
+	m.fetchEnded()
 	m.Poll(append([]string{}, more...))
 	m.Accept(rows)
 }
@@ -200,8 +210,16 @@ func (m *Machine) Fetched(rows []Row, more []string) {
 // FetchFailed is called when a fetch has failed: its targets are wanted again, and no fetch begins
 // before Resume.
 func (m *Machine) FetchFailed(names []string) {
-	m.fetching, m.held = false, true
+	m.fetchEnded()
+	m.held = true
 	m.Poll(append([]string{}, names...))
+}
+
+func (m *Machine) fetchEnded() {
+	m.fetching = false
+	for _, t := range m.order {
+		t.kept = 0
+	}
 }
 
 // Resume allows fetching again after FetchFailed.
@@ -213,7 +231,7 @@ func (m *Machine) Accept(rows []Row) {
 	for _, row := range rows {
 		t := m.targets[row.Target]
 		if t == nil || m.stopped {
-			m.release = append(m.release, row.ID)
+			m.giveUp(row)
 			continue
 		}
 		if j := m.jobs[row.ID]; j != nil {
@@ -222,7 +240,25 @@ func (m *Machine) Accept(rows []Row) {
 			}
 			continue // still queued: it runs only once
 		}
-		m.enqueue(t, row)
+		switch {
+		case row.Started == 0:
+			m.enqueue(t, row)
+		case t.paused || t.running >= t.limit:
+			m.giveUp(row)
+		default:
+			t.running++
+			m.jobs[row.ID] = &job{row: row, running: true}
+			m.start = append(m.start, row)
+		}
+	}
+}
+
+// giveUp returns a row that has not started.
+func (m *Machine) giveUp(row Row) {
+	if row.Started != 0 {
+		m.undo = append(m.undo, row)
+	} else {
+		m.release = append(m.release, row.ID)
 	}
 }
 
@@ -276,13 +312,13 @@ func (m *Machine) Status() []Status {
 
 // Next returns what is to be done now. Call it after every command.
 func (m *Machine) Next() Effects {
-	e := Effects{Release: m.release}
-	m.release = nil
+	e := Effects{Start: m.start, Release: m.release, Undo: m.undo}
+	m.start, m.release, m.undo = nil, nil, nil
 	if m.stopped {
 		return e
 	}
 	for _, t := range m.order {
-		for !t.paused && t.running < t.limit && len(t.queue) > 0 {
+		for !t.paused && t.running+t.kept < t.limit && len(t.queue) > 0 {
 			j := heap.Pop(&t.queue).(*job)
 			j.running = true
 			t.running++
@@ -298,7 +334,10 @@ func (m *Machine) Next() Effects {
 	for _, t := range m.order {
 		if t.wanted && !t.paused && t.room() > 0 {
 			t.wanted = false
-			e.Fetch = append(e.Fetch, Want{t.name, t.room()})
+			if m.Begins {
+				t.kept = max(0, t.limit-t.length())
+			}
+			e.Fetch = append(e.Fetch, Want{t.name, t.room(), t.kept})
 		}
 	}
 	m.fetching = true

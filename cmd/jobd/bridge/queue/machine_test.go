@@ -31,7 +31,7 @@ type world struct {
 
 type tableRow struct {
 	Row
-	status string // waiting, manual, accepted or done
+	status string // waiting, manual, accepted, running or done
 	runs   int    // runs that have ended
 	due    int    // how often the row is to run: how often it was accepted, and not released or merged
 }
@@ -42,6 +42,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, rng: rng, seed: seed, m: New(), n: &naive{}, limit: rng.IntN(8),
 		table: map[int64]*tableRow{}, running: map[int64]bool{},
 	}
+	w.m.Begins = rng.IntN(2) == 0
+	w.n.begins = w.m.Begins
 	for i := range 1 + rng.IntN(4) {
 		w.add(fmt.Sprint("t", i), 1+rng.IntN(5))
 	}
@@ -168,7 +170,7 @@ func (w *world) step() {
 		w.n.accept(rows)
 	case 12:
 		// Somebody resets the status of a row, perhaps of one that is queued or running.
-		if row := w.table[w.anyID("done", "accepted")]; row != nil {
+		if row := w.table[w.anyID("done", "accepted", "running")]; row != nil {
 			w.note("set back %d", row.ID)
 			row.status = []string{"waiting", "manual"}[r.IntN(2)]
 		}
@@ -207,7 +209,7 @@ func (w *world) progress() {
 	row := w.table[id]
 	delete(w.running, id)
 	row.runs++
-	if row.status == "accepted" && row.runs == row.due {
+	if (row.status == "accepted" || row.status == "running") && row.runs == row.due {
 		row.status = "done"
 	}
 	if w.m.Done(id) != w.n.done(id) {
@@ -219,16 +221,17 @@ func (w *world) progress() {
 }
 
 func (w *world) answer() {
-	wants := map[string]int{}
+	wants, begin := map[string]int{}, map[string]int{}
 	var names []string
 	for _, want := range w.fetch {
-		names, wants[want.Target] = append(names, want.Target), want.Rows
+		names, wants[want.Target], begin[want.Target] = append(names, want.Target), want.Rows, want.Begin
 	}
 	w.fetch = nil
 	if w.rng.IntN(6) == 0 {
 		w.note("fetch %v fails", names)
 		w.m.FetchFailed(names)
-		w.n.fetching, w.n.held = false, true
+		w.n.fetched()
+		w.n.held = true
 		w.n.each(names, func(t *naiveTarget) { t.wanted = true })
 		return
 	}
@@ -250,13 +253,17 @@ func (w *world) answer() {
 		left--
 		return false
 	})
-	for _, r := range found {
+	for i, r := range found {
 		w.table[r.ID].status = "accepted"
+		// A row that this daemon has claimed does not begin, unless it has just ended.
+		if begin[r.Target]--; begin[r.Target] >= 0 && (!w.m.Knows(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
+			w.table[r.ID].status, found[i].Started = "running", 1
+		}
 	}
 	w.note("fetched %v, more %v", found, more)
 	w.arrive(found)
 	w.m.Fetched(found, more)
-	w.n.fetching = false
+	w.n.fetched()
 	w.n.each(more, func(t *naiveTarget) { t.wanted = true })
 	w.n.accept(found)
 }
@@ -281,6 +288,13 @@ func (w *world) settle() {
 		w.note("release %d", id)
 		w.table[id].status, w.table[id].due = "waiting", w.table[id].due-1
 	}
+	for _, row := range got.Undo {
+		w.note("undo %d", row.ID)
+		w.table[row.ID].status, w.table[row.ID].due = "waiting", w.table[row.ID].due-1
+		if w.running[row.ID] {
+			w.fail("row %d is undone while it runs", row.ID)
+		}
+	}
 	for _, row := range got.Start {
 		w.note("start %v", row)
 		if w.running[row.ID] {
@@ -301,7 +315,7 @@ func (w *world) settle() {
 		}
 		w.fetch = got.Fetch
 	}
-	if again := w.m.Next(); again.Start != nil || again.Fetch != nil || again.Release != nil {
+	if again := w.m.Next(); again.Start != nil || again.Fetch != nil || again.Release != nil || again.Undo != nil {
 		w.fail("effects come twice: %+v", again)
 	}
 	running := 0
@@ -310,13 +324,20 @@ func (w *world) settle() {
 		if s != (Status{t.name, t.paused, t.limit, w.n.count(t.name, false), w.n.count(t.name, true)}) {
 			w.fail("status %+v", s)
 		}
-		if !s.Paused && s.Queued > 0 && s.Running < s.Concurrency {
+		if !s.Paused && s.Queued > 0 && s.Running+t.kept < s.Concurrency {
 			w.fail("%s has queued rows and a free place", s.Name)
 		}
 		running += s.Running
 	}
 	if running != len(w.running) {
 		w.fail("%d rows run, %d counted", len(w.running), running)
+	}
+	if len(got.Undo) > 0 {
+		for _, row := range got.Undo {
+			w.m.Poll([]string{row.Target})
+			w.n.each([]string{row.Target}, func(t *naiveTarget) { t.wanted = true })
+		}
+		w.settle()
 	}
 }
 
@@ -434,19 +455,19 @@ func TestAPollWaitsForRoomAndForTheEndOfAPause(t *testing.T) {
 	a1 := Row{ID: 1, Target: "a"}
 	m.Pause([]string{"a"})
 	m.Poll(nil)
-	expect("poll, a paused", Effects{Fetch: []Want{{"b", 1}}})
+	expect("poll, a paused", Effects{Fetch: []Want{{"b", 1, 0}}})
 	m.Fetched(nil, nil)
 	expect("nothing for b", Effects{})
 	m.Continue([]string{"a"})
-	expect("pause over", Effects{Fetch: []Want{{"a", 1}}})
+	expect("pause over", Effects{Fetch: []Want{{"a", 1, 0}}})
 	m.Fetched([]Row{a1}, []string{"a"})
 	expect("a is full, and has more", Effects{Start: []Row{a1}})
 	m.Poll([]string{"b", "nobody"})
-	expect("b does not wait for a", Effects{Fetch: []Want{{"b", 1}}})
+	expect("b does not wait for a", Effects{Fetch: []Want{{"b", 1, 0}}})
 	m.Done(1)
 	expect("one fetch at a time", Effects{})
 	m.FetchFailed([]string{"b"})
 	expect("nothing before Resume", Effects{})
 	m.Resume()
-	expect("both are wanted still", Effects{Fetch: []Want{{"a", 1}, {"b", 1}}})
+	expect("both are wanted still", Effects{Fetch: []Want{{"a", 1, 0}, {"b", 1, 0}}})
 }

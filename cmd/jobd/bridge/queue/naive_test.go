@@ -10,7 +10,10 @@ type naive struct {
 	fetching bool
 	held     bool
 	stopped  bool
+	begins   bool
+	start    []Row
 	release  []int64
+	undo     []Row
 }
 
 type naiveTarget struct {
@@ -19,6 +22,7 @@ type naiveTarget struct {
 	share  float64
 	paused bool
 	wanted bool
+	kept   int
 }
 
 // ahead counts the rows one by one; a rest of at least a tenth of a row counts as one more.
@@ -71,14 +75,26 @@ func (n *naive) each(names []string, f func(*naiveTarget)) {
 	}
 }
 
+func (n *naive) fetched() {
+	n.fetching = false
+	n.each(nil, func(t *naiveTarget) { t.kept = 0 })
+}
+
 func (n *naive) accept(rows []Row) {
 	for _, r := range rows {
 		old := n.row(r.ID)
 		switch {
-		case n.target(r.Target) == nil || n.stopped:
+		case (n.target(r.Target) == nil || n.stopped) && r.Started == 0:
 			n.release = append(n.release, r.ID)
+		case n.target(r.Target) == nil || n.stopped:
+			n.undo = append(n.undo, r)
 		case old != nil && old.running:
 			old.again = []Row{r}
+		case old == nil && r.Started != 0 && (n.target(r.Target).paused || n.count(r.Target, true) >= n.target(r.Target).limit):
+			n.undo = append(n.undo, r)
+		case old == nil && r.Started != 0:
+			n.rows = append(n.rows, naiveRow{Row: r, running: true})
+			n.start = append(n.start, r)
 		case old == nil:
 			n.rows = append(n.rows, naiveRow{Row: r})
 		}
@@ -120,13 +136,13 @@ func (n *naive) best(target string) *naiveRow {
 }
 
 func (n *naive) next() Effects {
-	e := Effects{Release: n.release}
-	n.release = nil
+	e := Effects{Start: n.start, Release: n.release, Undo: n.undo}
+	n.start, n.release, n.undo = nil, nil, nil
 	if n.stopped {
 		return e
 	}
 	for _, t := range n.targets {
-		for best := n.best(t.name); best != nil && !t.paused && n.count(t.name, true) < t.limit; best = n.best(t.name) {
+		for best := n.best(t.name); best != nil && !t.paused && n.count(t.name, true)+t.kept < t.limit; best = n.best(t.name) {
 			best.running = true
 			e.Start = append(e.Start, best.Row)
 		}
@@ -145,7 +161,10 @@ func (n *naive) next() Effects {
 		room := t.limit + 2*t.ahead() - n.count(t.name, true) - n.count(t.name, false)
 		if n.fetching && t.wanted && !t.paused && room > 0 {
 			t.wanted = false
-			e.Fetch = append(e.Fetch, Want{t.name, room})
+			if n.begins {
+				t.kept = max(0, t.limit-n.count(t.name, true)-n.count(t.name, false))
+			}
+			e.Fetch = append(e.Fetch, Want{t.name, room, t.kept})
 		}
 	}
 	return e
