@@ -634,6 +634,8 @@ func (s *SQL) unclaim(ctx context.Context, tx *sql.Tx, ids []int64) error {
 	if len(ids) == 0 || !s.claimed {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id IN ("+list(ids)+")")
+	// A DELETE takes no hint. Without order and limit the server may walk the whole table instead,
+	// wait for claims that other transactions have locked, and find deadlocks.
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id IN (%s) ORDER BY id LIMIT %d", s.table().claims, list(ids), len(ids)))
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -299,6 +300,35 @@ func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	equal(t, "busy", write(t, s, Batch{Start: []int64{3}}).Busy, "[]")
 	equal(t, "statuses", statuses(t, table, 4), "running waiting running running")
 	equal(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
+}
+
+// TestClaimsOfOthersAreNotTouched: the end of many rows does not wait for a locked claim on another
+// row: the server finds the claims by id, and does not walk the table.
+func TestClaimsOfOthersAreNotTouched(t *testing.T) {
+	table := newSQLTable(t)
+	const rows = 200
+	fill(t, table, Waiting, slices.Repeat([]string{"a"}, rows)...)
+	s := table.open(t, "d", long)
+	accept(t, s, rows, "a")
+	var b Batch
+	for id := int64(1); id <= rows; id += 2 {
+		b.Start = append(b.Start, id)
+		b.Finish = append(b.Finish, Final{ID: id, OK: true})
+	}
+	write(t, s, Batch{Start: b.Start})
+	tx, err := table.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("SELECT id FROM jobs_claims WHERE id = 100 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // less than a wait for a lock
+	defer cancel()
+	w, err := s.Write(ctx, Batch{Finish: b.Finish})
+	equal(t, "written", fmt.Sprint(w.Lost, w.Busy, w.Failed, err), "map[] [] map[] <nil>")
+	equal(t, "claims", table.claims(t), rows/2)
 }
 
 // TestDeadlocksAreRetried: other clients and daemons lock the same rows in opposite
