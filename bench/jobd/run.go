@@ -204,7 +204,7 @@ func (w *bridgeRun) family(name string) []*dto.Metric {
 
 func (w *bridgeRun) run(ctx context.Context, rows int) error {
 	w.b.Poll(nil)
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for w.ended() < float64(rows) {
 		select {
