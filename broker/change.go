@@ -51,8 +51,10 @@ func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 
 func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 	switch {
-	case j.state == stEnded || j.state == stRunning && b.unwanted(j):
+	case j.state == stEnded:
 		return UnknownID, Reason{Why: HasEnded}
+	case j.state == stRunning && b.unwanted(j):
+		return UnknownID, Reason{Why: CancelledBefore}
 	case j.state == stRunning:
 		return NotProcessing, Reason{Why: IsRunning}
 	}

@@ -311,7 +311,7 @@ func (lp *loop) write() {
 		switch c := o.Conn.Owner.(*conn); {
 		case c.state == closed:
 		case o.Abort:
-			lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
+			lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Int64("max_unread", lp.srv.opt.MaxUnread).Msg("closed a connection that does not read")
 			lp.close(c)
 		default:
 			if lp.send(c); o.Close && c.state < closing {
