@@ -117,13 +117,13 @@ type Broker struct {
 
 	dead deadLetters
 
-	// overdueRuns counts overdue runs, overdueBytes is their weight.
+	// overdueRuns counts overdue runs, and overdueBytes is their weight.
 	overdueRuns  int
 	overdueBytes int64
 	// stalled are the workers with overdue runs, ordered by when their first one became
 	// overdue.
 	stalled container.Ring[worker]
-	// outcomes counts kept outcomes, outcomeBytes is their weight.
+	// outcomes counts kept outcomes, and outcomeBytes is their weight.
 	outcomes     int
 	outcomeBytes int64
 

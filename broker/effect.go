@@ -67,7 +67,7 @@ type Effect struct {
 	// Headers are the headers of a job, for workers that ask for them; nil if there are
 	// none.
 	Headers []byte
-	// Delay is set in JobLater and OpReturn, in nanoseconds.
+	// Delay, in nanoseconds, is set with the code JobLater and in OpReturn.
 	Delay int64
 }
 

@@ -44,7 +44,7 @@ func (b *Broker) Rules() []RuleInfo {
 	return all
 }
 
-// Groups returns the busiest groups in one piece.
+// Groups returns up to limit of the busiest groups, in one call.
 func (b *Broker) Groups(limit int) []GroupInfo {
 	l := GroupLook{Limit: limit}
 	for b.LookGroups(&l) {

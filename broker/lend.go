@@ -203,7 +203,7 @@ func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
 // Demand describes the waiting jobs of a type that could run but have no worker at this broker.
 type Demand struct {
 	Jobs int
-	// Priority is the priority of the best of these jobs, Since is when that job was submitted.
+	// Priority is the priority of the best of these jobs, and Since is when it was submitted.
 	Priority, Since int64
 }
 

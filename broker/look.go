@@ -17,8 +17,8 @@ type GroupInfo struct {
 	Rule []byte
 }
 
-// GroupLook collects the busiest groups of the jobs of each of Types, up to Limit groups (1 or
-// more) for each. An empty name, or nil Types, stands for the jobs of all types.
+// GroupLook finds, for each of Types, the groups that have the most jobs of this type: up to Limit
+// groups, 1 or more. An empty name, or nil Types, stands for the jobs of all types.
 type GroupLook struct {
 	Limit int
 	Types [][]byte

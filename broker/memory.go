@@ -9,7 +9,7 @@ type Memory struct {
 	Records, Slabs, Bodies int64
 	// Index finds jobs by id. Queues and Heaps keep the order and the deadlines of jobs.
 	Index, Queues, Heaps int64
-	// Dead are the dead letters, History is the history of ended jobs.
+	// Dead are the dead letters, and History is the history of ended jobs.
 	Dead, History int64
 	// Types and Peers are the approximate memory of the records of types and connections. Pools
 	// are the sets of types that workers serve.

@@ -57,8 +57,8 @@ func TestOutcomeBeingWritten(t *testing.T) {
 	}
 }
 
-// TestOutcomesInTurns: if many outcomes wait, one write has only so many of them that
-// forgetting these delays other connections only briefly.
+// TestOutcomesInTurns: if many outcomes wait, one write has only some of them, because other
+// connections are delayed while the core forgets those that were written.
 func TestOutcomesInTurns(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()

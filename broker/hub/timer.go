@@ -43,8 +43,8 @@ func (h *Hub) due(now int64) {
 	})
 }
 
-// ReadFirst calls then once everything that has arrived by now is read. The call may be on any
-// goroutine. It is for code that concludes something from a peer's silence.
+// ReadFirst calls a function once everything that has arrived by now is read. The call may be on
+// any goroutine. It is for code that concludes something from a peer's silence.
 func (h *Hub) ReadFirst(then func(now int64)) {
 	if h.ownClock != nil && h.ownClock.Stands() {
 		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })
@@ -58,7 +58,7 @@ func (h *Hub) ReadFirst(then func(now int64)) {
 	then(now)
 }
 
-// SetReadAll sets the function with which ReadFirst reads everything. read must call then
+// SetReadAll sets the function with which ReadFirst reads everything. It must call its argument
 // afterwards, or never if the connections are closed.
 func (h *Hub) SetReadAll(read func(then func())) { h.readAll.Store(&read) }
 

@@ -32,7 +32,7 @@ type loops struct {
 
 // readAll calls then, on a goroutine of its own, once all loops have carried out what has
 // arrived (from a connection with more than a turn's work, one turn's work). If the loops stop
-// first, then is not called.
+// first, the function is not called.
 func (l *loops) readAll(then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

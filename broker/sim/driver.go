@@ -26,8 +26,8 @@ type driver struct {
 	refused bool
 	// known reports that the type to be forgotten exists.
 	known bool
-	// runs has the command's numbers of borrowed runs, by the core's numbers. lent has the ids
-	// of jobs that are lent, by the core's numbers of their runs.
+	// runs maps the number that the core has given a borrowed run to the number that the command
+	// has for it. lent maps the core's number of a lent run to the id of its job.
 	runs map[uint64]int
 	lent map[uint64]string
 	// unborrowed is why the core did not borrow.

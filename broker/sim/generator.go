@@ -47,9 +47,9 @@ func (g *generator) next() *command {
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
 	// If a type has a rate and jobs have groups, let no tick be late: which job goes first
-	// depends on when the core checks that rate again. Let no tick be late, either, if a rule
-	// is set for a group that its rates have just forgotten: until the tick, the group may
-	// exist or not.
+	// depends on when the core checks that rate again. The same holds if a rule is set or dropped
+	// while there is a group that no rate remembers any more: the core forgets it at the tick, and
+	// until then it may exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
 	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)

@@ -488,7 +488,7 @@ func TestAge(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		s := b.submitter(t)
-		for _, n := range []numbers{{"age_ms", "0", year}, {"keep_ms", "0", "86400000"}} {
+		for _, n := range []integerKey{{"age_ms", "0", year}, {"keep_ms", "0", "86400000"}} {
 			refuse := func(v, code string, names ...string) {
 				t.Helper()
 				id := name("age")

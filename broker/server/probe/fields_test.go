@@ -8,10 +8,10 @@ import (
 
 const year = "31536000000"
 
-// numbers is an integer key of a verb with its range.
-type numbers struct{ key, low, high string }
+// integerKey is an integer key of a verb, with the range of its values.
+type integerKey struct{ key, low, high string }
 
-var submitNumbers = []numbers{
+var submitNumbers = []integerKey{
 	{"delay_ms", "0", year}, {"timeout_ms", "0", year}, {"expires_ms", "0", year},
 	{"backoff_ms", "0", "86400000"}, {"retries", "0", "1000"},
 }
