@@ -141,11 +141,11 @@ type Stats struct {
 	// Lent jobs are at other brokers now; Borrowed jobs belong to other brokers and run here
 	// now.
 	Lent, Borrowed int
-	// Lends and Borrows count all jobs lent and borrowed; Returned counts lent jobs that
-	// came back without a run, Lost those at brokers that were lost, Late results that came
-	// too late.
+	// Lends and Borrows count all jobs lent and borrowed. Returned counts lent jobs that
+	// came back without a run, Lost counts those at brokers that were lost, and Late counts
+	// results that came too late.
 	Lends, Borrows, Returned, Lost, Late uint64
-	// Garbage counts messages that could not be read, Gaps those that were missed.
+	// Garbage counts messages that could not be read, and Gaps those that were missed.
 	Garbage, Gaps uint64
 	// RoundTrips counts round trips of heartbeats in powers of two of a microsecond like
 	// broker.TypeStats, RoundTripSum adds them up in nanoseconds.

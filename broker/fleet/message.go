@@ -36,8 +36,8 @@ const (
 	itemReturn   = 'g' // borrower, keep, id, delay, whether a worker had got the job
 )
 
-// noneHere, in place of a number of places, means that no worker serves the type, even if a
-// pattern of the broker's wants matches it.
+// noneHere is sent instead of a number of places if no worker serves the type, although a pattern
+// of the broker's wants may match it.
 const noneHere = -1
 
 // How a run failed.

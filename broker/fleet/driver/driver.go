@@ -469,8 +469,8 @@ func (d *Driver) logEvent(v fleet.Event) {
 // Info describes the fleet as this broker sees it.
 type Info struct {
 	fleet.Info
-	// Connected: NATS is connected. Since is when it was connected or lost, URL is the server,
-	// Away is why it is away.
+	// Connected is false while NATS is away or refuses subjects of the fleet; Away says why. Since
+	// is when this last changed, and URL is the address of the server.
 	Connected bool
 	Away      string
 	Since     time.Time

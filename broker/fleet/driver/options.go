@@ -104,7 +104,7 @@ func (o *Options) Validate() error {
 		case err != nil || !validURL(u):
 			return bad("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
 		case !o.Insecure && !o.trusted(u):
-			return bad("fleet", server, "NATS on another host without TLS or credentials lets anybody who reaches it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
+			return bad("fleet", server, "NATS on another host without TLS or credentials lets anybody who can reach it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
 		}
 	}
 	return nil
