@@ -156,10 +156,10 @@ func (a *array) send(w io.Writer) error {
 // even with few items or no item. One query takes a tenth of a millisecond.
 const maxLooks = 1024
 
-// listing answers with the requested page of a listing. some returns up to limit items from
-// a position on, perhaps fewer, and the position after them, or -1 at the end. The answer
-// has that position under the given key.
-func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, some func(from, limit int) (items []T, next int)) error {
+// listing answers with the requested page of a listing. It gets the items from read, which returns
+// up to limit items, perhaps fewer, beginning at the position from, and the position after them,
+// or -1 at the end. The answer has that position under the given key.
+func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, read func(from, limit int) (items []T, next int)) error {
 	from, limit, err := page(r)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 	full := false
 	for looks := 0; from >= 0 && limit > 0 && looks < maxLooks && !full && r.Context().Err() == nil; looks++ {
 		a.make(func() {
-			items, next := some(from, min(limit, slice))
+			items, next := read(from, min(limit, slice))
 			limit -= len(items)
 			was := list
 			for i := range items {

@@ -132,7 +132,7 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	return w.groups[typ], true
 }
 
-// takeGroups takes snapshots of the groups that were requested lately.
+// takeGroups takes snapshots of the groups that were requested recently.
 func (w *watch) takeGroups(a *API, now time.Time) {
 	l := broker.GroupLook{Limit: latelyGroups}
 	for typ, seen := range w.groups {

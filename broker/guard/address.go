@@ -159,12 +159,12 @@ func ListenUnix(path string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "unix", path)
 }
 
-// ConnLimit divides the limit on open files. most is how many connections are allowed: the
-// option with this name, lowered with a warning if the limit does not allow so many, or, if the
-// option is 0, as many as the limit allows. beside is how many other files the caller would
-// like to open, others how many it may open: at most half of the limit. A reserve for
+// ConnLimit divides the limit on open files. most is how many connections are allowed: as many as
+// option, or as the limit allows if option is 0. If the limit does not allow option, most is less,
+// and a warning says so; name is the name of the option. wanted is how many other files the caller
+// would like to open, and others is how many it may open: at most half of the limit. A reserve for
 // everything else is always left.
-func ConnLimit(name string, option, beside int, log zerolog.Logger) (most, others int, err error) {
+func ConnLimit(name string, option, wanted int, log zerolog.Logger) (most, others int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0, 0, fmt.Errorf("reading the limit on open files: %w", err)
@@ -174,7 +174,7 @@ func ConnLimit(name string, option, beside int, log zerolog.Logger) (most, other
 	if files <= reserve {
 		return 0, 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, want at least %d", files, reserve+1)
 	}
-	others = min(beside, files/2)
+	others = min(wanted, files/2)
 	most = max(1, files-reserve-others)
 	if option > most {
 		log.Warn().Int("max_conns", option).Int("open_files", files).

@@ -114,7 +114,7 @@ func TestConnLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}()
-	for _, c := range []struct{ files, option, beside, want, others int }{
+	for _, c := range []struct{ files, option, wanted, want, others int }{
 		{1024, 0, 0, 896, 0}, {1024, 100, 0, 100, 0}, {1024, 896, 0, 896, 0}, {1024, 897, 0, 896, 0}, {1024, 1 << 20, 0, 896, 0},
 		{256, 0, 0, 192, 0}, {64, 0, 0, 40, 0}, {25, 0, 0, 1, 0}, {24, 0, 0, 0, 0}, {10, 5, 0, 0, 0},
 		{20000, 0, 256, 19616, 256}, {1024, 0, 256, 640, 256}, {1024, 700, 256, 640, 256}, {256, 0, 256, 64, 128}, {25, 0, 256, 1, 12},
@@ -125,12 +125,12 @@ func TestConnLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		got, others, err := ConnLimit("--max-conns", c.option, c.beside, zerolog.New(&log))
+		got, others, err := ConnLimit("--max-conns", c.option, c.wanted, zerolog.New(&log))
 		if warned := log.Len() > 0; warned != (c.want > 0 && c.option > c.want) {
 			t.Errorf("--max-conns %d becomes %d, the log has %s", c.option, got, log.String())
 		}
 		if got != c.want || others != c.others || (err == nil) != (c.want > 0) {
-			t.Errorf("of %d files and --max-conns %d come %d connections and %d beside, %v; want %d and %d", c.files, c.option, got, others, err, c.want, c.others)
+			t.Errorf("of %d files and --max-conns %d come %d connections and %d other files, %v; want %d and %d", c.files, c.option, got, others, err, c.want, c.others)
 		}
 		if err != nil && !strings.Contains(err.Error(), "ulimit -n") {
 			t.Errorf("%v does not say what to raise", err)

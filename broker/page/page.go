@@ -263,10 +263,10 @@ const patience = 100 * time.Millisecond
 // that hangs.
 const mostVisits = 16
 
-// Visit serves the document with the data that the page would request first: the replies of h,
-// the daemon's own handler, to a GET of each path, under their names in first of api.js. If one
-// of them is refused to this visitor or is late, or there are too many visits, the document is
-// served without data.
+// Visit serves the document with the data that the page would request first. asks has the
+// paths of these requests, by the name under which the page expects the reply (see first in
+// api.js). h, the daemon's own handler, answers them. If it refuses one to this visitor or is late,
+// or if there are too many visits, the document is served without data.
 func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, asks map[string]string) {
 	first := []byte("null")
 	select {

@@ -162,7 +162,8 @@ type Moment struct {
 type History struct {
 	StepMS int64  `json:"step_ms"`
 	From   string `json:"from"` // RFC 3339
-	// In, Answered, Failed and Other (cancelled, expired, discarded) are jobs in each step.
+	// In counts the jobs that were submitted in each step. Answered, Failed and Other (cancelled,
+	// expired, discarded) count those that ended in it.
 	In       []*float64 `json:"in"`
 	Answered []*float64 `json:"answered"`
 	Failed   []*float64 `json:"failed"`
@@ -281,8 +282,7 @@ type Run struct {
 	StartedAt string `json:"started_at"`
 	RanMS     int64  `json:"ran_ms"`
 	// Outcome is answered, failed, lost (with its worker), timed_out or released (given
-	// back). If the job was cancelled or discarded while it ran, it is cancelled or
-	// discarded.
+	// back); or it is cancelled or discarded, if that happened to the job during the run.
 	Outcome string `json:"outcome"`
 	// Error is the first KiB of the reason why it has no answer.
 	Error string `json:"error,omitempty"`
@@ -556,7 +556,7 @@ type Fleet struct {
 	NATS  *NATS `json:"nats,omitempty"`
 	// Lent jobs are at other brokers, Borrowed jobs come from others and run here. The
 	// totals count since the start: Returned jobs came back unrun, Lost jobs were at
-	// brokers that were lost, Late results came after the loan had ended.
+	// brokers that were lost, and Late results came after the loan had ended.
 	Lent     int           `json:"lent"`
 	Borrowed int           `json:"borrowed"`
 	Lends    uint64        `json:"lends_total"`

@@ -89,7 +89,7 @@ func (l *looker) broker() {
 			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
 	}
 	if g := &p.unaccepted; g.to(l.Unaccepted, l.Now, first) {
-		find(api.Severe, "unaccepted", fixed(finding.Many(g.by, "connection")+" lately failed to be accepted or served",
+		find(api.Severe, "unaccepted", fixed(finding.Many(g.by, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
 	if g := &p.unauthorized; g.to(l.Unauthorized, l.Now, first) {
@@ -202,7 +202,7 @@ func (l *looker) jobType(t *Type) {
 		find(failing(t)).AtOnce = true
 	}
 	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
-		find(api.Warning, "given_back", fixed("workers lately gave back "+finding.Many(g.by, "job")+" of it without running them",
+		find(api.Warning, "given_back", fixed("workers recently gave back "+finding.Many(g.by, "job")+" of it without running them",
 			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).AtOnce = true
 	}
 	if t.Same >= someBad {

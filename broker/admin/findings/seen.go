@@ -41,7 +41,7 @@ type Fleet struct {
 	Alone bool
 	// Up is the number of other brokers to which jobs may be lent.
 	Up int
-	// Lost are brokers that were lost lately, Foreign are brokers of another version.
+	// Lost are brokers that were lost recently, and Foreign are brokers of another version.
 	Lost, Foreign []string
 	// Had returns the names of the Lost brokers that had workers for a type.
 	Had func(typ string) []string
