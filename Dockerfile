@@ -62,7 +62,7 @@ FROM scratch
 COPY --from=build /out/gloomd /out/gloom /usr/bin/
 USER 65532:65532
 # A container is there to be reached from outside. Without GLOOM_TOKEN_FILE or
-# GLOOM_TLS_CLIENT_CA, everybody who reaches the ports may do everything;
+# GLOOM_TLS_CLIENT_CA, anybody who can reach the ports may do everything;
 # gloomd warns of this when it starts.
 ENV GLOOM_SUBMIT_ADDR=0.0.0.0:9998 \
     GLOOM_WORKER_ADDR=0.0.0.0:9999 \

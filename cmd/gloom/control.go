@@ -134,8 +134,8 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	})
 }
 
-// orAsSubmitter tries over a submitter's connection what the operator was refused. If that fails
-// too, it returns the operator's error, or that the token reaches no such job.
+// orAsSubmitter does over a submitter's connection what the operators' address has refused. If that
+// fails, too, it returns that refusal, or an error that says that the token reaches no such job.
 func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused error, do func(*gloom.Submitter) error) error {
 	err := t.asSubmitter(ctx, command, do)
 	switch {

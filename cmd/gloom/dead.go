@@ -208,7 +208,7 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&a.all, "all", false, "all that are kept of the type")
+	f.BoolVar(&a.all, "all", false, "all failed jobs of the type that are kept")
 	f.Var((*nonEmptyFlag)(&a.filter.Reason), "reason", "with --all: only those whose reason contains this")
 	f.Var(&a.older, "older", "with --all: only those that failed at least this long ago")
 	if a.yes = verb != "discard"; !a.yes {

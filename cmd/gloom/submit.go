@@ -407,7 +407,7 @@ func (s *submit) submitOne(ctx context.Context, args []string) error {
 			case lost.Acked:
 				s.note("job %s continues; gloom cancel ends it", p.ID())
 			case lost.Sent:
-				s.note("whether the broker has taken job %s is not known; gloom attach tells", p.ID())
+				s.note("job %s may not have reached the broker; gloom attach shows whether it has", p.ID())
 			}
 			return context.Cause(ctx)
 		}

@@ -54,7 +54,7 @@ func announce(srv *server.Server, log zerolog.Logger) {
 		Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries).
 		Msg("gloomd is ready")
 	if o.Insecure && o.Exposed() {
-		log.Warn().Msg("--insecure: everybody who reaches these addresses may submit, work and administer")
+		log.Warn().Msg("--insecure: anybody who can reach these addresses may submit, work and administer")
 	}
 	daemon.Ready()
 }

@@ -71,7 +71,7 @@ func (q *jq) stats(r *http.Request) (s jqStats, st status, err error) {
 	return s, st, err
 }
 
-// jqLedger counts the jobs that there are, by state.
+// jqLedger counts the existing jobs, by state.
 func jqLedger(c map[string]uint64) api.Ledger {
 	l := api.Ledger{
 		Queued: c["queued"], Delayed: c["retrying"], Running: c["running"], Answered: c["done"], Failed: c["error"], Cancelled: c["cancelled"],

@@ -25,8 +25,8 @@ import (
 // Options configure a Door.
 type Options struct {
 	guard.Options
-	// Addr is its address: "host:port" (port 0 takes a free one), which has TLS if there is
-	// a certificate, "tcp://host:port" without TLS, "unix:/path".
+	// Addr is its address: "host:port", which has TLS if there is a certificate,
+	// "tcp://host:port", which never has TLS, or "unix:/path". Port 0 takes a free port.
 	Addr string
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int

@@ -161,8 +161,8 @@ func (c *connLimiter) protect(r *http.Request) {
 	}
 }
 
-// overLimit reports whether a request came on a connection beyond the limit. It is refused, unless it
-// is a health check, and the connection is closed.
+// overLimit reports whether a request came on a connection beyond the limit. Such a request is
+// refused and its connection closed, unless its path is open to anybody (Need.Open).
 func overLimit(r *http.Request) bool {
 	m := requestConn(r)
 	return m != nil && m.overLimit

@@ -183,7 +183,7 @@ func NewGentleGuard(owner string, grace time.Duration) (*Guard, error) {
 	g := &Guard{owner: owner, grace: grace, cgroup: makeGroup(owner), done: make(chan struct{}), running: make(map[int]bool)}
 	if err := g.start(); err != nil {
 		g.leaveGroup()
-		return nil, fmt.Errorf("start the guard of processes: %w", err)
+		return nil, fmt.Errorf("start the process guard: %w", err)
 	}
 	go g.keep()
 	return g, nil

@@ -40,7 +40,7 @@ type Mode uint8
 const (
 	Keep    Mode = iota // the holder stays as it is
 	Replace             // the holder is cancelled, and the new job takes its place
-	Extend              // the holder is delayed again
+	Extend              // the holder waits until the new job would be due, but not beyond Ask.Max
 )
 
 var modes = [...]string{"keep", "replace", "extend"}
