@@ -27,7 +27,7 @@ type sqliteDialect struct {
 	path  string
 	file  os.FileInfo      // of the file that is open
 	clock func() time.Time // the host's
-	// boot identifies the clock that since reads. If it is "", the store's clock is the host's.
+	// boot identifies the clock that the function since reads. If it is "", the store's clock is the host's.
 	boot  string
 	since func() time.Duration
 }
@@ -189,7 +189,7 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	return t.Commit()
 }
 
-// zero returns the host's time when the clock that since reads was 0.
+// zero returns what the host's clock showed when since would have returned 0.
 func (l *sqliteDialect) zero() time.Time { return l.clock().Add(-l.since()) }
 
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time

@@ -98,9 +98,9 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 // readAtOnce is how many payloads are read before their bytes are counted.
 const readAtOnce = 16
 
-// payloads reads the payloads that have rows of their own. It returns the jobs up to the one with
-// which the sum of the payloads reaches most bytes, or all jobs if most is 0.
-func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
+// payloads reads the payloads that have rows of their own. As soon as all payloads together have
+// maxBytes or more, it returns the jobs so far. If maxBytes is 0, it returns all jobs.
+func (t *tx) payloads(taken []Taken, maxBytes int) ([]Taken, error) {
 	n, size := 0, 0
 	for part := range slices.Chunk(taken, readAtOnce) {
 		var long []job.ID
@@ -119,7 +119,7 @@ func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 				part[i].Payload, part[i].NoPayload = data, !there
 			}
 			size += len(part[i].Payload)
-			if n++; most > 0 && size >= most {
+			if n++; maxBytes > 0 && size >= maxBytes {
 				return taken[:n], nil
 			}
 		}

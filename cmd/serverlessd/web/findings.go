@@ -23,7 +23,7 @@ const (
 	lately = time.Minute
 )
 
-// endCounts says how many runs had ended at a time, and how many of those had not succeeded.
+// endCounts says how many runs had ended by a moment, and how many of those had not succeeded.
 type endCounts struct {
 	at       time.Time
 	all, bad int64

@@ -19,7 +19,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Press("Cancel")
 	b.Sees("Cancel the job?")
 	b.Accessible("a dialog")
-	w.ask("DELETE", "/acme/job/get/"+late, "") // another user has retried the job before
+	w.ask("DELETE", "/acme/job/get/"+late, "") // another user has deleted the job meanwhile
 	b.Forgive("404 (Not Found)")
 	b.Press("Cancel the job")
 	b.Sees("Not done: there is no job")
