@@ -40,7 +40,7 @@ type SQL struct {
 	shape   atomic.Pointer[table]
 	skip    string        // " SKIP LOCKED" if the server has it
 	claimed bool          // there is a companion table
-	people  chan struct{} // a semaphore for concurrent reads for operators
+	people  chan struct{} // bounds the reads for operators that run at a time
 
 	mu              sync.Mutex       // guards the fields below
 	shapeRead       time.Time        // when the table's shape was last read

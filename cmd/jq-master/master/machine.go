@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// Limits are the limits on what a master holds, and its intervals and times.
+// Limits are the limits on what a master holds, and the times for which it keeps things and waits.
 type Limits struct {
 	MaxJobs        int   // jobs that have not ended
 	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth of it is for results alone; ended jobs without results get at most half of it

@@ -91,10 +91,10 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 
 type none = struct{}
 
-// Enqueue adds jobs, all or none, and returns their ids in the same order. If the key was used
-// before with the same body, it returns the ids of the earlier request, and replayed is true. It
-// returns the outcome even if the master ends meanwhile. A job with Sharing must be the only one,
-// and without a key. If another job holds its unique key, unique says what happened to that job:
+// Enqueue adds jobs, all or none, and returns their ids in the same order. If key was used before
+// with the same body, it returns the ids of the earlier request, and replayed is true. It returns
+// the outcome even if the master ends meanwhile. A job with Sharing must be the only one, and key
+// must then be nil. If another job holds its unique key, unique says what happened to that job:
 // "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueing{jobs: jobs, key: key}
@@ -417,9 +417,9 @@ func (m *Master) blocked(line *brokerConn, all []*ConstraintView) {
 	}
 }
 
-// heldBack counts the held-back jobs of each constraint; much says that there are so many groups
+// heldBack counts the held-back jobs of each constraint; slow says that there are so many groups
 // that the result should be cached.
-func (m *Master) heldBack(line *brokerConn) (held map[string]int, much bool, err error) {
+func (m *Master) heldBack(line *brokerConn) (held map[string]int, slow bool, err error) {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
 	groups, err := line.b.Rules.Groups(ctx)

@@ -64,8 +64,9 @@ func (c *machine) shared(e *enqueueing, r *record, how string) {
 	c.later(func() { e.reply([]job.ID{r.ID}, false, nil) })
 }
 
-// postpone delays r, which holds the key, by the delay of the new job n, counted from now, but at
-// most by n.Sharing.Max from its submission. r never becomes due earlier.
+// postpone delays r, which holds the key: r becomes due when the delay of the new job n, counted
+// from now, has passed, but at most n.Sharing.Max after r was enqueued. It never becomes due
+// earlier than it was.
 func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	due := c.wall + ms(n.Delay)
 	if n.Sharing.Max > 0 {
