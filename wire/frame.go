@@ -27,7 +27,7 @@ func SplitFrame(buf []byte, max int) (payload []byte, used int, err *Error) {
 	n := binary.BigEndian.Uint32(buf)
 	if uint64(n) > uint64(max) {
 		return nil, 0, &Error{Code: SizeError, Reason: "frame of " + strconv.FormatUint(uint64(n), 10) +
-			" bytes, at most " + strconv.Itoa(max) + " are taken"}
+			" bytes, at most " + strconv.Itoa(max) + " are allowed"}
 	}
 	end := HeaderLen + int(n)
 	if len(buf) < end {

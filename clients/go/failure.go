@@ -9,7 +9,7 @@ import (
 // maxReason is how many bytes of an error's text are sent as a reason.
 const maxReason = 4096
 
-// failure is a handler's error, with how the broker is to treat it.
+// failure is a handler's error, and says how the broker is to treat the job.
 type failure struct {
 	error
 	final   bool

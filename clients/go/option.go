@@ -85,8 +85,8 @@ func DialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeou
 // MaxFrame sets the largest frame, in bytes, that the broker accepts (its --max-frame). It counts
 // for connections without a hello; the reply to a hello gives the broker's limit. It is at least
 // 1024, and DefaultMaxFrame by default. Larger jobs and answers are refused with ErrSizeError
-// before they are sent. A larger frame from the broker, apart from its envelope, ends the
-// connection.
+// before they are sent. A frame from the broker may be larger by the length of its envelope; an
+// even larger one ends the connection.
 func MaxFrame(bytes int) Option { return func(c *config) { c.maxFrame = bytes } }
 
 // Window sets how many jobs of a submitter may be outstanding: submitted and not ended. It is at

@@ -116,7 +116,7 @@ func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 // check refuses a body that the broker would refuse.
 func (e *encoder) check(s *socket, body []byte) error {
 	if size := len(e.frame) - wire.HeaderLen; size > s.maxOut {
-		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are taken", size, s.maxOut))
+		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are allowed", size, s.maxOut))
 	}
 	if s.conf.trust {
 		return nil

@@ -32,7 +32,7 @@ func (s *Submitter) open(home string) (*session, error) {
 func (s *session) sendJob(p *Pending, r request, frame []byte) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
-			Reason: fmt.Sprintf("frame of %d bytes, at most %d are taken", size, s.maxOut)}
+			Reason: fmt.Sprintf("frame of %d bytes, at most %d are allowed", size, s.maxOut)}
 	}
 	p.session, p.seq = s, s.waiting.tail
 	s.jobs[p.key] = p

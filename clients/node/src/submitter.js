@@ -243,7 +243,7 @@ export class Submitter {
     const size = /** @type {Buffer} */ (job.frame).length - HEADER;
     if (size > session.maxFrame) {
       this.#leave();
-      const reason = `frame of ${size} bytes, at most ${session.maxFrame} are taken`;
+      const reason = `frame of ${size} bytes, at most ${session.maxFrame} are allowed`;
       throw new RefusedError({ error: "size_error", reason, id: job.id });
     }
     session.submit(job);

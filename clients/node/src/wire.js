@@ -178,7 +178,7 @@ export class Framer {
     while (bytes.length - at >= HEADER) {
       const length = bytes.readUInt32BE(at);
       if (length > this.limit) {
-        throw new ProtocolError(`frame of ${length} bytes, at most ${this.limit} are taken`);
+        throw new ProtocolError(`frame of ${length} bytes, at most ${this.limit} are allowed`);
       }
       if (bytes.length - at < HEADER + length) {
         this.needed = HEADER + length;

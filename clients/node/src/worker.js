@@ -86,7 +86,7 @@ class Service extends Connection {
   answer(id, frame) {
     const size = frame.length - HEADER;
     if (size > this.maxFrame) {
-      frame = failure(id, new Fatal(`answer of ${size} bytes, at most ${this.maxFrame} are taken`));
+      frame = failure(id, new Fatal(`answer of ${size} bytes, at most ${this.maxFrame} are allowed`));
     }
     this.ask(frame, (error) => {
       this.runs.delete(id);

@@ -289,7 +289,7 @@ final class Connection
             /** @var array{1: int} $size */
             $size = unpack('N', $this->in, $at);
             if ($size[1] > $this->limit) {
-                return new ProtocolException("frame of $size[1] bytes, at most $this->limit are taken");
+                return new ProtocolException("frame of $size[1] bytes, at most $this->limit are allowed");
             }
             if (strlen($this->in) - $at < Wire::HEADER + $size[1]) {
                 break;

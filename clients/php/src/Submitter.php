@@ -348,7 +348,7 @@ final class Submitter
         $at = $this->ready();
         $size = strlen((string) $job->frame) - Wire::HEADER;
         if ($size > $at->maxFrame) {
-            $reason = "frame of $size bytes, at most $at->maxFrame are taken";
+            $reason = "frame of $size bytes, at most $at->maxFrame are allowed";
             throw new RefusedException(['error' => 'size_error', 'reason' => $reason, 'id' => $job->id]);
         }
         $this->submitAt($at, $job);

@@ -287,7 +287,7 @@ final class Worker
         }
         if (strlen($answer) - Wire::HEADER > $at->maxFrame) {
             $size = strlen($answer) - Wire::HEADER;
-            $answer = $this->failure($message['id'], new Fatal("answer of $size bytes, at most $at->maxFrame are taken"));
+            $answer = $this->failure($message['id'], new Fatal("answer of $size bytes, at most $at->maxFrame are allowed"));
         }
         $this->running = null;
         if ($last || $this->stopping) {

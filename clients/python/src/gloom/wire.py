@@ -193,7 +193,7 @@ def request(action: str, **fields: object) -> bytes:
 def too_large(frame: bytes, limit: int) -> str | None:
     """An error text if the payload of a frame is larger than the limit, else None."""
     size = len(frame) - HEADER_LEN
-    return f"frame of {size} bytes, at most {limit} are taken" if size > limit else None
+    return f"frame of {size} bytes, at most {limit} are allowed" if size > limit else None
 
 
 def attach(id: str, on_progress: object) -> bytes:
