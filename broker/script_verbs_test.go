@@ -46,7 +46,7 @@ func (w *words) bytes(i int) []byte {
 	return nil
 }
 
-// flag reports whether a word is among the plain words from number n on.
+// flag reports whether a word is among the plain words, beginning with number n.
 func (w *words) flag(n int, name string) bool {
 	for i := n; i < len(w.plain); i++ {
 		if w.plain[i] == name {

@@ -47,7 +47,7 @@ type chunk[T any] struct {
 	mem   []byte
 	next  [tableChunk]uint16 // links of the free list: numbers within the chunk, plus 1
 	free  uint16
-	fresh uint16 // records from this number on have never been used
+	fresh uint16 // this record and all with a larger number have never been used
 	live  uint16
 	// listed reports that the chunk is in Table.open.
 	listed bool
@@ -65,7 +65,7 @@ func (t *Table[T]) Has(r uint32) bool {
 	return n < len(t.chunks) && t.chunks[n] != nil
 }
 
-// Walk calls fn for up to limit records, in use or not, from number from on, until fn returns
+// Walk calls fn for up to limit records, in use or not, beginning at number from, until fn returns
 // false. It returns the number to continue from, or -1 at the end (and if from is -1).
 func (t *Table[T]) Walk(from, limit int, fn func(r uint32, x *T) (more bool)) int {
 	end := len(t.chunks) << tableShift

@@ -17,7 +17,7 @@ import (
 // of the bound is free again: first those that have held the most of it for the longest time. A
 // TLS connection beyond the bound is refused.
 //
-// A peer that does not read is slowed, then closed. From half of MaxOutbound on, it gets no
+// A peer that does not read is slowed, then closed. Above half of MaxOutbound, it gets no
 // progress and no jobs and may not submit (slow, credit). If more than its share waits for it,
 // its frames are not read (Congested); if it then reads nothing for stuckTime, it is closed
 // (Sweep). The frame after the one that exceeds MaxOutbound closes it at once (put).

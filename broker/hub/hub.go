@@ -24,7 +24,7 @@ import (
 // Config is the configuration of the hub and of its core.
 type Config struct {
 	Core broker.Config
-	// MaxOutbound bounds the bytes that wait for one connection. From half of it on, the
+	// MaxOutbound bounds the bytes that wait for one connection. Above half of it, the
 	// connection's submits are refused, progress for it is dropped, and it gets no more jobs.
 	// If more than MaxOutbound bytes wait, the next frame closes the connection.
 	MaxOutbound int

@@ -193,7 +193,7 @@ func TestKept(t *testing.T) {
 	gets(s, `{"id":"a","body":`+body+`}`)
 }
 
-// TestSlowReader: from half of its limit on, a peer may not submit. Beyond the limit it is
+// TestSlowReader: above half of its limit, a peer may not submit. Beyond the limit it is
 // closed, and its jobs end. One frame of any size always fits.
 func TestSlowReader(t *testing.T) {
 	h := newHub(4000)

@@ -122,7 +122,7 @@ type input struct {
 	// maxAtOnce is how much memory, in bytes, a frame may get without the caller's help. If it
 	// needs more, growTo is set, and the caller must grow the frame to that many bytes.
 	maxAtOnce, growTo int
-	// rest, from restAt on, is input that waits for the next turn.
+	// rest is input that waits for the next turn, beginning at restAt.
 	rest   []byte
 	restAt int
 	// offloadedBytes is how many bytes offloaded work holds for the connection.

@@ -175,8 +175,8 @@ type walk struct {
 	piece func(from, limit int) (keys []string, next int)
 
 	from int
-	// there has the items that have existed since the walk began; it is nil before that.
-	there, seen map[string]bool
+	// lasting has the items that have existed since the walk began; it is nil before that.
+	lasting, seen map[string]bool
 }
 
 // all returns all items that exist now.
@@ -194,10 +194,10 @@ func (w *walk) all() map[string]bool {
 
 func (w *walk) step(limit int) error {
 	now := w.all()
-	if w.there == nil {
-		w.from, w.there, w.seen = 0, now, map[string]bool{}
+	if w.lasting == nil {
+		w.from, w.lasting, w.seen = 0, now, map[string]bool{}
 	}
-	maps.DeleteFunc(w.there, func(key string, _ bool) bool { return !now[key] })
+	maps.DeleteFunc(w.lasting, func(key string, _ bool) bool { return !now[key] })
 	var keys []string
 	keys, w.from = w.piece(w.from, limit)
 	for _, key := range keys {
@@ -209,12 +209,12 @@ func (w *walk) step(limit int) error {
 	if w.from != -1 {
 		return nil
 	}
-	for key := range w.there {
+	for key := range w.lasting {
 		if !w.seen[key] {
 			return fmt.Errorf("%s %s existed all the time and is not listed", w.what, key)
 		}
 	}
-	w.there = nil
+	w.lasting = nil
 	return nil
 }
 

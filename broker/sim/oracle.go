@@ -108,7 +108,7 @@ type oraclePeer struct {
 	no     int
 	worker bool
 	token  uint64
-	// borrows reports that a worker is another broker, lends that a submitter is another
+	// borrows reports that a worker is another broker, and lends that a submitter is another
 	// broker.
 	borrows, lends bool
 

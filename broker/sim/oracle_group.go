@@ -242,9 +242,9 @@ func (o *oracle) arrive() {
 }
 
 // waitsForRate returns the latest time at which the rates of its groups let a queued job run.
-// only is false if something besides these rates holds the job back, or if the rates did not do
-// so even at the last tick.
-func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
+// waits reports that nothing but these rates holds the job back, and that they still did at the last
+// tick.
+func (o *oracle) waitsForRate(j *oracleJob) (at int64, waits bool) {
 	if len(j.groups) == 0 || len(o.rules) == 0 || j.place != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false
 	}

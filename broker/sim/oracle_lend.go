@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// The other brokers of a fleet are peers. A borrower is a worker that comes last in line, a
+// The other brokers of a fleet are peers. A borrower is a worker that comes last in line, and a
 // lender is a submitter whose jobs run at once or are refused. A borrowed job holds no id and
 // is in no ledger.
 

@@ -11,8 +11,8 @@ import (
 // plus what the rate adds in this span. A job that its worker gave back does not count, but the
 // core may count the part of it that time had refilled by then.
 
-// quota is a rate expressed as times: step is the time that adds one job, burst the time that
-// adds as many as may start at once. The largest time is 4e18 ns.
+// quota is a rate expressed as times: step is the time that adds one job, and burst is the time
+// that adds as many as may start at once. The largest time is 4e18 ns.
 type quota struct{ step, burst int64 }
 
 func quotaFor(step int64, burst float64) quota {

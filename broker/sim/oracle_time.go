@@ -130,7 +130,7 @@ func (o *oracle) next() int64 {
 		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
 	}
 	for _, j := range o.jobs {
-		if opens, only := o.waitsForRate(j); only {
+		if opens, waits := o.waitsForRate(j); waits {
 			at = min(at, opens)
 		}
 	}

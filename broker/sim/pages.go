@@ -14,8 +14,8 @@ type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
 	free map[int][][]byte
-	// held is how many bytes are lent, peak the most that were lent at a time in this run, and
-	// returns how often memory was returned.
+	// held is how many bytes are lent, peak is the most that were lent at a time in this run, and
+	// returns is how often memory was returned.
 	held, peak int
 	returns    int
 }

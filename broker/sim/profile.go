@@ -18,13 +18,13 @@ type profile struct {
 	ids, types, priorities int
 	// submitters and workers are how many of them a run tries to keep connected.
 	submitters, workers int
-	// names allows workers to ask for prefetch, notices for cancel frames.
+	// names allows workers to ask for prefetch, and notices allows them to ask for cancel frames.
 	names, notices bool
 	// Each field from delay to headers is the chance in percent that a submit has that option.
 	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
 	// several is the chance in percent that a join lists several types.
 	several int
-	// groups is the chance in percent that a submit names groups, most the largest
+	// groups is the chance in percent that a submit names groups, and most is the largest
 	// number of them.
 	groups, most int
 	// together is the chance in percent that a change of a setting changes another setting,

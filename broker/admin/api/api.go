@@ -157,7 +157,7 @@ type Moment struct {
 	Running   uint64 `json:"running"`
 }
 
-// History is the rates of a type, or of all types, in steps from From on. Each array has one
+// History is the rates of a type, or of all types, in steps that begin at From. Each array has one
 // value for each step; the last value is that of the current step. Nil means unknown.
 type History struct {
 	StepMS int64  `json:"step_ms"`
