@@ -41,7 +41,7 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
 	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "most connections on the HTTP address; beyond it the longest idle one is closed")
 	f.StringSliceVar(&o.PageLinks, "page-link", o.PageLinks, "NAME=URL of another page, such as a door's, that the page links to; may be given several times")
-	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most unread bytes of one connection; from half of it on the connection may not submit and gets no jobs, beyond it the connection is closed")
+	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most unread bytes of one connection; above half of it the connection may not submit and gets no jobs, beyond it the connection is closed")
 	f.Var(cli.Size(&o.MaxUnread, 0, most), "max-unread", "most memory for unread bytes of all connections; beyond it the connection with most unread bytes is closed")
 	f.Var(cli.Size(&o.MaxInbound, 0, most), "max-inbound", "most bytes of unfinished frames of all connections; beyond it the connection with most of them is closed")
 	f.IntVar(&o.MaxPrefetch, "max-prefetch", o.MaxPrefetch, "most jobs that one worker connection holds at a time")

@@ -25,7 +25,7 @@ func TestWhoIsDead(t *testing.T) {
 	}{
 		{"a lease that runs", []look{long, long, long, long, long, long, long}, 0},
 		{"silence", []look{fresh, fresh, over, over, over}, 4},
-		{"silence from the first look on", []look{over, over, over, over, over}, 4},
+		{"silence since the first look", []look{over, over, over, over, over}, 4},
 		{"a slow one", []look{over, over, {beat: 2}, {beat: 2}, {beat: 3}}, 0},
 		{"back after an outage", []look{fresh, {beat: 1, pause: time.Minute}, {beat: 1}, {beat: 2}}, 0},
 		{"not back after an outage", []look{fresh, {beat: 1, pause: time.Minute}, over, over, over}, 5},

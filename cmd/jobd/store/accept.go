@@ -161,12 +161,12 @@ func targetsOf(wants []Want) []string {
 }
 
 // passed says how far an Accept has come in the waiting rows of a target. The entries of accepted
-// rows stay in the index until the server purges them, and a read from the lowest id on walks over
-// them all, which costs more than everything else. So an Accept goes on where the last one ended, but
-// not for longer than passedFor: rows with lower ids may wait again.
+// rows stay in the index until the server purges them. A read that begins at the lowest id walks
+// over them all, which costs more than everything else. So an Accept continues where the last one
+// ended, but not for longer than passedFor: rows with lower ids may wait again.
 type passed struct {
-	from  int64     // where to go on; 0 is the lowest id
-	since time.Time // of the last read from the lowest id on
+	from  int64     // where to continue; 0 is the lowest id
+	since time.Time // of the last read that began at the lowest id
 }
 
 const passedFor = 100 * time.Millisecond

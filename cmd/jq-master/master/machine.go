@@ -219,8 +219,8 @@ type name struct {
 	live   int // those that have not ended
 }
 
-// record is a job in the machine. The fields that are needed only from the first run on are in
-// runInfo.
+// record is a job in the machine. The fields that are needed only once the job has been handed out
+// are in runInfo.
 type record struct {
 	*job.Job      // as it is stored; it is replaced, never changed
 	name          *name
@@ -250,7 +250,7 @@ const (
 	postponing
 )
 
-// runInfo is the part of a record that exists from the first hand-out on.
+// runInfo is the part of a record that exists once the job has been handed out.
 type runInfo struct {
 	run        *run // the current run
 	forget     int64

@@ -188,8 +188,8 @@ func (c *keySharing) write() error {
 	return c.insert(c.rows)
 }
 
-// extend delays the job that holds a key until due, but at most by ask.Max from its submission. The
-// job never becomes due earlier.
+// extend delays the job that holds a key until due, but not beyond ask.Max after its submission.
+// The job never becomes due earlier than it was.
 func (c *keySharing) extend(k *key, due time.Time) {
 	if most := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(most) {
 		due = most
