@@ -184,7 +184,7 @@ export const ask = d => { dialog.value = d; wrong.value = ''; };
  * @param {{path: string, filter: Record<string, any>, verb: string, one: string, type: string, danger?: boolean, body: any, done: (reply: any) => string, after: (reply: any) => any}} o */
 export async function bulk({ path, filter, verb, one, type, danger, body, done, after }) {
   const meant = Object.keys(filter).length ? filter : { all: true };
-  const n = await act(() => call('POST', path + '?count=true', meant), r => `${plural(r.before, one)} ${r.before === 1 ? 'fits' : 'fit'}.`);
+  const n = await act(() => call('POST', path + '?count=true', meant), r => `${plural(r.before, one)} ${r.before === 1 ? 'matches' : 'match'}.`);
   if (!n?.before) return;
   const what = `${verb} ${plural(n.before, one)}`;
   ask({

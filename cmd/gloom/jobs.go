@@ -288,7 +288,7 @@ func newPurge(t *tool) *cobra.Command {
 				what: what, of: args[0], that: q.words(), verb: "cancel", yes: yes,
 			})
 			if err == nil && out != nil {
-				t.note("cancelled %s; %d left that fit", cli.Plural(out.Done, "job"), out.After)
+				t.note("cancelled %s; %d left that match", cli.Plural(out.Done, "job"), out.After)
 			}
 			return err
 		},
@@ -298,10 +298,10 @@ func newPurge(t *tool) *cobra.Command {
 	return cmd
 }
 
-// changeOfMany is a change to all jobs that fit a filter.
+// changeOfMany is a change to all jobs that match a filter.
 type changeOfMany struct {
 	path       string
-	filter     func(most int) any // 0: all that fit
+	filter     func(most int) any // 0: all that match
 	what, verb string             // waiting job, cancel
 	of, that   string             // the type, the filter in words
 	yes        bool

@@ -191,7 +191,7 @@ func TestPurgeAsks(t *testing.T) {
 	if err := x.exit(); err != nil {
 		t.Errorf("purge: %v", err)
 	}
-	x.shows(`cancelled 2 jobs; 0 left that fit`)
+	x.shows(`cancelled 2 jobs; 0 left that match`)
 }
 
 func TestBarOnTerminal(t *testing.T) {

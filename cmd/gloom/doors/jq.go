@@ -295,7 +295,7 @@ func (q *jq) change(r *http.Request) (any, error) {
 // maxBulk is how many jobs jq-master changes at once.
 const maxBulk = 10_000
 
-// bulk changes all jobs that fit, or counts them. Jobs that were added after the count are not
+// bulk changes all jobs that match, or counts them. Jobs that were added after the count are not
 // changed.
 func (q *jq) bulk(verb string) answer {
 	return func(r *http.Request) (any, error) {

@@ -115,7 +115,7 @@ func TestKeyboard(t *testing.T) {
 	b.Until(`location.hash === '#/type/thumbnail'`)
 	b.Keys("/")
 	b.Keys("no such thing\r")
-	b.Sees("No job fits.")
+	b.Sees("No job matches.")
 	b.Keys("/")
 	b.Keys("invoice-1\r")
 	b.Sees("failed and is kept: invoice")

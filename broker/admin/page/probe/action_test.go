@@ -157,7 +157,7 @@ func TestDeadLetters(t *testing.T) {
 	p.until("six dead letters", func() bool { return dead() == 6 })
 	p.types("textbox", "reason", "of d-3")
 	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.asks("Discard all that fit", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
+	p.asks("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
 	p.until("five dead letters", func() bool { return dead() == 5 })
 	p.goes(b.url("#/dead"))
 	p.asks("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })

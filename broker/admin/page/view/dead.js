@@ -105,7 +105,7 @@ function ofType(/** @type {string} */ type) {
       <label>Part of the reason <input value=${reason} onInput=${(/** @type {any} */ e) => refine({ reason: e.target.value })} /></label>
       <label>Part of the id <input value=${id} onInput=${(/** @type {any} */ e) => refine({ id: e.target.value })} /></label>
       ${some.length > 0 ? html`<div class="actions">${button(`Retry ${n} chosen`, () => retryChosen(some))} ${button(`Discard ${n} chosen`, () => discardChosen(some), { danger: true })}</div>`
-        : s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
+        : s.items.length > 0 && html`<div class="actions">${button('Retry all that match', () => retryAll(type, filter))} ${button('Discard all that match', () => discardAll(type, filter), { danger: true })}</div>`}
     </div>
     ${!reason && why.length > 1 && html`<p class="note reasons">Of the ${count(s.items.length)} that were read: ${why.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: common(r) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
     ${s.items.length ? table('Dead letters', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'No dead letter matches.' : 'None is kept.')}

@@ -51,7 +51,7 @@ const query = query => new URLSearchParams(Object.entries(query).filter(([, v]) 
 const cancelAll = (type, filter) => bulk({
   path: `/v1/types/${segment(type)}/jobs/cancel`, filter, verb: 'Cancel', one: 'job', type, danger: true, after: again,
   body: html`<p>${said(filter)} Their submitters are told; this cannot be undone.</p>`,
-  done: r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`,
+  done: r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that match are left.`,
 });
 
 const chosen = new Chosen(j => j.id, j => j.id);
@@ -93,10 +93,10 @@ export function jobs(fixed) {
       <label>Group <input value=${f.group} onInput=${set('group')} /></label>
       ${ended ? html`<label>Outcome <select value=${f.outcome} onChange=${set('outcome')}>${outcomes.map(v => html`<option key=${v} value=${v}>${v || 'any'}</option>`)}</select></label>`
         : html`<label>Older than, s <input type="number" min="0" step="any" value=${f.older} onInput=${set('older')} /></label>`}
-      ${fixed.type !== undefined && f.state !== 'ended' && button(filtered ? 'Cancel all that fit' : 'Cancel all that wait', () => cancelAll(fixed.type ?? '', filter), { danger: true })}
+      ${fixed.type !== undefined && f.state !== 'ended' && button(filtered ? 'Cancel all that match' : 'Cancel all that wait', () => cancelAll(fixed.type ?? '', filter), { danger: true })}
       ${some.length > 0 && button(`Cancel ${count(some.length)} chosen`, () => cancelChosen(some), { danger: true })}
     </div>
-    ${s.items.length ? table('Jobs', ended || !may('admin') ? shown : [chosen.column(s.items), ...shown], s.items, j => ended ? `${j.id} ${j.ended_at}` : j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : ended ? 'No job has ended yet, as far as is remembered.' : 'There are no jobs.',
+    ${s.items.length ? table('Jobs', ended || !may('admin') ? shown : [chosen.column(s.items), ...shown], s.items, j => ended ? `${j.id} ${j.ended_at}` : j.id) : !s.busy && !s.error && empty(filtered ? 'No job matches.' : ended ? 'No job has ended yet, as far as is remembered.' : 'There are no jobs.',
       f.id && failed(f.id))}
     ${listing.foot()}`;
 }

@@ -26,8 +26,8 @@ func TestViews(t *testing.T) {
 	}{
 		{"#/", []string{"One thing is wrong", "no worker serves the name", "per-user", "holds back 1 of its ", "Does it keep up?", "It adds up: no job is lost", "report"}},
 		{"#/jobs", []string{"gateway is busy", "thumbnail", "queued"}},
-		{"#/jobs?status=error", []string{"no such mailbox", "Retry all that fit"}},
-		{"#/jobs?match=" + `%7B%22field%22%3A%22%2Fargument%2Fof%22%2C%22op%22%3A%22ge%22%2C%22value%22%3A6%7D`, []string{"report", "Priority of all that fit"}},
+		{"#/jobs?status=error", []string{"no such mailbox", "Retry all that match"}},
+		{"#/jobs?match=" + `%7B%22field%22%3A%22%2Fargument%2Fof%22%2C%22op%22%3A%22ge%22%2C%22value%22%3A6%7D`, []string{"report", "Priority of all that match"}},
 		{"#/names", []string{"report", "no worker", "4 names"}},
 		{"#/workers", []string{"mailer on host-7", "sms*", "it asks", "1 of 2"}},
 		{"#/constraints", []string{"per-user", "0 at a time for each /argument/user", "/argument/user", "They are in memory only"}},

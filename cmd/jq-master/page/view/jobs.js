@@ -90,7 +90,7 @@ async function many(what, some, body) {
     const at = location.hash;
     n = await act(() => through(`,"count":true${what === 'priority' ? ',"priority":0' : ''}`, () => {}, () => at === location.hash), '');
     if (n === undefined || n < 0) return;
-    if (!n) return say('None fits.');
+    if (!n) return say('None matches.');
   }
   const jobs = `${d.verb} ${plural(n, 'job')}`;
   ask({
@@ -117,7 +117,7 @@ export function jobs() {
   const deed = (/** @type {string} */ what) => {
     const d = deeds[what], fit = some.filter(d.fits), word = what === 'priority' ? 'Priority of' : d.verb;
     if (some.length ? !fit.length : status && !d.fits({ status })) return null;
-    return button(some.length ? `${word} ${count(fit.length)} chosen` : `${word} all that fit`, () => many(what, fit, body), { danger: d.danger });
+    return button(some.length ? `${word} ${count(fit.length)} chosen` : `${word} all that match`, () => many(what, fit, body), { danger: d.danger });
   };
   return html`<header class="bar"><h1>Jobs</h1>${worker && html`<span class="note">of the worker <span class="id">${worker}</span> <button type="button" class="small" onClick=${() => refine({ worker: '' })}>all workers</button></span>`}</header>
     <div>
@@ -127,6 +127,6 @@ export function jobs() {
       ${searchBox(match, m => refine({ match: m }))}
       ${s.items.length > 0 && html`<div class="actions">${['retry', 'priority', 'cancel'].map(deed)}</div>`}
     </div>
-    ${s.items.length ? table('Jobs', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : 'There is no job.')}
+    ${s.items.length ? table('Jobs', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(filtered ? 'No job matches.' : 'There is no job.')}
     ${listing.foot()}`;
 }

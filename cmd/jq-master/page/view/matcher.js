@@ -3,7 +3,7 @@
 import { html, signal } from '../html.js';
 
 const ops = /** @type {[string, string][]} */ ([['eq', 'is'], ['ne', 'is not'], ['lt', 'is less than'], ['le', 'is at most'], ['gt', 'is more than'], ['ge', 'is at least'],
-  ['in', 'is one of, [a, b]'], ['glob', 'fits, with *'], ['regex', 'fits the expression'], ['exists', 'is there, true or false'], ['type', 'is of the type']]);
+  ['in', 'is one of, [a, b]'], ['glob', 'matches, with *'], ['regex', 'matches the expression'], ['exists', 'is there, true or false'], ['type', 'is of the type']]);
 
 /** Reports whether a text is JSON. @param {string} text */
 export function isJSON(text) {

@@ -96,7 +96,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	pagetest.Eval[any](b, `document.querySelector('.pick input').click()`)
 	b.Press("Cancel 3 chosen")
 	b.Press("Cancel 3 jobs")
-	b.Sees("3 jobs cancelled.", "No job fits.")
+	b.Sees("3 jobs cancelled.", "No job matches.")
 	b.Strict()
 }
 

@@ -88,6 +88,6 @@ export function jobs() {
         ${young.length > 0 && button(`Cancel ${count(young.length)} chosen`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
         ${!some.length && st && ended(st) && button(`Retry all ${st}`, () => retryAll(of, st), { scope: 'submit' })}</div>`}
     </div>
-    ${s.items.length ? table('Jobs', may('submit') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(of || st ? 'No job fits.' : 'There is no job.')}
+    ${s.items.length ? table('Jobs', may('submit') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(of || st ? 'No job matches.' : 'There is no job.')}
     ${listing.foot()}`;
 }
