@@ -143,12 +143,12 @@ type command struct {
 	rate        float64
 	burst       int
 	run         int // the number of a borrow, in the borrow and in later commands about it
-	// also has settings that are changed together with this one.
-	also []*command
+	// others are settings that are changed together with this one.
+	others []*command
 }
 
 // settings returns all settings that a command changes together.
-func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
+func (c *command) settings() []*command { return append([]*command{c}, c.others...) }
 
 // fields are the fields of a line in a trace. A field that is zero, empty or nil is left out.
 type fields []struct {
@@ -189,7 +189,7 @@ func (c *command) String() string {
 		{"burst", c.burst}, {"run", c.run}, {"on", c.on}, {"reason", c.reason}, {"no-retry", c.noRetry}, {"lost", c.lost},
 		{"retry-in", when(c.failDelay >= 0 && c.verb == fail, time.Duration(c.failDelay))},
 	}.String()
-	for _, x := range c.also {
+	for _, x := range c.others {
 		_, what, _ := strings.Cut(x.String(), " ")
 		s += " and " + strings.TrimSpace(what)
 	}

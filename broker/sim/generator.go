@@ -109,10 +109,10 @@ func (g *generator) next() *command {
 		g.body(c)
 	case setRule, dropRule, setFair, limit:
 		g.setting(c)
-		for len(c.also) < 4 && g.chance(g.p.together) {
+		for len(c.others) < 4 && g.chance(g.p.together) {
 			x := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
 			if g.setting(x); !slices.ContainsFunc(c.settings(), func(y *command) bool { return x.id == y.id && x.typ == y.typ }) {
-				c.also = append(c.also, x)
+				c.others = append(c.others, x)
 			}
 		}
 	case change, amend:

@@ -80,19 +80,19 @@ func (l *looker) broker() {
 		find(api.Warning, "late", fixed(fmt.Sprintf("an event loop was %s late for its next task", span(p.lag)),
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
-	if g := &p.refused; g.to(l.Refused, l.Now, first) {
+	if g := &p.refused; g.set(l.Refused, l.Now, first) {
 		find(api.Severe, "refused", fixed(finding.Many(g.by, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error names which: raise the limit, add workers, or see why the client stopped sending"))
 	}
-	if g := &p.turnedAway; g.to(l.TurnedAway, l.Now, first) {
+	if g := &p.turnedAway; g.set(l.TurnedAway, l.Now, first) {
 		find(api.Severe, "turned_away", fixed(finding.Many(g.by, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
 	}
-	if g := &p.unaccepted; g.to(l.Unaccepted, l.Now, first) {
+	if g := &p.unaccepted; g.set(l.Unaccepted, l.Now, first) {
 		find(api.Severe, "unaccepted", fixed(finding.Many(g.by, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
-	if g := &p.unauthorized; g.to(l.Unauthorized, l.Now, first) {
+	if g := &p.unauthorized; g.set(l.Unauthorized, l.Now, first) {
 		find(api.Warning, "unauthorized", fixed(finding.Many(g.by, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}

@@ -98,7 +98,7 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	} else {
 		t.count(was, is, now)
 	}
-	t.held.to(is.Queued+is.Delayed+is.Running, now)
+	t.held.set(is.Queued+is.Delayed+is.Running, now)
 	// The oldest job is the same one if its age has grown by the time that has passed.
 	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
 	t.Overtaken = t.Overtaken || is.Dispatched > was.Dispatched
@@ -123,7 +123,7 @@ func (t *Type) count(was, is *api.Type, now time.Time) {
 	// A released job is not a failure.
 	bad += is.Requeued - was.Requeued - min(is.Releases-was.Releases, is.Requeued-was.Requeued)
 	t.givenBack.last = was.Releases
-	t.givenBack.to(is.Releases, now, false)
+	t.givenBack.set(is.Releases, now, false)
 	if bad > 0 {
 		t.BadAt = now
 	}
@@ -170,8 +170,8 @@ type grown struct {
 	at       time.Time
 }
 
-// to sets the counter to n, and reports whether it grew lately.
-func (g *grown) to(n uint64, now time.Time, first bool) bool {
+// set sets the counter to n, and reports whether it grew lately.
+func (g *grown) set(n uint64, now time.Time, first bool) bool {
 	switch {
 	case first:
 		g.last = n
@@ -198,7 +198,7 @@ type crest struct {
 // answer, does not.
 const growing = 5 * time.Second
 
-func (c *crest) to(n uint64, now time.Time) {
+func (c *crest) set(n uint64, now time.Time) {
 	if now.Sub(c.from) >= growing {
 		*c = crest{before: c.now, known: !c.from.IsZero(), from: now}
 	}
