@@ -1,34 +1,34 @@
 package store
 
-// maxJoined is the most jobs of one run of a script, because Redis does nothing else meanwhile. A
+// maxJoined is the most jobs of one call of a script, because Redis does nothing else meanwhile. A
 // batch that comes in one request may have more.
 const maxJoined = 256
 
-// join divides the transitions of a round into runs of scripts. A transition may overtake others only
+// join divides the transitions of a round into calls of scripts. A transition may overtake others only
 // if they are of other jobs: a job has one transition at a time, beside fetch and forget, which
 // nothing overtakes.
 func join(round []*op) [][]*op {
 	type open struct{ at, jobs int }
-	var runs [][]*op
-	fill := make(map[*transition]open, 2) // runs that take more transitions
+	var calls [][]*op
+	fill := make(map[*transition]open, 2) // calls to which transitions may still be added
 	for _, o := range round {
-		run, ok := fill[o.transition]
+		call, ok := fill[o.transition]
 		jobs := len(o.keys) - o.transition.keys
 		switch {
 		case o.transition.keys == 0:
 			clear(fill)
 			fallthrough
 		case o.alone:
-			runs = append(runs, []*op{o})
-		case ok && run.jobs+jobs <= maxJoined:
-			runs[run.at] = append(runs[run.at], o)
-			fill[o.transition] = open{run.at, run.jobs + jobs}
+			calls = append(calls, []*op{o})
+		case ok && call.jobs+jobs <= maxJoined:
+			calls[call.at] = append(calls[call.at], o)
+			fill[o.transition] = open{call.at, call.jobs + jobs}
 		default:
-			fill[o.transition] = open{len(runs), jobs}
-			runs = append(runs, []*op{o})
+			fill[o.transition] = open{len(calls), jobs}
+			calls = append(calls, []*op{o})
 		}
 	}
-	return runs
+	return calls
 }
 
 // words returns the command that runs a script for some transitions.
@@ -58,13 +58,13 @@ func (r *Redis) words(ops []*op, lease string, acked uint64) []any {
 	return words
 }
 
-// refusal is why a transition was refused although others in the same run were made.
+// refusal is why a transition was refused although others in the same call were made.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-// refused returns the refusals of a run by the index of the transition, from 1.
+// refused returns the refusals of a call by the index of the transition, from 1.
 func refused(answer []any) map[int64]error {
 	if len(answer) == 0 {
 		return nil

@@ -17,7 +17,7 @@ func queued(r *Redis, ask func(Store)) []*op {
 	return s.queue
 }
 
-// TestJoin: transitions of the same kind share a run of a script, but do not overtake others that may
+// TestJoin: transitions of the same kind share a call of a script, but do not overtake others that may
 // be of the same job.
 func TestJoin(t *testing.T) {
 	nobody := func(error) {}
@@ -65,7 +65,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoined: transitions that share a run of a script succeed, fail and are repeated each on its own.
+// TestJoined: transitions that share a call of a script succeed, fail and are repeated each on its own.
 func TestJoined(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

@@ -76,7 +76,7 @@ type op struct {
 	keys []string // without the lease and seq, which come first
 	args []any    // without the text of the lease and the seq, which come first
 	done func(answer any, err error)
-	// alone says that the script may not make other transitions in the same run.
+	// alone says that the script may not make other transitions in the same call.
 	alone bool
 	// takesBack undoes this enqueueing. It is nil for all other transitions: these are sent again
 	// instead.

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The transitions are Redis scripts. A run of a script is atomic, does nothing without the lease,
+// The transitions are Redis scripts. A call of a script is atomic, does nothing without the lease,
 // and answers a repeated transition as it did the first time.
 var (
 	//go:embed lua/held.lua
@@ -61,7 +61,7 @@ const (
 type transition struct {
 	*redis.Script
 	name, text string
-	// One run of the script makes several transitions, if keys is not 0. So many of their first
+	// One call of the script makes several transitions, if keys is not 0. So many of their first
 	// keys and arguments are then the same.
 	keys, args int
 }
