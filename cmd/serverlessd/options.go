@@ -106,7 +106,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	f.Var(cli.Size(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "most memory of such a process and all processes that it has started")
 	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run: any of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, such as 10.0.0.0/8; by default all except link-local ones")
-	f.StringVar(&o.User, "user", o.User, "user as which handlers' processes run, if the daemon is root")
+	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, if the daemon is root")
 	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, in sections [schedules.CLIENT.NAME]; they can only be changed there, and SIGHUP reads the file again")
 	span(&o.Drain, "drain", "how long a stop waits for running jobs")
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")

@@ -254,7 +254,7 @@ func (b *backend) freeOldSysids() bool {
 			return true
 		}
 		ctx, cancel := b.call()
-		err := b.note("free the jobs of an earlier run", b.store.Leave(ctx, old[0]))
+		err := b.note("free the jobs of an earlier daemon", b.store.Leave(ctx, old[0]))
 		cancel()
 		if err != nil {
 			return false

@@ -190,7 +190,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 		}
 	}
 	if left := j.Stats().Jobs; left > 0 {
-		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left: a store that was not given may have them; if that store is gone for good, remove %s",
+		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left: they may already be in a store that was not named; if that store is gone for good, remove %s",
 			left, filepath.Join(dir, "routes.json"))
 	}
 	return jobs, j.Stats().Damaged, nil

@@ -47,10 +47,10 @@ func (e *Engine) endOrphans(old []string) []string {
 	return slices.DeleteFunc(old, func(sysid string) bool {
 		n, err := launch.KillOrphans(ctx, e.ownerOf(sysid))
 		if n > 0 {
-			e.log.Warn().Str("sysid", sysid).Int("processes", n).Msg("killed processes that an earlier run of this directory's daemon had left")
+			e.log.Warn().Str("sysid", sysid).Int("processes", n).Msg("killed processes that an earlier daemon in this directory had left")
 		}
 		if err != nil {
-			e.log.Error().Err(err).Str("sysid", sysid).Msg("processes of an earlier run do not end: its jobs wait for their locks to expire")
+			e.log.Error().Err(err).Str("sysid", sysid).Msg("processes of an earlier daemon do not end: its jobs wait for their locks to expire")
 		}
 		return err != nil
 	})

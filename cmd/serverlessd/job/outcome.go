@@ -32,7 +32,7 @@ type Line struct {
 // Verdict is what a status means.
 type Verdict uint8
 
-// The verdicts, by the hundreds of a status.
+// The verdicts, by the first digit of a status.
 const (
 	Retry  Verdict = 1 // 1xx
 	OK     Verdict = 2 // 2xx

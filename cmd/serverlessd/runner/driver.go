@@ -63,7 +63,7 @@ func (f frame) append(to, bytes []byte) []byte {
 func (driver) hello(c *process) []byte { return frame{Do: "hello", Secret: c.secret}.append(nil, nil) }
 
 // code appends a frame with a source, unless the context has the source, and returns the number of
-// the source. A hook is compiled in another way than a job.
+// the source. A hook is not compiled in the same way as a job.
 func (driver) code(c *process, do, source string) (number int, sent []byte) {
 	number, known := c.sources[do+source]
 	if !known {

@@ -44,7 +44,7 @@ func TestPool(t *testing.T) {
 		}
 		pid(r, "d") // in place of b's context, which was idle for longest
 		if pid(r, "a") != a || pid(r, "c") != c || r.Contexts() > 3 {
-			t.Errorf("another one than the longest idle context has gone; there are %d", r.Contexts())
+			t.Errorf("a context other than the longest idle one has gone; there are %d", r.Contexts())
 		}
 		if pid(r, "b") == b {
 			t.Error("b's context was not ended")

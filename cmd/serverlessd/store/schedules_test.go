@@ -157,8 +157,8 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 	at(40, 1)
 }
 
-// TestScheduledClocks: when a store's clock is set back, no job is made twice, and due times that
-// were missed because it was ahead make their jobs when they come again.
+// TestScheduledClocks: when a store's clock is set back, no job is made twice. Due times that were
+// missed because it was ahead come again, and their jobs are made then.
 func TestScheduledClocks(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	s := NewMemory(func() time.Time { return now }, nil)
