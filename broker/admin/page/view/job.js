@@ -118,6 +118,6 @@ export function job() {
     <section><h2>${over ? 'Answer' : 'Body'}</h2>
       ${!b ? html`<button type="button" onClick=${() => { wanted.value = key; }}>Show the ${what}</button>`
         : m?.body ? shown(m.body, over ? 'Answer' : 'Body')
-        : html`<p class="note" role="status">${b.error ? b.error.message : !m ? 'Asking…' : over ? 'It has none.' : 'It has none, or is too long to be shown.'}</p>`}</section>
+        : html`<p class="note" role="status">${b.error ? b.error.message : !m ? 'Asking…' : over ? 'The job has no answer.' : 'The job has no body, or one that is too long to be shown.'}</p>`}</section>
     ${m?.headers && m.headers !== '{}' && html`<section><h2>Headers</h2>${shown(m.headers, 'Headers')}</section>`}`;
 }
