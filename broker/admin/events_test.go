@@ -124,7 +124,7 @@ func TestEvents(t *testing.T) {
 	if look.Rates == nil || look.Rates.In == 0 {
 		t.Errorf("rates: %+v", look.Rates)
 	}
-	// A kept outcome is not a job of the ledger, but counts for the limit.
+	// A kept outcome is not a job of the ledger, but counts towards the limit.
 	w.call("POST", "/v1/jobs", `{"type":"kept","body":1,"expires_ms":1,"keep_ms":3600000}`, 202)
 	for look.Ledger.Expired == 0 {
 		s.next("look", &look)

@@ -212,7 +212,7 @@ func TestSubmitSlowReader(t *testing.T) {
 	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil { // the answer has begun
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // the broker must not take the answer for read
+	time.Sleep(300 * time.Millisecond) // the broker must not count the answer as read
 	if x := w.call("POST", "/v1/jobs", `{"type":"other","id":"slow","body":1}`, 409); x["error"] != "id_exists" {
 		t.Errorf("the same id: %v", x)
 	}

@@ -76,8 +76,8 @@ type Type struct {
 	Bad                      uint64
 	Good                     bool
 	BadAt, GoodAt, ExpiredAt time.Time
-	// Of is how many of the last failed jobs failed within FailingFor; Same of them have the
-	// same Reason.
+	// Of is how many of the last failed jobs failed within FailingFor, and Same how many of
+	// these failed for the same Reason.
 	Reason   string
 	Same, Of int
 	// LostAt is how many workers were lost while they ran the job Lost, as far as
