@@ -1,4 +1,4 @@
-// Package poll waits for events of descriptors, and reads and writes sockets without
+// Package poll waits for events on descriptors, and reads and writes sockets without
 // blocking. It knows nothing of connections.
 package poll
 
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for events of descriptors. The zero Poller waits for nothing and runs tasks
+// Poller waits for events on descriptors. The zero Poller waits for nothing and runs tasks
 // on goroutines of their own.
 //
 // Only this file uses gnet, and it uses only gnet's poller. gnet's event loop would cost
@@ -33,7 +33,7 @@ type Poller struct {
 	closed bool
 }
 
-// Events is a set of events of a descriptor.
+// Events is a set of events on a descriptor.
 type Events uint8
 
 const (
@@ -85,7 +85,7 @@ func (p *Poller) Wait(on func(fd int, ev Events)) {
 	}
 }
 
-// Add makes Wait report the events of a descriptor from now on.
+// Add makes Wait report the events on a descriptor from now on.
 func (p *Poller) Add(fd int) error {
 	return p.epoll.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
