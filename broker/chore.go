@@ -11,7 +11,7 @@ type chore interface {
 }
 
 // chores are worked on from the last one to the first: a later chore may add work to an earlier
-// one, so it has to end before it.
+// one, so the later one must end first.
 type chores []chore
 
 func (c *chores) add(x chore) { *c = append(*c, x) }

@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// JobOverhead is how many bytes a job counts against limits besides its id, headers and body:
-// for its record and its share of the index and of the slabs.
+// JobOverhead is how many bytes are counted against limits for a job besides its id, headers and
+// body: for its record and its share of the index and of the slabs.
 const JobOverhead = 128
 
 // Checking reports whether the build tag "invariants" is set, so that each command checks

@@ -61,8 +61,8 @@ type job struct {
 	// since is when its present state began.
 	since     int64
 	slab, off uint32 // the place of its id, headers and body
-	// weight is what it counts against limits on bytes. A body held by reference counts with
-	// its capacity.
+	// weight is how many bytes are counted for it against limits. A body held by reference
+	// counts with its capacity.
 	weight   uint32
 	seq      uint32 // arrival number, which orders jobs submitted at the same time
 	idLen    uint16

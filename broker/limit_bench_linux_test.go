@@ -149,8 +149,8 @@ func BenchmarkHeld(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := 0; n < b.N; n += block {
-				// The order alternates, because the first of a pair finds the caches in another
-				// state than the second.
+				// The order alternates, because the second of a pair finds the caches in a
+				// different state.
 				first, second := none, some
 				if n/block%2 > 0 {
 					first, second = some, none

@@ -9,8 +9,8 @@ import (
 )
 
 // A message is version, kind, the sender's name and epoch, and the fields of its kind,
-// all in MessagePack without keys. The first four fields are the same in all versions. Any
-// change of the others changes the version.
+// all in MessagePack without keys. The first four fields are the same in all versions. A
+// change to any of the others needs a new version.
 const (
 	version = 4
 
