@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// attach attaches to a kept job and checks the state in the reply; more is appended to the
-// keys.
+// attach attaches to a kept job and checks the state in the reply. The string more adds keys
+// to the frame.
 func (s submitter) attach(id, state, more string) {
 	s.t.Helper()
 	s.send(`{"action":"attach","id":%s%s}`, quote(id), more)

@@ -27,7 +27,7 @@ func (s submitter) progressOf(id, body string) {
 	}
 }
 
-// fail fails a run and reads the ok; more is appended to the keys.
+// fail fails a run and reads the ok. The string more adds keys to the frame.
 func (w worker) fail(more string) {
 	w.t.Helper()
 	w.send(`{"action":"fail"%s}`, more)

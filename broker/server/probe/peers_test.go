@@ -31,7 +31,7 @@ func (d *daemon) joined(t tb, typ string) worker {
 	return w
 }
 
-// put sends a submit and reads no reply; more is appended to the keys.
+// put sends a submit and reads no reply. The string more adds keys to the frame.
 func (s submitter) put(id, typ, body, more string) {
 	s.t.Helper()
 	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, more)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// release releases a job and reads the ok; more is appended to the keys.
+// release releases a job and reads the ok. The string more adds keys to the frame.
 func (w worker) release(more string) {
 	w.t.Helper()
 	w.send(`{"action":"release"%s}`, more)

@@ -26,7 +26,7 @@ func (d *daemon) serves(t tb, types ...string) worker {
 	return w
 }
 
-// joinTypes takes the list as JSON; more is appended to the keys.
+// joinTypes joins with a list of types, as JSON. The string more adds keys to the frame.
 func (w worker) joinTypes(types, more string) {
 	w.t.Helper()
 	w.send(`{"action":"join","types":%s%s}`, types, more)
