@@ -286,8 +286,8 @@ func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 	return buf, c.mute
 }
 
-// Read reads from nc. With a heartbeat, bytes must arrive in time. Only the reading goroutine
-// calls it.
+// Read reads from nc. With a heartbeat, it fails if no byte arrives in deadBeats heartbeats. Only
+// the reading goroutine calls it.
 func (c *conn) Read(p []byte) (int, error) {
 	quiet := deadBeats * c.conf.heartbeat
 	if quiet > 0 {

@@ -73,7 +73,7 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 		}
 	}
 	if all == nil {
-		return nil, fmt.Errorf("gloom: no broker except %s, which drains", except)
+		return nil, fmt.Errorf("gloom: no broker except %s, which is draining", except)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,7 +31,7 @@ final class Job
      * Whether nobody waits for the run any more: it was cancelled or took too long, or the
      * broker is lost. The result is then discarded. Call this now and then during long work.
      *
-     * @param float $within seconds to wait for it
+     * @param float $within seconds to wait for this to become true
      */
     public function unwanted(float $within = 0.0): bool
     {
