@@ -17,7 +17,7 @@ type servers struct {
 	crews  []*workers
 }
 
-// start starts a jq-master and, if the system has one, a Redis.
+// start starts what a system needs: a jq-master, a Redis or both.
 func start(ctx context.Context, system string, o Options) (*servers, error) {
 	s := &servers{}
 	if system != Memory {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// script returns a program that prints that it is ready, and ends at SIGTERM as given.
+// script starts a program that runs the commands begin and then waits; at SIGTERM it runs the
+// commands end. It counts as started when it prints "is up".
 func script(t *testing.T, begin, end string) (*Daemon, error) {
 	t.Helper()
 	d, err := Start(exec.Command("sh", "-c", "trap '"+end+"' TERM; "+begin+"; while :; do sleep 0.05; done"), "is up")

@@ -39,7 +39,7 @@ func clock(rfc3339 string) string {
 	return at.Local().Format("2006-01-02 15:04:05.000")
 }
 
-// history returns what happened to a job that has ended, in the order of time, and then its
+// history returns what happened to a job that has ended, in chronological order, and then its
 // properties.
 func history(j *api.Job) []field {
 	var f []field
