@@ -132,7 +132,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 		No: d.last + 1, Reason: reason, Attempts: int(j.attempts), Submitted: j.at, Failed: b.now,
 		Submission: Submission{
 			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holder(j).queue.set.names(),
-			Priority: j.prio, Retries: int32(j.retries), Detach: true, Quiet: true, Kept: true,
+			Priority: j.prio, Retries: int32(j.retries), Detach: true, Quiet: true, Stable: true,
 		},
 	}}
 	if j.timing != 0 {

@@ -46,9 +46,9 @@ const (
 type Effect struct {
 	Op   Op
 	Code Code
-	// Kept reports that nobody writes to Body again, so that it may be used after the next
+	// Stable reports that nobody writes to Body again, so that it may be used after the next
 	// command without a copy.
-	Kept bool
+	Stable bool
 	// State is set only in the OpOK of an attach: the state of the job.
 	State state
 	// Spent reports that this job has used up the worker's credit.

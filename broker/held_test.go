@@ -195,7 +195,7 @@ func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 	s, w := b.AddSubmitter(), b.AddWorker()
 	body := make([]byte, bigBody, 3<<20)
 	for n, want := range []Op{OpOK, OpOK, OpOK, OpRefuse} {
-		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, Kept: true})
+		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, Stable: true})
 		if fx[0].Op != want {
 			t.Fatalf("submit %d: effect %d, want %d", n, fx[0].Op, want)
 		}

@@ -123,11 +123,11 @@ func (b *Broker) headers(j *job) []byte {
 }
 
 // store copies id and headers, and the body if it is small, into the slabs for record r.
-func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
+func (b *Broker) store(r uint32, j *job, id, headers, body []byte, stable bool) {
 	j.idLen, j.headLen = uint16(len(id)), uint16(len(headers))
 	j.weight = uint32(len(id) + len(headers) + len(body) + JobOverhead)
 	if len(body) >= bigBody {
-		if !kept {
+		if !stable {
 			body = append(make([]byte, 0, len(body)), body...)
 		}
 		b.big[r] = body

@@ -66,7 +66,7 @@ func (b *Broker) AddLender() Peer {
 
 // Borrow hands a job of lender p to the worker that has been idle longest. It returns the
 // number of the run, which effects about the run carry in Run, or 0 and the reason why no
-// worker can have the job now. Of s it uses only ID, Type, Body, Kept, Priority, Age, Headers
+// worker can have the job now. Of s it uses only ID, Type, Body, Stable, Priority, Age, Headers
 // and Progress.
 func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
 	b.begin(now)

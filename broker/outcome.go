@@ -12,8 +12,8 @@ type last struct {
 	reason Reason
 	delay  int64 // set if the code is JobLater
 	body   []byte
-	// kept reports that nobody writes to body again, so that it need not be copied.
-	kept bool
+	// stable reports that nobody writes to body again, so that it need not be copied.
+	stable bool
 }
 
 // SetOwner sets the owner of the kept jobs that submitter p submits from now on. Only
@@ -55,7 +55,7 @@ func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
 		return
 	}
 	e := b.toSubmitter(OpResult, h, r, j)
-	if e.Body, e.Kept = l.body, l.kept; l.code != 0 {
+	if e.Body, e.Stable = l.body, l.stable; l.code != 0 {
 		e.Op, e.Delay = OpEnd, l.delay
 		e.with(b, l.code, l.reason)
 	}
@@ -89,9 +89,9 @@ func (b *Broker) replace(r uint32, j *job, l *last) {
 		j.flags &^= flagBig
 	}
 	if l.code != 0 {
-		l.body, l.kept = []byte(l.reason.Text), true
+		l.body, l.stable = []byte(l.reason.Text), true
 	}
-	b.store(r, j, b.id(j), nil, l.body, l.kept)
+	b.store(r, j, b.id(j), nil, l.body, l.stable)
 	b.slabs.Drop(slab, off)
 }
 
@@ -102,7 +102,7 @@ func (b *Broker) outcome(r uint32, j *job) *last {
 	if body := b.body(r, j); l.code != 0 {
 		l.reason = b.reasonFor(t.why, j, string(body))
 	} else {
-		l.body, l.kept = body, j.flags&flagBig != 0
+		l.body, l.stable = body, j.flags&flagBig != 0
 	}
 	return l
 }

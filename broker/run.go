@@ -39,7 +39,7 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 		}
 	}
 	e := b.toWorker(OpJob, w, r, j)
-	e.Type, e.Body, e.Kept = k.name, b.body(r, j), j.flags&flagBig != 0
+	e.Type, e.Body, e.Stable = k.name, b.body(r, j), j.flags&flagBig != 0
 	if w.headers {
 		e.Headers = b.headers(j)
 	}
@@ -81,11 +81,12 @@ func (b *Broker) offerAndEnd(w *worker) []Effect {
 }
 
 // Respond ends a run with an answer. id names the job on connections whose answers carry
-// ids, and is ignored on others. A refusal with NotProcessing or UnknownID changes nothing.
-func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
+// ids, and is ignored on others. stable reports that nobody writes to body again. A refusal
+// with NotProcessing or UnknownID changes nothing.
+func (b *Broker) Respond(now int64, p Peer, id, body []byte, stable bool) []Effect {
 	w, _, r, j := b.collect(now, p, id)
 	if r != 0 {
-		b.conclude(r, j, &last{body: body, kept: kept})
+		b.conclude(r, j, &last{body: body, stable: stable})
 	}
 	return b.offerAndEnd(w)
 }
@@ -163,12 +164,12 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 }
 
 // Progress passes a worker's progress on to the submitter. It is refused like Respond.
-func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
+func (b *Broker) Progress(now int64, p Peer, id, body []byte, stable bool) []Effect {
 	_, r, j := b.acknowledge(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
 		if h := b.holder(j); h.sub != nil && !h.sub.gone {
 			e := b.toSubmitter(OpProgress, h, r, j)
-			e.Body, e.Kept = body, kept
+			e.Body, e.Stable = body, stable
 		}
 	}
 	return b.end()

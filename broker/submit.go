@@ -14,9 +14,9 @@ type Submission struct {
 	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
 	// applies.
 	Retries int32
-	// Kept reports that nobody writes to Body again, so that it need not be copied. The
+	// Stable reports that nobody writes to Body again, so that it need not be copied. The
 	// capacity of Body counts, because all of it stays allocated.
-	Kept bool
+	Stable bool
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.
 	Detach bool
@@ -146,7 +146,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	if j.flags = flags; s.Progress {
 		j.flags |= flagProgress
 	}
-	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
+	b.store(r, j, s.ID, s.Headers, s.Body, s.Stable)
 	j.weight += h.queue.set.weight()
 	b.countAgainstLimits(h, j, +1)
 	return r, j
@@ -204,7 +204,7 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 // weight returns the weight that the job of a submission will have.
 func (s *Submission) weight() int64 {
 	n := len(s.Body)
-	if s.Kept && n >= bigBody {
+	if s.Stable && n >= bigBody {
 		n = cap(s.Body)
 	}
 	for _, name := range s.Groups {

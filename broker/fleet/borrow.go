@@ -413,7 +413,7 @@ func (m *Machine) receiveJob(p *peer, s *reader) {
 	if s.err != nil {
 		return
 	}
-	job.Kept = mayKeep(job.Body)
+	job.Stable = mayKeep(job.Body)
 	var run uint64
 	var pause time.Duration
 	a := m.borrowedType(job.Type)

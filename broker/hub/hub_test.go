@@ -154,9 +154,9 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestKept: a large body that nobody writes to again is not copied under the lock, and arrives
+// TestStableBody: a large body that nobody writes to again is not copied under the lock, and arrives
 // whole.
-func TestKept(t *testing.T) {
+func TestStableBody(t *testing.T) {
 	h := newHub(1 << 30)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
@@ -167,7 +167,7 @@ func TestKept(t *testing.T) {
 		if err := from.dec.Decode([]byte(frame), from.port, false, &c.Req); err != nil {
 			t.Fatal(err)
 		}
-		c.Kept = true
+		c.Stable = true
 		from.steps([]hub.Command{c})
 	}
 	gets := func(to *side, want string) {

@@ -15,8 +15,8 @@ import (
 type Command struct {
 	From *Conn
 	Req  wire.Request
-	// Kept reports that nobody writes to the memory of the body again.
-	Kept bool
+	// Stable reports that nobody writes to the memory of the body again.
+	Stable bool
 	// Refuse, if set, is sent as the reply, and the core is not asked.
 	Refuse *wire.Error
 	// Reply, if set, is a whole frame that is sent, and the core is not asked.
@@ -181,7 +181,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			return
 		}
 		s := broker.Submission{
-			ID: r.ID, Type: r.Type, Body: r.Body, Kept: m.Kept, Priority: r.Priority,
+			ID: r.ID, Type: r.Type, Body: r.Body, Stable: m.Stable, Priority: r.Priority,
 			Delay: millis(r.DelayMS), Timeout: millis(r.TimeoutMS), Backoff: millis(r.BackoffMS), Expires: millis(r.ExpiresMS),
 			Retries: int32(r.Retries), Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
 			Keep: millis(r.KeepMS), Age: millis(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
@@ -191,7 +191,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 		}
 		fx = h.core.Submit(now, c.Peer, &s)
 	case wire.Respond:
-		fx = h.core.Respond(now, c.Peer, r.ID, r.Body, m.Kept)
+		fx = h.core.Respond(now, c.Peer, r.ID, r.Body, m.Stable)
 	case wire.Join:
 		fx = h.core.Join(now, c.Peer, &broker.Joining{
 			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
@@ -224,7 +224,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	case wire.Release:
 		fx = h.core.Release(now, c.Peer, &broker.Releasing{ID: r.ID, Delay: millis(max(r.AfterMS, 0))})
 	case wire.Progress:
-		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.Kept)
+		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.Stable)
 	case wire.Leave:
 		fx = h.core.Leave(now, c.Peer)
 	case wire.Ping:

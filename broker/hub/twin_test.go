@@ -388,7 +388,7 @@ func (x *twins) does(p *pair, frames ...string) {
 		if err := decs[i].Decode([]byte(f), p.port, true, &cmds[i].Req); err != nil {
 			x.t.Fatalf("%.200s: %v", f, err)
 		}
-		cmds[i].Kept = len(cmds[i].Req.Body) > 100<<10
+		cmds[i].Stable = len(cmds[i].Req.Body) > 100<<10
 	}
 	for i := range cmds {
 		cmds[i].From = p.conn

@@ -40,7 +40,7 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
 	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.opt.MaxJobGroups}
-	m := hub.Command{From: c.peer, Kept: true}
+	m := hub.Command{From: c.peer, Stable: true}
 	if c.grant != nil {
 		m.Owner = c.grant.Owner()
 	}

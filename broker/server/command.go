@@ -44,7 +44,7 @@ func (b *batch) next(from *hub.Conn) *hub.Command {
 		b.dec.Reset()
 	}
 	m := &b.cmd[b.n]
-	m.From, m.Kept, m.Refuse, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
+	m.From, m.Stable, m.Refuse, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
 	b.n++
 	return m
 }
@@ -60,9 +60,9 @@ func (b *batch) done() {
 }
 
 // request turns the payload of a frame into a command of b.
-func (c *conn) request(b *batch, payload []byte, kept bool) {
+func (c *conn) request(b *batch, payload []byte, stable bool) {
 	m := b.next(c.peer)
-	m.Kept, b.hasBigFrame = kept, b.hasBigFrame || kept
+	m.Stable, b.hasBigFrame = stable, b.hasBigFrame || stable
 	b.turnFrames++
 	c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
 }
@@ -70,9 +70,9 @@ func (c *conn) request(b *batch, payload []byte, kept bool) {
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
 	err := d.DecodeMore(payload, from.Port, from.Named, &m.Req)
 	switch n := len(m.Req.Body); {
-	case err != nil || !m.Kept:
+	case err != nil || !m.Stable:
 	case n < bigFrame:
-		m.Kept = false
+		m.Stable = false
 	case cap(payload)-n > n/16: // the body would keep the whole frame, but only the length of the body counts
 		m.Req.Body = bytes.Clone(m.Req.Body)
 	}

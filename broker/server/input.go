@@ -59,7 +59,7 @@ func (c *conn) received(data []byte) {
 // the loop's round.
 func (c *conn) decode(b *batch) {
 	for c.state < draining && c.reading == ready {
-		payload, kept, err := c.in.next()
+		payload, stable, err := c.in.next()
 		switch {
 		case err != nil && c.unauthenticated():
 			c.wantHello(b)
@@ -69,11 +69,11 @@ func (c *conn) decode(b *batch) {
 			c.offloadGrow()
 		case payload == nil:
 			return
-		case kept && len(payload) > c.in.maxAtOnce:
+		case stable && len(payload) > c.in.maxAtOnce:
 			c.loop.carryOut()
 			c.offloadDecode(payload)
 		default:
-			c.request(b, payload, kept)
+			c.request(b, payload, stable)
 		}
 		if b.n == batchSize || b.stepNow || c.in.inUse {
 			c.loop.carryOut()
@@ -142,7 +142,7 @@ func (in *input) feed(data []byte) {
 // next returns the payload of the next whole frame, nil if there is none, and whether it is in
 // memory that nobody writes to again. When it returns a nil payload, no data is left, unless
 // growTo is set because the frame must grow first.
-func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
+func (in *input) next() (payload []byte, stable bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		n := 0
 		payload, n, err = wire.SplitFrame(in.data, in.max)

@@ -50,7 +50,7 @@ func (c *conn) offload(bytes int, work, done func()) {
 func (c *conn) offloadDecode(payload []byte) {
 	b := c.srv.newBatch()
 	m := b.next(c.peer)
-	m.Kept, b.hasBigFrame = true, true
+	m.Stable, b.hasBigFrame = true, true
 	var err *wire.Error
 	c.offload(len(payload), func() { err = decode(&b.dec, m, payload, c.peer) }, func() {
 		if c.state < draining {

@@ -30,9 +30,9 @@ func TestBacklog(t *testing.T) {
 	buf := make([]byte, 64<<10)
 	for len(want) < 20<<20 || c.peer.Unread() > 0 {
 		if len(want) < 20<<20 && rng.IntN(3) > 0 {
-			kept := rng.IntN(20) == 0
+			stable := rng.IntN(20) == 0
 			part := make([]byte, rng.IntN(1+rng.IntN(40_000)))
-			if kept {
+			if stable {
 				part = make([]byte, bigFrame+rng.IntN(bigFrame))
 			}
 			for i := range part {
@@ -40,9 +40,9 @@ func TestBacklog(t *testing.T) {
 			}
 			want = wire.AppendProgress(want, []byte("a"), part)
 			s.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-				return []broker.Effect{{Op: broker.OpProgress, Peer: c.peer.Peer, ID: []byte("a"), Body: part, Kept: kept}}
+				return []broker.Effect{{Op: broker.OpProgress, Peer: c.peer.Peer, ID: []byte("a"), Body: part, Stable: stable}}
 			})
-			if !kept {
+			if !stable {
 				clear(part)
 			}
 		}

@@ -110,7 +110,7 @@ type command struct {
 
 	id, typ  string
 	body     []byte
-	kept     bool
+	stable   bool
 	priority int64
 
 	delay, timeout, backoff, expires time.Duration
@@ -183,7 +183,7 @@ func (c *command) String() string {
 		{"priority", when(c.setPriority || c.priority != 0, c.priority)}, {"delay", when(c.delay > 0 || c.verb == change || c.verb == amend, c.delay)},
 		{"timeout", c.timeout}, {"backoff", c.backoff}, {"expires", c.expires}, {"retries", when(c.retries >= 0, c.retries)},
 		{"detach", c.detach}, {"quiet", c.quiet}, {"progress", c.progress}, {"room", when(c.verb == attach || c.verb == credit || c.verb == allot, c.room)},
-		{"body", when(c.body != nil, fmt.Sprintf("%d bytes", len(c.body)))}, {"kept", c.kept}, {"prefetch", c.prefetch}, {"notices", c.notices},
+		{"body", when(c.body != nil, fmt.Sprintf("%d bytes", len(c.body)))}, {"stable", c.stable}, {"prefetch", c.prefetch}, {"notices", c.notices},
 		{"types", c.types}, {"except", c.except}, {"allow", c.allow}, {"wants-headers", c.wantHeaders},
 		{"rule", when(c.verb == setRule, c.rule)}, {"concurrency", when(c.verb == limit, c.concurrency)}, {"rate", when(c.verb == limit, c.rate)},
 		{"burst", c.burst}, {"run", c.run}, {"on", c.on}, {"reason", c.reason}, {"no-retry", c.noRetry}, {"lost", c.lost},

@@ -41,14 +41,14 @@ type driver struct {
 	// closed has the peers that the core closed in this command.
 	closed []int
 
-	kept []keptBody
+	stable []stableBody
 }
 
-// keptBody is a body that must never change again, because an effect said so (Kept), and a copy
-// of it.
-type keptBody struct{ body, want []byte }
+// stableBody is a body that must never change again, because an effect said so (Stable), and
+// a copy of it.
+type stableBody struct{ body, want []byte }
 
-const keptBodies = 64
+const stableBodies = 64
 
 func newDriver(cfg broker.Config) *driver {
 	d := &driver{
@@ -90,7 +90,7 @@ func (d *driver) lend(b []byte) []byte {
 }
 
 func (d *driver) body(c *command) []byte {
-	if c.kept {
+	if c.stable {
 		return c.body
 	}
 	return d.lend(c.body)
@@ -116,7 +116,7 @@ func (d *driver) do(c *command) {
 		d.introduce(c.peer, b.AddWorker())
 	case submit:
 		fx = b.Submit(c.now, p, &broker.Submission{
-			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority,
+			ID: id, Type: typ, Body: d.body(c), Stable: c.stable, Priority: c.priority,
 			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
 			Retries: int32(c.retries), Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
 			Age: c.age, Headers: d.lendOr(c.headers), Groups: d.names(c.groups),
@@ -155,7 +155,7 @@ func (d *driver) do(c *command) {
 		d.note(b.IntroduceType(c.now, typ))
 		var run uint64
 		fx, run, d.unborrowed = b.Borrow(c.now, p, &broker.Submission{
-			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority, Age: c.age, Headers: d.lendOr(c.headers), Progress: c.progress,
+			ID: id, Type: typ, Body: d.body(c), Stable: c.stable, Priority: c.priority, Age: c.age, Headers: d.lendOr(c.headers), Progress: c.progress,
 		})
 		if run != 0 {
 			d.runs[run] = c.run
@@ -167,11 +167,11 @@ func (d *driver) do(c *command) {
 	case release, giveBack:
 		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay, Unbegun: c.verb == giveBack})
 	case respond:
-		fx = b.Respond(c.now, p, id, d.body(c), c.kept)
+		fx = b.Respond(c.now, p, id, d.body(c), c.stable)
 	case fail:
 		fx = b.Fail(c.now, p, &broker.Failure{ID: id, Reason: c.reason, NoRetry: c.noRetry, Lost: c.lost && !c.noRetry, Expelled: c.lost && c.noRetry, Delay: c.failDelay})
 	case progress:
-		fx = b.Progress(c.now, p, id, d.body(c), c.kept)
+		fx = b.Progress(c.now, p, id, d.body(c), c.stable)
 	case leave:
 		fx = b.Leave(c.now, p)
 	case gone:
@@ -335,8 +335,8 @@ func (d *driver) note(fx []broker.Effect) {
 		if e.Op == broker.OpClose {
 			d.closed = append(d.closed, no)
 		}
-		if e.Kept && len(d.kept) < keptBodies {
-			d.kept = append(d.kept, keptBody{e.Body, bytes.Clone(e.Body)})
+		if e.Stable && len(d.stable) < stableBodies {
+			d.stable = append(d.stable, stableBody{e.Body, bytes.Clone(e.Body)})
 		}
 		d.frames = append(d.frames, f)
 	}
@@ -344,9 +344,9 @@ func (d *driver) note(fx []broker.Effect) {
 
 // settle returns an error if memory that must not change has changed.
 func (d *driver) settle() error {
-	for _, k := range d.kept {
+	for _, k := range d.stable {
 		if !bytes.Equal(k.body, k.want) {
-			return fmt.Errorf("a body of %d bytes changed although it was marked as kept", len(k.body))
+			return fmt.Errorf("a body of %d bytes changed although it was marked as stable", len(k.body))
 		}
 	}
 	return nil

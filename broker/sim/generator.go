@@ -393,7 +393,7 @@ func (g *generator) body(c *command) {
 	n := g.p.bodies(g.rng)
 	at := g.rng.IntN(len(noise) - n)
 	c.body = noise[at : at+n : at+n]
-	c.kept = g.chance(20)
+	c.stable = g.chance(20)
 }
 
 func (g *generator) submit(c *command) {
