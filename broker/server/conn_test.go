@@ -67,7 +67,7 @@ func TestPieces(t *testing.T) {
 				p.received(nil)
 			}
 			if cap(p.in.frame) > max(container.MaxBuffer, growth*len(p.in.frame)) {
-				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.in.frame), len(p.in.frame))
+				t.Fatalf("%d bytes are kept for %d of a frame that have arrived", cap(p.in.frame), len(p.in.frame))
 			}
 			if cap(p.in.rest) > max(container.MaxBuffer, 2*len(p.in.rest)) {
 				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.rest), len(p.in.rest))

@@ -55,7 +55,7 @@ func FuzzInput(f *testing.F) {
 			}
 			in.keepRest()
 			if most := growth*len(in.frame) + container.MaxBuffer; in.held() > most {
-				t.Fatalf("%d bytes are held for %d that have come of a frame", in.held(), len(in.frame))
+				t.Fatalf("%d bytes are held for %d of a frame that have arrived", in.held(), len(in.frame))
 			}
 		}
 		if refused != bad || len(got) != len(want) || in.frames != uint64(len(want)) {
