@@ -32,7 +32,7 @@ func WriteFile(path string, data []byte) error {
 }
 
 // MakeDir makes a directory and its missing parents, and syncs their names so that they
-// survive a loss of power. An earlier run may have made some of them and ended before it synced
+// survive a loss of power. An earlier process may have made some of them and ended before it synced
 // them, so the names of all directories in the path are synced; for directories that existed
 // before, errors are ignored.
 func MakeDir(path string, mode os.FileMode) error {
