@@ -63,7 +63,7 @@ func newLimit(t *tool) *cobra.Command {
 	f.Var(&l.rate, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
 	f.Var(&l.burst, "burst", "most jobs handed out at once (a burst), or none")
 	f.BoolVar(&l.fair, "fair", false, "groups take turns within the type")
-	f.StringVar(&l.group, "group", "", "limit every group that fits this pattern")
+	f.StringVar(&l.group, "group", "", "limit every group that matches this pattern")
 	f.BoolVar(&l.remove, "remove", false, "remove the rule of --group")
 	return cmd
 }
