@@ -364,7 +364,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 			begun, at = append(begun, row.ID), row.Started
 		}
 	}
-	s.forgetClaims(ids)
+	s.clearClaims(ids)
 	s.settled(s.doubts(), ids) // an earlier accept was undone, or the row was reset
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {

@@ -247,7 +247,7 @@ func (s *SQL) remembered() map[int64]claim {
 		}
 	}
 	for id, d := range s.doubt {
-		if _, ok := rows[id]; !ok {
+		if s.mine[id] == (claim{}) { // unknown, or cleared by that accept
 			rows[id] = claim{manual: d.manual, running: d.started != 0, started: d.started}
 		}
 	}

@@ -531,6 +531,28 @@ func TestACommitOfBegunRowsWhoseAnswerGetsLost(t *testing.T) {
 	equal(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Final{{ID: 2}, {ID: 3}}}).Lost, "map[]")
 }
 
+// TestAFailedAcceptForgetsNoClaim: a row that runs here and was set back by hand does not begin, even
+// if an accept of it has failed before: the end of its first run would count as that of the second.
+func TestAFailedAcceptForgetsNoClaim(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	s := table.open(t, "d", long)
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{1}, At: 5})
+	table.exec(t, "UPDATE jobs SET status = 'waiting'")
+	table.exec(t, "RENAME TABLE jobs_claims TO elsewhere")
+	if p, err := s.Accept(t.Context(), []Want{{"a", 1, 1}}, 1); err == nil {
+		t.Fatalf("accepted without claims: %v", p)
+	}
+	table.exec(t, "RENAME TABLE elsewhere TO jobs_claims")
+	p, err := s.Accept(t.Context(), []Want{{"a", 1, 1}}, 1)
+	equal(t, "rows", fmt.Sprint(ids(p.Rows), err), "1a<nil>")
+	equal(t, "statuses", statuses(t, table, 1), "accepted")
+	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Started: 5}}}).Lost, "map[1:status was set to accepted]")
+	write(t, s, Batch{Start: []int64{1}, At: 7})
+	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Started: 7}}}).Lost, "map[]")
+}
+
 // TestADoubtIsAboutOneAccept: the doubt about an earlier accept does not concern rows
 // of a later one, whose own doubt stays when the earlier one ends.
 func TestADoubtIsAboutOneAccept(t *testing.T) {

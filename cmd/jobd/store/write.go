@@ -247,7 +247,19 @@ func (s *SQL) noteRunning(ids []int64, at int64) {
 	}
 }
 
-// forgetClaims forgets claims on rows that are no longer ours, or are being claimed again.
+// clearClaims forgets what is known of claims on rows that are being claimed again, but not that the
+// rows are ours: they may run here, also if the new claim fails.
+func (s *SQL) clearClaims(ids []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if _, ours := s.mine[id]; ours {
+			s.mine[id] = claim{}
+		}
+	}
+}
+
+// forgetClaims forgets claims on rows that are no longer ours.
 func (s *SQL) forgetClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
