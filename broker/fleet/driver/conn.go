@@ -55,7 +55,9 @@ func (d *Driver) Dial(network, address string) (net.Conn, error) {
 	if c.raw, err = c.SyscallConn(); err != nil {
 		return nil, errors.Join(err, nc.Close())
 	}
-	d.dialed.Store(c)
+	if last := d.dialed.Swap(c); last != nil {
+		_ = last.Close() // the client leaves it open after an attempt that NATS refused
+	}
 	return c, nil
 }
 

@@ -83,3 +83,28 @@ func TestCable(t *testing.T) {
 		}
 	})
 }
+
+// TestOneConnection: the client of NATS does not close a connection on which NATS refused it. The
+// next attempt does.
+func TestOneConnection(t *testing.T) {
+	c, _ := silent(t, time.Hour)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := &Driver{hub: hub.New(hub.Config{})}
+	t.Cleanup(d.hub.Close)
+	d.dialed.Store(c)
+	next, err := d.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("reading from the connection before: %v, want that it is closed", err)
+	}
+	if n, err := next.Write(numbered(0)); n != 1<<20 || err != nil {
+		t.Errorf("writing to the new one: %d bytes, %v", n, err)
+	}
+}
