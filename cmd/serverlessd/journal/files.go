@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -34,7 +35,7 @@ type File interface {
 	io.Closer
 	Size() (int64, error)
 	Truncate(size int64) error
-	// Sync makes the content of the file durable. It fails if the file no longer has a name: nobody
+	// Sync makes the content of the file durable. It fails if the file no longer has its name: nobody
 	// would find the content after this process.
 	Sync() error
 }
@@ -96,17 +97,20 @@ func open(path string, flags int) (File, error) {
 	return file{f}, nil
 }
 
-var errRemoved = errors.New("the file was removed")
+var errRemoved = errors.New("the file was removed, moved or replaced")
 
 func (f file) Sync() error {
 	if err := f.sync(); err != nil {
 		return err
 	}
-	var s unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &s); err != nil || s.Nlink > 0 {
+	is, err := f.Stat()
+	if err != nil {
 		return err
 	}
-	return errRemoved
+	if named, err := os.Stat(f.Name()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, named) {
+		return errRemoved
+	}
+	return nil
 }
 
 func (f file) Size() (int64, error) {

@@ -581,6 +581,39 @@ func TestRemovedFile(t *testing.T) {
 	}
 }
 
+// Somebody moves the file that the journal writes, and perhaps puts it back, or another one in its
+// place: a restart finds what is accepted afterwards.
+func TestMovedFile(t *testing.T) {
+	for name, instead := range map[string]func(moved, path string) error{
+		"moved":    func(string, string) error { return nil },
+		"replaced": func(_, path string) error { return os.WriteFile(path, nil, 0o600) },
+		"copied":   func(moved, path string) error { return os.WriteFile(path, must(os.ReadFile(moved)), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			j := open(t, must(Directory(dir)))
+			add(t, j, batch("a-x", "first"))
+			for _, e := range must(os.ReadDir(filepath.Join(dir, "journal"))) {
+				path := filepath.Join(dir, "journal", e.Name())
+				if err := errors.Join(os.Rename(path, filepath.Join(dir, e.Name())), instead(filepath.Join(dir, e.Name()), path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := j.Append(t.Context(), []Batch{batch("a-x", "refused")}); !errors.Is(err, ErrFailed) {
+				t.Errorf("appending to a file with another name: %v", err)
+			}
+			add(t, j, batch("a-x", "second"))
+			found := 0
+			for _, e := range must(os.ReadDir(filepath.Join(dir, "journal"))) {
+				found += bytes.Count(must(os.ReadFile(filepath.Join(dir, "journal", e.Name()))), []byte("second"))
+			}
+			if found != 1 {
+				t.Errorf("the directory has what was accepted last %d times", found)
+			}
+		})
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
