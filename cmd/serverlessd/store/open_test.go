@@ -83,3 +83,34 @@ func TestFileReplaced(t *testing.T) {
 		equal(t, "the waiting", counts(t, s, "a-x").Waiting, 1)
 	}
 }
+
+// Without its WAL the file takes nothing more. When the daemon stops, what the WAL had is in the file.
+func TestWALRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := opened(t, "sqlite:"+path)
+	ingest(t, s, entry("a-x", "before"))
+	refused := func() {
+		t.Helper()
+		_, err := s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
+		fails(t, err, ErrUnwell)
+		if !strings.Contains(err.Error(), "-wal was removed") {
+			t.Errorf("the reason is %v", err)
+		}
+	}
+	if err := os.Rename(path+"-wal", path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+	if err := os.Rename(path+".away", path+"-wal"); err != nil {
+		t.Fatal(err)
+	}
+	ingest(t, s, entry("a-x", "put back"))
+	if err := os.Remove(path + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "the waiting", counts(t, opened(t, "sqlite:"+path), "a-x").Waiting, 2)
+}

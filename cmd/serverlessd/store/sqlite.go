@@ -26,6 +26,7 @@ import (
 type sqliteDialect struct {
 	path  string
 	file  os.FileInfo      // of the file that is open
+	wal   bool             // the file has a WAL beside it, as long as it is open
 	clock func() time.Time // the host's
 	// boot identifies the clock that the function since reads. If it is "", the store's clock is the host's.
 	boot  string
@@ -139,10 +140,17 @@ func (l *sqliteDialect) date(time.Time) time.Time { return l.clock().UTC() }
 // connections that are opened later have another file.
 var errReplaced = errors.New("its file was removed or replaced; put it back, or restart serverlessd")
 
+// errNoWAL: the same is true of the WAL. A connection that is closed writes what its WAL has to the
+// file.
+var errNoWAL = errors.New("the file with its name and -wal was removed; put it back, or stop serverlessd with SIGTERM and start it again: if it is killed, jobs are lost")
+
 func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	if l.path != "" {
 		if is, err := os.Stat(l.path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, l.file) {
 			return time.Time{}, errReplaced
+		}
+		if l.wal && !exists(l.path+"-wal") {
+			return time.Time{}, errNoWAL
 		}
 	}
 	if l.boot == "" {
@@ -158,9 +166,15 @@ func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	return zero.Add(l.since()).UTC(), err
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // begin starts the store's clock at the host's time, unless the clock has that time or a living
 // daemon uses it. It writes only if it must, because the disk may be full.
 func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
+	l.wal = l.path != "" && exists(l.path+"-wal") // not if the file system has no WAL, or path is a link
 	if l.boot == "" {
 		return nil
 	}
