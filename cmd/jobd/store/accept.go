@@ -540,7 +540,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	}
 	ids := slices.Sorted(maps.Keys(doubt))
 	if !s.claimed {
-		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted")
+		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted or running")
 		s.settled(doubt, ids)
 		return nil, nil
 	}
