@@ -49,6 +49,7 @@ type Master struct {
 
 	mu       sync.Mutex           // guards the fields below, and the workers' fields
 	workers  []*worker            // in the order of registration
+	serving  map[string]int       // by target: in how many places of workers' lists it is
 	left     map[string]time.Time // targets that lost their last worker, and when
 	pokes    pokes
 	timer    func() bool // stops the next round; nil if none is due
@@ -85,7 +86,7 @@ func New(opt Options) *Master {
 	if opt.MaxAnswer == 0 {
 		opt.MaxAnswer = 128 << 20
 	}
-	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, left: make(map[string]time.Time), pokes: pokes{interval: opt.PokeThrottle}}
+	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, serving: make(map[string]int), left: make(map[string]time.Time), pokes: pokes{interval: opt.PokeThrottle}}
 	m.misses = max(3, int((silence+opt.PingInterval-1)/opt.PingInterval))
 	m.metrics = newMetrics(opt.Metrics, m)
 	m.mu.Lock()
@@ -123,7 +124,9 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 		}()
 	}
 	w := m.workers[i]
+	m.serve(w.targets, -1)
 	w.name, w.targets = name, targets
+	m.serve(targets, 1)
 	for _, t := range targets {
 		delete(m.left, t)
 	}
@@ -156,6 +159,7 @@ func (m *Master) remove(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
+	m.serve(w.targets, -1)
 	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
 	for _, t := range w.targets {
 		if len(m.left) < maxLeft && !m.served(t) {
@@ -180,8 +184,15 @@ func (m *Master) poke(targets []string) error {
 }
 
 // served reports whether a worker serves a target. Callers hold mu.
-func (m *Master) served(target string) bool {
-	return slices.ContainsFunc(m.workers, func(w *worker) bool { return slices.Contains(w.targets, target) })
+func (m *Master) served(target string) bool { return m.serving[target] > 0 }
+
+// serve adds a worker's targets to those that are served, or takes them away. Callers hold mu.
+func (m *Master) serve(targets []string, n int) {
+	for _, t := range targets {
+		if m.serving[t] += n; m.serving[t] == 0 {
+			delete(m.serving, t)
+		}
+	}
 }
 
 // repoke pokes targets again if their poll may not have arrived. Callers hold mu.

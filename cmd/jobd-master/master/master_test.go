@@ -655,3 +655,54 @@ func TestLook(t *testing.T) {
 		t.Errorf("nobody knows that the last worker of z has left: %+v", l.Targets)
 	}
 }
+
+// TestManyTargets has workers with more targets than pokes are remembered, so that every poked
+// target is looked up among those that are served.
+func TestManyTargets(t *testing.T) {
+	f := start(t, "")
+	list := make([]string, 1<<17)
+	for i := range list {
+		list[i] = fmt.Sprintf("target %06d", i)
+	}
+	w, other, client := f.worker("w", list...), f.worker("other", list...), f.dial()
+	f.poke(client, list...)
+	request(t, w)
+	request(t, other)
+	other.Close()
+	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 1 })
+}
+
+// TestServedTargets fills the remembered pokes: from then on only targets that are served can be
+// poked.
+func TestServedTargets(t *testing.T) {
+	f := start(t, "")
+	client := f.dial()
+	list := make([]string, 1<<16)
+	for i := range list {
+		list[i] = fmt.Sprintf("nobody %06d", i)
+	}
+	f.poke(client, list...)
+	ask := func(target string) string {
+		f.clock.advance(throttle)
+		return client.Ask(`[0,{"no":5,"type":"poke","data":{"targets":["` + target + `"]}}]`)
+	}
+	const served = `[1,{"no":5,"data":"ok"}]`
+	const unserved = `[1,{"no":5,"error":"too many poked targets have no worker (limit 65536)"}]`
+	expect := func(target, want string) {
+		t.Helper()
+		if got := ask(target); got != want {
+			t.Errorf("%s: %s, want %s", target, got, want)
+		}
+	}
+	w, other := f.worker("w", "both", "twice", "twice"), f.worker("other", "both")
+	expect("twice", served)
+	answer(t, w, poll("twice"), ok)
+	f.register(w, "w", "new")
+	expect("both", served)
+	answer(t, other, poll("both"), ok)
+	expect("twice", unserved)
+	expect("new", served)
+	other.Close()
+	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 1 })
+	expect("both", unserved)
+}
