@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -50,7 +51,8 @@ type Log struct {
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{}
 	low := level(c.LevelConsole)
-	writers := []io.Writer{leveled(format(console, c.Format), low)}
+	lost := new(atomic.Int64)
+	writers := []io.Writer{leveled(format(console, unblocked(console, lost), c.Format), low)}
 	if c.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
 		f, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
@@ -59,10 +61,15 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		}
 		f.Close()
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
-		writers = append(writers, leveled(format(l.file, c.Format), level(c.LevelFile)))
+		writers = append(writers, leveled(format(l.file, l.file, c.Format), level(c.LevelFile)))
 		low = min(low, level(c.LevelFile))
 	}
-	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger()
+	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
+		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
+			if n := lost.Load(); n > 0 {
+				e.Int64("lines_lost", n) // nobody read the console
+			}
+		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))
 	return l, nil
 }
@@ -87,11 +94,11 @@ func leveled(to io.Writer, low zerolog.Level) io.Writer {
 }
 
 // format writes JSON or lines for people, with colours if the output shows them.
-func format(to io.Writer, name string) io.Writer {
+func format(to, out io.Writer, name string) io.Writer {
 	if name == "json" || name == "auto" && !cli.Terminal(to) {
-		return to
+		return out
 	}
-	return zerolog.ConsoleWriter{Out: to, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}
+	return zerolog.ConsoleWriter{Out: out, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}
 }
 
 // rateLimit drops lines beyond a rate. The next line that passes says how many were dropped.

@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLogThatNobodyReads: a pipe that is full delays nobody, and the first line after it tells how
+// many were lost. At most one line is torn.
+func TestLogThatNobodyReads(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w.Fd() // blocking, as standard error is
+	log, err := OpenLog(LogConfig{LevelConsole: "info", Format: "json"}, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lines = 300
+	long := strings.Repeat("x", 5*piece/2)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range lines {
+			log.Audit.Info().Str("long", long).Msg("written or lost")
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the log waits for its reader")
+	}
+	read := make(chan struct{})
+	found, torn, said := 0, 0, 0
+	go func() {
+		defer close(read)
+		for in := bufio.NewReader(r); said == 0; {
+			line, err := in.ReadBytes('\n')
+			var l struct {
+				Message string
+				Lost    int `json:"lines_lost"`
+			}
+			switch {
+			case err != nil:
+				return
+			case json.Unmarshal(line, &l) != nil:
+				torn++
+			case l.Message == "the end":
+				said = l.Lost
+			default:
+				found++
+			}
+		}
+	}()
+	ends := 0
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for reading := true; reading; ends++ {
+		log.Audit.Info().Msg("the end") // lost, too, until the reader has made room
+		select {
+		case <-read:
+			reading = false
+		case <-tick.C:
+		}
+	}
+	if found == 0 || torn > 1 || found+said < lines || found+said >= lines+ends {
+		t.Errorf("%d lines of %d are whole, %d are torn, and %d were said to be lost, with at most %d more", found, lines, torn, said, ends-1)
+	}
+	w.Close()
+}
