@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,10 @@ const (
 	// silence is the least time that a worker that has answered pings must be silent before its
 	// connection is closed.
 	silence = 15 * time.Second
+	// maxTargets is how many bytes the targets of all workers may take. Each takes
+	// targetBytes beside its name.
+	maxTargets  = 32 << 20
+	targetBytes = 32
 )
 
 // Master holds the registered workers, and passes requests on to them.
@@ -50,6 +55,7 @@ type Master struct {
 	mu       sync.Mutex           // guards the fields below, and the workers' fields
 	workers  []*worker            // in the order of registration
 	serving  map[string]int       // by target: in how many places of workers' lists it is
+	held     int                  // bytes of workers' targets
 	left     map[string]time.Time // targets that lost their last worker, and when
 	pokes    pokes
 	timer    func() bool // stops the next round; nil if none is due
@@ -108,12 +114,20 @@ func (m *Master) Close() {
 }
 
 // register registers a connection as a worker, or replaces its earlier registration. It returns a
-// function that must be called after the answer was sent.
-func (m *Master) register(conn *peer.Conn, name string, targets []string) (then func()) {
-	conn.Trust(m.opt.MaxAnswer)
+// function that must be called after the answer was sent, or an error if all workers together
+// would have too many targets.
+func (m *Master) register(conn *peer.Conn, name string, targets []string) (then func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })
+	more := weigh(targets)
+	if i >= 0 {
+		more -= weigh(m.workers[i].targets)
+	}
+	if more > 0 && m.held+more > maxTargets {
+		return nil, fmt.Errorf("workers have too many targets (limit %d bytes for all workers, %d for a target beside its name)", maxTargets, targetBytes)
+	}
+	conn.Trust(m.opt.MaxAnswer)
 	if i < 0 {
 		i = len(m.workers)
 		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), old: new(atomic.Bool), heard: conn.Heard()}
@@ -131,7 +145,15 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 		delete(m.left, t)
 	}
 	m.log.Info().Stringer("peer", conn.Remote()).Str("name", name).Strs("targets", targets).Msg("worker registered")
-	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
+	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }, nil
+}
+
+// weigh returns how many bytes targets take.
+func weigh(targets []string) (n int) {
+	for _, t := range targets {
+		n += targetBytes + len(t)
+	}
+	return n
 }
 
 // listening marks a worker as ready for requests, and sends it the polls that were requested in
@@ -188,6 +210,7 @@ func (m *Master) served(target string) bool { return m.serving[target] > 0 }
 
 // serve adds a worker's targets to those that are served, or takes them away. Callers hold mu.
 func (m *Master) serve(targets []string, n int) {
+	m.held += n * weigh(targets)
 	for _, t := range targets {
 		if m.serving[t] += n; m.serving[t] == 0 {
 			delete(m.serving, t)

@@ -706,3 +706,27 @@ func TestServedTargets(t *testing.T) {
 	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 1 })
 	expect("both", unserved)
 }
+
+// TestTargetsOfAllWorkers: workers are refused when the targets of all would take too much memory,
+// until others have left. A registration in place of an earlier one counts once.
+func TestTargetsOfAllWorkers(t *testing.T) {
+	f := start(t, "")
+	list := make([]string, 15000)
+	for i := range list {
+		list[i] = fmt.Sprintf("%01000d", i)
+	}
+	w, second := f.worker("w", list...), f.worker("second", list...)
+	f.register(w, "w", list...)
+	third := f.dial()
+	ask := func() string {
+		return third.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["` + strings.Join(list, `","`) + `"],"name":"third"}}]`)
+	}
+	if got := ask(); !strings.Contains(got, `"error":"workers have too many targets (limit 33554432 bytes`) {
+		t.Errorf("a third worker: %s", got)
+	}
+	second.Close()
+	peertest.Until(t, "the second worker is gone", func() bool { return f.workers() == 1 })
+	if got := ask(); got != `[1,{"no":1,"data":"ok"}]` {
+		t.Errorf("after the second has left: %s", got)
+	}
+}

@@ -38,7 +38,11 @@ func (m *Master) onRegister(_ context.Context, c *peer.Conn, data json.RawMessag
 	if name != nil && eot.TypeOf(name) != "string" {
 		return nil, errors.New("name is missing or invalid")
 	}
-	return peer.After{Data: peer.OK, Do: m.register(c, eot.String(name), targets)}, nil
+	then, err := m.register(c, eot.String(name), targets)
+	if err != nil {
+		return nil, err
+	}
+	return peer.After{Data: peer.OK, Do: then}, nil
 }
 
 func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
