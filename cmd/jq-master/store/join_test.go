@@ -137,7 +137,7 @@ func TestJoined(t *testing.T) {
 }
 
 // TestMovedOnce: a job that cannot be added to the ended ones, because their key is of another type,
-// stays among the live ones.
+// stays as it is among the live ones, where the next master finds it.
 func TestMovedOnce(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
@@ -152,5 +152,9 @@ func TestMovedOnce(t *testing.T) {
 	}
 	if ids, err := r.client.ZRange(t.Context(), r.keys.live, 0, -1).Result(); err != nil || !slices.Equal(ids, []string{j.ID.String()}) {
 		t.Errorf("the live jobs are %v, %v", ids, err)
+	}
+	shared.Do(t, "DEL", r.keys.ended)
+	if got := load(t, r).Jobs[j.ID]; got.State != job.Running || got.Rev != j.Rev {
+		t.Errorf("the job is loaded as %+v", got)
 	}
 }

@@ -3,6 +3,9 @@
 -- number of transitions, the new state, the new attempt, the set it moves to ('live', 'ended', '' to
 -- stay), the score there, the score in results or 0, then the fields that change. It returns seq, and
 -- for each job that cannot move its index, from 1, and why.
+for i = 3, 5 do
+  redis.call('ZCARD', KEYS[i]) -- fails here if a key is of another type, and not after jobs were written
+end
 local answer, moved = {seq}, false
 local sets = {live = {}, ended = {}, results = {}}
 local left = {live = {}, ended = {}}
