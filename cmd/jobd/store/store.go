@@ -116,9 +116,10 @@ type Owner struct {
 // Expired reports whether the lease has expired, by the database's clock.
 func (o Owner) Expired() bool { return o.Left <= 0 }
 
-// Died returns the reason written into a row whose daemon died. If the row's result is found in the
+// Died returns the reason written into a row whose daemon died: it was running, though without a
+// launcher its job may not have begun. If the row's result is found in the
 // daemon's spool, it replaces the reason.
-func Died(name string) string { return fmt.Sprintf("jobd '%s' died while the job was running", name) }
+func Died(name string) string { return fmt.Sprintf("jobd '%s' died while the row was running", name) }
 
 // Forgotten returns the reason written into a running row whose end the database has lost.
 func Forgotten(name string) string {

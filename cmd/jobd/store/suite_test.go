@@ -585,7 +585,7 @@ func TestClaimsOfNobodyAreSettled(t *testing.T) {
 		}
 		equal(t, "statuses", statuses(t, table, 2), "waiting done")
 		if _, ok := table.(*sqlTable); ok {
-			equal(t, "reason", *table.get(t, 2).Stderr, "jobd 'gone' died while the job was running")
+			equal(t, "reason", *table.get(t, 2).Stderr, "jobd 'gone' died while the row was running")
 		}
 		equal(t, "renewed", gone.Renew(t.Context()), ErrFenced)
 		equal(t, "claims", table.claims(t), 0)
