@@ -10,6 +10,8 @@ FUZZ    ?= 60s
 TESTING := -timeout 15m -p 2
 # -trimpath makes builds independent of the folder, so another clone reuses the build cache.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
+# Tests build gloomd without its profile: all its packages would be compiled once more for it.
+test race-all page attack healthy: export GOFLAGS += -pgo=off
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
