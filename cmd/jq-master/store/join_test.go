@@ -158,3 +158,28 @@ func TestMovedOnce(t *testing.T) {
 		t.Errorf("the job is loaded as %+v", got)
 	}
 }
+
+// TestNewJobsWithoutTheirSet: new jobs that cannot be added to the live ones, because their key is of
+// another type, are not written, and the schedule that made them does not advance.
+func TestNewJobsWithoutTheirSet(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	shared.Do(t, "SET", r.keys.live, "x")
+	enqueued, due := newJob(1), newJob(2)
+	if e := await(t, enqueueing(r, nil, enqueued)); e.err == nil || !strings.Contains(e.err.Error(), "WRONGTYPE") {
+		t.Errorf("it is enqueued: %v", e.err)
+	}
+	put := func(f func(error)) { r.PutSchedule("s", []byte(`{}`), []*job.Job{due}, f) }
+	if err := await(t, put); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("the schedule is stored: %v", err)
+	}
+	if n, err := r.client.Exists(t.Context(), r.keys.job(enqueued.ID), r.keys.job(due.ID)).Result(); err != nil || n != 0 {
+		t.Errorf("%d jobs are written, %v", n, err)
+	}
+	shared.Do(t, "DEL", r.keys.live)
+	must(t, put)
+	if got := load(t, r).Jobs[due.ID]; got.Seq != due.Seq {
+		t.Errorf("the schedule's job is loaded as %+v", got)
+	}
+}

@@ -14,6 +14,7 @@ if ARGV[3] ~= '' then
     return known
   end
 end
+redis.call('ZCARD', KEYS[3]) -- fails here if the key is of another type, and not after jobs were written
 local at, new = 5, 0
 while first <= #KEYS do
   local n = tonumber(ARGV[at])

@@ -42,13 +42,11 @@ for i = 6, #KEYS do
 end
 local keys = {live = KEYS[3], ended = KEYS[4], results = KEYS[5]}
 for name, set in pairs(sets) do
+  if left[name] and #left[name] > 0 then
+    redis.call('ZREM', keys[name], unpack(left[name]))
+  end
   if #set > 0 then
     redis.call('ZADD', keys[name], unpack(set))
-  end
-end
-for name, ids in pairs(left) do -- last: a job must not be in no set if a key is of another type
-  if #ids > 0 then
-    redis.call('ZREM', keys[name], unpack(ids))
   end
 end
 if moved then

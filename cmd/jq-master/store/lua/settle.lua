@@ -3,6 +3,7 @@
 if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[4] then
   return seq -- written before
 end
+redis.call('ZCARD', KEYS[4]) -- fails here if the key is of another type, and not after all was written
 redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
 for i = 5, #KEYS do
   redis.call('DEL', KEYS[i]) -- it may hold a job that could not be read
