@@ -7,26 +7,39 @@ import (
 
 // unfinished bounds the bytes that all connections of a server together hold for incomplete
 // messages. Beyond the limit, the connection that holds most is closed; of several that hold the
-// same, the first that began to.
+// same, the first that began to. Until it has freed its memory, the others do not read on.
 type unfinished struct {
 	most int // bytes
 
-	mu    sync.Mutex // guards the fields below
-	held  map[*Conn]holding
-	total int
-	begun int
+	mu      sync.Mutex // guards the fields below
+	freed   sync.Cond
+	held    map[*Conn]holding
+	total   int // bytes held
+	closing int // of them, by connections that are being closed
+	begun   int
 }
 
-type holding struct{ bytes, begun int }
+type holding struct {
+	bytes, begun int
+	closing      bool
+}
 
 func newUnfinished(most int) *unfinished {
-	return &unfinished{most: most, held: make(map[*Conn]holding)}
+	u := &unfinished{most: most, held: make(map[*Conn]holding)}
+	u.freed.L = &u.mu
+	return u
 }
 
 // note records how much a connection holds now, and closes connections beyond the limit.
+// It returns when the connection may read on.
 func (u *unfinished) note(c *Conn, bytes int) {
 	for _, hoarder := range u.update(c, bytes) {
 		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.most))
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for bytes > 0 && u.total > u.most && !u.held[c].closing {
+		u.freed.Wait()
 	}
 }
 
@@ -38,23 +51,30 @@ func (u *unfinished) update(c *Conn, bytes int) (hoarders []*Conn) {
 		u.begun++
 		h.begun = u.begun
 	}
-	u.total += bytes - h.bytes
+	grown := bytes - h.bytes
+	u.total += grown
+	if h.closing {
+		u.closing += grown
+	}
 	h.bytes = bytes
 	if bytes > 0 {
 		u.held[c] = h
 	} else {
 		delete(u.held, c)
 	}
-	for u.total > u.most {
+	for u.total-u.closing > u.most {
 		var most *Conn
 		for c, h := range u.held {
-			if m := u.held[most]; most == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.begun < m.begun {
+			if m := u.held[most]; !h.closing && (most == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.begun < m.begun) {
 				most = c
 			}
 		}
-		u.total -= u.held[most].bytes
-		delete(u.held, most)
+		h := u.held[most]
+		h.closing = true
+		u.held[most] = h
+		u.closing += h.bytes
 		hoarders = append(hoarders, most)
 	}
+	u.freed.Broadcast()
 	return hoarders
 }

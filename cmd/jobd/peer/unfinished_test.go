@@ -1,0 +1,37 @@
+package peer
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+// TestReadersWaitForClosing: what a connection that is being closed still holds counts, and
+// others do not read on until it is free.
+func TestReadersWaitForClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnfinished(100)
+		hoarder, other := &Conn{}, &Conn{}
+		u.update(hoarder, 80)
+		if got := u.update(other, 60); len(got) != 1 || got[0] != hoarder {
+			t.Fatalf("closed: %v", got)
+		}
+		waits := true
+		go func() {
+			u.note(other, 60)
+			waits = false
+		}()
+		synctest.Wait()
+		if !waits {
+			t.Error("140 bytes are held of 100, and a connection reads on")
+		}
+		u.note(hoarder, 70) // which does not wait for itself
+		u.note(hoarder, 0)
+		synctest.Wait()
+		if waits {
+			t.Error("60 bytes are held of 100, and a connection waits")
+		}
+		if u.total != 60 || u.closing != 0 || len(u.held) != 1 {
+			t.Errorf("%d bytes of %d connections, %d of them closing", u.total, len(u.held), u.closing)
+		}
+	})
+}
