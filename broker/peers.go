@@ -145,15 +145,13 @@ func (b *Broker) worker(p Peer) *worker {
 // Gone removes a connection that is lost. A submitter's waiting jobs end at once, its
 // running jobs become unwanted. A worker's jobs are handed to other workers as far as their
 // retries allow.
-func (b *Broker) Gone(now int64, p Peer) []Effect { return b.gone(now, p, "") }
+func (b *Broker) Gone(now int64, p Peer) []Effect { return b.Expelled(now, p, "") }
 
 // Expelled removes a worker that was closed because it sent a frame that cannot be read; reason
 // says why not. If one job was out on it, that job fails at once, because the next worker would
 // send the same. If several were out, nobody knows which one caused the frame, so all are
-// treated like those of a lost worker.
-func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.gone(now, p, reason) }
-
-func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
+// treated like those of a lost worker. Without a reason, Expelled is Gone.
+func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect {
 	b.begin(now)
 	b.remove(p, reason)
 	return b.end()

@@ -126,7 +126,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 	if unread > 0 {
 		for _, c := range h.NotReading(someClients) {
 			x := client(c.Peer)
-			x.Unread, x.Stuck = c.Unread(), c.UnreadFor(h.Now())
+			x.Unread, x.Stuck = c.Held(), c.UnreadFor(h.Now())
 		}
 	}
 	near := func(used, most int64) bool { return most > 0 && used >= most-most/10 }

@@ -42,12 +42,18 @@ func (h *Hub) credit(c *Conn) {
 	})
 }
 
-// shedUnread closes the connections that have most to read if too much output waits for all
-// peers together. It is called after each step; the output of one step may exceed the bound.
+// shedUnread closes the connections that have most to read, on the port that has most of it, if
+// too much output waits for all peers together. It is called after each step; the output of one step may exceed the bound.
 func (h *Hub) shedUnread() {
-	over, port := h.excess()
+	// Large bodies are counted with their jobs already, so for workers only what exceeds them
+	// counts.
+	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
+	over, port := s+w-h.cfg.MaxUnread, wire.SubmitPort
 	if over <= 0 || h.cfg.MaxUnread == 0 {
 		return
+	}
+	if w > s {
+		port = wire.WorkerPort
 	}
 	for _, v := range h.victims(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
 		if c.Port != port {
@@ -57,17 +63,6 @@ func (h *Hub) shedUnread() {
 	}) {
 		h.abort(v.conn)
 	}
-}
-
-// excess returns by how much unread output exceeds MaxUnread, and the port whose peers have
-// most of it. Large bodies are counted with their jobs already, so for workers only what
-// exceeds them counts.
-func (h *Hub) excess() (over int64, port wire.Port) {
-	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
-	if w > s {
-		port = wire.WorkerPort
-	}
-	return s + w - h.cfg.MaxUnread, port
 }
 
 // Partial records how many bytes of unfinished frames c holds; frame is the number of the

@@ -133,12 +133,7 @@ func (h *Hub) removePeer(c *Conn, reason string) {
 	if h.find(c.Peer) != c {
 		return
 	}
-	var fx []broker.Effect
-	if reason != "" {
-		fx = h.core.Expelled(h.clock(), c.Peer, reason)
-	} else {
-		fx = h.core.Gone(h.clock(), c.Peer)
-	}
+	fx := h.core.Expelled(h.clock(), c.Peer, reason)
 	h.conns[c.Peer.Slot()] = nil
 	h.recent.add(c, h.clock())
 	h.apply(fx)
@@ -160,13 +155,6 @@ func (h *Hub) Find(p broker.Peer) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.find(p)
-}
-
-// Unread returns how many bytes wait for the peer to read them.
-func (c *Conn) Unread() int {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	return c.out.waiting()
 }
 
 // CloseAll closes every connection once its output is written.

@@ -57,14 +57,14 @@ func (s *side) steps(cmds []hub.Command) {
 	for i := range cmds {
 		cmds[i].From = s.conn
 	}
-	s.sink.Step(cmds)
+	s.sink.Step(cmds, nil)
 }
 
 // gets takes the output and compares its payloads with the expected ones.
 func (s *side) gets(want ...string) {
 	s.t.Helper()
 	var got []string
-	for _, o := range s.sink.Take(nil) {
+	for _, o := range s.sink.Take() {
 		buf := reads(o.Conn, 0)
 		for len(buf) > 0 {
 			p, n, err := wire.SplitFrame(buf, 1<<30)
@@ -139,7 +139,7 @@ func TestWake(t *testing.T) {
 	if w.sink.Expect() {
 		t.Error("expected although a wake is under way")
 	}
-	w.sink.Take(nil)
+	w.sink.Take()
 	if !w.sink.Expect() {
 		t.Error("not expected although no wake is under way")
 	}
@@ -147,7 +147,7 @@ func TestWake(t *testing.T) {
 	if w.woke != 1 {
 		t.Errorf("woken %d times, want 1: it said that it would come", w.woke)
 	}
-	w.sink.Take(nil)
+	w.sink.Take()
 	s.does(h, `{"action":"submit","id":"y","body":1}`)
 	if w.woke != 2 {
 		t.Errorf("woken %d times, want 2", w.woke)
@@ -172,7 +172,7 @@ func TestStableBody(t *testing.T) {
 	}
 	gets := func(to *side, want string) {
 		t.Helper()
-		if outs := to.sink.Take(nil); len(outs) != 1 {
+		if outs := to.sink.Take(); len(outs) != 1 {
 			t.Fatalf("%d outputs, want one", len(outs))
 		}
 		parts, _ := to.conn.NextParts(make([][]byte, 0, 9), math.MaxInt)
@@ -203,7 +203,7 @@ func TestSlowReader(t *testing.T) {
 	s.does(h, `{"action":"submit","id":"a","body":`+big+`}`)
 	s.gets(`{"ok":true,"id":"a"}`)
 	w.does(h, `{"action":"join","type":"default"}`)
-	outs := w.sink.Take(nil)
+	outs := w.sink.Take()
 	if len(outs) != 1 || outs[0].Abort {
 		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", outs)
 	}
@@ -211,7 +211,7 @@ func TestSlowReader(t *testing.T) {
 	half := `"` + strings.Repeat("y", 1200) + `"`
 	respond := func() {
 		w.does(h, `{"action":"respond","body":`+half+`}`)
-		w.sink.Take(nil)
+		w.sink.Take()
 		reads(w.conn, 0)
 	}
 	s.does(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
@@ -247,7 +247,7 @@ func TestHeldBack(t *testing.T) {
 	w.does(h, `{"action":"join","type":"default"}`)
 	answer := func(length int) []hub.Output {
 		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", length)+`"}`)
-		return s.sink.Take(nil)
+		return s.sink.Take()
 	}
 	hold := func(outs []hub.Output, unsent int) {
 		t.Helper()
@@ -256,7 +256,7 @@ func TestHeldBack(t *testing.T) {
 		}
 		reads(s.conn, unsent)
 	}
-	s.sink.Take(nil)
+	s.sink.Take()
 	reads(s.conn, 0)
 	hold(answer(9000), 9000)
 	reads(s.conn, 0)
@@ -298,7 +298,7 @@ func TestCreditRenewed(t *testing.T) {
 		})
 	}
 	write := func(unsent func(n int) int) {
-		w.sink.Take(nil)
+		w.sink.Take()
 		if n := w.conn.Held(); unsent(n) == n {
 			w.conn.MarkWritten(0)
 		}
@@ -336,7 +336,7 @@ func TestOwed(t *testing.T) {
 		}
 	}
 	owes("appended", 15)
-	s.sink.Take(nil)
+	s.sink.Take()
 	owes("taken", 15)
 	reads(s.conn, 5)
 	owes("written in part", 5)
@@ -418,9 +418,9 @@ func TestUnread(t *testing.T) {
 		answers++
 		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
 		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
-		w.sink.Take(nil)
+		w.sink.Take()
 		reads(w.conn, 0)
-		for _, o := range s.sink.Take(nil) { // the system accepts nothing
+		for _, o := range s.sink.Take() { // the system accepts nothing
 			if !o.Abort {
 				s.conn.MarkWritten(0)
 			}
@@ -464,10 +464,10 @@ func TestUnreadOfEscapes(t *testing.T) {
 	for range 3 {
 		s.does(h, `{"action":"submit","id":"a","body":1}`)
 		w.does(h, `{"action":"join","type":"default"}`, `{"action":"fail","retry":false,"reason":"`+strings.Repeat(`\"`, 5000)+`"}`)
-		w.sink.Take(nil)
+		w.sink.Take()
 		reads(w.conn, 0)
-		s.sink.Take(nil)
-		if m, n := h.Memory(), s.conn.Unread(); m.Unread < int64(n) || n < 10_000 {
+		s.sink.Take()
+		if m, n := h.Memory(), s.conn.Held(); m.Unread < int64(n) || n < 10_000 {
 			t.Errorf("%d bytes are unread in %d bytes of memory", n, m.Unread)
 		}
 		reads(s.conn, 0)
@@ -485,21 +485,21 @@ func TestUnreadOfLeaving(t *testing.T) {
 	defer h.Close()
 	w, hoarder, small, other := open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort)
 	w.does(h, `{"action":"join","type":"default"}`)
-	w.sink.Take(nil)
+	w.sink.Take()
 	owe := func(s *side, id string, bytes int) {
 		s.does(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
 		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
-		w.sink.Take(nil)
+		w.sink.Take()
 		reads(w.conn, 0)
-		s.sink.Take(nil)
+		s.sink.Take()
 		s.conn.MarkWritten(0) // the system accepts nothing
 	}
 	owe(small, "s", 100)
 	owe(hoarder, "h", limit-(24<<10))
 	h.CloseWith(hoarder.conn, &wire.Error{Code: wire.SizeError, Reason: "too long"})
-	hoarder.sink.Take(nil)
+	hoarder.sink.Take()
 	owe(other, "o", 40<<10) // this output must not reuse the memory of the hoarder's
-	if out := hoarder.sink.Take(nil); len(out) != 1 || !out[0].Abort {
+	if out := hoarder.sink.Take(); len(out) != 1 || !out[0].Abort {
 		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
 	}
 	for name, s := range map[string]*side{"who has little to read": small, "who came last": other} {

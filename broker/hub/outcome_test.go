@@ -45,10 +45,10 @@ func TestOutcomeBeingWritten(t *testing.T) {
 			s, w, other := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort)
 			s.does(h, `{"action":"submit","id":"a","body":1,"keep_ms":60000}`)
 			w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"`+strings.Repeat("A", 200)+`"}`)
-			s.sink.Take(nil)
+			s.sink.Take()
 			v.writing(s.conn, func(d time.Duration) { now += int64(d) })
 			other.does(h, `{"action":"submit","id":"a","body":2}`)
-			other.sink.Take(nil)
+			other.sink.Take()
 			got := string(reads(other.conn, 0))
 			if free := strings.Contains(got, `{"ok":true,"id":"a"}`); free != v.free || !free && !strings.Contains(got, "id_exists") {
 				t.Errorf("a submit under its id got %q, want it accepted: %t", got, v.free)
@@ -69,21 +69,21 @@ func TestOutcomesInTurns(t *testing.T) {
 		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"keep_ms":60000,"ack":false}`, i))
 		w.does(h, `{"action":"respond","body":1}`)
 	}
-	s.sink.Take(nil)
+	s.sink.Take()
 	for written := 0; written < jobs; {
 		buf := front(s.conn)
 		n := bytes.Count(buf, []byte(`"body"`))
 		if n == 0 || n > limit {
 			t.Fatalf("%d outcomes are written at once, want 1 to %d", n, limit)
 		}
-		s.conn.MarkWritten(len(buf))
+		more := s.conn.MarkWritten(len(buf))
 		written += n
 		h.View(func(b *broker.Broker, _ int64) {
 			if kept, _ := b.Outcomes(); kept != jobs-written {
 				t.Fatalf("%d outcomes are kept after %d of %d were written", kept, written, jobs)
 			}
 		})
-		if more := s.conn.HasOutcomes(); more != (written < jobs) {
+		if more != (written < jobs) {
 			t.Fatalf("more outcomes wait: %t, after %d of %d", more, written, jobs)
 		}
 	}

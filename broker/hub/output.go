@@ -63,10 +63,10 @@ func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 func (c *Conn) Held() int { return int(c.out.seenEnd.Load() - c.out.written.Load()) }
 
 // NextParts appends to parts, up to its capacity, the next pieces that the owner has taken, at
-// most limit bytes. n is how many bytes these are. From then on the peer may have read them.
-// Only the owner calls it.
-func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, n int) {
-	o, at := &c.out, c.out.at
+// most limit bytes, and returns what Held returns. From then on the peer may have read the
+// pieces. Only the owner calls it.
+func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, held int) {
+	o, at, n := &c.out, c.out.at, 0
 	if o.hasOutcomes {
 		limit = min(limit, int(o.writeLimit-o.written.Load()))
 	}
@@ -82,17 +82,14 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, n int) {
 	if o.hasOutcomes {
 		o.maybeRead.Store(o.written.Load() + uint64(n))
 	}
-	return parts, n
+	return parts, c.Held()
 }
 
-// HasOutcomes reports whether kept outcomes wait to be written. If so, other connections should
-// get their turn after each write. Only the owner calls it.
-func (c *Conn) HasOutcomes() bool { return c.out.hasOutcomes && c.Held() > 0 }
-
-// MarkWritten records that n bytes of what NextParts returned have been written, and that no more of it
-// is being written. When everything that was taken has been written, MarkWritten takes more.
-// Only the owner calls it.
-func (c *Conn) MarkWritten(n int) {
+// MarkWritten records that n bytes of what NextParts returned have been written, and that no
+// more of it is being written. When everything that was taken has been written, it takes more.
+// If outcomes is true, kept outcomes wait to be written, and other connections should get their
+// turn first. Only the owner calls it.
+func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	o, h := &c.out, c.hub
 	written := o.written.Add(uint64(n))
 	done, freed := 0, int64(0)
@@ -129,6 +126,7 @@ func (c *Conn) MarkWritten(n int) {
 		o.take(h.clock())
 		h.mu.Unlock()
 	}
+	return o.hasOutcomes && c.Held() > 0
 }
 
 // maxIdlePieces is the longest empty list of pieces that a connection keeps.

@@ -42,39 +42,22 @@ func (m *Command) String() string {
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
 }
 
-// Step carries out commands of the sink's connections, in order, in one step. It does not take
-// output.
-func (s *Sink) Step(cmds []Command) { s.run(cmds, nil) }
-
-// Round is Step, but also moves the output of all connections of the sink to outs.
-func (s *Sink) Round(cmds []Command, outs []Output) []Output {
-	s.run(cmds, &outs)
-	return outs
-}
-
-func (s *Sink) run(cmds []Command, outs *[]Output) {
+// Step carries out commands of the sink's connections, in order, in one step. If outs is not nil,
+// the output of all connections of the sink is appended there.
+func (s *Sink) Step(cmds []Command, outs *[]Output) {
 	h := s.hub
 	h.step(s, outs, func(now int64) {
 		for i := range cmds {
-			if i%foreseen == 0 && len(cmds) > 1 {
-				h.foresee(cmds[i:min(i+foreseen, len(cmds))])
+			if id := cmds[i].Req.ID; id != nil && len(cmds) > 1 {
+				h.core.Foresee(id)
 			}
+		}
+		for i := range cmds {
 			h.current = &cmds[i]
 			h.execute(now, cmds[i].From, &cmds[i])
 		}
 		h.current = nil
 	})
-}
-
-// foreseen is how many commands are announced to the core at a time.
-const foreseen = 16
-
-func (h *Hub) foresee(cmds []Command) {
-	for i := range cmds {
-		if id := cmds[i].Req.ID; id != nil {
-			h.core.Foresee(id)
-		}
-	}
 }
 
 // update lets f change the core and its connections. It is used for everything except peers'

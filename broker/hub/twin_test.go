@@ -393,7 +393,7 @@ func (x *twins) does(p *pair, frames ...string) {
 	for i := range cmds {
 		cmds[i].From = p.conn
 	}
-	p.owner.sink.Step(cmds)
+	p.owner.sink.Step(cmds, nil)
 	for i := range cmds {
 		x.twin.step(p.shadow, &cmds[i].Req)
 	}
@@ -464,7 +464,7 @@ func (x *twins) frames(p *pair) {
 
 // take takes an owner's output and compares it with the twin's.
 func (x *twins) take(o *owner) {
-	for _, out := range o.sink.Take(nil) {
+	for _, out := range o.sink.Take() {
 		p := x.all[out.Conn]
 		if p.shadow.closed {
 			continue
@@ -556,7 +556,7 @@ func TestDroppedProgress(t *testing.T) {
 	other.gets(`{"ok":true,"id":"o"}`)
 	w.named = true
 	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
-	w.sink.Take(nil)
+	w.sink.Take()
 	half := strings.Repeat("y", 600<<10) // more than half of what may wait for the slow reader
 	w.does(h, `{"action":"respond","id":"s0","body":"`+half+`"}`)
 	w.does(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,

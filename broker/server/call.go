@@ -52,7 +52,7 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	}
 	c.Job.ID, c.Job.Type = wire.Value(m.Req.ID), wire.Value(m.Req.Type)
 	c.Job.Delayed = m.Req.DelayMS > 0
-	c.sink.Step([]hub.Command{m})
+	c.sink.Step([]hub.Command{m}, nil)
 	if err := c.wait(context.Background(), func() bool { return c.got.Bare.Accepted || c.got.Bare.Failed != 0 }); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *Call) wait(ctx context.Context, enough func() bool) *wire.Error {
 		if c.got.Close || c.got.Abort {
 			return &wire.Error{Code: wire.Draining, Reason: "the broker has closed the connection of this request"}
 		}
-		if outs := c.sink.Take(nil); len(outs) > 0 {
+		if outs := c.sink.Take(); len(outs) > 0 {
 			c.got = outs[0]
 			continue
 		}

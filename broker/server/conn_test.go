@@ -82,10 +82,11 @@ func TestPieces(t *testing.T) {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
 			lp.carryOut()
-			for _, o := range lp.sink.Take(nil) {
-				parts, n := o.Conn.NextParts(make([][]byte, 0, 100), math.MaxInt)
-				out = append(out, bytes.Join(parts, nil)...)
-				o.Conn.MarkWritten(n)
+			for _, o := range lp.sink.Take() {
+				parts, _ := o.Conn.NextParts(make([][]byte, 0, 100), math.MaxInt)
+				written := bytes.Join(parts, nil)
+				out = append(out, written...)
+				o.Conn.MarkWritten(len(written))
 			}
 		}
 		return out

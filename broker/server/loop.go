@@ -296,7 +296,7 @@ func (lp *loop) step() {
 // carryOut lets the hub carry out the batch.
 func (lp *loop) carryOut() {
 	if lp.batch.n > 0 {
-		lp.sink.Step(lp.batch.cmd[:lp.batch.n])
+		lp.sink.Step(lp.batch.cmd[:lp.batch.n], nil)
 		lp.batch.done()
 	}
 }
@@ -304,7 +304,8 @@ func (lp *loop) carryOut() {
 // write lets the hub carry out the rest of the batch and writes the output of the loop's
 // connections.
 func (lp *loop) write() {
-	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
+	lp.outs = lp.outs[:0]
+	lp.sink.Step(lp.batch.cmd[:lp.batch.n], &lp.outs)
 	lp.batch.done()
 	for i := range lp.outs {
 		o := &lp.outs[i]
@@ -337,24 +338,27 @@ func (lp *loop) writeForLoop() bool {
 // until its peer has read enough.
 func (lp *loop) send(c *conn) {
 	turn := maxWriteTurn
-	for n := 1; n > 0 && turn > 0 && c.peer.Held() > 0; turn -= n {
-		parts, _ := c.peer.NextParts(lp.parts[:0], turn)
-		var err error
-		n, err = c.src.send(parts)
+	parts, held := c.peer.NextParts(lp.parts[:0], turn)
+	for held > 0 && turn > 0 {
+		n, err := c.src.send(parts)
 		clear(parts)
 		if err != nil {
 			lp.close(c)
 			return
 		}
-		if n >= 0 {
-			lp.srv.bytesOut.Add(uint64(n))
-			c.peer.MarkWritten(n)
+		if n < 0 {
+			break
 		}
-		if n > 0 && c.peer.HasOutcomes() {
-			turn = n
+		lp.srv.bytesOut.Add(uint64(n))
+		outcomes := c.peer.MarkWritten(n)
+		if n == 0 {
+			break
 		}
+		if turn -= n; outcomes {
+			turn = 0
+		}
+		parts, held = c.peer.NextParts(lp.parts[:0], turn)
 	}
-	held := c.peer.Held()
 	switch congested := held > 0 && c.peer.Congested(); {
 	case c.reading == paused && !congested:
 		c.resume()
@@ -363,7 +367,7 @@ func (lp *loop) send(c *conn) {
 	}
 	if held == 0 && c.state == closing {
 		c.src.finish()
-	} else if held > 0 && turn <= 0 {
+	} else if held > 0 && turn == 0 {
 		c.src.requeue()
 	}
 }

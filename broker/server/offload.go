@@ -55,7 +55,7 @@ func (c *conn) offloadDecode(payload []byte) {
 	c.offload(len(payload), func() { err = decode(&b.dec, m, payload, c.peer) }, func() {
 		if c.state < draining {
 			c.command(b, m, payload, err)
-			c.loop.sink.Step(b.cmd[:b.n])
+			c.loop.sink.Step(b.cmd[:b.n], nil)
 		}
 	})
 }
