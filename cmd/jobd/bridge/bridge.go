@@ -95,6 +95,7 @@ type row struct {
 	at       int64     // time_started, UNIX seconds
 	begun    bool      // a slot has it, or its run is being written
 	returned bool      // given back: no slot may begin it
+	astray   bool      // the connection to the broker was lost while the broker had the row
 	process  *launch.Process
 	revoked  bool          // the process was killed because the claim had ended or was about to
 	ended    chan struct{} // closed when the row is written
@@ -381,7 +382,8 @@ func (b *Bridge) giveBack(id int64) {
 	b.writer.queue(&change{kind: giveBack, id: id})
 }
 
-// leaveBroker is called when a row has left the broker.
+// leaveBroker is called when a row has left the broker, or is given up with the connection; its
+// place is free once no worker runs it.
 func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -394,6 +396,13 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	}
 	if r.awaited {
 		b.answer(r.ID, answer)
+	}
+	if r.astray {
+		b.drives.Go(func() {
+			b.awaitRun(r)
+			b.update(func() { b.machine.Done(r.ID) })
+		})
+		return
 	}
 	b.machine.Done(r.ID)
 	b.pace.ended(r.Target, time.Since(r.started))

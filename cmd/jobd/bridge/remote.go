@@ -65,6 +65,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 		}
 		b.jobs.Note(b.typeOf(r.Target), err, true)
 		fate, reason := runResultOf(err)
+		r.astray = fate == unknown && errors.Is(err, gloom.ErrLost)
 		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
 			fate, reason = unknown, "the daemon stopped before the answer"
 		}
@@ -125,6 +126,37 @@ func runResultOf(err error) (runResult, string) {
 		return unrun, "" // an earlier copy still runs, or the broker has no room
 	}
 	return unrun, ""
+}
+
+// probeDelay keeps the job with which outlivesBroker asks about an id from being handed out.
+const probeDelay = time.Hour
+
+// awaitRun returns when the broker no longer has the run of a row whose connection was lost: until
+// then, the run holds the id. The broker tells that only to who submits a job with this id. After a
+// restart of the broker, and at another broker, the id is free although the run may go on.
+func (b *Bridge) awaitRun(r *row) {
+	told := false
+	for tries := 0; tries == 0 || sleep(b.life, min(maxResubmit, minResubmit<<min(tries-1, 10)), nil); tries++ {
+		job := b.jobOf(r)
+		job.Delay = probeDelay
+		p, err := b.jobs.Submitter().Submit(b.life, job)
+		if err == nil {
+			err = p.Ack(b.life)
+		}
+		b.jobs.Note(job.Type, err, true)
+		if err == nil {
+			_ = p.Cancel(b.life) // if the connection is lost, the job ends with it
+			return
+		}
+		if fate, _ := runResultOf(err); fate == failed {
+			return // such a job never runs
+		}
+		var refused *gloom.RefusedError
+		if errors.As(err, &refused) && refused.Code == gloom.ErrIDExists && !told {
+			told = true
+			b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up with the connection to the broker still runs at a worker; it keeps its place until it ends")
+		}
+	}
 }
 
 // unknownEnd decides whether a row that may have run counts as failed or runs again.

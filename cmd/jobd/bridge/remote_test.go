@@ -399,6 +399,72 @@ func TestABrokerThatGoesAway(t *testing.T) {
 	eventually(t, "healthy again", func() bool { return f.Health() == nil })
 }
 
+// TestAConnectionLostWithRows: the runs of rows that were given up with the connection to the
+// broker count against the concurrency of their target until they end.
+func TestAConnectionLostWithRows(t *testing.T) {
+	for _, orphans := range []string{"fail", "requeue"} {
+		t.Run(orphans, func(t *testing.T) {
+			s := newShared(t)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			conns := make(chan net.Conn, 100)
+			go func() { // before the broker
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					to, err := net.Dial("unix", strings.TrimPrefix(s.opt.SubmitAddr, "unix:"))
+					if err != nil {
+						return
+					}
+					go func() { io.Copy(to, c); to.Close() }()
+					go func() { io.Copy(c, to); c.Close() }()
+					conns <- c
+				}
+			}()
+			cfg := configFor(t, "a=2", "b=2")
+			s.config(&cfg)
+			cfg.Broker.SubmitAddr, cfg.Orphans = l.Addr().String(), orphans
+			f := begin(t, storetest.NewTable(), cfg)
+			var now, most, runs atomic.Int64
+			release := make(chan struct{})
+			s.work("rows.a", 8, func(context.Context, *gloom.Job) (any, error) {
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer now.Add(-1)
+				if runs.Add(1) <= 2 {
+					<-release
+				}
+				return "ok", nil
+			})
+			s.work("rows.b", 8, func(context.Context, *gloom.Job) (any, error) { return "ok", nil })
+			f.put(store.Waiting, "a", 1, 2)
+			f.Poll(nil)
+			eventually(t, "two rows run", func() bool { return now.Load() == 2 })
+			(<-conns).Close()
+			<-conns
+			f.put(store.Waiting, "a", 3, 4)
+			f.put(store.Waiting, "b", 5, 6)
+			f.Poll(nil)
+			f.await(store.Done, 5, 6)
+			close(release)
+			f.await(store.Done, 1, 2, 3, 4)
+			if most.Load() > 2 {
+				t.Errorf("%d rows ran at once", most.Load())
+			}
+			eventually(t, "the target is empty", func() bool { return f.length("a") == 0 })
+			if n := f.table.ClaimCount(); n != 0 {
+				t.Error(n, "claims are left")
+			}
+		})
+	}
+}
+
 // TestAnEarlierCopyStillRuns: the id is taken, so the row waits until it is free.
 func TestAnEarlierCopyStillRuns(t *testing.T) {
 	s := newShared(t)

@@ -78,16 +78,22 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 
 // submit submits a row once the broker is connected.
 func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
-	p, err := b.jobs.Submitter().Submit(b.giving, gloom.Job{
-		ID: b.idPrefix + strconv.FormatInt(r.ID, 10), Type: b.typeOf(r.Target), Body: body,
-		Priority: r.Priority, Retries: gloom.NoRetries,
-	})
+	job := b.jobOf(r)
+	job.Body = body
+	p, err := b.jobs.Submitter().Submit(b.giving, job)
 	if err == nil {
 		b.mu.Lock()
 		r.pending = p
 		b.mu.Unlock()
 	}
 	return p, err
+}
+
+// jobOf returns the job of a row, without its body.
+func (b *Bridge) jobOf(r *row) gloom.Job {
+	return gloom.Job{
+		ID: b.idPrefix + strconv.FormatInt(r.ID, 10), Type: b.typeOf(r.Target), Priority: r.Priority, Retries: gloom.NoRetries,
+	}
 }
 
 func (b *Bridge) hasBegun(r *row) bool {
