@@ -104,11 +104,15 @@ func jobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
 	return list, nil
 }
 
-// serving returns for each target the indexes of the workers that serve it.
-func serving(workers []known) map[string][]int {
+// serving returns for each target of jobs the indexes of the workers that serve it.
+func serving(workers []known, jobs []job) map[string][]int {
+	asked := make(map[string]bool)
+	for _, j := range jobs {
+		asked[j.target] = true
+	}
 	by := make(map[string][]int)
 	for i, w := range workers {
-		for t := range set(w.targets) {
+		for t := range set(intersect(w.targets, asked)) {
 			by[t] = append(by[t], i)
 		}
 	}
@@ -140,7 +144,7 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 // them, at most timeout if that is not 0. late has the jobs that still run then.
 func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs collection, late []string) {
 	workers := m.snapshot()
-	by := serving(workers)
+	by := serving(workers, list)
 	given := make(map[int][]string) // ids by worker
 	for _, j := range list {
 		if at := by[j.target]; len(at) > 0 {
@@ -193,7 +197,7 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 		return nil, err
 	}
 	workers := m.snapshot()
-	by := serving(workers)
+	by := serving(workers, list)
 	var sent, errs collection
 	given := make([]collection, len(workers))
 	for _, j := range list {

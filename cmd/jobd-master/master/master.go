@@ -37,9 +37,10 @@ const (
 	// connection is closed.
 	silence = 15 * time.Second
 	// maxTargets is how many bytes the targets of all workers may take. Each takes
-	// targetBytes beside its name.
+	// targetBytes beside its name, mostly in a Look. So a Look has at most some 130,000 targets,
+	// and is made in less than the time for which it is valid.
 	maxTargets  = 32 << 20
-	targetBytes = 32
+	targetBytes = 256
 )
 
 // Master holds the registered workers, and passes requests on to them.

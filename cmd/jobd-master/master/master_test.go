@@ -711,7 +711,7 @@ func TestServedTargets(t *testing.T) {
 // until others have left. A registration in place of an earlier one counts once.
 func TestTargetsOfAllWorkers(t *testing.T) {
 	f := start(t, "")
-	list := make([]string, 15000)
+	list := make([]string, 12500)
 	for i := range list {
 		list[i] = fmt.Sprintf("%01000d", i)
 	}
@@ -728,5 +728,24 @@ func TestTargetsOfAllWorkers(t *testing.T) {
 	peertest.Until(t, "the second worker is gone", func() bool { return f.workers() == 1 })
 	if got := ask(); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Errorf("after the second has left: %s", got)
+	}
+
+	// What a Look holds for a target counts, too, so that a Look does not take longer than it is valid.
+	w.Close()
+	third.Close()
+	peertest.Until(t, "all are gone", func() bool { return f.workers() == 0 })
+	for i := range list {
+		list[i] = fmt.Sprint(i)
+	}
+	for n := range 9 {
+		f.worker(fmt.Sprint(n), list...)
+	}
+	third = f.dial()
+	for n := range 2 {
+		got := third.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["` + strings.Join(list, `","`) + `"],"name":"third"}}]`)
+		if want := n == 0; want != (got == `[1,{"no":1,"data":"ok"}]`) {
+			t.Errorf("worker %d: %s", 10+n, got)
+		}
+		third = f.dial()
 	}
 }

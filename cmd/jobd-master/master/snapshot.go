@@ -97,7 +97,7 @@ type counted struct {
 // moment holds the counts of rows at one time, by target.
 type moment struct {
 	at time.Time
-	of map[string][3]uint64 // accepted, ok, fail
+	of map[string][3]uint64 // accepted, ok, fail; targets without any are left out
 }
 
 // Look returns a snapshot of the fleet, which may be as old as Period.
@@ -120,12 +120,14 @@ func (m *Master) look(now time.Time) *Look {
 	l := &Look{At: now, from: make(map[string]known)}
 	all := m.snapshot()
 	answers := m.selfReports(all)
-	targets := make(map[string]*Target)
-	target := func(name string) *Target {
-		if targets[name] == nil {
-			targets[name] = &Target{Target: look.Target{Target: name}}
+	places := make(map[string]int)        // by target: in l.Targets
+	target := func(name string) *Target { // valid until the next call
+		i, ok := places[name]
+		if !ok {
+			i = len(l.Targets)
+			places[name], l.Targets = i, append(l.Targets, Target{Target: look.Target{Target: name}})
 		}
-		return targets[name]
+		return &l.Targets[i]
 	}
 	for i, w := range all {
 		c := answers[i]
@@ -167,9 +169,9 @@ func (m *Master) look(now time.Time) *Look {
 		}
 	}
 	m.mu.Unlock()
-	for _, t := range targets {
+	for i := range l.Targets {
+		t := &l.Targets[i]
 		t.Paused = t.Workers > 0 && t.PausedBy == t.Workers
-		l.Targets = append(l.Targets, *t)
 	}
 	slices.SortFunc(l.Targets, func(a, b Target) int {
 		return cmp.Or(cmp.Compare(b.load(), a.load()), strings.Compare(a.Target.Target, b.Target.Target))
@@ -310,9 +312,12 @@ func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 
 // judge records the counts of a Look and returns its findings; s.mu is held.
 func (s *seen) judge(l *Look) finding.List {
-	now := moment{l.At, make(map[string][3]uint64, len(l.Targets))}
-	for _, t := range l.Targets {
-		now.of[t.Target.Target] = [3]uint64{t.Accepted, t.OK, t.Fail}
+	now := moment{l.At, make(map[string][3]uint64)}
+	for i := range l.Targets {
+		t := &l.Targets[i]
+		if n := [3]uint64{t.Accepted, t.OK, t.Fail}; n != [3]uint64{} {
+			now.of[t.Target.Target] = n
+		}
 	}
 	s.past = slices.DeleteFunc(append(s.past, now), func(p moment) bool { return l.At.Sub(p.at) > window })
 	return s.since.Note(find(l, func(target string) lately {
