@@ -583,7 +583,8 @@ class Stops(WorkerCase):
         worker, peer = self.worker(gate)
         self.job(peer, "a")
         gate.await_inside("a")
-        with self.assertRaisesRegex(concurrent.futures.TimeoutError, "running"):
+        late = "worker stopped after 0.01 s with 1 job running"
+        with self.assertRaisesRegex(concurrent.futures.TimeoutError, late):
             worker.stop(0.01)
         self.assertIsInstance(gate.jobs["a"].cause, gloom.ClosedError)
         self.assertEqual(peer.recv()["action"], "leave")
@@ -653,6 +654,8 @@ class Stops(WorkerCase):
                     peer.ok()
                 out, err = child.communicate(timeout=PATIENCE)
                 self.assertEqual("TimeoutError" in err, second, err)
+                why = "worker stopped at the second signal with 1 job running"
+                self.assertEqual(why in err, second, err)
                 self.assertEqual(child.returncode, 1 if second else 0, err)
 
 
@@ -854,8 +857,11 @@ class Async(unittest.IsolatedAsyncioTestCase):
         peer.ok()
         self.job(peer, "a")
         self.assertIn("encode answer", (await self.recv(peer))["reason"])
-        with self.assertRaises(asyncio.TimeoutError):
-            await worker.stop(0)
+        # The broker is silent; no handler runs.
+        late = "worker stopped after 0 s without the brokers' replies"
+        for timeout in 0, 5:
+            with self.assertRaisesRegex(asyncio.TimeoutError, late):
+                await worker.stop(timeout)
 
     async def test_cancelled(self):
         causes = []

@@ -80,6 +80,11 @@ class Socket(Link):
             await self._finished.wait()
         return cause
 
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return len(self._running)
+
     def abandon(self, cause: GloomError) -> None:
         """End all runs: nobody waits for them any more."""
         self._queue.clear()

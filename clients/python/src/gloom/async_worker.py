@@ -100,7 +100,8 @@ class AsyncWorker:
         self._tasks: set[asyncio.Task[Outcome]] = set()
         # The task that keeps each socket joined, and the socket while it is connected.
         self._seats: dict[asyncio.Task[None], Socket | None] = {}
-        self._began = self._joined = self._leaving = self._aborted = False
+        self._began = self._joined = self._leaving = False
+        self._aborted = ""  # when, and with what, connections were dropped
         self._refused: list[Exception] = []  # why sockets were given up
 
     async def run(self, handle_signals: bool = True) -> None:
@@ -163,9 +164,7 @@ class AsyncWorker:
             timeout = self._stop_timeout
         self.leave()
         if not await self._end(timeout):
-            raise asyncio.TimeoutError(
-                f"worker stopped with jobs running after {timeout:g} s"
-            )
+            raise asyncio.TimeoutError(f"worker stopped {self._aborted}")
 
     @property
     def done(self) -> bool:
@@ -241,13 +240,18 @@ class AsyncWorker:
             await asyncio.wait({self._over}, timeout=timeout)
         finally:
             if not self.done:
-                self._abort()
+                self._abort(f"after {timeout:g} s")
         await asyncio.wait({self._over})
         return not self._aborted
 
-    def _abort(self) -> None:
+    def _abort(self, when: str) -> None:
         """Drop all connections and wait for no handler."""
-        self._leaving = self._aborted = True
+        self._leaving = True
+        jobs = sum(s.running for s in self._seats.values() if s is not None)
+        left = "without the brokers' replies"
+        if jobs:
+            left = f"with {jobs} job{'s' * (jobs > 1)} running"
+        self._aborted = self._aborted or f"{when} {left}"
         error = ClosedError("the worker was stopped")
         for seat, socket in self._seats.items():
             if socket is not None:
@@ -281,5 +285,5 @@ class AsyncWorker:
     def _caught(self) -> None:
         """Handle a signal: leave at the first one, stop at once at the second."""
         if self._leaving:
-            self._abort()
+            self._abort("at the second signal")
         self.leave()

@@ -56,7 +56,7 @@ class _Core(AsyncWorker):
     async def last(self) -> None:
         """End threads and processes, with the handlers that still run in them."""
         if self._began and not self.done:
-            self._abort()
+            self._abort("at its end")
         whole = self.done and not self._aborted
         if self._children is not None:
             self._children.close(kill=not whole)
