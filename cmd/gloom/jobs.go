@@ -118,10 +118,19 @@ func newJobs(t *tool) *cobra.Command {
 				}
 				q.state = "ended"
 			}
+			query, all := q.query(), len(args) == 0
 			if q.state == "ended" {
-				return listing(cmd.Context(), l, path+"?"+q.query(), "no such jobs are remembered", l.ended)
+				none := "no such jobs are remembered"
+				if all && query == "state=ended" {
+					none = "no ended jobs are remembered"
+				}
+				return listing(cmd.Context(), l, path+"?"+query, none, l.ended)
 			}
-			return listing(cmd.Context(), l, path+"?"+q.query(), "no such jobs", l.jobs)
+			none := "no such jobs"
+			if all && query == "" {
+				none = "no jobs wait or run"
+			}
+			return listing(cmd.Context(), l, path+"?"+query, none, l.jobs)
 		},
 	}
 	f := cmd.Flags()
