@@ -18,7 +18,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	cmd := app.command()
 	cmd.SetArgs(args)
 	cli.Prepare(cmd)
-	err := cmd.Execute()
+	err := cli.Run(cmd)
 	app.close()
 	return min(cli.Report(stderr, "jobctl", err), cli.ExitFailed)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,7 +26,7 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 		}
 	})
 	root.SetArgs(args)
-	err := root.Execute()
+	err := Run(root)
 	var fault *Fault
 	if err != nil && !began && !errors.As(err, &fault) {
 		err = Usagef("%w", err).Advise("%s --help shows the usage", root.Name())
@@ -33,11 +34,38 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	return Report(stderr, root.Name(), err)
 }
 
+// Run runs the command line of a prepared program. Help, a version or a completion script that cannot
+// be written is an error, silent if its reader has gone.
+func Run(root *cobra.Command) error {
+	err := root.Execute()
+	if out, ok := root.OutOrStdout().(*output); ok && err == nil && out.err != nil {
+		if errors.Is(out.err, syscall.EPIPE) {
+			return Quiet(ExitFailed)
+		}
+		return Failf(ExitFailed, "writing the output: %w", out.err)
+	}
+	return err
+}
+
+// output is where cobra writes. cobra reports some errors of it only as text, and others not at all.
+type output struct {
+	to  io.Writer
+	err error // the first error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	if o.err == nil {
+		_, o.err = o.to.Write(p)
+	}
+	return len(p), nil
+}
+
 // Prepare gives all programs the same conventions: the version, help of 80 columns with
 // flags in their order, manual pages, and an error with a suggestion for an unknown command
 // or flag.
 func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetOut(&output{to: root.OutOrStdout()})
 	if root.Version == "" {
 		root.Version = Version()
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,6 +75,33 @@ func TestExecute(t *testing.T) {
 				t.Errorf("exit status %d, want %d; stderr\n%s\nwant\n%s", code, c.code, errs.String(), c.says)
 			}
 		})
+	}
+}
+
+// broken is a standard output that cannot be written.
+type broken struct{ err error }
+
+func (b broken) Write([]byte) (int, error) { return 0, b.err }
+
+// TestOutputThatCannotBeWritten: help, versions and completion scripts that cannot be written end in
+// an error. If their reader has gone, the error has no text.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	for _, args := range []string{"--help", "help run", "run --help", "--version", "dead", "completion bash", "completion zsh", "completion fish"} {
+		for _, c := range []struct {
+			err  error
+			says string
+		}{
+			{syscall.ENOSPC, "prog: writing the output: no space left on device\n"},
+			{&os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, ""},
+		} {
+			root := program(nil)
+			root.SetOut(broken{c.err})
+			var errs bytes.Buffer
+			root.SetErr(&errs)
+			if code := Execute(root, strings.Fields(args), &errs); code != ExitFailed || errs.String() != c.says {
+				t.Errorf("%s, %v: exit status %d, stderr %q, want %q", args, c.err, code, errs.String(), c.says)
+			}
+		}
 	}
 }
 

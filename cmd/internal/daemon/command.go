@@ -62,8 +62,11 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	cli.Prepare(cmd)
-	if err := cmd.Execute(); err != nil {
-		fmt.Fprintln(stderr, err)
+	if err := cli.Run(cmd); err != nil {
+		var f *cli.Fault
+		if !errors.As(err, &f) || f.Err != nil {
+			fmt.Fprintln(stderr, err)
+		}
 		return cli.ExitFailed
 	}
 	return 0
