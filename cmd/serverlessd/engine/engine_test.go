@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -428,7 +429,7 @@ func TestLostPayload(t *testing.T) {
 	if l := rec.Last; rec.Code != job.CodeNoPayload || l == nil || !strings.Contains(string(l.Data), "sq_data") {
 		t.Errorf("%+v, %+v", rec, l)
 	}
-	if _, data, err := e.Payload(t.Context(), all[1]); data != nil || err != nil {
+	if _, data, err := e.Payload(t.Context(), all[1], math.MaxInt); data != nil || err != nil {
 		t.Errorf("its payload is %q, %v", data, err)
 	}
 	for _, id := range []job.ID{all[0], all[2]} {

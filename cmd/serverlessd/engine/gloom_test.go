@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,7 +87,7 @@ func TestDeepBodies(t *testing.T) {
 	deep := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
 	id := add(t, e, "a-x", deep)[0]
 	reaches(t, e, id, job.Succeeded)
-	if _, data, err := e.Result(t.Context(), id); err != nil || string(data) != `"`+deep+`"` {
+	if _, data, err := e.Result(t.Context(), id, math.MaxInt); err != nil || string(data) != `"`+deep+`"` {
 		t.Errorf("%.20q…, %v", data, err)
 	}
 }

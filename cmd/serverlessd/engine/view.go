@@ -130,10 +130,10 @@ func accepted(entry *journal.Entry) *store.Record {
 	return rec
 }
 
-// Result returns a job's data.
-func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
+// Result returns a job's data. If it is longer than most, it is nil, and the record has its size.
+func (e *Engine) Result(ctx context.Context, id job.ID, most int) (rec *store.Record, data []byte, err error) {
 	err = e.find(ctx, func(b *backend) (err error) {
-		rec, data, err = b.store.Result(ctx, id)
+		rec, data, err = b.store.Result(ctx, id, most)
 		return err
 	})
 	return rec, data, err
@@ -177,14 +177,15 @@ func (e *Engine) Hasten(ctx context.Context, id job.ID) error {
 	})
 }
 
-// Payload returns the payload with which a job was added.
-func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
+// Payload returns the payload with which a job was added. If it is longer than most and in a store,
+// it is nil, and the record has its size.
+func (e *Engine) Payload(ctx context.Context, id job.ID, most int) (rec *store.Record, data []byte, err error) {
 	for range 2 { // the job may move from the journal to the store between the two searches
 		if entry, waits, _ := e.journal.Find(id); waits {
 			return accepted(&entry), entry.Payload, nil
 		}
 		err = e.find(ctx, func(b *backend) (err error) {
-			rec, data, err = b.store.Payload(ctx, id)
+			rec, data, err = b.store.Payload(ctx, id, most)
 			return err
 		})
 		if !errors.Is(err, store.ErrUnknown) {

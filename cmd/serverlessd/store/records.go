@@ -67,7 +67,7 @@ func record(ctx context.Context, q querier, now time.Time, id job.ID) (found *Re
 }
 
 // Result implements Store.
-func (s *SQL) Result(ctx context.Context, id job.ID) (rec *Record, data []byte, err error) {
+func (s *SQL) Result(ctx context.Context, id job.ID, most int) (rec *Record, data []byte, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		rec, err = record(ctx, q, now, id)
 		if err != nil {
@@ -76,7 +76,8 @@ func (s *SQL) Result(ctx context.Context, id job.ID) (rec *Record, data []byte, 
 		if rec.Lock != done {
 			return ErrNotDone
 		}
-		return eachRow(ctx, q, "SELECT data FROM sq_results WHERE id = ?", []any{string(id)}, func(r *sql.Rows) error { return r.Scan(&data) })
+		return eachRow(ctx, q, "SELECT CASE WHEN LENGTH(data) <= ? THEN data END, LENGTH(data) FROM sq_results WHERE id = ?", []any{most, string(id)},
+			func(r *sql.Rows) error { return r.Scan(&data, &rec.DataBytes) })
 	})
 	return rec, data, err
 }
@@ -88,15 +89,16 @@ func payloadExpr(function string) string {
 }
 
 // Payload implements Store.
-func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte, err error) {
+func (s *SQL) Payload(ctx context.Context, id job.ID, most int) (rec *Record, data []byte, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		if rec, err = record(ctx, q, now, id); err != nil {
 			return err
 		}
-		return eachRow(ctx, q, "SELECT "+payloadExpr("")+", "+payloadExpr("LENGTH")+" FROM sq_jobs j WHERE j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
+		size := payloadExpr("LENGTH")
+		return eachRow(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{most, string(id)}, func(r *sql.Rows) error {
 			var size sql.NullInt64 // not null for an empty payload, for which SQLite's driver returns nil
 			err := r.Scan(&data, &size)
-			if size.Valid && data == nil {
+			if rec.Bytes = size.Int64; size.Valid && rec.Bytes == 0 {
 				data = []byte{}
 			}
 			return err

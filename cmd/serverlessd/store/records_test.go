@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -182,14 +183,18 @@ func TestPayload(t *testing.T) {
 			id   job.ID
 			want string
 		}{{a.ID, "1\xff"}, {b.ID, long}, {none.ID, ""}} {
-			rec, got, err := s.Payload(t.Context(), c.id)
+			rec, got, err := s.Payload(t.Context(), c.id, math.MaxInt)
 			if err != nil || got == nil || string(got) != c.want || rec.Jobtype != "a-x" {
 				t.Errorf("%.20q, %v, %v", got, rec, err)
 			}
+			rec, got, err = s.Payload(t.Context(), c.id, 1000)
+			equal(t, "a long one is not read", []any{rec.Bytes, got == nil, err}, []any{len(c.want), len(c.want) > 1000, nil})
+			rec, got, err = s.Result(t.Context(), c.id, 3)
+			equal(t, "its result", []any{rec.DataBytes, got == nil, err}, []any{4, true, nil})
 			r := get(t, s, c.id)
 			equal(t, "bytes", []any{r.Bytes, r.DataBytes}, []any{len(c.want), 4})
 		}
-		_, _, err := s.Payload(t.Context(), ids.Next(1))
+		_, _, err := s.Payload(t.Context(), ids.Next(1), math.MaxInt)
 		fails(t, err, ErrUnknown)
 	})
 }

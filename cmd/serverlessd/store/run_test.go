@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -97,7 +98,7 @@ func TestEnds(t *testing.T) {
 			equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 5, Waiting: 1, Deferred: 1, OK: 1, Failed: 1, Abandoned: 1})
 			equal(t, "follow-on jobs", counts(t, s, "a-next"), Counts{Added: 2, Waiting: 2})
 		}
-		r, data, err := s.Result(t.Context(), got[0].ID)
+		r, data, err := s.Result(t.Context(), got[0].ID, math.MaxInt)
 		equal(t, "result", []any{r.State, r.Status, r.Code, string(data), err}, []any{job.Succeeded, 200, "ok", "data\x00", nil})
 		if since := time.Since(r.Done); since > 20*time.Minute || since < -20*time.Minute {
 			t.Fatalf("done %s", r.Done)
@@ -105,11 +106,11 @@ func TestEnds(t *testing.T) {
 		if r.Due.Year() < 2900 {
 			t.Fatalf("archived with dt %s", r.Due)
 		}
-		r, data, err = s.Result(t.Context(), got[1].ID)
+		r, data, err = s.Result(t.Context(), got[1].ID, math.MaxInt)
 		equal(t, "result", []any{r.State, r.Status, r.Truncated, r.BadLines, len(data), err}, []any{job.Fault, 404, true, 3, 0, nil})
-		_, _, err = s.Result(t.Context(), got[2].ID)
+		_, _, err = s.Result(t.Context(), got[2].ID, math.MaxInt)
 		fails(t, err, ErrNotDone)
-		_, _, err = s.Result(t.Context(), ids.Next(1))
+		_, _, err = s.Result(t.Context(), ids.Next(1), math.MaxInt)
 		fails(t, err, ErrUnknown)
 		r2 := get(t, s, got[2].ID)
 		equal(t, "again", []any{r2.State, r2.Code, r2.Status, r2.Tries, r2.Lock}, []any{job.Deferred, "error", 503, 1, ""})

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -190,7 +191,7 @@ func (s *Web) result(r *request) error {
 	if err != nil {
 		return err
 	}
-	rec, data, err := s.queue.Result(r.Context(), id)
+	rec, data, err := s.queue.Result(r.Context(), id, smallBody)
 	if errors.Is(err, store.ErrNotDone) {
 		if _, err := s.record(r); err != nil {
 			return err
@@ -208,7 +209,7 @@ func (s *Web) result(r *request) error {
 		return err
 	}
 	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
-	return s.write(r, id, data, s.queue.Result)
+	return s.write(r, id, data, rec.DataBytes, s.queue.Result)
 }
 
 // payload answers with a job's payload.
@@ -217,26 +218,26 @@ func (s *Web) payload(r *request) error {
 	if err != nil {
 		return err
 	}
-	rec, data, err := s.queue.Payload(r.Context(), id)
+	rec, data, err := s.queue.Payload(r.Context(), id, smallBody)
 	if err := r.mine(rec, err); err != nil {
 		return err
 	}
-	if data == nil {
+	if data == nil && rec.Bytes == 0 {
 		return fail(http.StatusNotFound, job.CodeNoPayload, "id", "the store has lost the payload of job %s", id)
 	}
-	return s.write(r, id, data, s.queue.Payload)
+	return s.write(r, id, data, rec.Bytes, s.queue.Payload)
 }
 
-// write answers with data. Large data is read again when it has a place, so that no large data is
-// in memory without a place.
-func (s *Web) write(r *request, id job.ID, data []byte, read func(context.Context, job.ID) (*store.Record, []byte, error)) (err error) {
-	if len(data) > smallBody {
+// write answers with data. Large data is read when it has a place: clients that do not read hold
+// places, and neither memory nor the store beyond that.
+func (s *Web) write(r *request, id job.ID, data []byte, size int64, read func(context.Context, job.ID, int) (*store.Record, []byte, error)) (err error) {
+	if size > smallBody || len(data) > smallBody {
 		data = nil
 		if !s.unread.take(r.Context(), r.client) {
 			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.unread.most, r.client)
 		}
 		defer s.unread.leave(r.client)
-		if _, data, err = read(r.Context(), id); err != nil {
+		if _, data, err = read(r.Context(), id, math.MaxInt); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,10 +66,16 @@ func TestSlowBodies(t *testing.T) {
 type results struct {
 	away
 	data []byte
+	read atomic.Int64 // how often it was read
 }
 
-func (q *results) Result(_ context.Context, id job.ID) (*store.Record, []byte, error) {
-	return &store.Record{ID: id, Jobtype: job.Jobtype("slow", "t"), Status: 200}, q.data, nil
+func (q *results) Result(_ context.Context, id job.ID, most int) (*store.Record, []byte, error) {
+	rec := &store.Record{ID: id, Jobtype: job.Jobtype("slow", "t"), Status: 200, DataBytes: int64(len(q.data))}
+	if len(q.data) > most {
+		return rec, nil, nil
+	}
+	q.read.Add(1)
+	return rec, q.data, nil
 }
 
 // stalled is a connection whose client reads nothing until the test lets it.
@@ -84,7 +91,7 @@ func (w stalled) Write(p []byte) (int, error) {
 }
 
 // TestUnreadResults: only a limited number of large results that clients do not read is in memory,
-// and they do not delay small results.
+// and they do not delay small results. One more client is told so, and its result is not read.
 func TestUnreadResults(t *testing.T) {
 	const most = 4
 	q := &results{data: bytes.Repeat([]byte("a"), smallBody+1)}
@@ -99,8 +106,11 @@ func TestUnreadResults(t *testing.T) {
 		go func() { ended <- get(stalled{httptest.NewRecorder(), begun, goesOn}) }()
 		<-begun
 	}
-	if err := get(httptest.NewRecorder()); err == nil || errorOf(err).status != http.StatusServiceUnavailable {
+	if err := get(httptest.NewRecorder()); err == nil || errorOf(err).status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "at most 4 large results") {
 		t.Errorf("one more: %v", err)
+	}
+	if n := q.read.Load(); n != most/2 {
+		t.Errorf("large results were read %d times, %d have places", n, most/2)
 	}
 	q.data = q.data[:smallBody]
 	if err := get(httptest.NewRecorder()); err != nil {
