@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -149,8 +150,8 @@ func TestLostCommit(t *testing.T) {
 	equal(t, "the new run", end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
 }
 
-// TestFenceIsAdded: a table of an earlier version gets the column fence, and a daemon of that
-// version can still use the table.
+// TestFenceIsAdded: a table of an earlier version, or one that has lost it, gets the column fence,
+// and a daemon of the earlier version can still use the table.
 func TestFenceIsAdded(t *testing.T) {
 	try := func(t *testing.T, open func() Store, db *sql.DB) {
 		defer db.Close()
@@ -172,6 +173,22 @@ func TestFenceIsAdded(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, "taken", payloads(take(t, open(), sysid, "a-x", 1, ttl)), "2")
+
+		// It is dropped under a daemon: the call that needs it fails, the next one adds it. A
+		// give-back from before then does not meet the fence of a later run.
+		s := open()
+		ingest(t, s, entry("a-y", "3"))
+		back := Ending{Run: take(t, s, other, "a-y", 1, ttl)[0].Run, Fate: GiveBack}
+		equal(t, "given back", end(t, s, other, back), "[true]")
+		if _, err := db.Exec("ALTER TABLE sq_jobs DROP COLUMN fence"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Take(t.Context(), Taking{Sysid: other, Jobtype: "a-y", N: 1, TTL: ttl})
+		if fails(t, err, ErrUnwell); !strings.Contains(err.Error(), "fence") {
+			t.Errorf("the reason: %v", err)
+		}
+		equal(t, "taken", payloads(take(t, s, other, "a-y", 1, ttl)), "3")
+		equal(t, "repeated", end(t, s, other, back), "[false]")
 	}
 	t.Run("sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "store.db")

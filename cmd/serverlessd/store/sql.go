@@ -77,6 +77,7 @@ type SQL struct {
 	mu              sync.Mutex // guards the fields below, and is held while the database is opened
 	writeDB, readDB *sql.DB    // nil: not open yet
 	ready           bool       // the tables exist
+	fenced          bool       // sq_jobs has the column fence, as far as is known
 	distance        time.Duration
 	clock           clock
 	audited         auditState
@@ -100,7 +101,7 @@ func (s *SQL) Close() error {
 func (s *SQL) connect(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ready {
+	if s.ready && s.fenced {
 		return nil
 	}
 	var err error
@@ -109,22 +110,44 @@ func (s *SQL) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, text := range s.schema() {
-		if _, err := s.writeDB.ExecContext(ctx, text); err != nil {
-			return err
+	if !s.ready {
+		for _, text := range s.schema() {
+			if _, err := s.writeDB.ExecContext(ctx, text); err != nil {
+				return err
+			}
 		}
 	}
-	if _, err := s.writeDB.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
-		// An earlier version has created the table, and can use it with the new column, too.
-		if _, err := s.writeDB.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
-			return err
-		}
-	}
-	if err := s.begin(ctx, s.writeDB); err != nil {
+	if err := s.addFence(ctx); err != nil {
 		return err
 	}
-	s.ready = true
+	s.fenced = true
+	if !s.ready {
+		if err := s.begin(ctx, s.writeDB); err != nil {
+			return err
+		}
+		s.ready = true
+	}
 	return nil
+}
+
+// addFence adds the column fence to a table of an earlier version, which can be used with it, too,
+// or to one from which it was dropped. Its value, the time in microseconds, is larger than all
+// fences that the jobs may have had.
+func (s *SQL) addFence(ctx context.Context) error {
+	if _, err := s.writeDB.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
+		text := fmt.Sprintf("ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT %d", time.Now().UnixMicro())
+		if _, add := s.writeDB.ExecContext(ctx, text); add != nil {
+			return fmt.Errorf("%w; the column cannot be added: %w", err, add)
+		}
+	}
+	return nil
+}
+
+// doubt makes the next call check the table again.
+func (s *SQL) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fenced = false
 }
 
 // tx is a transaction.
@@ -217,6 +240,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	case s.kind(err) == unfit:
 		return err
 	}
+	s.doubt()
 	return fmt.Errorf("%w: %w", ErrUnwell, err)
 }
 
