@@ -54,7 +54,7 @@ type Conn struct {
 	password string // demanded if accepted, sent if dialled
 	dialled  bool
 	log      zerolog.Logger
-	ctx      context.Context // done when the socket is closed
+	ctx      context.Context // done when the socket is closed, or the peer is refused
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when nothing more can arrive
 	partial  *unfinished   // shared by the connections of the server; nil if dialled
@@ -260,32 +260,41 @@ func (c *Conn) read() error {
 	}
 }
 
-// giveUp sends the peer the reason and closes the connection.
+// giveUp sends the peer the reason and closes the connection. Whatever the reader waits for, it soon
+// frees what it holds: others may wait for that.
 func (c *Conn) giveUp(why string) {
 	c.log.Warn().Msg(why)
 	c.send(eot.Message{Kind: eot.Response, Error: why})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.givenUp = true
+	c.cancel()
+	c.changed.Broadcast()
 	_ = c.sock.SetReadDeadline(time.Now())
 }
 
-// waitReadable waits until the peer has read enough to be served again. It returns false if the
-// connection is closed.
-func (c *Conn) waitReadable() bool {
+// waitReadable waits until the peer has read enough to be served again. The error says that the
+// connection has ended.
+func (c *Conn) waitReadable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && !c.trusted && len(c.out)+c.writing > unreadMax {
+	for !c.closed && !c.givenUp && !c.trusted && len(c.out)+c.writing > unreadMax {
 		c.changed.Wait()
 	}
-	return !c.closed
+	switch {
+	case c.closed:
+		return net.ErrClosed
+	case c.givenUp:
+		return errRefused
+	}
+	return nil
 }
 
 // messages handles all complete messages that have arrived.
 func (c *Conn) messages() error {
 	for {
-		if !c.waitReadable() {
-			return net.ErrClosed
+		if err := c.waitReadable(); err != nil {
+			return err
 		}
 		payload, ok, err := c.in.Next()
 		if err != nil {

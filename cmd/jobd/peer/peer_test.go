@@ -26,6 +26,7 @@ type served struct {
 	release chan struct{} // lets "wait" go on, once for each value
 	gone    atomic.Int32  // number of "wait" requests that ended with their connection
 	bigs    atomic.Int32  // number of "big" requests
+	stalls  atomic.Int32  // number of "stall" requests
 }
 
 func serve(t *testing.T, opt peer.Options) *served {
@@ -53,6 +54,11 @@ func serve(t *testing.T, opt peer.Options) *served {
 		"big": {Handle: func(context.Context, *peer.Conn, json.RawMessage) (any, error) {
 			s.bigs.Add(1)
 			return strings.Repeat("x", 1<<20), nil
+		}},
+		"stall": {Handle: func(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
+			s.stalls.Add(1)
+			<-ctx.Done()
+			return nil, ctx.Err()
 		}},
 		"call": {Waits: true, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
 			return c.Call(ctx, "back", data)
@@ -381,6 +387,37 @@ func TestUnreadReplies(t *testing.T) {
 		}
 	}
 	c.Quiet()
+}
+
+// TestHoardersDelayNobody: a connection that is closed for its unfinished message frees it at once,
+// whatever its reader is waiting for, and the others are read on.
+func TestHoardersDelayNobody(t *testing.T) {
+	for name, behind := range map[string]struct {
+		requests string
+		busy     func(s *served) bool
+	}{
+		"it reads nothing": {
+			strings.Repeat(`[0,{"no":2,"type":"big"}]|`, 20),
+			func(s *served) bool { return s.bigs.Load() > 1 },
+		},
+		"its requests take long": {
+			strings.Repeat(`[0,{"no":2,"type":"stall"}]|`, 20),
+			func(s *served) bool { return s.stalls.Load() > 0 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, peer.Options{MaxUnfinished: 1 << 20})
+			hoarder, other := s.dial(t), s.dial(t)
+			long := `[0,{"no":1,"type":"fail","data":"` + strings.Repeat("x", 600<<10)
+			hoarder.Write(long)
+			peertest.Until(t, "the message has arrived", func() bool { return s.Unfinished() > len(long) })
+			hoarder.Write(`"}]|` + behind.requests)
+			peertest.Until(t, "the requests are handled", func() bool { return behind.busy(s) })
+			other.Write(long)
+			other.Write(`"}]|`)
+			other.Expect(`[1,{"no":1,"error":"it failed"}]`)
+		})
+	}
 }
 
 func TestCallsBothWays(t *testing.T) {
