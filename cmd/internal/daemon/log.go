@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -51,8 +50,9 @@ type Log struct {
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{}
 	low := level(c.LevelConsole)
-	lost := new(atomic.Int64)
-	writers := []io.Writer{leveled(format(console, unblocked(console, lost), c.Format), low)}
+	out := &outlet{to: console, patience: consolePatience}
+	file := &outlet{patience: filePatience}
+	writers := []io.Writer{leveled(format(console, out, c.Format), low)}
 	if c.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
 		f, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
@@ -61,13 +61,14 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		}
 		f.Close()
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
-		writers = append(writers, leveled(format(l.file, l.file, c.Format), level(c.LevelFile)))
+		file.to = l.file
+		writers = append(writers, leveled(format(l.file, file, c.Format), level(c.LevelFile)))
 		low = min(low, level(c.LevelFile))
 	}
 	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
-			if n := lost.Load(); n > 0 {
-				e.Int64("lines_lost", n) // nobody read the console
+			if n := out.lost.Load() + file.lost.Load(); n > 0 {
+				e.Int64("lines_lost", n)
 			}
 		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))

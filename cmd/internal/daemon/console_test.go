@@ -3,11 +3,75 @@ package daemon
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 )
+
+// TestHangingLog: wherever lines go, nobody waits for long when they cannot be written.
+func TestHangingLog(t *testing.T) {
+	terminal, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	defer tty.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for name, c := range map[string]struct {
+		LogConfig
+		console *os.File
+	}{
+		"terminal":                  {LogConfig{}, tty},
+		"file":                      {LogConfig{File: fifo, LevelFile: "info"}, null},
+		"full disk and a full pipe": {LogConfig{File: "/dev/full", LevelFile: "info"}, null},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.LevelConsole = "info"
+			log, err := OpenLog(c.LogConfig, c.console)
+			if err != nil {
+				t.Fatal(err)
+			}
+			redirect := func(to io.Writer) {
+				complaints.mu.Lock()
+				defer complaints.mu.Unlock()
+				complaints.to = to
+			}
+			redirect(silent)
+			defer redirect(os.Stderr)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 3000 {
+					log.Audit.Info().Msg("written or lost, but without waiting for it")
+				}
+			}()
+			select {
+			case <-done:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the log waits")
+			}
+		})
+	}
+}
 
 // TestLogThatNobodyReads: a pipe that is full delays nobody, and the first line after it tells how
 // many were lost. At most one line is torn.
@@ -23,7 +87,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	const lines = 300
-	long := strings.Repeat("x", 5*piece/2)
+	long := strings.Repeat("x", 10<<10)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
