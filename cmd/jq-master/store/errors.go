@@ -26,6 +26,8 @@ var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "ful
 var absences = []string{
 	"LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
+	"ERR The user executing the script can't", // NOPERM in a script of Redis 7.0
+	"ERR ACL failure in script",               // NOPERM in a script of Redis 7.2 and later
 	"ERR Protocol error: unauthenticated",
 	"NOSCRIPT",                  // the scripts of Redis were flushed
 	"ERR max number of clients", // no further client may connect

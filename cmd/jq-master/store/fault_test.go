@@ -201,6 +201,9 @@ func (l *lives) settle() {
 			l.t.Errorf("job %s is there, though its client was refused", id)
 		}
 	}
+	if n := metric(l.t, l.r, "gloom_jq_unreadable"); n != 0 {
+		l.t.Errorf("%v records are unreadable", n)
+	}
 	l.t.Logf("%d jobs, %d refused, away %d times", len(l.want), len(l.refused), l.away.Load())
 }
 
@@ -212,14 +215,26 @@ func (l *lives) wentAway(before int64) {
 // With appendfsync everysec a killed server may lose what it has acknowledged, because it puts off
 // writing while it flushes. So these tests use appendfsync always.
 
+type fault struct {
+	begin, end func(*testing.T, *redistest.Server)
+	away       bool // the fault lasts long enough to be noticed
+}
+
+// noRight takes commands from the user, so that scripts fail after others of their commands.
+func noRight(rules ...any) fault {
+	return fault{
+		begin: func(t *testing.T, s *redistest.Server) {
+			s.Do(t, append([]any{"ACL", "SETUSER", "default"}, rules...)...)
+		},
+		end: func(t *testing.T, s *redistest.Server) { s.Do(t, "ACL", "SETUSER", "default", "+@all") }, away: true,
+	}
+}
+
 // TestFaults: Redis fails twice under load, and recovers. Nothing that was acknowledged is lost,
 // and nothing that was refused stays.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]struct {
-		begin, end func(*testing.T, *redistest.Server)
-		away       bool // the fault lasts long enough to be noticed
-	}{
+	for name, f := range map[string]fault{
 		"killed":  {begin: func(_ *testing.T, s *redistest.Server) { s.Kill() }, end: launch, away: true},
 		"stopped": {begin: func(_ *testing.T, s *redistest.Server) { s.Stop() }, end: launch, away: true},
 		"frozen": {
@@ -247,6 +262,11 @@ func TestFaults(t *testing.T) {
 				}
 			}, away: true,
 		},
+		"no zadd":            noRight("-zadd"),
+		"no hset":            noRight("-hset"),
+		"no zrem":            noRight("-zrem", "-del"),
+		"no incr":            noRight("-incr"),
+		"no set":             noRight("-set"),
 		"connections killed": {begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "CLIENT", "KILL", "TYPE", "normal") }},
 		"scripts flushed":    {begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "SCRIPT", "FLUSH") }},
 	} {
@@ -505,6 +525,8 @@ func TestKindOf(t *testing.T) {
 		"MASTERDOWN Link with MASTER is down":                                       away,
 		"BUSY Redis is busy running a script.":                                      away,
 		"ERR max number of clients reached":                                         away,
+		"ERR The user executing the script can't run this command or subcommand":    away,
+		"ERR ACL failure in script: User u has no permissions to run 'zadd'":        away,
 		"NOSCRIPT No matching script.":                                              away,
 		"FENCED lease is \"x\"":                                                     fenced,
 		"LOST lease \"x\"":                                                          lost,

@@ -1,7 +1,7 @@
 -- Stores the new jobs of some requests, or of one that has an idempotency key. KEYS: lease, seq, live;
 -- if ARGV[3] is not empty, an idempotency key and the set of such keys by expiry; a key for each job.
 -- ARGV: …, the value of the idempotency key, its lifetime in seconds; for each request the number of
--- its jobs, the number of words that they take, the jobs as store expects them.
+-- its jobs, the number of words that they take, the jobs as note expects them.
 local first = 4
 if ARGV[3] ~= '' then
   first = 6
@@ -14,24 +14,23 @@ if ARGV[3] ~= '' then
     return known
   end
 end
-redis.call('ZCARD', KEYS[3]) -- fails here if the key is of another type, and not after jobs were written
-local at, new = 5, 0
+local start, at, new = first, 5, 0
 while first <= #KEYS do
   local n = tonumber(ARGV[at])
-  if redis.call('EXISTS', KEYS[first]) == 0 then -- otherwise all of them were written before
-    store(first, n, at + 2)
+  if redis.call('EXISTS', KEYS[first + n - 1]) == 0 then -- otherwise all of them were written before
+    note(first, n, at + 2)
     new = new + n
   end
   first = first + n
   at = at + 2 + ARGV[at + 1]
 end
-if new == 0 then
-  return seq
+if new > 0 then
+  seq = math.max(seq + new, list(KEYS[3]))
+  redis.call('SET', KEYS[2], string.format('%d', seq))
+  write(start)
 end
-seq = math.max(seq + new, list(KEYS[3]))
 if ARGV[3] ~= '' then
   redis.call('SET', KEYS[4], ARGV[3], 'EX', ARGV[4])
   redis.call('ZADD', KEYS[5], (redis.call('TIME')[1] + ARGV[4]) * 1000, KEYS[4])
 end
-redis.call('SET', KEYS[2], string.format('%d', seq))
 return seq

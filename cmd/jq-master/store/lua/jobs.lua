@@ -1,15 +1,15 @@
--- store writes n new jobs, whose keys are KEYS[first] and those after it. ARGV from at: for each job
--- its seq, the number of words that its fields take, the fields. list adds all jobs that were written
+-- A new job is noted by note, and is then among the live ones before write writes it: if a command fails
+-- in between, a repeat finds the last job of the request missing and does all of it again. ARGV from at:
+-- for each job its seq, the number of words that its fields take, the fields. list adds the noted jobs
 -- to the live ones, and returns the last seq.
-local places, last = {}, 0
-local function store(first, n, at)
+local places, begin, last = {}, {}, 0
+local function note(first, n, at)
   for i = first, first + n - 1 do
-    local words = tonumber(ARGV[at + 1])
-    redis.call('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + words))
     places[#places + 1] = ARGV[at]
     places[#places + 1] = string.sub(KEYS[i], -36)
     last = math.max(last, tonumber(ARGV[at]))
-    at = at + 2 + words
+    begin[i] = at
+    at = at + 2 + tonumber(ARGV[at + 1])
   end
 end
 local function list(live)
@@ -17,4 +17,12 @@ local function list(live)
     redis.call('ZADD', live, unpack(places))
   end
   return last
+end
+local function write(first)
+  for i = first, #KEYS do
+    local at = begin[i]
+    if at then
+      redis.call('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + tonumber(ARGV[at + 1])))
+    end
+  end
 end

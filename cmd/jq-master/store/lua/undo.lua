@@ -8,7 +8,8 @@ if ARGV[3] ~= '' then
   end
 end
 for i = first, #KEYS do
-  if redis.call('HGET', KEYS[i], 'state') == 'queued' then
+  local state = redis.call('HGET', KEYS[i], 'state')
+  if state == 'queued' or not state then -- it may be among the live ones, but not written
     redis.call('DEL', KEYS[i])
     redis.call('ZREM', KEYS[3], string.sub(KEYS[i], -36))
   end
