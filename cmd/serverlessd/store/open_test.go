@@ -114,3 +114,42 @@ func TestWALRemoved(t *testing.T) {
 	}
 	equal(t, "the waiting", counts(t, opened(t, "sqlite:"+path), "a-x").Waiting, 2)
 }
+
+// A WAL that was replaced counts as removed: the connections that are open have the old one. So does
+// the file in which processes share their locks.
+func TestFilesBesideReplaced(t *testing.T) {
+	for _, end := range []string{"-wal", "-shm"} {
+		for _, link := range []bool{false, true} {
+			for _, instead := range []func(string) error{
+				func(string) error { return nil },
+				func(name string) error { return os.WriteFile(name, nil, 0o600) },
+			} {
+				real := filepath.Join(t.TempDir(), "store.db")
+				path := real
+				if link {
+					path = filepath.Join(t.TempDir(), "link.db")
+					if err := os.Symlink(real, path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s := opened(t, "sqlite:"+path)
+				ingest(t, s, entry("a-x", "before"))
+				if err := errors.Join(os.Rename(real+end, real+".away"), instead(real+end)); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					_, err := s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
+					fails(t, err, ErrUnwell)
+					if !strings.Contains(err.Error(), end+" was removed or replaced") {
+						t.Errorf("the reason is %v", err)
+					}
+				}
+				if err := os.Rename(real+".away", real+end); err != nil {
+					t.Fatal(err)
+				}
+				ingest(t, s, entry("a-x", "put back"))
+				equal(t, "the waiting", counts(t, s, "a-x").Waiting, 2)
+			}
+		}
+	}
+}

@@ -26,7 +26,8 @@ import (
 type sqliteDialect struct {
 	path  string
 	file  os.FileInfo      // of the file that is open
-	wal   bool             // the file has a WAL beside it, as long as it is open
+	wal   beside           // holds what is not yet in the file
+	shm   beside           // holds the locks that all processes with the file share
 	clock func() time.Time // the host's
 	// boot identifies the clock that the function since reads. If it is "", the store's clock is the host's.
 	boot  string
@@ -142,15 +143,22 @@ var errReplaced = errors.New("its file was removed or replaced; put it back, or 
 
 // errNoWAL: the same is true of the WAL. A connection that is closed writes what its WAL has to the
 // file.
-var errNoWAL = errors.New("the file with its name and -wal was removed; put it back, or stop serverlessd with SIGTERM and start it again: if it is killed, jobs are lost")
+var errNoWAL = errors.New("the file with its name and -wal was removed or replaced; put it back, or stop serverlessd with SIGTERM and start it again: if it is killed, jobs are lost")
+
+// errNoSHM: processes that have different files here do not see each other's locks, and destroy the
+// database.
+var errNoSHM = errors.New("the file with its name and -shm was removed or replaced; put it back, or stop all processes that use the store and start them again")
 
 func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	if l.path != "" {
-		if is, err := os.Stat(l.path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, l.file) {
+		if (beside{l.path, l.file}).gone() {
 			return time.Time{}, errReplaced
 		}
-		if l.wal && !exists(l.path+"-wal") {
+		if l.wal.gone() {
 			return time.Time{}, errNoWAL
+		}
+		if l.shm.gone() {
+			return time.Time{}, errNoSHM
 		}
 	}
 	if l.boot == "" {
@@ -166,15 +174,37 @@ func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	return zero.Add(l.since()).UTC(), err
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
+// beside is a file that SQLite keeps beside the database as long as a connection is open.
+type beside struct {
+	path string
+	is   os.FileInfo // nil if there is none, because the file system has no WAL
+}
+
+// beside returns the file that is open. SQLite follows links.
+func (l *sqliteDialect) beside(end string) (b beside) {
+	if path, err := filepath.EvalSymlinks(l.path); err == nil {
+		b.path = path + end
+		b.is, _ = os.Stat(b.path)
+	}
+	return b
+}
+
+// gone reports whether the file has been removed or replaced since it was opened. A new connection
+// creates a file that is missing, but connections that have the old one use it further.
+func (b beside) gone() bool {
+	if b.is == nil {
+		return false
+	}
+	is, err := os.Stat(b.path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, b.is)
 }
 
 // begin starts the store's clock at the host's time, unless the clock has that time or a living
 // daemon uses it. It writes only if it must, because the disk may be full.
 func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
-	l.wal = l.path != "" && exists(l.path+"-wal") // not if the file system has no WAL, or path is a link
+	if l.path != "" && l.wal.is == nil {
+		l.wal, l.shm = l.beside("-wal"), l.beside("-shm")
+	}
 	if l.boot == "" {
 		return nil
 	}
