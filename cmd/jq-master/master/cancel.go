@@ -42,8 +42,7 @@ func (c *machine) cancelNow(r *record, reply func(error)) {
 	if u != nil {
 		note(j, &job.Attempt{Message: "cancelled while it ran", Cancelled: true})
 	}
-	c.write(cancelling, r, func(done func(error)) { c.env.store.Cancel(j, forget, done) }, func() {
-		c.replaceJob(r, j)
+	c.write(cancelling, r, j, forget, 0, func() {
 		c.ledger.Cancelled++
 		if u != nil {
 			c.ledger.Running--
@@ -110,8 +109,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 	if ended {
 		j.State, j.Retries, j.Finished = job.Queued, 0, 0
 	}
-	c.write(reviving, r, func(done func(error)) { c.env.store.Revive(j, done) }, func() {
-		c.replaceJob(r, j)
+	c.write(reviving, r, j, 0, 0, func() {
 		if ended {
 			c.timers.remove(r)
 			if r.runInfo != nil {

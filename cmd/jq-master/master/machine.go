@@ -520,18 +520,21 @@ func (c *machine) callWaiting(r *record) {
 // wait makes f run when the current transition has been written.
 func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
 
-// write sends a transition to the store, and calls then when the store has written it. If the write
+// write sends a transition of a record's Job to j to the store. When the store has written it, j is
+// the record's Job, and write calls then. forget and drop are those of store.Move. If the write
 // fails, the machine ends, because it no longer knows what is stored.
-func (c *machine) write(o op, r *record, send func(done func(error)), then func()) {
+func (c *machine) write(o op, r *record, j *job.Job, forget, drop int64, then func()) {
+	was := r.Job
 	r.op = o
 	c.later(func() {
-		send(func(err error) {
+		c.env.store.Move(was, j, forget, drop, func(err error) {
 			c.env.run(func() {
 				if err != nil {
 					c.env.fail(err)
 					return
 				}
 				r.op = idle
+				c.replaceJob(r, j)
 				then()
 				c.callWaiting(r)
 			})

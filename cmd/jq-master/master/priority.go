@@ -28,8 +28,7 @@ func (c *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	}
 	j := r.nextState()
 	j.Priority = priority
-	c.write(postponing, r, func(done func(error)) { c.env.store.Postpone(j, done) }, func() {
-		c.replaceJob(r, j)
+	c.write(postponing, r, j, 0, 0, func() {
 		r.priorityStale = true
 		found := c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil))
 		if found != r.groups {

@@ -46,11 +46,16 @@ func TestPullMisses(t *testing.T) {
 	}
 }
 
-// heldStarts is a store that holds back its answers to Start.
+// heldStarts is a store that holds back its answers when a job starts to run.
 type heldStarts struct {
 	store.Store
 	held map[job.ID]func(error)
 }
 
-func (s *heldStarts) Start(j *job.Job, done func(error))       { s.held[j.ID] = done }
-func (s *heldStarts) Release(_ *job.Job, done func(err error)) { done(nil) }
+func (s *heldStarts) Move(_, j *job.Job, _, _ int64, done func(error)) {
+	if j.State == job.Running {
+		s.held[j.ID] = done
+		return
+	}
+	done(nil)
+}

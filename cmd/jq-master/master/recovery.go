@@ -313,9 +313,9 @@ func (c *machine) attempted(r *record, o *job.Outcome) {
 	j.Deadline = c.wall + ms(c.TimeoutGrace)
 	u := &run{worker: c.socket, stateBefore: r.State, deadline: never, sent: true}
 	r.history().run = u
+	c.write(starting, r, j, 0, 0, func() { c.end(r, o, true) })
 	c.replaceJob(r, j)
 	c.ledger.HandedOut++
 	c.ledger.Waiting--
 	c.ledger.Running++
-	c.write(starting, r, func(done func(error)) { c.env.store.Start(j, done) }, func() { c.end(r, o, true) })
 }

@@ -64,6 +64,7 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	j.Deadline = c.wall + length
 	u := &run{worker: w, handle: h, handedAt: c.clock, startedAt: c.now, deadline: c.now + length, stateBefore: before}
 	r.history().run = u
+	c.write(starting, r, j, 0, 0, func() { c.started(r, u) })
 	c.replaceJob(r, j)
 	c.ledger.HandedOut++
 	c.ledger.Waiting--
@@ -74,7 +75,6 @@ func (c *machine) start(r *record, w *worker, h handle) {
 		u.puller = w.reserve()
 	}
 	c.timers.set(r, u.deadline)
-	c.write(starting, r, func(done func(error)) { c.env.store.Start(j, done) }, func() { c.started(r, u) })
 }
 
 // started gives the job to its worker, unless the worker may no longer get it.
@@ -113,8 +113,7 @@ func (c *machine) undoRun(r *record) {
 	j := r.nextState()
 	j.State, j.Attempt, j.Deadline, j.Started = u.stateBefore, r.Attempt-1, 0, 0
 	c.ledger.Released++
-	c.write(releasing, r, func(done func(error)) { c.env.store.Release(j, done) }, func() {
-		c.replaceJob(r, j)
+	c.write(releasing, r, j, 0, 0, func() {
 		c.ledger.Running--
 		c.ledger.Waiting++
 		c.leaveRun(r, u, func(h handle) { h.release(0) })
@@ -316,9 +315,8 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 		drop = c.wall + ms(c.ResultTTL)
 		forget = max(forget, drop)
 	}
-	c.write(ending_, r, func(done func(error)) { c.env.store.Finish(j, forget, drop, done) }, func() {
+	c.write(ending_, r, j, forget, drop, func() {
 		c.arriving -= arriving
-		c.replaceJob(r, j)
 		c.ledger.Running--
 		c.leaveRun(r, u, nil)
 		c.addEnded(r, forget, drop)
@@ -343,8 +341,7 @@ func (c *machine) retry(r *record, u *run, j *job.Job) {
 	j.Retries++
 	d := c.backoff(int(j.Retries))
 	j.Due = c.wall + ms(d)
-	c.write(ending_, r, func(done func(error)) { c.env.store.Retry(j, done) }, func() {
-		c.replaceJob(r, j)
+	c.write(ending_, r, j, 0, 0, func() {
 		c.ledger.Retries++
 		c.ledger.Running--
 		c.ledger.Waiting++

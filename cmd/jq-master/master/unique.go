@@ -78,8 +78,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	}
 	j := r.nextState()
 	j.Due = due
-	c.write(postponing, r, func(done func(error)) { c.env.store.Postpone(j, done) }, func() {
-		c.replaceJob(r, j)
+	c.write(postponing, r, j, 0, 0, func() {
 		if r.submitted {
 			line, delay := c.env.broker, c.remainingWait(r)
 			c.later(func() { line.change(r.ID, nil, nil, &delay) })

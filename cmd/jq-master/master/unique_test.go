@@ -155,7 +155,8 @@ func (w *world) settled() { w.st.flush() }
 
 // force changes a job in the store, and starts a new machine from the store.
 func force(w *world, h *holding, rng *rand.Rand) {
-	j := w.c.jobs.Get(h.id).nextState()
+	r, forget := w.c.jobs.Get(h.id), int64(0)
+	j := r.nextState()
 	fine := func(err error) {
 		if err != nil {
 			w.fatalf("%v of %+v: %v", j.State, h, err)
@@ -171,19 +172,17 @@ func force(w *world, h *holding, rng *rand.Rand) {
 		return
 	case h.waits():
 		j.State, j.Attempt = job.Running, j.Attempt+1
-		w.mem.Start(j, fine)
 	case rng.IntN(3) == 0:
 		if j.State = job.Queued; j.Retries > 0 {
 			j.State = job.Retrying
 		}
-		w.mem.Release(j, fine)
 	case rng.IntN(2) == 0:
 		j.State, j.Retries = job.Retrying, j.Retries+1
-		w.mem.Retry(j, fine)
 	default:
 		j.State, j.Finished = job.Done+job.State(rng.IntN(2)), w.now
-		w.mem.Finish(j, w.now+ms(time.Hour), 0, fine)
+		forget = w.now + ms(time.Hour)
 	}
+	w.mem.Move(r.Job, j, forget, 0, fine)
 	h.state = j.State
 	w.start()
 }

@@ -304,20 +304,8 @@ func (s *slowStore) Enqueue(jobs []*job.Job, key *store.Key, done func([]job.ID,
 	}
 	s.put(func() { s.Memory.Enqueue(jobs, key, done) })
 }
-func (s *slowStore) Start(j *job.Job, done func(error)) { s.put(func() { s.Memory.Start(j, done) }) }
-func (s *slowStore) Release(j *job.Job, done func(error)) {
-	s.put(func() { s.Memory.Release(j, done) })
-}
-func (s *slowStore) Retry(j *job.Job, done func(error))  { s.put(func() { s.Memory.Retry(j, done) }) }
-func (s *slowStore) Revive(j *job.Job, done func(error)) { s.put(func() { s.Memory.Revive(j, done) }) }
-func (s *slowStore) Postpone(j *job.Job, done func(error)) {
-	s.put(func() { s.Memory.Postpone(j, done) })
-}
-func (s *slowStore) Finish(j *job.Job, forget, drop int64, done func(error)) {
-	s.put(func() { s.Memory.Finish(j, forget, drop, done) })
-}
-func (s *slowStore) Cancel(j *job.Job, forget int64, done func(error)) {
-	s.put(func() { s.Memory.Cancel(j, forget, done) })
+func (s *slowStore) Move(was, j *job.Job, forget, drop int64, done func(error)) {
+	s.put(func() { s.Memory.Move(was, j, forget, drop, done) })
 }
 func (s *slowStore) Forget(ids []job.ID, done func(error)) {
 	s.put(func() { s.Memory.Forget(ids, done) })

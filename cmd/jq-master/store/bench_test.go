@@ -17,9 +17,9 @@ func BenchmarkLife(b *testing.B) {
 		slots <- true
 		j := newJob(uint64(i) + 1)
 		r.Enqueue([]*job.Job{j}, nil, func(_ []job.ID, _ bool, err error) {
-			j = started(j)
-			r.Start(j, func(error) {
-				r.Finish(ended(j, job.Done), 1, 0, func(err error) {
+			run := started(j)
+			r.Move(j, run, 0, 0, func(error) {
+				r.Move(run, ended(run, job.Done), 1, 0, func(err error) {
 					if err != nil {
 						b.Error(err)
 					}

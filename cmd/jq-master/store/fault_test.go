@@ -113,40 +113,45 @@ func (l *lives) run(random *rand.Rand) {
 
 // step moves a job to one of the states that can come next, and returns it; nil if that failed.
 func (l *lives) step(random *rand.Rand, j *job.Job) *job.Job {
-	var ask func(*job.Job, func(error))
-	next := j
-	cancel := func(j *job.Job, f func(error)) { l.r.Cancel(j, int64(j.Seq), f) }
-	finish := func(j *job.Job, f func(error)) { l.r.Finish(j, int64(j.Seq), 1, f) }
+	var next *job.Job
+	var drop int64
 	switch j.State {
 	case job.Queued, job.Retrying:
-		if next, ask = started(j), l.r.Start; random.IntN(8) == 0 {
-			next, ask = ended(j, job.Cancelled), cancel
+		if next = started(j); random.IntN(8) == 0 {
+			next = ended(j, job.Cancelled)
 		}
 	case job.Running:
 		switch random.IntN(8) {
 		case 0:
 			if j.Attempt == 1 {
-				next, ask = released(j), l.r.Release
+				next = released(j)
 				break
 			}
 			fallthrough
 		case 1, 2:
-			next, ask = ended(j, job.Retrying), l.r.Retry
+			next = ended(j, job.Retrying)
 		case 3:
-			next, ask = ended(j, job.Failed), finish
+			next = ended(j, job.Failed)
 		case 4:
-			next, ask = ended(j, job.Cancelled), cancel
+			next = ended(j, job.Cancelled)
 		default:
-			next, ask = ended(j, job.Done), finish
+			next, drop = ended(j, job.Done), 1
 		}
 	case job.Done:
 		dropped := *j
 		dropped.Result = nil
-		next, ask = &dropped, func(j *job.Job, f func(error)) { l.r.Fetch([]job.ID{j.ID}, f) }
+		next = &dropped
 	default:
-		next, ask = revived(j), l.r.Revive
+		next = revived(j)
 	}
-	if err := await(l.t, func(f func(error)) { ask(next, f) }); err != nil {
+	err := await(l.t, func(f func(error)) {
+		if j.State == job.Done {
+			l.r.Fetch([]job.ID{j.ID}, f)
+		} else {
+			l.r.Move(j, next, int64(j.Seq), drop, f)
+		}
+	})
+	if err != nil {
 		l.t.Errorf("%s → %s: %v", j.State, next.State, err)
 		return nil
 	}
@@ -348,8 +353,7 @@ func TestBoundaries(t *testing.T) {
 				acquire(t, r)
 				j, gone := newJob(1), newJob(2)
 				add(t, r, gone)
-				gone = ended(gone, job.Cancelled)
-				must(t, func(f func(error)) { r.Cancel(gone, 5, f) })
+				gone = become(t, r, gone, ended(gone, job.Cancelled), 5, 0)
 				fired := false
 				hook := func(name string) {
 					switch {
@@ -371,10 +375,8 @@ func TestBoundaries(t *testing.T) {
 				if e := await(t, enqueueing(r, key, j)); e.err != nil || e.replayed {
 					t.Fatalf("enqueueing: %v", e)
 				}
-				j = started(j)
-				must(t, func(f func(error)) { r.Start(j, f) })
-				j = ended(j, job.Done)
-				must(t, func(f func(error)) { r.Finish(j, 9, 8, f) })
+				j = become(t, r, j, started(j), 0, 0)
+				j = become(t, r, j, ended(j, job.Done), 9, 8)
 				must(t, func(f func(error)) { r.Fetch([]job.ID{j.ID}, f) })
 				must(t, func(f func(error)) { r.Forget([]job.ID{gone.ID}, f) })
 				w := &job.Worker{ID: job.NewID()}
@@ -406,16 +408,13 @@ func TestLate(t *testing.T) {
 	j := newJob(1)
 	add(t, r, j)
 	gate.Hold()
-	running := started(j)
-	must(t, func(f func(error)) { r.Start(running, f) }) // after the first connection was given up
-	queued := released(running)
-	must(t, func(f func(error)) { r.Release(queued, f) })
+	running := become(t, r, j, started(j), 0, 0) // after the first connection was given up
+	queued := become(t, r, running, released(running), 0, 0)
 	if gate.Release() == 0 {
 		t.Error("nothing was held")
 	}
 	add(t, r, newJob(2)) // by now the server has read the late commands, or will refuse them
-	running = started(queued)
-	must(t, func(f func(error)) { r.Start(running, f) })
+	running = become(t, r, queued, started(queued), 0, 0)
 	w := load(t, r)
 	if diff := cmp.Diff(*running, w.Jobs[j.ID]); diff != "" || len(w.Jobs) != 2 {
 		t.Errorf("the job (-want +got):\n%s", diff)
@@ -435,15 +434,14 @@ func TestSlowLink(t *testing.T) {
 	for i := range jobs {
 		all = append(all, newJob(uint64(i+1)))
 		add(t, r, all[i])
-		all[i] = started(all[i])
-		must(t, func(f func(error)) { r.Start(all[i], f) })
+		all[i] = become(t, r, all[i], started(all[i]), 0, 0)
 	}
 	gate.Throttle(12 * size) // 36 results in the 3 s of answerWithin
 	told := make(chan error, jobs)
-	for _, j := range all {
-		j := ended(j, job.Done)
+	for _, was := range all {
+		j := ended(was, job.Done)
 		j.Result = slices.Concat([]byte{0xc6, 0, size >> 16, 0, 0}, make([]byte, size))
-		r.Finish(j, 1<<50, 1<<50, func(err error) { told <- err })
+		r.Move(was, j, 1<<50, 1<<50, func(err error) { told <- err })
 	}
 	over := time.After(10 * answerWithin)
 	for range jobs {
@@ -570,7 +568,7 @@ func TestRefusedConnection(t *testing.T) {
 			t.Error("jobs were read with a wrong password")
 		}
 		running, answer := started(first), make(chan error, 1)
-		r.Start(running, func(err error) { answer <- err })
+		r.Move(first, running, 0, 0, func(err error) { answer <- err })
 		select {
 		case err := <-answer:
 			t.Errorf("started with a wrong password: %v", err)
@@ -580,8 +578,7 @@ func TestRefusedConnection(t *testing.T) {
 		if err := await(t, func(f func(error)) { go func() { f(<-answer) }() }); err != nil {
 			t.Error(err)
 		}
-		first = released(running)
-		must(t, func(f func(error)) { r.Release(first, f) })
+		first = become(t, r, running, released(running), 0, 0)
 		holds(t, r, first)
 	}
 }

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/goccy/go-json"
@@ -22,27 +24,44 @@ var fieldNames = []string{
 	"unique", "while", "until", "replaces", "replaces_rev",
 }
 
-var defaultTimeout = job.Seconds(job.DefaultTimeout)
+// fresh has what the fields mean that a new job's hash lacks.
+var fresh = job.Job{Attributes: job.Attributes{MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 
-// attributes appends the fields of a new job, except seq and state.
-func attributes(args []any, j *job.Job) []any {
-	args = append(args, "name", j.Name, "argument", j.Argument, "enqueued", j.Enqueued)
-	if j.MaxRetry != job.DefaultMaxRetry {
-		args = append(args, "max_retry", j.MaxRetry)
-	}
-	if j.Timeout != defaultTimeout {
+// appendChanges appends the fields in which j differs from was, except state, rev and attempt, which
+// each transition writes, and seq.
+func appendChanges(args []any, was, j *job.Job) []any {
+	args = appendChange(args, "name", was.Name, j.Name)
+	args = appendBytes(args, "argument", was.Argument, j.Argument)
+	args = appendChange(args, "priority", was.Priority, j.Priority)
+	args = appendChange(args, "max_retry", was.MaxRetry, j.MaxRetry)
+	if was.Timeout != j.Timeout {
 		args = append(args, "timeout", strconv.FormatFloat(j.Timeout.Seconds(), 'f', -1, 64))
 	}
-	if j.Priority != 0 {
-		args = append(args, "priority", j.Priority)
-	}
-	if j.KeepResult {
-		args = append(args, "keep_result", "1")
-	}
-	if j.Due != 0 {
+	args = appendChange(args, "keep_result", was.KeepResult, j.KeepResult)
+	args = appendChange(args, "enqueued", was.Enqueued, j.Enqueued)
+	if was.Due != 0 || j.Due != 0 { // always, because the master may have corrected it when it was read
 		args = append(args, "due", j.Due)
 	}
-	if u := j.Unique; u != nil {
+	args = appendChange(args, "retries", was.Retries, j.Retries)
+	if was.Worker != j.Worker {
+		args = append(args, "worker", j.Worker.String())
+	}
+	args = appendChange(args, "started", was.Started, j.Started)
+	args = appendChange(args, "deadline", was.Deadline, j.Deadline)
+	args = appendChange(args, "finished", was.Finished, j.Finished)
+	args = appendBytes(args, "result", was.Result, j.Result)
+	args = appendBytes(args, "error", was.Error, j.Error)
+	args = appendChange(args, "message", was.Message, j.Message)
+	args = appendChange(args, "reason", was.Reason.String(), j.Reason.String())
+	args = appendChange(args, "told", was.Told, j.Told)
+	if !slices.Equal(was.Attempts, j.Attempts) {
+		text, err := json.Marshal(j.Attempts)
+		if err != nil {
+			panic(err) // numbers and strings
+		}
+		args = append(args, "attempts", text)
+	}
+	if u := j.Unique; u != nil && was.Unique == nil {
 		args = append(args, "unique", u.Key, "while", u.While.String(), "until", u.Until)
 		if !u.Replaces.None() {
 			args = append(args, "replaces", u.Replaces.String(), "replaces_rev", u.ReplacesRev)
@@ -51,42 +70,18 @@ func attributes(args []any, j *job.Job) []any {
 	return args
 }
 
-// run appends the fields that the start of a run changes.
-func run(args []any, j *job.Job) []any {
-	worker := ""
-	if !j.Worker.None() {
-		worker = j.Worker.String()
+func appendChange[T comparable](args []any, name string, was, is T) []any {
+	if was == is {
+		return args
 	}
-	return append(args, "worker", worker, "started", j.Started, "deadline", j.Deadline)
+	return append(args, name, is)
 }
 
-// outcome appends the fields that the end of a run changes. At the end of the first run, fields
-// that are zero can be left out, because they have never been set.
-func outcome(args []any, j *job.Job, forget, drop int64) []any {
-	add := func(name string, value any, zero bool) {
-		if !zero || j.Rev > 2 {
-			args = append(args, name, value)
-		}
+func appendBytes(args []any, name string, was, is []byte) []any {
+	if bytes.Equal(was, is) {
+		return args
 	}
-	attempts := ""
-	if len(j.Attempts) > 0 {
-		b, err := json.Marshal(j.Attempts)
-		if err != nil {
-			panic(err) // numbers and strings
-		}
-		attempts = string(b)
-	}
-	args = append(args, "due", j.Due, "finished", j.Finished)
-	add("retries", j.Retries, j.Retries == 0)
-	add("result", j.Result, j.Result == nil)
-	add("error", j.Error, j.Error == nil)
-	add("message", j.Message, j.Message == "")
-	add("reason", j.Reason.String(), j.Reason == job.NoReason)
-	add("told", j.Told, j.Told == 0)
-	add("attempts", attempts, attempts == "")
-	add("forget", forget, forget == 0)
-	add("drop", drop, drop == 0)
-	return args
+	return append(args, name, is)
 }
 
 // decode returns the job with these values of fieldNames.
@@ -123,7 +118,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	j = &job.Job{ID: id}
 	j.Name, j.Argument = word(), raw()
 	j.Priority = int32(number(32))
-	j.MaxRetry, j.Timeout = int32(orNumber(32, job.DefaultMaxRetry)), defaultTimeout
+	j.MaxRetry, j.Timeout = int32(orNumber(32, job.DefaultMaxRetry)), fresh.Timeout
 	if s := word(); s != "" {
 		n, e := strconv.ParseFloat(s, 64)
 		if e != nil || !(n > 0 && n <= job.MaxTimeout) {

@@ -32,14 +32,10 @@ func TestFull(t *testing.T) {
 	must(t, func(f func(error)) { r.DropConstraint(c.ID, f) })
 	w := &job.Worker{ID: job.NewID(), Name: "w"}
 	must(t, func(f func(error)) { r.PutWorker(w, f) })
-	j = started(j)
-	must(t, func(f func(error)) { r.Start(j, f) })
-	j = ended(j, job.Retrying)
-	must(t, func(f func(error)) { r.Retry(j, f) })
-	j = started(j)
-	must(t, func(f func(error)) { r.Start(j, f) })
-	j = ended(j, job.Done)
-	must(t, func(f func(error)) { r.Finish(j, 70, 40, f) })
+	j = become(t, r, j, started(j), 0, 0)
+	j = become(t, r, j, ended(j, job.Retrying), 0, 0)
+	j = become(t, r, j, started(j), 0, 0)
+	j = become(t, r, j, ended(j, job.Done), 70, 40)
 	holds(t, r, j, waiting)
 	if err := r.Resign(t.Context()); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,10 @@ func queued(r *Redis, ask func(Store)) []*op {
 // TestJoin: transitions of the same kind share a call of a script, but do not overtake others that may
 // be of the same job.
 func TestJoin(t *testing.T) {
-	nobody := func(error) {}
+	begin := func(s Store) {
+		j := newJob(1)
+		s.Move(j, started(j), 0, 0, func(error) {})
+	}
 	stored := func([]job.ID, bool, error) {}
 	for _, c := range []struct {
 		what string
@@ -31,16 +34,17 @@ func TestJoin(t *testing.T) {
 		{"mixed", func(s Store) {
 			for range 2 {
 				s.Enqueue([]*job.Job{newJob(1), newJob(2)}, nil, stored)
-				s.Start(started(newJob(3)), nobody)
-				s.Finish(ended(started(newJob(4)), job.Done), 1, 0, nobody)
+				begin(s)
+				run := started(newJob(4))
+				s.Move(run, ended(run, job.Done), 1, 0, func(error) {})
 			}
 		}, "2 enqueue, 4 move"},
 		{"others between", func(s Store) {
-			s.Start(started(newJob(1)), nobody)
-			s.Fetch([]job.ID{job.NewID()}, nobody)
-			s.Start(started(newJob(1)), nobody)
-			s.Forget([]job.ID{job.NewID()}, nobody)
-			s.Start(started(newJob(1)), nobody)
+			begin(s)
+			s.Fetch([]job.ID{job.NewID()}, func(error) {})
+			begin(s)
+			s.Forget([]job.ID{job.NewID()}, func(error) {})
+			begin(s)
 		}, "1 move, 1 fetch, 1 move, 1 forget, 1 move"},
 		{"a key", func(s Store) {
 			s.Enqueue([]*job.Job{newJob(1)}, nil, stored)
@@ -49,7 +53,7 @@ func TestJoin(t *testing.T) {
 		}, "2 enqueue, 1 enqueue"},
 		{"many", func(s Store) {
 			for range 2 * maxJoined {
-				s.Start(started(newJob(1)), nobody)
+				begin(s)
 			}
 			s.Enqueue(slices.Repeat([]*job.Job{newJob(1)}, job.MaxBatch), nil, stored)
 			s.Enqueue([]*job.Job{newJob(1)}, nil, stored)
@@ -89,7 +93,7 @@ func TestJoined(t *testing.T) {
 		all := queued(r, func(s Store) {
 			for i, j := range runs {
 				s.Enqueue(batches[i], nil, func(_ []job.ID, _ bool, err error) { answers <- err })
-				s.Start(j, func(err error) {
+				s.Move(jobs[i], j, 0, 0, func(err error) {
 					if i == 1 && err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 						err = nil
 					} else if i == 1 {
@@ -115,8 +119,7 @@ func TestJoined(t *testing.T) {
 		}
 	}
 	round(batches)
-	moved := started(batches[1][0]) // which a repeat must not undo
-	must(t, func(f func(error)) { r.Start(moved, f) })
+	moved := become(t, r, batches[1][0], started(batches[1][0]), 0, 0) // which a repeat must not undo
 	again := [][]*job.Job{{newJob(8)}, batches[1], {newJob(9)}}
 	round(again)
 	for _, batch := range append(batches, again...) {
@@ -144,10 +147,9 @@ func TestMovedOnce(t *testing.T) {
 	acquire(t, r)
 	j := newJob(1)
 	add(t, r, j)
-	j = started(j)
-	must(t, func(f func(error)) { r.Start(j, f) })
+	j = become(t, r, j, started(j), 0, 0)
 	shared.Do(t, "SET", r.keys.ended, "x")
-	if err := await(t, func(f func(error)) { r.Finish(ended(j, job.Done), 1, 0, f) }); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+	if err := await(t, func(f func(error)) { r.Move(j, ended(j, job.Done), 1, 0, f) }); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("it has ended: %v", err)
 	}
 	if ids, err := r.client.ZRange(t.Context(), r.keys.live, 0, -1).Result(); err != nil || !slices.Equal(ids, []string{j.ID.String()}) {

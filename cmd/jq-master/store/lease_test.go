@@ -170,7 +170,7 @@ func TestFenced(t *testing.T) {
 	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
 	second := twin(t, first)
 	acquire(t, second)
-	if err := await(t, func(f func(error)) { first.Start(started(j), f) }); !errors.Is(err, ErrFenced) {
+	if err := await(t, func(f func(error)) { first.Move(j, started(j), 0, 0, f) }); !errors.Is(err, ErrFenced) {
 		t.Errorf("start by the first: %v", err)
 	}
 	over(t, first, ErrFenced)

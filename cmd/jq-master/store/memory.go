@@ -101,54 +101,23 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 	m.order = append(m.order, key.Name)
 }
 
-// move replaces a job if its state is one of from and its Rev precedes that of j.
-func (m *Memory) move(j *job.Job, forget, drop int64, f func(error), from ...job.State) {
+// Move implements Store.
+func (m *Memory) Move(was, j *job.Job, forget, drop int64, f func(error)) {
 	m.step(f, func() error {
-		was := m.jobs.Get(j.ID)
+		is := m.jobs.Get(j.ID)
 		switch {
-		case was.Job == nil:
+		case is.Job == nil:
 			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
-		case was.Rev == j.Rev && was.State == j.State: // a repeat
-		case was.Rev == j.Rev-1 && slices.Contains(from, was.State):
+		case is.Rev == j.Rev && is.State == j.State: // a repeat
+		case is.Rev == j.Rev-1 && is.State == was.State:
 			m.jobs.Put(j.ID, kept{j, forget, drop})
 		default:
 			return fmt.Errorf("%w: job %s is %s after %d transitions, so that it cannot become %s with number %d",
-				ErrLost, j.ID, was.State, was.Rev, j.State, j.Rev)
+				ErrLost, j.ID, is.State, is.Rev, j.State, j.Rev)
 		}
 		return nil
 	})
 }
-
-// Start implements Store.
-func (m *Memory) Start(j *job.Job, f func(error)) { m.move(j, 0, 0, f, job.Queued, job.Retrying) }
-
-// Release implements Store.
-func (m *Memory) Release(j *job.Job, f func(error)) { m.move(j, 0, 0, f, job.Running) }
-
-// Retry implements Store.
-func (m *Memory) Retry(j *job.Job, f func(error)) { m.move(j, 0, 0, f, job.Running) }
-
-// Finish implements Store.
-func (m *Memory) Finish(j *job.Job, forget, drop int64, f func(error)) {
-	m.move(j, forget, drop, f, job.Running)
-}
-
-// Cancel implements Store.
-func (m *Memory) Cancel(j *job.Job, forget int64, f func(error)) {
-	m.move(j, forget, 0, f, job.Queued, job.Retrying, job.Running)
-}
-
-// Revive implements Store.
-func (m *Memory) Revive(j *job.Job, f func(error)) {
-	if j.State == job.Retrying {
-		m.move(j, 0, 0, f, job.Retrying)
-		return
-	}
-	m.move(j, 0, 0, f, job.Failed, job.Cancelled)
-}
-
-// Postpone implements Store.
-func (m *Memory) Postpone(j *job.Job, f func(error)) { m.move(j, 0, 0, f, j.State) }
 
 // Fetch implements Store.
 func (m *Memory) Fetch(ids []job.ID, f func(error)) {

@@ -232,7 +232,7 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 	for _, j := range jobs {
 		names = append(names, r.keys.job(j.ID))
 		at := len(args)
-		args = attributes(append(args, j.Seq, 0), j)
+		args = appendChanges(append(args, j.Seq, 0), &fresh, j)
 		args[at+1] = len(args) - at - 2
 	}
 	return names, args
@@ -251,54 +251,25 @@ func (r *Redis) unreadable(key string, why error) {
 	r.opt.Log.Error().Err(why).Str("key", key).Msg("a record in Redis cannot be read and is ignored")
 }
 
-// move queues a transition of a job. where is the set that the job moves to, "live" or "ended", or
-// "" if it stays in its set.
-func (r *Redis) move(j *job.Job, from, where string, score, drop int64, fields []any, f func(error)) {
-	args := make([]any, 0, 8+len(fields))
-	args = append(args, 7+len(fields), from, j.Rev, j.State.String(), j.Attempt, where, score, drop)
+// Move implements Store.
+func (r *Redis) Move(was, j *job.Job, forget, drop int64, f func(error)) {
+	set, score := "", int64(0) // the set that the job moves to, "" if it stays in its set
+	switch {
+	case j.State.Ended():
+		set, score = "ended", forget
+	case was.State.Ended():
+		set, score = "live", int64(j.Seq)
+	}
+	args := append(make([]any, 0, 32), 0, was.State.String(), j.Rev, j.State.String(), j.Attempt, set, score, drop)
+	args = appendChanges(args, was, j)
+	if set != "" {
+		args = append(args, "forget", forget, "drop", drop)
+	}
+	args[0] = len(args) - 1
 	r.add(&op{
-		transition: move, done: done(f), args: append(args, fields...),
+		transition: move, done: done(f), args: args,
 		keys: []string{r.keys.live, r.keys.ended, r.keys.results, r.keys.job(j.ID)},
 	})
-}
-
-// Start implements Store.
-func (r *Redis) Start(j *job.Job, f func(error)) {
-	r.move(j, "queued retrying", "", 0, 0, run(nil, j), f)
-}
-
-// Release implements Store.
-func (r *Redis) Release(j *job.Job, f func(error)) {
-	r.move(j, "running", "", 0, 0, append(run(nil, j), "due", j.Due), f)
-}
-
-// Retry implements Store.
-func (r *Redis) Retry(j *job.Job, f func(error)) {
-	r.move(j, "running", "", 0, 0, outcome(nil, j, 0, 0), f)
-}
-
-// Finish implements Store.
-func (r *Redis) Finish(j *job.Job, forget, drop int64, f func(error)) {
-	r.move(j, "running", "ended", forget, drop, outcome(nil, j, forget, drop), f)
-}
-
-// Cancel implements Store.
-func (r *Redis) Cancel(j *job.Job, forget int64, f func(error)) {
-	r.move(j, "queued retrying running", "ended", forget, 0, outcome(nil, j, forget, 0), f)
-}
-
-// Revive implements Store.
-func (r *Redis) Revive(j *job.Job, f func(error)) {
-	if j.State == job.Retrying {
-		r.move(j, "retrying", "", 0, 0, outcome(nil, j, 0, 0), f)
-		return
-	}
-	r.move(j, "error cancelled", "live", int64(j.Seq), 0, outcome(nil, j, 0, 0), f)
-}
-
-// Postpone implements Store.
-func (r *Redis) Postpone(j *job.Job, f func(error)) {
-	r.move(j, j.State.String(), "", 0, 0, []any{"due", j.Due, "priority", j.Priority}, f)
 }
 
 // Fetch implements Store.

@@ -58,11 +58,10 @@ func TestScheduleRepeated(t *testing.T) {
 	text := []byte(`{"n":1}`)
 	put := func(f func(error)) { r.PutSchedule("a", text, []*job.Job{j}, f) }
 	must(t, put)
-	run := started(j)
-	must(t, func(f func(error)) { r.Start(run, f) })
+	run := become(t, r, j, started(j), 0, 0)
 	must(t, put)
 	holds(t, r, run)
-	must(t, func(f func(error)) { r.Finish(ended(run, job.Done), 1, 0, f) })
+	become(t, r, run, ended(run, job.Done), 1, 0)
 	must(t, func(f func(error)) { r.Forget([]job.ID{j.ID}, f) })
 	must(t, put)
 	holds(t, r)

@@ -57,26 +57,20 @@ type Store interface {
 	// been stored: the store removes them as soon as it is back, before it enqueues anything else
 	// with the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
-	// Start records that a queued or retrying job runs. j has State Running, and the Attempt,
-	// Worker, Started and Deadline of the run.
-	Start(j *job.Job, done func(error))
-	// Release records that a run was undone; it does not count as an attempt. j has the State and
-	// Attempt that the job had before the run.
-	Release(j *job.Job, done func(error))
-	// Retry records that a run has failed and the job is retrying, with Retries, Due, Error,
-	// Message, Reason and Attempts. An operator's retry is recorded by Revive.
-	Retry(j *job.Job, done func(error))
-	// Finish records that a running job has ended, with its outcome. j has State Done or Failed.
-	// forget is when to forget the job, drop when to drop its result (0: it has none), in
-	// milliseconds since 1970.
-	Finish(j *job.Job, forget, drop int64, done func(error))
-	// Cancel records that a job that had not ended is cancelled.
-	Cancel(j *job.Job, forget int64, done func(error))
-	// Revive records an operator's retry: a failed or cancelled job is queued with Retries 0, and a
-	// retrying job has Due 0.
-	Revive(j *job.Job, done func(error))
-	// Postpone records another Due or Priority, or both, of a queued or retrying job.
-	Postpone(j *job.Job, done func(error))
+	// Move records a transition: the job, which is stored as was, becomes j. These are the
+	// transitions:
+	//
+	//	start     queued or retrying to running, with the Attempt, Worker, Started and Deadline of the run
+	//	release   running to the State and Attempt before the run, which was undone
+	//	retry     running to retrying: the run has failed
+	//	finish    running to done or error
+	//	cancel    queued, retrying or running to cancelled
+	//	revive    error or cancelled to queued, or retrying without Due: an operator's retry
+	//	postpone  queued or retrying, with another Due or Priority
+	//
+	// Once the job has ended, forget is when to forget it, and drop when to drop its result (0: it
+	// has none), in milliseconds since 1970.
+	Move(was, j *job.Job, forget, drop int64, done func(error))
 	// Fetch drops results that were fetched or have expired.
 	Fetch(ids []job.ID, done func(error))
 	// Forget removes ended jobs, at most 1,000.

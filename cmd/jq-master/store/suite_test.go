@@ -97,6 +97,13 @@ func must(t *testing.T, ask func(func(error))) {
 	}
 }
 
+// become makes a transition, which must succeed, and returns the job's new state.
+func become(t *testing.T, s Store, was, j *job.Job, forget, drop int64) *job.Job {
+	t.Helper()
+	must(t, func(f func(error)) { s.Move(was, j, forget, drop, f) })
+	return j
+}
+
 type enqueued struct {
 	ids      []job.ID
 	replayed bool
@@ -230,26 +237,27 @@ func TestLife(t *testing.T) {
 		add(t, s, j)
 		holds(t, s, j)
 		for _, step := range []struct {
-			name string
-			next func(*job.Job) *job.Job
-			ask  func(j *job.Job, f func(error))
+			name         string
+			next         func(*job.Job) *job.Job
+			forget, drop int64
 		}{
-			{"start", started, s.Start},
-			{"release", released, s.Release},
-			{"start again", started, s.Start},
-			{"retry", func(j *job.Job) *job.Job { return ended(j, job.Retrying) }, s.Retry},
-			{"retry now", revived, s.Revive},
-			{"start of the retry", started, s.Start},
-			{"error", func(j *job.Job) *job.Job { return ended(j, job.Failed) }, func(j *job.Job, f func(error)) { s.Finish(j, 50, 0, f) }},
-			{"revive", revived, s.Revive},
-			{"cancel", func(j *job.Job) *job.Job { return ended(j, job.Cancelled) }, func(j *job.Job, f func(error)) { s.Cancel(j, 60, f) }},
-			{"revive again", revived, s.Revive},
-			{"third start", started, s.Start},
-			{"done", func(j *job.Job) *job.Job { return ended(j, job.Done) }, func(j *job.Job, f func(error)) { s.Finish(j, 70, 40, f) }},
+			{"start", started, 0, 0},
+			{"release", released, 0, 0},
+			{"start again", started, 0, 0},
+			{"retry", func(j *job.Job) *job.Job { return ended(j, job.Retrying) }, 0, 0},
+			{"retry now", revived, 0, 0},
+			{"start of the retry", started, 0, 0},
+			{"error", func(j *job.Job) *job.Job { return ended(j, job.Failed) }, 50, 0},
+			{"revive", revived, 0, 0},
+			{"cancel", func(j *job.Job) *job.Job { return ended(j, job.Cancelled) }, 60, 0},
+			{"revive again", revived, 0, 0},
+			{"third start", started, 0, 0},
+			{"done", func(j *job.Job) *job.Job { return ended(j, job.Done) }, 70, 40},
 		} {
+			was := j
 			j = step.next(j)
 			for range 2 { // the second time is a repeat
-				if err := await(t, func(f func(error)) { step.ask(j, f) }); err != nil {
+				if err := await(t, func(f func(error)) { s.Move(was, j, step.forget, step.drop, f) }); err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
 			}
@@ -278,20 +286,24 @@ func TestLife(t *testing.T) {
 
 // TestConflict: a transition that the job's state or attempt forbids changes nothing.
 func TestConflict(t *testing.T) {
-	for name, ask := range map[string]func(s Store, queued *job.Job, f func(error)){
-		"start with a transition missing": func(s Store, j *job.Job, f func(error)) { s.Start(started(started(j)), f) },
-		"finish of one that is queued": func(s Store, j *job.Job, f func(error)) {
-			s.Finish(ended(j, job.Done), 1, 0, f)
-		},
-		"retry of one that is queued":   func(s Store, j *job.Job, f func(error)) { s.Retry(ended(j, job.Retrying), f) },
-		"release of one that is queued": func(s Store, j *job.Job, f func(error)) { s.Release(released(j), f) },
-		"a job that is unknown":         func(s Store, _ *job.Job, f func(error)) { s.Start(started(newJob(9)), f) },
+	running := func(j *job.Job) *job.Job { // which it is not
+		r := started(j)
+		r.Rev--
+		return r
+	}
+	for name, move := range map[string]func(queued *job.Job) (was, j *job.Job){
+		"start with a transition missing": func(j *job.Job) (_, _ *job.Job) { return j, started(started(j)) },
+		"finish of one that is queued":    func(j *job.Job) (_, _ *job.Job) { return running(j), ended(running(j), job.Done) },
+		"retry of one that is queued":     func(j *job.Job) (_, _ *job.Job) { return running(j), ended(running(j), job.Retrying) },
+		"release of one that is queued":   func(j *job.Job) (_, _ *job.Job) { return running(j), released(running(j)) },
+		"a job that is unknown":           func(*job.Job) (_, _ *job.Job) { j := newJob(9); return j, started(j) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, s Store) {
 				j := newJob(1)
 				add(t, s, j)
-				err := await(t, func(f func(error)) { ask(s, j, f) })
+				was, next := move(j)
+				err := await(t, func(f func(error)) { s.Move(was, next, 0, 0, f) })
 				if !errors.Is(err, ErrLost) {
 					t.Errorf("answer is %v, want ErrLost", err)
 				}
@@ -357,8 +369,7 @@ func TestIdempotency(t *testing.T) {
 			t.Errorf("keys of %v bytes, want one of %d", got, key.Size(len(first)))
 		}
 		// The key outlives its jobs.
-		j := ended(first[0], job.Cancelled)
-		must(t, func(f func(error)) { s.Cancel(j, 1, f) })
+		j := become(t, s, first[0], ended(first[0], job.Cancelled), 1, 0)
 		must(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
 		if got := await(t, enqueueing(s, key, second...)); !got.replayed || got.ids[0] != first[0].ID {
 			t.Errorf("after the job was forgotten: %v", got)
@@ -420,7 +431,7 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestUnique: a unique key is stored with its job, and Postpone changes when a waiting job is due
+// TestUnique: a unique key is stored with its job, and a transition changes when a waiting job is due
 // and its priority.
 func TestUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
@@ -432,15 +443,14 @@ func TestUnique(t *testing.T) {
 		later.Rev++
 		later.Due, later.Priority = 1_950_000_000_000, -7
 		for range 2 { // the second one is a repeat
-			must(t, func(f func(error)) { s.Postpone(&later, f) })
+			must(t, func(f func(error)) { s.Move(j, &later, 0, 0, f) })
 			holds(t, s, &later)
 		}
-		run := started(&later)
-		must(t, func(f func(error)) { s.Start(run, f) })
+		run := become(t, s, &later, started(&later), 0, 0)
 		late := *run
 		late.Rev++
 		late.State = job.Queued
-		if err := await(t, func(f func(error)) { s.Postpone(&late, f) }); err == nil {
+		if err := await(t, func(f func(error)) { s.Move(&later, &late, 0, 0, f) }); err == nil {
 			t.Error("a job that runs was postponed")
 		}
 	})

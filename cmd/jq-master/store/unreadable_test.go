@@ -92,10 +92,8 @@ func TestUnreadable(t *testing.T) {
 			a, b, c, d := newJob(1), newJob(2), newJob(3), newJob(4)
 			add(t, first, a, b, c, d)
 			for _, j := range []*job.Job{c, d} {
-				s := started(j)
-				must(t, func(f func(error)) { first.Start(s, f) })
-				*j = *ended(s, job.Done)
-				must(t, func(f func(error)) { first.Finish(j, 70, 40, f) })
+				s := become(t, first, j, started(j), 0, 0)
+				*j = *become(t, first, s, ended(s, job.Done), 70, 40)
 			}
 			w := &job.Worker{ID: job.NewID(), Name: "w", MaxJobs: 1, Names: []string{"*"}}
 			k := &job.Constraint{ID: "k", Match: []byte{0x80}, Rate: 1, Burst: 1, Concurrency: -1}
@@ -119,10 +117,8 @@ func TestUnreadable(t *testing.T) {
 			if e := await(t, enqueueing(r, &Key{Name: "k", TTL: time.Hour}, n)); e.err != nil || e.replayed {
 				t.Fatalf("%+v", e)
 			}
-			n = started(n)
-			must(t, func(f func(error)) { r.Start(n, f) })
-			n = ended(n, job.Done)
-			must(t, func(f func(error)) { r.Finish(n, 70, 40, f) })
+			n = become(t, r, n, started(n), 0, 0)
+			become(t, r, n, ended(n, job.Done), 70, 40)
 			must(t, func(f func(error)) { r.PutWorker(w, f) })
 			must(t, func(f func(error)) { r.PutConstraint(k, f) })
 			if found := metric(t, r, "gloom_jq_unreadable"); found != 1 && name != "the lease never ends" {
