@@ -212,6 +212,9 @@ func Prioritizing(priority int32) Action {
 
 func waits(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
+// Act applies an action to one job.
+func (m *Master) Act(ctx context.Context, act Action, id job.ID) error { return act.do(m, ctx, id) }
+
 // Touched is the result of one call of Bulk.
 type Touched struct {
 	Affected int

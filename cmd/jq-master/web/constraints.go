@@ -58,26 +58,26 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 }
 
 // constraintID returns the id of the constraint in the path.
-func (x *exchange) constraintID() (string, *job.Fault) {
+func (x *exchange) constraintID() string {
 	id := cmp.Or(x.r.PathValue("id"), "test") // the path of "test" has no id
 	if why := badName(id, job.MaxConstraintID); why != "" {
-		return "", job.Refuse(job.InvalidValue, "id", "the id of a constraint %s", why)
+		x.wrong(job.InvalidValue, "id", "the id of a constraint %s", why)
 	}
-	return id, nil
+	return id
 }
 
 // ifMatch returns the version in the If-Match header, 0 for any version. must says that the
 // constraint must exist.
-func (x *exchange) ifMatch() (version uint64, must bool, fault *job.Fault) {
+func (x *exchange) ifMatch() (version uint64, must bool) {
 	text := strings.TrimSpace(x.r.Header.Get("If-Match"))
 	if text == "" || text == "*" {
-		return 0, text != "", nil
+		return 0, text != ""
 	}
 	version, err := strconv.ParseUint(strings.Trim(text, `"`), 10, 64)
 	if err != nil || version == 0 {
-		return 0, false, job.Refuse(job.PreconditionFailed, "If-Match", "If-Match must be * or an ETag of the constraint, not %.40q", text)
+		x.wrong(job.PreconditionFailed, "If-Match", "If-Match must be * or an ETag of the constraint, not %.40q", text)
 	}
-	return version, true, nil
+	return version, true
 }
 
 func (x *exchange) constraint(v *master.ConstraintView) {
@@ -125,9 +125,9 @@ func getConstraints(x *exchange) (int, error) {
 }
 
 func getConstraint(x *exchange) (int, error) {
-	id, fault := x.constraintID()
-	if fault != nil {
-		return 0, fault
+	id := x.constraintID()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	v, err := x.Master.Constraint(id)
 	if err != nil {
@@ -137,17 +137,11 @@ func getConstraint(x *exchange) (int, error) {
 }
 
 func putConstraint(x *exchange) (int, error) {
-	id, fault := x.constraintID()
-	if fault != nil {
-		return 0, fault
-	}
-	version, must, fault := x.ifMatch()
-	if fault != nil {
-		return 0, fault
-	}
-	body, fault := x.value()
-	if fault != nil {
-		return 0, fault
+	id := x.constraintID()
+	version, must := x.ifMatch()
+	body := x.value()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	c, fault := readConstraint(body, id, constraintFields)
 	if fault != nil {
@@ -164,23 +158,16 @@ func putConstraint(x *exchange) (int, error) {
 }
 
 func deleteConstraint(x *exchange) (int, error) {
-	id, fault := x.constraintID()
-	if fault != nil {
-		return 0, fault
-	}
-	version, _, fault := x.ifMatch()
-	if fault != nil {
-		return 0, fault
+	id := x.constraintID()
+	version, _ := x.ifMatch()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	return http.StatusNoContent, x.Master.DropConstraint(x.r.Context(), id, version)
 }
 
 func testConstraint(x *exchange) (int, error) {
-	body, fault := x.value()
-	if fault != nil {
-		return 0, fault
-	}
-	f := strict(body, "", "match", "job")
+	f := x.form("match", "job")
 	_, m := matcherOf(&f, "match")
 	of := f.need("job", pack.Map)
 	if f.fault != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -90,13 +91,9 @@ func (f *form) milliseconds(name string) time.Duration {
 }
 
 func postJob(x *exchange) (int, error) {
-	key, fault := x.idempotency()
-	if fault != nil {
-		return 0, fault
-	}
-	v, fault := x.value()
-	if fault != nil {
-		return 0, fault
+	key, v := x.idempotency(), x.value()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	n, fault := readJob(v, "")
 	if fault != nil {
@@ -124,14 +121,10 @@ func postJob(x *exchange) (int, error) {
 }
 
 func postJobs(x *exchange) (int, error) {
-	key, fault := x.idempotency()
-	if fault != nil {
-		return 0, fault
-	}
-	v, fault := x.value()
+	key, v := x.idempotency(), x.value()
 	switch {
-	case fault != nil:
-		return 0, fault
+	case x.fault != nil:
+		return 0, x.fault
 	case v.Kind() != pack.Array:
 		return 0, job.Refuse(job.InvalidType, "", "the body must be an array of jobs, not %s", shown(v))
 	case v.Len() < 1 || v.Len() > job.MaxBatch:
@@ -155,11 +148,7 @@ func postJobs(x *exchange) (int, error) {
 		return 0, err
 	}
 	x.object(1)
-	x.key("job_ids")
-	x.array(len(ids))
-	for _, id := range ids {
-		x.id(id)
-	}
+	x.ids("job_ids", ids)
 	return http.StatusCreated, nil
 }
 
@@ -176,72 +165,61 @@ func (x *exchange) enqueue(jobs []*master.New, key *master.Key) (ids []job.ID, u
 
 // idempotency returns the idempotency key of the request, or nil if it has none. The name of the
 // key includes the token and the path.
-func (x *exchange) idempotency() (*master.Key, *job.Fault) {
+func (x *exchange) idempotency() *master.Key {
 	const header = "Idempotency-Key"
 	values, ok := x.r.Header[header]
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	if n := utf8.RuneCountInString(values[0]); n < 1 || n > maxKey {
-		return nil, job.Refuse(job.InvalidValue, header, "%s must have 1 to %d characters, but has %d", header, maxKey, n)
+		x.wrong(job.InvalidValue, header, "%s must have 1 to %d characters, but has %d", header, maxKey, n)
+		return nil
 	}
 	owner := ""
 	if x.grant != nil {
 		owner = hex.EncodeToString(x.grant.Hash[:8])
 	}
-	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}, nil
-}
-
-// standby returns a fault if another master may be active. Then this master answers no request, not
-// even one with an invalid id.
-func (x *exchange) standby() *job.Fault {
-	var fault *job.Fault
-	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
-		return fault
-	}
-	return nil
+	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}
 }
 
 // jobID returns the id of the job in the path.
-func (x *exchange) jobID() (job.ID, *job.Fault) {
-	text := x.r.PathValue("id")
+func (x *exchange) jobID() job.ID { return x.idOf(job.UnknownJob, "", x.r.PathValue("id")) }
+
+// idOf reads the id of a job or a worker. An invalid one has the fault unknown, unless another master
+// may be active: then this one answers no request.
+func (x *exchange) idOf(unknown job.Code, field, text string) job.ID {
 	id, ok := job.ParseID(text)
-	if !ok {
-		if fault := x.standby(); fault != nil {
-			return id, fault
-		}
-		return id, job.Refuse(job.UnknownJob, "", "there is no job %.80q", text)
+	if ok {
+		return id
 	}
-	return id, nil
+	var fault *job.Fault
+	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
+		x.note(fault)
+	}
+	x.wrong(unknown, field, "there is no %s %.80q", strings.TrimPrefix(string(unknown), "unknown_"), text)
+	return id
 }
 
 // peek reports whether the request must leave the result for other requests.
-func (x *exchange) peek() (bool, *job.Fault) {
-	set, fault := x.flag("peek")
-	return set || x.r.Method == http.MethodHead, fault
-}
+func (x *exchange) peek() bool { return x.flag("peek") || x.r.Method == http.MethodHead }
 
 // flag reports whether a query parameter is given and not false.
-func (x *exchange) flag(name string) (bool, *job.Fault) {
+func (x *exchange) flag(name string) bool {
 	text := x.query.Get(name)
 	if text == "" {
-		return x.query.Has(name), nil
+		return x.query.Has(name)
 	}
 	set, err := strconv.ParseBool(text)
 	if err != nil {
-		return false, job.Refuse(job.InvalidValue, name, "%s must be true or false, not %.40q", name, text)
+		x.wrong(job.InvalidValue, name, "%s must be true or false, not %.40q", name, text)
 	}
-	return set, nil
+	return set
 }
 
 func getJob(x *exchange) (int, error) {
-	id, fault := x.jobID()
-	if fault != nil {
-		return 0, fault
-	}
-	peek, fault := x.peek()
-	if fault != nil {
-		return 0, fault
+	id, peek := x.jobID(), x.peek()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	st, err := x.Master.Status(id, peek)
 	if err != nil {
@@ -281,17 +259,9 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 }
 
 func pollJob(x *exchange) (int, error) {
-	wait, fault := x.wait("timeout", defaultPoll)
-	if fault != nil {
-		return 0, fault
-	}
-	peek, fault := x.peek()
-	if fault != nil {
-		return 0, fault
-	}
-	id, fault := x.jobID()
-	if fault != nil {
-		return 0, fault
+	wait, peek, id := x.wait("timeout", defaultPoll), x.peek(), x.jobID()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	st, ended, err := x.Master.Poll(x.r.Context(), id, wait, peek)
 	if err != nil {
@@ -301,33 +271,29 @@ func pollJob(x *exchange) (int, error) {
 		return x.sendStatus(st)
 	}
 	x.object(3)
-	x.fault(job.Refuse(job.PollTimeout, "", "the job did not end within %v", wait))
+	x.error(job.Refuse(job.PollTimeout, "", "the job did not end within %v", wait))
 	x.text("status", st.State.String())
 	return http.StatusRequestTimeout, nil
 }
 
 // wait returns the query parameter that says how long the reply may take, or def if it is absent.
-func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fault) {
+func (x *exchange) wait(name string, def time.Duration) time.Duration {
 	door.Wait(x.w)
 	text := x.query.Get(name)
 	if text == "" {
-		return def, nil
+		return def
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n >= 0) {
-		return 0, job.Refuse(job.InvalidValue, name, "%s must be a number of seconds of at least 0, not %.40q", name, text)
+		x.wrong(job.InvalidValue, name, "%s must be a number of seconds of at least 0, not %.40q", name, text)
 	}
-	return time.Duration(min(n, maxWait.Seconds()) * float64(time.Second)), nil
+	return time.Duration(min(n, maxWait.Seconds()) * float64(time.Second))
 }
 
 func deleteJob(x *exchange) (int, error) {
-	id, fault := x.jobID()
-	if fault != nil {
-		return 0, fault
-	}
-	force, fault := x.flag("force")
-	if fault != nil {
-		return 0, fault
+	id, force := x.jobID(), x.flag("force")
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	return http.StatusNoContent, x.Master.Cancel(x.r.Context(), id, force)
 }

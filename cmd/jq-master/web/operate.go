@@ -98,11 +98,7 @@ func getJobs(x *exchange) (int, error) {
 }
 
 func queryJobs(x *exchange) (int, error) {
-	v, fault := x.value()
-	if fault != nil {
-		return 0, fault
-	}
-	f := strict(v, "", queryFields...)
+	f := x.form(queryFields...)
 	return x.list(&f)
 }
 
@@ -172,19 +168,13 @@ func (a *answer) job(j *job.Job) {
 }
 
 func getDetail(x *exchange) (int, error) {
-	id, fault := x.jobID()
-	if fault != nil {
-		return 0, fault
+	id, bodies := x.jobID(), !x.query.Has("bodies") || x.flag("bodies")
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	d, err := x.Master.Detail(x.r.Context(), id)
 	if err != nil {
 		return 0, err
-	}
-	bodies := true
-	if x.query.Has("bodies") {
-		if bodies, fault = x.flag("bodies"); fault != nil {
-			return 0, fault
-		}
 	}
 	if bodies {
 		if err := x.reserve(len(d.Job.Argument) + len(d.Job.Error) + len(d.Job.Result)); err != nil {
@@ -272,23 +262,19 @@ func (a *answer) attempt(t *job.Attempt) {
 	a.textOrNull("message", t.Message)
 }
 
-// onJob returns a handler that acts on the job in the path.
-func onJob(act func(x *exchange, id job.ID) error) handler {
+// onJob returns a handler that acts on the job in the path. fields has the fields of the body that
+// the action needs.
+func onJob(action func(*form) master.Action, fields ...string) handler {
 	return func(x *exchange) (int, error) {
-		id, fault := x.jobID()
-		if fault != nil {
-			return 0, fault
+		id, f := x.jobID(), form{}
+		if len(fields) > 0 || x.r.ContentLength != 0 {
+			f = x.form(fields...)
 		}
-		if x.r.ContentLength != 0 { // if there is a body, it must be an empty map
-			v, fault := x.value()
-			if fault != nil {
-				return 0, fault
-			}
-			if f := strict(v, ""); f.fault != nil {
-				return 0, f.fault
-			}
+		act := action(&f)
+		if x.note(f.fault); x.fault != nil {
+			return 0, x.fault
 		}
-		return http.StatusNoContent, act(x, id)
+		return http.StatusNoContent, x.Master.Act(x.r.Context(), act, id)
 	}
 }
 
@@ -310,11 +296,7 @@ func prioritize(f *form) master.Action {
 func bulk(action func(*form) master.Action, fields ...string) handler {
 	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {
-		v, fault := x.value()
-		if fault != nil {
-			return 0, fault
-		}
-		f := strict(v, "", known...)
+		f := x.form(known...)
 		which, limit, all := filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk)), f.boolean("all", false)
 		act, from, count := action(&f), cursor(&f), f.boolean("count", false)
 		if which == nil && !all {
@@ -349,41 +331,20 @@ func (a *answer) cursor(k string, at uint64) {
 	a.text(k, strconv.FormatUint(at, 10))
 }
 
-func postPriority(x *exchange) (int, error) {
-	id, fault := x.jobID()
-	if fault != nil {
-		return 0, fault
-	}
-	v, fault := x.value()
-	if fault != nil {
-		return 0, fault
-	}
-	f := strict(v, "", "priority")
-	if f.value("priority") == nil {
-		f.refuse(job.MissingField, "priority", "is missing")
-	}
-	priority := f.integer("priority", -1<<31, 1<<31-1, 0)
-	if f.fault != nil {
-		return 0, f.fault
-	}
-	return http.StatusNoContent, x.Master.Reprioritize(x.r.Context(), id, int32(priority))
-}
-
 // maxWorkers is the most workers in a reply. There cannot be more of them; a request may ask for
 // fewer.
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {
-	limit, fault := x.count("limit", 1, maxWorkers)
-	if fault != nil {
-		return 0, fault
-	}
-	var after job.ID
+	limit, after := x.count("limit", maxWorkers, 1, maxWorkers), job.ID{}
 	if text := x.query.Get("cursor"); text != "" {
 		var ok bool
 		if after, ok = job.ParseID(text); !ok {
-			return 0, job.Refuse(job.InvalidValue, "cursor", "cursor must be the cursor of the previous page, not %.40q", text)
+			x.wrong(job.InvalidValue, "cursor", "cursor must be the cursor of the previous page, not %.40q", text)
 		}
+	}
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	workers, err := x.Master.Workers(after, limit)
 	if err != nil {
@@ -432,13 +393,9 @@ func getWorkers(x *exchange) (int, error) {
 }
 
 func dropWorker(x *exchange) (int, error) {
-	text := x.r.PathValue("id")
-	id, ok := job.ParseID(text)
-	if !ok {
-		if fault := x.standby(); fault != nil {
-			return 0, fault
-		}
-		return 0, job.Refuse(job.UnknownWorker, "", "there is no worker %.80q", text)
+	id := x.idOf(job.UnknownWorker, "", x.r.PathValue("id"))
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	return http.StatusNoContent, x.Master.Dismiss(id)
 }

@@ -98,6 +98,14 @@ func (a *answer) id(id job.ID) {
 	a.b = pack.AppendID(a.b, id)
 }
 
+func (a *answer) ids(k string, all []job.ID) {
+	a.key(k)
+	a.array(len(all))
+	for _, id := range all {
+		a.id(id)
+	}
+}
+
 // moment writes a time, or null for 0.
 func (a *answer) moment(k string, milliseconds int64) {
 	if milliseconds == 0 {
@@ -108,7 +116,7 @@ func (a *answer) moment(k string, milliseconds int64) {
 	a.b = pack.AppendTime(a.b, milliseconds)
 }
 
-func (a *answer) fault(f *job.Fault) {
+func (a *answer) error(f *job.Fault) {
 	a.text("error", string(f.Code))
 	a.text("reason", f.Reason)
 	if f.Field != "" {

@@ -3,7 +3,6 @@ package web
 import (
 	"net/http"
 
-	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 )
 
@@ -26,19 +25,15 @@ var routes = map[string]map[string]operation{
 	"/worker/jobs":      {http.MethodPost: toWork(pull)},
 	"/done":             {http.MethodPost: toWork(postDone)},
 
-	"/v1/jobs":          {http.MethodGet: toAdmin(getJobs, listFields...)},
-	"/v1/jobs/query":    {http.MethodPost: toAdmin(queryJobs)},
-	"/v1/jobs/retry":    {http.MethodPost: toAdmin(bulk(always(master.Retrying)))},
-	"/v1/jobs/cancel":   {http.MethodPost: toAdmin(bulk(always(master.Cancelling)))},
-	"/v1/jobs/priority": {http.MethodPost: toAdmin(bulk(prioritize, "priority"))},
-	"/v1/jobs/{id}":     {http.MethodGet: toAdmin(getDetail, "bodies")},
-	"/v1/jobs/{id}/retry": {http.MethodPost: toAdmin(onJob(func(x *exchange, id job.ID) error {
-		return x.Master.Retry(x.r.Context(), id)
-	}))},
-	"/v1/jobs/{id}/cancel": {http.MethodPost: toAdmin(onJob(func(x *exchange, id job.ID) error {
-		return x.Master.CancelAny(x.r.Context(), id)
-	}))},
-	"/v1/jobs/{id}/priority": {http.MethodPost: toAdmin(postPriority)},
+	"/v1/jobs":               {http.MethodGet: toAdmin(getJobs, listFields...)},
+	"/v1/jobs/query":         {http.MethodPost: toAdmin(queryJobs)},
+	"/v1/jobs/retry":         {http.MethodPost: toAdmin(bulk(always(master.Retrying)))},
+	"/v1/jobs/cancel":        {http.MethodPost: toAdmin(bulk(always(master.Cancelling)))},
+	"/v1/jobs/priority":      {http.MethodPost: toAdmin(bulk(prioritize, "priority"))},
+	"/v1/jobs/{id}":          {http.MethodGet: toAdmin(getDetail, "bodies")},
+	"/v1/jobs/{id}/retry":    {http.MethodPost: toAdmin(onJob(always(master.Retrying)))},
+	"/v1/jobs/{id}/cancel":   {http.MethodPost: toAdmin(onJob(always(master.Cancelling)))},
+	"/v1/jobs/{id}/priority": {http.MethodPost: toAdmin(onJob(prioritize, "priority"))},
 	"/v1/status":             {http.MethodGet: toAdmin(getStatus)},
 	"/v1/stats":              {http.MethodGet: toAdmin(getStats, "names", "shared")},
 	"/v1/findings":           {http.MethodGet: toAdmin(getFindings, "subject", "cause", "limit")},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"gloom/cmd/internal/schedule"
@@ -89,12 +88,9 @@ func getSchedule(x *exchange) (int, error) {
 }
 
 func getSchedules(x *exchange) (int, error) {
-	limit := schedulesListed
-	if text := x.query.Get("limit"); text != "" {
-		var err error
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxSchedules {
-			return 0, job.Refuse(job.InvalidValue, "limit", "limit must be from 1 to %d, not %.40q", maxSchedules, text)
-		}
+	limit := x.count("limit", schedulesListed, 1, maxSchedules)
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	list, err := x.Master.Schedules(x.query.Get("cursor"), limit)
 	if err != nil {
@@ -119,9 +115,9 @@ func putSchedule(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	body, fault := x.value()
-	if fault != nil {
-		return 0, fault
+	body := x.value()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	spec, err := schedule.Parse(pack.AppendJSON(nil, body), func(text json.RawMessage) error {
 		_, err := ReadScheduledJob(text)

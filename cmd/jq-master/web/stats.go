@@ -47,13 +47,9 @@ func getStatus(x *exchange) (int, error) {
 }
 
 func getStats(x *exchange) (int, error) {
-	names, fault := x.count("names", 0, statNames)
-	if fault != nil {
-		return 0, fault
-	}
-	shared, fault := x.flag("shared")
-	if fault != nil {
-		return 0, fault
+	names, shared := x.count("names", statNames, 0, statNames), x.flag("shared")
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	found, err := x.Master.Findings()
 	if err != nil {
@@ -142,16 +138,15 @@ func (x *exchange) stats(found *master.Found, names int) error {
 }
 
 func getFindings(x *exchange) (int, error) {
+	limit := x.count("limit", maxFound, 1, maxFound)
+	if x.fault != nil {
+		return 0, x.fault
+	}
 	found, err := x.Master.Findings()
 	if err != nil {
 		return 0, err
 	}
-	q := x.r.URL.Query()
-	limit, fault := x.count("limit", maxFound, maxFound)
-	if fault != nil {
-		return 0, fault
-	}
-	these := found.All.Of(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
+	these := found.All.Of(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
 	x.object(3)
 	x.findings("items", these.Items)
 	x.integer("more", int64(these.More))
@@ -220,17 +215,17 @@ func (a *answer) counts(k string, counts []uint64) {
 // statNames is the most names in the statistics; a request may ask for fewer.
 const statNames = 1000
 
-// count returns a query parameter from least to most, or most if it is absent.
-func (x *exchange) count(name string, least, most int) (int, *job.Fault) {
+// count returns a query parameter from least to most, or def if it is absent.
+func (x *exchange) count(name string, def, least, most int) int {
 	text := x.query.Get(name)
 	if text == "" {
-		return most, nil
+		return def
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		return 0, job.Refuse(job.InvalidValue, name, "%s must be from %d to %d, not %.40q", name, least, most, text)
+		x.wrong(job.InvalidValue, name, "%s must be an integer from %d to %d, not %.40q", name, least, most, text)
 	}
-	return n, nil
+	return n
 }
 
 func (a *answer) states(k string, states map[job.State]int) {

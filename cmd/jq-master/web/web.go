@@ -296,35 +296,45 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	if reply == "" {
 		return 0, job.Refuse(job.NotAcceptable, "", "replies are %s or %s, but the Accept header allows neither: %.200q", msgpackType, jsonType, x.r.Header.Get("Accept"))
 	}
-	if fault := x.readQuery(op); fault != nil {
-		return 0, fault
+	if x.readQuery(op); x.fault != nil {
+		return 0, x.fault
 	}
 	return op.serve(x)
 }
 
+// wrong notes what is wrong with the request, unless a fault is known already.
+func (x *exchange) wrong(code job.Code, field, format string, args ...any) {
+	x.note(job.Refuse(code, field, format, args...))
+}
+
+func (x *exchange) note(fault *job.Fault) {
+	if x.fault == nil {
+		x.fault = fault
+	}
+}
+
 // readQuery reads the query and refuses parameters that are unknown or given twice, except those
 // of workers.
-func (x *exchange) readQuery(op operation) *job.Fault {
+func (x *exchange) readQuery(op operation) {
 	if x.r.URL.RawQuery == "" {
-		return nil
+		return
 	}
 	var err error
 	x.query, err = url.ParseQuery(x.r.URL.RawQuery)
 	switch {
 	case op.scope == mayWork:
-		return nil
+		return
 	case err != nil:
-		return job.Refuse(job.InvalidValue, "", "the query is malformed: %.200q: %v", x.r.URL.RawQuery, err)
+		x.wrong(job.InvalidValue, "", "the query is malformed: %.200q: %v", x.r.URL.RawQuery, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.query)) {
 		if !slices.Contains(op.query, name) {
-			return unknown("parameter", "", msgp.AppendString(nil, name), op.query)
+			x.note(unknown("parameter", "", msgp.AppendString(nil, name), op.query))
 		}
 		if n := len(x.query[name]); n > 1 {
-			return job.Refuse(job.InvalidValue, name, "%s is given %d times; it may be given once", name, n)
+			x.wrong(job.InvalidValue, name, "%s is given %d times; it may be given once", name, n)
 		}
 	}
-	return nil
 }
 
 // exchange is a request and its reply.
@@ -334,9 +344,10 @@ type exchange struct {
 	r       *http.Request
 	grant   *guard.Grant
 	query   url.Values
-	reply   string // media type
-	unnamed string // media type of a request body without Content-Type
-	sent    int    // the status of the reply; 0 until it is sent
+	fault   *job.Fault // the first fault in the request; the methods that read it then return zero values
+	reply   string     // media type
+	unnamed string     // media type of a request body without Content-Type
+	sent    int        // the status of the reply; 0 until it is sent
 	in      bytes.Buffer
 	json    []byte // buffer for a reply in JSON
 	whole   []byte // the whole reply, if it is shared with other requests
@@ -371,7 +382,7 @@ const kept = 64 << 10
 
 func (x *exchange) release() {
 	x.unreserve()
-	x.w, x.r, x.grant, x.query, x.whole, x.sent = nil, nil, nil, nil, nil, 0
+	x.w, x.r, x.grant, x.query, x.fault, x.whole, x.sent = nil, nil, nil, nil, nil, nil, 0
 	if x.in.Reset(); x.in.Cap() > kept {
 		x.in = bytes.Buffer{}
 	}
@@ -400,7 +411,7 @@ func (x *exchange) refuse(err error) int {
 	}
 	x.b = x.b[:0]
 	x.object(2 + btoi(f.Field != ""))
-	x.fault(f)
+	x.error(f)
 	return x.status(f)
 }
 
@@ -462,8 +473,28 @@ var noSniff = []string{"nosniff"}
 // flush passes everything that was written to the operating system.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
-// value returns the request's body, which must be one value.
-func (x *exchange) value() (pack.Value, *job.Fault) {
+// form returns the fields of the request's body, which must be a map with no others.
+func (x *exchange) form(names ...string) form {
+	v := x.value()
+	if x.fault != nil {
+		return form{fault: x.fault}
+	}
+	return strict(v, "", names...)
+}
+
+// value returns the request's body, which must be one value; nil after a fault.
+func (x *exchange) value() pack.Value {
+	if x.fault != nil {
+		return nil
+	}
+	v, fault := x.readValue()
+	if x.fault = fault; fault != nil {
+		return nil
+	}
+	return v
+}
+
+func (x *exchange) readValue() (pack.Value, *job.Fault) {
 	sent := x.r.Header.Get("Content-Type")
 	media := x.unnamed
 	if sent != "" {

@@ -32,26 +32,19 @@ func (x *exchange) owner() job.Owner {
 }
 
 // worker returns the worker that the header worker-id names, with the owner of the request's token.
-func (x *exchange) worker() (from job.Caller, fault *job.Fault) {
-	const header = "Worker-Id"
-	text := x.r.Header.Get(header)
+func (x *exchange) worker() job.Caller {
+	text := x.r.Header.Get("Worker-Id")
 	if text == "" {
-		return from, job.Refuse(job.MissingField, "worker-id", "the header worker-id is missing")
+		x.wrong(job.MissingField, "worker-id", "the header worker-id is missing")
+		return job.Caller{}
 	}
-	id, ok := job.ParseID(text)
-	if !ok {
-		if fault := x.standby(); fault != nil {
-			return from, fault
-		}
-		return from, job.Refuse(job.UnknownWorker, "worker-id", "there is no worker %.80q", text)
-	}
-	return job.Caller{ID: id, Owner: x.owner()}, nil
+	return job.Caller{ID: x.idOf(job.UnknownWorker, "worker-id", text), Owner: x.owner()}
 }
 
 func postWorker(x *exchange) (int, error) {
-	v, fault := x.value()
-	if fault != nil {
-		return 0, fault
+	v := x.value()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	f := lax(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
 	for _, name := range []string{"name", "max_jobs"} {
@@ -121,47 +114,31 @@ func globs(f *form) []string {
 }
 
 func deleteWorker(x *exchange) (int, error) {
-	from, fault := x.worker()
-	if fault != nil {
-		return 0, fault
+	from := x.worker()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	return http.StatusNoContent, x.Master.Unregister(from)
 }
 
 func heartbeat(x *exchange) (int, error) {
-	from, fault := x.worker()
-	if fault != nil {
-		return 0, fault
+	from := x.worker()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	cancel, err := x.Master.Heartbeat(from)
 	if err != nil {
 		return 0, err
 	}
 	x.object(1)
-	x.key("cancel")
-	x.array(len(cancel))
-	for _, id := range cancel {
-		x.id(id)
-	}
+	x.ids("cancel", cancel)
 	return http.StatusOK, nil
 }
 
 func pull(x *exchange) (int, error) {
-	from, fault := x.worker()
-	if fault != nil {
-		return 0, fault
-	}
-	most := 1
-	if text := x.query.Get("max"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > job.MaxWorkerJobs {
-			return 0, job.Refuse(job.InvalidValue, "max", "max must be an integer from 1 to %d, not %.40q", job.MaxWorkerJobs, text)
-		}
-		most = n
-	}
-	wait, fault := x.wait("wait", defaultPull)
-	if fault != nil {
-		return 0, fault
+	from, most, wait := x.worker(), x.count("max", 1, 1, job.MaxWorkerJobs), x.wait("wait", defaultPull)
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	jobs, err := x.Master.Pull(x.r.Context(), from, most, wait)
 	if err != nil {
@@ -182,22 +159,21 @@ func pull(x *exchange) (int, error) {
 // postDone handles a report. Its errors have this order: header, worker, body, job, assignment. If
 // the body is valid, the worker is checked together with the job.
 func postDone(x *exchange) (int, error) {
-	worker, fault := x.worker()
-	if fault != nil {
-		return 0, fault
+	worker := x.worker()
+	if x.fault != nil {
+		return 0, x.fault
 	}
 	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // before such a body is read, the worker is checked
 		if err := x.Master.Known(worker); err != nil {
 			return 0, err
 		}
 	}
-	v, fault := x.value()
-	var r *master.Report
-	if fault == nil {
-		r, fault = readReport(v)
+	v, r := x.value(), (*master.Report)(nil)
+	if x.fault == nil {
+		r, x.fault = readReport(v)
 	}
-	if fault != nil {
-		return 0, cmp.Or(x.Master.Known(worker), error(fault))
+	if x.fault != nil {
+		return 0, cmp.Or(x.Master.Known(worker), error(x.fault))
 	}
 	return http.StatusNoContent, x.Master.Done(x.r.Context(), worker, r)
 }
