@@ -59,7 +59,6 @@ type Master struct {
 	began time.Duration // boot.Since at Open
 	start int64         // wall time at Open, in milliseconds since 1970
 
-	scraped  scraped
 	drained  chan struct{} // closed by Drain
 	active   atomic.Pointer[activeMachine]
 	reading  atomic.Pointer[bootTime] // the last one of clock, at most a millisecond old when it is used
@@ -79,7 +78,9 @@ type Master struct {
 	names cached[[]NameStats]
 	held  cached[map[string]int] // jobs that constraints hold back
 	found cached[*Found]
-	known finding.Memory // guarded by found
+	// The constraints, for scrapes of the metrics.
+	scraped cached[[]*ConstraintView]
+	known   finding.Memory // guarded by found
 }
 
 // activeMachine is the machine of the active master, with a channel for those who wait for its end.
