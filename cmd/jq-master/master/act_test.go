@@ -33,7 +33,7 @@ func (w *world) enqueue() {
 }
 
 func (w *world) register() {
-	g := &Registration{Name: "sim", MaxJobs: 1 + w.rng.IntN(3), Heartbeat: w.pick(2)}
+	g := job.Worker{Name: "sim", MaxJobs: 1 + w.rng.IntN(3), Heartbeat: w.pick(2)}
 	if !w.pick(3) {
 		g.URL = "http://127.0.0.1:1"
 	}
@@ -44,7 +44,7 @@ func (w *world) register() {
 		g.URL, g.Names, g.Heartbeat = "http://127.0.0.1:1", nil, false
 	}
 	w.step(w.c, func() {
-		w.c.register(g, func(r *Registered, err error) {
+		w.c.register(g, func(r *job.Worker, err error) {
 			if err == nil {
 				w.say("worker %v max %d pulls %v", r.ID, g.MaxJobs, g.URL == "")
 				w.workers = append(w.workers, &simWorker{id: r.ID, max: g.MaxJobs, pulls: g.URL == "", beats: g.Heartbeat, silent: !w.healed && w.pick(6), out: map[job.ID]int32{}})

@@ -23,40 +23,11 @@ type Key = store.Key
 
 // Status is a job as pushers see it.
 type Status struct {
-	ID       job.ID
-	Name     string
-	State    job.State // never Cancelled
-	Worker   job.ID    // the worker of the last run; the zero id if it never ran
-	Result   []byte    // MessagePack, nil is null
-	Error    []byte    // MessagePack, nil is null
-	Message  string    // empty if there is no Reason
-	Retries  int32
-	Finished int64 // in milliseconds since 1970; 0 if it has not ended
-
-	Reason job.Reason // of the last failure
+	*job.Job        // its State is never Cancelled
+	Result   []byte // the result that this response has; nil is null
 	// Fetch must be called after the response was written; written says whether all of it was sent.
 	// Fetch is nil if the response takes no result.
 	Fetch func(written bool)
-}
-
-// Registration is what a worker says about itself when it registers, and the address that it
-// registers from.
-type Registration struct {
-	Name      string
-	MaxJobs   int
-	URL       string // "" for a worker that pulls
-	Host      string // address that it registers from; "" on a unix socket
-	Names     []string
-	Token     string
-	Heartbeat bool
-	Owner     job.Owner
-}
-
-// Registered is the reply to a Registration.
-type Registered struct {
-	ID        job.ID
-	Pulls     bool
-	Heartbeat time.Duration // the interval at which the worker must send heartbeats
 }
 
 // Report is a worker's report of how a run ended.

@@ -16,7 +16,7 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 	if r == nil || r.State == job.Cancelled {
 		return nil, unknownJob(id)
 	}
-	st := c.view(r)
+	st := &Status{Job: r.Job}
 	if r.State == job.Done && r.runInfo.drop != 0 && !r.runInfo.fetch {
 		st.Result = r.Result
 		if !peek {
@@ -25,18 +25,6 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 		}
 	}
 	return st, nil
-}
-
-func (c *machine) view(r *record) *Status {
-	st := &Status{ID: r.ID, Name: r.Name, State: r.State, Retries: r.Retries}
-	st.Worker, st.Error, st.Message = r.Worker, r.Error, r.Message
-	st.Reason = r.Reason
-	if r.State.Ended() {
-		if st.Finished = r.Finished; r.Told != 0 {
-			st.Finished = r.Told
-		}
-	}
-	return st
 }
 
 // fetchedBy is called after a response with the result; written says whether all of it was sent.
@@ -83,7 +71,7 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 		if o == p {
 			r.runInfo.pollers = append(r.runInfo.pollers[:i:i], r.runInfo.pollers[i+1:]...)
 			c.waiters--
-			return c.view(r), false
+			return &Status{Job: r.Job}, false
 		}
 	}
 	return nil, true
@@ -114,7 +102,7 @@ func (c *machine) wakePollers(r *record) {
 	has := r.State == job.Done && r.runInfo.drop != 0
 	written := false
 	for _, p := range all {
-		st := c.view(r)
+		st := &Status{Job: r.Job}
 		if has {
 			st.Result = r.Result
 			if !p.peek {

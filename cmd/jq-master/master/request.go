@@ -212,9 +212,9 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 	return err
 }
 
-// Register registers a worker.
-func (m *Master) Register(g *Registration) (*Registered, error) {
-	return callAlways(m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
+// Register registers a worker, and returns it as it is registered.
+func (m *Master) Register(w job.Worker) (*job.Worker, error) {
+	return callAlways(m, func(c *machine, reply func(*job.Worker, error)) { c.register(w, reply) })
 }
 
 // Unregister removes a worker. Its running jobs may still be answered.

@@ -56,7 +56,7 @@ func TestEndMeanwhile(t *testing.T) {
 			}
 			alive(m)
 			go func() {
-				r, err := m.Register(&Registration{Name: "w", MaxJobs: 1})
+				r, err := m.Register(job.Worker{Name: "w", MaxJobs: 1})
 				if err == nil && r.ID.None() {
 					t.Error("no id")
 				}

@@ -171,8 +171,8 @@ func (c *machine) dropSilent() {
 	}
 }
 
-// register adds a worker.
-func (c *machine) register(g *Registration, reply func(*Registered, error)) {
+// register adds a worker. It sets the worker's ID and Since, and its Names if it has none.
+func (c *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 	fail := func(err error) { c.later(func() { reply(nil, err) }) }
 	if len(c.workers) >= c.MaxWorkers && c.away == nil {
 		c.dropSilent()
@@ -188,10 +188,8 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 		fail(overloaded("%d workers are registered, and no more are allowed (max-workers)", len(c.workers)))
 		return
 	}
-	w := &worker{Worker: job.Worker{
-		ID: c.newID(), Name: g.Name, MaxJobs: g.MaxJobs, URL: g.URL, Host: g.Host, Names: g.Names, Token: g.Token,
-		Heartbeat: g.Heartbeat, Owner: g.Owner, Since: c.wall,
-	}, seen: c.now, runs: make(map[*record]struct{})}
+	as.ID, as.Since = c.newID(), c.wall
+	w := &worker{Worker: as, seen: c.now, runs: make(map[*record]struct{})}
 	if len(w.Names) == 0 {
 		w.Names = []string{"*"}
 	}
@@ -208,7 +206,7 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 				w.seen = c.now
 				c.updateServing(w)
 			})
-			reply(&Registered{ID: w.ID, Pulls: stored.Pulls(), Heartbeat: c.Heartbeat}, nil)
+			reply(&stored, nil)
 		})
 	})
 }

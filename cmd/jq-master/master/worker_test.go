@@ -195,10 +195,10 @@ func TestSilentWorkers(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
 	c.MaxWorkers = 3
-	register := func(g Registration) (id job.ID, told error) {
+	register := func(g job.Worker) (id job.ID, told error) {
 		g.Name, g.MaxJobs = "w", 1
 		w.step(c, func() {
-			c.register(&g, func(r *Registered, err error) {
+			c.register(g, func(r *job.Worker, err error) {
 				if told = err; err == nil {
 					id = r.ID
 				}
@@ -207,21 +207,21 @@ func TestSilentWorkers(t *testing.T) {
 		w.st.flush()
 		return id, told
 	}
-	pushed, _ := register(Registration{URL: "http://there"})
-	alive, _ := register(Registration{})
-	silent, _ := register(Registration{})
-	if _, err := register(Registration{}); code(err) != job.Overloaded {
+	pushed, _ := register(job.Worker{URL: "http://there"})
+	alive, _ := register(job.Worker{})
+	silent, _ := register(job.Worker{})
+	if _, err := register(job.Worker{}); code(err) != job.Overloaded {
 		t.Fatal(err)
 	}
 	w.elapse(silentFor)
 	w.step(c, func() { _, _ = c.known(job.Caller{ID: alive}, false) })
-	if _, err := register(Registration{}); err != nil {
+	if _, err := register(job.Worker{}); err != nil {
 		t.Fatal(err)
 	}
 	if c.workers[silent] != nil || c.workers[alive] == nil || c.workers[pushed] == nil {
 		t.Errorf("there are %v", c.workers)
 	}
-	if _, err := register(Registration{}); code(err) != job.Overloaded {
+	if _, err := register(job.Worker{}); code(err) != job.Overloaded {
 		t.Error(err)
 	}
 }
@@ -231,14 +231,14 @@ func TestSilentWorkers(t *testing.T) {
 func TestSilence(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
-	register := func(g Registration) (k *worker) {
-		w.step(c, func() { c.register(&g, func(r *Registered, err error) { k = c.workers[r.ID] }) })
+	register := func(g job.Worker) (k *worker) {
+		w.step(c, func() { c.register(g, func(r *job.Worker, err error) { k = c.workers[r.ID] }) })
 		w.st.flush()
 		return k
 	}
-	register(Registration{URL: "http://there", Names: []string{"pushed*"}})
-	gone := register(Registration{Names: []string{"mail", "sms"}})
-	open := register(Registration{Names: []string{"sms"}})
+	register(job.Worker{URL: "http://there", Names: []string{"pushed*"}})
+	gone := register(job.Worker{Names: []string{"mail", "sms"}})
+	open := register(job.Worker{Names: []string{"sms"}})
 	w.step(c, func() { c.pull(open, &puller{max: 1, ready: func() {}}) })
 	w.elapse(12 * time.Minute)
 	for name, want := range map[string]string{"mail": "true 12m0s", "sms": "true 0s", "pushed-1": "true 0s", "none": "false 0s"} {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -252,7 +253,11 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 	x.textOrNull("reason", st.Reason.String())
 	x.integer("retry_count", int64(st.Retries))
 	x.text("name", st.Name)
-	x.moment("finished_at", st.Finished)
+	finished := int64(0)
+	if st.State.Ended() {
+		finished = cmp.Or(st.Told, st.Finished)
+	}
+	x.moment("finished_at", finished)
 	x.sent = http.StatusOK
 	fetched(x.send(x.sent) && (st.Fetch == nil || x.flush() == nil))
 	return x.sent, nil

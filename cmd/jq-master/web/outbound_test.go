@@ -43,7 +43,7 @@ func TestUnread(t *testing.T) {
 		all.Go(func() {
 			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 			x := &exchange{Server: s, w: &unread{httptest.NewRecorder(), writes, reads}, r: r, reply: msgpackType}
-			_, _ = x.sendStatus(&master.Status{State: job.Done, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
+			_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done}, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
 		})
 	}
 	took := func(want int) {

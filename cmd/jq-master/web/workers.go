@@ -52,7 +52,7 @@ func postWorker(x *exchange) (int, error) {
 			f.refuse(job.MissingField, name, "is missing")
 		}
 	}
-	r := &master.Registration{
+	w := job.Worker{
 		Name:      f.name("name", job.MaxName),
 		MaxJobs:   int(f.integer("max_jobs", 1, job.MaxWorkerJobs, 0)),
 		URL:       f.name("url", maxURL),
@@ -61,29 +61,29 @@ func postWorker(x *exchange) (int, error) {
 		Heartbeat: f.boolean("heartbeat", false),
 		Owner:     x.owner(),
 	}
-	r.Host, _, _ = net.SplitHostPort(x.r.RemoteAddr) // "" on a unix socket
-	if port := f.integer("port", 1, 65535, int64(x.WorkerPort)); r.URL == "" && port != 0 {
-		r.URL = "http://" + net.JoinHostPort(cmp.Or(r.Host, "127.0.0.1"), strconv.FormatInt(port, 10))
+	w.Host, _, _ = net.SplitHostPort(x.r.RemoteAddr) // "" on a unix socket
+	if port := f.integer("port", 1, 65535, int64(x.WorkerPort)); w.URL == "" && port != 0 {
+		w.URL = "http://" + net.JoinHostPort(cmp.Or(w.Host, "127.0.0.1"), strconv.FormatInt(port, 10))
 	}
-	if r.URL != "" && f.fault == nil {
-		f.fault = x.CheckURL(r.URL, r.Host)
+	if w.URL != "" && f.fault == nil {
+		f.fault = x.CheckURL(w.URL, w.Host)
 	}
 	if f.fault != nil {
 		return 0, f.fault
 	}
-	reg, err := x.Master.Register(r)
+	reg, err := x.Master.Register(w)
 	if err != nil {
 		return 0, err
 	}
 	mode := "push"
-	if reg.Pulls {
+	if reg.Pulls() {
 		mode = "pull"
 	}
 	x.object(3)
 	x.key("worker_id")
 	x.id(reg.ID)
 	x.text("mode", mode)
-	x.float("heartbeat_interval", reg.Heartbeat.Seconds())
+	x.float("heartbeat_interval", x.Master.Limits().Heartbeat.Seconds())
 	return http.StatusCreated, nil
 }
 
