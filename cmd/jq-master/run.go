@@ -15,7 +15,6 @@ import (
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/jq-master/master"
-	"gloom/cmd/jq-master/pack"
 	"gloom/cmd/jq-master/push"
 	"gloom/cmd/jq-master/store"
 	"gloom/cmd/jq-master/web"
@@ -45,7 +44,6 @@ func run(o *options) error {
 	prefix := o.prefix()
 	m := master.Open(master.Options{
 		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, Once: o.once(prefix), Seed: rand.Uint64(), Log: log.Logger,
-		Values: master.Values{JSON: func(raw []byte) []byte { return pack.AppendJSON(nil, raw) }, FromJSON: pack.FromJSON},
 		Broker: func() (master.Broker, error) { return o.openBroker(log.Logger) }, Shared: o.broker.SubmitAddr != "",
 		Schedules: o.file, ReadJob: web.ReadScheduledJob,
 		Persisted: o.redis != "" || o.constraints != "",

@@ -13,6 +13,7 @@ import (
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
 )
 
 // Broker is the master's access to a Gloom broker.
@@ -48,7 +49,6 @@ type Broker struct {
 type brokerConn struct {
 	ownPrefix  string // prefix of the types of jobs that a worker already runs
 	b          Broker
-	values     Values
 	runCommand func(f func(c *machine))
 	log        zerolog.Logger
 	refusals   zerolog.Logger // a sampled log: a broker at a limit refuses all jobs again and again
@@ -91,8 +91,8 @@ type brokerRequest struct {
 // window is the most jobs that may be on their way to the broker.
 const window = 1 << 16
 
-func openBrokerConn(b Broker, values Values, own string, maxJobs int, runCommand func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
-	l := &brokerConn{b: b, values: values, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), drops: make(map[string]int), outdated: make(chan struct{})}
+func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
+	l := &brokerConn{b: b, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), drops: make(map[string]int), outdated: make(chan struct{})}
 	l.refusals = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.outdate = sync.OnceFunc(func() { close(l.outdated) })
@@ -323,7 +323,7 @@ func (l *brokerConn) send(s *submission) error {
 	}
 	if !l.b.Alone {
 		if s.argument != nil {
-			j.Body = l.values.JSON(s.argument)
+			j.Body = pack.AppendJSON(nil, s.argument)
 		}
 		j.Timeout = s.timeout + brokerGrace
 		if j.Retries = s.retries; j.Retries <= 0 {
@@ -354,7 +354,7 @@ func (l *brokerConn) ended(s *submission, body []byte, err error) {
 	case errors.Is(err, gloom.ErrLost) || l.life.Err() != nil:
 	case err == nil && (l.b.Alone || own):
 	case err == nil:
-		result, wrong := l.values.FromJSON(body)
+		result, wrong := pack.FromJSON(body)
 		o := &job.Outcome{Success: true, Result: result}
 		if wrong != nil {
 			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + wrong.Error()}

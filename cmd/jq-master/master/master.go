@@ -17,18 +17,11 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// Values converts MessagePack to JSON and back, for Gloom workers.
-type Values struct {
-	JSON     func(raw []byte) []byte
-	FromJSON func(text []byte) ([]byte, *job.Fault)
-}
-
 // Options are the options of a master.
 type Options struct {
 	Limits
-	Store  store.Store
-	Push   Pusher
-	Values Values
+	Store store.Store
+	Push  Pusher
 	// Broker starts a broker or connects to one. Shared says that other clients use the broker,
 	// too.
 	Broker func() (Broker, error)
@@ -281,7 +274,7 @@ func (m *Master) connect(c *machine) (*brokerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	line, err := openBrokerConn(b, m.opt.Values, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.queueStep(c, func() { f(c) }) }, m.log)
+	line, err := openBrokerConn(b, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.queueStep(c, func() { f(c) }) }, m.log)
 	if err != nil {
 		b.Close()
 	}

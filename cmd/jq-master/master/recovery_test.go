@@ -162,7 +162,7 @@ func TestRunsFirst(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	var log bytes.Buffer
 	b := Broker{Submitter: []gloom.Option{gloom.Addrs("127.0.0.1:1")}, Close: func() {}}
-	l, err := openBrokerConn(b, Values{}, "jq~", 10, func(func(*machine)) {}, zerolog.New(&log))
+	l, err := openBrokerConn(b, "jq~", 10, func(func(*machine)) {}, zerolog.New(&log))
 	if err != nil {
 		t.Fatal(err)
 	}

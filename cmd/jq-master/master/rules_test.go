@@ -29,7 +29,7 @@ func TestRulesWaitForTheConnection(t *testing.T) {
 		Submitter: []gloom.Option{gloom.Addrs(submits.Addr().String())},
 		Rules:     Rules{Base: operators.URL, HTTP: operators.Client()},
 		Close:     func() {},
-	}, Values{}, "", 10, func(func(*machine)) {}, zerolog.Nop())
+	}, "", 10, func(func(*machine)) {}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
