@@ -16,33 +16,13 @@ func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
 
 // ParseID reads an id in the only valid form: 36 characters, lower case.
 func ParseID(s string) (id ID, ok bool) {
-	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+	u, err := uuid.Parse(s)
+	id = ID(u)
+	var buf [36]byte
+	if err != nil || string(id.Append(buf[:0])) != s {
 		return ID{}, false
 	}
-	n := 0
-	for i := 0; i < len(s); i += 2 {
-		if s[i] == '-' {
-			i++
-		}
-		high, low := digit(s[i]), digit(s[i+1])
-		if high|low > 15 {
-			return ID{}, false
-		}
-		id[n] = high<<4 | low
-		n++
-	}
 	return id, true
-}
-
-// digit returns the value of a lower-case hexadecimal digit, or 255.
-func digit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	}
-	return 255
 }
 
 // Append appends the id in its text form.

@@ -30,6 +30,20 @@ func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 	c.cancelNow(r, reply)
 }
 
+// cancelVisible is cancel for operators, to whom cancelled jobs are visible.
+func (c *machine) cancelVisible(id job.ID, reply func(error)) {
+	if r := c.jobs.Get(id); r != nil && r.State == job.Cancelled {
+		c.later(func() { reply(job.Refuse(job.WrongState, "", "the job is already cancelled")) })
+		return
+	}
+	c.cancel(id, false, func(err error) {
+		if f, ok := err.(*job.Fault); ok && f.Code == job.NotCancelable {
+			err = job.Refuse(job.WrongState, "", "%s", f.Reason)
+		}
+		reply(err)
+	})
+}
+
 func unknownJob(id job.ID) *job.Fault {
 	return job.Refuse(job.UnknownJob, "", "there is no job %v", id)
 }

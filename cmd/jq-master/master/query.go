@@ -196,24 +196,28 @@ func silence(all []asker, name string, now int64) (served bool, since time.Durat
 // Action is what operators can do to one job or to many.
 type Action struct {
 	fits func(job.State) bool
-	do   func(m *Master, ctx context.Context, id job.ID) error
+	do   func(c *machine, id job.ID, reply func(error))
 }
 
-// The actions.
+// The actions. Retrying queues a failed or cancelled job again, with all its retries, or lets a job
+// that waits for a retry run at once. Cancelling is Master.Cancel for operators, to whom cancelled
+// jobs are visible.
 var (
-	Retrying   = Action{func(s job.State) bool { return s == job.Failed || s == job.Cancelled || s == job.Retrying }, (*Master).Retry}
-	Cancelling = Action{waits, (*Master).CancelAny}
+	Retrying   = Action{func(s job.State) bool { return s == job.Failed || s == job.Cancelled || s == job.Retrying }, (*machine).revive}
+	Cancelling = Action{waits, (*machine).cancelVisible}
 )
 
-// Prioritizing returns the action that gives jobs another priority.
+// Prioritizing returns the action that gives waiting jobs another priority.
 func Prioritizing(priority int32) Action {
-	return Action{waits, func(m *Master, ctx context.Context, id job.ID) error { return m.Reprioritize(ctx, id, priority) }}
+	return Action{waits, func(c *machine, id job.ID, reply func(error)) { c.reprioritize(id, priority, reply) }}
 }
 
 func waits(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
 // Act applies an action to one job.
-func (m *Master) Act(ctx context.Context, act Action, id job.ID) error { return act.do(m, ctx, id) }
+func (m *Master) Act(ctx context.Context, act Action, id job.ID) error {
+	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(error)) { act.do(c, id, reply) })
+}
 
 // Touched is the result of one call of Bulk.
 type Touched struct {
@@ -248,7 +252,7 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 		return t, nil
 	}
 	for _, id := range ids {
-		if err = act.do(m, ctx, id); err == nil {
+		if err = m.Act(ctx, act, id); err == nil {
 			t.Affected++
 		} else if f, ok := err.(*job.Fault); !ok || f.Code != job.WrongState && f.Code != job.UnknownJob {
 			return t, err

@@ -29,6 +29,14 @@ func call[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T
 	}
 }
 
+// do is call for a command that replies with an error alone.
+func do(ctx context.Context, m *Master, f func(c *machine, reply func(error))) error {
+	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
+		f(c, func(err error) { reply(none{}, err) })
+	})
+	return err
+}
+
 // callAlways is like call, but for commands that reply even if the machine ends.
 func callAlways[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, _, err := send(m, f)
@@ -206,10 +214,7 @@ func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
 
 // Cancel ends a waiting job; with force, also a running one.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
-	_, err := call(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
-		c.cancel(id, force, func(err error) { reply(none{}, err) })
-	})
-	return err
+	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(error)) { c.cancel(id, force, reply) })
 }
 
 // Register registers a worker, and returns it as it is registered.
@@ -253,13 +258,13 @@ func (m *Master) Known(from job.Caller) error {
 func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
 	defer cancel()
-	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
+	err := do(ctx, m, func(c *machine, reply func(error)) {
 		w, err := c.known(from, true)
 		if err != nil {
-			c.later(func() { reply(none{}, err) })
+			c.later(func() { reply(err) })
 			return
 		}
-		c.done(w, p, func(err error) { reply(none{}, err) })
+		c.done(w, p, reply)
 	})
 	if err != nil && ctx.Err() != nil && !isFault(err) {
 		if !m.opt.Store.Holds() {
@@ -357,40 +362,6 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 	return jobs, err
 }
 
-// Retry queues a failed or cancelled job again, with all its retries, or lets a job that waits for
-// a retry run at once.
-func (m *Master) Retry(ctx context.Context, id job.ID) error {
-	_, err := call(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
-		c.revive(id, func(err error) { reply(none{}, err) })
-	})
-	return err
-}
-
-// Reprioritize changes the priority of a waiting job.
-func (m *Master) Reprioritize(ctx context.Context, id job.ID, priority int32) error {
-	_, err := call(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
-		c.reprioritize(id, priority, func(err error) { reply(none{}, err) })
-	})
-	return err
-}
-
-// CancelAny is Cancel for operators, to whom cancelled jobs are visible.
-func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
-	_, err := look(m, func(c *machine) (none, error) {
-		if r := c.jobs.Get(id); r != nil && r.State == job.Cancelled {
-			return none{}, job.Refuse(job.WrongState, "", "the job is already cancelled")
-		}
-		return none{}, nil
-	})
-	if err == nil {
-		err = m.Cancel(ctx, id, false)
-	}
-	if f, ok := err.(*job.Fault); ok && f.Code == job.NotCancelable {
-		return job.Refuse(job.WrongState, "", "%s", f.Reason)
-	}
-	return err
-}
-
 // Constraints returns all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
 	var line *brokerConn
@@ -467,8 +438,5 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 
 // DropConstraint drops a constraint. If ifMatch is not 0, the constraint must have that version.
 func (m *Master) DropConstraint(ctx context.Context, id string, ifMatch uint64) error {
-	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
-		c.dropConstraint(id, ifMatch, func(err error) { reply(none{}, err) })
-	})
-	return err
+	return do(ctx, m, func(c *machine, reply func(error)) { c.dropConstraint(id, ifMatch, reply) })
 }

@@ -293,18 +293,12 @@ func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spe
 	if err != nil {
 		return err
 	}
-	_, err = call(ctx, m, func(c *machine, reply func(none, error)) {
-		c.putSchedule(name, spec, n, fromFile, func(err error) { reply(none{}, err) })
-	})
-	return err
+	return do(ctx, m, func(c *machine, reply func(error)) { c.putSchedule(name, spec, n, fromFile, reply) })
 }
 
 // DropSchedule drops a schedule. fromFile says that the schedule was in the file.
 func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) error {
-	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
-		c.dropSchedule(name, fromFile, func(err error) { reply(none{}, err) })
-	})
-	return err
+	return do(ctx, m, func(c *machine, reply func(error)) { c.dropSchedule(name, fromFile, reply) })
 }
 
 // fileRetry is the pause before the master tries again to store the schedules of the file.
