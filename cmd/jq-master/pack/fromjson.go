@@ -1,11 +1,11 @@
 package pack
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -26,13 +26,12 @@ func FromJSON(text []byte) ([]byte, *job.Fault) {
 	if !json.Valid(text) {
 		return nil, syntaxFault(text)
 	}
-	r := reader{in: text}
-	if fault := r.count(); fault != nil {
-		return nil, fault
-	}
-	r.out = make([]byte, 0, len(text))
+	r := reader{in: text, out: make([]byte, 0, len(text))}
 	if fault := r.value(0); fault != nil {
 		return nil, fault
+	}
+	if r.deep > 0 && Check(r.out) != nil {
+		return nil, tooDeep(r.deep)
 	}
 	return r.out, nil
 }
@@ -52,47 +51,13 @@ type reader struct {
 	in  []byte
 	at  int
 	out []byte
-	// counts has the number of items of each array and object, in the order of their opening
-	// brackets.
-	counts []uint32
-	next   int
+	// deep is the index of the first bracket that is nested deeper than MaxDepth; 0 if there is none.
+	// With a $map, which has three levels of brackets, the value may not be too deep all the same.
+	deep int
 }
 
-// maxText is how deeply the brackets of a text may be nested: a $map, which is one level of
-// MessagePack, has three levels of brackets.
+// maxText is how deeply the brackets of a text may be nested.
 const maxText = 3*MaxDepth + 3
-
-// count counts the items of all arrays and objects in one pass over the text.
-func (r *reader) count() *job.Fault {
-	var open [maxText]uint32 // indexes in counts
-	depth := 0
-	for i := 0; i < len(r.in); i++ {
-		switch r.in[i] {
-		case '"':
-			for i++; r.in[i] != '"'; i++ {
-				if r.in[i] == '\\' {
-					i++
-				}
-			}
-		case '[', '{':
-			if depth == maxText {
-				return tooDeep(i)
-			}
-			open[depth] = uint32(len(r.counts))
-			depth++
-			n := uint32(1)
-			if rest := bytes.TrimLeft(r.in[i+1:], " \t\r\n"); rest[0] == ']' || rest[0] == '}' {
-				n = 0
-			}
-			r.counts = append(r.counts, n)
-		case ',':
-			r.counts[open[depth-1]]++
-		case ']', '}':
-			depth--
-		}
-	}
-	return nil
-}
 
 func tooDeep(at int) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is nested deeper than %d at byte %d", MaxDepth, at)
@@ -119,26 +84,7 @@ func (r *reader) pass() {
 func (r *reader) value(depth int) *job.Fault {
 	switch c := r.peek(); c {
 	case '{', '[':
-		if depth == MaxDepth {
-			return tooDeep(r.at)
-		}
-		n := r.counts[r.next]
-		r.next++
-		r.at++
-		if c == '{' {
-			return r.object(n, depth+1)
-		}
-		r.out = msgp.AppendArrayHeader(r.out, n)
-		for range n {
-			if fault := r.value(depth + 1); fault != nil {
-				return fault
-			}
-			r.pass()
-		}
-		if n == 0 {
-			r.pass()
-		}
-		return nil
+		return r.list(c, depth)
 	case '"':
 		r.out = msgp.AppendStringFromBytes(r.out, r.text())
 	case 't':
@@ -201,130 +147,109 @@ func (r *reader) number() *job.Fault {
 	return nil
 }
 
-// object appends an object of n pairs. Its opening brace has been read.
-func (r *reader) object(n uint32, depth int) *job.Fault {
-	if n == 1 && r.peek() == '"' {
-		start := r.at
-		if key := r.text(); special(key) {
-			r.pass() // the colon
-			fault := r.special(string(key), depth)
+// list appends the array or object whose opening bracket is at r.at.
+func (r *reader) list(open byte, depth int) *job.Fault {
+	switch {
+	case depth == maxText:
+		return tooDeep(r.at)
+	case depth == MaxDepth && r.deep == 0:
+		r.deep = r.at
+	}
+	start, n, at := len(r.out), uint32(0), 0
+	r.out = append(r.out, 0) // for the head, which needs n
+	for r.at++; ; n++ {
+		if r.peek() == ',' {
 			r.pass()
+		}
+		if c := r.peek(); c == ']' || c == '}' {
+			break
+		}
+		if open == '{' {
+			r.out = msgp.AppendStringFromBytes(r.out, r.text())
+			r.pass() // the colon
+			at = r.at
+		}
+		if fault := r.value(depth + 1); fault != nil {
 			return fault
 		}
-		r.at = start
 	}
-	r.out = msgp.AppendMapHeader(r.out, n)
-	for range n {
-		r.peek()
-		r.out = msgp.AppendStringFromBytes(r.out, r.text())
-		r.pass()
-		if fault := r.value(depth); fault != nil {
-			return fault
-		}
-		r.pass()
+	r.at++
+	var buf [5]byte
+	head := msgp.AppendArrayHeader(buf[:0], n)
+	if open == '{' {
+		head = msgp.AppendMapHeader(buf[:0], n)
 	}
-	if n == 0 {
-		r.pass()
+	if r.out = slices.Replace(r.out, start, start+1, head...); open == '{' && n == 1 {
+		return r.special(start, at)
 	}
 	return nil
 }
 
-// special appends the value that an object with one special key stands for.
-func (r *reader) special(key string, depth int) *job.Fault {
-	at := r.at
+// special replaces the map of one pair that begins at start in r.out if it stands for another value.
+// at is the index of its value in the text.
+func (r *reader) special(start, at int) *job.Fault {
+	var k, v Value
+	for k, v = range Value(r.out[start:]).Pairs() {
+	}
+	key, out := string(k.Bytes()), r.out[:start]
 	wrong := func(want string) *job.Fault {
 		return job.Refuse(job.InvalidValue, "", "the value of %s at byte %d must be %s", key, at, want)
 	}
 	switch key {
 	case mapKey:
 		const want = "an array of arrays of two values"
-		n, ok := r.bracket()
-		if !ok {
+		if v.Kind() != Array {
 			return wrong(want)
 		}
-		r.out = msgp.AppendMapHeader(r.out, n)
-		for range n {
-			if two, ok := r.bracket(); !ok || two != 2 {
+		out = msgp.AppendMapHeader(out, uint32(v.Len())) // ends before v begins
+		for pair := range v.Items() {
+			if pair.Kind() != Array || pair.Len() != 2 {
 				return wrong(want)
 			}
-			for range 2 {
-				if fault := r.value(depth); fault != nil {
-					return fault
-				}
-				r.pass()
+			for part := range pair.Items() {
+				out = append(out, part...)
 			}
-			r.pass()
-		}
-		if n == 0 {
-			r.pass()
 		}
 	case extKey:
-		const want = "an array of an integer from -128 to 127 and base64"
-		if two, ok := r.bracket(); !ok || two != 2 {
-			return wrong(want)
+		typ := v.Item(0)
+		data, ok := fromBase64(v.Item(1))
+		n, _ := typ.Number().Integer()
+		if !ok || v.Len() != 2 || typ.Kind() != Int && typ.Kind() != Uint || n < math.MinInt8 || n > math.MaxInt8 {
+			return wrong("an array of an integer from -128 to 127 and base64")
 		}
-		c := r.peek()
-		start := r.at
-		for r.at < len(r.in) && r.in[r.at] != ',' && c != '"' && c != '[' && c != '{' {
-			r.at++
-		}
-		typ, err := strconv.ParseInt(string(bytes.TrimSpace(r.in[start:r.at])), 10, 8)
-		if err != nil {
-			return wrong(want)
-		}
-		r.pass()
-		data, ok := r.base64()
-		if !ok {
-			return wrong(want)
-		}
-		r.out, _ = msgp.AppendExtension(r.out, &msgp.RawExtension{Data: data, Type: int8(typ)})
-		r.pass()
-	case binKey:
-		data, ok := r.base64()
+		out, _ = msgp.AppendExtension(out, &msgp.RawExtension{Data: data, Type: int8(n)})
+	case binKey, strKey:
+		data, ok := fromBase64(v)
 		if !ok {
 			return wrong("base64")
 		}
-		r.out = msgp.AppendBytes(r.out, data)
-	case strKey:
-		data, ok := r.base64()
-		if !ok {
-			return wrong("base64")
+		if key == binKey {
+			out = msgp.AppendBytes(out, data)
+		} else {
+			out = msgp.AppendStringFromBytes(out, data)
 		}
-		r.out = msgp.AppendStringFromBytes(r.out, data)
 	case floatKey:
-		var name string
-		if r.peek() == '"' {
-			name = string(r.text())
-		}
-		f, ok := notFinite[name]
-		if !ok {
+		f, ok := notFinite[string(v.Bytes())]
+		if !ok || v.Kind() != String {
 			return wrong(`"NaN", "Inf" or "-Inf"`)
 		}
-		r.out = msgp.AppendFloat64(r.out, f)
+		out = msgp.AppendFloat64(out, f)
+	default:
+		return nil
 	}
+	r.out = out
 	return nil
+}
+
+func fromBase64(v Value) (data []byte, ok bool) {
+	if v.Kind() != String {
+		return nil, false
+	}
+	data, err := base64.StdEncoding.Strict().AppendDecode(nil, v.Bytes())
+	return data, err == nil
 }
 
 // notFinite has the floats that are not finite, by the name that stands for them in JSON.
 var notFinite = map[string]float64{
 	"NaN": math.Float64frombits(0x7ff8 << 48), "Inf": math.Inf(1), "+Inf": math.Inf(1), "-Inf": math.Inf(-1),
-}
-
-// bracket reads the opening bracket of the array at r.at and returns the number of its items.
-func (r *reader) bracket() (n uint32, ok bool) {
-	if r.peek() != '[' {
-		return 0, false
-	}
-	n = r.counts[r.next]
-	r.next++
-	r.at++
-	return n, true
-}
-
-func (r *reader) base64() ([]byte, bool) {
-	if r.peek() != '"' {
-		return nil, false
-	}
-	data, err := base64.StdEncoding.Strict().AppendDecode(nil, r.text())
-	return data, err == nil
 }
