@@ -143,10 +143,10 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 	at += "value"
 	switch m.op {
 	case "eq", "ne":
-		m.want = wanted(value)
+		m.want = operandOf(value)
 	case "lt", "le", "gt", "ge":
-		m.want = wanted(value)
-		if !m.want.isNumber() && m.want.kind != pack.String {
+		m.want = operandOf(value)
+		if !isNumber(value) && value.Kind() != pack.String {
 			p.refuse(job.InvalidType, at, "of %s must be a number or a string, not a value of the type %s", m.op, value.Kind())
 		}
 	case "in":
@@ -155,7 +155,7 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 			return
 		}
 		for item := range value.Items() {
-			m.among = append(m.among, wanted(item))
+			m.among = append(m.among, operandOf(item))
 		}
 	case "glob":
 		m.glob = wire.NewPattern(wire.Canonical(nil, p.text(value, at)))
@@ -262,32 +262,33 @@ func (m *Matcher) Match(a *job.Attributes) bool {
 // test is Match for a condition on one field. If the job lacks the field, only the operator exists
 // with the value false matches.
 func (m *Matcher) test(a *job.Attributes) bool {
-	got := m.field.find(a)
-	if got.kind == pack.None {
+	var buf [job.MaxName + 5]byte // room for any attribute
+	got := m.field.find(a, buf[:0])
+	if got == nil {
 		return m.op == "exists" && !m.there
 	}
 	switch m.op {
 	case "eq":
-		return got.equals(&m.want)
+		return m.want.equals(got)
 	case "ne":
-		return !got.equals(&m.want)
+		return !m.want.equals(got)
 	case "in":
 		for i := range m.among {
-			if got.equals(&m.among[i]) {
+			if m.among[i].equals(got) {
 				return true
 			}
 		}
 		return false
 	case "glob":
-		return got.kind == pack.String && m.glob.Fits(got.string())
+		return got.Kind() == pack.String && m.glob.Fits(string(got.Bytes()))
 	case "regex":
-		return got.kind == pack.String && got.matches(m.regex)
+		return got.Kind() == pack.String && got.Len() <= MaxRegexText && m.regex.MatchString(string(got.Bytes()))
 	case "exists":
 		return m.there
 	case "type":
-		return typeOf(got.kind) == m.kind
+		return typeOf(got) == m.kind
 	}
-	order, ok := got.compare(&m.want)
+	order, ok := m.want.compare(got)
 	switch {
 	case !ok:
 		return false
@@ -301,10 +302,9 @@ func (m *Matcher) test(a *job.Attributes) bool {
 	return order >= 0
 }
 
-func typeOf(k pack.Kind) string {
-	switch k {
-	case pack.Int, pack.Uint, pack.Float:
+func typeOf(v pack.Value) string {
+	if isNumber(v) {
 		return "number"
 	}
-	return k.String()
+	return v.Kind().String()
 }

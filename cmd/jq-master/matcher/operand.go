@@ -2,117 +2,47 @@ package matcher
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/tinylib/msgp/msgp"
 
 	"gloom/cmd/jq-master/pack"
 )
 
-// operand is one side of a comparison: an attribute of a job, or a MessagePack value.
+// operand is a value in a matcher, with which values of jobs are compared.
 type operand struct {
-	kind   pack.Kind
-	number pack.Number
-	truth  bool
-	name   string // the text of a string that is not in MessagePack; in a matcher, of any string
-	bytes  []byte // the content of a bin, an ext, or a string in MessagePack
-	typ    int8   // of an ext
-	raw    pack.Value
-	// canonical is the canonical form of an array or map. Only a matcher's operand has it.
+	pack.Value
 	canonical []byte
 }
 
-func operandOf(v pack.Value) operand {
-	o := operand{kind: v.Kind(), raw: v}
-	switch o.kind {
-	case pack.Int, pack.Uint, pack.Float:
-		o.number = v.Number()
-	case pack.Bool:
-		o.truth = v.Bool()
-	case pack.Ext:
-		o.typ = v.ExtType()
-		o.bytes = v.Bytes()
-	case pack.String, pack.Bin:
-		o.bytes = v.Bytes()
-	}
-	return o
+func operandOf(v pack.Value) operand { return operand{bytes.Clone(v), appendCanonical(nil, v)} }
+
+func isNumber(v pack.Value) bool {
+	k := v.Kind()
+	return k == pack.Int || k == pack.Uint || k == pack.Float
 }
 
-// wanted returns the operand of a value in a matcher. Unlike operandOf, it also sets name and
-// canonical.
-func wanted(v pack.Value) operand {
-	o := operandOf(v)
-	switch o.kind {
-	case pack.String:
-		o.name = string(o.bytes)
-	case pack.Array, pack.Map:
-		o.canonical = appendCanonical(nil, v)
-	}
-	return o
-}
-
-func (o *operand) isNumber() bool {
-	return o.kind == pack.Int || o.kind == pack.Uint || o.kind == pack.Float
-}
-
-func (o *operand) string() string {
-	if o.bytes == nil {
-		return o.name
-	}
-	return string(o.bytes)
-}
-
-func (o *operand) matches(re *regexp.Regexp) bool {
-	if o.bytes == nil {
-		return re.MatchString(o.name)
-	}
-	return len(o.bytes) <= MaxRegexText && re.Match(o.bytes)
-}
-
-// equals reports whether the operand equals that of a matcher. Values of different types are
-// unequal.
-func (o *operand) equals(want *operand) bool {
-	switch {
-	case o.isNumber() && want.isNumber():
-		order, ok := o.number.Compare(want.number)
-		return ok && order == 0
-	case o.kind != want.kind:
+// equals reports whether a value equals the operand. Values of different types are unequal.
+func (o *operand) equals(v pack.Value) bool {
+	switch order, ok := o.compare(v); {
+	case ok:
+		return order == 0
+	case isNumber(v), v.Kind() != o.Kind():
 		return false
 	}
-	switch o.kind {
-	case pack.Bool:
-		return o.truth == want.truth
-	case pack.String:
-		return o.compareText(want) == 0
-	case pack.Bin:
-		return bytes.Equal(o.bytes, want.bytes)
-	case pack.Ext:
-		return o.typ == want.typ && bytes.Equal(o.bytes, want.bytes)
-	case pack.Array:
-		return o.raw.Len() == want.raw.Len() && bytes.Equal(appendCanonical(nil, o.raw), want.canonical)
-	case pack.Map:
-		return o.raw.Len() >= want.raw.Len() && bytes.Equal(appendCanonical(nil, o.raw), want.canonical)
-	}
-	return true // null
+	return bytes.Equal(appendCanonical(nil, bytes.Clone(v)), o.canonical) // a clone, so that a value in a buffer stays on the stack
 }
 
-func (o *operand) compareText(want *operand) int {
-	if o.bytes == nil {
-		return strings.Compare(o.name, want.name)
-	}
-	return bytes.Compare(o.bytes, want.bytes)
-}
-
-// compare compares two numbers or two strings. ok is false for other values, which have no order.
-func (o *operand) compare(want *operand) (order int, ok bool) {
+// compare compares a value with the operand, if both are numbers or both are strings. ok is false
+// for other values, and for NaN, which have no order.
+func (o *operand) compare(v pack.Value) (order int, ok bool) {
 	switch {
-	case o.isNumber() && want.isNumber():
-		return o.number.Compare(want.number)
-	case o.kind == pack.String && want.kind == pack.String:
-		return o.compareText(want), true
+	case isNumber(v) && isNumber(o.Value):
+		return v.Number().Compare(o.Number())
+	case v.Kind() == pack.String && o.Kind() == pack.String:
+		return bytes.Compare(v.Bytes(), o.Bytes()), true
 	}
 	return 0, false
 }
@@ -129,8 +59,8 @@ func appendCanonical(dst []byte, v pack.Value) []byte {
 	case pack.Bin:
 		return msgp.AppendBytes(dst, v.Bytes())
 	case pack.Ext:
-		dst, _ = msgp.AppendExtension(dst, &msgp.RawExtension{Type: v.ExtType(), Data: v.Bytes()})
-		return dst
+		dst = binary.BigEndian.AppendUint32(append(dst, ext32), uint32(v.Len()))
+		return append(append(dst, byte(v.ExtType())), v.Bytes()...)
 	case pack.Array:
 		dst = msgp.AppendArrayHeader(dst, uint32(v.Len()))
 		for item := range v.Items() {
@@ -142,6 +72,9 @@ func appendCanonical(dst []byte, v pack.Value) []byte {
 	}
 	return append(dst, v...)
 }
+
+// ext32 begins an ext with a length of four bytes.
+const ext32 = 0xc9
 
 func appendCanonicalMap(dst []byte, v pack.Value) []byte {
 	type pair struct {

@@ -66,47 +66,35 @@ func unescape(s string) (string, bool) {
 	return strings.NewReplacer("~1", "/", "~0", "~").Replace(s), true
 }
 
-// find returns the value that p points to in a job; its kind is None if there is none.
-func (p *Pointer) find(a *job.Attributes) operand {
-	var o operand
+// find returns the value that p points to in a job, nil if there is none. It may put the value into
+// buf.
+func (p *Pointer) find(a *job.Attributes, buf []byte) pack.Value {
 	switch p.attribute {
-	case "argument":
-		v := pack.Value(a.Argument)
-		for _, t := range p.path {
-			if t.index >= 0 && v.Kind() == pack.Array {
-				v = v.Item(t.index)
-			} else {
-				v = v.Field(t.key)
-			}
-		}
-		return operandOf(v)
 	case "name":
-		o.kind, o.name = pack.String, a.Name
+		return msgp.AppendString(buf, a.Name)
 	case "priority":
-		o.kind, o.number = pack.Int, pack.Integer(int64(a.Priority))
+		return msgp.AppendInt64(buf, int64(a.Priority))
 	case "max_retry":
-		o.kind, o.number = pack.Int, pack.Integer(int64(a.MaxRetry))
+		return msgp.AppendInt64(buf, int64(a.MaxRetry))
 	case "timeout":
-		o.kind, o.number = pack.Float, pack.Real(a.Timeout.Seconds())
+		return msgp.AppendFloat64(buf, a.Timeout.Seconds())
 	case "keep_result":
-		o.kind, o.truth = pack.Bool, a.KeepResult
+		return msgp.AppendBool(buf, a.KeepResult)
 	}
-	return o
+	v := pack.Value(a.Argument)
+	for _, t := range p.path {
+		if t.index >= 0 && v.Kind() == pack.Array {
+			v = v.Item(t.index)
+		} else {
+			v = v.Field(t.key)
+		}
+	}
+	return v
 }
 
 // Value returns the canonical form of the value that p points to in a job; found is false if there
 // is none.
 func (p *Pointer) Value(a *job.Attributes) (value []byte, found bool) {
-	o := p.find(a)
-	switch {
-	case o.kind == pack.None:
-		return nil, false
-	case o.raw != nil:
-		return appendCanonical(nil, o.raw), true
-	case o.kind == pack.String:
-		return msgp.AppendString(nil, o.name), true
-	case o.kind == pack.Bool:
-		return msgp.AppendBool(nil, o.truth), true
-	}
-	return appendNumber(nil, o.number), true
+	v := p.find(a, nil)
+	return appendCanonical(nil, v), v != nil
 }
