@@ -59,7 +59,6 @@ func (c *machine) cancelNow(r *record, reply func(error)) {
 	c.write(cancelling, r, j, forget, 0, func() {
 		c.ledger.Cancelled++
 		if u != nil {
-			c.ledger.Running--
 			w := u.worker
 			if w.cancels == nil {
 				w.cancels = make(map[job.ID]int64)
@@ -69,7 +68,6 @@ func (c *machine) cancelNow(r *record, reply func(error)) {
 			c.addEnded(r, forget, 0)
 			c.replyAll(u.replies, notAssigned)
 		} else {
-			c.ledger.Waiting--
 			c.addEnded(r, forget, 0)
 			c.withdraw(r)
 		}
@@ -131,7 +129,6 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 			}
 			c.constraints.add(r, c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil)))
 			c.ledger.Revived++
-			c.ledger.Waiting++
 			c.submitWaiting(r)
 		} else if r.submitted {
 			line := c.env.broker

@@ -189,7 +189,6 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 			r = c.newRecord(j)
 			c.constraints.add(r, c.constraints.setOf(e.under[i]))
 			c.ledger.Enqueued++
-			c.ledger.Waiting++
 			c.submitWaiting(r)
 		}
 	}

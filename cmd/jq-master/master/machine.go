@@ -125,7 +125,7 @@ type machine struct {
 	late         []lateJob // jobs that the broker did not take
 	socket       *worker   // stands for all Gloom workers; nil before the first answer of one
 
-	ledger Ledger
+	ledger Ledger // without Waiting and Running, which balance takes from counts
 	more   metrics
 }
 
@@ -421,6 +421,13 @@ const fewNames, nameSize = 1000, 5 << 10
 // held returns the bytes that MaxBytes limits.
 func (c *machine) held() int64 {
 	return c.bytes + c.keyBytes + c.arriving + c.schedules.bytes + nameSize*int64(max(0, c.busy-fewNames))
+}
+
+// balance returns the ledger with the jobs that wait and run now.
+func (c *machine) balance() Ledger {
+	l := c.ledger
+	l.Waiting, l.Running = uint64(c.counts[job.Queued]+c.counts[job.Retrying]), uint64(c.counts[job.Running])
+	return l
 }
 
 // live returns how many jobs have not ended, including those on their way into the

@@ -33,7 +33,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		active(false)
 		return
 	}
-	l, more, counts := c.ledger, c.more, c.counts
+	l, more, counts := c.balance(), c.more, c.counts
 	workers, slots := len(c.workers), 0
 	for _, w := range c.workers {
 		slots += w.MaxJobs
@@ -86,7 +86,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		gauge("blocked", "Jobs that a constraint holds back.", float64(k.Blocked), "constraint", k.ID)
 	}
 	gauge("store_up", "Whether the store accepts writes.", map[bool]float64{true: 1}[up])
-	gauge("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a bug.", float64(l.imbalance(&counts)))
+	gauge("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a bug.", float64(l.imbalance()))
 	to <- more.waitSeconds.metric("wait_seconds", "How long jobs waited before an attempt, not counting delays.")
 	to <- more.runSeconds.metric("run_seconds", "How long attempts took.")
 }
@@ -97,15 +97,10 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 // imbalance returns by how much the ledger is off; anything but 0 is a bug.
-func (l *Ledger) imbalance(counts *[6]int) int64 {
-	in := int64(l.Enqueued + l.Revived)
-	out := int64(l.Waiting + l.Running + l.Done + l.Failed + l.Cancelled)
-	waiting := int64(l.Waiting) - int64(counts[job.Queued]+counts[job.Retrying])
-	running := int64(l.Running) - int64(counts[job.Running])
-	return abs(in-out) + abs(waiting) + abs(running)
+func (l *Ledger) imbalance() int64 {
+	n := int64(l.Enqueued + l.Revived - l.Waiting - l.Running - l.Done - l.Failed - l.Cancelled)
+	return max(n, -n)
 }
-
-func abs(n int64) int64 { return max(n, -n) }
 
 func (h *histogram) metric(name, help string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(bounds))

@@ -25,7 +25,6 @@ func TestPullMisses(t *testing.T) {
 		c.pull(k, p)
 		for i, id := range ids {
 			c.ledger.Enqueued++
-			c.ledger.Waiting++
 			r := c.newRecord(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30_000}, Seq: uint64(i + 1), State: job.Queued})
 			c.submitWaiting(r)
 			c.onHandout(k.ID, id, false, naiveRun{w.br, &naiveJob{submission: submission{id: id}}})

@@ -286,7 +286,7 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
-			States: states(&c.counts), Ledger: c.ledger, Workers: len(c.workers), Bytes: c.held(),
+			States: states(&c.counts), Ledger: c.balance(), Workers: len(c.workers), Bytes: c.held(),
 			Results: c.results, Waiters: c.waiters, Durable: m.opt.Store.Durable(), Busy: c.counts[job.Running],
 			Oldest: c.oldest(), Wait: c.more.waitSeconds.buckets, Run: c.more.runSeconds.buckets,
 		}

@@ -18,7 +18,6 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	c.ledger.Enqueued++
 	switch j.State {
 	case job.Running:
-		c.ledger.Running++
 		w := c.workers[j.Worker]
 		if w == nil { // its worker is no longer registered; the run will time out
 			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, seen: c.now, runs: make(map[*record]struct{})}
@@ -39,8 +38,6 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 		c.ledger.Failed++
 	case job.Cancelled:
 		c.ledger.Cancelled++
-	default:
-		c.ledger.Waiting++
 	}
 	if j.State.Ended() {
 		if forget = min(forget, c.wall+ms(c.KeepEnded)); drop != 0 {
@@ -316,6 +313,4 @@ func (c *machine) attempted(r *record, o *job.Outcome) {
 	c.write(starting, r, j, 0, 0, func() { c.end(r, o, true) })
 	c.replaceJob(r, j)
 	c.ledger.HandedOut++
-	c.ledger.Waiting--
-	c.ledger.Running++
 }

@@ -78,7 +78,7 @@ func TestEarly(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
-	c.ledger.Enqueued, c.ledger.Waiting = 1, 1
+	c.ledger.Enqueued = 1
 	c.linked = true
 	early := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
 	w.step(c, func() { c.linkSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.br, early}) })

@@ -67,8 +67,6 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	c.write(starting, r, j, 0, 0, func() { c.started(r, u) })
 	c.replaceJob(r, j)
 	c.ledger.HandedOut++
-	c.ledger.Waiting--
-	c.ledger.Running++
 	c.more.waitSeconds.add(float64(c.wall-max(r.Enqueued, r.Due)) / 1000)
 	w.runs[r] = struct{}{}
 	if w.Pulls() {
@@ -114,8 +112,6 @@ func (c *machine) undoRun(r *record) {
 	j.State, j.Attempt, j.Deadline, j.Started = u.stateBefore, r.Attempt-1, 0, 0
 	c.ledger.Released++
 	c.write(releasing, r, j, 0, 0, func() {
-		c.ledger.Running--
-		c.ledger.Waiting++
 		c.leaveRun(r, u, func(h handle) { h.release(0) })
 		c.replyAll(u.replies, notAssigned)
 	})
@@ -317,7 +313,6 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	}
 	c.write(ending_, r, j, forget, drop, func() {
 		c.arriving -= arriving
-		c.ledger.Running--
 		c.leaveRun(r, u, nil)
 		c.addEnded(r, forget, drop)
 		if r.State == job.Done {
@@ -343,8 +338,6 @@ func (c *machine) retry(r *record, u *run, j *job.Job) {
 	j.Due = c.wall + ms(d)
 	c.write(ending_, r, j, 0, 0, func() {
 		c.ledger.Retries++
-		c.ledger.Running--
-		c.ledger.Waiting++
 		left := c.remainingWait(r)
 		c.leaveRun(r, u, func(h handle) { h.retry(left) })
 		c.replyAll(u.replies, nil)

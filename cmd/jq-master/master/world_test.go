@@ -156,8 +156,9 @@ func (w *world) step(c *machine, f func()) bool {
 // check checks the invariants that hold after each command.
 func (w *world) check() {
 	c := w.c
-	if n := c.ledger.imbalance(&c.counts); n != 0 {
-		w.fatalf("the ledger is out of balance by %d: %+v %v", n, c.ledger, c.counts)
+	l := c.balance()
+	if n := l.imbalance(); n != 0 {
+		w.fatalf("the ledger is out of balance by %d: %+v %v", n, l, c.counts)
 	}
 	for i, r := range c.timers {
 		if r.runInfo.timerIndex != i || c.jobs.Get(r.ID) != r {
