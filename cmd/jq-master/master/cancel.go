@@ -81,8 +81,7 @@ func (c *machine) withdraw(r *record) {
 	if r.submitted {
 		r.submitted = false
 		id := r.ID
-		line := c.env.broker
-		c.later(func() { line.cancel(id) })
+		c.tellBroker(func(b brokerLink) { b.cancel(id) })
 	}
 }
 
@@ -131,8 +130,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 			c.ledger.Revived++
 			c.submitWaiting(r)
 		} else if r.submitted {
-			line := c.env.broker
-			c.later(func() { line.change(id, nil, nil, new(time.Duration)) })
+			c.tellBroker(func(b brokerLink) { b.change(id, nil, nil, new(time.Duration)) })
 		}
 		c.later(func() { reply(nil) })
 	})

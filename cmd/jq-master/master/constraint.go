@@ -301,8 +301,7 @@ func (c *machine) set(k *constraint) {
 }
 
 func (c *machine) rule(change ruleChange) {
-	line := c.env.broker
-	c.later(func() { line.setRule(change) })
+	c.tellBroker(func(b brokerLink) { b.setRule(change) })
 }
 
 // dropRules drops the rules that a constraint had.

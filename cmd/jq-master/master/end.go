@@ -32,11 +32,7 @@ func (c *machine) addEnded(r *record, forget, drop int64) {
 
 // setTimer sets the timer of an ended job.
 func (c *machine) setTimer(r *record) {
-	at := r.runInfo.forget
-	if r.runInfo.drop != 0 {
-		at = min(at, r.runInfo.drop)
-	}
-	c.timers.set(r, c.monoAt(at))
+	c.timers.set(r, c.monoAt(r.runInfo.nextEnd()))
 }
 
 // dropResult drops the result of a job because it was fetched or is too old. The store drops it a
@@ -206,17 +202,8 @@ func (p *runInfo) nextEnd() int64 {
 
 // overdue ends a run whose deadline has passed.
 func (c *machine) overdue(r *record, u *run) {
-	if r.running() != u {
-		return
-	}
-	if r.op != idle {
-		r.wait(func() {
-			if r.running() == u {
-				c.overdue(r, u)
-			}
-		})
-		return
-	}
-	c.ledger.Timeouts++
-	c.fail(r, job.Timeout, "no answer within the timeout")
+	c.whenIdle(r, u, func() {
+		c.ledger.Timeouts++
+		c.fail(r, job.Timeout, "no answer within the timeout")
+	})
 }

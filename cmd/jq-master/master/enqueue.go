@@ -261,8 +261,7 @@ func (c *machine) submit(r *record, age time.Duration) {
 			s.groups = c.limitGroups(r.groups.lasting)
 		}
 	}
-	line := c.env.broker
-	c.later(func() { line.submit(s) })
+	c.tellBroker(func(b brokerLink) { b.submit(s) })
 }
 
 // topPriority is the broker's priority of jobs that already run and are to be handed to their

@@ -141,7 +141,7 @@ type metrics struct {
 // command, through a function that was passed in the call.
 type environment struct {
 	store  store.Store
-	broker brokerLink // a step that makes calls later copies it, so that they go to the broker of that step
+	broker brokerLink // called through machine.tellBroker
 	push   Pusher
 	// run runs a command soon, unless the machine has ended. runOr does the same, but calls gone if
 	// the machine has ended.
@@ -324,6 +324,12 @@ func (c *machine) setTime(clock, wall, host int64) {
 
 // later makes f run after the step, without the lock.
 func (c *machine) later(f func()) { c.todo = append(c.todo, f) }
+
+// tellBroker makes a call to the broker of this step later, without the lock.
+func (c *machine) tellBroker(call func(brokerLink)) {
+	line := c.env.broker
+	c.later(func() { call(line) })
+}
 
 // wallAt converts a monotonic time to a wall time, and monoAt does the reverse.
 func (c *machine) wallAt(now int64) int64  { return c.wall + now - c.now }
@@ -526,6 +532,17 @@ func (c *machine) callWaiting(r *record) {
 
 // wait makes f run when the current transition has been written.
 func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
+
+// whenIdle calls f once no transition of the job is being written, if u is its run then.
+func (c *machine) whenIdle(r *record, u *run, f func()) {
+	switch {
+	case r.running() != u:
+	case r.op == idle:
+		f()
+	default:
+		r.wait(func() { c.whenIdle(r, u, f) })
+	}
+}
 
 // write sends a transition of a record's Job to j to the store. When the store has written it, j is
 // the record's Job, and write calls then. forget and drop are those of store.Move. If the write

@@ -84,14 +84,8 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 		case r.running() != u: // the run ended before the request did
 		case taken:
 			jobs = append(jobs, p.jobs[i])
-		case r.op == idle:
-			c.undoRun(r)
 		default:
-			r.wait(func() {
-				if r.running() == u && r.op == idle {
-					c.undoRun(r)
-				}
-			})
+			c.whenIdle(r, u, func() { c.undoRun(r) })
 		}
 	}
 	return jobs

@@ -133,11 +133,10 @@ func (c *machine) linkSlice(budget int) (more bool) {
 	}
 	c.allSubmitted = true
 	// The broker must have all jobs and rules before the first worker joins.
-	line := c.env.broker
-	c.later(func() {
-		line.flush(func() {
+	c.tellBroker(func(b brokerLink) {
+		b.flush(func() {
 			c.env.run(func() {
-				c.settled = c.env.broker == line
+				c.settled = c.env.broker == b
 				c.serveAll()
 				c.link()
 			})

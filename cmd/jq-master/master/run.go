@@ -145,10 +145,7 @@ func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 		c.later(func() { h.release(resubmitPause) })
 		fallthrough
 	case r.submitted: // the broker was to hand it to the worker again
-		id := r.ID
-		r.submitted = false
-		line := c.env.broker
-		c.later(func() { line.cancel(id) })
+		c.withdraw(r)
 		fallthrough
 	default:
 		if answer != nil {

@@ -109,9 +109,8 @@ func (c *machine) sweepSlice(p *slice) {
 		return
 	}
 	s.sweep, s.news = -1, nil
-	line := c.env.broker
 	for _, told := range s.sweeps {
-		c.later(func() { line.flush(told) })
+		c.tellBroker(func(b brokerLink) { b.flush(told) })
 	}
 	s.sweeps = nil
 }
@@ -169,6 +168,5 @@ func (c *machine) regroup(r *record) {
 	if r.priorityStale {
 		priority = new(c.brokerPriority(r))
 	}
-	line := c.env.broker
-	c.later(func() { line.change(id, groups, priority, nil) })
+	c.tellBroker(func(b brokerLink) { b.change(id, groups, priority, nil) })
 }

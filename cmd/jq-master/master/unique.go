@@ -80,8 +80,8 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	j.Due = due
 	c.write(postponing, r, j, 0, 0, func() {
 		if r.submitted {
-			line, delay := c.env.broker, c.remainingWait(r)
-			c.later(func() { line.change(r.ID, nil, nil, &delay) })
+			id, delay := r.ID, c.remainingWait(r)
+			c.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
 		}
 		c.shared(e, r, unique.Extended)
 	})

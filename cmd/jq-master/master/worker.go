@@ -123,9 +123,7 @@ func (c *machine) updateServing(w *worker) {
 		return
 	}
 	w.told, w.joined = v, true
-	id := w.ID
-	line := c.env.broker
-	c.later(func() { line.setServing(id, v) })
+	c.tellBroker(func(b brokerLink) { b.setServing(w.ID, v) })
 }
 
 func (v *serving) same(o *serving) bool {
@@ -241,10 +239,8 @@ func (c *machine) dismiss(w *worker) {
 	}
 	w.gone = true
 	delete(c.workers, w.ID)
-	id := w.ID
-	line := c.env.broker
-	c.later(func() { line.removeWorker(id) })
-	c.tellStore(func(done func(error)) { c.env.store.DropWorker(id, done) })
+	c.tellBroker(func(b brokerLink) { b.removeWorker(w.ID) })
+	c.tellStore(func(done func(error)) { c.env.store.DropWorker(w.ID, done) })
 }
 
 // tellStore sends a transition for which nobody waits.
@@ -275,17 +271,10 @@ func (c *machine) endLostRuns(w *worker) {
 }
 
 func (c *machine) lostRun(r *record) {
-	u := r.runInfo.run
-	if r.op != idle {
-		r.wait(func() {
-			if r.running() == u {
-				c.lostRun(r)
-			}
-		})
-		return
-	}
-	c.ledger.LostRuns++
-	c.end(r, &job.Outcome{Reason: job.Other, Retry: true, Message: "worker lost", Lost: true}, false)
+	c.whenIdle(r, r.runInfo.run, func() {
+		c.ledger.LostRuns++
+		c.end(r, &job.Outcome{Reason: job.Other, Retry: true, Message: "worker lost", Lost: true}, false)
+	})
 }
 
 // except keeps jobs with a name away from a worker that did not know the name: at the broker or, if
