@@ -61,7 +61,8 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 // shared replies to a pusher with the id of the job that holds the key.
 func (c *machine) shared(e *enqueueing, r *record, how string) {
 	e.unique = how
-	c.later(func() { e.reply([]job.ID{r.ID}, false, nil) })
+	ids := []job.ID{r.ID}
+	c.later(func() { e.reply(ids, false, nil) })
 }
 
 // postpone delays r, which holds the key: r becomes due when the delay of the new job n, counted
