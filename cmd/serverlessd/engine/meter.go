@@ -190,5 +190,5 @@ func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string))
 	} {
 		gauge(descJobs, float64(n), state)
 	}
-	gauge(descOldest, sum.Oldest.Seconds())
+	gauge(descOldest, time.Duration(sum.Oldest).Seconds())
 }

@@ -56,6 +56,14 @@ func (d *Duration) Set(s string) error {
 // Type implements pflag.Value.
 func (Duration) Type() string { return "duration" }
 
+// Milliseconds is a length of time that is shown in answers as a number of milliseconds.
+type Milliseconds time.Duration
+
+// MarshalJSON writes the number of milliseconds.
+func (d Milliseconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendInt(nil, time.Duration(d).Milliseconds(), 10), nil
+}
+
 // MarshalJSON writes a duration as a string.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 

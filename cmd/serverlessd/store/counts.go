@@ -5,62 +5,54 @@ import (
 	"database/sql"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
 )
 
-// countChange is the change that a transaction makes to a type's counts. The counts of a type are
-// the sums of several rows, so that daemons do not wait for each other's rows.
-type countChange struct {
-	open, running, ok, failed, abandoned, expired, deleted int
-}
-
-func (t *tx) count(jobtype string) *countChange {
+// count returns the change that a transaction makes to a type's counts: to those in countColumns. The
+// counts of a type are the sums of several rows, so that daemons do not wait for each other's rows.
+func (t *tx) count(jobtype string) *Counts {
 	c := t.counts[jobtype]
 	if c == nil {
-		c = &countChange{}
+		c = &Counts{}
 		t.counts[jobtype] = c
 	}
 	return c
 }
 
-func (c *countChange) add(d countChange) {
-	c.open += d.open
-	c.running += d.running
-	c.ok += d.ok
-	c.failed += d.failed
-	c.abandoned += d.abandoned
-	c.expired += d.expired
-	c.deleted += d.deleted
-}
-
 // ended returns the count of jobs that ended with this code.
-func (c *countChange) ended(code string) *int {
+func (c *Counts) ended(code string) *int64 {
 	switch job.Ended(code) {
 	case job.Succeeded:
-		return &c.ok
+		return &c.OK
 	case job.Fault:
-		return &c.failed
+		return &c.Failed
 	case job.Expired:
-		return &c.expired
+		return &c.Expired
 	}
-	return &c.abandoned
+	return &c.Abandoned
 }
 
+// countColumns has the columns of sq_counts, and stored where their values are in Counts. Open jobs
+// are waiting or deferred; there they are Waiting.
 var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "expired", "deleted"}
+
+func (c *Counts) stored() []any {
+	return []any{&c.Waiting, &c.Running, &c.OK, &c.Failed, &c.Abandoned, &c.Expired, &c.Deleted}
+}
 
 // writeCounts writes the changes of counts. It comes last in a transaction and writes the types in
 // order, so that transactions that write the same rows wait only briefly and cannot deadlock.
 func (t *tx) writeCounts() {
 	for _, jobtype := range slices.Sorted(maps.Keys(t.counts)) {
-		c := *t.counts[jobtype]
-		if c == (countChange{}) {
+		c := t.counts[jobtype]
+		if *c == (Counts{}) {
 			continue
 		}
-		t.atEnd("INSERT INTO sq_counts (type, slot, open, running, ok, failed, abandoned, expired, deleted) VALUES "+marks(9)+
-			t.s.upsert("type, slot", nil, countColumns),
-			jobtype, t.s.slot, c.open, c.running, c.ok, c.failed, c.abandoned, c.expired, c.deleted)
+		t.atEnd("INSERT INTO sq_counts (type, slot, "+strings.Join(countColumns, ", ")+") VALUES "+marks(2+len(countColumns))+
+			t.s.upsert("type, slot", nil, countColumns), append([]any{jobtype, t.s.slot}, c.stored()...)...)
 	}
 }
 
@@ -72,11 +64,10 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 	}
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		all = make(map[string]Counts)
-		return eachRow(ctx, q, "SELECT type, SUM(open), SUM(running), SUM(ok), SUM(failed), SUM(abandoned), SUM(expired), SUM(deleted)"+
-			" FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
+		return eachRow(ctx, q, "SELECT type, SUM("+strings.Join(countColumns, "), SUM(")+") FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
 			var jobtype string
 			var c Counts
-			if err := r.Scan(&jobtype, &c.Waiting, &c.Running, &c.OK, &c.Failed, &c.Abandoned, &c.Expired, &c.Deleted); err != nil {
+			if err := r.Scan(append([]any{&jobtype}, c.stored()...)...); err != nil {
 				return err
 			}
 			c.Added = c.Waiting + c.Running + c.OK + c.Failed + c.Abandoned + c.Expired + c.Deleted
@@ -105,7 +96,7 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			}
 			c.Deferred = min(c.Deferred, c.Waiting) // some jobs may have come between the two queries
 			if c.Waiting -= c.Deferred; c.Waiting > 0 {
-				c.Oldest = max(0, now.Sub(oldest.time()))
+				c.Oldest = job.Milliseconds(max(0, now.Sub(oldest.time())))
 			}
 			all[jobtype] = c
 		}

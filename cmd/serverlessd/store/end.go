@@ -51,15 +51,15 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 }
 
 // from subtracts a row from the counts of its type, and returns the counts.
-func (t *tx) from(h held) *countChange {
+func (t *tx) from(h held) *Counts {
 	c := t.count(h.jobtype)
 	switch h.lock {
 	case "":
-		c.open--
+		c.Waiting--
 	case done:
 		*c.ended(h.code)--
 	default:
-		c.running--
+		c.Running--
 	}
 	return c
 }
@@ -77,10 +77,10 @@ func (t *tx) end(h held, e *Ending, sysid string) {
 		}
 	case Again:
 		t.keepLast(sysid, e)
-		c.open++
+		c.Waiting++
 		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", at(t.now.Add(e.Delay)), e.Code, e.Status)
 	case GiveBack:
-		c.open++
+		c.Waiting++
 		t.change(h, "`lock` = '', dt = ?, tries = tries - 1, fence = fence + 1", at(t.now))
 	}
 }
@@ -134,6 +134,6 @@ func (t *tx) writeChanges() {
 // free removes the lock of a job, which is then due at dt.
 func (t *tx) free(h held, dt time.Time, set string, args ...any) {
 	c := t.from(h)
-	c.open++
+	c.Waiting++
 	t.change(h, "`lock` = '', dt = ?"+set, append([]any{at(dt)}, args...)...)
 }

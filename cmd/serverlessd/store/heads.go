@@ -31,7 +31,7 @@ func newHeads() heads {
 }
 
 // touch drops the heads of types whose jobs a transaction has changed.
-func (s *SQL) touch(counts map[string]*countChange) {
+func (s *SQL) touch(counts map[string]*Counts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heads.changes++

@@ -107,7 +107,7 @@ func (t *tx) insert(rows []row) error {
 			return err
 		}
 		for _, r := range part {
-			t.count(r.jobtype).open++
+			t.count(r.jobtype).Waiting++
 			if len(r.payload) > shortData {
 				t.atEnd("INSERT INTO sq_data (id, data) VALUES (?,?)", string(r.id), r.payload)
 			}

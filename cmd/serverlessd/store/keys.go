@@ -177,7 +177,7 @@ func (c *keySharing) write() error {
 		return err
 	}
 	for _, h := range c.replaced {
-		c.from(h).deleted++
+		c.from(h).Deleted++
 	}
 	if err := c.remove(c.replaced, ""); err != nil {
 		return err

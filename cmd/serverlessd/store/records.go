@@ -131,7 +131,7 @@ func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 		case h.lock != "":
 			return ErrRunning
 		}
-		t.from(h).deleted++
+		t.from(h).Deleted++
 		return t.remove([]held{h}, "")
 	})
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"strings"
 
 	"gloom/cmd/serverlessd/job"
 )
@@ -19,24 +20,24 @@ func (t *tx) settle(jobtype string) error {
 	if err != nil || left {
 		return err
 	}
-	var sum countChange
+	var sum Counts
 	var slots []int
-	err = t.each("SELECT slot, open, running, ok, failed, abandoned, expired, deleted FROM sq_counts WHERE type = ?"+t.s.locked(),
+	err = t.each("SELECT slot, "+strings.Join(countColumns, ", ")+" FROM sq_counts WHERE type = ?"+t.s.locked(),
 		[]any{jobtype}, func(r *sql.Rows) error {
 			var slot int
-			var c countChange
-			err := r.Scan(&slot, &c.open, &c.running, &c.ok, &c.failed, &c.abandoned, &c.expired, &c.deleted)
+			var c Counts
+			err := r.Scan(append([]any{&slot}, c.stored()...)...)
 			slots = append(slots, slot)
-			sum.add(c)
+			sum.Sum(&c)
 			return err
 		})
-	if err != nil || sum.open != 0 || sum.running != 0 {
+	if err != nil || sum.Waiting != 0 || sum.Running != 0 {
 		return err
 	}
 	for _, slot := range slots { // keeps rows that other daemons have written since
 		t.atEnd("DELETE FROM sq_counts WHERE type = ? AND slot = ?", jobtype, slot)
 	}
 	client, _, _ := job.Split(jobtype)
-	t.count(job.Jobtype(client, rest)).add(sum)
+	t.count(job.Jobtype(client, rest)).Sum(&sum)
 	return nil
 }

@@ -157,7 +157,7 @@ type tx struct {
 	s             *SQL
 	now           time.Time
 	monotonic     time.Duration // the monotonic time of this process at now
-	counts        map[string]*countChange
+	counts        map[string]*Counts
 	changesByText map[string]*change
 	statements    []statement // to be run at the end of the transaction
 }
@@ -172,7 +172,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 			return err
 		}
 		defer inner.Rollback()
-		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*countChange), changesByText: make(map[string]*change)}
+		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*Counts), changesByText: make(map[string]*change)}
 		if t.now, err = s.now(ctx, inner); err != nil {
 			return err
 		}

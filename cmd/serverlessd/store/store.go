@@ -272,11 +272,20 @@ type Query struct {
 	Last         bool // whether to return the last run of each job
 }
 
-// Counts has the numbers of jobs of a type. Added is the sum of the others.
+// Counts has the numbers of jobs of a type, as they are shown in answers. Added is the sum of the
+// others.
 type Counts struct {
-	Added, Waiting, Deferred, Running, OK, Failed, Abandoned, Expired, Deleted int64
-	SetAside                                                                   int64         // jobs that were set aside and are in no store
-	Oldest                                                                     time.Duration // how long the oldest waiting job has been due
+	Added     int64            `json:"added"`
+	Waiting   int64            `json:"waiting"`
+	Deferred  int64            `json:"deferred"`
+	Running   int64            `json:"running"`
+	OK        int64            `json:"ok"`
+	Failed    int64            `json:"failed"`
+	Abandoned int64            `json:"abandoned"`
+	Expired   int64            `json:"expired"`
+	Deleted   int64            `json:"deleted"`
+	SetAside  int64            `json:"set_aside,omitempty"` // jobs that were set aside and are in no store: see GET /aside
+	Oldest    job.Milliseconds `json:"oldest_ms"`           // how long the oldest waiting job has been due
 }
 
 // Sum adds other counts to c: those of another store or another type.

@@ -239,7 +239,7 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 		did.Expired, did.More = len(rows), len(rows) == want.Limit
 		for _, h := range rows {
 			did.end(h, job.CodeExpired)
-			t.from(h).expired++
+			t.from(h).Expired++
 			t.archive(h, job.CodeExpired, 0)
 		}
 		return err

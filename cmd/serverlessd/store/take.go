@@ -88,8 +88,8 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 			}
 		}
 		c := t.count(want.Jobtype)
-		c.open -= len(ids)
-		c.running += len(ids)
+		c.Waiting -= int64(len(ids))
+		c.Running += int64(len(ids))
 		return nil
 	})
 	return taken, err

@@ -61,25 +61,6 @@ func (s *Web) quit(r *request) error {
 	return err
 }
 
-// shownCounts has the numbers of jobs of a type, as they are shown in answers.
-type shownCounts struct {
-	Added     int64 `json:"added"`
-	Waiting   int64 `json:"waiting"`
-	Deferred  int64 `json:"deferred"`
-	Running   int64 `json:"running"`
-	OK        int64 `json:"ok"`
-	Failed    int64 `json:"failed"`
-	Abandoned int64 `json:"abandoned"`
-	Expired   int64 `json:"expired"`
-	Deleted   int64 `json:"deleted"`
-	SetAside  int64 `json:"set_aside,omitempty"` // jobs that are in no store: see GET /aside
-	OldestMS  int64 `json:"oldest_ms"`
-}
-
-func showCounts(c *store.Counts) shownCounts {
-	return shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.SetAside, c.Oldest.Milliseconds()}
-}
-
 // state returns the counts by type: by the bare types of one client, or by the jobtypes of all
 // clients.
 func (s *Web) state(r *request) error {
@@ -87,7 +68,7 @@ func (s *Web) state(r *request) error {
 	if err != nil {
 		return err
 	}
-	out := make(map[string]shownCounts, len(types))
+	out := make(map[string]store.Counts, len(types))
 	for jobtype, c := range types {
 		if !r.grant.Covers(jobtype) {
 			continue
@@ -96,7 +77,7 @@ func (s *Web) state(r *request) error {
 		if r.client != "" {
 			_, name, _ = job.Split(jobtype)
 		}
-		out[name] = showCounts(&c)
+		out[name] = c
 	}
 	answer(r.w, http.StatusOK, map[string]any{"types": out})
 	return nil

@@ -130,7 +130,7 @@ func (s *Web) findings(r *request) error {
 
 // shownSnapshot is a snapshot as it is shown in an answer.
 type shownSnapshot struct {
-	Ledger *shownCounts `json:"ledger"` // summed over all types; null: not known
+	Ledger *store.Counts `json:"ledger"` // summed over all types; null: not known
 	// CountedMS is the age of the ledger and of the counts of the types.
 	CountedMS int64            `json:"counted_ms"`
 	Imbalance int64            `json:"imbalance"`
@@ -153,7 +153,7 @@ type shownSnapshot struct {
 type shownType struct {
 	Type string  `json:"type"` // client-type
 	Lang *string `json:"lang"` // language of its handler; null: it has none
-	shownCounts
+	store.Counts
 }
 
 type shownTimes struct {
@@ -227,8 +227,7 @@ func (s *snapshot) show(key snapshotKey) *shownSnapshot {
 		for _, c := range l.Types {
 			sum.Sum(&c)
 		}
-		all := showCounts(&sum)
-		out.Ledger, out.CountedMS = &all, time.Since(l.Counted).Milliseconds()
+		out.Ledger, out.CountedMS = &sum, time.Since(l.Counted).Milliseconds()
 	}
 	out.addTypes(key, l, s.has)
 	return out
@@ -251,7 +250,7 @@ func (out *shownSnapshot) addTypes(key snapshotKey, l *engine.Snapshot, handlers
 		if !strings.Contains(jobtype, key.part) || !key.grant.Covers(jobtype) {
 			continue
 		}
-		t := shownType{Type: jobtype, shownCounts: showCounts(&c)}
+		t := shownType{Type: jobtype, Counts: c}
 		if h != nil {
 			t.Lang = &h.Lang
 		}
