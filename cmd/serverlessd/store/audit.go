@@ -20,14 +20,14 @@ type auditState struct {
 
 // audit compares the counts of the next few types with the jobs in the store. It does this in one
 // statement, so that the counts and the jobs are of the same moment.
-func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
+func (s *SQL) audit(ctx context.Context, _ Sweeping, did *Swept) error {
 	s.mu.Lock()
 	before := s.audited
 	s.mu.Unlock()
 	var round auditState
 	types := 0
-	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-		did, round, types = Swept{}, before, 0
+	err := s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		did.Miscounted, did.Imbalance, round, types = nil, 0, before, 0
 		const jobs = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
 		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
 			" c.running - "+jobs+"> '' AND j.`lock` < ?) - "+jobs+"> ?)"+
@@ -45,7 +45,8 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 			})
 	})
 	if err != nil {
-		return Swept{}, err
+		did.Miscounted, did.Imbalance = nil, 0
+		return err
 	}
 	if round.miscounted += did.Imbalance; types < auditTypes {
 		round = auditState{last: round.miscounted}
@@ -54,5 +55,5 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.audited = round
-	return did, nil
+	return nil
 }

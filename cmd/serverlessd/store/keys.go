@@ -255,8 +255,8 @@ func (t *tx) reclaim(h held) error {
 }
 
 // expireKeys removes keys whose window is over.
-func (s *SQL) expireKeys(ctx context.Context, want Sweeping) (Swept, error) {
-	return s.sweeping(ctx, "lapse", func(t *tx, did *Swept) error {
+func (s *SQL) expireKeys(ctx context.Context, want Sweeping, did *Swept) error {
+	return s.sweeping(ctx, "lapse", did, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, settle); err != nil || !ok {
 			return err
 		}
@@ -267,7 +267,7 @@ func (s *SQL) expireKeys(ctx context.Context, want Sweeping) (Swept, error) {
 			ids = append(ids, id)
 			return err
 		})
-		if did.More = len(ids) == want.Limit; err != nil {
+		if did.More = did.More || len(ids) == want.Limit; err != nil {
 			return err
 		}
 		for part := range slices.Chunk(ids, slice) {

@@ -11,44 +11,33 @@ import (
 )
 
 // Sweep implements Store.
-func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
-	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.setRight, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.audit} {
-		did, err := f(ctx, want)
-		swept.Freed += did.Freed
-		swept.Abandoned += did.Abandoned
-		swept.Expired += did.Expired
-		swept.Purged += did.Purged
-		swept.Righted += did.Righted
-		swept.Ended = append(swept.Ended, did.Ended...)
-		swept.Made = append(swept.Made, did.Made...)
-		swept.Ahead += did.Ahead
-		swept.Imbalance += did.Imbalance
-		swept.Miscounted = append(swept.Miscounted, did.Miscounted...)
-		swept.More = swept.More || did.More
-		if err != nil {
-			return swept, err
+func (s *SQL) Sweep(ctx context.Context, want Sweeping) (did Swept, err error) {
+	for _, f := range []func(context.Context, Sweeping, *Swept) error{s.expireLocks, s.setRight, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.audit} {
+		if err := f(ctx, want, &did); err != nil {
+			return did, err
 		}
-	}
-	return swept, nil
-}
-
-// sweeping runs one kind of maintenance in a transaction. It returns a zero Swept if the
-// transaction was rolled back.
-func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) error) (did Swept, err error) {
-	err = s.transact(ctx, name, func(t *tx) error {
-		did = Swept{}
-		return f(t, &did)
-	})
-	if err != nil {
-		return Swept{}, err
 	}
 	return did, nil
 }
 
+// sweeping runs one kind of maintenance in a transaction. If the transaction is rolled back, did is
+// as before.
+func (s *SQL) sweeping(ctx context.Context, name string, did *Swept, f func(*tx) error) error {
+	before := *did
+	err := s.transact(ctx, name, func(t *tx) error {
+		*did = before
+		return f(t)
+	})
+	if err != nil {
+		*did = before
+	}
+	return err
+}
+
 // expireLocks frees the jobs of daemons that were lost or have left, and releases their sysids. It
 // lets locks expire by the clock only when this daemon has watched the clock for a ttl.
-func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
-	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
+func (s *SQL) expireLocks(ctx context.Context, want Sweeping, did *Swept) error {
+	return s.sweeping(ctx, "expire locks", did, func(t *tx) error {
 		did.Ahead = t.date().Sub(t.now).Round(maxJitter)
 		old, err := t.clockSteady(want.TTL, want.RetryFor)
 		if err != nil {
@@ -95,17 +84,17 @@ const sought = 10
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
 // they wait no longer than requested. It searches for them once after the store was opened, and
 // after each time the clock was set back; each sweep does a slice of the search.
-func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error) {
+func (s *SQL) setRight(ctx context.Context, want Sweeping, did *Swept) error {
 	s.mu.Lock()
 	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.searched
 	s.mu.Unlock()
 	if sets == righted {
-		return did, nil
+		return nil
 	}
 	var late []job.ID
 	var to place
 	var more bool
-	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err := s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		late, to, more = nil, from, false
 		if to.dt == "" {
 			to.dt = at(now)
@@ -126,7 +115,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 			})
 	})
 	if err != nil {
-		return did, err
+		return err
 	}
 	if len(late) > 0 {
 		err = s.transact(ctx, "set right", func(t *tx) error {
@@ -142,7 +131,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 			return err
 		})
 		if err != nil {
-			return did, err
+			return err
 		}
 	}
 	s.mu.Lock()
@@ -152,8 +141,8 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 			s.clock.righted = sets
 		}
 	}
-	did.More, did.Righted = more && len(late) > 0, len(late)
-	return did, nil
+	did.More, did.Righted = did.More || more && len(late) > 0, len(late)
+	return nil
 }
 
 // clockAhead returns by how much the clock that wrote a waiting job's times was ahead, as far as
@@ -190,12 +179,12 @@ func (s *Swept) end(h held, code string) {
 }
 
 // abandonUnhandled ends jobs whose type has had no handler for too long.
-func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping) (did Swept, err error) {
+func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping, did *Swept) error {
 	if want.Handled == nil {
-		return did, nil
+		return nil
 	}
 	var types []string
-	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err := s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		types = nil
 		return s.eachOpenType(ctx, q, func(jobtype string, oldest time.Time, _ int64) {
 			if now.Sub(oldest) > want.RetryFor && !want.Handled(jobtype) {
@@ -203,40 +192,37 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping) (did Swept, e
 			}
 		})
 	})
+	most := did.Abandoned + want.Limit
 	for _, jobtype := range types {
-		if err != nil || did.Abandoned == want.Limit {
+		if err != nil || did.Abandoned == most {
 			break
 		}
-		var some Swept
-		some, err = s.sweeping(ctx, "abandon", func(t *tx, some *Swept) error {
+		err = s.sweeping(ctx, "abandon", did, func(t *tx) error {
 			if ok, err := t.clockSteady(want.TTL, want.RetryFor); err != nil || !ok {
 				return err
 			}
 			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
-				jobtype, at(t.now.Add(-want.RetryFor)), want.Limit-did.Abandoned)
+				jobtype, at(t.now.Add(-want.RetryFor)), most-did.Abandoned)
 			for _, h := range rows {
-				if err := t.abandon(h, want, job.CodeNoHandler, some); err != nil {
+				if err := t.abandon(h, want, job.CodeNoHandler, did); err != nil {
 					return err
 				}
 			}
 			return err
 		})
-		did.Abandoned += some.Abandoned
-		did.Ended = append(did.Ended, some.Ended...)
-		did.Made = append(did.Made, some.Made...)
 	}
-	did.More = did.Abandoned == want.Limit
-	return did, err
+	did.More = did.More || did.Abandoned == most
+	return err
 }
 
 // expire ends jobs that have waited for too long without ever being run.
-func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
-	return s.sweeping(ctx, "expire", func(t *tx, did *Swept) error {
+func (s *SQL) expire(ctx context.Context, want Sweeping, did *Swept) error {
+	return s.sweeping(ctx, "expire", did, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepUnrun); err != nil || !ok {
 			return err
 		}
 		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
-		did.Expired, did.More = len(rows), len(rows) == want.Limit
+		did.Expired, did.More = len(rows), did.More || len(rows) == want.Limit
 		for _, h := range rows {
 			did.end(h, job.CodeExpired)
 			t.from(h).Expired++
@@ -248,8 +234,8 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 
 // purge removes jobs that ended long ago. They are still counted, under the rest of their client if
 // they were the last jobs of their type.
-func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
-	return s.sweeping(ctx, "purge", func(t *tx, did *Swept) error {
+func (s *SQL) purge(ctx context.Context, want Sweeping, did *Swept) error {
+	return s.sweeping(ctx, "purge", did, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {
 			return err
 		}
@@ -257,7 +243,7 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 		if err != nil {
 			return err
 		}
-		did.Purged, did.More = len(rows), len(rows) == want.Limit
+		did.Purged, did.More = len(rows), did.More || len(rows) == want.Limit
 		if err := t.remove(rows, " AND until IS NULL"); err != nil {
 			return err
 		}
@@ -275,11 +261,11 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 }
 
 // dropReadPoints drops the read points of segments that were removed.
-func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping) (did Swept, err error) {
+func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping, _ *Swept) error {
 	if len(want.Segments) == 0 {
-		return did, nil
+		return nil
 	}
-	return did, s.transact(ctx, "forget", func(t *tx) error {
+	return s.transact(ctx, "forget", func(t *tx) error {
 		for _, segment := range want.Segments {
 			t.atEnd("DELETE FROM sq_points WHERE segment = ?", segment)
 		}
