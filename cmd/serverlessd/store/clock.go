@@ -1,9 +1,6 @@
 package store
 
-import (
-	"database/sql"
-	"time"
-)
+import "time"
 
 const (
 	// settle is the longest time for which a store's clock must have run evenly before the store
@@ -46,16 +43,12 @@ func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
 	t.s.mu.Unlock()
 	var credit time.Duration
 	if !looked {
-		err := t.each("SELECT value FROM sq_meta WHERE name = 'clock'", nil, func(r *sql.Rows) error {
-			var ms int64
-			err := r.Scan(&ms)
-			if t.now.Sub(time.UnixMilli(ms)).Abs() <= settle {
-				credit = settle
-			}
-			return err
-		})
-		if err != nil {
+		var noted int64 // milliseconds since 1970
+		if err := t.one("SELECT value FROM sq_meta WHERE name = 'clock'", nil, &noted); err != nil {
 			return false, err
+		}
+		if t.now.Sub(time.UnixMilli(noted)).Abs() <= settle {
+			credit = settle
 		}
 	}
 	ahead := time.Duration(t.now.UnixNano()) - t.monotonic

@@ -87,10 +87,8 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			}
 			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // undo what an attempt has done before a conflict
 			var oldest moment
-			err := eachRow(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
-				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, at(now)}, func(r *sql.Rows) error {
-				return r.Scan(&c.Deferred, &oldest)
-			})
+			err := one(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
+				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, at(now)}, &c.Deferred, &oldest)
 			if err != nil {
 				return err
 			}

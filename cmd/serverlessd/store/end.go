@@ -17,11 +17,7 @@ const done = "__done"
 func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error) {
 	err = s.transact(ctx, "end", func(t *tx) error {
 		counted = make([]bool, len(ends))
-		ids := make([]job.ID, len(ends))
-		for i := range ends {
-			ids[i] = ends[i].ID
-		}
-		rows, err := t.holdAll(ids)
+		rows, err := t.holdAll(idsOf(ends, func(e *Ending) job.ID { return e.ID }))
 		if err != nil {
 			return err
 		}
@@ -124,8 +120,7 @@ func (t *tx) change(h held, set string, args ...any) {
 func (t *tx) writeChanges() {
 	for _, key := range slices.Sorted(maps.Keys(t.changesByText)) {
 		c := t.changesByText[key]
-		for part := range slices.Chunk(c.ids, slice) {
-			text, args := inList(part)
+		for text, args := range inLists(c.ids) {
 			t.atEnd("UPDATE sq_jobs SET "+c.set+" WHERE id"+text, slices.Concat(c.args, args)...)
 		}
 	}

@@ -113,7 +113,7 @@ func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err
 func (s *SQL) Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		ids, version = nil, 0
-		err := eachRow(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, func(r *sql.Rows) error { return r.Scan(&version) })
+		err := one(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, &version)
 		if err != nil || version == since {
 			return err
 		}

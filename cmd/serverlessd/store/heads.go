@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"time"
 )
 
@@ -79,8 +78,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, found func(jobtype st
 	for i, h := range known {
 		found(hits[i], h.oldest, h.open)
 	}
-	for part := range slices.Chunk(ask, slice) {
-		text, args := inList(part)
+	for text, args := range inLists(ask) {
 		err := eachRow(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
 			" FROM (SELECT DISTINCT type FROM sq_counts WHERE type"+text+") t", args, func(r *sql.Rows) error {
 			var jobtype string

@@ -33,10 +33,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 	var rows []row
 	err = s.transact(ctx, "ingest", func(t *tx) error {
 		point, rows = 0, nil
-		err := t.each("SELECT place FROM sq_points WHERE segment = ?"+s.locked(), []any{piece.Segment}, func(r *sql.Rows) error {
-			return r.Scan(&point)
-		})
-		if err != nil {
+		if err := t.one("SELECT place FROM sq_points WHERE segment = ?"+s.locked(), []any{piece.Segment}, &point); err != nil {
 			return err
 		}
 		if point >= piece.To {
@@ -142,22 +139,22 @@ func (t *tx) insertRows(rows []row) error {
 
 func (t *tx) missing(rows []row) (missing []row, err error) {
 	there := make(map[job.ID]bool)
-	ids := make([]job.ID, len(rows))
-	for i, r := range rows {
-		ids[i] = r.id
+	for text, args := range inLists(idsOf(rows, func(r *row) job.ID { return r.id })) {
+		err = t.each("SELECT id FROM sq_jobs WHERE id"+text, args, func(r *sql.Rows) error {
+			var id job.ID
+			err := r.Scan((*string)(&id))
+			there[id] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	text, args := inList(ids)
-	err = t.each("SELECT id FROM sq_jobs WHERE id"+text, args, func(r *sql.Rows) error {
-		var id job.ID
-		err := r.Scan((*string)(&id))
-		there[id] = true
-		return err
-	})
 	for _, r := range rows {
 		if !there[r.id] {
 			there[r.id] = true // the job occurs twice in one piece
 			missing = append(missing, r)
 		}
 	}
-	return missing, err
+	return missing, nil
 }

@@ -61,8 +61,7 @@ func (k *key) holds(now time.Time) bool {
 func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	found := make(map[string]*key)
 	var ids []job.ID
-	for part := range slices.Chunk(names, slice) {
-		text, args := inList(part)
+	for text, args := range inLists(names) {
 		for i, name := range args {
 			args[i] = []byte(name.(string)) // keys are compared byte by byte
 		}
@@ -90,8 +89,7 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 
 // disclaim takes the keys away from these jobs.
 func (t *tx) disclaim(ids []job.ID) error {
-	for part := range slices.Chunk(ids, slice) {
-		text, args := inList(part)
+	for text, args := range inLists(ids) {
 		if _, err := t.exec("UPDATE sq_keys SET holds = NULL WHERE id"+text, args...); err != nil {
 			return err
 		}
@@ -270,8 +268,7 @@ func (s *SQL) expireKeys(ctx context.Context, want Sweeping, did *Swept) error {
 		if did.More = did.More || len(ids) == want.Limit; err != nil {
 			return err
 		}
-		for part := range slices.Chunk(ids, slice) {
-			text, args := inList(part)
+		for text, args := range inLists(ids) {
 			t.atEnd("DELETE FROM sq_keys WHERE id"+text, args...)
 		}
 		return nil

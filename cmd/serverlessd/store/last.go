@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -49,8 +48,7 @@ func addLast(ctx context.Context, q querier, recs []*Record) error {
 			ids = append(ids, rec.ID)
 		}
 	}
-	for part := range slices.Chunk(ids, slice) {
-		text, args := inList(part)
+	for text, args := range inLists(ids) {
 		err := eachRow(ctx, q, "SELECT id, tries, dt, took_ms, code, exitcode, data, stderr FROM sq_last WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			var dt moment

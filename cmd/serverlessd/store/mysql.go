@@ -105,7 +105,7 @@ func (*mysqlDialect) schema() []string {
 }
 
 func (*mysqlDialect) now(ctx context.Context, q querier) (now time.Time, err error) {
-	err = eachRow(ctx, q, "SELECT UTC_TIMESTAMP(3)", nil, func(r *sql.Rows) error { return r.Scan((*moment)(&now)) })
+	err = one(ctx, q, "SELECT UTC_TIMESTAMP(3)", nil, (*moment)(&now))
 	return now, err
 }
 

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -45,8 +44,8 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 		if err := addLast(ctx, q, []*Record{rec}); err != nil {
 			return err
 		}
-		if err := eachRow(ctx, q, "SELECT COALESCE("+payloadExpr("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
-			func(r *sql.Rows) error { return r.Scan(&rec.Bytes, &rec.DataBytes) }); err != nil {
+		if err := one(ctx, q, "SELECT COALESCE("+payloadExpr("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
+			&rec.Bytes, &rec.DataBytes); err != nil {
 			return err
 		}
 		return addRuns(ctx, q, rec)
@@ -76,8 +75,7 @@ func (s *SQL) Result(ctx context.Context, id job.ID, most int) (rec *Record, dat
 		if rec.Lock != done {
 			return ErrNotDone
 		}
-		return eachRow(ctx, q, "SELECT CASE WHEN LENGTH(data) <= ? THEN data END, LENGTH(data) FROM sq_results WHERE id = ?", []any{most, string(id)},
-			func(r *sql.Rows) error { return r.Scan(&data, &rec.DataBytes) })
+		return one(ctx, q, "SELECT CASE WHEN LENGTH(data) <= ? THEN data END, LENGTH(data) FROM sq_results WHERE id = ?", []any{most, string(id)}, &data, &rec.DataBytes)
 	})
 	return rec, data, err
 }
@@ -95,14 +93,12 @@ func (s *SQL) Payload(ctx context.Context, id job.ID, most int) (rec *Record, da
 			return err
 		}
 		size := payloadExpr("LENGTH")
-		return eachRow(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{most, string(id)}, func(r *sql.Rows) error {
-			var size sql.NullInt64 // not null for an empty payload, for which SQLite's driver returns nil
-			err := r.Scan(&data, &size)
-			if rec.Bytes = size.Int64; size.Valid && rec.Bytes == 0 {
-				data = []byte{}
-			}
-			return err
-		})
+		var n sql.NullInt64 // not null for an empty payload, for which SQLite's driver returns nil
+		err = one(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{most, string(id)}, &data, &n)
+		if rec.Bytes = n.Int64; n.Valid && rec.Bytes == 0 {
+			data = []byte{}
+		}
+		return err
 	})
 	return rec, data, err
 }
@@ -264,9 +260,7 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 		if from == "" {
 			from = "~" // after all ids
 		}
-		err = eachRow(ctx, q, "SELECT id FROM sq_jobs j"+s.byID()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, func(r *sql.Rows) error {
-			return r.Scan((*string)(&next))
-		})
+		err = one(ctx, q, "SELECT id FROM sq_jobs j"+s.byID()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, (*string)(&next))
 		where += " AND j.id >= ?"
 		args = append(args, string(next))
 	}
@@ -296,14 +290,8 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 		}
 		if len(list) > 0 {
 			err = s.transact(ctx, "retry all", func(t *tx) error {
-				affected = 0
-				for part := range slices.Chunk(list, slice) {
-					n, err := t.retryAll(part, want.State)
-					if affected += n; err != nil {
-						return err
-					}
-				}
-				return nil
+				affected, err = t.retryAll(list, want.State)
+				return err
 			})
 		}
 		if want.After == "" {
@@ -316,18 +304,18 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 // retryAll makes jobs run again that are still in this state (or in any ended state, if it is "")
 // and whose unique key no other job holds.
 func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
-	ids := make([]job.ID, len(list))
-	for i := range list {
-		ids[i] = list[i].ID
-	}
-	text, args := inList(ids)
-	rows, err := t.hold("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
-		" ORDER BY id"+t.s.locked(), append(args, done)...)
-	for _, h := range rows {
-		if state == "" || job.Ended(h.code) == state {
-			t.retry(h)
-			n++
+	for text, args := range inLists(idsOf(list, func(r *Record) job.ID { return r.ID })) {
+		rows, err := t.hold("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
+			" ORDER BY id"+t.s.locked(), append(args, done)...)
+		if err != nil {
+			return n, err
+		}
+		for _, h := range rows {
+			if state == "" || job.Ended(h.code) == state {
+				t.retry(h)
+				n++
+			}
 		}
 	}
-	return n, err
+	return n, nil
 }

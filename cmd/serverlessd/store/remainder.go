@@ -15,8 +15,8 @@ const rest = "*"
 // settle adds a type's counts to those of rest if the type has no job and no handler any more.
 func (t *tx) settle(jobtype string) error {
 	left := false
-	err := t.each("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
-		[]any{jobtype, jobtype}, func(r *sql.Rows) error { return r.Scan(&left) })
+	err := t.one("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
+		[]any{jobtype, jobtype}, &left)
 	if err != nil || left {
 		return err
 	}

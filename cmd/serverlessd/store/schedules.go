@@ -84,7 +84,7 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 		switch {
 		case old == nil:
 			have := 0
-			err = t.each("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, func(r *sql.Rows) error { return r.Scan(&have) })
+			err = t.one("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &have)
 			if err == nil && have >= schedule.Most {
 				err = ErrSchedules
 			}
@@ -186,9 +186,7 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 				return err
 			}
 		}
-		return eachRow(ctx, q, "SELECT MIN(wake) FROM sq_schedules WHERE wake > ?", []any{at(now)}, func(r *sql.Rows) error {
-			return r.Scan((*moment)(&next))
-		})
+		return one(ctx, q, "SELECT MIN(wake) FROM sq_schedules WHERE wake > ?", []any{at(now)}, (*moment)(&next))
 	})
 	return due, now, next, err
 }
@@ -245,10 +243,7 @@ func (t *tx) settleSchedule(n *Named, watched time.Time, room int) (p schedule.P
 		Now: t.date(), Watched: watched, Room: room,
 		ID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
 		Live: func(id string) (live bool) {
-			err = t.each("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, done}, func(*sql.Rows) error {
-				live = true
-				return nil
-			})
+			err = t.one("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, done}, &live)
 			return live
 		},
 	})

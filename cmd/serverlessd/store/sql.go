@@ -5,11 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"gloom/cmd/internal/failpoint"
+	"gloom/cmd/serverlessd/job"
 
 	"github.com/cenkalti/backoff/v5"
 )
@@ -286,26 +289,48 @@ func eachRow(ctx context.Context, q querier, text string, args []any, scan func(
 	return rows.Err()
 }
 
+// one reads a query's only row. Without a row, to keeps its values.
+func one(ctx context.Context, q querier, text string, args []any, to ...any) error {
+	return eachRow(ctx, q, text, args, func(r *sql.Rows) error { return r.Scan(to...) })
+}
+
 func (t *tx) each(text string, args []any, scan func(*sql.Rows) error) error {
 	return eachRow(t.ctx, t, text, args, scan)
 }
+
+func (t *tx) one(text string, args []any, to ...any) error { return one(t.ctx, t, text, args, to...) }
 
 // marks returns n question marks in parentheses.
 func marks(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
-// inList returns the condition that a column has one of these names, and its arguments. The last name
-// may be repeated, so that the number of different texts stays small, because databases cache
-// statements by text.
-func inList[T ~string](names []T) (text string, args []any) {
-	n := 1
-	for n < len(names) {
-		n *= 2
+// inLists splits names into slices, and yields for each the condition that a column has one of its
+// names, and the arguments of the condition. The last name may be repeated, so that the number of
+// different texts stays small, because databases cache statements by text.
+func inLists[T ~string](names []T) iter.Seq2[string, []any] {
+	return func(yield func(text string, args []any) bool) {
+		for part := range slices.Chunk(names, slice) {
+			n := 1
+			for n < len(part) {
+				n *= 2
+			}
+			args := make([]any, n)
+			for i := range args {
+				args[i] = string(part[min(i, len(part)-1)])
+			}
+			if !yield(" IN "+marks(n), args) {
+				return
+			}
+		}
 	}
-	args = make([]any, n)
-	for i := range args {
-		args[i] = string(names[min(i, len(names)-1)])
+}
+
+// idsOf returns the ids of a list's elements.
+func idsOf[T any](list []T, id func(*T) job.ID) []job.ID {
+	ids := make([]job.ID, len(list))
+	for i := range list {
+		ids[i] = id(&list[i])
 	}
-	return " IN " + marks(n), args
+	return ids
 }

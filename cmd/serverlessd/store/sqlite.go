@@ -164,14 +164,9 @@ func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	if l.boot == "" {
 		return l.date(time.Time{}), nil
 	}
-	zero := l.zero()
-	err := eachRow(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, func(r *sql.Rows) error {
-		var ns int64
-		err := r.Scan(&ns)
-		zero = time.Unix(0, ns)
-		return err
-	})
-	return zero.Add(l.since()).UTC(), err
+	zero := l.zero().UnixNano()
+	err := one(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, &zero)
+	return time.Unix(0, zero).Add(l.since()).UTC(), err
 }
 
 // beside is a file that SQLite keeps beside the database as long as a connection is open.
@@ -218,8 +213,8 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 		return err
 	}
 	known := false
-	err = eachRow(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
-		[]any{l.boot, l.zero().UnixNano(), int64(maxJitter), sysidType, at(now)}, func(*sql.Rows) error { known = true; return nil })
+	err = one(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
+		[]any{l.boot, l.zero().UnixNano(), int64(maxJitter), sysidType, at(now)}, &known)
 	if err != nil || known {
 		return err
 	}

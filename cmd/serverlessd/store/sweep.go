@@ -276,14 +276,7 @@ func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping, _ *Swept) error
 // remove deletes jobs and everything that belongs to them. keys is a further condition for the rows
 // of unique keys that are deleted.
 func (t *tx) remove(rows []held, keys string) error {
-	for len(rows) > 0 {
-		n := min(slice, len(rows))
-		ids := make([]job.ID, n)
-		for i, h := range rows[:n] {
-			ids[i] = h.id
-		}
-		rows = rows[n:]
-		text, args := inList(ids)
+	for text, args := range inLists(idsOf(rows, func(h *held) job.ID { return h.id })) {
 		for _, table := range []string{"sq_jobs", "sq_data", "sq_results", "sq_last", "sq_runs"} {
 			if _, err := t.exec("DELETE FROM "+table+" WHERE id"+text, args...); err != nil {
 				return err

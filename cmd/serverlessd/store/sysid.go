@@ -36,11 +36,7 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 		if n == 0 {
 			return ErrUnknown
 		}
-		ids := make([]job.ID, len(runs))
-		for i, r := range runs {
-			ids[i] = r.ID
-		}
-		rows, err := t.holdAll(ids)
+		rows, err := t.holdAll(idsOf(runs, func(r *Run) job.ID { return r.ID }))
 		if err != nil {
 			return err
 		}

@@ -27,16 +27,12 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 		if err != nil {
 			return err
 		}
-		return eachRow(ctx, q, "SELECT MIN(dt) FROM sq_jobs WHERE `lock` = '' AND dt > ?", []any{at(now)}, func(r *sql.Rows) error {
-			var first moment
-			if err := r.Scan(&first); err != nil {
-				return err
-			}
-			if wait := first.time().Sub(now); !first.time().IsZero() && wait <= horizon {
-				next = wait
-			}
-			return nil
-		})
+		var first moment
+		err = one(ctx, q, "SELECT MIN(dt) FROM sq_jobs WHERE `lock` = '' AND dt > ?", []any{at(now)}, &first)
+		if wait := first.time().Sub(now); !first.time().IsZero() && wait <= horizon {
+			next = wait
+		}
+		return err
 	})
 	return due, next, err
 }
@@ -75,12 +71,7 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 		if taken, err = t.payloads(taken, want.Bytes); err != nil {
 			return err
 		}
-		ids := make([]job.ID, len(taken))
-		for i := range taken {
-			ids[i] = taken[i].ID
-		}
-		for part := range slices.Chunk(ids, slice) {
-			text, args := inList(part)
+		for text, args := range inLists(idsOf(taken, func(j *Taken) job.ID { return j.ID })) {
 			_, err := t.exec("UPDATE sq_jobs SET `lock` = ?, dt = ?, first_dt = CASE WHEN tries = 0 THEN ? ELSE first_dt END, tries = tries + 1, fence = fence + 1"+
 				" WHERE id"+text, append([]any{want.Sysid, at(t.now.Add(want.TTL)), at(t.now)}, args...)...)
 			if err != nil {
@@ -88,8 +79,8 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 			}
 		}
 		c := t.count(want.Jobtype)
-		c.Waiting -= int64(len(ids))
-		c.Running += int64(len(ids))
+		c.Waiting -= int64(len(taken))
+		c.Running += int64(len(taken))
 		return nil
 	})
 	return taken, err
@@ -130,17 +121,19 @@ func (t *tx) payloads(taken []Taken, maxBytes int) ([]Taken, error) {
 // longPayloads reads the payloads that have rows of their own.
 func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
 	found := make(map[job.ID][]byte)
-	if len(ids) == 0 {
-		return found, nil
+	for text, args := range inLists(ids) {
+		err := t.each("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
+			var id job.ID
+			var data []byte
+			err := r.Scan((*string)(&id), &data)
+			found[id] = data
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	text, args := inList(ids)
-	return found, t.each("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
-		var id job.ID
-		var data []byte
-		err := r.Scan((*string)(&id), &data)
-		found[id] = data
-		return err
-	})
+	return found, nil
 }
 
 // held is a row of sq_jobs that the transaction has locked.
@@ -188,8 +181,7 @@ func (t *tx) holdAll(ids []job.ID) (map[job.ID]held, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, cmp.Compare[job.ID])
 	found := make(map[job.ID]held, len(ids))
-	for part := range slices.Chunk(ids, slice) {
-		text, args := inList(part)
+	for text, args := range inLists(ids) {
 		rows, err := t.hold("id"+text+" ORDER BY id"+t.s.locked(), args...)
 		if err != nil {
 			return nil, err
