@@ -34,7 +34,7 @@ func (e *Engine) counted() (map[string]store.Counts, time.Time) {
 		done := make(chan struct{})
 		t.running = done
 		go func() {
-			types, err := e.approximateState(e.life)
+			types, err := e.count(e.life, "", false)
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if t.last, t.at = types, now; err != nil {

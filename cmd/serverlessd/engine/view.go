@@ -141,11 +141,12 @@ func (e *Engine) Result(ctx context.Context, id job.ID, most int) (rec *store.Re
 
 // Delete removes a waiting job.
 func (e *Engine) Delete(ctx context.Context, id job.ID) error {
-	e.ingestNow()
-	if err := e.journal.Left(ctx, id); err != nil {
-		return errors.Join(store.ErrAway, err)
-	}
-	return e.find(ctx, func(b *backend) error { return b.store.Delete(ctx, id) })
+	return e.changeStored(ctx, id, store.Store.Delete)
+}
+
+// Hasten makes a waiting job due now.
+func (e *Engine) Hasten(ctx context.Context, id job.ID) error {
+	return e.changeStored(ctx, id, store.Store.Hasten)
 }
 
 // Retry makes an ended job run again.
@@ -153,23 +154,21 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	if _, waits, _ := e.journal.Find(id); waits {
 		return store.ErrNotDone
 	}
-	return e.find(ctx, func(b *backend) error {
-		err := b.store.Retry(ctx, id)
-		if err == nil {
-			b.wakePick()
-		}
-		return err
-	})
+	return e.change(ctx, id, store.Store.Retry)
 }
 
-// Hasten makes a waiting job due now.
-func (e *Engine) Hasten(ctx context.Context, id job.ID) error {
+// changeStored changes a job as soon as a store has it.
+func (e *Engine) changeStored(ctx context.Context, id job.ID, do func(store.Store, context.Context, job.ID) error) error {
 	e.ingestNow()
 	if err := e.journal.Left(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
+	return e.change(ctx, id, do)
+}
+
+func (e *Engine) change(ctx context.Context, id job.ID, do func(store.Store, context.Context, job.ID) error) error {
 	return e.find(ctx, func(b *backend) error {
-		err := b.store.Hasten(ctx, id)
+		err := do(b.store, ctx, id)
 		if err == nil {
 			b.wakePick()
 		}
@@ -252,70 +251,39 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 // State counts the jobs by jobtype, of one client unless client is "". A job that moves from the
 // journal to a store meanwhile is counted once.
 func (e *Engine) State(ctx context.Context, client string) (map[string]store.Counts, error) {
+	return e.count(ctx, client, true)
+}
+
+// count counts the jobs by jobtype, of one client unless client is "". If it need not be exact, it
+// delays no other call, but may count a job that moves from the journal to a store meanwhile twice or
+// not at all.
+func (e *Engine) count(ctx context.Context, client string, exact bool) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
-	var watches []*journal.Watch
-	for _, b := range e.backends {
-		counts, watch, err := b.counts(ctx, client)
-		if err != nil {
-			return nil, err
-		}
-		defer watch.Close()
-		watches = append(watches, watch)
-		if err := b.noteRequest(ctx, b.store.Divide(ctx, counts)); err != nil {
-			return nil, err
-		}
-		for jobtype, c := range counts {
+	add := func(jobtype string, c store.Counts) {
+		if of, _, _ := job.Split(jobtype); client == "" || of == client {
 			sum := types[jobtype]
 			sum.Sum(&c)
 			types[jobtype] = sum
 		}
 	}
-	for jobtype, w := range e.journal.Waiting(watches...) {
-		if of, _, _ := job.Split(jobtype); client != "" && of != client {
-			continue
-		}
-		c := types[jobtype]
-		c.Added += w.Jobs
-		c.Deferred += w.Delayed
-		c.Waiting += w.Jobs - w.Delayed
-		types[jobtype] = c
-	}
-	for jobtype, n := range e.journal.SetAsideJobs() {
-		if of, _, _ := job.Split(jobtype); client != "" && of != client {
-			continue
-		}
-		c := types[jobtype]
-		c.Sum(&store.Counts{Added: n, SetAside: n})
-		types[jobtype] = c
-	}
-	return types, nil
-}
-
-// approximateState is State for all clients, but a job that moves from the journal to a store
-// meanwhile may be counted twice or not at all. It delays no other call.
-func (e *Engine) approximateState(ctx context.Context) (map[string]store.Counts, error) {
-	types := make(map[string]store.Counts)
-	add := func(jobtype string, c store.Counts) {
-		sum := types[jobtype]
-		sum.Sum(&c)
-		types[jobtype] = sum
-	}
+	var watches []*journal.Watch
 	for _, b := range e.backends {
-		if err := b.reachable(); err != nil {
+		counts, watch, err := b.counts(ctx, client, exact)
+		if err != nil {
 			return nil, err
 		}
-		counts, err := b.store.Counts(ctx, "")
-		if err == nil {
-			err = b.store.Divide(ctx, counts)
+		if exact {
+			defer watch.Close()
+			watches = append(watches, watch)
 		}
-		if b.noteRequest(ctx, err) != nil {
+		if err := b.noteRequest(ctx, b.store.Divide(ctx, counts)); err != nil {
 			return nil, err
 		}
 		for jobtype, c := range counts {
 			add(jobtype, c)
 		}
 	}
-	for jobtype, w := range e.journal.Waiting() {
+	for jobtype, w := range e.journal.Waiting(watches...) {
 		add(jobtype, store.Counts{Added: w.Jobs, Deferred: w.Delayed, Waiting: w.Jobs - w.Delayed})
 	}
 	for jobtype, n := range e.journal.SetAsideJobs() {
@@ -324,19 +292,24 @@ func (e *Engine) approximateState(ctx context.Context) (map[string]store.Counts,
 	return types, nil
 }
 
-// counts returns the counts of a store, and a watch of the jobs that move there from the journal
-// afterwards.
-func (b *backend) counts(ctx context.Context, client string) (map[string]store.Counts, *journal.Watch, error) {
+// counts returns the counts of a store and, if they must be exact, a watch of the jobs that move
+// there from the journal afterwards.
+func (b *backend) counts(ctx context.Context, client string, exact bool) (counts map[string]store.Counts, watch *journal.Watch, err error) {
 	if err := b.reachable(); err != nil {
 		return nil, nil, err
 	}
-	if b.transit.Acquire(ctx, 1) != nil {
-		return nil, nil, errors.Join(store.ErrAway, context.Cause(ctx))
+	if exact {
+		if b.transit.Acquire(ctx, 1) != nil {
+			return nil, nil, errors.Join(store.ErrAway, context.Cause(ctx))
+		}
+		defer b.transit.Release(1)
 	}
-	defer b.transit.Release(1)
-	counts, err := b.store.Counts(ctx, client)
+	counts, err = b.store.Counts(ctx, client)
 	if b.noteRequest(ctx, err) != nil {
 		return nil, nil, err
 	}
-	return counts, b.e.journal.Watch(b.lane), nil
+	if exact {
+		watch = b.e.journal.Watch(b.lane)
+	}
+	return counts, watch, nil
 }
