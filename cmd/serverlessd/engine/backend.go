@@ -110,10 +110,7 @@ func (b *backend) answers(err error) {
 		b.log.Warn().Err(err).Msg("the store is away; jobs wait")
 	default:
 		b.log.Info().Msg("the store is there")
-		select {
-		case b.back <- struct{}{}:
-		default:
-		}
+		signal(b.back)
 		b.wakePick()
 	}
 }
@@ -262,10 +259,7 @@ func (b *backend) freeOldSysids() bool {
 		b.mu.Lock()
 		b.old = old[1:]
 		b.mu.Unlock()
-		select {
-		case b.freed <- struct{}{}:
-		default:
-		}
+		signal(b.freed)
 	}
 }
 

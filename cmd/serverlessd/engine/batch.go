@@ -93,7 +93,7 @@ func (t *batch) run() {
 	for i, r := range t.runs {
 		jobs[i] = runner.Job{ID: r.ID, Payload: r.Payload, Tries: r.Tries}
 	}
-	t.e.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: t.e.mustNotBegin}, t)
+	t.e.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: func() bool { return !t.e.handsOut() }}, t)
 	t.finish()
 }
 

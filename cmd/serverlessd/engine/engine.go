@@ -160,7 +160,7 @@ func (e *Engine) Health() error {
 	if e.handlers.handled() == nil {
 		return errUnread
 	}
-	if e.handlers.needBroker() {
+	if e.needBroker() {
 		return e.link.Health()
 	}
 	return nil
@@ -202,9 +202,13 @@ func (e *Engine) sleep(d time.Duration) bool {
 }
 
 // wakePick makes pickLoop pick again.
-func (e *Engine) wakePick() {
+func (e *Engine) wakePick() { signal(e.wake) }
+
+// signal wakes the goroutine that reads from a channel with room for one signal, now or when it
+// reads next.
+func signal(c chan<- struct{}) {
 	select {
-	case e.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

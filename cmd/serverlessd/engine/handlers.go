@@ -21,9 +21,10 @@ type handlers struct {
 	e    *Engine
 	kick sync.Mutex // one refresh at a time
 
-	mu      sync.Mutex // guards the following
+	mu      sync.Mutex // guards the following; the maps of handlers are by jobtype, and are never changed
 	version map[*backend]int64
-	known   map[*backend]map[string]*job.Handler // by jobtype
+	known   map[*backend]map[string]*job.Handler
+	all     map[string]*job.Handler // the newest of those in known
 }
 
 func newHandlers(e *Engine) *handlers {
@@ -34,11 +35,7 @@ func newHandlers(e *Engine) *handlers {
 func (h *handlers) newest(jobtype string) *job.Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var newest *job.Handler
-	for _, known := range h.known {
-		newest = newer(newest, known[jobtype])
-	}
-	return newest
+	return h.all[jobtype]
 }
 
 // newer returns the newer one of two versions, either of which may be nil.
@@ -52,14 +49,10 @@ func newer(a, b *job.Handler) *job.Handler {
 func (h *handlers) has(jobtype string) bool { return h.newest(jobtype) != nil }
 
 // needBroker reports whether a handler is for Gloom workers.
-func (h *handlers) needBroker() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, known := range h.known {
-		for _, handler := range known {
-			if handler.Lang == job.Gloom {
-				return true
-			}
+func (e *Engine) needBroker() bool {
+	for _, handler := range e.Handlers() {
+		if handler.Lang == job.Gloom {
+			return true
 		}
 	}
 	return false
@@ -142,7 +135,12 @@ func (h *handlers) read(b *backend) error {
 		fresh[jobtype] = handler
 	}
 	h.mu.Lock()
-	h.known[b], h.version[b] = fresh, version
+	h.known[b], h.version[b], h.all = fresh, version, make(map[string]*job.Handler)
+	for _, known := range h.known {
+		for jobtype, handler := range known {
+			h.all[jobtype] = newer(h.all[jobtype], handler)
+		}
+	}
 	h.mu.Unlock()
 	b.wakePick()
 	return nil
@@ -217,16 +215,9 @@ func (e *Engine) Versions(ctx context.Context, jobtype string) (all []store.Vers
 }
 
 // Handlers returns the newest version of each handler, by jobtype, as far as this daemon knows. It
-// asks no store.
+// asks no store. The map must not be changed.
 func (e *Engine) Handlers() map[string]*job.Handler {
-	h := e.handlers
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := make(map[string]*job.Handler)
-	for _, known := range h.known {
-		for jobtype, handler := range known {
-			all[jobtype] = newer(all[jobtype], handler)
-		}
-	}
-	return all
+	e.handlers.mu.Lock()
+	defer e.handlers.mu.Unlock()
+	return e.handlers.all
 }

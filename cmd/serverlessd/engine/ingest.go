@@ -44,10 +44,7 @@ func (b *backend) gather(began time.Time, lines int) bool {
 // ingestNow makes all stores ingest the journal's jobs at once.
 func (e *Engine) ingestNow() {
 	for _, b := range e.backends {
-		select {
-		case b.ingestKick <- struct{}{}:
-		default:
-		}
+		signal(b.ingestKick)
 	}
 }
 

@@ -135,11 +135,6 @@ func (e *Engine) batchSize(h *job.Handler) int {
 	return size
 }
 
-func (e *Engine) handsOut() bool {
-	_, out := e.batchesAtWork()
-	return out
-}
-
 // ask asks a store which jobs are due, unless it did so a moment ago, and returns how long to wait
 // before it must be called again; 0 means as usual.
 func (b *backend) ask() (next time.Duration) {

@@ -60,7 +60,7 @@ func (e *Engine) Snapshot() *Snapshot {
 	l.Types, l.Counted = e.counted()
 	l.Stores, l.Imbalance = e.stores()
 	l.Batches, l.HandsOut = e.batchesAtWork()
-	if e.handlers.needBroker() {
+	if e.needBroker() {
 		l.Broker = e.link.Health()
 	}
 	codes := make(chan prometheus.Metric)

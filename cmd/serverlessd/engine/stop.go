@@ -20,11 +20,11 @@ func (e *Engine) setStopped(stopped bool) {
 	e.wakePick()
 }
 
-// mustNotBegin reports whether batches must not begin another job.
-func (e *Engine) mustNotBegin() bool {
+// handsOut reports whether jobs may begin.
+func (e *Engine) handsOut() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.stopped || e.leaving
+	return !e.stopped && !e.leaving
 }
 
 func (e *Engine) isLeaving() bool {

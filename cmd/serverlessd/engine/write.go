@@ -22,10 +22,7 @@ func (b *backend) queueEnding(end *ending) {
 	end.run.ended = true
 	b.queue = append(b.queue, end)
 	b.mu.Unlock()
-	select {
-	case b.full <- struct{}{}:
-	default:
-	}
+	signal(b.full)
 }
 
 // write writes the queued endings until the engine ends, as many as possible in each transaction.
