@@ -339,7 +339,7 @@ func (b *backend) renew() bool {
 	defer cancel()
 	began := time.Now()
 	lost, err := b.store.Renew(ctx, sysid, b.e.cfg.LockTTL, runs)
-	b.e.meter.renewed(time.Since(began))
+	b.e.meter.called("renew", began)
 	if errors.Is(err, store.ErrUnknown) {
 		b.note(renewing, nil)
 		b.loseSysid(sysid)

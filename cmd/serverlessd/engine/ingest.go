@@ -127,7 +127,8 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 		return false
 	}
 	added := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
-	e.meter.ingested(len(added), time.Since(began))
+	e.meter.ingestedJobs.Add(float64(len(added)))
+	e.meter.called("ingest", began)
 	for i := range added {
 		e.events.added(&added[i])
 	}

@@ -52,26 +52,9 @@ func newMeter(r prometheus.Registerer) meter {
 	return m
 }
 
-func (m *meter) ingested(jobs int, took time.Duration) {
-	m.ingestedJobs.Add(float64(jobs))
-	m.storeTime.WithLabelValues("ingest").Observe(took.Seconds())
-}
-
-func (m *meter) asked(took time.Duration) {
-	m.storeTime.WithLabelValues("waiting").Observe(took.Seconds())
-}
-
-func (m *meter) took(jobs int, took time.Duration) {
-	m.takenJobs.Add(float64(jobs))
-	m.storeTime.WithLabelValues("take").Observe(took.Seconds())
-}
-
-func (m *meter) renewed(took time.Duration) {
-	m.storeTime.WithLabelValues("renew").Observe(took.Seconds())
-}
-
-func (m *meter) wrote(took time.Duration) {
-	m.storeTime.WithLabelValues("end").Observe(took.Seconds())
+// called notes how long a call to a store took.
+func (m *meter) called(call string, began time.Time) {
+	m.storeTime.WithLabelValues(call).Observe(time.Since(began).Seconds())
 }
 
 func (m *meter) ended(end *store.Ending) {
@@ -86,8 +69,7 @@ func (m *meter) ended(end *store.Ending) {
 	m.added.Add(float64(len(end.Follow)))
 }
 
-func (m *meter) settled(s *store.Settled, took time.Duration) {
-	m.storeTime.WithLabelValues("settle").Observe(took.Seconds())
+func (m *meter) settled(s *store.Settled) {
 	m.added.Add(float64(len(s.Made)))
 	m.dueTimes.WithLabelValues("made").Add(float64(len(s.Made)))
 	for why, n := range s.Skipped {
@@ -103,92 +85,73 @@ func (m *meter) swept(s *store.Swept) {
 	m.added.Add(float64(len(s.Made)))
 }
 
+// figure is a metric whose value is in a Snapshot.
+type figure struct {
+	kind       prometheus.ValueType
+	name, help string
+	value      func(l *Snapshot) float64
+}
+
+var figures = []figure{
+	{prometheus.GaugeValue, "journal_bytes", "Bytes in the journal that no store has yet.", func(l *Snapshot) float64 { return float64(l.Journal.Bytes) }},
+	{prometheus.GaugeValue, "journal_jobs", "Jobs in the journal that no store has yet.", func(l *Snapshot) float64 { return float64(l.Journal.Jobs) }},
+	{prometheus.GaugeValue, "journal_age_seconds", "Age of the oldest job in the journal that no store has yet.", func(l *Snapshot) float64 { return l.JournalAge.Seconds() }},
+	{prometheus.CounterValue, "journal_syncs_total", "How often the journal was synced.", func(l *Snapshot) float64 { return float64(l.Journal.Syncs) }},
+	{prometheus.CounterValue, "journal_sync_seconds_total", "Total duration of syncs of the journal.", func(l *Snapshot) float64 { return l.Journal.SyncTime.Seconds() }},
+	{prometheus.CounterValue, "journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", func(l *Snapshot) float64 { return float64(l.Journal.Damaged) }},
+	{prometheus.CounterValue, "journal_failures_total", "Writes and syncs that failed.", func(l *Snapshot) float64 { return float64(l.Journal.Failures) }},
+	{prometheus.GaugeValue, "journal_bad_files", "Files with parts of the journal that could not be read.", func(l *Snapshot) float64 { return float64(l.Journal.Bad) }},
+	{prometheus.GaugeValue, "contexts", "Processes that are ready or run jobs.", func(l *Snapshot) float64 { return float64(l.Contexts) }},
+	{prometheus.GaugeValue, "in_hand", "Jobs that were taken, and whose end is not written yet.", func(l *Snapshot) (n float64) {
+		for _, s := range l.Stores {
+			n += float64(s.InHand)
+		}
+		return n
+	}},
+	{prometheus.GaugeValue, "batches", "Batches that run.", func(l *Snapshot) float64 { return float64(l.Batches) }},
+	{prometheus.GaugeValue, "running", "1 while jobs are handed out.", func(l *Snapshot) float64 { return one(l.HandsOut) }},
+	{prometheus.GaugeValue, "ledger_imbalance", "By how many jobs the stores' counts are wrong; anything but 0 is a bug.", func(l *Snapshot) float64 { return float64(l.Imbalance) }},
+}
+
+// one returns 1 if something is so.
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
 // collector collects the figures of stores, journal and slots.
 type collector struct{ e *Engine }
 
-var (
-	descBacklogBytes = prometheus.NewDesc("gloom_sq_journal_bytes", "Bytes in the journal that no store has yet.", nil, nil)
-	descBacklogJobs  = prometheus.NewDesc("gloom_sq_journal_jobs", "Jobs in the journal that no store has yet.", nil, nil)
-	descBacklogAge   = prometheus.NewDesc("gloom_sq_journal_age_seconds", "Age of the oldest job in the journal that no store has yet.", nil, nil)
-	descSyncs        = prometheus.NewDesc("gloom_sq_journal_syncs_total", "How often the journal was synced.", nil, nil)
-	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Total duration of syncs of the journal.", nil, nil)
-	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", nil, nil)
-	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
-	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files with parts of the journal that could not be read.", nil, nil)
-	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable and refuses nothing.", []string{"store"}, nil)
-	descContexts     = prometheus.NewDesc("gloom_sq_contexts", "Processes that are ready or run jobs.", nil, nil)
-	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs that were taken, and whose end is not written yet.", nil, nil)
-	descBatches      = prometheus.NewDesc("gloom_sq_batches", "Batches that run.", nil, nil)
-	descHandsOut     = prometheus.NewDesc("gloom_sq_running", "1 while jobs are handed out.", nil, nil)
-	descJobs         = prometheus.NewDesc("gloom_sq_jobs", "Jobs, by state, as last counted.", []string{"state"}, nil)
-	descOldest       = prometheus.NewDesc("gloom_sq_oldest_seconds", "How long the oldest waiting job has been due, 0 if there is none.", nil, nil)
-	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "By how many jobs the stores' counts are wrong; anything but 0 is a bug.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descBacklogBytes, descBacklogJobs, descBacklogAge, descSyncs, descSyncTime, descDamaged, descFailures,
-		descBad, descOldest, descUp, descContexts, descInHand, descBatches, descHandsOut, descJobs, descImbalance,
-	} {
-		ch <- d
-	}
-}
+// Describe implements prometheus.Collector. It describes nothing, because not all metrics are always
+// there.
+func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	l := c.e.Snapshot()
+	tell := func(kind prometheus.ValueType, name, help string, v float64, labels prometheus.Labels) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("gloom_sq_"+name, help, nil, labels), kind, v)
 	}
-	count := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
+	for _, f := range figures {
+		tell(f.kind, f.name, f.help, f.value(l), nil)
 	}
-	j := c.e.journal.Stats()
-	gauge(descBacklogBytes, float64(j.Bytes))
-	gauge(descBacklogJobs, float64(j.Jobs))
-	gauge(descBacklogAge, c.e.journal.Age().Seconds())
-	count(descSyncs, float64(j.Syncs))
-	count(descSyncTime, j.SyncTime.Seconds())
-	count(descDamaged, float64(j.Damaged))
-	count(descFailures, float64(j.Failures))
-	gauge(descBad, float64(j.Bad))
-	gauge(descContexts, float64(c.e.runner.Contexts()))
-	stores, off := c.e.stores()
-	hand := 0
-	for i, s := range stores {
-		up := 0.0
-		if s.Refuses == nil {
-			up = 1
-		}
-		gauge(descUp, up, strconv.Itoa(i))
-		hand += s.InHand
+	for i, s := range l.Stores {
+		tell(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", one(s.Refuses == nil), prometheus.Labels{"store": strconv.Itoa(i)})
 	}
-	gauge(descInHand, float64(hand))
-	gauge(descImbalance, float64(off))
-	batches, out := c.e.batchesAtWork()
-	gauge(descBatches, float64(batches))
-	if out {
-		gauge(descHandsOut, 1)
-	} else {
-		gauge(descHandsOut, 0)
-	}
-	c.collectJobs(gauge)
-}
-
-func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string)) {
-	types, _ := c.e.counted()
-	if types == nil {
+	if l.Types == nil {
 		return
 	}
 	var sum store.Counts
-	for _, t := range types {
+	for _, t := range l.Types {
 		sum.Sum(&t)
 	}
 	for state, n := range map[string]int64{
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,
 		"abandoned": sum.Abandoned, "expired": sum.Expired, "deleted": sum.Deleted, "set_aside": sum.SetAside, "added": sum.Added,
 	} {
-		gauge(descJobs, float64(n), state)
+		tell(prometheus.GaugeValue, "jobs", "Jobs, by state, as last counted.", float64(n), prometheus.Labels{"state": state})
 	}
-	gauge(descOldest, time.Duration(sum.Oldest).Seconds())
+	tell(prometheus.GaugeValue, "oldest_seconds", "How long the oldest waiting job has been due, 0 if there is none.", time.Duration(sum.Oldest).Seconds(), nil)
 }

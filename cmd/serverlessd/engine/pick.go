@@ -158,7 +158,7 @@ func (b *backend) ask() (next time.Duration) {
 	ctx, cancel := b.call()
 	defer cancel()
 	due, next, err := b.store.Waiting(ctx)
-	b.e.meter.asked(time.Since(now))
+	b.e.meter.called("waiting", now)
 	if b.note("look for jobs", err) != nil {
 		return pickRetry
 	}
@@ -219,7 +219,8 @@ func (e *Engine) take(p *plan) bool {
 	if p.b.noteRequest(ctx, err) != nil {
 		return false
 	}
-	e.meter.took(len(taken), time.Since(began))
+	e.meter.takenJobs.Add(float64(len(taken)))
+	e.meter.called("take", began)
 	bytes := 0
 	for i := range taken {
 		bytes += len(taken[i].Payload)

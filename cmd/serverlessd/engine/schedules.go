@@ -79,7 +79,8 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	if b.note("make the jobs of schedules", err) != nil {
 		return false
 	}
-	b.e.meter.settled(&all, time.Since(began))
+	b.e.meter.called("settle", began)
+	b.e.meter.settled(&all)
 	for i := range all.Made {
 		b.e.events.followed(&all.Made[i])
 	}

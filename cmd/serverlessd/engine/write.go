@@ -113,7 +113,7 @@ func (b *backend) writeOnce(ends []*ending) error {
 	if b.note("write how jobs ended", err) != nil {
 		return err
 	}
-	b.e.meter.wrote(time.Since(began))
+	b.e.meter.called("end", began)
 	b.mu.Lock()
 	b.queue = b.queue[len(ends):]
 	if len(b.queue) == 0 {
