@@ -452,9 +452,7 @@ func (e *Engine) swept(s *store.Swept) {
 	for i := range s.Ended {
 		e.events.swept(&s.Ended[i])
 	}
-	for i := range s.Made {
-		e.events.followed(&s.Made[i])
-	}
+	e.events.followed(s.Made)
 }
 
 // segmentGone makes all stores drop their read point of a segment that was removed.

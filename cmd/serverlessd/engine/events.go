@@ -2,11 +2,10 @@ package engine
 
 import (
 	"bufio"
-	"strconv"
 	"sync"
 	"time"
 
-	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
 
 	"github.com/rs/zerolog"
@@ -21,9 +20,10 @@ const (
 
 // events is the log of what happens to jobs, one JSON object per line.
 type events struct {
+	log zerolog.Logger // writes to the events themselves
+
 	mu   sync.Mutex // guards the following
 	to   *bufio.Writer
-	line []byte
 	file *lumberjack.Logger
 	due  *time.Timer // the next flush; nil when nothing waits
 }
@@ -34,7 +34,9 @@ func openEvents(path string, log zerolog.Logger) *events {
 	if _, err := file.Write(nil); err != nil { // the first write tries to open the file again
 		log.Error().Err(err).Str("file", path).Msg("cannot log the events of jobs yet")
 	}
-	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
+	l := &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
+	l.log = zerolog.New(l)
+	return l
 }
 
 // Close flushes and closes the log.
@@ -51,78 +53,48 @@ func (l *events) flush() {
 	l.due = nil
 }
 
-// begin locks the log and starts a line; end unlocks it.
-func (l *events) begin(event, id, jobtype string) {
+// Write writes a line, soon.
+func (l *events) Write(line []byte) (int, error) {
 	l.mu.Lock()
-	b := append(l.line[:0], `{"time":"`...)
-	b = time.Now().UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
-	b = append(append(b, `","event":"`...), event...)
-	b = append(append(b, `","id":"`...), id...)
-	l.line = append(append(b, `","type":"`...), jobtype...)
-	l.line = append(l.line, '"')
-}
-
-func (l *events) number(key string, n int64) {
-	b := append(append(l.line, `,"`...), key...)
-	l.line = strconv.AppendInt(append(b, `":`...), n, 10)
-}
-
-func (l *events) seconds(key string, d time.Duration) {
-	b := append(append(l.line, `,"`...), key...)
-	l.line = strconv.AppendFloat(append(b, `":`...), d.Seconds(), 'f', 6, 64)
-}
-
-func (l *events) end() {
-	l.line = append(l.line, "}\n"...)
-	_, _ = l.to.Write(l.line)
+	defer l.mu.Unlock()
+	_, _ = l.to.Write(line)
 	if l.due == nil {
 		l.due = time.AfterFunc(eventsFlush, l.flush)
 	}
-	l.mu.Unlock()
+	return len(line), nil
 }
 
-func (l *events) added(entry *journal.Entry) {
-	l.begin("added", entry.ID.String(), entry.Jobtype)
-	l.end()
+// event begins a line.
+func (l *events) event(what string, id job.ID, jobtype string) *zerolog.Event {
+	return l.log.Log().Str("time", time.Now().UTC().Format("2006-01-02T15:04:05.000Z")).
+		Str("event", what).Str("id", string(id)).Str("type", jobtype)
 }
 
-func (l *events) followed(f *store.Follow) {
-	l.begin("added", f.ID.String(), f.Jobtype)
-	l.end()
+func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
+
+func (l *events) added(id job.ID, jobtype string) { l.event("added", id, jobtype).Send() }
+
+func (l *events) followed(jobs []store.Follow) {
+	for _, f := range jobs {
+		l.added(f.ID, f.Jobtype)
+	}
 }
 
 // started counts and logs a run that begins.
 func (e *Engine) started(r *run, at time.Time) {
-	e.meter.waitTime.Observe((r.Waited + at.Sub(r.takenAt)).Seconds())
-	e.events.started(r, at)
-}
-
-func (l *events) started(r *run, at time.Time) {
-	l.begin("started", r.ID.String(), r.Jobtype)
-	l.number("try", int64(r.Tries))
-	l.seconds("wait", r.Waited+at.Sub(r.takenAt))
-	l.end()
+	waited := r.Waited + at.Sub(r.takenAt)
+	e.meter.waitTime.Observe(waited.Seconds())
+	e.events.event("started", r.ID, r.Jobtype).Int("try", r.Tries).Float64("wait", seconds(waited)).Send()
 }
 
 func (l *events) ended(end *ending) {
-	if end.Fate == store.GiveBack {
-		return
+	if end.Fate != store.GiveBack {
+		l.event("ended", end.ID, end.run.Jobtype).Int("try", end.Tries).Str("code", end.Code).
+			Int("exitcode", end.Status).Float64("run", seconds(end.wall)).Send()
 	}
-	l.begin("ended", end.ID.String(), end.run.Jobtype)
-	l.stopped(end.Tries, end.Code)
-	l.number("exitcode", int64(end.Status))
-	l.seconds("run", end.wall)
-	l.end()
 }
 
 // swept logs a job that did not end with a run.
 func (l *events) swept(end *store.Ended) {
-	l.begin("ended", end.ID.String(), end.Jobtype)
-	l.stopped(end.Tries, end.Code)
-	l.end()
-}
-
-func (l *events) stopped(try int, code string) {
-	l.number("try", int64(try))
-	l.line = append(append(append(l.line, `,"code":"`...), code...), '"')
+	l.event("ended", end.ID, end.Jobtype).Int("try", end.Tries).Str("code", end.Code).Send()
 }

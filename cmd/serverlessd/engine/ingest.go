@@ -130,7 +130,7 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	e.meter.ingestedJobs.Add(float64(len(added)))
 	e.meter.called("ingest", began)
 	for i := range added {
-		e.events.added(&added[i])
+		e.events.added(added[i].ID, added[i].Jobtype)
 	}
 	b.wakePick()
 	return true

@@ -81,9 +81,7 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	}
 	b.e.meter.called("settle", began)
 	b.e.meter.settled(&all)
-	for i := range all.Made {
-		b.e.events.followed(&all.Made[i])
-	}
+	b.e.events.followed(all.Made)
 	for _, key := range all.Unreadable {
 		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read and makes no jobs; set it again, or delete it")
 	}

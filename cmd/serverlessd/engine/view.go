@@ -60,7 +60,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask)
 	for i := range shared {
 		if shared[i].Made() {
 			e.meter.added.Inc()
-			e.events.added(&lines[i].Entry)
+			e.events.added(lines[i].ID, lines[i].Jobtype)
 		}
 	}
 	b.wakePick()

@@ -145,9 +145,7 @@ func (e *Engine) ended(end *ending, counted bool) {
 	if end.Fate != store.GiveBack {
 		e.meter.runTime.Observe(end.wall.Seconds())
 	}
-	for i := range end.Follow {
-		e.events.followed(&end.Follow[i])
-	}
+	e.events.followed(end.Follow)
 	e.events.ended(end)
 	if end.BadLines > 0 {
 		e.meter.badLines.Add(float64(end.BadLines))
