@@ -21,7 +21,10 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 		return journal.Receipt{}, ErrDraining
 	}
 	r, err := e.journal.Append(ctx, batches)
-	if err != nil {
+	switch {
+	case errors.Is(err, journal.ErrClosed):
+		return r, ErrDraining
+	case err != nil:
 		return r, err
 	}
 	n := 0

@@ -81,8 +81,7 @@ func (s *Web) add(r *request) error {
 			a.Reason = err.Error()
 		}
 	}
-	answer(r.w, a.status, a)
-	return nil
+	return answer(r.w, a.status, a)
 }
 
 // take reads a body and adds its lines, to the journal or, with keys, to the store.

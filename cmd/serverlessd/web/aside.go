@@ -33,8 +33,7 @@ func (s *Web) asides(r *request) error {
 	for i := range found {
 		out = append(out, showAside(&found[i]))
 	}
-	answer(r.w, http.StatusOK, map[string]any{"items": out})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"items": out})
 }
 
 func showAside(a *journal.Aside) shownAside {
@@ -87,6 +86,5 @@ func (s *Web) putBack(r *request) error {
 		}
 		refused[name] = err.Error() // continue, because the others may be accepted
 	}
-	answer(r.w, http.StatusOK, map[string]any{"ok": len(refused) == 0, "jobs": jobs, "refused": refused})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"ok": len(refused) == 0, "jobs": jobs, "refused": refused})
 }

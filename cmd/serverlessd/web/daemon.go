@@ -21,8 +21,7 @@ func (s *Web) hello(r *request) error {
 		}
 		return nil
 	}
-	answer(r.w, http.StatusOK, map[string]string{"name": "serverlessd", "version": s.opt.Version})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]string{"name": "serverlessd", "version": s.opt.Version})
 }
 
 // file serves a file of the page.
@@ -79,6 +78,5 @@ func (s *Web) state(r *request) error {
 		}
 		out[name] = c
 	}
-	answer(r.w, http.StatusOK, map[string]any{"types": out})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"types": out})
 }

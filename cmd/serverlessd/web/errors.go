@@ -21,7 +21,6 @@ type apiError struct {
 	Reason string `json:"reason"`
 	Field  string `json:"field,omitempty"`
 	status int
-	after  int // Retry-After in seconds; 0: none
 }
 
 func (f *apiError) Error() string { return f.Code + ": " + f.Reason }
@@ -32,9 +31,7 @@ func fail(status int, code, field, format string, args ...any) *apiError {
 
 // busy returns an error that will pass.
 func busy(code, format string, args ...any) *apiError {
-	f := fail(http.StatusServiceUnavailable, code, "", format, args...)
-	f.after = 1
-	return f
+	return fail(http.StatusServiceUnavailable, code, "", format, args...)
 }
 
 func invalid(field, format string, args ...any) *apiError {
@@ -55,63 +52,58 @@ func errorOf(err error) *apiError {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &refusal):
-		f = fail(refusal.Status, refusal.Code, refusal.Field, "%s", refusal.Reason)
-		if f.status == http.StatusServiceUnavailable {
-			f.after = 1
-		}
-		return f
+		return fail(refusal.Status, refusal.Code, refusal.Field, "%s", refusal.Reason)
 	case errors.As(err, &check):
 		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)
 	case errors.As(err, &wrong) && wrong.Missing:
 		return missing(wrong.Field, "%s", wrong.Reason)
 	case errors.As(err, &wrong):
 		return invalid(wrong.Field, "%s", wrong.Reason)
-	case errors.Is(err, store.ErrFromFile):
-		return fail(http.StatusConflict, "from_file", "name", "%v", err)
-	case errors.Is(err, store.ErrSchedules):
-		return busy("overloaded", "%v", err)
-	case errors.Is(err, runner.ErrCheckBusy):
-		return busy("overloaded", "%v", err)
-	case errors.Is(err, store.ErrRunning):
-		return fail(http.StatusConflict, "running", "", "%v", err)
-	case errors.Is(err, store.ErrDone):
-		return fail(http.StatusConflict, "done", "", "%v", err)
-	case errors.Is(err, store.ErrNotDone):
-		return fail(http.StatusConflict, "not_done", "", "%v", err)
-	case errors.Is(err, store.ErrHeld):
-		return fail(http.StatusConflict, "key_held", "", "%v", err)
-	case errors.Is(err, journal.ErrNoAside):
-		return fail(http.StatusNotFound, "unknown_file", "file", "%v", err)
-	case errors.Is(err, engine.ErrDamaged):
-		return fail(http.StatusConflict, "damaged", "file", "%v", err)
 	case errors.As(err, new(*store.RefusedError)):
 		return fail(http.StatusConflict, "refused", "file", "%v", err)
-	case errors.Is(err, store.ErrAway):
-		return busy("store_unavailable", "%v", err)
-	case errors.Is(err, journal.ErrNoSpace):
-		f := busy("journal_full", "%v", err)
-		f.status = http.StatusInsufficientStorage
-		return f
-	case errors.Is(err, journal.ErrFull):
-		return busy("journal_full", "%v", err)
-	case errors.Is(err, journal.ErrFailed):
-		return busy("journal_failed", "%v", err)
-	case errors.Is(err, engine.ErrDraining), errors.Is(err, journal.ErrClosed):
-		return busy("draining", "the daemon is stopping and takes no more jobs")
+	}
+	for _, e := range queueErrors {
+		if errors.Is(err, e.err) {
+			return fail(e.status, e.code, e.field, "%v", err)
+		}
 	}
 	return fail(http.StatusInternalServerError, "internal", "", "%v", err)
 }
 
-func reply(w http.ResponseWriter, err error) {
-	f := errorOf(err)
-	if f.after > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(f.after))
-	}
-	answer(w, f.status, f)
+// queueErrors has the answers for errors of the queue. An error may wrap several of them: the first
+// one counts.
+var queueErrors = []struct {
+	err         error
+	status      int
+	code, field string
+}{
+	{store.ErrFromFile, http.StatusConflict, "from_file", "name"},
+	{store.ErrSchedules, http.StatusServiceUnavailable, "overloaded", ""},
+	{runner.ErrCheckBusy, http.StatusServiceUnavailable, "overloaded", ""},
+	{store.ErrRunning, http.StatusConflict, "running", ""},
+	{store.ErrDone, http.StatusConflict, "done", ""},
+	{store.ErrNotDone, http.StatusConflict, "not_done", ""},
+	{store.ErrHeld, http.StatusConflict, "key_held", ""},
+	{journal.ErrNoAside, http.StatusNotFound, "unknown_file", "file"},
+	{engine.ErrDamaged, http.StatusConflict, "damaged", "file"},
+	{store.ErrAway, http.StatusServiceUnavailable, "store_unavailable", ""},
+	{journal.ErrNoSpace, http.StatusInsufficientStorage, "journal_full", ""},
+	{journal.ErrFull, http.StatusServiceUnavailable, "journal_full", ""},
+	{journal.ErrFailed, http.StatusServiceUnavailable, "journal_failed", ""},
+	{engine.ErrDraining, http.StatusServiceUnavailable, "draining", ""},
 }
 
-// answer writes JSON.
-func answer(w http.ResponseWriter, status int, v any) {
+func reply(w http.ResponseWriter, err error) {
+	f := errorOf(err)
+	switch f.status {
+	case http.StatusServiceUnavailable, http.StatusInsufficientStorage: // they will pass
+		w.Header().Set("Retry-After", "1")
+	}
+	_ = answer(w, f.status, f)
+}
+
+// answer writes JSON. It returns nil, as the methods of Web do that have answered.
+func answer(w http.ResponseWriter, status int, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		status, text = http.StatusInternalServerError, []byte(`{"error":"internal","reason":"the answer cannot be encoded"}`)
@@ -120,6 +112,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n'))
+	return nil
 }
 
 func text(w http.ResponseWriter, s string) error {

@@ -53,8 +53,7 @@ func (s *Web) putHandler(r *request) error {
 	if err := s.queue.PutHandler(r.Context(), h); err != nil {
 		return err
 	}
-	answer(r.w, http.StatusOK, map[string]any{"ok": true, "id": h.ID})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"ok": true, "id": h.ID})
 }
 
 func method(name string) (string, error) {
@@ -192,8 +191,7 @@ func (s *Web) deleteHandler(r *request) error {
 	if n == 0 {
 		return unknownHandler(jobtype)
 	}
-	answer(r.w, http.StatusOK, map[string]any{"ok": true, "deleted": n})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"ok": true, "deleted": n})
 }
 
 func unknownHandler(jobtype string) error {
@@ -234,8 +232,7 @@ func (s *Web) getHandler(r *request) error {
 	if shown.Method == "" {
 		shown.Method = http.MethodPost
 	}
-	answer(r.w, http.StatusOK, shown)
-	return nil
+	return answer(r.w, http.StatusOK, shown)
 }
 
 // shownVersion is a version of a handler without its source, as it is shown in an answer.
@@ -264,8 +261,7 @@ func (s *Web) versions(r *request) error {
 	for _, v := range list {
 		out = append(out, shownVersion{ID: v.ID, DT: iso(v.Time), Lang: v.Lang, Bytes: v.Bytes})
 	}
-	answer(r.w, http.StatusOK, map[string]any{"versions": out})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"versions": out})
 }
 
 // handlers lists the newest handler of each type, by type, as far as this daemon knows.
@@ -290,6 +286,5 @@ func (s *Web) handlers(r *request) error {
 		h := all[jobtype]
 		out.Items = append(out.Items, shownVersion{Type: jobtype, ID: h.ID, DT: iso(h.Time), Lang: h.Lang, Bytes: int64(len(h.Body))})
 	}
-	answer(r.w, http.StatusOK, out)
-	return nil
+	return answer(r.w, http.StatusOK, out)
 }

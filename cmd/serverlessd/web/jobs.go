@@ -161,8 +161,7 @@ func (s *Web) getJob(r *request) error {
 	}
 	shown := show(rec)
 	shown.Bytes, shown.DataBytes = &rec.Bytes, &rec.DataBytes
-	answer(r.w, http.StatusOK, shown)
-	return nil
+	return answer(r.w, http.StatusOK, shown)
 }
 
 func (s *Web) deleteJob(r *request) error { return s.change(r, s.queue.Delete) }
@@ -182,8 +181,7 @@ func (s *Web) change(r *request, do func(context.Context, job.ID) error) error {
 	} else if err != nil {
 		return err
 	}
-	answer(r.w, http.StatusOK, map[string]any{"ok": true, "id": rec.ID})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"ok": true, "id": rec.ID})
 }
 
 func (s *Web) result(r *request) error {
@@ -354,8 +352,7 @@ func (s *Web) listed(r *request, recs []store.Record, next job.ID) error {
 	if next != "" {
 		out.After = &next
 	}
-	answer(r.w, http.StatusOK, out)
-	return nil
+	return answer(r.w, http.StatusOK, out)
 }
 
 func (s *Web) retryAll(r *request) error {
@@ -396,6 +393,5 @@ func (s *Web) retryAll(r *request) error {
 			break
 		}
 	}
-	answer(r.w, http.StatusOK, map[string]any{"affected": affected, "more": more})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"affected": affected, "more": more})
 }

@@ -86,8 +86,7 @@ func (s *Web) showSchedule(r *request, key schedule.Key) error {
 	if err != nil {
 		return err
 	}
-	answer(r.w, http.StatusOK, n.View(key.Name, now))
-	return nil
+	return answer(r.w, http.StatusOK, n.View(key.Name, now))
 }
 
 func (s *Web) deleteSchedule(r *request) error {
@@ -101,8 +100,7 @@ func (s *Web) deleteSchedule(r *request) error {
 	if err != nil {
 		return err
 	}
-	answer(r.w, http.StatusOK, map[string]any{"deleted": 1})
-	return nil
+	return answer(r.w, http.StatusOK, map[string]any{"deleted": 1})
 }
 
 // shownSchedule is a schedule as it is shown in a list. In a list for all clients, it also has the
@@ -153,8 +151,7 @@ func (s *Web) schedules(r *request) error {
 		}
 		out.Cursor = &last
 	}
-	answer(r.w, http.StatusOK, out)
-	return nil
+	return answer(r.w, http.StatusOK, out)
 }
 
 // limit reads how many rows of a list are asked for.

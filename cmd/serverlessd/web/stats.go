@@ -35,14 +35,13 @@ func (s *Web) status(r *request) error {
 			scopes = append(scopes, name)
 		}
 	}
-	answer(r.w, http.StatusOK, map[string]any{
+	return answer(r.w, http.StatusOK, map[string]any{
 		"name": "serverlessd", "version": s.opt.Version, "uptime": time.Since(s.began).Seconds(), "scopes": scopes, "langs": s.opt.Languages,
 		"limits": map[string]any{
 			"max_body": s.opt.MaxBody, "max_line": s.opt.MaxLine, "max_lines": s.opt.MaxLines, "journal_max": s.opt.JournalMax,
 			"concurrency": s.opt.Concurrency, "contexts": s.opt.Contexts, "max_connections": s.door.MaxConns(),
 		},
 	})
-	return nil
 }
 
 // snapshotKey is the key of a cached answer of stats.
@@ -101,8 +100,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 
 // moments answers with the values of the last minutes, for the plots.
 func (s *Web) moments(r *request) error {
-	answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.past.Lately()})
-	return nil
+	return answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.past.Lately()})
 }
 
 // visibleTo returns a function that reports whether a token may see a finding.
@@ -124,8 +122,7 @@ func (s *Web) findings(r *request) error {
 	s.renew(&s.snapshots)
 	found := s.snapshots.found
 	s.snapshots.mu.Unlock()
-	answer(r.w, http.StatusOK, found.Of(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: visibleTo(r.grant)}, limit))
-	return nil
+	return answer(r.w, http.StatusOK, found.Of(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: visibleTo(r.grant)}, limit))
 }
 
 // shownSnapshot is a snapshot as it is shown in an answer.
