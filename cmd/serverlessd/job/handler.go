@@ -23,15 +23,15 @@ type Handler struct {
 	Source
 }
 
-// Source is a handler as a client sends it. The store keeps it as JSON.
+// Source is a handler as a client sends it. Answers have it as JSON, and so does the store.
 type Source struct {
 	Lang       string  `json:"lang"`
-	EID        string  `json:"eid,omitempty"`
-	Before     string  `json:"before,omitempty"`
-	BeforeEach string  `json:"beforeEach,omitempty"`
+	EID        string  `json:"eid"`
+	Before     string  `json:"before"`
+	BeforeEach string  `json:"beforeEach"`
 	Body       string  `json:"body"`
-	AfterEach  string  `json:"afterEach,omitempty"`
-	Method     string  `json:"method,omitempty"` // of http: POST, PUT or PATCH; "" is POST
+	AfterEach  string  `json:"afterEach"`
+	Method     string  `json:"method"` // of http: POST, PUT or PATCH; "" is POST
 	Options    Options `json:"options"`
 }
 

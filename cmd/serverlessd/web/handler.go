@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -200,17 +201,10 @@ func unknownHandler(jobtype string) error {
 
 // shownHandler is a handler as it is shown in an answer.
 type shownHandler struct {
-	ID         string      `json:"id"`
-	Type       string      `json:"type"`
-	DT         string      `json:"dt"`
-	Lang       string      `json:"lang"`
-	EID        string      `json:"eid"`
-	Before     string      `json:"before"`
-	BeforeEach string      `json:"beforeEach"`
-	Body       string      `json:"body"`
-	AfterEach  string      `json:"afterEach"`
-	Method     string      `json:"method"`
-	Options    job.Options `json:"options"`
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	DT   string `json:"dt"`
+	job.Source
 }
 
 func (s *Web) getHandler(r *request) error {
@@ -225,13 +219,8 @@ func (s *Web) getHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	shown := shownHandler{
-		ID: h.ID, Type: r.name, DT: iso(h.Time), Lang: h.Lang, EID: h.EID, Before: h.Before, BeforeEach: h.BeforeEach,
-		Body: h.Body, AfterEach: h.AfterEach, Method: h.Method, Options: h.Options,
-	}
-	if shown.Method == "" {
-		shown.Method = http.MethodPost
-	}
+	shown := shownHandler{h.ID, r.name, iso(h.Time), h.Source}
+	shown.Method = cmp.Or(shown.Method, http.MethodPost)
 	return answer(r.w, http.StatusOK, shown)
 }
 

@@ -56,15 +56,7 @@ func showRuns(runs []store.PastRun) []shownRun {
 	}
 	list := make([]shownRun, len(runs))
 	for i, r := range runs {
-		s := shownRun{N: r.N, RanMS: r.Took.Milliseconds(), Outcome: r.Outcome, Error: r.Error}
-		if r.Worker != "" {
-			s.Worker = &runWorker{r.Worker}
-		}
-		if !r.Started.IsZero() {
-			started := iso(r.Started)
-			s.StartedAt = &started
-		}
-		list[i] = s
+		list[i] = shownRun{r.N, orNull(runWorker{r.Worker}), isoOrNull(r.Started), r.Took.Milliseconds(), r.Outcome, r.Error}
 	}
 	return list
 }
@@ -85,37 +77,39 @@ func showLast(l *store.Last) *shownLast {
 	if l == nil {
 		return nil
 	}
-	s := &shownLast{
-		Try: l.Try, At: iso(l.At), TookMS: l.Took.Milliseconds(), Code: l.Code,
+	return &shownLast{
+		Try: l.Try, At: iso(l.At), TookMS: l.Took.Milliseconds(), Code: l.Code, ExitCode: orNull(l.Status),
 		Data: strings.ToValidUTF8(string(l.Data), "\uFFFD"), Stderr: strings.ToValidUTF8(string(l.Stderr), "\uFFFD"),
 	}
-	if l.Status != 0 {
-		s.ExitCode = &l.Status
-	}
-	return s
 }
 
 func show(rec *store.Record) shownJob {
 	_, typ, _ := job.Split(rec.Jobtype)
-	s := shownJob{
-		ID: rec.ID, Type: typ, State: rec.State, DT: iso(rec.Due), CreateDT: iso(rec.Created), Lock: rec.Lock,
-		Tries: rec.Tries, Truncated: rec.Truncated, BadLines: rec.BadLines, Last: showLast(rec.Last), Runs: showRuns(rec.Runs),
+	return shownJob{
+		ID: rec.ID, Type: typ, State: rec.State, DT: iso(rec.Due), CreateDT: iso(rec.Created), DoneDT: isoOrNull(rec.Done), Lock: rec.Lock,
+		Tries: rec.Tries, Code: orNull(rec.Code), ExitCode: orNull(rec.Status), Truncated: rec.Truncated, BadLines: rec.BadLines,
+		Last: showLast(rec.Last), Runs: showRuns(rec.Runs),
 	}
-	if !rec.Done.IsZero() {
-		done := iso(rec.Done)
-		s.DoneDT = &done
-	}
-	if rec.Code != "" {
-		s.Code = &rec.Code
-	}
-	if rec.Status != 0 {
-		s.ExitCode = &rec.Status
-	}
-	return s
 }
 
 // iso returns a time in the format of all answers.
 func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func isoOrNull(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	return orNull(iso(t))
+}
+
+// orNull returns a pointer to a value, or nil, which is null in JSON, for the zero value.
+func orNull[T comparable](v T) *T {
+	var none T
+	if v == none {
+		return nil
+	}
+	return &v
+}
 
 // id returns the id of the job in the path, or an error if it is not valid.
 func (r *request) id() (job.ID, error) {
@@ -190,14 +184,7 @@ func (s *Web) result(r *request) error {
 		return err
 	}
 	rec, data, err := s.queue.Result(r.Context(), id, smallBody)
-	if errors.Is(err, store.ErrNotDone) {
-		if _, err := s.record(r); err != nil {
-			return err
-		}
-		return fail(http.StatusNotFound, "not_done", "id", "job %s has not ended", id)
-	}
-	if errors.Is(err, store.ErrUnknown) {
-		// The job may be only in the journal.
+	if errors.Is(err, store.ErrNotDone) || errors.Is(err, store.ErrUnknown) { // perhaps only the journal has it
 		if _, err := s.record(r); err != nil {
 			return err
 		}
@@ -341,16 +328,13 @@ func (s *Web) listed(r *request, recs []store.Record, next job.ID) error {
 	out := struct {
 		Jobs  []shownJob `json:"jobs"`
 		After *job.ID    `json:"after"`
-	}{Jobs: make([]shownJob, 0, len(recs))}
+	}{make([]shownJob, 0, len(recs)), orNull(next)}
 	for i := range recs {
 		shown := show(&recs[i])
 		if r.client == "" {
 			shown.Type = recs[i].Jobtype
 		}
 		out.Jobs = append(out.Jobs, shown)
-	}
-	if next != "" {
-		out.After = &next
 	}
 	return answer(r.w, http.StatusOK, out)
 }
