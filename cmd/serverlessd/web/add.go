@@ -34,17 +34,17 @@ func (s *Web) addAny(r *request) error {
 	if err := r.checkClient(); err != nil {
 		return err
 	}
-	if err := checkType("jobtype", r.name); err != nil {
+	err := checkType("jobtype", r.name)
+	if err == nil {
+		err = r.checkJobtype()
+	}
+	if err != nil {
 		return err
 	}
 	return s.add(r)
 }
 
 func (s *Web) add(r *request) error {
-	jobtype, err := r.jobtype()
-	if err != nil {
-		return err
-	}
 	now := time.Now()
 	due, err := r.due(now)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Web) add(r *request) error {
 	if err != nil {
 		return err
 	}
-	a, receipt, err := s.take(r, jobtype, due, delay, ask)
+	a, receipt, err := s.take(r, due, delay, ask)
 	if err != nil {
 		return err
 	}
@@ -85,16 +85,13 @@ func (s *Web) add(r *request) error {
 }
 
 // take reads a body and adds its lines, to the journal or, with keys, to the store.
-func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration, ask *keyRequest) (a added, receipt journal.Receipt, err error) {
+func (s *Web) take(r *request, due time.Time, delay time.Duration, ask *keyRequest) (a added, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
 	}
 	defer leave()
-	p := parser{client: r.client, jobtype: jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, covers: func(t string) error {
-		_, err := r.covered(t)
-		return err
-	}}
+	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, covers: r.covers}
 	if err := p.parse(body); err != nil {
 		return a, receipt, err
 	}

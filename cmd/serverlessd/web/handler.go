@@ -24,11 +24,8 @@ const (
 )
 
 func (s *Web) putHandler(r *request) error {
-	jobtype, err := r.jobtype()
-	if err != nil {
-		return err
-	}
-	h := &job.Handler{Jobtype: jobtype}
+	h := &job.Handler{Jobtype: r.jobtype}
+	var err error
 	if h.Method, err = method(r.query.Get("method")); err != nil {
 		return err
 	}
@@ -181,16 +178,12 @@ func clip(b []byte) string {
 }
 
 func (s *Web) deleteHandler(r *request) error {
-	jobtype, err := r.jobtype()
-	if err != nil {
-		return err
-	}
-	n, err := s.queue.DeleteHandler(r.Context(), jobtype)
+	n, err := s.queue.DeleteHandler(r.Context(), r.jobtype)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
-		return unknownHandler(jobtype)
+		return unknownHandler(r.jobtype)
 	}
 	return answer(r.w, http.StatusOK, map[string]any{"ok": true, "deleted": n})
 }
@@ -208,13 +201,9 @@ type shownHandler struct {
 }
 
 func (s *Web) getHandler(r *request) error {
-	jobtype, err := r.jobtype()
-	if err != nil {
-		return err
-	}
-	h, err := s.queue.Handler(r.Context(), jobtype, r.query.Get("id"))
+	h, err := s.queue.Handler(r.Context(), r.jobtype, r.query.Get("id"))
 	if errors.Is(err, store.ErrUnknown) {
-		return unknownHandler(jobtype)
+		return unknownHandler(r.jobtype)
 	}
 	if err != nil {
 		return err
@@ -235,16 +224,12 @@ type shownVersion struct {
 
 // versions lists the kept versions of a type's handler, newest first.
 func (s *Web) versions(r *request) error {
-	jobtype, err := r.jobtype()
-	if err != nil {
-		return err
-	}
-	list, err := s.queue.Versions(r.Context(), jobtype)
+	list, err := s.queue.Versions(r.Context(), r.jobtype)
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 {
-		return unknownHandler(jobtype)
+		return unknownHandler(r.jobtype)
 	}
 	out := make([]shownVersion, 0, len(list))
 	for _, v := range list {

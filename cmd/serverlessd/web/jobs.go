@@ -144,8 +144,7 @@ func (r *request) mine(rec *store.Record, err error) error {
 	if client, _, _ := job.Split(rec.Jobtype); client != r.client {
 		return unknownJob(r.name)
 	}
-	_, err = r.covered(rec.Jobtype)
-	return err
+	return r.covers(rec.Jobtype)
 }
 
 func (s *Web) getJob(r *request) error {
@@ -247,7 +246,7 @@ func (r *request) find() (q store.Query, err error) {
 		if err := checkType("type", q.Type); err != nil {
 			return q, err
 		}
-		if _, err := r.covered(job.Jobtype(q.Client, q.Type)); err != nil {
+		if err := r.covers(job.Jobtype(q.Client, q.Type)); err != nil {
 			return q, err
 		}
 	} else if q.Client == "" && !r.grant.Covers("*") {
@@ -312,7 +311,7 @@ func (s *Web) listAll(r *request) error {
 		rec, err = s.queue.Job(r.Context(), id)
 	}
 	if err == nil {
-		_, err = r.covered(rec.Jobtype)
+		err = r.covers(rec.Jobtype)
 	} else if errors.Is(err, store.ErrUnknown) {
 		err = unknownJob(r.name)
 	}

@@ -32,30 +32,30 @@ var (
 
 	retryOfAll = &action{methods: "POST", query: "state,after,limit,all", scope: Submit, do: (*Web).retryAll}
 
-	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).add}
+	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, typed: true, do: (*Web).add}
 	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).addAny}
 
-	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, do: (*Web).putHandler}
-	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, do: (*Web).deleteHandler}
-	getHandler    = &action{methods: "GET", query: "id", scope: Handle, do: (*Web).getHandler}
-	versions      = &action{methods: "GET", scope: Handle, do: (*Web).versions}
+	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, typed: true, do: (*Web).putHandler}
+	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, typed: true, do: (*Web).deleteHandler}
+	getHandler    = &action{methods: "GET", query: "id", scope: Handle, typed: true, do: (*Web).getHandler}
+	versions      = &action{methods: "GET", scope: Handle, typed: true, do: (*Web).versions}
 
-	oneSchedule    = &action{methods: "GET,PUT,DELETE"} // route chooses one of the three by the method
-	getSchedule    = &action{methods: "GET,PUT,DELETE", scope: Read, do: (*Web).getSchedule}
-	putSchedule    = &action{methods: "GET,PUT,DELETE", body: true, scope: Submit, do: (*Web).putSchedule}
-	deleteSchedule = &action{methods: "GET,PUT,DELETE", scope: Submit, do: (*Web).deleteSchedule}
-	schedules      = &action{methods: "GET", query: "limit,cursor", scope: Read, do: (*Web).schedules}
+	oneSchedule = &action{methods: "GET,PUT,DELETE", scope: Read, do: (*Web).getSchedule, others: map[string]*action{
+		http.MethodPut:    {methods: "GET,PUT,DELETE", body: true, scope: Submit, do: (*Web).putSchedule},
+		http.MethodDelete: {methods: "GET,PUT,DELETE", scope: Submit, do: (*Web).deleteSchedule},
+	}}
+	schedules = &action{methods: "GET", query: "limit,cursor", scope: Read, do: (*Web).schedules}
 
-	oneJob    = &action{methods: "GET,DELETE"} // route chooses one of the two by the method
-	getJob    = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob}
-	deleteJob = &action{methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob}
-	result    = &action{methods: "GET", scope: Read, do: (*Web).result}
-	payload   = &action{methods: "GET", scope: Read, do: (*Web).payload}
-	retry     = &action{methods: "POST", scope: Submit, do: (*Web).retry}
-	runNow    = &action{methods: "POST", scope: Submit, do: (*Web).runNow}
-	state     = &action{methods: "GET", scope: Read, do: (*Web).state}
-	list      = &action{methods: "GET", query: "type,state,after,limit,last", scope: Read, do: (*Web).list}
-	retryAll  = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, do: (*Web).retryAll}
+	oneJob = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob, others: map[string]*action{
+		http.MethodDelete: {methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob},
+	}}
+	result   = &action{methods: "GET", scope: Read, do: (*Web).result}
+	payload  = &action{methods: "GET", scope: Read, do: (*Web).payload}
+	retry    = &action{methods: "POST", scope: Submit, do: (*Web).retry}
+	runNow   = &action{methods: "POST", scope: Submit, do: (*Web).runNow}
+	state    = &action{methods: "GET", scope: Read, do: (*Web).state}
+	list     = &action{methods: "GET", query: "type,state,after,limit,last", scope: Read, do: (*Web).list}
+	retryAll = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, do: (*Web).retryAll}
 )
 
 // top has the actions of paths without a client.
@@ -97,18 +97,8 @@ func route(r *request) *action {
 		return nil
 	}
 	a := routeOfClient(r, path[1:])
-	deletes := r.Method == http.MethodDelete
-	switch {
-	case a == oneJob && deletes:
-		return deleteJob
-	case a == oneJob:
-		return getJob
-	case a == oneSchedule && deletes:
-		return deleteSchedule
-	case a == oneSchedule && r.Method == http.MethodPut:
-		return putSchedule
-	case a == oneSchedule:
-		return getSchedule
+	if a != nil && a.others[r.Method] != nil {
+		return a.others[r.Method]
 	}
 	return a
 }

@@ -33,8 +33,7 @@ func (r *request) coversSchedule(n store.Named) error {
 			name = line.Type
 		}
 	}
-	_, err := r.covered(job.Jobtype(r.client, name))
-	return err
+	return r.covers(job.Jobtype(r.client, name))
 }
 
 func unknownSchedule(name string) error {
@@ -54,7 +53,7 @@ func (s *Web) putSchedule(r *request) error {
 	spec, err := schedule.Parse(body, func(text json.RawMessage) error {
 		line, err := job.ParseScheduled(text, s.opt.MaxLine)
 		if err == nil {
-			_, err = r.covered(job.Jobtype(r.client, line.Type))
+			err = r.covers(job.Jobtype(r.client, line.Type))
 		}
 		return err
 	})

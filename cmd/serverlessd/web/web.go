@@ -115,6 +115,7 @@ type request struct {
 	grant        *guard.Grant
 	query        url.Values
 	client, name string // name is a type or an id
+	jobtype      string // client and type of a typed action
 }
 
 // action is what can be requested with a path.
@@ -125,7 +126,10 @@ type action struct {
 	scope   guard.Scope
 	open    bool // any client may request it, with any Host header
 	changes bool // it changes something although it may be requested with GET
+	typed   bool // its name is a type, which the token must cover
 	do      func(*Web, *request) error
+	// others has the actions of this path that other methods request.
+	others map[string]*action
 }
 
 // ServeHTTP implements http.Handler.
@@ -156,7 +160,11 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	if err := req.strict(a); err != nil {
 		return err
 	}
-	if err := req.checkClient(); err != nil {
+	err = req.checkClient()
+	if err == nil && a.typed {
+		err = req.checkJobtype()
+	}
+	if err != nil {
 		return err
 	}
 	return a.do(s, req)
@@ -197,20 +205,21 @@ func (r *request) checkClient() error {
 	return nil
 }
 
-// jobtype returns the jobtype in the path, or an error if it is not valid or the token does not
+// checkJobtype sets the jobtype. It returns an error if it is not valid, or if the token does not
 // cover it.
-func (r *request) jobtype() (string, error) {
+func (r *request) checkJobtype() error {
 	if err := checkType("type", r.name); err != nil {
-		return "", err
+		return err
 	}
-	return r.covered(job.Jobtype(r.client, r.name))
+	r.jobtype = job.Jobtype(r.client, r.name)
+	return r.covers(r.jobtype)
 }
 
-func (r *request) covered(jobtype string) (string, error) {
+func (r *request) covers(jobtype string) error {
 	if !r.grant.Covers(jobtype) {
-		return "", fail(http.StatusForbidden, "forbidden", "type", "the token does not cover %s", jobtype)
+		return fail(http.StatusForbidden, "forbidden", "type", "the token does not cover %s", jobtype)
 	}
-	return jobtype, nil
+	return nil
 }
 
 func checkType(field, name string) error {
