@@ -31,8 +31,9 @@ type Moment struct {
 // Histograms counts since a daemon's start how long jobs waited and ran. The buckets end at Bounds,
 // in seconds; one more bucket counts what is longer. Wait and Run are nil if they are not known.
 type Histograms struct {
-	Bounds    []float64
-	Wait, Run []uint64
+	Bounds []float64 `json:"bounds"`
+	Wait   []uint64  `json:"wait"`
+	Run    []uint64  `json:"run"`
 }
 
 // window is the number of periods that a moment's times cover.

@@ -95,9 +95,9 @@ type figure struct {
 var figures = []figure{
 	{prometheus.GaugeValue, "journal_bytes", "Bytes in the journal that no store has yet.", func(l *Snapshot) float64 { return float64(l.Journal.Bytes) }},
 	{prometheus.GaugeValue, "journal_jobs", "Jobs in the journal that no store has yet.", func(l *Snapshot) float64 { return float64(l.Journal.Jobs) }},
-	{prometheus.GaugeValue, "journal_age_seconds", "Age of the oldest job in the journal that no store has yet.", func(l *Snapshot) float64 { return l.JournalAge.Seconds() }},
+	{prometheus.GaugeValue, "journal_age_seconds", "Age of the oldest job in the journal that no store has yet.", func(l *Snapshot) float64 { return time.Duration(l.Journal.Age).Seconds() }},
 	{prometheus.CounterValue, "journal_syncs_total", "How often the journal was synced.", func(l *Snapshot) float64 { return float64(l.Journal.Syncs) }},
-	{prometheus.CounterValue, "journal_sync_seconds_total", "Total duration of syncs of the journal.", func(l *Snapshot) float64 { return l.Journal.SyncTime.Seconds() }},
+	{prometheus.CounterValue, "journal_sync_seconds_total", "Total duration of syncs of the journal.", func(l *Snapshot) float64 { return time.Duration(l.Journal.SyncTime).Seconds() }},
 	{prometheus.CounterValue, "journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", func(l *Snapshot) float64 { return float64(l.Journal.Damaged) }},
 	{prometheus.CounterValue, "journal_failures_total", "Writes and syncs that failed.", func(l *Snapshot) float64 { return float64(l.Journal.Failures) }},
 	{prometheus.GaugeValue, "journal_bad_files", "Files with parts of the journal that could not be read.", func(l *Snapshot) float64 { return float64(l.Journal.Bad) }},
@@ -138,7 +138,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		tell(f.kind, f.name, f.help, f.value(l), nil)
 	}
 	for i, s := range l.Stores {
-		tell(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", one(s.Refuses == nil), prometheus.Labels{"store": strconv.Itoa(i)})
+		tell(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", one(s.Refuses == ""), prometheus.Labels{"store": strconv.Itoa(i)})
 	}
 	if l.Types == nil {
 		return

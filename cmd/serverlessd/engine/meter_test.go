@@ -69,7 +69,7 @@ func TestLooks(t *testing.T) {
 	e := running(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	until(t, "the store is there", e.Health)
-	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Refuses != nil || l.Stores[0].Sysid == "" || !l.HandsOut {
+	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Refuses != "" || l.Stores[0].Sysid == "" || !l.HandsOut {
 		t.Errorf("%+v", l)
 	}
 	close(s.counting.open)
@@ -101,7 +101,7 @@ func TestLooks(t *testing.T) {
 			}
 			return n
 		}
-		if l.Added != 1 || l.Ended[job.CodeFailed] != 1 || sum(l.Wait.Counts) != 1 || sum(l.Run.Counts) != 1 || len(l.Run.Counts) != len(l.Run.Bounds)+1 {
+		if l.Added != 1 || l.Ended[job.CodeFailed] != 1 || sum(l.Times.Wait) != 1 || sum(l.Times.Run) != 1 || len(l.Times.Run) != len(l.Times.Bounds)+1 {
 			return fmt.Errorf("%+v", l)
 		}
 		return nil

@@ -58,7 +58,7 @@ func BenchmarkAppend(b *testing.B) {
 			b.ReportMetric(float64(b.N*c.lines)/b.Elapsed().Seconds(), "lines/s")
 			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
 			s := j.Stats()
-			b.ReportMetric(float64((s.SyncTime / time.Duration(s.Syncs)).Microseconds()), "sync-µs")
+			b.ReportMetric(float64((time.Duration(s.SyncTime) / time.Duration(s.Syncs)).Microseconds()), "sync-µs")
 			b.ReportMetric(0, "ns/op")
 		})
 	}

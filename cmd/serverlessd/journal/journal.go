@@ -75,14 +75,16 @@ type Options struct {
 
 // Stats says what a journal holds, and has counters since it was opened.
 type Stats struct {
-	Bytes int64 // that wait for a store
-	Jobs  int64
-	Bad   int // *.bad files in the directory
+	Bytes int64            `json:"bytes"` // that wait for a store
+	Jobs  int64            `json:"jobs"`
+	Age   job.Milliseconds `json:"age_ms"`      // how long the oldest line that is in no store has been waiting; 0 if there is none
+	Bad   int              `json:"aside_files"` // *.bad files in the directory
 
-	Syncs        int64
-	SyncTime     time.Duration // of all syncs
-	Failures     int64         // writes and syncs
-	Cut, Damaged int64         // bytes of unfinished records that were cut off; bytes that were set aside as damaged or are missing
+	Syncs    int64            `json:"syncs"`
+	SyncTime job.Milliseconds `json:"sync_ms"`       // of all syncs
+	Failures int64            `json:"failures"`      // writes and syncs
+	Damaged  int64            `json:"damaged_bytes"` // that were set aside as damaged or are missing
+	Cut      int64            `json:"-"`             // bytes of unfinished records that were cut off
 }
 
 // Count is how many jobs of a type wait in the journal, and how many of these were added with a
@@ -337,10 +339,11 @@ func (w *Watch) Close() {
 
 // Stats returns the journal's counters.
 func (j *Journal) Stats() Stats {
+	age := j.age()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.stats
-	s.Bytes = j.bytes()
+	s.Bytes, s.Age = j.bytes(), job.Milliseconds(age)
 	return s
 }
 
@@ -352,8 +355,7 @@ func (j *Journal) bytes() (n int64) {
 	return n
 }
 
-// Age returns how long the oldest line that is in no store has been waiting, or 0 if there is none.
-func (j *Journal) Age() time.Duration {
+func (j *Journal) age() time.Duration {
 	j.mu.Lock()
 	var oldest *segment
 	var from, to int64

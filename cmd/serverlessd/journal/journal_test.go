@@ -126,8 +126,8 @@ func TestLinesComeBackInOrder(t *testing.T) {
 		last = e.ID
 	}
 	equal(t, "ids", []job.ID{r.Read()[0].ID, r.Read()[2].ID, r.Read()[4].ID}, []job.ID{first.First[0], first.First[1], second.First[0]})
-	if j.Age() < 0 || j.Age() > long {
-		t.Fatalf("age %s", j.Age())
+	if age := time.Duration(j.Stats().Age); age < 0 || age > long {
+		t.Fatalf("age %s", age)
 	}
 	if err := r.Sync(); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestLinesComeBackInOrder(t *testing.T) {
 	}
 	equal(t, "waiting", len(j.Waiting()), 0)
 	equal(t, "bytes", j.Stats().Bytes, 0)
-	equal(t, "age", j.Age(), time.Duration(0))
+	equal(t, "age", time.Duration(j.Stats().Age), time.Duration(0))
 }
 
 func TestReservationReturnsToTheFront(t *testing.T) {

@@ -186,7 +186,7 @@ func (j *Journal) commit(group []*request) error {
 	}
 	s.end += int64(len(j.buf))
 	j.stats.Syncs++
-	j.stats.SyncTime += took
+	j.stats.SyncTime += job.Milliseconds(took)
 	for _, r := range group {
 		for _, b := range r.batches {
 			j.count(b.Jobtype, len(b.Lines), b.Due)

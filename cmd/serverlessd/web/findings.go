@@ -61,7 +61,7 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 	daemon := func(severity, cause, what, advice string) { all.Add(severity, "daemon", "daemon", cause, what, advice) }
 	ails := false
 	for _, s := range l.Stores {
-		if s.Refuses == nil {
+		if s.Refuses == "" {
 			continue
 		}
 		ails = true
@@ -69,7 +69,7 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 		if s.Away {
 			what, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 		}
-		all.Add(api.Severe, "store", s.Name, "store", what+s.Refuses.Error(), advice)
+		all.Add(api.Severe, "store", s.Name, "store", what+s.Refuses, advice)
 	}
 	if l.Broker != nil {
 		daemon(api.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
@@ -110,8 +110,8 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 	} else if n := l.Journal.Bad; n > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
-	if l.JournalAge > behind {
-		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, l.JournalAge.Round(time.Second)), "A store is away or slow. The jobs run once it has them.")
+	if age := time.Duration(l.Journal.Age); age > behind {
+		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once it has them.")
 	}
 	if n, most := l.Journal.Bytes, opt.JournalMax; most > 0 && n*100 >= most*near {
 		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/most), "Beyond it, new jobs are refused.")

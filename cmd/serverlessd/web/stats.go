@@ -95,7 +95,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 			m.Failed += uint64(n)
 		}
 	}
-	return m, moments.Histograms{Bounds: l.Wait.Bounds, Wait: l.Wait.Counts, Run: l.Run.Counts}, l.Types != nil
+	return m, l.Times, l.Types != nil
 }
 
 // moments answers with the values of the last minutes, for the plots.
@@ -127,23 +127,13 @@ func (s *Web) findings(r *request) error {
 
 // shownSnapshot is a snapshot as it is shown in an answer.
 type shownSnapshot struct {
+	*engine.Snapshot
 	Ledger *store.Counts `json:"ledger"` // summed over all types; null: not known
 	// CountedMS is the age of the ledger and of the counts of the types.
-	CountedMS int64            `json:"counted_ms"`
-	Imbalance int64            `json:"imbalance"`
-	Types     []shownType      `json:"types"`
-	AllTypes  int              `json:"all_types"` // how many types have the part in their names
-	Added     int64            `json:"added"`
-	Retries   int64            `json:"retries"`
-	Ended     map[string]int64 `json:"ended"`
-	Times     shownTimes       `json:"times"`
-	Journal   shownJournal     `json:"journal"`
-	Stores    []shownStore     `json:"stores"`
-	Batches   int              `json:"batches"`
-	Contexts  int              `json:"contexts"`
-	HandsOut  bool             `json:"handing_out"`
-
-	Findings   []api.Finding  `json:"findings"` // with similar ones folded into one
+	CountedMS  int64          `json:"counted_ms"`
+	Types      []shownType    `json:"types"`
+	AllTypes   int            `json:"all_types"` // how many types have the part in their names
+	Findings   []api.Finding  `json:"findings"`  // with similar ones folded into one
 	Severities api.Severities `json:"severities"`
 }
 
@@ -151,31 +141,6 @@ type shownType struct {
 	Type string  `json:"type"` // client-type
 	Lang *string `json:"lang"` // language of its handler; null: it has none
 	store.Counts
-}
-
-type shownTimes struct {
-	Bounds []float64 `json:"bounds"`
-	Wait   []uint64  `json:"wait"`
-	Run    []uint64  `json:"run"`
-}
-
-type shownJournal struct {
-	Bytes   int64 `json:"bytes"`
-	Jobs    int64 `json:"jobs"`
-	AgeMS   int64 `json:"age_ms"`
-	Aside   int   `json:"aside_files"`
-	Damaged int64 `json:"damaged_bytes"`
-	Failed  int64 `json:"failures"`
-	Syncs   int64 `json:"syncs"`
-	SyncMS  int64 `json:"sync_ms"`
-}
-
-type shownStore struct {
-	Name   string `json:"name"`
-	Sysid  string `json:"sysid"`
-	InHand int    `json:"in_hand"`
-	Away   bool   `json:"away"`
-	Error  string `json:"error,omitempty"`
 }
 
 // stats answers with a snapshot of the daemon and its busiest types.
@@ -205,20 +170,7 @@ func (s *Web) stats(r *request) error {
 // show returns the snapshot as a request with this key gets it.
 func (s *snapshot) show(key snapshotKey) *shownSnapshot {
 	l, found := s.of, s.found.Of(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
-	out := &shownSnapshot{
-		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,
-		Times:   shownTimes{l.Wait.Bounds, l.Wait.Counts, l.Run.Counts},
-		Journal: shownJournal{l.Journal.Bytes, l.Journal.Jobs, l.JournalAge.Milliseconds(), l.Journal.Bad, l.Journal.Damaged, l.Journal.Failures, l.Journal.Syncs, l.Journal.SyncTime.Milliseconds()},
-		Stores:  []shownStore{}, Batches: l.Batches, Contexts: l.Contexts, HandsOut: l.HandsOut,
-		Findings: found.Items, Severities: found.Counts,
-	}
-	for _, b := range l.Stores {
-		shown := shownStore{Name: b.Name, Sysid: b.Sysid, InHand: b.InHand, Away: b.Away}
-		if b.Refuses != nil {
-			shown.Error = b.Refuses.Error()
-		}
-		out.Stores = append(out.Stores, shown)
-	}
+	out := &shownSnapshot{Snapshot: l, Types: []shownType{}, Findings: found.Items, Severities: found.Counts}
 	if l.Types != nil {
 		var sum store.Counts
 		for _, c := range l.Types {
