@@ -114,18 +114,9 @@ func (t *tx) insert(rows []row) error {
 }
 
 func (t *tx) insertRows(rows []row) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	const columns = 7
-	text := make([]byte, 0, 100+len(rows)*18)
-	text = append(text, "INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt, data) VALUES "...)
+	const columns = 6
 	args := make([]any, 0, columns*len(rows))
-	for i, r := range rows {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(text, "(?,?,?,'',?,?,?)"...)
+	for _, r := range rows {
 		var data any
 		if len(r.payload) <= shortData {
 			data = nonNil(r.payload)
@@ -133,8 +124,7 @@ func (t *tx) insertRows(rows []row) error {
 		created := at(r.created)
 		args = append(args, string(r.id), r.jobtype, at(r.dt), created, created, data)
 	}
-	_, err := t.exec(string(text), args...)
-	return err
+	return t.insertAll("INSERT INTO sq_jobs (id, type, dt, create_dt, first_dt, data)", columns, args)
 }
 
 func (t *tx) missing(rows []row) (missing []row, err error) {

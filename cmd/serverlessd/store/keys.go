@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"gloom/cmd/internal/unique"
@@ -180,7 +179,11 @@ func (c *keySharing) write() error {
 	if err := c.remove(c.replaced, ""); err != nil {
 		return err
 	}
-	if err := c.insertKeys(c.keys); err != nil {
+	err := c.insertAll("INSERT INTO sq_keys (id, type, name, holds, during, until)", 6, c.keys)
+	switch {
+	case err != nil && c.s.kind(err) == double:
+		return errRaced
+	case err != nil:
 		return err
 	}
 	return c.insert(c.rows)
@@ -197,26 +200,6 @@ func (c *keySharing) extend(k *key, due time.Time) {
 		c.count(k.job.jobtype) // because another job may now be the oldest of its type
 		c.change(k.job, "dt = ?", at(due))
 	}
-}
-
-// insertKeys writes rows of sq_keys.
-func (t *tx) insertKeys(args []any) error {
-	const columns = 6
-	for part := range slices.Chunk(args, columns*slice) {
-		text := "INSERT INTO sq_keys (id, type, name, holds, during, until) VALUES "
-		for i := range len(part) / columns {
-			if i > 0 {
-				text += ","
-			}
-			text += marks(columns)
-		}
-		if _, err := t.exec(text, part...); err != nil && t.s.kind(err) == double {
-			return errRaced
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // reclaim gives a job that is to run again its key back. It returns ErrHeld, wrapped, if another

@@ -274,6 +274,19 @@ func (t *tx) exec(text string, args ...any) (int, error) {
 	return int(n), err
 }
 
+// insertAll inserts rows, whose values args has one after the other.
+func (t *tx) insertAll(into string, columns int, args []any) error {
+	row := "," + marks(columns)
+	for len(args) > 0 {
+		n := t.s.atOnce(min(slice, len(args)/columns))
+		if _, err := t.exec(into+" VALUES "+strings.Repeat(row, n)[1:], args[:n*columns]...); err != nil {
+			return err
+		}
+		args = args[n*columns:]
+	}
+	return nil
+}
+
 // eachRow runs a query and calls scan for each row.
 func eachRow(ctx context.Context, q querier, text string, args []any, scan func(*sql.Rows) error) error {
 	rows, err := q.QueryContext(ctx, text, args...)
