@@ -23,8 +23,8 @@ func (p *recycling) Get(n int) []byte {
 
 func (p *recycling) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)], m) }
 
-// bed is a test bed: a core with a submitter and a worker.
-type bed struct {
+// testBed is a test bed: a core with a submitter and a worker.
+type testBed struct {
 	t        *testing.T
 	core     *broker.Broker
 	sub, wrk broker.Peer
@@ -36,8 +36,8 @@ type bed struct {
 	s        broker.Submission
 }
 
-func newBed(t *testing.T) *bed {
-	b := &bed{
+func newTestBed(t *testing.T) *testBed {
+	b := &testBed{
 		t: t, core: broker.New(broker.Config{Retries: 3, IdleTypes: 10, Pages: &recycling{map[int][][]byte{}}}),
 		typ: []byte("echo"), body: make([]byte, 100),
 	}
@@ -45,12 +45,12 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-func (b *bed) join(prefetch int) {
+func (b *testBed) join(prefetch int) {
 	b.core.Join(b.now, b.wrk, &broker.Joining{Type: b.typ, Prefetch: prefetch})
 }
 
 // submit submits a new job; change may set more of its fields.
-func (b *bed) submit(change func(*broker.Submission)) []byte {
+func (b *testBed) submit(change func(*broker.Submission)) []byte {
 	b.n++
 	b.now += 1000
 	binary.LittleEndian.PutUint64(b.id[:], b.n*0x9e3779b97f4a7c15)
@@ -66,10 +66,10 @@ func (b *bed) submit(change func(*broker.Submission)) []byte {
 // Fewer than one allocation in a hundred cycles is allowed, because a structure may still grow
 // once.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	many := func(b *bed) func(*broker.Submission) {
+	many := func(b *testBed) func(*broker.Submission) {
 		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }
 	}
-	backlog := func(b *bed, change func(*broker.Submission)) {
+	backlog := func(b *testBed, change func(*broker.Submission)) {
 		n := 10_000
 		if broker.Checking {
 			n = 300
@@ -80,16 +80,16 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		make func(b *bed) (cycle func())
+		make func(b *testBed) (cycle func())
 	}{
-		{"submit, respond", func(b *bed) func() {
+		{"submit, respond", func(b *testBed) func() {
 			b.join(0)
 			return func() {
 				b.submit(nil)
 				b.core.Respond(b.now, b.wrk, nil, b.body, false)
 			}
 		}},
-		{"behind a backlog", func(b *bed) func() {
+		{"behind a backlog", func(b *testBed) func() {
 			backlog(b, nil)
 			b.join(0)
 			return func() {
@@ -97,7 +97,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				b.core.Respond(b.now, b.wrk, nil, b.body, false)
 			}
 		}},
-		{"distinct priorities", func(b *bed) func() {
+		{"distinct priorities", func(b *testBed) func() {
 			backlog(b, many(b))
 			b.join(0)
 			prio := many(b)
@@ -106,7 +106,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				b.core.Respond(b.now, b.wrk, nil, b.body, false)
 			}
 		}},
-		{"prefetch", func(b *bed) func() {
+		{"prefetch", func(b *testBed) func() {
 			b.join(8)
 			return func() {
 				id := b.submit(nil)
@@ -114,11 +114,11 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				b.core.Respond(b.now, b.wrk, id, b.body, false)
 			}
 		}},
-		{"cancel", func(b *bed) func() {
+		{"cancel", func(b *testBed) func() {
 			backlog(b, nil)
 			return func() { b.core.Cancel(b.now, b.sub, b.submit(nil)) }
 		}},
-		{"fail and again", func(b *bed) func() {
+		{"fail and again", func(b *testBed) func() {
 			backlog(b, nil)
 			b.join(0)
 			q := broker.Failure{Reason: "broken", Delay: -1}
@@ -128,7 +128,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				b.core.Respond(b.now, b.wrk, nil, b.body, false)
 			}
 		}},
-		{"delay, timeout, deadline", func(b *bed) func() {
+		{"delay, timeout, deadline", func(b *testBed) func() {
 			b.join(0)
 			change := func(s *broker.Submission) {
 				s.Delay, s.Timeout, s.Expires, s.Backoff = 500, time.Hour, time.Hour, time.Hour
@@ -139,7 +139,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				b.core.Respond(b.now, b.wrk, nil, b.body, false)
 			}
 		}},
-		{"two types in turn, detached", func(b *bed) func() {
+		{"two types in turn, detached", func(b *testBed) func() {
 			b.join(0)
 			types := [][]byte{[]byte("echo"), []byte("other")}
 			i := 0
@@ -155,7 +155,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestBed(t)
 			cycle := c.make(b)
 			rounds, warm := 20_000, 100_000
 			if broker.Checking {
@@ -174,7 +174,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			if l := b.core.Totals(); l.Imbalance() != 0 || l.Submitted == before.Submitted {
 				t.Fatalf("the cycle does nothing: %+v", l)
 			}
-			if most := float64(rounds/10) / 100; !broker.Checking && n > most {
+			if limit := float64(rounds/10) / 100; !broker.Checking && n > limit {
 				t.Errorf("%v allocations in %d cycles", n, rounds/10)
 			}
 		})
@@ -184,7 +184,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 // TestRetriesHaveAnEnd: a job ends after a bounded number of runs, however many retries it asks
 // for.
 func TestRetriesHaveAnEnd(t *testing.T) {
-	b := newBed(t)
+	b := newTestBed(t)
 	b.join(0)
 	b.submit(func(s *broker.Submission) { s.Retries = 1 << 30 })
 	q := broker.Failure{Reason: "broken", Delay: -1}

@@ -27,9 +27,9 @@ func (p *countingPages) Put(m []byte) {
 	}
 }
 
-// many returns n or, if each command checks the invariants or the race detector is on, a
+// raceTimes returns n or, if each command checks the invariants or the race detector is on, a
 // smaller number.
-func many(n, checked int) int {
+func raceTimes(n, checked int) int {
 	switch {
 	case Checking:
 		return checked
@@ -47,7 +47,7 @@ func numbered(id []byte, n int) []byte {
 // TestVanishedInSlices: when a submitter with very many jobs is lost, all counts change at
 // once, but the memory is freed in slices: no step frees more than its share.
 func TestVanishedInSlices(t *testing.T) {
-	n := many(1_000_000, 3000)
+	n := raceTimes(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
 	s := b.AddSubmitter()
 	id, body := make([]byte, 16), make([]byte, 100)
@@ -103,7 +103,7 @@ func TestVanishedInSlices(t *testing.T) {
 // another submitter is handed out within the next few commands.
 func TestVanishedHoldsUpNobody(t *testing.T) {
 	for _, fair := range []bool{false, true} {
-		n := many(100_000, 2000)
+		n := raceTimes(100_000, 2000)
 		b := New(Config{Pages: &countingPages{}})
 		b.SetFair(0, []byte("echo"), fair)
 		s, other := b.AddSubmitter(), b.AddSubmitter()
@@ -137,7 +137,7 @@ func TestVanishedHoldsUpNobody(t *testing.T) {
 func TestComingAndGoing(t *testing.T) {
 	b := New(Config{})
 	id := make([]byte, 16)
-	n := many(2000, 200)
+	n := raceTimes(2000, 200)
 	for round := range 50 {
 		s := b.AddSubmitter()
 		for i := range n {
@@ -153,7 +153,7 @@ func TestComingAndGoing(t *testing.T) {
 // TestVanishedWithManyTypes: the jobs of a lost submitter are swept just as fast if they are of
 // very many types.
 func TestVanishedWithManyTypes(t *testing.T) {
-	n := many(100_000, 500)
+	n := raceTimes(100_000, 500)
 	b := New(Config{IdleTypes: 10})
 	s := b.AddSubmitter()
 	for i := range n {
@@ -167,8 +167,8 @@ func TestVanishedWithManyTypes(t *testing.T) {
 	for ; b.Next() <= 0; ticks++ {
 		b.Tick(0)
 	}
-	if most := n/tickSteps + 2; ticks > most {
-		t.Errorf("%d ticks to sweep, at most %d", ticks, most)
+	if limit := n/tickSteps + 2; ticks > limit {
+		t.Errorf("%d ticks to sweep, at most %d", ticks, limit)
 	}
 	if got := len(b.typesByName); got > 10 {
 		t.Errorf("%d types are remembered, at most 10", got)
@@ -181,12 +181,12 @@ func TestVanishedWithManyTypes(t *testing.T) {
 // TestTypesStayBounded: types that come and go leave nothing behind, and no more are
 // admitted than allowed.
 func TestTypesStayBounded(t *testing.T) {
-	n := many(100_000, 3000)
-	most := 1000
+	n := raceTimes(100_000, 3000)
+	limit := 1000
 	if Checking {
-		most = 300
+		limit = 300
 	}
-	b := New(Config{IdleTypes: 100, MaxTypes: most})
+	b := New(Config{IdleTypes: 100, MaxTypes: limit})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	for i := range n {
 		typ := fmt.Appendf(nil, "t%d", i)
@@ -210,14 +210,14 @@ func TestTypesStayBounded(t *testing.T) {
 
 	// Only so many types may be in use at the same time.
 	refused := 0
-	more := most * 3 / 2
+	more := limit * 3 / 2
 	for i := range more {
 		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "k%d", i), Type: fmt.Appendf(nil, "u%d", i), Body: []byte("1"), Retries: -1})
 		if fx[0].Code == Overloaded {
 			refused++
 		}
 	}
-	if got := len(b.typesByName) - b.unusedTypes(); got != most || refused != more-most+1 {
+	if got := len(b.typesByName) - b.unusedTypes(); got != limit || refused != more-limit+1 {
 		t.Errorf("%d types are in use, %d submits were refused", got, refused)
 	}
 	if _, err := b.Pause(0, []byte("one more"), true); err == nil {
@@ -228,7 +228,7 @@ func TestTypesStayBounded(t *testing.T) {
 // TestBytesPerQueuedJob measures the memory per job of two million queued jobs, each with a
 // body of 100 bytes and an id of 16.
 func TestBytesPerQueuedJob(t *testing.T) {
-	n := many(2_000_000, 5000)
+	n := raceTimes(2_000_000, 5000)
 	const goal = 250.0
 	for _, priorities := range []int{1, 10} {
 		runtime.GC()
@@ -267,7 +267,7 @@ func TestBytesPerQueuedJob(t *testing.T) {
 // TestDrainedBacklogGivesBack: once all jobs of a backlog have ended, its memory has been
 // returned.
 func TestDrainedBacklogGivesBack(t *testing.T) {
-	n := many(200_000, 4000)
+	n := raceTimes(200_000, 4000)
 	pages := &countingPages{}
 	b := New(Config{Pages: pages})
 	s, w := b.AddSubmitter(), b.AddWorker()
@@ -293,7 +293,7 @@ func TestDrainedBacklogGivesBack(t *testing.T) {
 // late, neither a tick nor the join of a worker ends more than its share of them. None of them
 // is handed out; the one job that has no deadline is.
 func TestManyDeadlinesAtOnce(t *testing.T) {
-	n := many(20_000, 2000)
+	n := raceTimes(20_000, 2000)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	for i := range n {

@@ -18,15 +18,15 @@ type Broker struct {
 	// reasons has the Reasons that the effects in fx point to.
 	reasons []Reason
 
-	seq     uint32 // the last arrival number; it wraps around
-	timerNo uint64 // orders timers that are due at the same moment
-	rng     *rand.PCG
+	seq         uint32 // the last arrival number; it wraps around
+	timerNumber uint64 // orders timers that are due at the same moment
+	rng         *rand.PCG
 
-	jobs    container.Table[job]
-	timings container.Table[timing]
-	slabs   container.Slabs
-	big     map[uint32][]byte // bodies kept by reference, by the number of the job's record
-	index   container.Index
+	jobs      container.Table[job]
+	timings   container.Table[timing]
+	slabs     container.Slabs
+	bigBodies map[uint32][]byte // bodies kept by reference, by the number of the job's record
+	index     container.Index
 
 	bigBytes int64
 	bytes    int64 // weight of all jobs held
@@ -59,14 +59,14 @@ type Broker struct {
 	limits        int64 // how many limits the arrays of all groups have room for
 	rules         map[string]*rule
 	likeRules     ruleIndex // the rules whose patterns contain a *
-	ruleNo        uint64
+	ruleNumber    uint64
 	revising      int    // changes of rules that have not been applied to all groups
-	ruled         uint64 // how often rules have changed
+	rulesVersion  uint64 // how often rules have changed
 
 	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue
 	tenants     container.Slots[tenant]
-	turns       uint64 // how many turns tenants have taken
+	turnsTaken  uint64 // how many turns tenants have taken
 	pens        container.Slots[pen]
 	opened      container.Heap // open groups that still have parked pens, by their best job
 
@@ -84,12 +84,12 @@ type Broker struct {
 	chores, notifications, cleanups chores
 	fairness                        fairnessChange
 
-	history  container.Log[past]
+	history  container.Log[historyEntry]
 	lastLost int64 // the position of the latest lost run, 0 for none
 
 	// place holds callbacks that many heaps share. A method value in each heap would
 	// cost memory that every job touches.
-	place struct{ standing, job, pair, spill, age func(ref uint32, pos int32) }
+	place struct{ inLine, job, pair, spill, age func(ref uint32, pos int32) }
 	// heapBytes and laneBytes are the sizes of all heaps and of all lanes.
 	heapBytes, laneBytes int64
 
@@ -104,11 +104,11 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
-	// lapses counts the jobs past their deadline that this command has met, looks the held-back
-	// jobs and queues that it has met. unfinished is set if one of them has reached its bound;
+	// expiredSeen counts the jobs past their deadline that this command has met, heldBackSeen the
+	// held-back jobs and queues. unfinished is set if one of them has reached its bound;
 	// the next command then continues.
-	lapses, looks int
-	unfinished    bool
+	expiredSeen, heldBackSeen int
+	unfinished                bool
 
 	draining bool
 	// expelling is set once Expel has begun. Nothing is handed out any more.
@@ -153,7 +153,7 @@ func New(cfg Config) *Broker {
 	}
 	b := &Broker{
 		cfg:         cfg,
-		big:         map[uint32][]byte{},
+		bigBodies:   map[uint32][]byte{},
 		typesByName: map[string]*jobType{},
 		poolsByKey:  map[string]*pool{},
 		rules:       map[string]*rule{},
@@ -166,7 +166,7 @@ func New(cfg Config) *Broker {
 	seed := maphash.MakeSeed()
 	b.index.Seed, b.groupIndex.Seed, b.setIndex.Seed, b.borrowed.Seed = seed, seed, seed, seed
 	b.groupIndex.Equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.At(r-1).name, name) }
-	b.setIndex.Equal = func(r uint32, key []byte) bool { return b.sets.At(r - 1).named(key) }
+	b.setIndex.Equal = func(r uint32, key []byte) bool { return b.sets.At(r - 1).hasKey(key) }
 	b.index.Equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(r)), id) }
 	b.borrowed.Equal = func(r uint32, key []byte) bool {
 		j := b.jobs.Get(r)
@@ -183,7 +183,7 @@ func New(cfg Config) *Broker {
 		j := b.jobs.Get(r)
 		j.slab, j.off = slab, off
 	}
-	b.place.standing, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeInLine, b.placeJob, b.placePair, b.placeSpill, b.placeAge
+	b.place.inLine, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeInLine, b.placeJob, b.placePair, b.placeSpill, b.placeAge
 	b.timers = container.Heap{Place: b.placeTimer, Held: &b.heapBytes}
 	b.contenders = container.Heap{Place: b.placeContender, Held: &b.heapBytes}
 	b.opened = container.Heap{Place: b.placeOpened, Held: &b.heapBytes}
@@ -205,9 +205,9 @@ func (b *Broker) begin(now int64) {
 // end finishes a command and returns its effects.
 func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
-		b.do(&b.chores, choreSteps)
+		b.runChores(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.asked() {
+	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.mustOpenPens() {
 		b.match()
 	}
 	if b.deadTypes.Len() > 0 {

@@ -25,8 +25,8 @@ const (
 	lazySteps  = 2
 )
 
-// do works on chores until their cost reaches a number of steps.
-func (b *Broker) do(c *chores, steps int) {
+// runChores works on chores until their cost reaches a number of steps.
+func (b *Broker) runChores(c *chores, steps int) {
 	for steps > 0 && len(*c) > 0 {
 		last := len(*c) - 1
 		cost, done := (*c)[last].step(b)

@@ -53,14 +53,14 @@ func benchmarkCycleWith(b *testing.B, history int64, queued int, prio func(i int
 }
 
 func BenchmarkCycle(b *testing.B) {
-	one := func(int) int64 { return 0 }
-	some := func(i int) int64 { return int64(i % 10) }
-	many := func(i int) int64 { return int64(uint32(i) * 2654435761 >> 4) }
+	onePriority := func(int) int64 { return 0 }
+	fewPriorities := func(i int) int64 { return int64(i % 10) }
+	manyPriorities := func(i int) int64 { return int64(uint32(i) * 2654435761 >> 4) }
 	for _, queued := range []int{0, 10_000, 1_000_000, 2_000_000} {
 		for _, p := range []struct {
 			name string
 			f    func(int) int64
-		}{{"one", one}, {"ten", some}, {"distinct", many}} {
+		}{{"one", onePriority}, {"ten", fewPriorities}, {"distinct", manyPriorities}} {
 			b.Run(fmt.Sprintf("queued=%d/priorities=%s", queued, p.name), func(b *testing.B) {
 				benchmarkCycle(b, queued, p.f)
 			})

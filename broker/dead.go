@@ -20,8 +20,8 @@ type DeadLetter struct {
 	Attempts   int
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
-	// No is the letter's number, which identifies it. Later letters have larger numbers.
-	No int
+	// Number is the letter's number, which identifies it. Later letters have larger numbers.
+	Number int
 }
 
 // deadOverhead is the size of a letter in bytes without its id, headers, body, reason and names
@@ -62,18 +62,18 @@ func (s *shelf) add(l *letter) {
 
 // find returns the place of the first letter with this number or a larger one; block is
 // len(s.blocks) if there is none.
-func (s *shelf) find(no int) (block, i int) {
-	byNo := func(l *letter, no int) int { return cmp.Compare(l.No, no) }
-	block, _ = slices.BinarySearchFunc(s.blocks, no, func(x []*letter, no int) int { return byNo(x[len(x)-1], no) })
+func (s *shelf) find(number int) (block, i int) {
+	byNo := func(l *letter, number int) int { return cmp.Compare(l.Number, number) }
+	block, _ = slices.BinarySearchFunc(s.blocks, number, func(x []*letter, number int) int { return byNo(x[len(x)-1], number) })
 	if block < len(s.blocks) {
-		i, _ = slices.BinarySearchFunc(s.blocks[block], no, byNo)
+		i, _ = slices.BinarySearchFunc(s.blocks[block], number, byNo)
 	}
 	return block, i
 }
 
 // from returns the first letter with this number or a larger one, or nil.
-func (s *shelf) from(no int) *letter {
-	block, i := s.find(no)
+func (s *shelf) from(number int) *letter {
+	block, i := s.find(number)
 	if block == len(s.blocks) {
 		return nil
 	}
@@ -81,8 +81,8 @@ func (s *shelf) from(no int) *letter {
 }
 
 // before returns the last letter with a smaller number, or nil.
-func (s *shelf) before(no int) *letter {
-	block, i := s.find(no)
+func (s *shelf) before(number int) *letter {
+	block, i := s.find(number)
 	switch {
 	case i > 0:
 		return s.blocks[block][i-1]
@@ -94,7 +94,7 @@ func (s *shelf) before(no int) *letter {
 }
 
 func (s *shelf) remove(l *letter) {
-	block, i := s.find(l.No)
+	block, i := s.find(l.Number)
 	x := s.blocks[block]
 	if i == 0 {
 		x[0] = nil
@@ -129,7 +129,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 		return
 	}
 	l := &letter{DeadLetter: DeadLetter{
-		No: d.last + 1, Reason: reason, Attempts: int(j.attempts), Submitted: j.at, Failed: b.now,
+		Number: d.last + 1, Reason: reason, Attempts: int(j.attempts), Submitted: j.at, Failed: b.now,
 		Submission: Submission{
 			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holder(j).queue.set.names(),
 			Priority: j.prio, Retries: int32(j.retries), Detach: true, Quiet: true, Stable: true,
@@ -150,7 +150,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 		d.pushed++
 		d.drop(b, k, k.dead.from(0))
 	}
-	d.last = l.No
+	d.last = l.Number
 	k.dead.add(l)
 	d.byAge.Push(&l.aged, l)
 	d.bytes += l.weight()
@@ -196,7 +196,7 @@ type LetterFilter struct {
 	Older  time.Duration // the least time since it failed
 }
 
-func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
+func (q *LetterFilter) matches(b *Broker, l *DeadLetter) bool {
 	return (q.Older == 0 || b.Since(l.Failed) >= q.Older) && (q.Reason == nil || q.Reason(&l.Reason)) &&
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
 }
@@ -226,7 +226,7 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 			break
 		}
 		n += len(l.Reason.Text) / reasonVisit
-		if from = l.No; q.fits(b, &l.DeadLetter) {
+		if from = l.Number; q.matches(b, &l.DeadLetter) {
 			found = append(found, &l.DeadLetter)
 		}
 	}
@@ -239,9 +239,9 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 // Revive submits the dead letter with this id and number again, as a detached job, and forgets
 // the letter. Number 0 means the oldest letter with the id. It returns UnknownID if there is no
 // such letter, or else why the job was refused.
-func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Reason) {
+func (b *Broker) Revive(now int64, name, id []byte, number int) ([]Effect, Code, Reason) {
 	b.begin(now)
-	k, l := b.letterOf(name, id, no)
+	k, l := b.letterOf(name, id, number)
 	if l == nil {
 		return b.end(), UnknownID, Reason{Why: NoLetter}
 	}
@@ -251,9 +251,9 @@ func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Rea
 
 // DropLetter forgets the dead letter that Revive would submit, and reports whether there
 // was one.
-func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool) {
+func (b *Broker) DropLetter(now int64, name, id []byte, number int) ([]Effect, bool) {
 	b.begin(now)
-	k, l := b.letterOf(name, id, no)
+	k, l := b.letterOf(name, id, number)
 	if l != nil {
 		b.dead.drop(b, k, l)
 	}
@@ -262,13 +262,13 @@ func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool)
 
 // letterOf returns a letter of a type, or nil. If the number is 0, it searches all letters of
 // the type.
-func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
+func (b *Broker) letterOf(name, id []byte, number int) (*jobType, *letter) {
 	k := b.typesByName[string(name)]
 	if k == nil {
 		return nil, nil
 	}
-	if no != 0 {
-		if l := k.dead.from(no); l != nil && l.No == no && string(l.ID) == string(id) {
+	if number != 0 {
+		if l := k.dead.from(number); l != nil && l.Number == number && string(l.ID) == string(id) {
 			return k, l
 		}
 		return k, nil
@@ -298,8 +298,8 @@ func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
 // piece. Letters that are added after it has begun are left out.
 type LetterWalk struct {
 	LetterFilter
-	// Most bounds how many letters it handles; 0 means all.
-	Most int
+	// Limit bounds how many letters it handles; 0 means all.
+	Limit int
 	// Done counts the letters that were submitted again or forgotten, Refused those
 	// that were refused. Reason is the reason of the first refusal.
 	Done, Refused int
@@ -313,7 +313,7 @@ const walkLetters = 64
 
 // WalkLetters handles one piece of a LetterWalk: it submits the letters again, like
 // Revive, or forgets them. It reports whether there is more to do.
-func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
+func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, resubmit bool) (fx []Effect, more bool) {
 	b.begin(now)
 	if !w.begun {
 		w.begun, w.last = true, b.dead.last
@@ -324,18 +324,18 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 			return b.end(), false
 		}
 		l := k.dead.from(w.next)
-		if l == nil || l.No > w.last || w.Most > 0 && w.Done+w.Refused == w.Most {
+		if l == nil || l.Number > w.last || w.Limit > 0 && w.Done+w.Refused == w.Limit {
 			return b.end(), false
 		}
-		w.next = l.No + 1
+		w.next = l.Number + 1
 		n += len(l.Reason.Text) / reasonVisit
-		if !w.fits(b, &l.DeadLetter) {
+		if !w.matches(b, &l.DeadLetter) {
 			continue
 		}
 		n += lookVisits / walkLetters
 		var c Code
 		var reason Reason
-		if again {
+		if resubmit {
 			c, reason = b.revive(k, l)
 		} else {
 			b.dead.drop(b, k, l)

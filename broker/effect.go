@@ -110,7 +110,7 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
 	e := b.effect(op, w.id, b.id(j))
 	if w.borrows {
-		e.Run = outcomeNo(r, j)
+		e.Run = outcomeNumber(r, j)
 	}
 	return e
 }
@@ -118,7 +118,7 @@ func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
 func (b *Broker) toSubmitter(op Op, h *holding, r uint32, j *job) *Effect {
 	e := b.effect(op, h.sub.id, b.id(j))
 	if j.flags&flagBorrowed != 0 {
-		e.Run = outcomeNo(r, j)
+		e.Run = outcomeNumber(r, j)
 	}
 	return e
 }

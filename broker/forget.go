@@ -14,14 +14,15 @@ type TypeUse struct {
 	Waiting, Letters, Outcomes int
 }
 
-// fixed reports whether something other than what the type holds keeps it from being forgotten.
-func (u *TypeUse) fixed() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
+// isConfigured reports whether something other than what the type holds keeps it from being
+// forgotten.
+func (u *TypeUse) isConfigured() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
 
 // Holds reports whether discarding what the type holds would let it be forgotten.
-func (u *TypeUse) Holds() bool { return !u.fixed() && !u.none() }
+func (u *TypeUse) Holds() bool { return !u.isConfigured() && !u.isUnused() }
 
-// none reports whether the type may be forgotten.
-func (u *TypeUse) none() bool { return *u == TypeUse{} }
+// isUnused reports whether the type may be forgotten.
+func (u *TypeUse) isUnused() bool { return *u == TypeUse{} }
 
 // TypeUse returns what keeps a type from being forgotten, and whether the type exists.
 func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
@@ -34,7 +35,7 @@ func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
 
 func (k *jobType) use() TypeUse {
 	return TypeUse{
-		Workers: k.workers+k.named > 0, Paused: k.paused, Set: k.set(), Running: int(k.Running) + int(k.borrowed),
+		Workers: k.workers+k.namedBy > 0, Paused: k.paused, Set: k.set(), Running: int(k.Running) + int(k.borrowed),
 		Waiting: int(k.Delayed + k.Queued), Letters: k.dead.n, Outcomes: int(k.outcomes),
 	}
 }
@@ -66,9 +67,9 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 	}
 	f.Use = k.use()
 	switch {
-	case f.Use.fixed() || !f.Discard && !f.Use.none():
+	case f.Use.isConfigured() || !f.Discard && !f.Use.isUnused():
 		return b.end(), false
-	case f.next >= 0 && !f.Use.none():
+	case f.next >= 0 && !f.Use.isUnused():
 		for n := 0; n < walkLetters && k.dead.n > 0; n++ {
 			b.dead.drop(b, k, k.dead.from(0))
 			f.Letters++
@@ -83,10 +84,10 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 			f.next = max(f.next, 0)
 		}
 		return b.end(), true
-	case !f.Use.none(): // something was added after the discarding
+	case !f.Use.isUnused(): // something was added after the discarding
 		return b.end(), false
 	case k.inUse(): // jobs of lost submitters are still to be freed
-		b.do(&b.cleanups, tickSteps)
+		b.runChores(&b.cleanups, tickSteps)
 		return b.end(), true
 	}
 	if b.kept(k) {

@@ -12,13 +12,13 @@ import (
 // group is a name that jobs of any types can share. It exists while a job is in it, a
 // rate still counts jobs that it let through, or a queue may use it again.
 type group struct {
-	no   uint32
-	name []byte
-	sets int // how many groupSets contain it
+	number uint32
+	name   []byte
+	sets   int // how many groupSets contain it
 	// waiting and running count its jobs.
 	waiting, running int
 	limits           []limit
-	ruled            uint64 // the value of Broker.ruled when its limits were set
+	rulesVersion     uint64 // the value of Broker.rulesVersion when its limits were set
 	// counted reports that the group counts against MaxGroups.
 	counted bool
 	// shut reports that a rule lets no more of its jobs run.
@@ -47,7 +47,7 @@ func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 // groupSet is the set of groups of a job, in their order. All queues with the
 // same set share one record. It is nil for a job without groups.
 type groupSet struct {
-	no     uint32
+	number uint32
 	groups []*group
 	queues int // how many queues have this set
 	bytes  int64
@@ -88,8 +88,8 @@ func setKey(key []byte, names [][]byte) []byte {
 	return key
 }
 
-// named reports whether key is the key of the set.
-func (s *groupSet) named(key []byte) bool {
+// hasKey reports whether key is the key of the set.
+func (s *groupSet) hasKey(key []byte) bool {
 	for _, g := range s.groups {
 		size, n := binary.Uvarint(key)
 		if n <= 0 || int(size) != len(g.name) || !bytes.HasPrefix(key[n:], g.name) {
@@ -132,15 +132,15 @@ func (b *Broker) setFor(names [][]byte) *groupSet {
 		s.groups = append(s.groups, g)
 		s.bytes += int64(len(name))
 	}
-	s.no = b.sets.Add(s)
-	b.setIndex.Insert(hash, s.no+1)
+	s.number = b.sets.Add(s)
+	b.setIndex.Insert(hash, s.number+1)
 	return s
 }
 
 func (b *Broker) dropSet(s *groupSet) {
 	b.scratch = setKey(b.scratch[:0], s.names())
-	b.setIndex.Remove(b.setIndex.Hash(b.scratch), s.no+1)
-	b.sets.Drop(s.no)
+	b.setIndex.Remove(b.setIndex.Hash(b.scratch), s.number+1)
+	b.sets.Drop(s.number)
 	for _, g := range s.groups {
 		g.sets--
 		b.updateGroup(g)
@@ -152,10 +152,10 @@ func (b *Broker) groupNamed(name []byte) *group {
 		return g
 	}
 	g := &group{name: append([]byte(nil), name...), timer: -1, opened: -1}
-	g.parked = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
+	g.parked = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
 	b.groupNames += int64(len(name))
-	g.no = b.groups.Add(g)
-	b.groupIndex.Insert(b.groupIndex.Hash(g.name), g.no+1)
+	g.number = b.groups.Add(g)
+	b.groupIndex.Insert(b.groupIndex.Hash(g.name), g.number+1)
 	b.applyRules(g)
 	return g
 }
@@ -168,10 +168,10 @@ func (b *Broker) findGroup(name []byte) *group {
 }
 
 // manyGroups returns a reason with Why set if a job in these groups would exceed MaxGroups.
-// left (nil for none) is the set of groups that the job leaves.
-func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
-	most := b.cfg.MaxGroups
-	if most <= 0 || len(names) == 0 {
+// leaving (nil for none) is the set of groups that the job leaves.
+func (b *Broker) manyGroups(names [][]byte, leaving *groupSet) (reason Reason) {
+	limit := b.cfg.MaxGroups
+	if limit <= 0 || len(names) == 0 {
 		return reason
 	}
 	n := b.groupsCounted
@@ -180,15 +180,15 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 			n++
 		}
 	}
-	if n > most {
-		for _, g := range left.all() {
-			stays := slices.ContainsFunc(names, func(name []byte) bool { return bytes.Equal(name, g.name) })
-			if !stays && g.waiting+g.running == 1 && g.remembers() <= b.now {
+	if n > limit {
+		for _, g := range leaving.all() {
+			kept := slices.ContainsFunc(names, func(name []byte) bool { return bytes.Equal(name, g.name) })
+			if !kept && g.waiting+g.running == 1 && g.forgetsAt() <= b.now {
 				n--
 			}
 		}
 	}
-	if n > most {
+	if n > limit {
 		reason = Reason{Why: ManyGroups, Have: int64(b.groupsCounted)}
 	}
 	return reason
@@ -225,20 +225,20 @@ func (b *Broker) uncountRun(s *groupSet) {
 	}
 }
 
-// refund gives back the tokens of a job that was handed out at began.
-func (b *Broker) refund(s *groupSet, began int64) {
+// refund gives back the tokens of a job that was handed out at startedAt.
+func (b *Broker) refund(s *groupSet, startedAt int64) {
 	for _, g := range s.all() {
 		for i := range g.limits {
 			if l := &g.limits[i]; l.Rate > 0 {
-				l.giveBack(b.now, began, l.step())
+				l.giveBack(b.now, startedAt, l.step())
 			}
 		}
 		b.updateGroup(g)
 	}
 }
 
-// remembers returns the time at which the group's rates will have forgotten all jobs.
-func (g *group) remembers() (until int64) {
+// forgetsAt returns the time at which the group's rates will have forgotten all jobs.
+func (g *group) forgetsAt() (until int64) {
 	for i := range g.limits {
 		if l := &g.limits[i]; l.Rate > 0 {
 			until = max(until, l.tat)
@@ -279,7 +279,7 @@ func (b *Broker) updateGroup(g *group) {
 	}
 	counted := g.waiting+g.running > 0
 	if !counted {
-		if full := g.remembers(); full > b.now {
+		if full := g.forgetsAt(); full > b.now {
 			counted, at = true, full
 		}
 	}
@@ -293,10 +293,10 @@ func (b *Broker) updateGroup(g *group) {
 	b.setGroupTimer(g, at)
 	if !counted && g.sets == 0 {
 		g.parked.Release()
-		b.groupIndex.Remove(b.groupIndex.Hash(g.name), g.no+1)
+		b.groupIndex.Remove(b.groupIndex.Hash(g.name), g.number+1)
 		b.groupNames -= int64(len(g.name))
 		b.limits -= int64(cap(g.limits))
-		b.groups.Drop(g.no)
+		b.groups.Drop(g.number)
 	}
 }
 
@@ -306,7 +306,7 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	case at == 0:
 		b.stopTimer(&g.timer)
 	case g.timer < 0 || int64(b.timers.At(int(g.timer)).A) != at:
-		b.startTimer(g.timer, g.no|groupTimer, at)
+		b.startTimer(g.timer, g.number|groupTimer, at)
 	}
 }
 

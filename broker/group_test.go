@@ -11,7 +11,7 @@ import (
 // TestHeldBackIsNotLookedAt: jobs that one group holds back cost other jobs nothing
 // once they have been found.
 func TestHeldBackIsNotLookedAt(t *testing.T) {
-	n := many(30_000, 300)
+	n := raceTimes(30_000, 300)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	b.SetRule(0, []byte("license"), Rule{Concurrency: 1})
@@ -27,7 +27,7 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 		if last := fx[len(fx)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
 			t.Fatalf("after job %d: %+v", i, last)
 		}
-		looks = max(looks, b.looks)
+		looks = max(looks, b.heldBackSeen)
 	}
 	if looks > 4 {
 		t.Errorf("one answer had %d things looked at", looks)
@@ -48,8 +48,8 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 		for _, e := range b.Tick(0) {
 			handed = handed || e.Op == OpJob && string(e.ID) == "free"
 		}
-		if b.looks > lookSteps || ticks > n {
-			t.Fatalf("%d looks in one tick, %d ticks", b.looks, ticks)
+		if b.heldBackSeen > lookSteps || ticks > n {
+			t.Fatalf("%d looks in one tick, %d ticks", b.heldBackSeen, ticks)
 		}
 	}
 	if explained, _ := b.Explain(0, []byte("free")); explained.State != "running" {
@@ -64,9 +64,9 @@ func TestUnusedFlows(t *testing.T) {
 		name   string
 		cfg    Config
 		groups int
-		most   int64 // bytes
+		limit  int64 // bytes
 	}{
-		{"many", Config{IdleTypes: 10}, many(50_000, 300), unusedBytes},
+		{"many", Config{IdleTypes: 10}, raceTimes(50_000, 300), unusedBytes},
 		{"little room", Config{IdleTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
 		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, unusedBytes},
 	} {
@@ -93,10 +93,10 @@ func TestUnusedFlows(t *testing.T) {
 			if l := b.Totals(); l.Answered != uint64(c.groups) || b.GroupCount() != 0 {
 				t.Errorf("%d groups are there, %+v", b.GroupCount(), l)
 			}
-			if _, counted := b.load(); counted > c.most {
-				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.most)
+			if _, counted := b.load(); counted > c.limit {
+				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.limit)
 			}
-			if kept := heapNow() - before; !Checking && !racing && kept > 2*c.most+2<<20 {
+			if kept := heapNow() - before; !Checking && !racing && kept > 2*c.limit+2<<20 {
 				t.Errorf("%d bytes are kept", kept)
 			}
 			runtime.KeepAlive(b)
@@ -106,7 +106,7 @@ func TestUnusedFlows(t *testing.T) {
 
 // TestGroupsComeAndGo: very many groups leave no memory behind.
 func TestGroupsComeAndGo(t *testing.T) {
-	n := many(50_000, 300)
+	n := raceTimes(50_000, 300)
 	before := heapNow()
 	b := New(Config{MaxGroups: n})
 	b.SetRule(0, []byte("g*"), Rule{Concurrency: 1, Rate: 1e9})

@@ -27,8 +27,8 @@ func TestPrioritiesGiveBack(t *testing.T) {
 	}
 	n := 0
 	for _, p := range subs {
-		for typ := range many(100, 1) {
-			for prio := range many(193, 80) {
+		for typ := range raceTimes(100, 1) {
+			for prio := range raceTimes(193, 80) {
 				n++
 				b.Submit(0, p, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "t%d", typ), Body: []byte("1"), Priority: int64(prio)})
 			}
@@ -101,8 +101,8 @@ func TestOverdueRunsCount(t *testing.T) {
 		b := New(c)
 		s, w := b.AddSubmitter(), b.AddWorker()
 		b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
-		now, n, most := int64(0), 0, many(10_000, 300)
-		for ; n < most; n++ {
+		now, n, runs := int64(0), 0, raceTimes(10_000, 300)
+		for ; n < runs; n++ {
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
 			if b.Submit(now, s, &q)[0].Op == OpRefuse {
 				break
@@ -116,11 +116,11 @@ func TestOverdueRunsCount(t *testing.T) {
 				b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
 			}
 		}
-		if n != most {
+		if n != runs {
 			t.Fatalf("%+v: refused after %d jobs, though all that went before had ended", c, n)
 		}
 		// Now each overdue run is on a worker of its own that never answers.
-		for n = 0; n < many(10_000, 300); n++ {
+		for n = 0; n < raceTimes(10_000, 300); n++ {
 			w := b.AddWorker()
 			b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 10})
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
@@ -139,7 +139,7 @@ func TestOverdueRunsCount(t *testing.T) {
 // TestVanishedAtWork: when a submitter with very many running jobs is lost, its counts and the
 // ledger change at once, but the workers are notified in slices.
 func TestVanishedAtWork(t *testing.T) {
-	n := many(200_000, 1500)
+	n := raceTimes(200_000, 1500)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: n, Notices: true})
@@ -215,7 +215,7 @@ func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 // TestStalledWorkersAreClosed: retries cannot pile up overdue runs without a bound: the worker
 // with most of them is closed, with an error.
 func TestStalledWorkersAreClosed(t *testing.T) {
-	limit := many(1000, 100)
+	limit := raceTimes(1000, 100)
 	b := New(Config{MaxJobs: limit})
 	s := b.AddSubmitter()
 	for n := range limit {

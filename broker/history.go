@@ -65,10 +65,10 @@ func outcomeOf(c Code) Outcome {
 // noRun is the value of past.started for a job that no run ended.
 const noRun = -1
 
-// past is a record of the history. Its text consists of the id, the name of the type, the name
-// of the broker that the run was lent to, the names of the groups, each after its length in two
-// bytes, and the reason's text.
-type past struct {
+// historyEntry is a record of the history. Its text consists of the id, the name of the type,
+// the name of the broker that the run was lent to, the names of the groups, each after its
+// length in two bytes, and the reason's text.
+type historyEntry struct {
 	submitted, ended int64
 	started          int64 // when the run, or the run that ended the job, began; noRun if no run did
 	submitter        Peer
@@ -77,7 +77,7 @@ type past struct {
 	// For a lost run, lost is the position of the run, of any job, that was lost before it. 0
 	// is none.
 	before, lost   int64
-	most           int64 // Reason.Most
+	limit          int64 // Reason.Limit
 	job, seq       uint32
 	size, answer   uint32 // bytes of the body and of the answer
 	idLen, typeLen uint16
@@ -92,12 +92,12 @@ type past struct {
 
 // record adds a record about job r. The caller fills the remaining fields: started, worker,
 // lost, answer, outcome, isRun and brokerLost.
-func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Reason) *past {
-	id, name, said := b.id(j), h.kind.name, reason.Text
-	if len(said) > longError {
-		said = strings.ToValidUTF8(said[:longError-len("…")], "") + "…"
+func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Reason) *historyEntry {
+	id, name, reasonText := b.id(j), h.kind.name, reason.Text
+	if len(reasonText) > longError {
+		reasonText = strings.ToValidUTF8(reasonText[:longError-len("…")], "") + "…"
 	}
-	n := len(id) + len(name) + len(broker) + len(said)
+	n := len(id) + len(name) + len(broker) + len(reasonText)
 	groups := h.queue.set.all()
 	for _, g := range groups {
 		n += 2 + len(g.name)
@@ -111,7 +111,7 @@ func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Rea
 			binary.LittleEndian.PutUint16(text, uint16(len(g.name)))
 			text = text[2+copy(text[2:], g.name):]
 		}
-		copy(text, said)
+		copy(text, reasonText)
 	}
 	if x.submitter = h.origin; h.sub != nil {
 		x.submitter = h.sub.id
@@ -121,7 +121,7 @@ func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Rea
 	}
 	x.submitted, x.ended, x.job, x.seq, x.attempts = j.at, b.now, r, j.seq, j.attempts
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
-	x.why, x.most, x.size = reason.Why, reason.Most, uint32(b.bodyLen(r, j))
+	x.why, x.limit, x.size = reason.Why, reason.Limit, uint32(b.bodyLen(r, j))
 	return x
 }
 
@@ -196,8 +196,8 @@ type EndedInfo struct {
 
 // reason returns the reason in the record; text is the part of the record's text after
 // the names.
-func (x *past) reason(text []byte) Reason {
-	reason := Reason{Why: x.why, Most: x.most, Text: string(text)}
+func (x *historyEntry) reason(text []byte) Reason {
+	reason := Reason{Why: x.why, Limit: x.limit, Text: string(text)}
 	if x.why != Said {
 		reason.Have = int64(x.attempts)
 	}
@@ -205,7 +205,7 @@ func (x *past) reason(text []byte) Reason {
 }
 
 // run returns the record as a run. text is the record's text after id and type.
-func (x *past) run(text []byte) RunInfo {
+func (x *historyEntry) run(text []byte) RunInfo {
 	return RunInfo{
 		Run: int(x.attempts), Worker: x.worker, Broker: string(text[:x.brokerLen]), BrokerLost: x.brokerLost,
 		Started: x.started, Ended: x.ended, Outcome: x.outcome, Reason: x.reason(x.eachGroup(text[x.brokerLen:], func([]byte) {})),
@@ -214,7 +214,7 @@ func (x *past) run(text []byte) RunInfo {
 
 // eachGroup calls fn with the name of each group at the beginning of text, and returns the rest
 // of text.
-func (x *past) eachGroup(text []byte, fn func(name []byte)) []byte {
+func (x *historyEntry) eachGroup(text []byte, fn func(name []byte)) []byte {
 	for range x.groups {
 		n := 2 + int(binary.LittleEndian.Uint16(text))
 		fn(text[2:n])
@@ -248,7 +248,7 @@ func (b *Broker) Runs(id []byte) (found []RunInfo) {
 }
 
 // endedInfo returns a copy of the record of an ended job.
-func (b *Broker) endedInfo(x *past, text []byte) EndedInfo {
+func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 	names := text[x.idLen+x.typeLen:]
 	i := EndedInfo{
 		ID: bytes.Clone(text[:x.idLen]), Type: bytes.Clone(text[x.idLen : x.idLen+x.typeLen]),
@@ -287,7 +287,7 @@ type EndedFilter struct {
 	Since time.Duration
 }
 
-func (q *EndedFilter) fits(x *past, text []byte) bool {
+func (q *EndedFilter) matches(x *historyEntry, text []byte) bool {
 	switch names := text[x.idLen+x.typeLen:]; {
 	case x.isRun,
 		q.Submitter != 0 && x.submitter != q.Submitter,
@@ -302,18 +302,18 @@ func (q *EndedFilter) fits(x *past, text []byte) bool {
 }
 
 // has reports whether the job is in this group.
-func (x *past) has(text, group []byte) (found bool) {
+func (x *historyEntry) has(text, group []byte) (found bool) {
 	x.eachGroup(text, func(name []byte) { found = found || bytes.Equal(name, group) })
 	return found
 }
 
 // EndedFrom turns a number from a client, which may be invalid, into a position from which
 // Ended can continue.
-func (b *Broker) EndedFrom(said int64) int64 {
-	if said == 0 {
+func (b *Broker) EndedFrom(position int64) int64 {
+	if position == 0 {
 		return 0
 	}
-	return cmp.Or(b.history.Floor(said), -1)
+	return cmp.Or(b.history.Floor(position), -1)
 }
 
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by
@@ -329,7 +329,7 @@ func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []Ende
 		if x == nil || q.Since > 0 && b.Since(x.ended) > q.Since {
 			return found, -1
 		}
-		if from = before; q.fits(x, text) {
+		if from = before; q.matches(x, text) {
 			found = append(found, b.endedInfo(x, text))
 		}
 	}
@@ -340,7 +340,7 @@ func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []Ende
 }
 
 // HistorySpan returns how far back the history reaches, and whether it still has everything.
-func (b *Broker) HistorySpan(now int64) (back time.Duration, all bool) {
+func (b *Broker) HistorySpan(now int64) (back time.Duration, complete bool) {
 	b.now = max(b.now, now)
 	if x := b.history.First(); x != nil {
 		back = b.Since(x.ended)
@@ -354,22 +354,22 @@ type Losses struct {
 	Workers  int
 }
 
-// Losses returns the jobs that lost at least the given number of workers within the time lately
-// before now, as far as their runs are remembered.
-func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
+// Losses returns the jobs that lost at least minWorkers workers within the given time before
+// now, as far as their runs are remembered.
+func (b *Broker) Losses(now int64, within time.Duration, minWorkers int) (found []Losses) {
 	b.now = max(b.now, now)
-	type of struct{ job, seq uint32 }
-	count := map[of]int{}
+	type jobKey struct{ job, seq uint32 }
+	count := map[jobKey]int{}
 	for pos, n := b.lastLost, 0; n < maxLosses; n++ {
 		x, _, _ := b.history.At(pos)
-		if x == nil || b.Since(x.ended) > lately {
+		if x == nil || b.Since(x.ended) > within {
 			break
 		}
-		count[of{x.job, x.seq}]++
+		count[jobKey{x.job, x.seq}]++
 		pos = x.lost
 	}
 	for x, n := range count {
-		if n < least || !b.jobs.Has(x.job) {
+		if n < minWorkers || !b.jobs.Has(x.job) {
 			continue
 		}
 		if j := b.jobs.Get(x.job); j.seq == x.seq && j.state != stFree && j.state <= stRunning {

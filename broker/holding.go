@@ -9,10 +9,10 @@ import (
 // holding is what one submitter has in one queue: its jobs, their counts, and whether the
 // submitter is still there. Detached jobs belong to holdings without a submitter.
 type holding struct {
-	no    uint32
-	queue *queue
-	kind  *jobType
-	sub   *submitter // nil if the jobs are detached, or kept without a connection
+	number uint32
+	queue  *queue
+	kind   *jobType
+	sub    *submitter // nil if the jobs are detached, or kept without a connection
 	// runs lists the running jobs. In a dead holding, those whose workers have been notified
 	// come last. jobs lists the jobs that do not run; queued, delayed and ended count these by
 	// state.
@@ -65,14 +65,14 @@ func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.gone 
 // holdingFor returns the holding of a submitter (nil for none) with these groups,
 // creating it if it does not exist.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
-	turn := k.turn(s, set, origin)
+	tenantOrigin := k.tenantOrigin(s, set, origin)
 	if s != nil {
-		if h := s.last; h != nil && h.kind == k && h.queue.set == set && h.queue.origin == turn && h.keep == keep && h.origin == origin {
+		if h := s.last; h != nil && h.kind == k && h.queue.set == set && h.queue.origin == tenantOrigin && h.keep == keep && h.origin == origin {
 			b.use(h)
 			return h
 		}
 	}
-	key := holdingKey{s, b.queueFor(k, set, turn), keep, origin}
+	key := holdingKey{s, b.queueFor(k, set, tenantOrigin), keep, origin}
 	h := b.holdingsByKey[key]
 	if h == nil {
 		h = b.newHolding(key)
@@ -90,9 +90,9 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 	return h
 }
 
-// turn returns the submitter for the key of a job's queue. In a fair type, for a job without
-// groups, it is the one that the job came from; otherwise it is 0.
-func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
+// tenantOrigin returns the submitter for the key of a job's queue. In a fair type, for a job
+// without groups, it is the one that the job came from; otherwise it is 0.
+func (k *jobType) tenantOrigin(s *submitter, set *groupSet, origin Peer) Peer {
 	switch {
 	case !k.fair || set != nil:
 		return 0
@@ -104,7 +104,7 @@ func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
 
 func (b *Broker) newHolding(key holdingKey) *holding {
 	h := &holding{sub: key.sub, queue: key.queue, kind: key.queue.kind, keep: key.keep, origin: key.origin}
-	h.no = b.holdings.Add(h)
+	h.number = b.holdings.Add(h)
 	h.queue.holdings++
 	h.kind.holdings++
 	b.typeUsed(h.kind)
@@ -118,7 +118,7 @@ func (b *Broker) holdingWithGroups(h *holding, set *groupSet) *holding {
 	if !h.keep || h.sub != nil {
 		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
 	}
-	to := b.newHolding(holdingKey{nil, b.queueFor(h.kind, set, h.kind.turn(nil, set, h.origin)), true, h.origin})
+	to := b.newHolding(holdingKey{nil, b.queueFor(h.kind, set, h.kind.tenantOrigin(nil, set, h.origin)), true, h.origin})
 	to.owner = h.owner
 	return to
 }
@@ -150,14 +150,14 @@ func (b *Broker) move(r uint32, j *job, h, to *holding) {
 // moveJob makes a job belong to another holding. The job is in none of that holding's
 // lists yet.
 func (b *Broker) moveJob(j *job, h, to *holding) {
-	more := to.queue.set.weight() - h.queue.set.weight()
-	j.weight += more
+	extraWeight := to.queue.set.weight() - h.queue.set.weight()
+	j.weight += extraWeight
 	// Count the new place first, so that a tenant of both places always has a job.
 	b.countAgainstLimits(to, j, +1)
-	j.weight -= more
+	j.weight -= extraWeight
 	b.countAgainstLimits(h, j, -1)
-	j.weight += more
-	j.holding = to.no
+	j.weight += extraWeight
+	j.holding = to.number
 }
 
 // counts returns the counter of the jobs in state s, or nil for running jobs, which have none.
@@ -208,7 +208,7 @@ func (b *Broker) afterLeaving(h *holding) {
 		b.unusedBytes += h.footprint()
 		h.kind.holdings--
 		b.typeUnused(h.kind)
-		for most := b.maxUnusedBytes(); b.unusedBytes > most; {
+		for limit := b.maxUnusedBytes(); b.unusedBytes > limit; {
 			b.dropHolding(b.unused.First())
 		}
 	}
@@ -234,8 +234,8 @@ func (b *Broker) unlistUnused(h *holding) {
 
 // maxUnusedBytes returns the limit of Broker.unusedBytes: at most a small part of MaxBytes.
 func (b *Broker) maxUnusedBytes() int64 {
-	if most := b.cfg.MaxBytes; most > 0 {
-		return min(unusedBytes, most/64)
+	if limit := b.cfg.MaxBytes; limit > 0 {
+		return min(unusedBytes, limit/64)
 	}
 	return unusedBytes
 }
@@ -261,7 +261,7 @@ func (b *Broker) dropHolding(h *holding) {
 	if !h.dead && (h.sub != nil || !h.keep) {
 		b.unlist(h)
 	}
-	b.holdings.Drop(h.no)
+	b.holdings.Drop(h.number)
 	q := h.queue
 	if q.holdings--; q.holdings == 0 {
 		b.dropQueue(q)
@@ -314,10 +314,10 @@ func (b *Broker) orphan(h *holding) {
 	h.origin = sub.id
 	b.unswept += waiting
 	if waiting > 0 {
-		b.cleanups.add(sweeping{h})
+		b.cleanups.add(sweepChore{h})
 	}
 	if h.runs.n > 0 {
-		b.notifications.add(notifying{h})
+		b.notifications.add(notifyChore{h})
 	}
 }
 
@@ -328,21 +328,21 @@ func (b *Broker) orphanKept(h *holding) {
 	}
 }
 
-// leaving is the chore that orphans the holdings of a lost submitter.
-type leaving struct{ sub *submitter }
+// leaveChore is the chore that orphans the holdings of a lost submitter.
+type leaveChore struct{ sub *submitter }
 
-func (c leaving) step(b *Broker) (cost int, done bool) {
+func (c leaveChore) step(b *Broker) (cost int, done bool) {
 	if n := len(c.sub.holdings); n > 0 {
 		b.orphan(c.sub.holdings[n-1])
 	}
 	return 1, len(c.sub.holdings) == 0
 }
 
-// notifying is the chore that tells workers that nobody waits for the runs of a dead holding.
-type notifying struct{ of *holding }
+// notifyChore is the chore that tells workers that nobody waits for the runs of a dead holding.
+type notifyChore struct{ holding *holding }
 
-func (c notifying) step(b *Broker) (cost int, done bool) {
-	l := &c.of.runs
+func (c notifyChore) step(b *Broker) (cost int, done bool) {
+	l := &c.holding.runs
 	r := l.head
 	if r == 0 || b.jobs.Get(r).flags&flagNotified != 0 {
 		return 1, true
@@ -355,14 +355,14 @@ func (c notifying) step(b *Broker) (cost int, done bool) {
 	return 1, false
 }
 
-// sweeping is the chore that frees the jobs that waited in a dead holding.
-type sweeping struct{ of *holding }
+// sweepChore is the chore that frees the jobs that waited in a dead holding.
+type sweepChore struct{ holding *holding }
 
-func (c sweeping) step(b *Broker) (cost int, done bool) {
-	if r := c.of.jobs.head; r != 0 {
-		b.sweep(c.of, r, b.jobs.Get(r))
+func (c sweepChore) step(b *Broker) (cost int, done bool) {
+	if r := c.holding.jobs.head; r != 0 {
+		b.sweep(c.holding, r, b.jobs.Get(r))
 	}
-	return 1, c.of.jobs.n == 0
+	return 1, c.holding.jobs.n == 0
 }
 
 // sweep frees one abandoned job of a dead holding.

@@ -26,26 +26,26 @@ func (v *census) groups() {
 		}
 	}
 	ids := uint32(0)
-	for no, s := range b.sets.All() {
+	for number, s := range b.sets.All() {
 		if s == nil {
 			continue
 		}
 		ids++
 		key := setKey(nil, s.names())
-		must(b.setIndex.Find(b.setIndex.Hash(key), key) == s.no+1 && int(s.no) == no, "a set of groups is not found")
+		must(b.setIndex.Find(b.setIndex.Hash(key), key) == s.number+1 && int(s.number) == number, "a set of groups is not found")
 		must(s.queues == queues[s] && s.queues > 0, "a set of groups counts %d queues, has %d", s.queues, queues[s])
 		for _, g := range s.groups {
 			sets[g]++
 		}
 	}
 	counted := 0
-	for no, g := range b.groups.All() {
+	for number, g := range b.groups.All() {
 		if g == nil {
 			continue
 		}
-		must(b.findGroup(g.name) == g && int(g.no) == no, "group %q is not found", g.name)
+		must(b.findGroup(g.name) == g && int(g.number) == number, "group %q is not found", g.name)
 		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d and %d jobs, %d sets; has %d, %d, %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
-		must(g.counted == (g.waiting+g.running > 0 || g.remembers() > b.now || g.timer >= 0 && g.remembers() > 0), "group %q: counted %v", g.name, g.counted)
+		must(g.counted == (g.waiting+g.running > 0 || g.forgetsAt() > b.now || g.timer >= 0 && g.forgetsAt() > 0), "group %q: counted %v", g.name, g.counted)
 		must(g.counted || g.sets > 0, "group %q is in no set", g.name)
 		must(!g.counted || g.waiting+g.running > 0 || g.timer >= 0, "group %q has no jobs and no timer", g.name)
 		if g.counted {
@@ -61,6 +61,6 @@ func (v *census) groups() {
 			must(k.watched != nil && slices.Contains(k.watched.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
-	v.heap("opened", &b.opened, func(no uint32) int32 { return b.groups.At(no).opened })
+	v.heap("opened", &b.opened, func(number uint32) int32 { return b.groups.At(number).opened })
 	must(counted == b.groupsCounted, "%d groups have jobs or are remembered, counted %d", counted, b.groupsCounted)
 }

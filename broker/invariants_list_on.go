@@ -30,5 +30,5 @@ func (v *census) queue(q *queue) {
 }
 
 func (v *census) heap(name string, h *container.Heap, pos func(uint32) int32) {
-	right(name, h.Check(pos))
+	mustPass(name, h.Check(pos))
 }

@@ -11,7 +11,7 @@ func must(ok bool, format string, args ...any) {
 }
 
 // right panics if the Check of a structure has found an error.
-func right(name string, err error) { must(err == nil, "%s: %v", name, err) }
+func mustPass(name string, err error) { must(err == nil, "%s: %v", name, err) }
 
 // checkInvariants checks every invariant of the state, at the cost of a walk over all of
 // it.
@@ -60,7 +60,7 @@ type census struct {
 
 func (v *census) records() {
 	b := v.b
-	right("jobs", b.jobs.Check(func(r uint32, j *job) bool {
+	mustPass("jobs", b.jobs.Check(func(r uint32, j *job) bool {
 		if j.state != stFree {
 			v.record(r, j)
 		}
@@ -93,7 +93,7 @@ func (v *census) record(r uint32, j *job) {
 		return
 	}
 	f := b.holder(j)
-	weight := int(j.idLen) + int(j.headLen) + cap(b.big[r]) + JobOverhead
+	weight := int(j.idLen) + int(j.headLen) + cap(b.bigBodies[r]) + JobOverhead
 	if j.flags&flagBig == 0 {
 		weight += len(b.body(r, j))
 	}
@@ -148,7 +148,7 @@ func (v *census) record(r uint32, j *job) {
 
 func ptr[T any](x T) *T { return &x }
 
-func one(is bool) int {
+func btoi(is bool) int {
 	if is {
 		return 1
 	}
@@ -168,7 +168,7 @@ func (v *census) peers() {
 			unused := 0
 			for i, h := range s.holdings {
 				must(h.sub == s && !h.dead && h.at == i, "a submitter lists another's holding")
-				unused += one(h.unused.In())
+				unused += btoi(h.unused.In())
 			}
 			must(unused == s.unused, "a submitter counts %d unused holdings, has %d", s.unused, unused)
 		}
@@ -178,7 +178,7 @@ func (v *census) peers() {
 		}
 		if w.kind != nil {
 			joined[w.kind]++
-			borrowers[w.kind] += one(w.borrows)
+			borrowers[w.kind] += btoi(w.borrows)
 		}
 		must(w.idle.In() == w.free(), "worker idle %v, free %v", w.idle.In(), w.free())
 		n, over := 0, 0
@@ -203,10 +203,10 @@ func (v *census) peers() {
 
 func (v *census) memory() {
 	b := v.b
-	right("slabs", b.slabs.Check(v.inSlab))
-	right("index", b.index.Check(v.held))
+	mustPass("slabs", b.slabs.Check(v.inSlab))
+	mustPass("index", b.index.Check(v.held))
 	big := int64(0)
-	for r, body := range b.big {
+	for r, body := range b.bigBodies {
 		must(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to no job")
 		big += int64(cap(body))
 	}
@@ -226,8 +226,8 @@ func (v *census) letters() {
 		for _, x := range k.dead.blocks {
 			must(len(x) > 0 && len(x) <= shelfBlock, "type %q has a block of %d letters", k.name, len(x))
 			for _, l := range x {
-				must(l.No > last && l.aged.In() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
-				last = l.No
+				must(l.Number > last && l.aged.In() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
+				last = l.Number
 				of++
 				bytes += l.weight()
 			}

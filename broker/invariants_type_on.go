@@ -85,7 +85,7 @@ func (v *census) pools() {
 			n++
 			prev, r = r, x.kindNext
 		}
-		must(named == int(k.named) && waiting == k.pools.Len(), "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.named, k.pools.Len(), named, waiting)
+		must(named == int(k.namedBy) && waiting == k.pools.Len(), "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.namedBy, k.pools.Len(), named, waiting)
 	}
 	must(n == b.pairs.Len(), "%d pairs are listed of %d", n, b.pairs.Len())
 	for _, p := range b.pools.All() {
@@ -116,11 +116,11 @@ func (v *census) pools() {
 
 // position returns the position in a line that a queue, tenant or pen has recorded for itself.
 func (v *census) position(ref uint32) int32 {
-	switch no := ref &^ refMarks; ref & refMarks {
+	switch number := ref &^ refMarks; ref & refMarks {
 	case refTenant:
-		return v.b.tenants.At(no).pos
+		return v.b.tenants.At(number).pos
 	case refPen:
-		return v.b.pens.At(no).pos
+		return v.b.pens.At(number).pos
 	}
 	return v.b.queues.At(ref).pos
 }
@@ -182,9 +182,9 @@ func (v *census) queues() {
 	}
 	type sum struct{ holdings, jobs, waiting int }
 	sums := map[*queue]*sum{}
-	for no, q := range b.queues.All() {
+	for number, q := range b.queues.All() {
 		if q != nil {
-			must(int(q.no) == no, "queue %d has number %d", no, q.no)
+			must(int(q.number) == number, "queue %d has number %d", number, q.number)
 			sums[q] = &sum{}
 		}
 	}
@@ -219,7 +219,7 @@ func (v *census) queues() {
 		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs is at %d", q.n, q.pos)
 		if q.n > 0 {
 			x, y := b.best(q), q.heap().At(int(q.pos))
-			must(y.Ref == q.no && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
+			must(y.Ref == q.number && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
 			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Level(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.queue(q)
@@ -231,38 +231,38 @@ func (v *census) queues() {
 			tenants[t].jobs += q.jobs
 		}
 	}
-	for no, t := range b.tenants.All() {
+	for number, t := range b.tenants.All() {
 		if t == nil {
 			continue
 		}
 		heaps += t.line.Room()
 		v.heap("tenant", &t.line, v.position)
 		x := tenants[t]
-		must(int(t.no) == no && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues, %d jobs; has %v, or is not found", t.kind.name, t.queues, t.jobs, x)
+		must(int(t.number) == number && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues, %d jobs; has %v, or is not found", t.kind.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
 			y := t.kind.line.At(int(t.pos))
-			must(y.Ref == t.no|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q is not at its place", t.kind.name)
+			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q is not at its place", t.kind.name)
 		}
 	}
 	users := map[*pen]int{}
 	for q := range sums {
 		users[q.pen]++
 	}
-	for no, p := range b.pens.All() {
+	for number, p := range b.pens.All() {
 		if p == nil {
 			continue
 		}
 		heaps += p.queues.Room() + p.jobs.Room()
-		v.heap("jobs", &p.jobs, func(no uint32) int32 { return b.queues.At(no).job })
+		v.heap("jobs", &p.jobs, func(number uint32) int32 { return b.queues.At(number).job })
 		must(p.parked.In() == (p.pos >= 0 && !p.open), "a pen of type %q is parked, or is not", p.kind.name)
 		v.heap("pen", &p.queues, v.position)
-		must(int(p.no) == no && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, has %d, or is not found", p.kind.name, p.users, users[p])
+		must(int(p.number) == number && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, has %d, or is not found", p.kind.name, p.users, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
 			if p.open {
 				h = &p.kind.line
 			}
-			must(h.At(int(p.pos)).Ref == p.no|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
+			must(h.At(int(p.pos)).Ref == p.number|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
 		}
 	}
 	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.opened.Len())
@@ -273,11 +273,11 @@ func (v *census) queues() {
 func (v *census) holdings() {
 	b := v.b
 	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0
-	for no, h := range b.holdings.All() {
+	for number, h := range b.holdings.All() {
 		if h == nil {
 			continue
 		}
-		must(int(h.no) == no && b.types.Has(h.kind.no, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
+		must(int(h.number) == number && b.types.Has(h.kind.number, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
 		if h.unused.In() {
 			must(h.held() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
 			unused[h.kind]++
@@ -291,7 +291,7 @@ func (v *census) holdings() {
 			n, prev := 0, uint32(0)
 			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[byHolding].next {
 				j := b.jobs.Get(r)
-				must(j.holding == h.no && j.links[byHolding].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding lists a job that is not its own")
+				must(j.holding == h.number && j.links[byHolding].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding lists a job that is not its own")
 				count[j.state]++
 				n++
 				if j.state == stRunning {

@@ -101,7 +101,7 @@ func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.off, uint32(
 
 func (b *Broker) body(r uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
-		return b.big[r]
+		return b.bigBodies[r]
 	}
 	n := uint32(j.idLen) + uint32(j.headLen)
 	return b.slabs.Bytes(j.slab, j.off+n, b.slabs.Length(j.slab, j.off)-n)
@@ -109,7 +109,7 @@ func (b *Broker) body(r uint32, j *job) []byte {
 
 func (b *Broker) bodyLen(r uint32, j *job) int {
 	if j.flags&flagBig != 0 {
-		return len(b.big[r])
+		return len(b.bigBodies[r])
 	}
 	return int(b.slabs.Length(j.slab, j.off)) - int(j.idLen) - int(j.headLen)
 }
@@ -130,7 +130,7 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, stable bool) 
 		if !stable {
 			body = append(make([]byte, 0, len(body)), body...)
 		}
-		b.big[r] = body
+		b.bigBodies[r] = body
 		b.bigBytes += int64(cap(body))
 		j.flags |= flagBig
 		j.weight += uint32(cap(body) - len(body))
@@ -147,8 +147,8 @@ func (b *Broker) free(r uint32, j *job) {
 		b.timings.Put(j.timing)
 	}
 	if j.flags&flagBig != 0 {
-		b.bigBytes -= int64(cap(b.big[r]))
-		delete(b.big, r)
+		b.bigBytes -= int64(cap(b.bigBodies[r]))
+		delete(b.bigBodies, r)
 	}
 	slab, off := j.slab, j.off
 	b.jobs.Put(r)

@@ -96,7 +96,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	b.handTo(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
 	b.borrowed.Insert(b.borrowed.Hash(key), r)
-	return b.end(), outcomeNo(r, j), 0
+	return b.end(), outcomeNumber(r, j), 0
 }
 
 // Unborrowed says why a job is not borrowed.
@@ -246,9 +246,9 @@ type Supply struct {
 }
 
 // Supply calls add for each set of this broker's workers until add returns false. It passes the
-// number of jobs of a type that the set could take, capped at most(set). limit is how many jobs
+// number of jobs of a type that the set could take, capped at limitOf(set). limit is how many jobs
 // the limits of the type allow for all sets together.
-func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) (more bool)) (limit int) {
+func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
 	if k == nil || !b.takesMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
 		return 0
@@ -260,11 +260,11 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 	if k.limits.Rate > 0 {
 		limit = min(limit, b.tokens(k))
 	}
-	if k.idle.Len() > 0 && !add(Supply{0, places(&k.idle, most(0))}) {
+	if k.idle.Len() > 0 && !add(Supply{0, places(&k.idle, limitOf(0))}) {
 		return limit
 	}
 	for r := k.pairs; r != 0; r = b.pairs.Get(r).kindNext {
-		if p := b.pools.At(b.pairs.Get(r).pool); p.idle.Len() > 0 && !add(Supply{p.no + 1, places(&p.idle, most(p.no+1))}) {
+		if p := b.pools.At(b.pairs.Get(r).pool); p.idle.Len() > 0 && !add(Supply{p.number + 1, places(&p.idle, limitOf(p.number+1))}) {
 			break
 		}
 	}
@@ -278,16 +278,16 @@ func (b *Broker) Served(typ []byte) bool {
 	return b.unpaired > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
-// places returns how many jobs, up to most, the workers in a line have room for, not counting
+// places returns how many jobs, up to limit, the workers in a line have room for, not counting
 // borrowers.
-func places(line *container.Ring[worker], most int) (n int) {
-	if line.Len() >= most && most > 0 && !line.Last().borrows {
-		return most // each has room
+func places(line *container.Ring[worker], limit int) (n int) {
+	if line.Len() >= limit && limit > 0 && !line.Last().borrows {
+		return limit // each has room
 	}
-	for w := line.First(); w != nil && n < most && !w.borrows; w = w.idle.Next() {
+	for w := line.First(); w != nil && n < limit && !w.borrows; w = w.idle.Next() {
 		n += w.room - w.out.n
 	}
-	return min(n, most)
+	return min(n, limit)
 }
 
 // idleHere returns how many workers that serve only this type have room, not counting
@@ -337,7 +337,7 @@ func (b *Broker) Moved(fn func(*Move)) {
 		l.moved = false
 		m := Move{Places: places(&l.idle, maxPlaces)}
 		if p := l.ofPool; p != nil {
-			m.Set, m.Types, m.Except = p.no+1, p.set.types, p.set.except
+			m.Set, m.Types, m.Except = p.number+1, p.set.types, p.set.except
 		} else if m.Types = [][]byte{l.ofType.name}; !b.takesMore(l.ofType) {
 			m.Places = 0
 		}

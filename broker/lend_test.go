@@ -11,8 +11,8 @@ import (
 	"gloom/broker/wording"
 )
 
-// told describes effects in words, one description per frame.
-func told(fx []broker.Effect) string {
+// summary describes effects in words, one description per frame.
+func summary(fx []broker.Effect) string {
 	names := map[broker.Op]string{
 		broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
 		broker.OpCancel: "cancel", broker.OpEnd: "end", broker.OpReturn: "return", broker.OpRefuse: "refuse",
@@ -69,8 +69,8 @@ func TestLend(t *testing.T) {
 				t.Errorf("%+v, want 4 places", all)
 			}
 			fx, run, _ := b.Borrow(2, home, job)
-			if run == 0 || told(fx) != `job:"a":1` {
-				t.Fatalf("run %d: %s", run, told(fx))
+			if run == 0 || summary(fx) != `job:"a":1` {
+				t.Fatalf("run %d: %s", run, summary(fx))
 			}
 			if _, again, why := b.Borrow(2, home, job); again != 0 || why != broker.Clash {
 				t.Error("a worker has two jobs of one id")
@@ -100,11 +100,11 @@ func TestGoneLender(t *testing.T) {
 	b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Notices: true})
 	home := b.AddLender()
 	_, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1")})
-	if fx := b.Gone(3, home); told(fx) != `cancel:"a":` {
-		t.Errorf("the worker is told %q", told(fx))
+	if fx := b.Gone(3, home); summary(fx) != `cancel:"a":` {
+		t.Errorf("the worker is told %q", summary(fx))
 	}
 	if fx := b.MarkUnwanted(4, home, run, true); len(fx) > 0 {
-		t.Errorf("after its lender is gone, a run that it no longer wants causes %q", told(fx))
+		t.Errorf("after its lender is gone, a run that it no longer wants causes %q", summary(fx))
 	}
 	if out, overdue := b.Out(w); out != 1 || overdue != 0 {
 		t.Errorf("%d runs are out, %d overdue", out, overdue)
@@ -137,17 +137,17 @@ func TestBorrower(t *testing.T) {
 	}
 	// When a borrower loses the run's worker, the job is handed out again.
 	b.Allot(3, p, 1)
-	if fx := b.Fail(3, p, &broker.Failure{ID: []byte("1"), Lost: true, Delay: -1}); told(fx) != "" {
-		t.Errorf("with one place less: %s", told(fx))
+	if fx := b.Fail(3, p, &broker.Failure{ID: []byte("1"), Lost: true, Delay: -1}); summary(fx) != "" {
+		t.Errorf("with one place less: %s", summary(fx))
 	}
-	if fx := b.Release(3, p, &broker.Releasing{ID: []byte("2")}); told(fx) != "job:1:1" {
-		t.Errorf("a place is free: %s", told(fx))
+	if fx := b.Release(3, p, &broker.Releasing{ID: []byte("2")}); summary(fx) != "job:1:1" {
+		t.Errorf("a place is free: %s", summary(fx))
 	}
 	if info, _, _ := b.Type([]byte(`"t"`)); info.Workers != 1 || info.Idle != 0 {
 		t.Errorf("%d workers, %d idle", info.Workers, info.Idle)
 	}
-	if fx := b.Gone(4, p); told(fx) != "" || b.Totals().Queued != 3 {
-		t.Errorf("it is gone: %s, %+v", told(fx), b.Totals())
+	if fx := b.Gone(4, p); summary(fx) != "" || b.Totals().Queued != 3 {
+		t.Errorf("it is gone: %s, %+v", summary(fx), b.Totals())
 	}
 }
 
@@ -215,15 +215,15 @@ func TestSharedID(t *testing.T) {
 		if _, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"same"`), Type: typ, Body: []byte("1")}); run == 0 {
 			t.Fatal("nothing is borrowed")
 		}
-		if fx := b.Submit(3, s, &broker.Submission{ID: []byte(`"same"`), Type: typ, Body: []byte("2")}); told(fx) != "" {
-			t.Errorf("a worker gets two jobs of one id: %s", told(fx))
+		if fx := b.Submit(3, s, &broker.Submission{ID: []byte(`"same"`), Type: typ, Body: []byte("2")}); summary(fx) != "" {
+			t.Errorf("a worker gets two jobs of one id: %s", summary(fx))
 		}
-		if fx := b.Submit(3, s, &broker.Submission{ID: []byte(`"own"`), Type: typ, Body: []byte("3")}); told(fx) != `job:"own":3` {
-			t.Errorf("the next one: %s", told(fx))
+		if fx := b.Submit(3, s, &broker.Submission{ID: []byte(`"own"`), Type: typ, Body: []byte("3")}); summary(fx) != `job:"own":3` {
+			t.Errorf("the next one: %s", summary(fx))
 		}
 		now := int64(3 + broker.ClashPause)
-		if fx := b.Tick(now); told(fx) != "" {
-			t.Errorf("a worker gets two jobs of one id: %s", told(fx))
+		if fx := b.Tick(now); summary(fx) != "" {
+			t.Errorf("a worker gets two jobs of one id: %s", summary(fx))
 		}
 		if beside {
 			b.Join(now, b.AddWorker(), &broker.Joining{Type: typ, Types: types, Prefetch: 1})
@@ -232,8 +232,8 @@ func TestSharedID(t *testing.T) {
 		} else {
 			b.Respond(now, w, []byte(`"same"`), []byte("4"), false)
 		}
-		if fx := b.Tick(now + int64(broker.ClashPause)); told(fx) != `job:"same":2` {
-			t.Errorf("when the other one has ended, or another worker is there (%v): %s", beside, told(fx))
+		if fx := b.Tick(now + int64(broker.ClashPause)); summary(fx) != `job:"same":2` {
+			t.Errorf("when the other one has ended, or another worker is there (%v): %s", beside, summary(fx))
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestLetterListing(t *testing.T) {
 	var got []string
 	for from, page := 0, 0; from >= 0; page++ {
 		var found []*broker.DeadLetter
-		if found, from = core.DeadLetters(100, typ, from, 3, &broker.LetterFilter{Reason: says("time")}); len(found) > 3 {
+		if found, from = core.DeadLetters(100, typ, from, 3, &broker.LetterFilter{Reason: reasonHas("time")}); len(found) > 3 {
 			t.Fatalf("a page of 3 has %d letters", len(found))
 		}
 		for _, l := range found {
@@ -135,7 +135,7 @@ func TestWalkLetters(t *testing.T) {
 		core.Leave(0, w)
 		core.Submit(0, s, &broker.Submission{ID: []byte("7"), Type: typ, Body: []byte("1")})
 		core.Join(0, w, &broker.Joining{Type: typ, Prefetch: 1})
-		walk := broker.LetterWalk{LetterFilter: broker.LetterFilter{Reason: says("go")}}
+		walk := broker.LetterWalk{LetterFilter: broker.LetterFilter{Reason: reasonHas("go")}}
 		pieces := 0
 		for more := true; more; pieces++ {
 			var fx []broker.Effect
@@ -165,7 +165,7 @@ func TestWalkLetters(t *testing.T) {
 	}
 }
 
-// says returns a filter for reasons that contain this text.
-func says(part string) func(*broker.Reason) bool {
+// reasonHas returns a filter for reasons that contain this text.
+func reasonHas(part string) func(*broker.Reason) bool {
 	return func(r *broker.Reason) bool { return strings.Contains(r.Text, part) }
 }

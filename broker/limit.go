@@ -44,17 +44,17 @@ func (x *bucket) take(now, step int64) {
 	x.tat = now + used + step
 }
 
-// giveBack undoes take for a job that was handed out at began, as far as the passing of time
+// giveBack undoes take for a job that was handed out at startedAt, as far as the passing of time
 // has not done so already. The amount is limited so that the use since then, computed without
 // that job, is never below zero. So the remaining jobs keep to the rate over any span of time.
-func (x *bucket) giveBack(now, began, step int64) {
-	if began <= x.set {
+func (x *bucket) giveBack(now, startedAt, step int64) {
+	if startedAt <= x.set {
 		return
 	}
 	used := x.used(now)
 	x.low = min(x.low, used)
-	back := max(0, step-(now-began)) // what this job still uses up
-	if began >= x.from {
+	back := max(0, step-(now-startedAt)) // what this job still uses up
+	if startedAt >= x.from {
 		back = max(back, min(step, x.low))
 	}
 	back = min(back, used)
@@ -66,7 +66,7 @@ func (x *bucket) giveBack(now, began, step int64) {
 // type's timer.
 func (b *Broker) rateAllows(k *jobType) bool {
 	if wait := k.paced.tat - k.leeway() - b.now; wait > 0 {
-		b.startTimer(k.timer, k.no|typeTimer, b.now+wait)
+		b.startTimer(k.timer, k.number|typeTimer, b.now+wait)
 		return false
 	}
 	return true
@@ -90,9 +90,9 @@ func (b *Broker) tokens(k *jobType) int {
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// refundRate gives back what a job that was handed out at began has used up of its type's rate.
-func (b *Broker) refundRate(k *jobType, began int64) {
+// refundRate gives back what a job that was handed out at startedAt has used up of its type's rate.
+func (b *Broker) refundRate(k *jobType, startedAt int64) {
 	if k.limits.Rate > 0 {
-		k.paced.giveBack(b.now, began, step(k.limits.Rate))
+		k.paced.giveBack(b.now, startedAt, step(k.limits.Rate))
 	}
 }

@@ -142,40 +142,40 @@ func BenchmarkHeld(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			const block = 1000
-			none, some := newHeld(b), newHeld(b)
+			empty, loaded := newLimitedCore(b), newLimitedCore(b)
 			for range c.jobs {
-				some.submit(c.typ, c.groups)
+				loaded.submit(c.typ, c.groups)
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := 0; n < b.N; n += block {
 				// The order alternates, because the second of a pair finds the caches in a
 				// different state.
-				first, second := none, some
+				first, second := empty, loaded
 				if n/block%2 > 0 {
-					first, second = some, none
+					first, second = loaded, empty
 				}
 				first.cycles(block)
 				second.cycles(block)
 			}
 			b.StopTimer()
-			runs := float64(some.core.Totals().Answered)
-			b.ReportMetric(float64(some.took)/runs, "cpu-ns/cycle")
-			b.ReportMetric(float64(some.took)/float64(none.took), "times-without")
+			runs := float64(loaded.core.Totals().Answered)
+			b.ReportMetric(float64(loaded.took)/runs, "cpu-ns/cycle")
+			b.ReportMetric(float64(loaded.took)/float64(empty.took), "times-without")
 		})
 	}
 }
 
-// held returns a core that has jobs without groups and jobs that a group holds back.
-type held struct {
+// limitedCore returns a core that has jobs without groups and jobs that a group holds back.
+type limitedCore struct {
 	core     *broker.Broker
 	sub, wrk broker.Peer
 	n        int
 	took     time.Duration
 }
 
-func newHeld(b *testing.B) *held {
-	h := &held{core: broker.New(broker.Config{IdleTypes: 10})}
+func newLimitedCore(b *testing.B) *limitedCore {
+	h := &limitedCore{core: broker.New(broker.Config{IdleTypes: 10})}
 	h.sub, h.wrk = h.core.AddSubmitter(), h.core.AddWorker()
 	if _, _, err := h.core.SetRule(0, []byte("full"), broker.Rule{Concurrency: 0}); err != nil {
 		b.Fatal(err)
@@ -190,12 +190,12 @@ func newHeld(b *testing.B) *held {
 	return h
 }
 
-func (h *held) submit(typ string, groups [][]byte) {
+func (h *limitedCore) submit(typ string, groups [][]byte) {
 	h.n++
 	h.core.Submit(int64(h.n), h.sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", h.n), Type: []byte(typ), Body: make([]byte, 100), Groups: groups, Quiet: true})
 }
 
-func (h *held) cycles(n int) {
+func (h *limitedCore) cycles(n int) {
 	begin := threadTime()
 	for range n {
 		h.submit("t", nil)

@@ -27,17 +27,17 @@ const (
 )
 
 func (b *Broker) placeInLine(ref uint32, pos int32) {
-	switch no := ref &^ refMarks; ref & refMarks {
+	switch number := ref &^ refMarks; ref & refMarks {
 	case refTenant:
-		b.tenants.At(no).pos = pos
+		b.tenants.At(number).pos = pos
 	case refPen:
-		b.pens.At(no).pos = pos
+		b.pens.At(number).pos = pos
 	default:
-		b.queues.At(no).pos = pos
+		b.queues.At(number).pos = pos
 	}
 }
 
-func (b *Broker) placeJob(no uint32, pos int32) { b.queues.At(no).job = pos }
+func (b *Broker) placeJob(number uint32, pos int32) { b.queues.At(number).job = pos }
 
 // heap returns the heap that a queue with ready jobs belongs in.
 func (q *queue) heap() *container.Heap {
@@ -68,7 +68,7 @@ func (b *Broker) rank(q *queue) {
 		}
 	}
 	x := b.best(q)
-	x.Ref = q.no
+	x.Ref = q.number
 	moved := false
 	if q.inTurn() {
 		moved = q.pen.jobs.Put(q.job, x)
@@ -124,9 +124,9 @@ const lookSteps = 1024
 
 // spendLook counts one of the lookSteps, and returns false if none is left.
 func (b *Broker) spendLook() bool {
-	b.unfinished = b.unfinished || b.looks == lookSteps
+	b.unfinished = b.unfinished || b.heldBackSeen == lookSteps
 	if !b.unfinished {
-		b.looks++
+		b.heldBackSeen++
 	}
 	return !b.unfinished
 }
@@ -139,11 +139,11 @@ func (b *Broker) front(k *jobType) *queue {
 	}
 	for more := !b.unfinished; more && k.line.Len() > 0; more = b.spendLook() {
 		ref := k.line.Top().Ref
-		switch no := ref &^ refMarks; ref & refMarks {
+		switch number := ref &^ refMarks; ref & refMarks {
 		case refTenant:
-			ref = b.tenants.At(no).line.Top().Ref
+			ref = b.tenants.At(number).line.Top().Ref
 		case refPen:
-			p := b.pens.At(no)
+			p := b.pens.At(number)
 			if p.group.shut {
 				b.movePen(p, false)
 				continue

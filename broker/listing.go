@@ -27,9 +27,9 @@ type JobFilter struct {
 // JobStates are the values of JobFilter.State.
 var JobStates = []string{"delayed", "queued", "running", "ended"}
 
-// fits reports whether the filter selects job j. k is the type that the filter asks for, nil
+// matches reports whether the filter selects job j. k is the type that the filter asks for, nil
 // for any.
-func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
+func (q *JobFilter) matches(b *Broker, k *jobType, j *job) bool {
 	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
 	}
@@ -47,8 +47,8 @@ func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	return q.ID == "" || strings.Contains(wire.Value(b.id(j)), q.ID)
 }
 
-// none reports whether the type has no jobs in the state that the filter asks for.
-func (q *JobFilter) none(k *jobType) bool {
+// matchesNone reports whether the type has no jobs in the state that the filter asks for.
+func (q *JobFilter) matchesNone(k *jobType) bool {
 	if k == nil {
 		return true
 	}
@@ -70,11 +70,11 @@ func (q *JobFilter) none(k *jobType) bool {
 func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool) int {
 	var k *jobType
 	if q.Type != nil {
-		if k = b.typesByName[string(q.Type)]; q.none(k) {
+		if k = b.typesByName[string(q.Type)]; q.matchesNone(k) {
 			return -1
 		}
 	}
-	return b.jobs.Walk(from, lookVisits, func(r uint32, j *job) bool { return !q.fits(b, k, j) || fn(r, j) })
+	return b.jobs.Walk(from, lookVisits, func(r uint32, j *job) bool { return !q.matches(b, k, j) || fn(r, j) })
 }
 
 // Jobs calls fn for up to limit matching jobs, piece by piece like Types, in the order of

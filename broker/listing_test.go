@@ -25,7 +25,7 @@ type listed struct {
 	sub, worker    broker.Peer
 }
 
-func (j *listed) fits(q *broker.JobFilter, now int64) bool {
+func (j *listed) matches(q *broker.JobFilter, now int64) bool {
 	return (q.Type == nil || string(q.Type) == j.typ) && (q.State == "" || q.State == j.state) &&
 		(q.Group == nil || slices.Contains(j.groups, string(q.Group))) && strings.Contains(j.id, q.ID) &&
 		now-j.at >= int64(q.Older) && (q.Submitter == 0 || q.Submitter == j.sub) &&
@@ -34,15 +34,15 @@ func (j *listed) fits(q *broker.JobFilter, now int64) bool {
 
 // listingWorld is a core and a naive list of its jobs.
 type listingWorld struct {
-	t    *testing.T
-	r    *rand.Rand
-	core *broker.Broker
-	now  int64
-	n    int
-	jobs map[string]*listed
-	most int // of jobs
-	subs []broker.Peer
-	work broker.Peer // a worker with room for some jobs of type a
+	t       *testing.T
+	r       *rand.Rand
+	core    *broker.Broker
+	now     int64
+	n       int
+	jobs    map[string]*listed
+	maxJobs int
+	subs    []broker.Peer
+	work    broker.Peer // a worker with room for some jobs of type a
 }
 
 func (x *listingWorld) note(fx []broker.Effect) {
@@ -59,15 +59,15 @@ func (x *listingWorld) note(fx []broker.Effect) {
 // change carries out a random command.
 func (x *listingWorld) change() {
 	x.now += x.r.Int64N(1000)
-	some := func() *listed {
+	randomJob := func() *listed {
 		ids := slices.Sorted(maps.Keys(x.jobs))
 		return x.jobs[ids[x.r.IntN(len(ids))]]
 	}
 	switch v := x.r.IntN(10); {
-	case v < 5 && len(x.jobs) < x.most || len(x.jobs) == 0:
+	case v < 5 && len(x.jobs) < x.maxJobs || len(x.jobs) == 0:
 		x.submit()
 	case v < 7:
-		j := some()
+		j := randomJob()
 		fx, code := x.core.Revoke(x.now, []byte(j.id), false)
 		switch {
 		case code == broker.NotProcessing && j.state == "running":
@@ -78,7 +78,7 @@ func (x *listingWorld) change() {
 		}
 		x.note(fx)
 	case v < 9:
-		j := some()
+		j := randomJob()
 		if j.state != "running" {
 			return
 		}
@@ -144,10 +144,10 @@ func (x *listingWorld) filter() *broker.JobFilter {
 	return q
 }
 
-func (x *listingWorld) fitting(q *broker.JobFilter) map[string]bool {
+func (x *listingWorld) matching(q *broker.JobFilter) map[string]bool {
 	out := map[string]bool{}
 	for id, j := range x.jobs {
-		if j.fits(q, x.now) {
+		if j.matches(q, x.now) {
 			out[id] = true
 		}
 	}
@@ -172,21 +172,21 @@ func TestListing(t *testing.T) {
 	x.work = x.core.AddWorker()
 	x.note(x.core.Join(x.now, x.work, &broker.Joining{Type: []byte("a"), Prefetch: 7}))
 	// Begin with many jobs, so that their records lie far apart.
-	x.most = 2500
-	for len(x.jobs) < x.most {
+	x.maxJobs = 2500
+	for len(x.jobs) < x.maxJobs {
 		x.submit()
 	}
-	for x.most = 100; len(x.jobs) > x.most; {
+	for x.maxJobs = 100; len(x.jobs) > x.maxJobs; {
 		x.change()
 	}
 	listedOnce := 0
 	for round := range rounds {
 		q := x.filter()
 		q.Older = min(q.Older, time.Duration(x.now)) // a job that is old enough stays old enough
-		all := x.fitting(q)
+		all := x.matching(q)
 		seen := map[string]int{}
 		for from := 0; from >= 0; {
-			now := x.fitting(q)
+			now := x.matching(q)
 			from = x.core.Jobs(x.now, from, 1+x.r.IntN(5), q, func(j *broker.JobInfo) {
 				if seen[string(j.ID)]++; !now[string(j.ID)] {
 					t.Fatalf("seed %d, round %d: %s %s is listed for %+v", seed, round, j.State, j.ID, q)
@@ -195,7 +195,7 @@ func TestListing(t *testing.T) {
 			for range x.r.IntN(4) {
 				x.change()
 			}
-			now = x.fitting(q)
+			now = x.matching(q)
 			for id := range all {
 				if !now[id] {
 					delete(all, id)
@@ -210,11 +210,11 @@ func TestListing(t *testing.T) {
 		}
 		n := 0
 		for from := 0; from >= 0; {
-			var some int
-			some, from = x.core.CountJobs(x.now, from, q)
-			n += some
+			var counted int
+			counted, from = x.core.CountJobs(x.now, from, q)
+			n += counted
 		}
-		if want := len(x.fitting(q)); n != want {
+		if want := len(x.matching(q)); n != want {
 			t.Fatalf("seed %d, round %d: %d jobs are counted for %+v, want %d", seed, round, n, q, want)
 		}
 		if x.r.IntN(10) == 0 {
@@ -227,7 +227,7 @@ func TestListing(t *testing.T) {
 }
 
 func (x *listingWorld) cancelAll(q *broker.JobFilter) {
-	want := x.fitting(q)
+	want := x.matching(q)
 	for id := range want {
 		if s := x.jobs[id].state; s == "ended" || s == "running" {
 			delete(want, id) // running jobs have a test of their own

@@ -32,7 +32,7 @@ type GroupLook struct {
 // groupJobs counts the jobs of a group.
 type groupJobs struct {
 	group                  *group
-	by                     *rule // a rule that lets no more of them run, or nil
+	limitedBy              *rule // a rule that lets no more of them run, or nil
 	waiting, running, held uint32
 }
 
@@ -45,20 +45,20 @@ const groupPage = 64
 // add adds the jobs of one holding in a group. If another group had the same number before and
 // is gone, its counts are replaced.
 func (t *groupTable) add(x groupJobs) {
-	page := int(x.group.no / groupPage)
+	page := int(x.group.number / groupPage)
 	if page >= len(*t) {
 		*t = append(*t, make(groupTable, page+1-len(*t))...)
 	}
 	if (*t)[page] == nil {
 		(*t)[page] = new([groupPage]groupJobs)
 	}
-	y := &(*t)[page][x.group.no%groupPage]
+	y := &(*t)[page][x.group.number%groupPage]
 	if y.group != x.group {
 		*y = x
 		return
 	}
 	y.waiting, y.running, y.held = y.waiting+x.waiting, y.running+x.running, y.held+x.held
-	y.by = x.by
+	y.limitedBy = x.limitedBy
 }
 
 func (t *groupTable) all(yield func(*groupJobs) bool) {
@@ -90,8 +90,8 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 			if all != nil {
 				n += l.countHolding(b, all, h)
 			}
-			if of := l.found[string(h.kind.name)]; of != nil {
-				n += l.countHolding(b, of, h)
+			if table := l.found[string(h.kind.name)]; table != nil {
+				n += l.countHolding(b, table, h)
 			}
 		}
 		l.next++
@@ -101,7 +101,7 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 
 // countHolding adds the jobs of a holding to the counts of their groups, and returns how many groups
 // it visited.
-func (l *GroupLook) countHolding(b *Broker, of *groupTable, h *holding) int {
+func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.dead {
 		x.waiting = uint32(h.queued + h.delayed)
@@ -113,11 +113,11 @@ func (l *GroupLook) countHolding(b *Broker, of *groupTable, h *holding) int {
 		return 0
 	}
 	for _, g := range h.queue.set.groups {
-		if x.group, x.by = g, nil; g.shut {
-			x.by, _ = b.closed(g)
+		if x.group, x.limitedBy = g, nil; g.shut {
+			x.limitedBy, _ = b.closed(g)
 		}
-		if x.by != nil || !l.Shut {
-			of.add(x)
+		if x.limitedBy != nil || !l.Shut {
+			table.add(x)
 		}
 	}
 	return len(h.queue.set.groups)
@@ -131,7 +131,7 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	}
 	// Once the list is full, a group that is less busy than the last one is skipped.
 	full, last := false, GroupInfo{}
-	cut := func() {
+	truncate := func() {
 		slices.SortFunc(infos, busier)
 		if full = len(infos) >= l.Limit; full {
 			infos = infos[:l.Limit]
@@ -140,17 +140,17 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	}
 	for x := range l.found[string(typ)].all {
 		i := GroupInfo{Name: x.group.name, Waiting: int(x.waiting), Running: int(x.running), Held: int(x.held)}
-		if x.by != nil {
-			i.Rule = x.by.Pattern
+		if x.limitedBy != nil {
+			i.Rule = x.limitedBy.Pattern
 		}
 		if full && busier(last, i) < 0 || l.Shut && i.Waiting == 0 {
 			continue
 		}
 		if infos = append(infos, i); len(infos) > 2*l.Limit+lookVisits {
-			cut()
+			truncate()
 		}
 	}
-	cut()
+	truncate()
 	return infos
 }
 

@@ -9,7 +9,7 @@ import (
 // match hands out jobs while a job may run and a worker with room serves it: the best job
 // first, to the worker that has been idle longest.
 func (b *Broker) match() {
-	b.lapses, b.looks, b.unfinished = 0, 0, false
+	b.expiredSeen, b.heldBackSeen, b.unfinished = 0, 0, false
 	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.opened.Len() > 0 {
 		b.unfinished = !b.matchAmong()
 	} else {
@@ -59,9 +59,9 @@ func (b *Broker) matchAmong() bool {
 		var q *queue
 		var at container.Entry
 		var w *worker
-		consider := func(o *queue, x container.Entry, by *worker) {
-			if q == nil || x.Before(&at) || o == q && by.line < w.line {
-				q, at, w = o, x, by
+		consider := func(o *queue, x container.Entry, candidate *worker) {
+			if q == nil || x.Before(&at) || o == q && candidate.line < w.line {
+				q, at, w = o, x, candidate
 			}
 		}
 		for _, p := range b.touchedPools {
@@ -71,15 +71,15 @@ func (b *Broker) matchAmong() bool {
 				}
 			}
 		}
-		if o, x, by := b.bestContender(); o != nil {
-			consider(o, x, by)
+		if o, x, candidate := b.bestContender(); o != nil {
+			consider(o, x, candidate)
 		}
 		switch {
 		case b.unfinished:
 			return false
 		case len(b.touched) > 0:
 			// bestContender has touched types, which must be ranked first.
-		case b.asked() && (q == nil || b.opened.Top().Before(&at)):
+		case b.mustOpenPens() && (q == nil || b.opened.Top().Before(&at)):
 			if !b.spendLook() {
 				return false
 			}
@@ -87,8 +87,8 @@ func (b *Broker) matchAmong() bool {
 		case q == nil:
 			return true
 		default:
-			if by := b.longestIdle(q.kind, at); by != nil && by.line < w.line {
-				w = by
+			if candidate := b.longestIdle(q.kind, at); candidate != nil && candidate.line < w.line {
+				w = candidate
 			}
 			if !b.handOut(q, w) {
 				return false
@@ -111,7 +111,7 @@ func (b *Broker) rankTouched() bool {
 		if q != nil {
 			at := b.best(q)
 			b.raiseKeys(k, at)
-			at.Ref = k.no
+			at.Ref = k.number
 			if k.contender >= 0 {
 				b.contenders.Fix(k.contender, at)
 			} else if k.idle.Len()+k.pools.Len() > 0 {
@@ -123,7 +123,7 @@ func (b *Broker) rankTouched() bool {
 	return true
 }
 
-func (b *Broker) placeContender(no uint32, pos int32) { b.types.At(no).contender = pos }
+func (b *Broker) placeContender(number uint32, pos int32) { b.types.At(number).contender = pos }
 
 // bestContender finds the contender with the best job, among those that have a job that may run
 // and a worker for it. It returns the queue of the job, the job's key and the worker. The queue
@@ -148,7 +148,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 		} else if at.Level(b.contenders.Top()) {
 			return q, at, w
 		} else {
-			at.Ref = k.no
+			at.Ref = k.number
 			b.contenders.Fix(0, at)
 		}
 	}
@@ -183,10 +183,10 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if b.pastDeadline(j) {
-		if b.lapses == tickTimers {
+		if b.expiredSeen == tickTimers {
 			return false
 		}
-		b.lapses++
+		b.expiredSeen++
 		b.leaveQueue(r, j)
 		b.expire(r, j)
 		return true

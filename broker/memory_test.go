@@ -14,7 +14,7 @@ func TestMemoryIsTheHeap(t *testing.T) {
 	if Checking {
 		t.Skip("what checks also takes memory")
 	}
-	size := func(n int) int { return many(n, n/10) }
+	size := func(n int) int { return raceTimes(n, n/10) }
 	long := func(i int) []byte { return fmt.Appendf(nil, "%0900d", i) }
 	submit := func(b *Broker, p Peer, i int, change func(s *Submission)) {
 		s := Submission{ID: fmt.Appendf(nil, "%016d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true}

@@ -60,11 +60,11 @@ func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
 		e.with(b, l.code, l.reason)
 	}
 	if h.keep {
-		e.Outcome = outcomeNo(r, j)
+		e.Outcome = outcomeNumber(r, j)
 	}
 }
 
-func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
+func outcomeNumber(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
 
 // OutcomeOf returns the number of the kept outcome with this id, or 0, and the submitter to
 // which it is on its way, or 0.
@@ -77,15 +77,15 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 	if j.state != stEnded || h.sub == nil {
 		return 0, 0
 	}
-	return outcomeNo(r, j), h.sub.id
+	return outcomeNumber(r, j), h.sub.id
 }
 
 // replace stores the last frame in place of the job's body.
 func (b *Broker) replace(r uint32, j *job, l *last) {
 	slab, off := j.slab, j.off
 	if j.flags&flagBig != 0 {
-		b.bigBytes -= int64(cap(b.big[r]))
-		delete(b.big, r)
+		b.bigBytes -= int64(cap(b.bigBodies[r]))
+		delete(b.bigBodies, r)
 		j.flags &^= flagBig
 	}
 	if l.code != 0 {

@@ -59,7 +59,7 @@ func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []Worker
 			continue
 		}
 		if w.pool != nil {
-			n += len(w.pool.set.like) + len(w.pool.set.notLike)
+			n += len(w.pool.set.patterns) + len(w.pool.set.notPatterns)
 		}
 		if typ == nil || w.serves(typ) {
 			found = append(found, b.workerInfo(w))

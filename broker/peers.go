@@ -180,9 +180,9 @@ func (b *Broker) remove(p Peer, reason string) {
 // them is handed out.
 func (b *Broker) dropSubmitter(s *submitter) {
 	s.gone = true
-	b.chores.add(leaving{s})
-	b.do(&b.chores, choreSteps)
-	b.do(&b.notifications, tickSteps)
+	b.chores.add(leaveChore{s})
+	b.runChores(&b.chores, choreSteps)
+	b.runChores(&b.notifications, tickSteps)
 }
 
 // notifyUnwanted tells the worker of a run that nobody waits for it any more.

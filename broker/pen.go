@@ -9,11 +9,11 @@ import (
 // pen has the queues of one type that one group held back when they were last looked at. A pen
 // exists as long as a queue refers to it.
 type pen struct {
-	no    uint32
-	pos   int32 // position in kind.line if the pen is open, in group.parked if not; -1 if in neither
-	open  bool
-	kind  *jobType
-	group *group
+	number uint32
+	pos    int32 // position in kind.line if the pen is open, in group.parked if not; -1 if in neither
+	open   bool
+	kind   *jobType
+	group  *group
 	// queues orders the queues by their best jobs. In a fair type it orders them by the last
 	// turns of their tenants, as these were when the queue was put here, and jobs orders them
 	// by their best jobs.
@@ -29,9 +29,9 @@ func (b *Broker) takePen(q *queue, g *group) {
 	p := q.kind.pens[g]
 	if p == nil {
 		p = &pen{kind: q.kind, group: g, pos: -1}
-		p.queues = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
+		p.queues = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
 		p.jobs = container.Heap{Place: b.place.job, Held: &b.heapBytes}
-		p.no = b.pens.Add(p)
+		p.number = b.pens.Add(p)
 		if q.kind.pens == nil {
 			q.kind.pens = map[*group]*pen{}
 		}
@@ -55,7 +55,7 @@ func (b *Broker) leavePen(q *queue) {
 		if delete(p.kind.pens, p.group); len(p.kind.pens) == 0 {
 			p.kind.pens = nil
 		}
-		b.pens.Drop(p.no)
+		b.pens.Drop(p.number)
 	}
 }
 
@@ -65,7 +65,7 @@ func (b *Broker) rankPen(p *pen) {
 	if !p.open && p.jobs.Len() > 0 {
 		x = *p.jobs.Top()
 	}
-	if x.Ref = p.no | refPen; p.open {
+	if x.Ref = p.number | refPen; p.open {
 		rankIn(&p.kind.line, p.pos, p.queues.Len(), x)
 		return
 	}
@@ -119,11 +119,11 @@ func (b *Broker) rankOpen(g *group) {
 		n = 0
 	}
 	x := *g.parked.Top()
-	x.Ref = g.no
+	x.Ref = g.number
 	rankIn(&b.opened, g.opened, n, x)
 }
 
-func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.At(no).opened = pos }
+func (b *Broker) placeOpened(number uint32, pos int32) { b.groups.At(number).opened = pos }
 
 // unparkTenant moves the queues of the tenant whose turn is next from an open pen to that
 // tenant's line.
@@ -140,9 +140,9 @@ func (b *Broker) unparkTenant(p *pen) {
 	}
 }
 
-// asked reports whether there are jobs of groups that have opened and somebody asks for jobs:
-// an idle worker, or a fleet, which must learn of jobs that it could lend.
-func (b *Broker) asked() bool { return b.opened.Len() > 0 && (b.watching || b.idle.Len() > 0) }
+// mustOpenPens reports whether there are jobs of groups that have opened and somebody asks for
+// jobs: an idle worker, or a fleet, which must learn of jobs that it could lend.
+func (b *Broker) mustOpenPens() bool { return b.opened.Len() > 0 && (b.watching || b.idle.Len() > 0) }
 
 // admitBest finds the best job in all parked pens of open groups and opens its pen.
 func (b *Broker) admitBest() {

@@ -8,10 +8,10 @@ import (
 // maxAhead. In a fair type only jobs of larger priority and jobs of the same tenant count. Jobs
 // that a group holds back do not count.
 type Place struct {
-	Ahead int
-	next  int             // the number of the queue to continue from
-	last  container.Entry // the job in that queue's lanes after which to continue
-	more  bool            // an unknown number of other jobs may come before the job
+	Ahead       int
+	next        int             // the number of the queue to continue from
+	lastCounted container.Entry // the job in that queue's lanes after which to continue
+	more        bool            // an unknown number of other jobs may come before the job
 }
 
 const maxAhead = 10_000
@@ -33,27 +33,27 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 		return false
 	}
 	mine := b.holder(j).queue
-	me := j.orderKey(r)
+	key := j.orderKey(r)
 	held := mine.heldBy()
 	p.more = p.more || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[p.next]
-		if q != nil && q.kind == mine.kind && q.n > 0 && b.comesBefore(q, &me, mine, held, p) {
-			limit := me
+		if q != nil && q.kind == mine.kind && q.n > 0 && b.comesBefore(q, &key, mine, held, p) {
+			limit := key
 			if q.tenant != mine.tenant {
-				limit = container.Entry{A: me.A}
+				limit = container.Entry{A: key.A}
 			}
 			before := p.Ahead
-			whole := b.countAhead(q, &limit, j, p)
+			complete := b.countAhead(q, &limit, j, p)
 			if p.Ahead == maxAhead {
 				return false
 			}
-			if !whole {
+			if !complete {
 				return true
 			}
 			n += p.Ahead - before
 		}
-		p.next, p.last = p.next+1, container.Entry{}
+		p.next, p.lastCounted = p.next+1, container.Entry{}
 	}
 	return p.next < len(b.queues.All())
 }
@@ -62,13 +62,13 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 // group that holds mine back, or nil.
 func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
-	turns := q.tenant != mine.tenant && best.A <= x.A
-	if by := q.heldBy(); by != nil && by != held && (turns || best.Before(x)) {
+	otherTurn := q.tenant != mine.tenant && best.A <= x.A
+	if holder := q.heldBy(); holder != nil && holder != held && (otherTurn || best.Before(x)) {
 		p.more = true
 		return false
 	}
-	p.more = p.more || turns
-	return turns && best.A < x.A || !turns && best.Before(x)
+	p.more = p.more || otherTurn
+	return otherTurn && best.A < x.A || !otherTurn && best.Before(x)
 }
 
 // heldBy returns the group that holds back the jobs of a queue, or nil.
@@ -80,15 +80,15 @@ func (b *Broker) sweepAll() bool {
 	if b.unswept == 0 {
 		return false
 	}
-	b.do(&b.cleanups, lookVisits)
+	b.runChores(&b.cleanups, lookVisits)
 	return true
 }
 
-// countAhead counts the jobs of q before j, whose key is me. It returns false if it stopped
+// countAhead counts the jobs of q before j, whose key is given. It returns false if it stopped
 // after lookVisits jobs of the lanes, which lie far apart in memory.
-func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (whole bool) {
+func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *Place) (complete bool) {
 	l, r := len(q.lanes)-1, uint32(0)
-	if p.last.Ref != 0 {
+	if p.lastCounted.Ref != 0 {
 		o, ok := b.lastAhead(p)
 		if !ok { // nobody knows how many of the jobs that follow now were counted before
 			p.more = true
@@ -106,21 +106,21 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 		for ; r != 0; n++ {
 			o := b.jobs.Get(r)
 			x := o.orderKey(r)
-			if !x.Before(me) {
+			if !x.Before(key) {
 				break
 			}
 			if p.Ahead++; p.Ahead == maxAhead {
 				return true
 			}
 			if n == lookVisits {
-				p.last = x
+				p.lastCounted = x
 				return false
 			}
 			r = o.links[byPlace].next
 		}
 	}
 	if q.spilled() {
-		q.out.spill.EachBefore(0, me, func(*container.Entry) bool {
+		q.out.spill.EachBefore(0, key, func(*container.Entry) bool {
 			p.Ahead++
 			return p.Ahead < maxAhead
 		})
@@ -130,9 +130,9 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 
 // lastAhead returns the job up to which a place was counted, if it is still there.
 func (b *Broker) lastAhead(p *Place) (*job, bool) {
-	if !b.jobs.Has(p.last.Ref) {
+	if !b.jobs.Has(p.lastCounted.Ref) {
 		return nil, false
 	}
-	o := b.jobs.Get(p.last.Ref)
-	return o, o.state == stQueued && int(b.holder(o).queue.no) == p.next && o.orderKey(p.last.Ref) == p.last
+	o := b.jobs.Get(p.lastCounted.Ref)
+	return o, o.state == stQueued && int(b.holder(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref) == p.lastCounted
 }

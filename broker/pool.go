@@ -20,7 +20,7 @@ import (
 // the pair comes to the top too early, and its key is corrected there. So a job costs the
 // logarithm of the number of ready jobs, however many types and pools there are.
 type pool struct {
-	no uint32
+	number uint32
 	// created orders types and pools by when they were made.
 	created uint64
 	key     string
@@ -49,17 +49,17 @@ type pair struct {
 // set is the set of types that a worker asks for: those that match a name or pattern of
 // types and none of except.
 type set struct {
-	types, except   [][]byte
-	names, notNames map[string]bool
-	like, notLike   []wire.Pattern
-	allows          func(typ []byte) bool
+	types, except         [][]byte
+	names, notNames       map[string]bool
+	patterns, notPatterns []wire.Pattern
+	allows                func(typ []byte) bool
 }
 
 // newSet makes a set from its key. The set refers to the memory of the key.
 func newSet(key string, allows func(typ []byte) bool) *set {
 	s := &set{names: map[string]bool{}, notNames: map[string]bool{}, allows: allows}
 	rest := unsafe.Slice(unsafe.StringData(key), len(key))
-	read := func(list *[][]byte, names map[string]bool, like *[]wire.Pattern) {
+	read := func(list *[][]byte, names map[string]bool, patterns *[]wire.Pattern) {
 		for {
 			n, size := binary.Uvarint(rest)
 			name := rest[size : size+int(n) : size+int(n)]
@@ -70,12 +70,12 @@ func newSet(key string, allows func(typ []byte) bool) *set {
 			if p := wire.NewPattern(name); p.Plain() {
 				names[unsafe.String(&name[0], len(name))] = true
 			} else {
-				*like = append(*like, p)
+				*patterns = append(*patterns, p)
 			}
 		}
 	}
-	read(&s.types, s.names, &s.like)
-	read(&s.except, s.notNames, &s.notLike)
+	read(&s.types, s.names, &s.patterns)
+	read(&s.except, s.notNames, &s.notPatterns)
 	return s
 }
 
@@ -104,9 +104,9 @@ func (s *set) serves(name []byte) bool {
 		return false
 	}
 	value := wire.Value(name)
-	fits := func(p wire.Pattern) bool { return p.Fits(value) }
-	return (s.names[string(name)] || slices.ContainsFunc(s.like, fits)) &&
-		!slices.ContainsFunc(s.notLike, fits) &&
+	matches := func(p wire.Pattern) bool { return p.Fits(value) }
+	return (s.names[string(name)] || slices.ContainsFunc(s.patterns, matches)) &&
+		!slices.ContainsFunc(s.notPatterns, matches) &&
 		(s.allows == nil || s.allows(name))
 }
 
@@ -153,7 +153,7 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 	switch {
 	case p != nil && p.workers > 0 && g.next < len(b.types.All()):
 		k = b.types.All()[g.next]
-	case k != nil && b.types.Has(k.no, k) && g.next < len(b.pools.All()):
+	case k != nil && b.types.Has(k.number, k) && g.next < len(b.pools.All()):
 		p = b.pools.All()[g.next]
 	default:
 		b.unpaired--
@@ -176,16 +176,16 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 // try tries patterns of s on a type's name, as many as fit in one step.
 func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 	value := wire.Value(name)
-	for ; g.pattern < len(s.like)+len(s.notLike); g.pattern++ {
+	for ; g.pattern < len(s.patterns)+len(s.notPatterns); g.pattern++ {
 		if *steps <= 0 {
 			return false, false
 		}
 		*steps -= 1 + len(name)/32
-		switch n := g.pattern - len(s.like); {
-		case n < 0 && s.like[g.pattern].Fits(value):
+		switch n := g.pattern - len(s.patterns); {
+		case n < 0 && s.patterns[g.pattern].Fits(value):
 			g.fits = true
-			g.pattern = len(s.like) - 1
-		case n >= 0 && (!g.fits || s.notLike[n].Fits(value)):
+			g.pattern = len(s.patterns) - 1
+		case n >= 0 && (!g.fits || s.notPatterns[n].Fits(value)):
 			return true, false
 		}
 	}
@@ -199,27 +199,27 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	if p := b.poolsByKey[key]; p != nil {
 		return p, Reason{}
 	}
-	if most := b.cfg.maxPoolBytes(); most > 0 && b.poolBytes+size > most {
-		return nil, Reason{Why: ManyPoolBytes, Have: b.poolBytes, Need: size, Most: most}
+	if limit := b.cfg.maxPoolBytes(); limit > 0 && b.poolBytes+size > limit {
+		return nil, Reason{Why: ManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
 	}
 	s := newSet(key, q.Allows)
-	fresh := 0
+	newTypes := 0
 	for name := range s.names {
 		if k := b.typesByName[name]; (k == nil || k.unusedLink.In()) && s.serves([]byte(name)) {
-			fresh++
+			newTypes++
 		}
 	}
-	if b.tooManyTypes(fresh) {
+	if b.tooManyTypes(newTypes) {
 		return nil, b.manyTypes()
 	}
-	if most := b.cfg.MaxPairs; most > 0 && b.pairs.Len()+len(s.names) > most {
+	if limit := b.cfg.MaxPairs; limit > 0 && b.pairs.Len()+len(s.names) > limit {
 		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
 	}
 	p := &pool{key: key, set: s, bytes: size}
 	p.ofPool = p
 	b.poolBytes += size
 	p.ready = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
-	p.no = b.pools.Add(p)
+	p.number = b.pools.Add(p)
 	b.poolsByKey[key] = p
 	b.creations++
 	p.created = b.creations
@@ -228,7 +228,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 			b.pairUp(b.typeNamed(name), p, true)
 		}
 	}
-	if len(s.like) > 0 {
+	if len(s.patterns) > 0 {
 		b.startPairing(&pairing{pool: p})
 	}
 	return p, Reason{}
@@ -243,13 +243,13 @@ func (b *Broker) dropPool(p *pool) {
 	b.poolBytes -= p.bytes
 	b.noteMoved(&p.idleLine)
 	delete(b.poolsByKey, p.key)
-	b.pools.Drop(p.no)
+	b.pools.Drop(p.number)
 }
 
 // pairUp adds the pair of a type and a pool that serves it.
 func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	r, x := b.pairs.Take()
-	x.kind, x.pool, x.named, x.live = k.no, p.no, named, true
+	x.kind, x.pool, x.named, x.live = k.number, p.number, named, true
 	if x.kindNext = k.pairs; k.pairs != 0 {
 		b.pairs.Get(k.pairs).kindPrev = r
 	}
@@ -259,7 +259,7 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	k.pairs, p.pairs = r, r
 	p.n++
 	if named {
-		k.named++
+		k.namedBy++
 		b.typeUsed(k)
 	}
 	k.pools.Push(container.Entry{Ref: r})
@@ -292,7 +292,7 @@ func (b *Broker) unpair(r uint32) {
 		p.pairs = x.poolNext
 	}
 	if x.named {
-		k.named--
+		k.namedBy--
 		b.typeUnused(k)
 	}
 	p.n--

@@ -19,9 +19,9 @@ const maxLanes = 64
 // priority has no lane, is in a heap ordered by priority and age, and in a second one
 // ordered by age alone, which finds the oldest.
 type queue struct {
-	no  uint32
-	pos int32 // position in its heap (see line.go); -1 if it has no ready jobs
-	job int32 // position in pen.jobs, or -1
+	number uint32
+	pos    int32 // position in its heap (see line.go); -1 if it has no ready jobs
+	job    int32 // position in pen.jobs, or -1
 	queueKey
 	lanes []lane // by priority, the largest last; no lane is empty
 	n     int
@@ -53,7 +53,7 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 		return q
 	}
 	q = &queue{queueKey: key, pos: -1, job: -1}
-	q.no = b.queues.Add(q)
+	q.number = b.queues.Add(q)
 	if set != nil {
 		set.queues++
 	}
@@ -79,7 +79,7 @@ func (b *Broker) dropQueue(q *queue) {
 	} else {
 		delete(b.queuesByKey, q.queueKey)
 	}
-	b.queues.Drop(q.no)
+	b.queues.Drop(q.number)
 	if s := q.set; s != nil {
 		if s.queues--; s.queues == 0 {
 			b.dropSet(s)
@@ -244,7 +244,7 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 		return
 	}
 	for n := 0; r != 0 && n < skipSteps; n++ {
-		if j = b.jobs.Get(r); j.holding != h.no {
+		if j = b.jobs.Get(r); j.holding != h.number {
 			break
 		}
 		next := j.links[byPlace].next

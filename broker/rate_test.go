@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// spender is a core that runs jobs under a rate of 1 per second with a burst of 10, set on a
+// rateLimited is a core that runs jobs under a rate of 1 per second with a burst of 10, set on a
 // group or on a type.
-type spender struct {
+type rateLimited struct {
 	*Broker
 	sub, wrk Peer
 	jobs     int
 	out      []string
 }
 
-func newSpender(t *testing.T, ofGroup bool) *spender {
-	s := &spender{Broker: New(Config{})}
+func newRateLimited(t *testing.T, ofGroup bool) *rateLimited {
+	s := &rateLimited{Broker: New(Config{})}
 	s.sub, s.wrk = s.AddSubmitter(), s.AddWorker()
 	var err *BadSetting
 	if ofGroup {
@@ -40,7 +40,7 @@ func newSpender(t *testing.T, ofGroup bool) *spender {
 }
 
 // note records which jobs were handed out and returns how many.
-func (s *spender) note(fx []Effect) (n int) {
+func (s *rateLimited) note(fx []Effect) (n int) {
 	for _, e := range fx {
 		if e.Op == OpJob {
 			s.out = append(s.out, string(e.ID))
@@ -51,7 +51,7 @@ func (s *spender) note(fx []Effect) (n int) {
 }
 
 // release releases the first n jobs that are out, and returns how many other jobs started.
-func (s *spender) release(now int64, n int) (started int) {
+func (s *rateLimited) release(now int64, n int) (started int) {
 	for _, id := range append([]string(nil), s.out[:n]...) {
 		s.out = s.out[1:]
 		started += s.note(s.Release(now, s.wrk, &Releasing{ID: []byte(id), Delay: time.Hour}))
@@ -66,7 +66,7 @@ func TestReleasesKeepToARate(t *testing.T) {
 	const second = int64(time.Second)
 	for _, ofGroup := range []bool{true, false} {
 		t.Run(fmt.Sprintf("group=%v", ofGroup), func(t *testing.T) {
-			s := newSpender(t, ofGroup)
+			s := newRateLimited(t, ofGroup)
 			if len(s.out) != 10 {
 				t.Fatalf("%d jobs started at once", len(s.out))
 			}
@@ -81,7 +81,7 @@ func TestReleasesKeepToARate(t *testing.T) {
 			if n := s.release(100*second, 109); n > 9 {
 				t.Errorf("%d jobs started at once when 109 old ones were given back", n)
 			}
-			s = newSpender(t, ofGroup)
+			s = newRateLimited(t, ofGroup)
 			for round := range 50 {
 				if n := s.release(0, 10); n != 10 {
 					t.Fatalf("round %d: %d jobs started when 10 were given back at once", round, n)

@@ -5,9 +5,9 @@ package broker
 type Reason struct {
 	Why Why
 	// Have is the present number, Overdue how many of these are overdue runs, Need how much
-	// would be added, and Most the limit.
-	Overdue          int32
-	Have, Need, Most int64
+	// would be added, and Limit the limit.
+	Overdue           int32
+	Have, Need, Limit int64
 	// Text is a worker's text, or the name of a type.
 	Text string
 }
@@ -20,7 +20,7 @@ const (
 
 	// Reasons why a job or a run ended. The comments name the fields that are set.
 	WorkerLost     // Have: in which run
-	TimedOut       // Have: which run; Most: its timeout in ms
+	TimedOut       // Have: which run; Limit: its timeout in ms
 	WorkerClosed   // Text: for which reason
 	DeadlinePassed // before the job was done
 	Stopped        // the broker stopped before the job was done
@@ -46,19 +46,19 @@ const (
 
 	// Limits that a request would exceed. The comments name the fields that are set.
 	Closing            // no new jobs are accepted
-	ManyTypes          // Most
+	ManyTypes          // Limit
 	ManyPairs          // Have
-	ManyPoolBytes      // Have, Need, Most: the names in joins
+	ManyPoolBytes      // Have, Need, Limit: the names in joins
 	ManyJobs           // Have, Overdue
-	ManyBytes          // Have, Overdue, Need, Most
+	ManyBytes          // Have, Overdue, Need, Limit
 	ManyTypeJobs       // Text: the type; Have
-	ManyTypeBytes      // Text: the type; Have, Need, Most
+	ManyTypeBytes      // Text: the type; Have, Need, Limit
 	ManySubmitterJobs  // Have
-	ManySubmitterBytes // Have, Need, Most
+	ManySubmitterBytes // Have, Need, Limit
 	ManyGroups         // Have
 	ManyOverdue        // Have: overdue runs on this worker; Overdue: on all workers
 	FrameTooLong       // a kept frame exceeds the bytes that may wait for this submitter
-	ManyRules          // Most: all rules; Need: rules with a *
+	ManyRules          // Limit: all rules; Need: rules with a *
 
 	// The part of a BadSetting that is out of range.
 	BadConcurrency
@@ -72,7 +72,7 @@ const (
 func (b *Broker) reasonFor(why Why, j *job, text string) Reason {
 	r := Reason{Why: why, Have: int64(j.attempts), Text: text}
 	if j.timing != 0 {
-		r.Most = b.timings.Get(j.timing).timeout / 1e6
+		r.Limit = b.timings.Get(j.timing).timeout / 1e6
 	}
 	return r
 }

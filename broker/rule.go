@@ -26,8 +26,8 @@ type RuleInfo struct {
 
 type rule struct {
 	RuleInfo
-	like wire.Pattern
-	no   uint64 // orders rules by when each was first set
+	pattern wire.Pattern
+	number  uint64 // orders rules by when each was first set
 }
 
 // The largest values that the fields of a Rule may have.
@@ -44,11 +44,11 @@ const (
 	maxRules     = 100_000
 )
 
-// check returns which part of a rule is out of range, or 0. least is the smallest Concurrency
-// that is allowed: -1 for a rule, 0 for the limits of a type.
-func (r *Rule) check(least int64) Why {
+// check returns which part of a rule is out of range, or 0. minConcurrency is the smallest
+// Concurrency that is allowed: -1 for a rule, 0 for the limits of a type.
+func (r *Rule) check(minConcurrency int64) Why {
 	switch {
-	case r.Concurrency < least || r.Concurrency > MaxConcurrency:
+	case r.Concurrency < minConcurrency || r.Concurrency > MaxConcurrency:
 		return BadConcurrency
 	case !(r.Rate >= 0 && r.Rate <= MaxRate):
 		return BadRate
@@ -65,11 +65,11 @@ func (r *Rule) check(least int64) Why {
 func (b *Broker) setRule(x *RuleInfo) *rule {
 	r := b.rules[string(x.Pattern)]
 	if r == nil {
-		r = &rule{RuleInfo: RuleInfo{Pattern: bytes.Clone(x.Pattern)}, like: wire.NewPattern(x.Pattern)}
+		r = &rule{RuleInfo: RuleInfo{Pattern: bytes.Clone(x.Pattern)}, pattern: wire.NewPattern(x.Pattern)}
 		b.rules[string(x.Pattern)] = r
-		b.ruleNo++
-		r.no = b.ruleNo
-		if !r.like.Plain() {
+		b.ruleNumber++
+		r.number = b.ruleNumber
+		if !r.pattern.Plain() {
 			b.likeRules.add(r)
 		}
 	}
@@ -85,18 +85,18 @@ type revision struct {
 
 // reviseGroups applies changed rules to all groups that match.
 func (b *Broker) reviseGroups(changed []*rule) {
-	b.ruled++
-	var like []*rule
+	b.rulesVersion++
+	var withWildcard []*rule
 	for _, r := range changed {
-		if !r.like.Plain() {
-			like = append(like, r)
+		if !r.pattern.Plain() {
+			withWildcard = append(withWildcard, r)
 		} else if g := b.findGroup(r.Pattern); g != nil {
 			b.applyRules(g)
 		}
 	}
-	if len(like) > 0 {
+	if len(withWildcard) > 0 {
 		b.revising++
-		b.chores.add(&revision{rules: like})
+		b.chores.add(&revision{rules: withWildcard})
 	}
 }
 
@@ -111,7 +111,7 @@ func (v *revision) step(b *Broker) (cost int, done bool) {
 		return 1, false
 	}
 	name := wire.Value(g.name)
-	if slices.ContainsFunc(v.rules, func(r *rule) bool { return r.like.Fits(name) }) {
+	if slices.ContainsFunc(v.rules, func(r *rule) bool { return r.pattern.Fits(name) }) {
 		b.applyRules(g)
 	}
 	return len(v.rules), false
@@ -121,7 +121,7 @@ func (v *revision) step(b *Broker) (cost int, done bool) {
 // handed out.
 func (b *Broker) applyNewRules(s *groupSet) {
 	for _, g := range s.groups {
-		if g.ruled != b.ruled {
+		if g.rulesVersion != b.rulesVersion {
 			b.applyRules(g)
 		}
 	}
@@ -130,7 +130,7 @@ func (b *Broker) applyNewRules(s *groupSet) {
 // applyRules sets a group's limits to those of the rules. If the group had a limit of the same
 // rule, that keeps its tokens, at most the new burst.
 func (b *Broker) applyRules(g *group) {
-	g.ruled = b.ruled
+	g.rulesVersion = b.rulesVersion
 	var limits []limit
 	set := b.now
 	if !g.counted {
@@ -145,11 +145,11 @@ func (b *Broker) applyRules(g *group) {
 		}
 		limits = append(limits, l)
 	}
-	if r := b.rules[string(g.name)]; r != nil && r.like.Plain() {
+	if r := b.rules[string(g.name)]; r != nil && r.pattern.Plain() {
 		add(r)
 	}
 	if b.likeRules.n > 0 {
-		for _, r := range b.likeRules.fitting(wire.Value(g.name)) {
+		for _, r := range b.likeRules.matching(wire.Value(g.name)) {
 			add(r)
 		}
 	}

@@ -20,7 +20,7 @@ type ends struct {
 
 // placeOf returns the map that a rule belongs in, and the text that is its key.
 func (x *ruleIndex) placeOf(r *rule) (*ends, string) {
-	head, tail := r.like.Ends()
+	head, tail := r.pattern.Ends()
 	if len(head) < len(tail) {
 		return &x.byTail, tail
 	}
@@ -52,12 +52,12 @@ func (x *ruleIndex) remove(r *rule) {
 	}
 }
 
-// fitting returns the rules that match a name's value, in the order in which they were
+// matching returns the rules that match a name's value, in the order in which they were
 // first set.
-func (x *ruleIndex) fitting(value string) (found []*rule) {
+func (x *ruleIndex) matching(value string) (found []*rule) {
 	try := func(rules []*rule) {
 		for _, r := range rules {
-			if r.like.Fits(value) {
+			if r.pattern.Fits(value) {
 				found = append(found, r)
 			}
 		}
@@ -72,6 +72,6 @@ func (x *ruleIndex) fitting(value string) (found []*rule) {
 			try(x.byTail.rules[value[len(value)-n:]])
 		}
 	}
-	slices.SortFunc(found, func(a, b *rule) int { return cmp.Compare(a.no, b.no) })
+	slices.SortFunc(found, func(a, b *rule) int { return cmp.Compare(a.number, b.number) })
 	return found
 }

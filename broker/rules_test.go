@@ -11,20 +11,20 @@ import (
 // TestRuleIndex compares what the index finds with the result of trying all rules.
 func TestRuleIndex(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	word := func(letters string, most int) string {
-		b := make([]byte, 1+rng.IntN(most))
+	word := func(letters string, limit int) string {
+		b := make([]byte, 1+rng.IntN(limit))
 		for i := range b {
 			b[i] = letters[rng.IntN(len(letters))]
 		}
 		return string(b)
 	}
 	fits := 0
-	for range many(2000, 300) {
+	for range raceTimes(2000, 300) {
 		var rules []*rule
 		var x ruleIndex
-		for no := range rng.IntN(60) {
+		for number := range rng.IntN(60) {
 			if like := wire.NewPattern([]byte(word("ab*\xff", 6))); !like.Plain() {
-				rules = append(rules, &rule{like: like, no: uint64(no)})
+				rules = append(rules, &rule{pattern: like, number: uint64(number)})
 				x.add(rules[len(rules)-1])
 			}
 		}
@@ -39,11 +39,11 @@ func TestRuleIndex(t *testing.T) {
 			value := word("ab\xff", 7)
 			var want []*rule
 			for _, r := range rules {
-				if r.like.Fits(value) {
+				if r.pattern.Fits(value) {
 					want = append(want, r)
 				}
 			}
-			if got := x.fitting(value); !slices.Equal(got, want) {
+			if got := x.matching(value); !slices.Equal(got, want) {
 				t.Fatalf("%q fits %d rules, the index finds %d of %d", value, len(want), len(got), len(rules))
 			}
 			fits += len(want)

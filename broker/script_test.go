@@ -54,7 +54,7 @@ func play(t *testing.T, text string) (string, int) {
 	var out strings.Builder
 	s := &script{names: map[broker.Peer]string{}, peers: map[string]broker.Peer{}}
 	commands := 0
-	for no, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+	for number, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		if strings.HasPrefix(line, indent) {
 			continue // skip the expected effects
 		}
@@ -65,7 +65,7 @@ func play(t *testing.T, text string) (string, int) {
 		commands++
 		s.out = s.out[:0]
 		if err := s.do(line); err != nil {
-			t.Fatalf("line %d, %q: %v", no+1, line, err)
+			t.Fatalf("line %d, %q: %v", number+1, line, err)
 		}
 		for _, l := range s.out {
 			out.WriteString(indent + l + "\n")
@@ -99,11 +99,11 @@ type script struct {
 
 func (s *script) note(fx []broker.Effect) {
 	for i := range fx {
-		s.say("%s", s.effect(&fx[i]))
+		s.printf("%s", s.effect(&fx[i]))
 	}
 }
 
-func (s *script) say(format string, args ...any) {
+func (s *script) printf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if later := s.now - s.since; later > 0 {
 		line = fmt.Sprintf("+%v %s", later.Round(time.Millisecond), line)

@@ -12,34 +12,34 @@ import (
 	"gloom/broker/wording"
 )
 
-// words has the parts of a line: plain words in order, and options of the form key=value.
-type words struct {
-	plain []string
-	opts  map[string]string
-	used  map[string]bool
+// verbArgs has the parts of a line: plain words in order, and options of the form key=value.
+type verbArgs struct {
+	args []string
+	opts map[string]string
+	used map[string]bool
 }
 
-func split(line string) *words {
-	w := &words{opts: map[string]string{}, used: map[string]bool{}}
+func split(line string) *verbArgs {
+	w := &verbArgs{opts: map[string]string{}, used: map[string]bool{}}
 	for _, f := range strings.Fields(line) {
 		if k, v, ok := strings.Cut(f, "="); ok {
 			w.opts[k] = v
 		} else {
-			w.plain = append(w.plain, f)
+			w.args = append(w.args, f)
 		}
 	}
 	return w
 }
 
 // at returns plain word number i, or "" if there are fewer.
-func (w *words) at(i int) string {
-	if i < len(w.plain) {
-		return w.plain[i]
+func (w *verbArgs) at(i int) string {
+	if i < len(w.args) {
+		return w.args[i]
 	}
 	return ""
 }
 
-func (w *words) bytes(i int) []byte {
+func (w *verbArgs) bytes(i int) []byte {
 	if s := w.at(i); s != "" {
 		return []byte(s)
 	}
@@ -47,24 +47,24 @@ func (w *words) bytes(i int) []byte {
 }
 
 // flag reports whether a word is among the plain words, beginning with number n.
-func (w *words) flag(n int, name string) bool {
-	for i := n; i < len(w.plain); i++ {
-		if w.plain[i] == name {
+func (w *verbArgs) flag(n int, name string) bool {
+	for i := n; i < len(w.args); i++ {
+		if w.args[i] == name {
 			return true
 		}
 	}
 	return false
 }
 
-func (w *words) opt(name, otherwise string) string {
+func (w *verbArgs) opt(name, fallback string) string {
 	w.used[name] = true
 	if v, ok := w.opts[name]; ok {
 		return v
 	}
-	return otherwise
+	return fallback
 }
 
-func (w *words) float(name string) float64 {
+func (w *verbArgs) float(name string) float64 {
 	f, err := strconv.ParseFloat(w.opt(name, "0"), 64)
 	if err != nil {
 		panic(err)
@@ -73,7 +73,7 @@ func (w *words) float(name string) float64 {
 }
 
 // list splits the value of an option at its commas; it returns nil if the option is absent.
-func (w *words) list(name string) (list [][]byte) {
+func (w *verbArgs) list(name string) (list [][]byte) {
 	if all := w.opt(name, ""); all != "" {
 		for _, part := range strings.Split(all, ",") {
 			list = append(list, []byte(part))
@@ -82,7 +82,7 @@ func (w *words) list(name string) (list [][]byte) {
 	return list
 }
 
-func (w *words) changing(id int) *broker.Changing {
+func (w *verbArgs) changing(id int) *broker.Changing {
 	c := &broker.Changing{ID: w.bytes(id), Delay: w.duration("delay", -1), Groups: w.list("groups")}
 	_, c.SetPriority = w.opts["priority"]
 	_, c.SetGroups = w.opts["groups"]
@@ -90,16 +90,16 @@ func (w *words) changing(id int) *broker.Changing {
 	return c
 }
 
-func (w *words) number(name string, otherwise int64) int64 {
-	n, err := strconv.ParseInt(w.opt(name, strconv.FormatInt(otherwise, 10)), 10, 64)
+func (w *verbArgs) number(name string, fallback int64) int64 {
+	n, err := strconv.ParseInt(w.opt(name, strconv.FormatInt(fallback, 10)), 10, 64)
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
 	return n
 }
 
-func (w *words) duration(name string, otherwise time.Duration) time.Duration {
-	d, err := time.ParseDuration(w.opt(name, otherwise.String()))
+func (w *verbArgs) duration(name string, fallback time.Duration) time.Duration {
+	d, err := time.ParseDuration(w.opt(name, fallback.String()))
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
@@ -129,7 +129,7 @@ func (s *script) do(line string) (err error) {
 	return w.unused()
 }
 
-func (w *words) unused() error {
+func (w *verbArgs) unused() error {
 	for name := range w.opts {
 		if !w.used[name] {
 			return fmt.Errorf("unknown option %q", name)
@@ -138,7 +138,7 @@ func (w *words) unused() error {
 	return nil
 }
 
-func (s *script) configure(w *words) {
+func (s *script) configure(w *verbArgs) {
 	s.core = broker.New(broker.Config{
 		Retries: int(w.number("retries", 3)), IdleTypes: int(w.number("idle-types", 100)),
 		MaxJobs: int(w.number("max-jobs", 0)), MaxTypeJobs: int(w.number("max-type-jobs", 0)),
@@ -158,26 +158,26 @@ func (s *script) peer(name string) broker.Peer {
 	return broker.Peer(99)<<32 | 99
 }
 
-func (s *script) introduce(w *words, add func() broker.Peer) {
-	for _, name := range w.plain[1:] {
+func (s *script) introduce(w *verbArgs, add func() broker.Peer) {
+	for _, name := range w.args[1:] {
 		p := add()
 		s.peers[name], s.names[p] = p, name
 	}
 }
 
-func body(w *words, otherwise string) []byte { return []byte(w.opt("body", otherwise)) }
+func body(w *verbArgs, fallback string) []byte { return []byte(w.opt("body", fallback)) }
 
-var verbs map[string]func(s *script, now int64, w *words)
+var verbs map[string]func(s *script, now int64, w *verbArgs)
 
 func init() {
-	verbs = map[string]func(s *script, now int64, w *words){
-		"submitter": func(s *script, _ int64, w *words) { s.introduce(w, s.core.AddSubmitter) },
-		"worker":    func(s *script, _ int64, w *words) { s.introduce(w, s.core.AddWorker) },
-		"submit": func(s *script, now int64, w *words) {
+	verbs = map[string]func(s *script, now int64, w *verbArgs){
+		"submitter": func(s *script, _ int64, w *verbArgs) { s.introduce(w, s.core.AddSubmitter) },
+		"worker":    func(s *script, _ int64, w *verbArgs) { s.introduce(w, s.core.AddWorker) },
+		"submit": func(s *script, now int64, w *verbArgs) {
 			s.note(s.core.Submit(now, s.peer(w.at(1)), s.submission(w, w.at(2), w.at(3))))
 		},
 		// flood SUBMITTER PREFIX COUNT TYPE makes COUNT quiet submits.
-		"flood": func(s *script, now int64, w *words) {
+		"flood": func(s *script, now int64, w *verbArgs) {
 			n, err := strconv.Atoi(w.at(3))
 			if err != nil {
 				panic(err)
@@ -188,109 +188,111 @@ func init() {
 				s.note(s.core.Submit(now, s.peer(w.at(1)), sub))
 			}
 		},
-		"cancel": func(s *script, now int64, w *words) { s.note(s.core.Cancel(now, s.peer(w.at(1)), w.bytes(2))) },
-		"join": func(s *script, now int64, w *words) {
+		"cancel": func(s *script, now int64, w *verbArgs) { s.note(s.core.Cancel(now, s.peer(w.at(1)), w.bytes(2))) },
+		"join": func(s *script, now int64, w *verbArgs) {
 			s.note(s.core.Join(now, s.peer(w.at(1)), &broker.Joining{
 				Type: w.bytes(2), Types: w.list("types"), Except: w.list("except"),
 				Prefetch: int(w.number("prefetch", 0)), Notices: w.flag(2, "notices"), Headers: w.flag(2, "headers"),
 			}))
 		},
-		"respond": func(s *script, now int64, w *words) {
+		"respond": func(s *script, now int64, w *verbArgs) {
 			s.note(s.core.Respond(now, s.peer(w.at(1)), w.bytes(2), body(w, `"done"`), false))
 		},
-		"progress": func(s *script, now int64, w *words) {
+		"progress": func(s *script, now int64, w *verbArgs) {
 			s.note(s.core.Progress(now, s.peer(w.at(1)), w.bytes(2), body(w, `50`), false))
 		},
 		// fail WORKER [ID] …; an ID of - stands for none.
-		"fail": func(s *script, now int64, w *words) {
+		"fail": func(s *script, now int64, w *verbArgs) {
 			s.note(s.core.Fail(now, s.peer(w.at(1)), &broker.Failure{
 				ID: w.bytes(2), Reason: w.opt("reason", "broken"), NoRetry: w.flag(3, "no-retry"), Delay: int64(w.duration("delay", -1)),
 			}))
 		},
-		"release": func(s *script, now int64, w *words) {
+		"release": func(s *script, now int64, w *verbArgs) {
 			s.note(s.core.Release(now, s.peer(w.at(1)), &broker.Releasing{ID: w.bytes(2), Delay: w.duration("delay", 0)}))
 		},
-		"change": func(s *script, now int64, w *words) { s.note(s.core.Change(now, s.peer(w.at(1)), w.changing(2))) },
-		"amend": func(s *script, now int64, w *words) {
+		"change": func(s *script, now int64, w *verbArgs) { s.note(s.core.Change(now, s.peer(w.at(1)), w.changing(2))) },
+		"amend": func(s *script, now int64, w *verbArgs) {
 			fx, c, reason := s.core.Amend(now, w.changing(1))
 			s.note(fx)
 			if c != 0 {
-				s.say("refused: %s: %s", codes[c], wording.Of(&reason))
+				s.printf("refused: %s: %s", codes[c], wording.Of(&reason))
 			}
 		},
-		"leave":    func(s *script, now int64, w *words) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
-		"gone":     func(s *script, now int64, w *words) { s.note(s.core.Gone(now, s.peer(w.at(1)))) },
-		"expelled": func(s *script, now int64, w *words) { s.note(s.core.Expelled(now, s.peer(w.at(1)), w.at(2))) },
+		"leave":    func(s *script, now int64, w *verbArgs) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
+		"gone":     func(s *script, now int64, w *verbArgs) { s.note(s.core.Gone(now, s.peer(w.at(1)))) },
+		"expelled": func(s *script, now int64, w *verbArgs) { s.note(s.core.Expelled(now, s.peer(w.at(1)), w.at(2))) },
 		"wait":     (*script).wait,
 		// late moves the clock without a tick, as if the timer were late.
-		"late": func(s *script, _ int64, w *words) { s.now += pause(w); s.since = s.now },
+		"late": func(s *script, _ int64, w *verbArgs) { s.now += pause(w); s.since = s.now },
 		// back moves the clock back, which a monotonic clock never does.
-		"back":   func(s *script, _ int64, w *words) { s.now -= pause(w); s.since = s.now },
-		"tick":   func(s *script, now int64, _ *words) { s.note(s.core.Tick(now)) },
-		"pause":  func(s *script, now int64, w *words) { s.configured(s.core.Pause(now, w.bytes(1), true)) },
-		"resume": func(s *script, now int64, w *words) { s.configured(s.core.Pause(now, w.bytes(1), false)) },
-		"limit": func(s *script, now int64, w *words) {
+		"back":   func(s *script, _ int64, w *verbArgs) { s.now -= pause(w); s.since = s.now },
+		"tick":   func(s *script, now int64, _ *verbArgs) { s.note(s.core.Tick(now)) },
+		"pause":  func(s *script, now int64, w *verbArgs) { s.configured(s.core.Pause(now, w.bytes(1), true)) },
+		"resume": func(s *script, now int64, w *verbArgs) { s.configured(s.core.Pause(now, w.bytes(1), false)) },
+		"limit": func(s *script, now int64, w *verbArgs) {
 			s.configured(s.core.Limit(now, w.bytes(1), broker.TypeLimits{
 				Concurrency: int(w.number("concurrency", 0)), Rate: w.float("rate"), Burst: int(w.number("burst", 0)),
 			}))
 		},
-		"rule": func(s *script, now int64, w *words) {
+		"rule": func(s *script, now int64, w *verbArgs) {
 			fx, created, err := s.core.SetRule(now, w.bytes(1), broker.Rule{
 				Concurrency: w.number("concurrency", -1), Rate: w.float("rate"), Burst: w.number("burst", 0),
 			})
 			s.configured(fx, err)
 			if created {
-				s.say("created")
+				s.printf("created")
 			}
 		},
-		"unrule": func(s *script, now int64, w *words) {
+		"unrule": func(s *script, now int64, w *verbArgs) {
 			fx, found := s.core.DropRule(now, w.bytes(1))
 			s.note(fx)
-			s.say("found %v", found)
+			s.printf("found %v", found)
 		},
-		"rules": func(s *script, _ int64, _ *words) {
+		"rules": func(s *script, _ int64, _ *verbArgs) {
 			for _, r := range s.core.Rules() {
-				s.say("%s: %+v", r.Pattern, r.Rule)
+				s.printf("%s: %+v", r.Pattern, r.Rule)
 			}
 		},
-		"groups": func(s *script, _ int64, _ *words) {
+		"groups": func(s *script, _ int64, _ *verbArgs) {
 			for _, g := range s.core.Groups(100) {
-				s.say("%s: %d wait, %d run, %d held back", g.Name, g.Waiting, g.Running, g.Held)
+				s.printf("%s: %d wait, %d run, %d held back", g.Name, g.Waiting, g.Running, g.Held)
 			}
 		},
-		"fair":  func(s *script, now int64, w *words) { s.configured(s.core.SetFair(now, w.bytes(1), !w.flag(2, "off"))) },
-		"drain": func(s *script, _ int64, _ *words) { s.core.Drain() },
-		"expel": func(s *script, now int64, _ *words) {
+		"fair": func(s *script, now int64, w *verbArgs) {
+			s.configured(s.core.SetFair(now, w.bytes(1), !w.flag(2, "off")))
+		},
+		"drain": func(s *script, _ int64, _ *verbArgs) { s.core.Drain() },
+		"expel": func(s *script, now int64, _ *verbArgs) {
 			for more := true; more; {
 				var fx []broker.Effect
 				fx, more = s.core.Expel(now)
 				s.note(fx)
 			}
 		},
-		"revoke": func(s *script, now int64, w *words) {
+		"revoke": func(s *script, now int64, w *verbArgs) {
 			fx, c := s.core.Revoke(now, w.bytes(1), w.flag(2, "running"))
 			s.note(fx)
 			if c != 0 {
-				s.say("refused: %s", codes[c])
+				s.printf("refused: %s", codes[c])
 			}
 		},
-		"revive": func(s *script, now int64, w *words) {
+		"revive": func(s *script, now int64, w *verbArgs) {
 			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2), 0)
 			s.note(fx)
 			if c != 0 {
-				s.say("refused: %s: %s", codes[c], wording.Of(&reason))
+				s.printf("refused: %s: %s", codes[c], wording.Of(&reason))
 			}
 		},
-		"forget": func(s *script, now int64, w *words) {
+		"forget": func(s *script, now int64, w *verbArgs) {
 			f := broker.Forgetting{Name: w.bytes(1), Discard: w.flag(2, "discard")}
 			for more := true; more; {
 				var fx []broker.Effect
 				fx, more = s.core.ForgetType(now, &f)
 				s.note(fx)
 			}
-			s.say("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(wording.Uses(&f.Use), "nothing"))
+			s.printf("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(wording.Uses(&f.Use), "nothing"))
 		},
-		"dead": func(s *script, _ int64, w *words) {
+		"dead": func(s *script, _ int64, w *verbArgs) {
 			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)
 			for _, l := range slices.Backward(letters) {
 				line := fmt.Sprintf("%s %s, submitted %v, failed %v, attempts %d, priority %d", l.ID, l.Body,
@@ -298,33 +300,33 @@ func init() {
 				if len(l.Groups) > 0 {
 					line += fmt.Sprintf(", groups %s, headers %s", l.Groups, l.Headers)
 				}
-				s.say("%s: %s", line, wording.Of(&l.Reason))
+				s.printf("%s: %s", line, wording.Of(&l.Reason))
 			}
 		},
 		"explain": (*script).explain,
 		"history": (*script).history,
 		"ledger":  (*script).ledger,
-		"types": func(s *script, now int64, _ *words) {
+		"types": func(s *script, now int64, _ *verbArgs) {
 			var survey broker.Survey
 			for s.core.Survey(now, &survey) {
 			}
 			s.core.Types(0, 1000, func(t *broker.TypeInfo, _ *broker.TypeStats) {
 				survey.Complete(t)
-				s.say("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.Idle, t.Bytes, t.Paused)
+				s.printf("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.Idle, t.Bytes, t.Paused)
 			})
 		},
 		// sweep ticks while there is something to do at once, and prints the number of ticks.
-		"sweep": func(s *script, now int64, _ *words) {
+		"sweep": func(s *script, now int64, _ *verbArgs) {
 			n := 0
 			for ; s.core.Next() <= now; n++ {
 				s.note(s.core.Tick(now))
 			}
-			s.say("%d ticks", n)
+			s.printf("%d ticks", n)
 		},
 	}
 }
 
-func pause(w *words) time.Duration {
+func pause(w *verbArgs) time.Duration {
 	d, err := time.ParseDuration(w.at(1))
 	if err != nil {
 		panic(err)
@@ -335,11 +337,11 @@ func pause(w *words) time.Duration {
 func (s *script) configured(fx []broker.Effect, bad *broker.BadSetting) {
 	s.note(fx)
 	if err := wording.AsError(bad); err != nil {
-		s.say("refused: %v", err)
+		s.printf("refused: %v", err)
 	}
 }
 
-func (s *script) submission(w *words, id, typ string) *broker.Submission {
+func (s *script) submission(w *verbArgs, id, typ string) *broker.Submission {
 	return &broker.Submission{
 		ID: []byte(id), Type: []byte(typ), Body: body(w, strconv.Quote(id)),
 		Priority: w.number("priority", 0), Retries: int32(w.number("retries", -1)),
@@ -351,7 +353,7 @@ func (s *script) submission(w *words, id, typ string) *broker.Submission {
 }
 
 // wait lets time pass, with the ticks that the core asks for.
-func (s *script) wait(_ int64, w *words) {
+func (s *script) wait(_ int64, w *verbArgs) {
 	until := s.now + pause(w)
 	for {
 		next := s.core.Next()
@@ -364,10 +366,10 @@ func (s *script) wait(_ int64, w *words) {
 	s.now = until
 }
 
-func (s *script) explain(now int64, w *words) {
+func (s *script) explain(now int64, w *verbArgs) {
 	x, found := s.core.Explain(now, w.bytes(1))
 	if !found {
-		s.say("no such job")
+		s.printf("no such job")
 		return
 	}
 	line := fmt.Sprintf("%s, attempts %d of %d", x.State, x.Attempts, x.Retries+1)
@@ -392,18 +394,18 @@ func (s *script) explain(now int64, w *words) {
 	if holds := wording.Holds(&x); holds != "" {
 		line += ": " + holds
 	}
-	s.say("%s", line)
+	s.printf("%s", line)
 	s.runs(s.core.Runs(w.bytes(1)))
 }
 
 func (s *script) runs(runs []broker.RunInfo) {
 	for _, r := range runs {
-		s.say("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, wording.Of(&r.Reason))
+		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, wording.Of(&r.Reason))
 	}
 }
 
 // history lists the ended jobs that match a filter, whose fields are options.
-func (s *script) history(now int64, w *words) {
+func (s *script) history(now int64, w *verbArgs) {
 	q := broker.EndedFilter{Outcome: w.opt("outcome", ""), Submitter: s.peers[w.opt("submitter", "")], Since: w.duration("since", 0)}
 	for key, field := range map[string]*[]byte{"id": &q.ID, "type": &q.Type, "group": &q.Group} {
 		if v := w.opt(key, ""); v != "" {
@@ -414,19 +416,19 @@ func (s *script) history(now int64, w *words) {
 		var found []broker.EndedInfo
 		found, from = s.core.Ended(now, from, 2, &q)
 		for _, x := range found {
-			s.say("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.Outcome,
+			s.printf("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.Outcome,
 				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Of(&x.Reason))
 			s.runs(x.Runs)
 		}
 	}
 }
 
-func (s *script) ledger(_ int64, w *words) {
+func (s *script) ledger(_ int64, w *verbArgs) {
 	l := s.core.Totals()
 	if name := w.at(1); name != "" {
 		t, _, found := s.core.Type(w.bytes(1))
 		if !found {
-			s.say("unknown type")
+			s.printf("unknown type")
 			return
 		}
 		l = t.Ledger
@@ -448,5 +450,5 @@ func (s *script) ledger(_ int64, w *words) {
 	if sum != l.Submitted {
 		panic(fmt.Sprintf("the ledger does not balance: %+v", l))
 	}
-	s.say("%s", line)
+	s.printf("%s", line)
 }

@@ -35,7 +35,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	for _, pattern := range s.Drop {
 		if r := b.rules[string(pattern)]; r != nil {
 			delete(b.rules, string(pattern))
-			if !r.like.Plain() {
+			if !r.pattern.Plain() {
 				b.likeRules.remove(r)
 			}
 			changed = append(changed, r)
@@ -53,15 +53,15 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 
 // check returns the first setting that must be refused, or nil.
 func (b *Broker) check(s *Settings) *BadSetting {
-	all, like := len(b.rules), b.likeRules.n
+	rules, wildcardRules := len(b.rules), b.likeRules.n
 	count := func(pattern wire.Pattern, n int) {
-		if all += n; !pattern.Plain() {
-			like += n
+		if rules += n; !pattern.Plain() {
+			wildcardRules += n
 		}
 	}
 	for _, pattern := range s.Drop {
 		if r := b.rules[string(pattern)]; r != nil {
-			count(r.like, -1)
+			count(r.pattern, -1)
 		}
 	}
 	for i := range s.Rules {
@@ -72,11 +72,11 @@ func (b *Broker) check(s *Settings) *BadSetting {
 		if b.rules[string(r.Pattern)] == nil {
 			count(wire.NewPattern(r.Pattern), +1)
 		}
-		if all > maxRules || like > MaxLikeRules {
-			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: ManyRules, Most: maxRules, Need: MaxLikeRules}}
+		if rules > maxRules || wildcardRules > MaxLikeRules {
+			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: ManyRules, Limit: maxRules, Need: MaxLikeRules}}
 		}
 	}
-	more, last := 0, []byte(nil)
+	newTypes, last := 0, []byte(nil)
 	for i := range s.Types {
 		t := &s.Types[i]
 		if l := t.Limits; l != nil {
@@ -85,20 +85,20 @@ func (b *Broker) check(s *Settings) *BadSetting {
 				return &BadSetting{Type: t.Name, Rule: r, Reason: Reason{Why: why}}
 			}
 		}
-		n := b.moreInUse(t)
-		if more += n; n > 0 {
+		n := b.addedTypes(t)
+		if newTypes += n; n > 0 {
 			last = t.Name
 		}
 	}
-	if b.tooManyTypes(more) {
+	if b.tooManyTypes(newTypes) {
 		return &BadSetting{Type: last, Reason: b.manyTypes()}
 	}
 	return nil
 }
 
-// moreInUse returns +1 if a setting brings an unused type into use, -1 if it ends the use of a
+// addedTypes returns +1 if a setting brings an unused type into use, -1 if it ends the use of a
 // type, and 0 otherwise.
-func (b *Broker) moreInUse(t *TypeSetting) int {
+func (b *Broker) addedTypes(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
 	if k == nil || k.unusedLink.In() {
 		return +1

@@ -15,7 +15,7 @@ func names(list ...string) (all [][]byte) {
 	return all
 }
 
-func given(fx []broker.Effect) (n int) {
+func jobsIn(fx []broker.Effect) (n int) {
 	for _, e := range fx {
 		if e.Op == broker.OpJob {
 			n++
@@ -65,7 +65,7 @@ func TestConfigure(t *testing.T) {
 			b.Join(0, w, &broker.Joining{Types: names("t"), Prefetch: 2 * groups})
 			run := 0
 			for i := range max(c.groups, 50) {
-				run += given(b.Submit(0, s, &broker.Submission{
+				run += jobsIn(b.Submit(0, s, &broker.Submission{
 					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: names(fmt.Sprint("g-", i%c.groups)), Quiet: true,
 				}))
 			}
@@ -76,9 +76,9 @@ func TestConfigure(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			more, ticks := given(fx), 0
+			more, ticks := jobsIn(fx), 0
 			for ; b.Next() <= 0 && ticks < 10_000; ticks++ {
-				more += given(b.Tick(0))
+				more += jobsIn(b.Tick(0))
 			}
 			if more > 0 || b.Next() <= 0 {
 				t.Errorf("%d jobs were let go, in %d ticks", more, ticks)

@@ -12,12 +12,12 @@ func TestShelf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var s shelf
 	var all []*letter
-	no := 0
-	for step := range many(200_000, 20_000) {
+	number := 0
+	for step := range raceTimes(200_000, 20_000) {
 		grows := step/10_000%2 == 0
 		if n := rng.IntN(10); len(all) == 0 || grows && n < 8 || n < 2 {
-			no += 1 + rng.IntN(3)
-			l := &letter{DeadLetter: DeadLetter{No: no}}
+			number += 1 + rng.IntN(3)
+			l := &letter{DeadLetter: DeadLetter{Number: number}}
 			s.add(l)
 			all = append(all, l)
 		} else {
@@ -28,10 +28,10 @@ func TestShelf(t *testing.T) {
 			s.remove(all[i])
 			all = slices.Delete(all, i, i+1)
 		}
-		at := rng.IntN(no + 2)
+		at := rng.IntN(number + 2)
 		var from, before *letter
 		for _, l := range all {
-			if l.No < at {
+			if l.Number < at {
 				before = l
 			} else {
 				from = l

@@ -26,9 +26,9 @@ func TestSmallTypesAndHoldings(t *testing.T) {
 		n = 1500
 	}
 	for _, c := range []struct {
-		what string
-		most int64
-		do   func(b *broker.Broker)
+		what  string
+		limit int64
+		do    func(b *broker.Broker)
 	}{
 		{"a type with one job", 3000, func(b *broker.Broker) {
 			p := b.AddSubmitter()
@@ -50,8 +50,8 @@ func TestSmallTypesAndHoldings(t *testing.T) {
 		b := broker.New(broker.Config{MaxTypes: 2 * n})
 		before := heapBytes()
 		c.do(b)
-		if each := (heapBytes() - before) / int64(n); each > c.most {
-			t.Errorf("%s takes %d bytes, want at most %d", c.what, each, c.most)
+		if each := (heapBytes() - before) / int64(n); each > c.limit {
+			t.Errorf("%s takes %d bytes, want at most %d", c.what, each, c.limit)
 		}
 		runtime.KeepAlive(b)
 	}

@@ -46,7 +46,7 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 		return b.end()
 	}
 	if len(b.cleanups) > 0 {
-		b.do(&b.cleanups, lazySteps)
+		b.runChores(&b.cleanups, lazySteps)
 	}
 	var x admission
 	if c, reason := b.admits(sub, s, &x); c != 0 {
@@ -142,7 +142,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	r, j := b.jobs.Take()
 	b.seq++
 	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
-	j.holding = h.no
+	j.holding = h.number
 	if j.flags = flags; s.Progress {
 		j.flags |= flagProgress
 	}
@@ -153,7 +153,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 }
 
 // full returns the limit that a submission would exceed, or a Reason whose Why is 0.
-func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
+func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (reason Reason) {
 	c := &b.cfg
 	w := s.weight()
 	if b.tooMany(k) {
@@ -171,7 +171,7 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
 		return Reason{Why: ManyJobs, Have: int64(held), Overdue: int32(b.overdueRuns)}
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
-		return Reason{Why: ManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Most: c.MaxBytes}
+		return Reason{Why: ManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
 	}
 	var ofType uint64
 	var typeBytes int64
@@ -182,7 +182,7 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
 		return Reason{Why: ManyTypeJobs, Have: int64(held), Text: string(s.Type)}
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
-		return Reason{Why: ManyTypeBytes, Have: typeBytes, Need: w, Most: c.MaxTypeBytes, Text: string(s.Type)}
+		return Reason{Why: ManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
 	}
 	if len(s.Groups) > 0 {
 		if reason := b.manyGroups(s.Groups, nil); reason.Why != 0 {
@@ -190,15 +190,15 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 		}
 	}
 	if s.Detach {
-		return none
+		return reason
 	}
 	switch {
 	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
 		return Reason{Why: ManySubmitterJobs, Have: int64(sub.jobs)}
 	case c.MaxSubmitterBytes > 0 && sub.bytes+w > c.MaxSubmitterBytes:
-		return Reason{Why: ManySubmitterBytes, Have: sub.bytes, Need: w, Most: c.MaxSubmitterBytes}
+		return Reason{Why: ManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
 	}
-	return none
+	return reason
 }
 
 // weight returns the weight that the job of a submission will have.

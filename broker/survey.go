@@ -81,8 +81,8 @@ type Survey struct {
 	now int64
 	// The numbers of the queue, the pair and the peer to continue from, and the index among
 	// that peer's holdings.
-	queue, pair, peer, at int
-	of                    map[*jobType]surveyed
+	queue, pair, peer, holding int
+	types                      map[*jobType]surveyed
 }
 
 type surveyed struct {
@@ -102,8 +102,8 @@ func (s *Survey) Time() time.Duration { return time.Duration(s.now) }
 // is queued throughout, whatever happens between calls.
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
-	if s.of == nil {
-		s.of = map[*jobType]surveyed{}
+	if s.types == nil {
+		s.types = map[*jobType]surveyed{}
 	}
 	s.now = b.now
 	if b.sweepAll() {
@@ -117,45 +117,45 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 			continue
 		}
 		n += len(q.lanes)
-		x, at := s.of[q.kind], b.oldest(q)
+		x, at := s.types[q.kind], b.oldest(q)
 		if !x.queued || at < x.oldest {
 			x.queued, x.oldest = true, at
 		}
 		if q.heldBy() != nil {
 			x.held += q.n
 		}
-		s.of[q.kind] = x
+		s.types[q.kind] = x
 	}
 	s.pair = b.pairs.Walk(s.pair, lookVisits-n, func(_ uint32, pair *pair) bool {
 		n++
 		if pair.live {
 			k, p := b.types.At(pair.kind), b.pools.At(pair.pool)
-			x := s.of[k]
+			x := s.types[k]
 			x.workers, x.idle = x.workers+p.workers, x.idle+p.idle.Len()
-			s.of[k] = x
+			s.types[k] = x
 		}
 		return true
 	})
 	for n < lookVisits && s.peer < len(b.peers) {
 		n++
 		sub := b.peers[s.peer].sub
-		if sub == nil || sub.lends || s.at >= len(sub.holdings) {
-			s.peer, s.at = s.peer+1, 0
+		if sub == nil || sub.lends || s.holding >= len(sub.holdings) {
+			s.peer, s.holding = s.peer+1, 0
 			continue
 		}
-		h := sub.holdings[s.at]
-		if x := s.of[h.kind]; h.held() > 0 && x.last != sub.id {
+		h := sub.holdings[s.holding]
+		if x := s.types[h.kind]; h.held() > 0 && x.last != sub.id {
 			x.submitters, x.last = x.submitters+1, sub.id
-			s.of[h.kind] = x
+			s.types[h.kind] = x
 		}
-		s.at++
+		s.holding++
 	}
 	return s.queue < len(b.queues.All()) || s.pair >= 0 || s.peer < len(b.peers)
 }
 
 // Complete adds to a type what the survey found.
 func (s *Survey) Complete(t *TypeInfo) {
-	x := s.of[t.kind]
+	x := s.types[t.kind]
 	t.Workers, t.Idle, t.Held, t.Submitters = t.Workers+x.workers, t.Idle+x.idle, x.held, x.submitters
 	if x.queued {
 		t.Oldest = time.Duration(max(0, s.now-x.oldest))

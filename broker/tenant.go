@@ -10,7 +10,7 @@ import (
 // without groups, the submitter. The tenant served longest ago goes first. A tenant exists from
 // its first job in the type to the end of its last one. A new tenant counts as just served.
 type tenant struct {
-	no     uint32
+	number uint32
 	pos    int32 // position in kind.line, or -1
 	kind   *jobType
 	key    tenantKey
@@ -37,8 +37,8 @@ func (b *Broker) takeTenant(q *queue) {
 	t := k.tenants[key]
 	if t == nil {
 		t = &tenant{kind: k, key: key, pos: -1}
-		t.line = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
-		t.no = b.tenants.Add(t)
+		t.line = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
+		t.number = b.tenants.Add(t)
 		if k.tenants == nil {
 			k.tenants = map[tenantKey]*tenant{}
 		}
@@ -62,7 +62,7 @@ func (b *Broker) leaveTenant(q *queue) {
 		if delete(t.kind.tenants, t.key); len(t.kind.tenants) == 0 {
 			t.kind.tenants = nil
 		}
-		b.tenants.Drop(t.no)
+		b.tenants.Drop(t.number)
 	}
 }
 
@@ -83,8 +83,8 @@ func (b *Broker) tenantJobs(t *tenant, n int) {
 
 // serve records that a tenant has had its turn: it moves behind all others of its type.
 func (b *Broker) serve(t *tenant) {
-	b.turns++
-	t.served = b.turns
+	b.turnsTaken++
+	t.served = b.turnsTaken
 	b.rankTenant(t)
 }
 
@@ -94,7 +94,7 @@ func (b *Broker) rankTenant(t *tenant) {
 		b.touch(k) // match again, as the next tenant may have an older job
 	}
 	x := *t.line.Top()
-	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.no | refTenant, C: 1})
+	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.number | refTenant, C: 1})
 }
 
 // fairnessChange is the chore that moves queues and jobs to where they belong after types have
@@ -136,8 +136,8 @@ func (b *Broker) correctTenant(q *queue) {
 	if q == nil || (q.tenant != nil) == q.kind.fair {
 		return
 	}
-	stood := q.pos >= 0
-	if stood {
+	wasInLine := q.pos >= 0
+	if wasInLine {
 		b.unrank(q)
 	}
 	if q.kind.fair {
@@ -145,7 +145,7 @@ func (b *Broker) correctTenant(q *queue) {
 	} else {
 		b.leaveTenant(q)
 	}
-	if stood {
+	if wasInLine {
 		b.rank(q)
 		b.touch(q.kind)
 	}
@@ -154,10 +154,10 @@ func (b *Broker) correctTenant(q *queue) {
 // moveOne moves one job of a holding (nil for none) to the queue that it belongs in now. It
 // returns false if there was no job to move.
 func (c *fairnessChange) moveOne(b *Broker, h *holding) bool {
-	if h == nil || h.orphaned() || h.held() == 0 || h.queue.origin == h.kind.turn(h.sub, h.queue.set, h.origin) {
+	if h == nil || h.orphaned() || h.held() == 0 || h.queue.origin == h.kind.tenantOrigin(h.sub, h.queue.set, h.origin) {
 		return false
 	}
-	if c.to == nil || !b.holdings.Has(c.to.no, c.to) {
+	if c.to == nil || !b.holdings.Has(c.to.number, c.to) {
 		c.to = b.holdingWithGroups(h, nil)
 	}
 	b.use(c.to)

@@ -12,10 +12,10 @@ import (
 	"gloom/broker"
 )
 
-// town is a core with one type and 1,000 groups. Jobs come at random times, and each takes one
+// loadModel is a core with one type and 1,000 groups. Jobs come at random times, and each takes one
 // of 100 workers for 5 to 15 ms of virtual time. The load is a share of what the workers can
 // do.
-type town struct {
+type loadModel struct {
 	load    float64
 	first   bool // the other groups have a larger priority than the group that floods
 	core    *broker.Broker
@@ -54,8 +54,8 @@ func (r *runs) Pop() any {
 
 const townGroups, townWorkers = 1000, 100
 
-func newTown(load float64, fair bool) *town {
-	t := &town{
+func newLoadModel(load float64, fair bool) *loadModel {
+	t := &loadModel{
 		load: load,
 		core: broker.New(broker.Config{IdleTypes: 10}), rng: rand.New(rand.NewPCG(1, 2)),
 		begun: map[string]int64{}, waiting: map[string]bool{}, service: int64(10 * time.Millisecond),
@@ -68,7 +68,7 @@ func newTown(load float64, fair bool) *town {
 	return t
 }
 
-func (t *town) submit(group int) {
+func (t *loadModel) submit(group int) {
 	t.next++
 	id := fmt.Sprintf("%d", t.next)
 	priority := int64(0)
@@ -84,7 +84,7 @@ func (t *town) submit(group int) {
 	}))
 }
 
-func (t *town) note(fx []broker.Effect) {
+func (t *loadModel) note(fx []broker.Effect) {
 	for i := range fx {
 		at, other := t.begun[string(fx[i].ID)]
 		if fx[i].Op != broker.OpJob {
@@ -106,7 +106,7 @@ func (t *town) note(fx []broker.Effect) {
 }
 
 // live submits n more jobs, one after the other, and lets workers answer meanwhile.
-func (t *town) live(n int) {
+func (t *loadModel) live(n int) {
 	pause := float64(t.service) / townWorkers / t.load
 	arrive := t.now
 	for range n {
@@ -140,7 +140,7 @@ func BenchmarkFlood(b *testing.B) {
 			{"flooded,fair", true, true, false}, {"flooded", false, true, false},
 		} {
 			b.Run(fmt.Sprintf("load=%.0f%%/%s", 100*load, c.name), func(b *testing.B) {
-				t := newTown(load, c.fair)
+				t := newLoadModel(load, c.fair)
 				t.first = c.first
 				t.live(20_000)
 				if c.flood {

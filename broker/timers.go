@@ -30,8 +30,8 @@ func (b *Broker) placeTimer(ref uint32, pos int32) {
 
 // startTimer sets the timer at pos, or a new one if pos is -1.
 func (b *Broker) startTimer(pos int32, ref uint32, at int64) {
-	b.timerNo++
-	b.timers.Put(pos, container.Entry{A: uint64(at), B: b.timerNo, Ref: ref})
+	b.timerNumber++
+	b.timers.Put(pos, container.Entry{A: uint64(at), B: b.timerNumber, Ref: ref})
 }
 
 // stopTimer stops the timer at pos, if there is one.
@@ -89,8 +89,8 @@ func (b *Broker) TickUntil(due int64) []Effect {
 			b.due(b.timings.Get(ref))
 		}
 	}
-	b.do(&b.notifications, tickSteps)
-	b.do(&b.cleanups, tickSteps)
+	b.runChores(&b.notifications, tickSteps)
+	b.runChores(&b.cleanups, tickSteps)
 	b.dead.age(b, b.now-int64(b.cfg.DeadAge))
 	return b.end()
 }

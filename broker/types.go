@@ -11,7 +11,7 @@ import (
 type jobType struct {
 	// The fields that every job touches come first and lie side by side: with ten thousand
 	// types, the cost of a job depends on how many cache lines and pages it touches.
-	no        uint32
+	number    uint32
 	pairs     uint32 // the first pair in the list of the type's pairs
 	contender int32  // position in Broker.contenders, or -1
 	holdings  int32  // those in use
@@ -36,7 +36,7 @@ type jobType struct {
 	// unusedLink links the type in a ring of unused types (see unusedRing).
 	unusedLink container.Link[jobType]
 	workers    int32 // workers that joined with this type alone
-	named      int32 // pools that name the type
+	namedBy    int32 // pools that name the type
 	dead       shelf
 
 	paced bucket // of the rate limit
@@ -85,11 +85,11 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	k := &jobType{timer: -1, contender: -1}
 	k.ofType = k
 	k.name = slices.Clip(append(k.short[:0], name...))
-	k.line = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
+	k.line = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
 	k.pools = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
 	b.creations++
 	k.created = b.creations
-	k.no = b.types.Add(k)
+	k.number = b.types.Add(k)
 	b.typeNames += k.longName()
 	// This string is safe, because the name never changes.
 	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k
@@ -115,7 +115,7 @@ func (k *jobType) inUse() bool {
 
 // busy reports whether the type is in use for other reasons than its limits and fairness.
 func (k *jobType) busy() bool {
-	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.named > 0 || k.paused
+	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.namedBy > 0 || k.paused
 }
 
 // set reports whether the type has limits or is fair.
@@ -128,15 +128,15 @@ func (b *Broker) tooMany(k *jobType) bool {
 }
 
 // tooManyTypes reports whether the limit forbids this number of further types in use.
-func (b *Broker) tooManyTypes(more int) bool {
+func (b *Broker) tooManyTypes(added int) bool {
 	c := b.cfg.MaxTypes
-	return c > 0 && more > 0 && b.TypesInUse()+more > c
+	return c > 0 && added > 0 && b.TypesInUse()+added > c
 }
 
 // TypesInUse returns how many types count against MaxTypes.
 func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.deadTypes.Len() }
 
-func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
+func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Limit: int64(b.cfg.MaxTypes)} }
 
 // typeUsed and typeUnused maintain the rings of unused types. At the end of a command only
 // Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of the
@@ -186,7 +186,7 @@ func (b *Broker) makeRoomOfDead() {
 
 // kept reports whether the type is one of the first KeptTypes types, which only ForgetType
 // forgets.
-func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
+func (b *Broker) kept(k *jobType) bool { return int(k.number) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
 	b.typeUsed(k)
@@ -203,7 +203,7 @@ func (b *Broker) forgetType(k *jobType) {
 	k.pools.Release()
 	b.typeNames -= k.longName()
 	delete(b.typesByName, string(k.name))
-	b.types.Drop(k.no)
+	b.types.Drop(k.number)
 }
 
 // Add adds o to s.

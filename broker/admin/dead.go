@@ -16,7 +16,7 @@ import (
 
 func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
-		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: wording.Of(&l.Reason), Priority: l.Priority,
+		No: l.Number, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: wording.Of(&l.Reason), Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
@@ -117,7 +117,7 @@ func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
 		var found []*broker.DeadLetter
 		found, from = a.letters(n, from, limit, nil)
 		for _, l := range found {
-			if bytes.Equal(l.ID, id) && (no == 0 || l.No == int(no)) {
+			if bytes.Equal(l.ID, id) && (no == 0 || l.Number == int(no)) {
 				letter = l
 			}
 		}
@@ -152,7 +152,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	var code broker.Code
 	var reason broker.Reason
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, code, reason = b.Revive(now, l.Type, l.ID, l.No)
+		fx, code, reason = b.Revive(now, l.Type, l.ID, l.Number)
 		return fx
 	})
 	switch code {
@@ -163,7 +163,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "refused", "%s", wording.Of(&reason))
 	}
 	id := wire.Value(l.ID)
-	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator retried a failed job")
+	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", by(r)).Msg("an operator retried a failed job")
 	reply(w, http.StatusOK, api.State{ID: id, State: "queued"})
 	return nil
 }
@@ -176,14 +176,14 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 	}
 	var found bool
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, found = b.DropLetter(now, l.Type, l.ID, l.No)
+		fx, found = b.DropLetter(now, l.Type, l.ID, l.Number)
 		return fx
 	})
 	if !found {
 		return noLetter(l.ID)
 	}
 	id := wire.Value(l.ID)
-	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator discarded a failed job")
+	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", by(r)).Msg("an operator discarded a failed job")
 	reply(w, http.StatusOK, api.State{ID: id, State: "discarded"})
 	return nil
 }
@@ -219,7 +219,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 		}
 		return count
 	}, func(out *api.Many) {
-		walk := broker.LetterWalk{LetterFilter: *q, Most: most}
+		walk := broker.LetterWalk{LetterFilter: *q, Limit: most}
 		for more := true; more && r.Context().Err() == nil; {
 			a.make(func() {
 				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {

@@ -247,7 +247,7 @@ func (r *runner) listings() []*walk {
 		{what: "dead letter", piece: func(from, limit int) (keys []string, next int) {
 			found, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
 			for _, l := range found {
-				keys = append(keys, fmt.Sprintf("%s (letter %d)", l.ID, l.No))
+				keys = append(keys, fmt.Sprintf("%s (letter %d)", l.ID, l.Number))
 			}
 			return keys, next
 		}},

@@ -79,7 +79,7 @@ func Of(r *broker.Reason) string {
 		case "need":
 			buf = strconv.AppendInt(buf, r.Need, 10)
 		case "most":
-			buf = strconv.AppendInt(buf, r.Most, 10)
+			buf = strconv.AppendInt(buf, r.Limit, 10)
 		case "time":
 			buf = append(buf, time.Duration(r.Have).Round(time.Second).String()...)
 		case "type":

@@ -12,7 +12,7 @@ import (
 // for.
 func TestWords(t *testing.T) {
 	for why := broker.Said + 1; why <= broker.EmptyRule; why++ {
-		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Most: 4, Text: "t"}
+		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Limit: 4, Text: "t"}
 		for _, x := range []*broker.BadSetting{{Pattern: []byte("p"), Reason: r}, {Type: []byte("t"), Reason: r}} {
 			if s := wording.AsError(x).Error(); s == "" || s == `type "t": ` || strings.Contains(s, "%!") {
 				t.Errorf("%d is %q", why, s)
@@ -30,11 +30,11 @@ func TestWords(t *testing.T) {
 	}{
 		{broker.Reason{Text: "broken"}, "broken"},
 		{broker.Reason{Why: broker.OutcomeKept, Have: 61.4e9}, "the outcome of a job with this id is kept for another 1m1s: attach to it, or cancel it"},
-		{broker.Reason{Why: broker.ManyBytes, Have: 7, Need: 3, Most: 9}, "the broker holds 7 bytes, and 3 more would exceed 9 (max-bytes)"},
-		{broker.Reason{Why: broker.ManyBytes, Have: 7, Overdue: 2, Need: 3, Most: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would exceed 9 (max-bytes)"},
-		{broker.Reason{Why: broker.ManyTypeBytes, Have: 7, Need: 3, Most: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would exceed 9 (max-type-bytes)`},
+		{broker.Reason{Why: broker.ManyBytes, Have: 7, Need: 3, Limit: 9}, "the broker holds 7 bytes, and 3 more would exceed 9 (max-bytes)"},
+		{broker.Reason{Why: broker.ManyBytes, Have: 7, Overdue: 2, Need: 3, Limit: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would exceed 9 (max-bytes)"},
+		{broker.Reason{Why: broker.ManyTypeBytes, Have: 7, Need: 3, Limit: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would exceed 9 (max-type-bytes)`},
 		{broker.Reason{Why: broker.ManyOverdue, Have: 7, Overdue: 8}, "there are 8 overdue runs, and 7 of them are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
-		{broker.Reason{Why: broker.TimedOut, Have: 2, Most: 50}, "run 2 passed its timeout_ms of 50"},
+		{broker.Reason{Why: broker.TimedOut, Have: 2, Limit: 50}, "run 2 passed its timeout_ms of 50"},
 	} {
 		if got := wording.Of(&c.r); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
