@@ -9,7 +9,7 @@ import (
 // ours reports whether the Host of a request is a name or address of this broker.
 func (a *API) ours(host string) bool {
 	opt := a.srv.Options()
-	return opt.Ours(host, opt.HTTPAddr, a.srv.HTTPAddr())
+	return opt.OwnHost(host, opt.HTTPAddr, a.srv.HTTPAddr())
 }
 
 func foreign(host string) *api.Error {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	pulse     = 50 * time.Millisecond
-	mostAhead = int64(100 * time.Millisecond)
+	pulse    = 50 * time.Millisecond
+	maxAhead = int64(100 * time.Millisecond)
 )
 
 // CatchUp is how long the clock still stands after a pause, so that what arrived during the
@@ -21,9 +21,9 @@ const CatchUp = 20 * time.Millisecond
 // charged for time that the broker itself lost. On a wall clock, timeouts, silences, leases,
 // delays and ages therefore last longer by the length of such pauses.
 //
-// The clock stops mostAhead after the last pulse. The first pulse after a pause leaves it
+// The clock stops maxAhead after the last pulse. The first pulse after a pause leaves it
 // stopped for another CatchUp, in which everything that arrived during the pause is read. The
-// pulse after that lets it run. So the clock advances by at least mostAhead with every two
+// pulse after that lets it run. So the clock advances by at least maxAhead with every two
 // pulses: in a process that stops again and again, deadlines are late but do come.
 //
 // It is safe for concurrent use.
@@ -51,7 +51,7 @@ func Run() *Clock {
 	return c
 }
 
-// Stop ends the pulses. The clock stops within mostAhead.
+// Stop ends the pulses. The clock stops within maxAhead.
 func (c *Clock) Stop() {
 	c.stopped.Store(true)
 	c.pulses.Stop()
@@ -59,7 +59,7 @@ func (c *Clock) Stop() {
 
 func newClock(real func() int64) *Clock {
 	c := &Clock{real: real}
-	c.limit.Store(real() + mostAhead)
+	c.limit.Store(real() + maxAhead)
 	return c
 }
 
@@ -89,7 +89,7 @@ func (c *Clock) beat() time.Duration {
 		c.lost.Add(over)
 		now -= over
 	}
-	c.limit.Store(now + mostAhead)
+	c.limit.Store(now + maxAhead)
 	c.catchingUp.Store(false)
 	return pulse
 }

@@ -39,7 +39,7 @@ func TestClock(t *testing.T) {
 		runs(c, &next, 10*time.Second)
 		real += int64(time.Hour)
 		before := c.Now()
-		if !c.Stands() || before > int64(10*time.Second)+mostAhead {
+		if !c.Stands() || before > int64(10*time.Second)+maxAhead {
 			t.Errorf("it says %v", time.Duration(before))
 		}
 		next = real

@@ -5,16 +5,16 @@ import "math/bits"
 // Buffers keeps memory for reuse, in sizes that are powers of two. A nil *Buffers keeps
 // nothing and leaves all memory to the collector.
 type Buffers struct {
-	// Most bounds the bytes that are kept; Held counts them.
-	Most, Held int
+	// Limit bounds the bytes that are kept; Held counts them.
+	Limit, Held int
 
 	free [bufferSizes][][]byte
 }
 
-// MaxBuffer is the largest buffer that is kept, leastBuffer the smallest, in bytes.
+// MaxBuffer is the largest buffer that is kept, minBuffer the smallest, in bytes.
 const (
-	MaxBuffer   = leastBuffer << (bufferSizes - 1)
-	leastBuffer = 1 << 10
+	MaxBuffer   = minBuffer << (bufferSizes - 1)
+	minBuffer   = 1 << 10
 	bufferSizes = 9
 )
 
@@ -23,10 +23,10 @@ func (x *Buffers) Get(n int) []byte {
 	if x == nil || n > MaxBuffer {
 		return make([]byte, 0, n)
 	}
-	k := bits.Len(uint(max(n, leastBuffer)-1) / leastBuffer)
+	k := bits.Len(uint(max(n, minBuffer)-1) / minBuffer)
 	last := len(x.free[k]) - 1
 	if last < 0 {
-		return make([]byte, 0, leastBuffer<<k)
+		return make([]byte, 0, minBuffer<<k)
 	}
 	b := x.free[k][last]
 	x.free[k][last] = nil
@@ -38,8 +38,8 @@ func (x *Buffers) Get(n int) []byte {
 // Put keeps b for reuse if there is room. The caller must not use it any more.
 func (x *Buffers) Put(b []byte) {
 	scribble(b[:cap(b)])
-	if n := cap(b); x != nil && n >= leastBuffer && n <= MaxBuffer && x.Held+n <= x.Most {
-		k := bits.Len(uint(n/leastBuffer)) - 1
+	if n := cap(b); x != nil && n >= minBuffer && n <= MaxBuffer && x.Held+n <= x.Limit {
+		k := bits.Len(uint(n/minBuffer)) - 1
 		x.Held += n
 		x.free[k] = append(x.free[k], b[:0])
 	}

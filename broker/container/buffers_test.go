@@ -5,8 +5,8 @@ import "testing"
 // TestBuffers: memory from Get has room, memory from Put is reused while it fits, and all
 // that is kept is counted.
 func TestBuffers(t *testing.T) {
-	x := &Buffers{Most: 2 * MaxBuffer}
-	for _, n := range []int{0, 1, leastBuffer, leastBuffer + 1, 5000, MaxBuffer - 1, MaxBuffer, MaxBuffer + 1} {
+	x := &Buffers{Limit: 2 * MaxBuffer}
+	for _, n := range []int{0, 1, minBuffer, minBuffer + 1, 5000, MaxBuffer - 1, MaxBuffer, MaxBuffer + 1} {
 		b := x.Get(n)
 		if len(b) != 0 || cap(b) < n {
 			t.Fatalf("Get(%d) has length %d, room %d", n, len(b), cap(b))
@@ -20,16 +20,16 @@ func TestBuffers(t *testing.T) {
 		}
 	}
 	// Memory whose capacity is not a power of two is reused for the next smaller size.
-	odd := make([]byte, 0, 3*leastBuffer)
+	odd := make([]byte, 0, 3*minBuffer)
 	x.Put(odd)
-	if b := x.Get(2 * leastBuffer); cap(b) != cap(odd) {
+	if b := x.Get(2 * minBuffer); cap(b) != cap(odd) {
 		t.Errorf("an odd buffer was not used again")
 	}
 	for range 5 {
 		x.Put(make([]byte, 0, MaxBuffer))
 	}
-	if x.Put(make([]byte, 0, leastBuffer-1)); x.Held != x.Most {
-		t.Errorf("%d bytes are held, want %d", x.Held, x.Most)
+	if x.Put(make([]byte, 0, minBuffer-1)); x.Held != x.Limit {
+		t.Errorf("%d bytes are held, want %d", x.Held, x.Limit)
 	}
 	if x.Trim(); x.Held != MaxBuffer {
 		t.Errorf("%d bytes are held after a trim, want %d", x.Held, MaxBuffer)

@@ -71,7 +71,7 @@ func (h *Heap) Push(x Entry) {
 		h.makeRoom()
 	}
 	h.n++
-	h.up(h.n-1, x)
+	h.siftUp(h.n-1, x)
 }
 
 // Put replaces the element at pos by x, or adds x if pos is -1. It reports whether the element
@@ -169,13 +169,13 @@ func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
 func (h *Heap) Fix(pos int32, x Entry) {
 	i := int(pos)
 	if i > 0 && x.Before(h.At((i-1)>>2)) {
-		h.up(i, x)
+		h.siftUp(i, x)
 		return
 	}
-	h.down(i, x)
+	h.siftDown(i, x)
 }
 
-func (h *Heap) up(i int, x Entry) {
+func (h *Heap) siftUp(i int, x Entry) {
 	for i > 0 {
 		p := (i - 1) >> 2
 		if !x.Before(h.At(p)) {
@@ -187,25 +187,25 @@ func (h *Heap) up(i int, x Entry) {
 	h.set(i, x)
 }
 
-func (h *Heap) down(i int, x Entry) {
+func (h *Heap) siftDown(i int, x Entry) {
 	for {
 		c := i << 2 // the children of i lie side by side in one chunk
 		if c+1 >= h.n {
 			break
 		}
 		at := c & (heapChunk - 1)
-		below := h.chunks[c>>heapShift][at : at+min(4, h.n-1-c)]
-		least := 0
-		for k := 1; k < len(below); k++ {
-			if below[k].Before(&below[least]) {
-				least = k
+		children := h.chunks[c>>heapShift][at : at+min(4, h.n-1-c)]
+		smallest := 0
+		for k := 1; k < len(children); k++ {
+			if children[k].Before(&children[smallest]) {
+				smallest = k
 			}
 		}
-		if !below[least].Before(&x) {
+		if !children[smallest].Before(&x) {
 			break
 		}
-		h.set(i, below[least])
-		i = c + 1 + least
+		h.set(i, children[smallest])
+		i = c + 1 + smallest
 	}
 	h.set(i, x)
 }

@@ -7,11 +7,11 @@ import (
 
 const (
 	// segmentSlots is the number of slots in a segment (2 KiB with its head). A segment with
-	// segmentFull entries is split. A segment with segmentFew entries is joined with its twin
+	// segmentFull entries is split. A segment with segmentSparse entries is joined with its twin
 	// if both together have at most segmentJoined.
 	segmentSlots  = 255
 	segmentFull   = segmentSlots * 4 / 5
-	segmentFew    = segmentSlots / 10
+	segmentSparse = segmentSlots / 10
 	segmentJoined = segmentSlots / 5
 	// indexBits is the largest number of bits of a tag that choose a segment. Only more than
 	// a billion entries need them all.
@@ -33,8 +33,8 @@ type Index struct {
 	// dir has 1<<bits entries. A segment with fewer bits is in dir several times.
 	dir  []*segment
 	bits uint8
-	// sharing counts segments by their bits.
-	sharing [indexBits + 1]int
+	// countByBits counts segments by their bits.
+	countByBits [indexBits + 1]int
 	// Equal reports whether record rec has this id.
 	Equal func(rec uint32, id []byte) bool
 }
@@ -60,14 +60,14 @@ func home(tag uint32) int {
 // Held returns how many bytes the index occupies.
 func (x *Index) Held() int64 {
 	n := int64(len(x.dir)) * 8
-	for _, segments := range x.sharing {
+	for _, segments := range x.countByBits {
 		n += int64(segments) * int64(unsafe.Sizeof(segment{}))
 	}
 	return n
 }
 
-// each calls f with every segment once.
-func (x *Index) each(f func(*segment)) {
+// eachSegment calls f with every segment once.
+func (x *Index) eachSegment(f func(*segment)) {
 	for i := 0; i < len(x.dir); i += 1 << (x.bits - x.dir[i].bits) {
 		f(x.dir[i])
 	}
@@ -81,11 +81,12 @@ func (x *Index) segment(tag uint32) *segment {
 	return x.dir[uint64(tag)>>(32-x.bits)]
 }
 
-// Glance reads the slot at which the search for an id begins, and returns something of no meaning.
-// If it is called for several ids one after the other, their memory is fetched at the same time.
+// Prefetch reads the slot at which the search for an id begins, and returns a
+// meaningless value. If it is called for several ids one after the other, their memory is fetched
+// at the same time.
 //
 //go:noinline
-func (x *Index) Glance(hash uint64) uint64 {
+func (x *Index) Prefetch(hash uint64) uint64 {
 	tag := tagOf(hash)
 	if g := x.segment(tag); g != nil {
 		return g.slot[home(tag)]
@@ -119,7 +120,7 @@ func (x *Index) Insert(hash uint64, rec uint32) {
 	tag := tagOf(hash)
 	if len(x.dir) == 0 {
 		x.dir = []*segment{{}}
-		x.sharing[0] = 1
+		x.countByBits[0] = 1
 	}
 	g := x.segment(tag)
 	for g.n >= segmentFull && g.bits < indexBits {
@@ -133,16 +134,16 @@ func (x *Index) Insert(hash uint64, rec uint32) {
 // new segment. tag is one of g's tags.
 func (x *Index) split(g *segment, tag uint32) {
 	if g.bits == x.bits {
-		twice := make([]*segment, 2*len(x.dir))
+		doubled := make([]*segment, 2*len(x.dir))
 		for i, g := range x.dir {
-			twice[2*i], twice[2*i+1] = g, g
+			doubled[2*i], doubled[2*i+1] = g, g
 		}
-		x.dir = twice
+		x.dir = doubled
 		x.bits++
 	}
-	x.sharing[g.bits]--
+	x.countByBits[g.bits]--
 	g.bits++
-	x.sharing[g.bits] += 2
+	x.countByBits[g.bits] += 2
 	upper := &segment{bits: g.bits}
 	old := g.slot
 	g.slot, g.n = [segmentSlots]uint64{}, 0
@@ -155,11 +156,11 @@ func (x *Index) split(g *segment, tag uint32) {
 			upper.insert(s)
 		}
 	}
-	x.enter(upper, tag|1<<(32-g.bits))
+	x.setSegment(upper, tag|1<<(32-g.bits))
 }
 
-// enter enters g in the directory for all tags whose leading g.bits bits are those of tag.
-func (x *Index) enter(g *segment, tag uint32) {
+// setSegment enters g in the directory for all tags whose leading g.bits bits are those of tag.
+func (x *Index) setSegment(g *segment, tag uint32) {
 	n := 1 << (x.bits - g.bits)
 	from := int(uint64(tag)>>(32-g.bits)) * n
 	for i := range n {
@@ -214,7 +215,7 @@ func (x *Index) Remove(hash uint64, rec uint32) {
 		return
 	}
 	g.remove(i)
-	if g.n <= segmentFew && g.bits > 0 {
+	if g.n <= segmentSparse && g.bits > 0 {
 		x.join(g, tag)
 	}
 }
@@ -243,7 +244,7 @@ func (g *segment) remove(i int) {
 // join joins g, whose tags begin like tag, with its twin while both have few entries. The
 // twin's tags differ from those of g in the last bit that g's tags share.
 func (x *Index) join(g *segment, tag uint32) {
-	for g.bits > 0 && g.n <= segmentFew {
+	for g.bits > 0 && g.n <= segmentSparse {
 		twin := x.segment(tag ^ 1<<(32-g.bits))
 		if twin.bits != g.bits || g.n+twin.n > segmentJoined {
 			break
@@ -253,17 +254,17 @@ func (x *Index) join(g *segment, tag uint32) {
 				g.insert(s)
 			}
 		}
-		x.sharing[g.bits] -= 2
+		x.countByBits[g.bits] -= 2
 		g.bits--
-		x.sharing[g.bits]++
-		x.enter(g, tag)
+		x.countByBits[g.bits]++
+		x.setSegment(g, tag)
 	}
-	for x.bits > 0 && x.sharing[x.bits] == 0 {
-		half := make([]*segment, len(x.dir)/2)
-		for i := range half {
-			half[i] = x.dir[2*i]
+	for x.bits > 0 && x.countByBits[x.bits] == 0 {
+		halved := make([]*segment, len(x.dir)/2)
+		for i := range halved {
+			halved[i] = x.dir[2*i]
 		}
-		x.dir = half
+		x.dir = halved
 		x.bits--
 	}
 }

@@ -22,7 +22,7 @@ func newIndexTwin(hash func(id string) uint64) *indexTwin {
 
 func (x *indexTwin) check(t *testing.T, id string) {
 	t.Helper()
-	x.index.Glance(x.hash(id))
+	x.index.Prefetch(x.hash(id))
 	if got := x.index.Find(x.hash(id), []byte(id)); got != x.recs[id] {
 		t.Fatalf("id %q: record %d, want %d", id, got, x.recs[id])
 	}
@@ -115,7 +115,7 @@ func TestIndexAgainstMap(t *testing.T) {
 				if x.index.bits != 0 || len(x.index.dir) > 1 {
 					t.Fatalf("seed %d: the empty index has a directory of %d segments", seed, len(x.index.dir))
 				}
-				x.index.each(func(g *segment) {
+				x.index.eachSegment(func(g *segment) {
 					if g.n != 0 {
 						t.Fatalf("seed %d: a segment of the empty index has %d entries", seed, g.n)
 					}
@@ -135,7 +135,7 @@ func TestIndexGrowsInPieces(t *testing.T) {
 			continue
 		}
 		slots := 0
-		x.index.each(func(g *segment) {
+		x.index.eachSegment(func(g *segment) {
 			slots += len(g.slot)
 		})
 		if slots > 5*int(i+1)/2 {

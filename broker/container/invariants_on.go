@@ -55,20 +55,20 @@ func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 	return nil
 }
 
-// Size returns the size of the entry whose payload begins at off, in bytes.
-func (s *Slabs) Size(no, off uint32) uint32 { return s.Length(no, off) + entryHead }
+// Size returns the size of the entry whose payload begins at offset, in bytes.
+func (s *Slabs) Size(number, offset uint32) uint32 { return s.Length(number, offset) + entryHead }
 
 // Check checks the counts of slabs, given the size of the live entries of each.
 func (s *Slabs) Check(sizes map[uint32]uint32) error {
-	all := int64(0)
-	for no := range s.all {
-		x, live := &s.all[no], sizes[uint32(no)]
-		if all += int64(live); x.live != live || x.live > x.used || int(x.used) > len(x.mem) {
-			return fmt.Errorf("slab %d counts %d live bytes of %d used ones of %d, has %d", no, x.live, x.used, len(x.mem), live)
+	total := int64(0)
+	for number := range s.slabs {
+		x, live := &s.slabs[number], sizes[uint32(number)]
+		if total += int64(live); x.live != live || x.live > x.used || int(x.used) > len(x.mem) {
+			return fmt.Errorf("slab %d counts %d live bytes of %d used ones of %d, has %d", number, x.live, x.used, len(x.mem), live)
 		}
 	}
-	if s.live != all {
-		return fmt.Errorf("slabs count %d live bytes, have %d", s.live, all)
+	if s.live != total {
+		return fmt.Errorf("slabs count %d live bytes, have %d", s.live, total)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (s *Slabs) Check(sizes map[uint32]uint32) error {
 // Check checks that the index has n ids, and that each of them is where Find looks for it.
 func (x *Index) Check(n uint32) (err error) {
 	at, ids := 0, uint32(0)
-	x.each(func(g *segment) {
+	x.eachSegment(func(g *segment) {
 		used := uint32(0)
 		for _, s := range g.slot {
 			if s == 0 {

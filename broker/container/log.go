@@ -19,10 +19,10 @@ const (
 // reused. All methods cost O(1).
 type Log[T any] struct {
 	// Pages provides the memory of chunks. It must be set before the first record.
-	Pages  Pages
-	most   int // how many chunks are allowed; 0 is no limit
-	chunks []logChunk
-	gone   int64 // chunks dropped
+	Pages     Pages
+	maxChunks int // how many chunks are allowed; 0 is no limit
+	chunks    []logChunk
+	dropped   int64 // chunks dropped
 }
 
 type logChunk struct {
@@ -33,8 +33,8 @@ type logChunk struct {
 // Limit sets how many bytes all chunks may occupy, but keeps at least one chunk. It drops the
 // oldest chunks beyond the limit.
 func (l *Log[T]) Limit(bytes int64) {
-	l.most = int(max(1, bytes>>logShift))
-	for len(l.chunks) > l.most {
+	l.maxChunks = int(max(1, bytes>>logShift))
+	for len(l.chunks) > l.maxChunks {
 		l.Pages.Put(l.drop())
 	}
 }
@@ -43,7 +43,7 @@ func (l *Log[T]) Limit(bytes int64) {
 func (l *Log[T]) drop() []byte {
 	m := l.chunks[0].mem
 	l.chunks = append(l.chunks[:0], l.chunks[1:]...)
-	l.gone++
+	l.dropped++
 	return m
 }
 
@@ -57,7 +57,7 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	need := size + (n+7)&^7 + logTail
 	if len(l.chunks) == 0 || l.chunks[len(l.chunks)-1].used+need > LogChunk {
 		var m []byte
-		if len(l.chunks) > 0 && len(l.chunks) >= l.most {
+		if len(l.chunks) > 0 && len(l.chunks) >= l.maxChunks {
 			m = l.drop()
 		} else {
 			m = l.Pages.Get(LogChunk)
@@ -72,7 +72,7 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 }
 
 // Whole reports whether the log still has every record that was added.
-func (l *Log[T]) Whole() bool { return l.gone == 0 }
+func (l *Log[T]) Whole() bool { return l.dropped == 0 }
 
 // Last returns the position of the latest record, 0 if there is none.
 func (l *Log[T]) Last() int64 { return l.end(len(l.chunks) - 1) }
@@ -82,7 +82,7 @@ func (l *Log[T]) end(n int) int64 {
 	if n < 0 {
 		return 0
 	}
-	return (l.gone+int64(n))<<logShift + int64(l.chunks[n].used)
+	return (l.dropped+int64(n))<<logShift + int64(l.chunks[n].used)
 }
 
 // First returns the earliest record, nil if there is none.
@@ -97,7 +97,7 @@ func (l *Log[T]) First() *T {
 // record has been dropped. Unlike At, Floor accepts any number. It visits the records of one
 // chunk.
 func (l *Log[T]) Floor(pos int64) int64 {
-	n := (pos-1)>>logShift - l.gone
+	n := (pos-1)>>logShift - l.dropped
 	if n < 0 {
 		return 0
 	}
@@ -111,7 +111,7 @@ func (l *Log[T]) Floor(pos int64) int64 {
 // At returns the record at a position, nil if it has been dropped, and the position
 // of the record before it, 0 if that has been dropped.
 func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {
-	n := int((pos-1)>>logShift - l.gone)
+	n := int((pos-1)>>logShift - l.dropped)
 	if pos <= 0 || n < 0 {
 		return nil, nil, 0
 	}

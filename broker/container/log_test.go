@@ -10,7 +10,7 @@ import (
 // TestLog compares a log with a slice: the records of the last chunks are there, at their
 // positions and in order, and all earlier ones have been dropped.
 func TestLog(t *testing.T) {
-	type record struct{ no, check int64 }
+	type record struct{ number, check int64 }
 	type kept struct {
 		record
 		text []byte
@@ -22,18 +22,18 @@ func TestLog(t *testing.T) {
 		limit := int64(1+rnd.IntN(4)) * LogChunk
 		l.Limit(limit)
 		var all []kept
-		for no := range int64(3000) {
-			text := bytes.Repeat([]byte(fmt.Sprint(no)), rnd.IntN(200))
+		for number := range int64(3000) {
+			text := bytes.Repeat([]byte(fmt.Sprint(number)), rnd.IntN(200))
 			if rnd.IntN(500) == 0 {
 				text = make([]byte, LogChunk-int(rnd.IntN(3))*8-16-logTail)
 			}
 			x, room := l.Add(len(text))
-			*x = record{no, ^no}
+			*x = record{number, ^number}
 			copy(room, text)
 			if pos := l.Last(); len(all) > 0 && pos <= all[len(all)-1].pos {
 				t.Fatalf("seed %d: position %d after %d", seed, pos, all[len(all)-1].pos)
 			}
-			all = append(all, kept{record{no, ^no}, text, l.Last()})
+			all = append(all, kept{record{number, ^number}, text, l.Last()})
 			if l.Held() > limit {
 				t.Fatalf("seed %d: holds %d of %d bytes", seed, l.Held(), limit)
 			}
@@ -68,7 +68,7 @@ func TestLog(t *testing.T) {
 		}
 		for _, x := range all[:n] {
 			if got, _, _ := l.At(x.pos); got != nil {
-				t.Fatalf("seed %d: record %d is there, the first is %d", seed, x.no, n)
+				t.Fatalf("seed %d: record %d is there, the first is %d", seed, x.number, n)
 			}
 		}
 		if held := l.Held(); int64(len(all)-n)*16 > held || held > limit {

@@ -4,22 +4,22 @@ package container
 // It allocates nothing. All methods but Each cost O(1).
 type Ring[T any] struct {
 	n    int
-	root Link[T] // of is nil
+	root Link[T] // elem is nil
 }
 
 // Link is meant for a field of an element. The element needs one for each ring that it may be
 // in.
 type Link[T any] struct {
 	prev, next *Link[T]
-	of         *T
+	elem       *T
 }
 
 // In reports whether the element is in a ring.
 func (l *Link[T]) In() bool { return l.next != nil }
 
 // Next and Prev return the neighbours of an element in its ring, nil at the ends.
-func (l *Link[T]) Next() *T { return l.next.of }
-func (l *Link[T]) Prev() *T { return l.prev.of }
+func (l *Link[T]) Next() *T { return l.next.elem }
+func (l *Link[T]) Prev() *T { return l.prev.elem }
 
 // Len returns the number of elements.
 func (x *Ring[T]) Len() int { return x.n }
@@ -29,7 +29,7 @@ func (x *Ring[T]) First() *T {
 	if x.n == 0 {
 		return nil
 	}
-	return x.root.next.of
+	return x.root.next.elem
 }
 
 // Last returns the last element, nil if the ring is empty.
@@ -37,7 +37,7 @@ func (x *Ring[T]) Last() *T {
 	if x.n == 0 {
 		return nil
 	}
-	return x.root.prev.of
+	return x.root.prev.elem
 }
 
 // Push appends elem by its link l, which must be in no ring.
@@ -53,7 +53,7 @@ func (x *Ring[T]) Insert(l *Link[T], elem *T, at *Link[T]) {
 		at = &x.root
 	}
 	last := at.prev
-	l.of, l.prev, l.next = elem, last, at
+	l.elem, l.prev, l.next = elem, last, at
 	last.next, at.prev = l, l
 	x.n++
 }
@@ -61,7 +61,7 @@ func (x *Ring[T]) Insert(l *Link[T], elem *T, at *Link[T]) {
 // Each calls fn for all elements. fn must not change the ring.
 func (x *Ring[T]) Each(fn func(*T)) {
 	for l := x.root.next; x.n > 0 && l != &x.root; l = l.next {
-		fn(l.of)
+		fn(l.elem)
 	}
 }
 

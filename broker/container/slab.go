@@ -25,19 +25,19 @@ const (
 // or moved in between.
 type Slabs struct {
 	// Pages provides the memory of slabs. It must be set before the first entry.
-	Pages  Pages
-	all    []slab
-	holes  []uint32 // numbers of slabs that were given back
-	gone   []uint32 // slabs without entries, to be given back by Settle
-	head   uint32   // the slab being filled
-	live   int64    // bytes of live entries
-	held   int64    // bytes of all slabs in use
-	spare  [][]byte // empty slabs kept for later
-	cursor uint32   // where the next search for a slab worth compacting starts
+	Pages   Pages
+	slabs   []slab
+	holes   []uint32 // numbers of slabs that were given back
+	emptied []uint32 // slabs without entries, to be given back by Settle
+	head    uint32   // the slab being filled
+	live    int64    // bytes of live entries
+	held    int64    // bytes of all slabs in use
+	spare   [][]byte // empty slabs kept for later
+	cursor  uint32   // where the next search for a slab worth compacting starts
 	// Lives reports whether the entry at this place still belongs to its record.
-	Lives func(rec, slab, off uint32) bool
+	Lives func(rec, slab, offset uint32) bool
 	// Place tells a record where its entry has moved.
-	Place func(rec, slab, off uint32)
+	Place func(rec, slab, offset uint32)
 }
 
 type slab struct {
@@ -47,10 +47,10 @@ type slab struct {
 }
 
 // Add stores parts side by side for record rec and returns their place.
-func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
+func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, offset uint32) {
 	need := uint32(entryHead + len(a) + len(b) + len(c))
-	no, at := s.room(need)
-	m := s.all[no].mem[at : at+need]
+	number, at := s.room(need)
+	m := s.slabs[number].mem[at : at+need]
 	binary.LittleEndian.PutUint32(m, rec)
 	binary.LittleEndian.PutUint32(m[4:], need)
 	copy(m[entryHead:], a)
@@ -58,26 +58,26 @@ func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
 		copy(m[entryHead+len(a):], b)
 	}
 	copy(m[entryHead+len(a)+len(b):], c)
-	return no, at + entryHead
+	return number, at + entryHead
 }
 
 // room reserves need bytes in the head slab, or in a new slab.
-func (s *Slabs) room(need uint32) (no, at uint32) {
-	if len(s.all) == 0 || s.all[s.head].mem == nil || s.all[s.head].used+need > slabSize {
-		if len(s.all) > 0 && s.all[s.head].mem != nil && s.all[s.head].live == 0 {
-			s.gone = append(s.gone, s.head)
+func (s *Slabs) room(need uint32) (number, at uint32) {
+	if len(s.slabs) == 0 || s.slabs[s.head].mem == nil || s.slabs[s.head].used+need > slabSize {
+		if len(s.slabs) > 0 && s.slabs[s.head].mem != nil && s.slabs[s.head].live == 0 {
+			s.emptied = append(s.emptied, s.head)
 		}
 		if k := len(s.holes); k > 0 {
 			s.head = s.holes[k-1]
 			s.holes = s.holes[:k-1]
 		} else {
-			s.head = uint32(len(s.all))
-			s.all = append(s.all, slab{})
+			s.head = uint32(len(s.slabs))
+			s.slabs = append(s.slabs, slab{})
 		}
-		s.all[s.head] = slab{mem: s.fresh()}
+		s.slabs[s.head] = slab{mem: s.newPage()}
 		s.held += slabSize
 	}
-	b := &s.all[s.head]
+	b := &s.slabs[s.head]
 	at = b.used
 	b.used += need
 	b.live += need
@@ -85,7 +85,7 @@ func (s *Slabs) room(need uint32) (no, at uint32) {
 	return s.head, at
 }
 
-func (s *Slabs) fresh() []byte {
+func (s *Slabs) newPage() []byte {
 	if k := len(s.spare); k > 0 {
 		m := s.spare[k-1]
 		s.spare[k-1] = nil
@@ -96,22 +96,24 @@ func (s *Slabs) fresh() []byte {
 }
 
 // Bytes returns the first n bytes of an entry, or n bytes from any offset in it.
-func (s *Slabs) Bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
+func (s *Slabs) Bytes(number, offset, n uint32) []byte {
+	return s.slabs[number].mem[offset : offset+n : offset+n]
+}
 
 // Length returns the length of the entry whose payload begins at off.
-func (s *Slabs) Length(no, off uint32) uint32 {
-	return binary.LittleEndian.Uint32(s.all[no].mem[off-4:]) - entryHead
+func (s *Slabs) Length(number, offset uint32) uint32 {
+	return binary.LittleEndian.Uint32(s.slabs[number].mem[offset-4:]) - entryHead
 }
 
 // Drop frees the entry whose payload begins at off. Before the call, Lives must have become
 // false for this entry.
-func (s *Slabs) Drop(no, off uint32) {
-	b := &s.all[no]
-	need := binary.LittleEndian.Uint32(b.mem[off-4:])
+func (s *Slabs) Drop(number, offset uint32) {
+	b := &s.slabs[number]
+	need := binary.LittleEndian.Uint32(b.mem[offset-4:])
 	b.live -= need
 	s.live -= int64(need)
-	if b.live == 0 && no != s.head {
-		s.gone = append(s.gone, no)
+	if b.live == 0 && number != s.head {
+		s.emptied = append(s.emptied, number)
 		return
 	}
 	if s.held > 2*s.live+slabSlack {
@@ -124,27 +126,27 @@ func (s *Slabs) Drop(no, off uint32) {
 // wasted, which is often enough to find the slabs worth moving.
 func (s *Slabs) compactOne() {
 	s.cursor++
-	if s.cursor >= uint32(len(s.all)) {
+	if s.cursor >= uint32(len(s.slabs)) {
 		s.cursor = 0
 	}
-	no := s.cursor
-	b := s.all[no]
-	if no == s.head || b.mem == nil || b.live == 0 || b.live > b.used/2 {
+	number := s.cursor
+	b := s.slabs[number]
+	if number == s.head || b.mem == nil || b.live == 0 || b.live > b.used/2 {
 		return
 	}
 	for at := uint32(0); at < b.used; {
 		rec := binary.LittleEndian.Uint32(b.mem[at:])
 		need := binary.LittleEndian.Uint32(b.mem[at+4:])
-		if s.Lives(rec, no, at+entryHead) {
+		if s.Lives(rec, number, at+entryHead) {
 			n, to := s.room(need)
-			copy(s.all[n].mem[to:to+need], b.mem[at:at+need])
+			copy(s.slabs[n].mem[to:to+need], b.mem[at:at+need])
 			s.Place(rec, n, to+entryHead)
 			s.live -= int64(need)
-			s.all[no].live -= need
+			s.slabs[number].live -= need
 		}
 		at += need
 	}
-	s.gone = append(s.gone, no)
+	s.emptied = append(s.emptied, number)
 }
 
 // Held returns how many bytes all slabs occupy, spare ones included.
@@ -153,27 +155,27 @@ func (s *Slabs) Held() int64 { return s.held + int64(len(s.spare))*slabSize }
 // Settle frees the slabs that have become empty since the last call. Bytes that were returned
 // before the call are no longer valid.
 func (s *Slabs) Settle() {
-	if len(s.all) > 0 {
-		if h := &s.all[s.head]; h.live == 0 && h.used > 0 {
+	if len(s.slabs) > 0 {
+		if h := &s.slabs[s.head]; h.live == 0 && h.used > 0 {
 			if Checking {
 				scribble(h.mem[:h.used])
 			}
 			h.used = 0
 		}
 	}
-	if len(s.gone) == 0 {
+	if len(s.emptied) == 0 {
 		return
 	}
-	for _, no := range s.gone {
+	for _, number := range s.emptied {
 		if Checking {
-			scribble(s.all[no].mem)
+			scribble(s.slabs[number].mem)
 		}
-		s.spare = append(s.spare, s.all[no].mem)
-		s.all[no] = slab{}
+		s.spare = append(s.spare, s.slabs[number].mem)
+		s.slabs[number] = slab{}
 		s.held -= slabSize
-		s.holes = append(s.holes, no)
+		s.holes = append(s.holes, number)
 	}
-	s.gone = s.gone[:0]
+	s.emptied = s.emptied[:0]
 	for k := len(s.spare); k > slabSpare+int(s.held/slabSize/slabShare); k-- {
 		s.Pages.Put(s.spare[k-1])
 		s.spare[k-1] = nil

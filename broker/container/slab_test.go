@@ -16,11 +16,11 @@ type slabTwin struct {
 func newSlabTwin(pages Pages) *slabTwin {
 	x := &slabTwin{place: map[uint32][2]uint32{}, data: map[uint32][]byte{}}
 	x.slabs.Pages = pages
-	x.slabs.Lives = func(rec, slab, off uint32) bool {
+	x.slabs.Lives = func(rec, slab, offset uint32) bool {
 		p, lives := x.place[rec]
-		return lives && p == [2]uint32{slab, off}
+		return lives && p == [2]uint32{slab, offset}
 	}
-	x.slabs.Place = func(rec, slab, off uint32) { x.place[rec] = [2]uint32{slab, off} }
+	x.slabs.Place = func(rec, slab, offset uint32) { x.place[rec] = [2]uint32{slab, offset} }
 	return x
 }
 
@@ -43,7 +43,7 @@ func TestSlabs(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		pages := &countingPages{}
 		x := newSlabTwin(pages)
-		var all []uint32
+		var recs []uint32
 		next := uint32(0)
 		lent := map[uint32][2][]byte{} // bytes that the slabs returned, and a copy of them
 		for step := range 20000 {
@@ -57,31 +57,31 @@ func TestSlabs(t *testing.T) {
 				x.slabs.Settle()
 			}
 			// Add entries for a while, then drop most of them, and so on.
-			if filling := step/2500%2 == 0; len(all) == 0 || filling == (r.IntN(4) > 0) {
+			if filling := step/2500%2 == 0; len(recs) == 0 || filling == (r.IntN(4) > 0) {
 				next++
 				d := make([]byte, []int{0, 1, 30, 200, 5000, 20000}[r.IntN(6)])
 				for i := range d {
 					d[i] = byte(next) + byte(i)
 				}
 				cut := r.IntN(len(d) + 1)
-				slab, off := x.slabs.Add(next, d[:cut], d[cut:], nil)
-				x.place[next], x.data[next] = [2]uint32{slab, off}, d
-				all = append(all, next)
+				slab, offset := x.slabs.Add(next, d[:cut], d[cut:], nil)
+				x.place[next], x.data[next] = [2]uint32{slab, offset}, d
+				recs = append(recs, next)
 			} else {
-				i := r.IntN(len(all))
+				i := r.IntN(len(recs))
 				if r.IntN(20) > 0 {
 					// Most of the oldest twentieth stays.
-					i = len(all)/20 + r.IntN(len(all)-len(all)/20)
+					i = len(recs)/20 + r.IntN(len(recs)-len(recs)/20)
 				}
-				rec := all[i]
-				all = append(all[:i], all[i+1:]...)
+				rec := recs[i]
+				recs = append(recs[:i], recs[i+1:]...)
 				lent[rec] = [2][]byte{x.bytes(rec), bytes.Clone(x.data[rec])}
 				x.drop(rec)
 			}
-			if len(all) == 0 {
+			if len(recs) == 0 {
 				continue
 			}
-			if rec := all[r.IntN(len(all))]; !bytes.Equal(x.bytes(rec), x.data[rec]) {
+			if rec := recs[r.IntN(len(recs))]; !bytes.Equal(x.bytes(rec), x.data[rec]) {
 				t.Fatalf("seed %d, step %d: entry %d is wrong", seed, step, rec)
 			}
 		}
@@ -98,7 +98,7 @@ func TestSlabs(t *testing.T) {
 		if pages.returns < 10 {
 			t.Errorf("seed %d: memory was given back %d times only", seed, pages.returns)
 		}
-		for _, rec := range all {
+		for _, rec := range recs {
 			x.drop(rec)
 		}
 		x.slabs.Settle()
@@ -116,8 +116,8 @@ func TestSlabsCompact(t *testing.T) {
 	const n, size = 400_000, 116
 	data := make([]byte, size)
 	for rec := uint32(1); rec <= n; rec++ {
-		slab, off := x.slabs.Add(rec, data[:16], data[16:], nil)
-		x.place[rec], x.data[rec] = [2]uint32{slab, off}, data
+		slab, offset := x.slabs.Add(rec, data[:16], data[16:], nil)
+		x.place[rec], x.data[rec] = [2]uint32{slab, offset}, data
 		x.slabs.Settle()
 	}
 	full := pages.held
@@ -127,8 +127,8 @@ func TestSlabsCompact(t *testing.T) {
 			x.slabs.Settle()
 		}
 	}
-	if most := slabSlack + 2*int(x.slabs.live) + (2+slabSpare)*slabSize; pages.held > most {
-		t.Errorf("%d bytes are held for %d live ones (of %d when full), at most %d", pages.held, x.slabs.live, full, most)
+	if limit := slabSlack + 2*int(x.slabs.live) + (2+slabSpare)*slabSize; pages.held > limit {
+		t.Errorf("%d bytes are held for %d live ones (of %d when full), at most %d", pages.held, x.slabs.live, full, limit)
 	}
 	for rec := uint32(100); rec <= n; rec += 100 {
 		if !bytes.Equal(x.bytes(rec), data) {

@@ -43,12 +43,12 @@ type Table[T any] struct {
 }
 
 type chunk[T any] struct {
-	rec   []T
-	mem   []byte
-	next  [tableChunk]uint16 // links of the free list: numbers within the chunk, plus 1
-	free  uint16
-	fresh uint16 // this record and all with a larger number have never been used
-	live  uint16
+	rec    []T
+	mem    []byte
+	next   [tableChunk]uint16 // links of the free list: numbers within the chunk, plus 1
+	free   uint16
+	unused uint16 // this record and all with a larger number have never been used
+	live   uint16
 	// listed reports that the chunk is in Table.open.
 	listed bool
 }
@@ -91,7 +91,7 @@ func (t *Table[T]) Held() int64 { return t.held }
 func (t *Table[T]) Take() (uint32, *T) {
 	for len(t.open) > 0 {
 		n := t.open[len(t.open)-1]
-		if c := t.chunks[n]; c != nil && (c.free != 0 || c.fresh < tableChunk) {
+		if c := t.chunks[n]; c != nil && (c.free != 0 || c.unused < tableChunk) {
 			return t.takeFrom(n, c)
 		} else if c != nil {
 			c.listed = false
@@ -111,7 +111,7 @@ func (t *Table[T]) Take() (uint32, *T) {
 	c.mem = t.Pages.Get(int(unsafe.Sizeof(zero)) * tableChunk)
 	c.rec = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.mem))), tableChunk)
 	if n == 0 {
-		c.fresh = 1
+		c.unused = 1
 	}
 	t.held += int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
 	t.chunks[n] = c
@@ -126,8 +126,8 @@ func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 		i = c.free - 1
 		c.free = c.next[i]
 	} else {
-		i = c.fresh
-		c.fresh++
+		i = c.unused
+		c.unused++
 	}
 	if c.live == 0 {
 		t.empty--

@@ -39,7 +39,7 @@ func TestTableAgainstMap(t *testing.T) {
 		pages := &countingPages{}
 		x := Table[record]{Pages: pages}
 		want := map[uint32]record{}
-		var all []uint32
+		var live []uint32
 		peak := 0
 		take := func() {
 			n, rec := x.Take()
@@ -54,17 +54,17 @@ func TestTableAgainstMap(t *testing.T) {
 			}
 			*rec = record{r.Uint64(), r.Uint64(), n}
 			want[n] = *rec
-			all = append(all, n)
-			peak = max(peak, len(all))
-			if most := (peak/tableChunk + 2) * tableChunk * int(unsafe.Sizeof(record{})); pages.held > most {
+			live = append(live, n)
+			peak = max(peak, len(live))
+			if limit := (peak/tableChunk + 2) * tableChunk * int(unsafe.Sizeof(record{})); pages.held > limit {
 				t.Fatalf("seed %d: %d bytes are held, there never were more than %d records", seed, pages.held, peak)
 			}
 		}
 		put := func() {
-			i := r.IntN(len(all))
-			n := all[i]
-			all[i] = all[len(all)-1]
-			all = all[:len(all)-1]
+			i := r.IntN(len(live))
+			n := live[i]
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
 			if *x.Get(n) != want[n] {
 				t.Fatalf("seed %d: record %d holds %+v, want %+v", seed, n, *x.Get(n), want[n])
 			}
@@ -72,29 +72,29 @@ func TestTableAgainstMap(t *testing.T) {
 			x.Put(n)
 		}
 		for range 6 {
-			for target := r.IntN(12 * tableChunk); len(all) < target; {
-				if r.IntN(4) == 0 && len(all) > 0 {
+			for target := r.IntN(12 * tableChunk); len(live) < target; {
+				if r.IntN(4) == 0 && len(live) > 0 {
 					put()
 				} else {
 					take()
 				}
 			}
-			for target := r.IntN(tableChunk); len(all) > target; {
+			for target := r.IntN(tableChunk); len(live) > target; {
 				if r.IntN(6) == 0 {
 					take()
 				} else {
 					put()
 				}
 			}
-			if x.live != len(all) {
-				t.Fatalf("seed %d: %d live records, want %d", seed, x.live, len(all))
+			if x.live != len(live) {
+				t.Fatalf("seed %d: %d live records, want %d", seed, x.live, len(live))
 			}
 		}
-		for len(all) > 0 {
+		for len(live) > 0 {
 			put()
 		}
-		if most := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.held > most {
-			t.Errorf("seed %d: an empty table holds %d bytes, at most %d", seed, pages.held, most)
+		if limit := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.held > limit {
+			t.Errorf("seed %d: an empty table holds %d bytes, at most %d", seed, pages.held, limit)
 		}
 		if len(x.open) > 2*len(x.chunks)+2 {
 			t.Errorf("seed %d: %d chunks are listed as open, of %d", seed, len(x.open), len(x.chunks))

@@ -27,7 +27,7 @@ type Address struct {
 // "unix:/path" have none. Where operators or a door's clients connect, "https://" is the same
 // as "tls://", and "http://" the same as "tcp://".
 func (o *Options) Addresses(flag, values string) ([]Address, error) {
-	var all []Address
+	var addresses []Address
 	certificate := o.TLSCert != ""
 	byName := strings.Contains(","+values, ",tls://") && flag != "http-addr"
 	for value := range strings.SplitSeq(values, ",") {
@@ -44,9 +44,9 @@ func (o *Options) Addresses(flag, values string) ([]Address, error) {
 		if err := o.checkAddress(&a); err != nil {
 			return nil, err
 		}
-		all = append(all, a)
+		addresses = append(addresses, a)
 	}
-	return all, nil
+	return addresses, nil
 }
 
 // CutHTTP cuts "http://" or "https://", and after one of these a final slash, off an address. The
@@ -159,12 +159,12 @@ func ListenUnix(path string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "unix", path)
 }
 
-// ConnLimit divides the limit on open files. most is how many connections are allowed: as many as
-// option, or as the limit allows if option is 0. If the limit does not allow option, most is less,
-// and a warning says so; name is the name of the option. wanted is how many other files the caller
-// would like to open, and others is how many it may open: at most half of the limit. A reserve for
-// everything else is always left.
-func ConnLimit(name string, option, wanted int, log zerolog.Logger) (most, others int, err error) {
+// ConnLimit divides the limit on open files. maxConns is how many connections are allowed: as
+// many as option, or as the limit allows if option is 0. If the limit does not allow option,
+// maxConns is less, and a warning says so; name is the name of the option. wantOthers is how
+// many other files the caller would like to open, and maxOthers is how many it may open: at
+// most half of the limit. A reserve for everything else is always left.
+func ConnLimit(name string, option, wantOthers int, log zerolog.Logger) (maxConns, maxOthers int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0, 0, fmt.Errorf("reading the limit on open files: %w", err)
@@ -174,13 +174,13 @@ func ConnLimit(name string, option, wanted int, log zerolog.Logger) (most, other
 	if files <= reserve {
 		return 0, 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, want at least %d", files, reserve+1)
 	}
-	others = min(wanted, files/2)
-	most = max(1, files-reserve-others)
-	if option > most {
+	maxOthers = min(wantOthers, files/2)
+	maxConns = max(1, files-reserve-maxOthers)
+	if option > maxConns {
 		log.Warn().Int("max_conns", option).Int("open_files", files).
-			Msgf("%s is lowered to %d, which the limit on open files (ulimit -n) allows", name, most)
+			Msgf("%s is lowered to %d, which the limit on open files (ulimit -n) allows", name, maxConns)
 	} else if option > 0 {
-		most = option
+		maxConns = option
 	}
-	return most, others, nil
+	return maxConns, maxOthers, nil
 }

@@ -76,8 +76,8 @@ func TestListenUnix(t *testing.T) {
 	}
 	// The process's umask must not change, because other goroutines create files at the same time.
 	end := make(chan struct{})
-	var all sync.WaitGroup
-	all.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		for {
 			select {
 			case <-end:
@@ -91,7 +91,7 @@ func TestListenUnix(t *testing.T) {
 			}
 		}
 	})
-	defer all.Wait()
+	defer wg.Wait()
 	defer close(end)
 	for i := range 1000 {
 		other := path(fmt.Sprint("other", i))

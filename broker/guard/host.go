@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// Ours reports whether the Host of a request names the HTTP address itself. addr is the address
+// OwnHost reports whether the Host of a request names the HTTP address itself. addr is the address
 // as configured, bound the one that the system has bound. Without this check, a web page could
 // point its own host name at our address, and the browser would let the page read our answers.
-func (o *Options) Ours(host, addr string, bound net.Addr) bool {
+func (o *Options) OwnHost(host, addr string, bound net.Addr) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h
 	}
 	name = strings.ToLower(strings.Trim(name, "[]"))
-	on, ok := bound.(*net.TCPAddr)
+	tcpAddr, ok := bound.(*net.TCPAddr)
 	if !ok {
 		return true // no browser can reach a unix socket
 	}
 	// A listener that is bound to all addresses can be reached at any IP address.
-	if ip := net.ParseIP(name); ip != nil && (ip.IsLoopback() || ip.Equal(on.IP) || on.IP.IsUnspecified()) {
+	if ip := net.ParseIP(name); ip != nil && (ip.IsLoopback() || ip.Equal(tcpAddr.IP) || tcpAddr.IP.IsUnspecified()) {
 		return true
 	}
-	self, _ := os.Hostname()
-	names := append(strings.Split(o.HTTPHosts, ","), "localhost", hostOf(addr), self)
+	hostname, _ := os.Hostname()
+	names := append(strings.Split(o.HTTPHosts, ","), "localhost", hostOf(addr), hostname)
 	return slices.ContainsFunc(names, func(n string) bool {
 		n = strings.TrimSpace(n)
 		return n != "" && strings.EqualFold(n, name)

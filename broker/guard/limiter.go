@@ -22,10 +22,10 @@ type ConnLimiter struct {
 	conns map[net.Conn]connState
 }
 
-// NewConnLimiter returns a limiter that allows most connections. buffer is how many bytes of an
+// NewConnLimiter returns a limiter that allows maxConns connections. buffer is how many bytes of an
 // answer the system may hold for each of them.
-func NewConnLimiter(most, buffer int, log zerolog.Logger) *ConnLimiter {
-	return &ConnLimiter{max: most, buffer: buffer, log: log, conns: map[net.Conn]connState{}}
+func NewConnLimiter(maxConns, buffer int, log zerolog.Logger) *ConnLimiter {
+	return &ConnLimiter{max: maxConns, buffer: buffer, log: log, conns: map[net.Conn]connState{}}
 }
 
 // connState is the state of a connection and when the state began.
@@ -34,8 +34,8 @@ type connState struct {
 	since time.Time
 }
 
-// before reports whether a connection in state s is closed before one in state o.
-func (s connState) before(o connState) bool {
+// closesBefore reports whether a connection in state s is closed before one in state o.
+func (s connState) closesBefore(o connState) bool {
 	if busy := s.state == http.StateActive; busy != (o.state == http.StateActive) {
 		return !busy
 	}
@@ -50,7 +50,7 @@ func (c *ConnLimiter) OnState(conn net.Conn, state http.ConnState) {
 	case state == http.StateClosed || state == http.StateHijacked:
 		delete(c.conns, conn)
 	case state == http.StateNew:
-		if b, ok := below(conn).(interface{ SetWriteBuffer(int) error }); ok {
+		if b, ok := netConn(conn).(interface{ SetWriteBuffer(int) error }); ok {
 			_ = b.SetWriteBuffer(c.buffer)
 		}
 		c.conns[conn] = connState{state, time.Now()}
@@ -62,7 +62,7 @@ func (c *ConnLimiter) OnState(conn net.Conn, state http.ConnState) {
 	}
 	var first net.Conn
 	for other, s := range c.conns {
-		if other != conn && (first == nil || s.before(c.conns[first])) {
+		if other != conn && (first == nil || s.closesBefore(c.conns[first])) {
 			first = other
 		}
 	}
@@ -71,14 +71,14 @@ func (c *ConnLimiter) OnState(conn net.Conn, state http.ConnState) {
 	}
 	delete(c.conns, first)
 	// Discard the bytes that the client has not read.
-	if t, ok := below(first).(*net.TCPConn); ok {
+	if t, ok := netConn(first).(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}
-	_ = below(first).Close()
+	_ = netConn(first).Close()
 }
 
-// below returns the connection that a TLS connection wraps, or conn itself.
-func below(conn net.Conn) net.Conn {
+// netConn returns the connection that a TLS connection wraps, or conn itself.
+func netConn(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()
 	}

@@ -122,9 +122,9 @@ func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	var out []Grant
 	lines := map[[sha256.Size]byte]int{}
-	form, most := "TOKEN SCOPES", 2
+	form, maxFields := "TOKEN SCOPES", 2
 	if t.Typed {
-		form, most = "TOKEN SCOPES [TYPES]", 3
+		form, maxFields = "TOKEN SCOPES [TYPES]", 3
 	}
 	sc := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; sc.Scan(); n++ {
@@ -135,7 +135,7 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 		if len(f) == 0 {
 			continue
 		}
-		if len(f) < 2 || len(f) > most {
+		if len(f) < 2 || len(f) > maxFields {
 			return nil, fmt.Errorf("line %d: want %s, got %d fields", n, form, len(f))
 		}
 		g := Grant{Hash: sha256.Sum256([]byte(f[0])), All: true}
@@ -156,8 +156,8 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 			for _, name := range names {
 				g.types = append(g.types, wire.NewPattern(wire.Canonical(nil, name)))
 			}
-			of := sha256.Sum256([]byte(f[2]))
-			g.All, g.Types = slices.Contains(names, "*"), binary.LittleEndian.Uint64(of[:])
+			typesHash := sha256.Sum256([]byte(f[2]))
+			g.All, g.Types = slices.Contains(names, "*"), binary.LittleEndian.Uint64(typesHash[:])
 			if g.Scopes&^t.Untyped == 0 && !g.All {
 				return nil, fmt.Errorf("line %d: %s applies to all types and cannot be limited to %q; leave the types out", n, f[1], f[2])
 			}

@@ -44,7 +44,7 @@ func (Pages) Put(m []byte) {
 
 const (
 	givePeriod = 5 * time.Second
-	giveLeast  = 16 << 20
+	minGive    = 16 << 20
 	// dropPause is the shortest time between two collections that are caused by dropped frames,
 	// so that a client that begins large frames and disconnects cannot keep the collector busy.
 	dropPause = 100 * time.Millisecond
@@ -99,7 +99,7 @@ func heap() heapSize {
 // for longer.
 func (h heapSize) idle(before heapSize) bool {
 	spare := h.free + h.objects - min(h.live, h.objects)
-	return h.allocated-before.allocated < giveLeast && spare >= max(giveLeast, h.live/4)
+	return h.allocated-before.allocated < minGive && spare >= max(minGive, h.live/4)
 }
 
 // ballast is never touched, so it occupies no physical memory. The collector runs when as many
@@ -109,8 +109,8 @@ var ballast []byte
 
 const (
 	ballastSize = 32 << 20
-	// leastHeap is how many bytes Go's heap may always use.
-	leastHeap = 32 << 20
+	// minHeap is how many bytes Go's heap may always use.
+	minHeap = 32 << 20
 )
 
 // Pace sets how often the collector runs: less often than by default if the heap is small, and
@@ -136,6 +136,6 @@ type sentinel struct{ budget int64 }
 // adjust sets the collector's memory limit to the part of the budget that mapped pages do not
 // use.
 func (s *sentinel) adjust() {
-	debug.SetMemoryLimit(int64(len(ballast)) + max(leastHeap, s.budget-mappedBytes.Load()))
+	debug.SetMemoryLimit(int64(len(ballast)) + max(minHeap, s.budget-mappedBytes.Load()))
 	runtime.SetFinalizer(&sentinel{s.budget}, (*sentinel).adjust)
 }

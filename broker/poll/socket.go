@@ -10,8 +10,8 @@ import (
 // because read and write, which are made for files, take longer. They bypass the Go scheduler,
 // because they do not block.
 
-// rawMost is the longest send, in bytes, that bypasses the scheduler.
-const rawMost = 64 << 10
+// maxRawSend is the longest send, in bytes, that bypasses the scheduler.
+const maxRawSend = 64 << 10
 
 // Receive reads what has arrived. It returns 0 at the end of the stream.
 func Receive(fd int, b []byte) (int, unix.Errno) {
@@ -36,7 +36,7 @@ func Send(fd int, b []byte) (int, error) {
 	var errno unix.Errno
 	// Call each function by its name, not through a variable: otherwise b would escape to the
 	// heap.
-	if len(b) <= rawMost {
+	if len(b) <= maxRawSend {
 		n, _, errno = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
 	} else {
 		n, _, errno = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)

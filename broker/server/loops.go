@@ -72,7 +72,7 @@ func (s *Server) newLoops() error {
 			return err
 		}
 		lp := s.newLoop(poller, maxParts)
-		lp.all, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{Most: maxPool}
+		lp.all, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{Limit: maxPool}
 		l.all = append(l.all, lp)
 		l.done.Go(lp.run)
 	}

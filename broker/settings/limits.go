@@ -28,8 +28,8 @@ type TypeSettings struct {
 // Limits holds the settings of types and groups from two sources: a file, and operators. Until
 // the process ends, a setting of an operator takes precedence over one of the file.
 type Limits struct {
-	hub  *hub.Hub
-	most int // bounds the types whose settings operators have set
+	hub      *hub.Hub
+	maxTypes int // bounds the types whose settings operators have set
 
 	mu    sync.Mutex
 	file  FileLimits
@@ -51,9 +51,9 @@ type GroupRule struct {
 	Persisted bool
 }
 
-// NewLimits returns empty limits. most bounds the types whose settings operators may set.
-func NewLimits(h *hub.Hub, most int) *Limits {
-	return &Limits{hub: h, most: most, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
+// NewLimits returns empty limits. maxTypes bounds the types whose settings operators may set.
+func NewLimits(h *hub.Hub, maxTypes int) *Limits {
+	return &Limits{hub: h, maxTypes: maxTypes, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
 }
 
 // Rule returns the rule in force for exactly this pattern.
@@ -135,7 +135,7 @@ func (l *Limits) setType(set map[string]bool, t broker.TypeSetting) error {
 	name := string(t.Name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !set[name] && len(set) >= l.most {
+	if !set[name] && len(set) >= l.maxTypes {
 		return &wording.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, and no more are allowed (max-types)", len(set))}
 	}
 	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
@@ -153,14 +153,14 @@ func (l *Limits) Load(f FileLimits) error {
 	old := l.file
 	var s broker.Settings
 	for p := range old.Groups {
-		if !has(f.Groups, p) && !has(l.rules, p) {
+		if !hasKey(f.Groups, p) && !hasKey(l.rules, p) {
 			s.Drop = append(s.Drop, []byte(p))
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(f.Groups)) {
-		was, known := old.Groups[p]
-		if is := f.Groups[p]; (!known || was != is) && !has(l.rules, p) {
-			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: []byte(p), Rule: is})
+		before, known := old.Groups[p]
+		if after := f.Groups[p]; (!known || before != after) && !hasKey(l.rules, p) {
+			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: []byte(p), Rule: after})
 		}
 	}
 	names := maps.Clone(old.Types)
@@ -169,13 +169,13 @@ func (l *Limits) Load(f FileLimits) error {
 	}
 	maps.Copy(names, f.Types)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		was, is := old.Types[name], f.Types[name]
+		before, after := old.Types[name], f.Types[name]
 		t := broker.TypeSetting{Name: []byte(name)}
-		if was.Limits != is.Limits && !l.limited[name] {
-			t.Limits = &is.Limits
+		if before.Limits != after.Limits && !l.limited[name] {
+			t.Limits = &after.Limits
 		}
-		if was.Fair != is.Fair && !l.fair[name] {
-			t.Fair = &is.Fair
+		if before.Fair != after.Fair && !l.fair[name] {
+			t.Fair = &after.Fair
 		}
 		if t.Limits != nil || t.Fair != nil {
 			s.Types = append(s.Types, t)
@@ -190,14 +190,14 @@ func (l *Limits) Load(f FileLimits) error {
 
 func (l *Limits) configure(s *broker.Settings) (err error) {
 	l.hub.Do(func(b *broker.Broker, now int64) []broker.Effect {
-		fx, bad := b.Configure(now, s)
-		err = wording.AsError(bad)
+		fx, refused := b.Configure(now, s)
+		err = wording.AsError(refused)
 		return fx
 	})
 	return err
 }
 
-func has[V any](m map[string]V, key string) bool {
+func hasKey[V any](m map[string]V, key string) bool {
 	_, ok := m[key]
 	return ok
 }

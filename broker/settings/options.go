@@ -131,7 +131,7 @@ func Default() Options {
 	}
 }
 
-func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
+func checkRange[T int | int64 | time.Duration](flag string, v, low, high T) error {
 	if v < low || v > high {
 		return &guard.OptionError{Flag: flag, Value: fmt.Sprint(v), Reason: fmt.Sprintf("must be from %v to %v", low, high)}
 	}
@@ -140,32 +140,32 @@ func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
 
 // Validate returns a *guard.OptionError for the first invalid option.
 func (o *Options) Validate() error {
-	const much = 1 << 40
+	const maxBytes = 1 << 40
 	checks := []error{
-		between("max-frame", o.MaxFrame, 1<<10, 1<<30),
-		between("max-jobs", o.MaxJobs, 0, 1<<30),
-		between("max-type-jobs", o.MaxTypeJobs, 0, 1<<30),
-		between("max-submitter-jobs", o.MaxSubmitterJobs, 0, 1<<30),
-		between("max-bytes", o.MaxBytes, 0, much),
-		between("max-type-bytes", o.MaxTypeBytes, 0, much),
-		between("max-submitter-bytes", o.MaxSubmitterBytes, 0, much),
-		between("max-types", o.MaxTypes, 1, 1<<24),
-		between("max-groups", o.MaxGroups, 1, 1<<24),
-		between("max-conns", o.MaxConns, 0, 1<<24),
-		between("max-http-conns", o.MaxHTTPConns, 1, 1<<16),
-		between("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
-		between("max-unread", o.MaxUnread, 0, much),
-		between("max-inbound", o.MaxInbound, 1<<10, much), o.checkInbound(),
-		between("max-job-groups", o.MaxJobGroups, 0, 1<<12),
-		between("max-prefetch", o.MaxPrefetch, 1, 1<<20),
-		between("retries", o.Retries, 0, wire.MaxRetries),
-		between("drain-timeout", o.DrainTimeout, 0, 24*time.Hour),
-		between("dead-letters", o.DeadLetters, 0, 1<<20),
-		between("dead-bytes", o.DeadBytes, 0, much),
-		between("dead-age", o.DeadAge, 0, 365*24*time.Hour),
-		between("history", o.History, 0, much),
-		between("history-types", o.HistoryTypes, 0, 1<<20),
-		between("loops", o.Loops, 0, 256),
+		checkRange("max-frame", o.MaxFrame, 1<<10, 1<<30),
+		checkRange("max-jobs", o.MaxJobs, 0, 1<<30),
+		checkRange("max-type-jobs", o.MaxTypeJobs, 0, 1<<30),
+		checkRange("max-submitter-jobs", o.MaxSubmitterJobs, 0, 1<<30),
+		checkRange("max-bytes", o.MaxBytes, 0, maxBytes),
+		checkRange("max-type-bytes", o.MaxTypeBytes, 0, maxBytes),
+		checkRange("max-submitter-bytes", o.MaxSubmitterBytes, 0, maxBytes),
+		checkRange("max-types", o.MaxTypes, 1, 1<<24),
+		checkRange("max-groups", o.MaxGroups, 1, 1<<24),
+		checkRange("max-conns", o.MaxConns, 0, 1<<24),
+		checkRange("max-http-conns", o.MaxHTTPConns, 1, 1<<16),
+		checkRange("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
+		checkRange("max-unread", o.MaxUnread, 0, maxBytes),
+		checkRange("max-inbound", o.MaxInbound, 1<<10, maxBytes), o.checkInbound(),
+		checkRange("max-job-groups", o.MaxJobGroups, 0, 1<<12),
+		checkRange("max-prefetch", o.MaxPrefetch, 1, 1<<20),
+		checkRange("retries", o.Retries, 0, wire.MaxRetries),
+		checkRange("drain-timeout", o.DrainTimeout, 0, 24*time.Hour),
+		checkRange("dead-letters", o.DeadLetters, 0, 1<<20),
+		checkRange("dead-bytes", o.DeadBytes, 0, maxBytes),
+		checkRange("dead-age", o.DeadAge, 0, 365*24*time.Hour),
+		checkRange("history", o.History, 0, maxBytes),
+		checkRange("history-types", o.HistoryTypes, 0, 1<<20),
+		checkRange("loops", o.Loops, 0, 256),
 		o.checkType(), o.checkLinks(), o.CheckTLS(),
 	}
 	o.Fleet.Insecure = o.Insecure
@@ -175,7 +175,7 @@ func (o *Options) Validate() error {
 			return err
 		}
 	}
-	_, err := o.everyAddress()
+	_, err := o.addresses()
 	return err
 }
 
@@ -206,8 +206,8 @@ func (o *Options) checkLinks() error {
 	return nil
 }
 
-// everyAddress returns all addresses of all options.
-func (o *Options) everyAddress() (all []guard.Address, err error) {
+// addresses returns all addresses of all options.
+func (o *Options) addresses() (addresses []guard.Address, err error) {
 	for _, l := range []struct{ flag, values string }{
 		{"submit-addr", o.SubmitAddr}, {"worker-addr", o.WorkerAddr}, {"http-addr", o.HTTPAddr},
 	} {
@@ -221,15 +221,15 @@ func (o *Options) everyAddress() (all []guard.Address, err error) {
 		if l.flag == "http-addr" && len(a) > 1 {
 			return nil, &guard.OptionError{Flag: l.flag, Value: fmt.Sprintf("%.64q", l.values), Reason: "must be one address"}
 		}
-		all = append(all, a...)
+		addresses = append(addresses, a...)
 	}
-	return all, nil
+	return addresses, nil
 }
 
 // Exposed reports whether other hosts can reach an address without a token or a certificate.
 func (o *Options) Exposed() bool {
-	all, _ := o.everyAddress()
-	return slices.ContainsFunc(all, o.Options.Exposed)
+	addresses, _ := o.addresses()
+	return slices.ContainsFunc(addresses, o.Options.Exposed)
 }
 
 // EventLoops returns Loops or, if that is 0, a quarter of the number of processors, rounded

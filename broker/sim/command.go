@@ -50,11 +50,11 @@ const (
 	unwant
 	follow
 	giveBack
-	verbs
+	numVerbs
 )
 
-// does has the name of each verb, and the method with which the oracle carries it out.
-var does = [verbs]struct {
+// verbs has the name of each verb, and the method with which the oracle carries it out.
+var verbs = [numVerbs]struct {
 	name string
 	do   func(*oracle, *command)
 }{
@@ -97,7 +97,7 @@ var does = [verbs]struct {
 	giveBack:     {"return", (*oracle).release},
 }
 
-func (v verb) String() string { return does[v].name }
+func (v verb) String() string { return verbs[v].name }
 
 // command is one step of a run. It is complete in itself, so that a run can be repeated without
 // some of its commands.
@@ -138,7 +138,7 @@ type command struct {
 	lost      bool // of a fail by a borrower: its worker was lost or closed
 	failDelay int64
 
-	on          bool
+	flag        bool
 	concurrency int
 	rate        float64
 	burst       int
@@ -166,9 +166,9 @@ func (l fields) String() string {
 	return s.String()
 }
 
-// when returns the text of a value that is printed even if it is 0, or "" if the value is not
+// textIf returns the text of a value that is printed even if it is 0, or "" if the value is not
 // set.
-func when(set bool, v any) string {
+func textIf(set bool, v any) string {
 	if !set {
 		return ""
 	}
@@ -180,14 +180,14 @@ func (c *command) String() string {
 	s := fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + fields{
 		{"p", c.peer}, {"id", c.id}, {"type", c.typ}, {"token", c.token}, {"keep", c.keep}, {"age", c.age},
 		{"groups", c.groups}, {"headers", string(c.headers)},
-		{"priority", when(c.setPriority || c.priority != 0, c.priority)}, {"delay", when(c.delay > 0 || c.verb == change || c.verb == amend, c.delay)},
-		{"timeout", c.timeout}, {"backoff", c.backoff}, {"expires", c.expires}, {"retries", when(c.retries >= 0, c.retries)},
-		{"detach", c.detach}, {"quiet", c.quiet}, {"progress", c.progress}, {"room", when(c.verb == attach || c.verb == credit || c.verb == allot, c.room)},
-		{"body", when(c.body != nil, fmt.Sprintf("%d bytes", len(c.body)))}, {"stable", c.stable}, {"prefetch", c.prefetch}, {"notices", c.notices},
+		{"priority", textIf(c.setPriority || c.priority != 0, c.priority)}, {"delay", textIf(c.delay > 0 || c.verb == change || c.verb == amend, c.delay)},
+		{"timeout", c.timeout}, {"backoff", c.backoff}, {"expires", c.expires}, {"retries", textIf(c.retries >= 0, c.retries)},
+		{"detach", c.detach}, {"quiet", c.quiet}, {"progress", c.progress}, {"room", textIf(c.verb == attach || c.verb == credit || c.verb == allot, c.room)},
+		{"body", textIf(c.body != nil, fmt.Sprintf("%d bytes", len(c.body)))}, {"stable", c.stable}, {"prefetch", c.prefetch}, {"notices", c.notices},
 		{"types", c.types}, {"except", c.except}, {"allow", c.allow}, {"wants-headers", c.wantHeaders},
-		{"rule", when(c.verb == setRule, c.rule)}, {"concurrency", when(c.verb == limit, c.concurrency)}, {"rate", when(c.verb == limit, c.rate)},
-		{"burst", c.burst}, {"run", c.run}, {"on", c.on}, {"reason", c.reason}, {"no-retry", c.noRetry}, {"lost", c.lost},
-		{"retry-in", when(c.failDelay >= 0 && c.verb == fail, time.Duration(c.failDelay))},
+		{"rule", textIf(c.verb == setRule, c.rule)}, {"concurrency", textIf(c.verb == limit, c.concurrency)}, {"rate", textIf(c.verb == limit, c.rate)},
+		{"burst", c.burst}, {"run", c.run}, {"on", c.flag}, {"reason", c.reason}, {"no-retry", c.noRetry}, {"lost", c.lost},
+		{"retry-in", textIf(c.failDelay >= 0 && c.verb == fail, time.Duration(c.failDelay))},
 	}.String()
 	for _, x := range c.others {
 		_, what, _ := strings.Cut(x.String(), " ")

@@ -24,24 +24,24 @@ var codeNames = map[broker.Code]string{
 func (f *frame) String() string {
 	return fmt.Sprintf("p%d %s", f.peer, opNames[f.op]) + fields{
 		{"code", codeNames[f.code]}, {"id", f.id}, {"type", f.typ}, {"headers", string(f.headers)}, {"spent", f.spent}, {"run", f.run}, {"loan", f.loan}, {"delay", f.delay},
-		{"state", f.state}, {"body", when(f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))}, {"reason", f.reason},
+		{"state", f.state}, {"body", textIf(f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))}, {"reason", f.reason},
 	}.String()
 }
 
-// loose reports whether two neighbouring frames of one command may come in either order: if
+// unordered reports whether two neighbouring frames of one command may come in either order: if
 // several jobs end together, the protocol does not define the order of their frames.
-func (f *frame) loose(g *frame, together bool) bool {
+func (f *frame) unordered(g *frame, endTogether bool) bool {
 	return f.op == g.op &&
-		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
+		(f.op == broker.OpCancel || f.op == broker.OpEnd && (endTogether || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
 }
 
-// arrange sorts frames by peer. The frames of a peer keep their order, except that loose frames
-// are sorted by id.
-func arrange(fs []frame, together bool) {
+// sortFrames sorts frames by peer. The frames of a peer keep their order, except that unordered
+// frames are sorted by id.
+func sortFrames(fs []frame, endTogether bool) {
 	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
 	for i := 0; i < len(fs); {
 		n := i + 1
-		for n < len(fs) && fs[n].peer == fs[i].peer && fs[n].loose(&fs[i], together) {
+		for n < len(fs) && fs[n].peer == fs[i].peer && fs[n].unordered(&fs[i], endTogether) {
 			n++
 		}
 		if n > i+1 {
@@ -51,7 +51,7 @@ func arrange(fs []frame, together bool) {
 	}
 }
 
-func (want *frame) same(got *frame) bool {
+func (want *frame) equal(got *frame) bool {
 	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
 		want.typ != got.typ || want.spent != got.spent || want.state != got.state || want.delay != got.delay || want.run != got.run || want.loan != got.loan || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
 		return false
@@ -59,12 +59,12 @@ func (want *frame) same(got *frame) bool {
 	return want.reason == "" || want.reason == got.reason
 }
 
-func compareFrames(want, got []frame, together bool) error {
-	arrange(want, together)
-	arrange(got, together)
+func compareFrames(want, got []frame, endTogether bool) error {
+	sortFrames(want, endTogether)
+	sortFrames(got, endTogether)
 	ok := len(want) == len(got)
 	for i := 0; ok && i < len(want); i++ {
-		ok = want[i].same(&got[i])
+		ok = want[i].equal(&got[i])
 	}
 	if ok {
 		return nil
@@ -138,8 +138,8 @@ func (r *runner) compareLedgers() error {
 	}
 	// The last type of each connected submitter may still count as in use. So may types with
 	// jobs that are still to be swept.
-	if most := o.cfg.IdleTypes + len(o.peers); unused > most && o.vanished == 0 {
-		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, most)
+	if maxTypes := o.cfg.IdleTypes + len(o.peers); unused > maxTypes && o.vanished == 0 {
+		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, maxTypes)
 	}
 	return nil
 }

@@ -70,11 +70,11 @@ func newDriver(cfg broker.Config) *driver {
 // peer translates the number of a connection in a command to the core's number. A connection
 // that was never introduced gets a number that the core has not used, near those that it has
 // used.
-func (d *driver) peer(no int) broker.Peer {
-	if p, known := d.peers[no]; known {
+func (d *driver) peer(number int) broker.Peer {
+	if p, known := d.peers[number]; known {
 		return p
 	}
-	return broker.Peer(uint64(no%7) | uint64(no%3)<<40)
+	return broker.Peer(uint64(number%7) | uint64(number%3)<<40)
 }
 
 // lend copies b to memory that is overwritten before the next command.
@@ -140,9 +140,9 @@ func (d *driver) do(c *command) {
 	case amend:
 		fx, d.code, _ = b.Amend(c.now, d.changing(c))
 	case setRule, dropRule, setFair, limit, pause:
-		var bad *broker.BadSetting
-		fx, bad = b.Configure(c.now, d.settings(c))
-		d.refused = bad != nil
+		var refused *broker.BadSetting
+		fx, refused = b.Configure(c.now, d.settings(c))
+		d.refused = refused != nil
 	case addBorrower:
 		var p broker.Peer
 		p, fx = b.AddBorrower(c.now, typ, fmt.Sprint(c.peer))
@@ -161,9 +161,9 @@ func (d *driver) do(c *command) {
 			d.runs[run] = c.run
 		}
 	case unwant:
-		fx = b.MarkUnwanted(c.now, p, d.run(c.run), c.on)
+		fx = b.MarkUnwanted(c.now, p, d.run(c.run), c.flag)
 	case follow:
-		b.Follow(p, d.run(c.run), c.on)
+		b.Follow(p, d.run(c.run), c.flag)
 	case release, giveBack:
 		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay, Unbegun: c.verb == giveBack})
 	case respond:
@@ -195,9 +195,9 @@ func (d *driver) do(c *command) {
 	case written:
 		fx = b.Written(c.now, d.outcomes[c.id])
 	case revoke:
-		fx, d.code = b.Revoke(c.now, id, c.on)
+		fx, d.code = b.Revoke(c.now, id, c.flag)
 	case revokeAll:
-		q := broker.JobFilter{State: map[bool]string{true: "running"}[c.on]}
+		q := broker.JobFilter{State: map[bool]string{true: "running"}[c.flag]}
 		if c.typ != "" {
 			q.Type = typ
 		} else {
@@ -209,7 +209,7 @@ func (d *driver) do(c *command) {
 		}
 		return
 	case forget:
-		f := broker.Forgetting{Name: typ, Discard: c.on}
+		f := broker.Forgetting{Name: typ, Discard: c.flag}
 		for more := true; more; {
 			fx, more = b.ForgetType(c.now, &f)
 			d.note(fx)
@@ -219,7 +219,7 @@ func (d *driver) do(c *command) {
 	case reviveAll:
 		var w broker.LetterWalk
 		for more := true; more; {
-			fx, more = b.WalkLetters(c.now, typ, &w, c.on)
+			fx, more = b.WalkLetters(c.now, typ, &w, c.flag)
 			d.note(fx)
 		}
 		d.refused = w.Refused > 0
@@ -237,13 +237,13 @@ func (d *driver) do(c *command) {
 
 // run returns the core's number of a borrowed run. A run that was never borrowed gets a number
 // near those in use.
-func (d *driver) run(no int) uint64 {
+func (d *driver) run(number int) uint64 {
 	for run, n := range d.runs {
-		if n == no {
+		if n == number {
 			return run
 		}
 	}
-	return uint64(no)<<32 | 1<<31 | uint64(no) // no run has such a number
+	return uint64(number)<<32 | 1<<31 | uint64(number) // no run has such a number
 }
 
 func (d *driver) settings(c *command) *broker.Settings {
@@ -255,9 +255,9 @@ func (d *driver) settings(c *command) *broker.Settings {
 		case dropRule:
 			s.Drop = append(s.Drop, d.lend([]byte(x.id)))
 		case setFair:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Fair: &x.on})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Fair: &x.flag})
 		case pause:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Paused: &x.on})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Paused: &x.flag})
 		case limit:
 			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate, Burst: x.burst}})
 		}
@@ -286,22 +286,22 @@ func (d *driver) changing(c *command) *broker.Changing {
 	}
 }
 
-func (d *driver) introduce(no int, p broker.Peer) {
+func (d *driver) introduce(number int, p broker.Peer) {
 	if _, again := d.numbers[p]; again || p == 0 {
 		panic(fmt.Sprintf("sim: the core gave out peer %d twice", p))
 	}
-	d.peers[no], d.numbers[p] = p, no
+	d.peers[number], d.numbers[p] = p, number
 }
 
 // note copies effects, because they are valid only until the next command.
 func (d *driver) note(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
-		no, known := d.numbers[e.Peer]
+		number, known := d.numbers[e.Peer]
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for the unknown peer %d", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.Spent}
+		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.Spent}
 		if e.Code != 0 {
 			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) && e.Run == 0 {
 				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))
@@ -333,7 +333,7 @@ func (d *driver) note(fx []broker.Effect) {
 			d.refused = true
 		}
 		if e.Op == broker.OpClose {
-			d.closed = append(d.closed, no)
+			d.closed = append(d.closed, number)
 		}
 		if e.Stable && len(d.stable) < stableBodies {
 			d.stable = append(d.stable, stableBody{e.Body, bytes.Clone(e.Body)})
@@ -352,9 +352,9 @@ func (d *driver) settle() error {
 	return nil
 }
 
-// sight returns the parts of the core that the oracle may read, as they are at this time.
-func (d *driver) sight(now int64) sight {
-	return sight{
+// observe returns the parts of the core that the oracle may read, as they are at this time.
+func (d *driver) observe(now int64) observation {
+	return observation{
 		due: func(id string) (int64, bool) {
 			x, found := d.core.Explain(now, []byte(id))
 			return int64(x.Due), found && x.State == "delayed"

@@ -17,7 +17,7 @@ type generator struct {
 	rng    *rand.Rand
 	o      *oracle
 	core   *broker.Broker
-	weight [verbs]int
+	weight [numVerbs]int
 	step   int
 	steps  int
 	now    int64
@@ -50,7 +50,7 @@ func (g *generator) next() *command {
 	// depends on when the core checks that rate again. The same holds if a rule is set or dropped
 	// while there is a group that no rate remembers any more: the core forgets it at the tick, and
 	// until then it may exist or not.
-	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
+	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.expiringGroups(max(c.now, g.o.now))
 	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
@@ -71,7 +71,7 @@ func (g *generator) next() *command {
 	case submit:
 		g.submit(c)
 	case cancel, revoke:
-		c.id, c.on = g.id(c.peer), c.verb == revoke && g.chance(50)
+		c.id, c.flag = g.id(c.peer), c.verb == revoke && g.chance(50)
 	case join:
 		c.typ = g.typ()
 		if g.p.names && g.chance(50) {
@@ -103,13 +103,13 @@ func (g *generator) next() *command {
 		}
 		g.body(c)
 	case unwant, follow:
-		c.run, c.on = g.loans-g.rng.IntN(6), g.chance(50)
+		c.run, c.flag = g.loans-g.rng.IntN(6), g.chance(50)
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
 	case setRule, dropRule, setFair, limit:
 		g.setting(c)
-		for len(c.others) < 4 && g.chance(g.p.together) {
+		for len(c.others) < 4 && g.chance(g.p.extraSetting) {
 			x := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
 			if g.setting(x); !slices.ContainsFunc(c.settings(), func(y *command) bool { return x.id == y.id && x.typ == y.typ }) {
 				c.others = append(c.others, x)
@@ -130,20 +130,20 @@ func (g *generator) next() *command {
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry, c.lost = g.chance(15), g.is(c.peer, brokers) && g.chance(30)
+		c.noRetry, c.lost = g.chance(15), g.peerIs(c.peer, isBroker) && g.chance(30)
 		if g.chance(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
 	case expelled:
 		c.reason = "size_error: too long"
 	case pause:
-		c.typ, c.on = g.typ(), g.chance(50)
+		c.typ, c.flag = g.typ(), g.chance(50)
 	case revokeAll:
-		if c.typ, c.on = g.typ(), g.chance(30); g.chance(g.p.groups) {
+		if c.typ, c.flag = g.typ(), g.chance(30); g.chance(g.p.groups) {
 			c.typ, c.groups = "", g.groups()[:1]
 		}
 	case reviveAll, forget:
-		c.typ, c.on = g.typ(), g.chance(70)
+		c.typ, c.flag = g.typ(), g.chance(70)
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
 		if n := len(g.o.letters); n > 0 && g.chance(80) {
@@ -165,7 +165,7 @@ func (g *generator) setting(c *command) {
 			c.rule.Burst = int64(g.rng.IntN(7))
 		}
 	case setFair:
-		c.typ, c.on = g.typ(), g.chance(70)
+		c.typ, c.flag = g.typ(), g.chance(70)
 	case limit:
 		c.typ = g.typ()
 		if g.chance(50) {
@@ -217,7 +217,7 @@ func (g *generator) verb() verb {
 // time returns the time of the next command. Often it is the time of the last one, often
 // exactly a deadline. Sometimes it jumps forwards or backwards.
 func (g *generator) time(v verb) int64 {
-	still := g.p.still
+	still := g.p.sameTime
 	if v == tick {
 		still /= 3
 	}
@@ -259,9 +259,9 @@ func (g *generator) peer(v verb) int {
 	}
 	switch v {
 	case allot, giveBack:
-		return g.somebody(true, v)
+		return g.randomPeer(true, v)
 	case borrow, unwant, follow:
-		return g.somebody(false, v)
+		return g.randomPeer(false, v)
 	}
 	worker := v != submit && v != cancel && v != attach && v != change
 	if v == gone || v == expelled {
@@ -269,26 +269,26 @@ func (g *generator) peer(v verb) int {
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 2:
-		if no := g.rng.IntN(g.peers+3) + 1; !g.is(no, brokers) { // a peer that is lost, connected or unknown
-			return no
+		if number := g.rng.IntN(g.peers+3) + 1; !g.peerIs(number, isBroker) { // a peer that is lost, connected or unknown
+			return number
 		}
 	case n < 3:
 		return 100000 + g.rng.IntN(20)
 	case n < 4:
 		worker = !worker
 	}
-	return g.somebody(worker, v)
+	return g.randomPeer(worker, v)
 }
 
-func (g *generator) somebody(worker bool, v verb) int {
-	var all, busy []int
+func (g *generator) randomPeer(worker bool, v verb) int {
+	var suitable, busy []int
 	for _, p := range g.o.peers {
-		if p.worker != worker || !suits(p, v) {
+		if p.worker != worker || !canSend(p, v) {
 			continue
 		}
-		all = append(all, p.no)
+		suitable = append(suitable, p.number)
 		if len(p.out) > 0 || worker && !p.joined && v == join {
-			busy = append(busy, p.no)
+			busy = append(busy, p.number)
 		}
 	}
 	if len(busy) > 0 && g.chance(85) {
@@ -297,28 +297,28 @@ func (g *generator) somebody(worker bool, v verb) int {
 			return busy[g.rng.IntN(len(busy))]
 		}
 	}
-	if len(all) == 0 {
+	if len(suitable) == 0 {
 		return 100000
 	}
-	return all[g.rng.IntN(len(all))]
+	return suitable[g.rng.IntN(len(suitable))]
 }
 
-// brokers reports whether a peer is another broker.
-func brokers(p *oraclePeer) bool { return p.borrows || p.lends }
+// isBroker reports whether a peer is another broker.
+func isBroker(p *oraclePeer) bool { return p.borrows || p.lends }
 
-func (g *generator) is(no int, what func(*oraclePeer) bool) bool {
-	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.no == no && what(p) })
+func (g *generator) peerIs(number int, pred func(*oraclePeer) bool) bool {
+	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.number == number && pred(p) })
 }
 
-// suits reports whether a peer of this kind can send this verb.
-func suits(p *oraclePeer, v verb) bool {
+// canSend reports whether a peer of this kind can send this verb.
+func canSend(p *oraclePeer, v verb) bool {
 	switch v {
 	case allot, borrow, unwant, follow, giveBack:
-		return brokers(p)
+		return isBroker(p)
 	case respond, fail, progress, release, gone:
 		return true
 	}
-	return !brokers(p)
+	return !isBroker(p)
 }
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
@@ -363,7 +363,7 @@ func (g *generator) keptID(over bool) string {
 
 // groups returns some groups for a job.
 func (g *generator) groups() (list []string) {
-	for range 1 + g.rng.IntN(g.p.most) {
+	for range 1 + g.rng.IntN(g.p.maxGroups) {
 		if name := fmt.Sprintf("g%d", g.rng.IntN(4)); !slices.Contains(list, name) {
 			list = append(list, name)
 		}
@@ -405,7 +405,7 @@ func (g *generator) submit(c *command) {
 	}
 	g.body(c)
 	switch {
-	case p.wild:
+	case p.wildPriorities:
 		c.priority = []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64, int64(g.rng.Uint64())}[g.rng.IntN(7)]
 	case g.chance(60):
 		c.priority = int64(g.rng.IntN(p.priorities)) - int64(p.priorities/3)

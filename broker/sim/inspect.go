@@ -21,14 +21,14 @@ func (r *runner) comparePeers() error {
 	if s, w := b.Peers(); s != len(submitters) || w != len(workers) {
 		return fmt.Errorf("%d submitters and %d workers are counted, but %d and %d are listed", s, w, len(submitters), len(workers))
 	}
-	all := 0
+	total := 0
 	for _, p := range o.peers {
 		if !p.borrows && !p.lends {
-			all++
+			total++
 		}
 	}
-	if len(workers)+len(submitters) != all {
-		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), all)
+	if len(workers)+len(submitters) != total {
+		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), total)
 	}
 	for _, x := range workers {
 		w := o.peer(r.driver.numbers[x.Peer], true)
@@ -40,7 +40,7 @@ func (r *runner) comparePeers() error {
 			typ = ""
 		}
 		if string(x.Type) != typ || x.Room != w.room || x.Out != len(w.out) || x.Overdue != w.overdue() || x.Left != w.left {
-			return fmt.Errorf("worker p%d differs: expected %+v, got %+v", w.no, w, x)
+			return fmt.Errorf("worker p%d differs: expected %+v, got %+v", w.number, w, x)
 		}
 		var got, want []string
 		for _, id := range x.Jobs {
@@ -52,20 +52,20 @@ func (r *runner) comparePeers() error {
 		slices.Sort(got)
 		slices.Sort(want)
 		if len(want) <= 16 && !slices.Equal(got, want) {
-			return fmt.Errorf("worker p%d has out %q, expected %q", w.no, got, want)
+			return fmt.Errorf("worker p%d has out %q, expected %q", w.number, got, want)
 		}
 	}
 	for _, x := range submitters {
-		no := r.driver.numbers[x.Peer]
+		number := r.driver.numbers[x.Peer]
 		jobs, bytes := 0, int64(0)
 		for _, j := range o.jobs {
-			if j.owner == no {
+			if j.owner == number {
 				jobs++
 				bytes += j.weight()
 			}
 		}
-		if o.peer(no, false) == nil || x.Jobs != jobs || x.Bytes != bytes {
-			return fmt.Errorf("submitter p%d differs: expected %d jobs and %d bytes, got %+v", no, jobs, bytes, x)
+		if o.peer(number, false) == nil || x.Jobs != jobs || x.Bytes != bytes {
+			return fmt.Errorf("submitter p%d differs: expected %d jobs and %d bytes, got %+v", number, jobs, bytes, x)
 		}
 	}
 	return nil
@@ -171,38 +171,38 @@ func coreLetters(ls []*broker.DeadLetter) (s string) {
 // walk is a listing with commands between its pieces. Items that exist during the whole
 // walk are listed exactly once.
 type walk struct {
-	what  string
-	piece func(from, limit int) (keys []string, next int)
+	name string
+	page func(from, limit int) (keys []string, next int)
 
 	from int
 	// lasting has the items that have existed since the walk began; it is nil before that.
 	lasting, seen map[string]bool
 }
 
-// all returns all items that exist now.
-func (w *walk) all() map[string]bool {
-	all := map[string]bool{}
+// items returns all items that exist now.
+func (w *walk) items() map[string]bool {
+	items := map[string]bool{}
 	for from := 0; from != -1; {
 		var keys []string
-		keys, from = w.piece(from, 1000)
+		keys, from = w.page(from, 1000)
 		for _, key := range keys {
-			all[key] = true
+			items[key] = true
 		}
 	}
-	return all
+	return items
 }
 
 func (w *walk) step(limit int) error {
-	now := w.all()
+	now := w.items()
 	if w.lasting == nil {
 		w.from, w.lasting, w.seen = 0, now, map[string]bool{}
 	}
 	maps.DeleteFunc(w.lasting, func(key string, _ bool) bool { return !now[key] })
 	var keys []string
-	keys, w.from = w.piece(w.from, limit)
+	keys, w.from = w.page(w.from, limit)
 	for _, key := range keys {
 		if w.seen[key] {
-			return fmt.Errorf("%s %s is listed twice", w.what, key)
+			return fmt.Errorf("%s %s is listed twice", w.name, key)
 		}
 		w.seen[key] = true
 	}
@@ -211,7 +211,7 @@ func (w *walk) step(limit int) error {
 	}
 	for key := range w.lasting {
 		if !w.seen[key] {
-			return fmt.Errorf("%s %s existed all the time and is not listed", w.what, key)
+			return fmt.Errorf("%s %s existed all the time and is not listed", w.name, key)
 		}
 	}
 	w.lasting = nil
@@ -231,20 +231,20 @@ func (r *runner) compareWalks() error {
 func (r *runner) listings() []*walk {
 	o, b := r.oracle, r.driver.core
 	return []*walk{
-		{what: "job", piece: func(from, limit int) (keys []string, next int) {
+		{name: "job", page: func(from, limit int) (keys []string, next int) {
 			next = b.Jobs(o.now, from, limit, &broker.JobFilter{Wanted: true}, func(x *broker.JobInfo) {
 				keys = append(keys, fmt.Sprintf("%s (job %d)", x.ID, o.held[string(x.ID)].arrival))
 			})
 			return keys, next
 		}},
-		{what: "worker", piece: func(from, limit int) (keys []string, next int) {
+		{name: "worker", page: func(from, limit int) (keys []string, next int) {
 			found, next := b.Workers(o.now, nil, from, limit)
 			for _, x := range found {
 				keys = append(keys, fmt.Sprintf("p%d", r.driver.numbers[x.Peer]))
 			}
 			return keys, next
 		}},
-		{what: "dead letter", piece: func(from, limit int) (keys []string, next int) {
+		{name: "dead letter", page: func(from, limit int) (keys []string, next int) {
 			found, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
 			for _, l := range found {
 				keys = append(keys, fmt.Sprintf("%s (letter %d)", l.ID, l.Number))

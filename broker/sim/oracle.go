@@ -53,7 +53,7 @@ type oracleJob struct {
 	at, since int64
 	place     place
 	until     int64 // when the delay, or the time for which the outcome is kept, ends
-	least     bool  // the delay may last longer: a deadline before its end hides the core's choice
+	minOnly   bool  // the delay may last longer: a deadline before its end hides the core's choice
 	expires   int64 // 0: no deadline
 	attempts  int
 	worker    int
@@ -105,7 +105,7 @@ type run struct {
 }
 
 type oraclePeer struct {
-	no     int
+	number int
 	worker bool
 	token  uint64
 	// borrows reports that a worker is another broker, and lends that a submitter is another
@@ -185,7 +185,7 @@ type oracleType struct {
 	concurrency   int
 	rate          float64
 	burst         int
-	paced         rated
+	paced         rateState
 	// blocked is the time until which the rate holds jobs back, or 0. slow reports that the
 	// rate would allow a job again, but that no tick has come since.
 	blocked int64
@@ -195,9 +195,9 @@ type oracleType struct {
 	letters []*letter
 }
 
-// sight has what the oracle may read of the core, where the protocol leaves a choice to the
+// observation has what the oracle may read of the core where the protocol leaves a choice to the
 // core.
-type sight struct {
+type observation struct {
 	// due returns the time until the timer of a delayed job fires, and whether there is such a
 	// job.
 	due func(id string) (int64, bool)
@@ -242,14 +242,14 @@ type oracle struct {
 
 	arrivals, timers, positions int
 
-	rules  map[string]broker.Rule // by pattern
-	ruled  map[string]int64       // when each rule was set
-	rates  map[ruled]*rated       // the rates of rules, by rule and group
-	handed map[string]int         // how many borrowed jobs this command has handed out, by type
-	// commands counts commands. turns has the number of the command in which a tenant of a fair
-	// type was last served or, if it was not served yet, came.
-	commands int
-	turns    map[turnOf]int
+	rules     map[string]broker.Rule   // by pattern
+	ruleSetAt map[string]int64         // when each rule was set
+	rates     map[ruleGroup]*rateState // the rates of rules, by rule and group
+	handed    map[string]int           // how many borrowed jobs this command has handed out, by type
+	// commands counts commands. tenantTurns has the number of the command in which a tenant of
+	// a fair type was last served or, if it was not served yet, came.
+	commands    int
+	tenantTurns map[tenantKey]int
 
 	letters  []*letter // of all types, by age
 	draining bool
@@ -263,14 +263,14 @@ type oracle struct {
 	// left has the jobs past their deadline that the core has left to the next tick.
 	left map[*oracleJob]bool
 
-	sight  sight
-	frames []frame
+	observed observation
+	frames   []frame
 	// complaint describes a choice of the core that is not allowed, if there was one.
 	complaint string
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruled: map[string]int64{}, rates: map[ruled]*rated{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
 // moment returns the time at which the core carries out a command. Time never goes back, and
@@ -284,33 +284,33 @@ func (o *oracle) moment(c *command) int64 {
 }
 
 // do carries out a command. It stores the expected frames in o.frames.
-func (o *oracle) do(c *command, s sight) {
+func (o *oracle) do(c *command, s observation) {
 	for _, k := range o.types {
 		if _, late := k.paced.opens(k.quota()); k.rate > 0 && late > o.now {
 			k.slow = true
 		}
 	}
 	o.now = o.moment(c)
-	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
+	o.frames, o.observed, o.complaint = o.frames[:0], s, ""
 	if o.ticking = c.verb == tick; o.ticking {
 		o.ticked = o.now
 	}
 	o.commands++
 	clear(o.handed)
-	does[c.verb].do(o, c)
+	verbs[c.verb].do(o, c)
 	o.lineUp()
 	o.handOut()
-	o.arrive()
+	o.updateTenants()
 	o.forgetGroups()
-	o.yield()
+	o.forgetTypes()
 }
 
 // connect adds a connection: a submitter, a worker, or another broker.
 func (o *oracle) connect(c *command) {
-	p := &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
+	p := &oraclePeer{number: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
 	switch {
 	case c.verb == addBorrower:
-		o.kind(c.typ)
+		o.typeNamed(c.typ)
 		p.worker, p.borrows, p.joined, p.typ, p.room = true, true, true, c.typ, 0
 		p.named, p.notices, p.headers = true, true, true
 	case c.verb == addLender:
@@ -334,16 +334,16 @@ func (o *oracle) end(j *oracleJob, c broker.Code, reason string) {
 	o.conclude(j, frame{op: broker.OpEnd, code: c, id: j.id, reason: reason})
 }
 
-func (o *oracle) peer(no int, worker bool) *oraclePeer {
+func (o *oracle) peer(number int, worker bool) *oraclePeer {
 	for _, p := range o.peers {
-		if p.no == no && p.worker == worker {
+		if p.number == number && p.worker == worker {
 			return p
 		}
 	}
 	return nil
 }
 
-func (o *oracle) kind(name string) *oracleType {
+func (o *oracle) typeNamed(name string) *oracleType {
 	k := o.types[name]
 	if k == nil {
 		k = &oracleType{name: name}

@@ -30,7 +30,7 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 	}
 	if reason == "" {
 		var found bool
-		if reason, found = o.sight.letterReason(j, o.now); !found {
+		if reason, found = o.observed.letterReason(j, o.now); !found {
 			// The reason is not known, perhaps because the letter is too large to be kept.
 			reason = strings.Repeat("?", 100)
 		}
@@ -61,15 +61,15 @@ func (o *oracle) dropLetter(l *letter) {
 	without := func(all []*letter) []*letter {
 		return slices.DeleteFunc(all, func(m *letter) bool { return m == l })
 	}
-	k := o.kind(l.typ)
+	k := o.typeNamed(l.typ)
 	k.letters, o.letters = without(k.letters), without(o.letters)
 }
 
-// yield drops letters of unused types when types in use need the room. The core chooses which
+// forgetTypes drops letters of unused types when types in use need the room. The core chooses which
 // unused types lose their letters.
-func (o *oracle) yield() {
+func (o *oracle) forgetTypes() {
 	for _, name := range o.names {
-		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || o.sight.letters(name) > 0 {
+		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || o.observed.letters(name) > 0 {
 			continue
 		}
 		for _, l := range slices.Clone(o.types[name].letters) {
@@ -109,7 +109,7 @@ func (o *oracle) reviveAll(c *command) {
 		return
 	}
 	for _, l := range slices.Clone(k.letters) {
-		if c.on {
+		if c.flag {
 			o.reviveLetter(l)
 		} else {
 			o.dropLetter(l)
@@ -123,7 +123,7 @@ func (o *oracle) reviveLetter(l *letter) {
 		return
 	}
 	// Each letter is refused or accepted by itself.
-	if o.sight.overloaded = !o.sight.held(l.id); o.full(&again) {
+	if o.observed.overloaded = !o.observed.held(l.id); o.full(&again) {
 		return
 	}
 	o.take(&again, 0)
@@ -142,13 +142,13 @@ func (o *oracle) forgetType(c *command) {
 	for _, j := range held {
 		runs = runs || j.place == running
 	}
-	if len(held)+len(k.letters) > 0 && !c.on || runs || k.paused || k.set() || o.named(c.typ) {
-		if !o.sight.known {
+	if len(held)+len(k.letters) > 0 && !c.flag || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
+		if !o.observed.known {
 			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)
 		}
 		return
 	}
-	if o.sight.known {
+	if o.observed.known {
 		o.complaint = fmt.Sprintf("type %q was not forgotten although it is not in use", c.typ)
 	}
 	for _, j := range held {
@@ -167,7 +167,7 @@ func (o *oracle) forgetType(c *command) {
 
 func (o *oracle) pause(c *command) {
 	if !o.tooManyTypes(c.typ) {
-		o.kind(c.typ).paused = c.on
+		o.typeNamed(c.typ).paused = c.flag
 	}
 }
 
@@ -182,7 +182,7 @@ func (o *oracle) configure(c *command) {
 			}
 			fallthrough
 		case setFair:
-			more += o.brings(c)
+			more += o.addedTypes(c)
 		}
 	}
 	if o.tooMany(more) {
@@ -198,22 +198,22 @@ func (o *oracle) configure(c *command) {
 		case setRule:
 			o.setRule(c)
 		case setFair:
-			o.kind(c.typ).fair = c.on
+			o.typeNamed(c.typ).fair = c.flag
 		case limit:
 			o.limit(c)
 		}
 	}
 }
 
-// brings returns +1 if a setting brings an unused type into use, and -1 if a type loses the
+// addedTypes returns +1 if a setting brings an unused type into use, and -1 if a type loses the
 // setting that alone kept it in use.
-func (o *oracle) brings(c *command) int {
+func (o *oracle) addedTypes(c *command) int {
 	k := o.types[c.typ]
 	if !o.used(c.typ) {
 		return +1
 	}
 	after := *k
-	if after.fair = c.verb == setFair && c.on || c.verb == limit && k.fair; c.verb == limit {
+	if after.fair = c.verb == setFair && c.flag || c.verb == limit && k.fair; c.verb == limit {
 		after.concurrency, after.rate = c.concurrency, c.rate
 	}
 	if !after.set() && !o.busy(c.typ) {
@@ -223,9 +223,9 @@ func (o *oracle) brings(c *command) int {
 }
 
 func (o *oracle) limit(c *command) {
-	k := o.kind(c.typ)
+	k := o.typeNamed(c.typ)
 	k.concurrency, k.rate, k.burst = c.concurrency, c.rate, c.burst
-	k.paced, k.blocked, k.slow = rated{set: o.now}, 0, false
+	k.paced, k.blocked, k.slow = rateState{set: o.now}, 0, false
 }
 
 func (o *oracle) drain(*command) { o.draining = true }
@@ -245,7 +245,7 @@ func (o *oracle) expel(*command) {
 				continue
 			}
 		}
-		o.count(j, &o.kind(j.typ).Failed)
+		o.count(j, &o.typeNamed(j.typ).Failed)
 		o.end(j, broker.Draining, "")
 	}
 }

@@ -6,20 +6,20 @@ import (
 	"gloom/broker"
 )
 
-// ruled is a rule and a group that it applies to.
-type ruled struct{ pattern, group string }
+// ruleGroup is a rule and a group that it applies to.
+type ruleGroup struct{ pattern, group string }
 
-// turnOf identifies a tenant of a fair type: a group or a submitter.
-type turnOf struct {
+// tenantKey identifies a tenant of a fair type: a group or a submitter.
+type tenantKey struct {
 	typ, group string
 	origin     int
 }
 
-func turn(j *oracleJob) turnOf {
+func tenantOf(j *oracleJob) tenantKey {
 	if len(j.groups) > 0 {
-		return turnOf{typ: j.typ, group: j.groups[0]}
+		return tenantKey{typ: j.typ, group: j.groups[0]}
 	}
-	return turnOf{typ: j.typ, origin: j.origin}
+	return tenantKey{typ: j.typ, origin: j.origin}
 }
 
 // length returns the total length of the names.
@@ -30,12 +30,12 @@ func length(names []string) (n int) {
 	return n
 }
 
-// each calls fn for every group of the job and every rule that applies to it.
-func (o *oracle) each(j *oracleJob, fn func(at ruled, r broker.Rule)) {
+// eachRule calls fn for every group of the job and every rule that applies to it.
+func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 	for _, g := range j.groups {
 		for pattern, r := range o.rules {
 			if fits(pattern, g) {
-				fn(ruled{pattern, g}, r)
+				fn(ruleGroup{pattern, g}, r)
 			}
 		}
 	}
@@ -60,8 +60,8 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 		return !o.left[j]
 	}
 	early, late, full := o.opens(j)
-	_, clashed := o.sight.due(j.id)
-	return !full && !o.left[j] && (late <= o.ticked || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.sight.held(j.id)))
+	_, clashed := o.observed.due(j.id)
+	return !full && !o.left[j] && (late <= o.ticked || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
 }
 
 // lapsed reports whether the deadline of a waiting job has passed.
@@ -70,7 +70,7 @@ func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires 
 // opens returns the times between which the rates of a job's groups begin to let it run, and
 // whether one of the groups is at its concurrency.
 func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
-	o.each(j, func(x ruled, r broker.Rule) {
+	o.eachRule(j, func(x ruleGroup, r broker.Rule) {
 		full = full || r.Concurrency >= 0 && o.runs(x.group) >= r.Concurrency
 		if r.Rate > 0 {
 			from, until := o.rate(x).opens(quotaOf(&r))
@@ -81,8 +81,8 @@ func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
 }
 
 // eachRate calls fn for every group of the job and every rate that applies to it.
-func (o *oracle) eachRate(j *oracleJob, fn func(x *rated, q quota)) {
-	o.each(j, func(at ruled, r broker.Rule) {
+func (o *oracle) eachRate(j *oracleJob, fn func(x *rateState, q quota)) {
+	o.eachRule(j, func(at ruleGroup, r broker.Rule) {
 		if r.Rate > 0 {
 			fn(o.rate(at), quotaOf(&r))
 		}
@@ -91,33 +91,33 @@ func (o *oracle) eachRate(j *oracleJob, fn func(x *rated, q quota)) {
 
 // setRule sets a rule. The jobs that its old rate has allowed still count under a new rate.
 func (o *oracle) setRule(c *command) {
-	there := o.groupsBut(nil, o.ticked, false)
-	old, was := o.rules[c.id]
+	groups := o.groupsWithout(nil, o.ticked, false)
+	old, existed := o.rules[c.id]
 	o.rules[c.id] = c.rule
-	if was && old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
+	if existed && old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
 		return
 	}
-	o.ruled[c.id] = o.now
-	kept := was && old.Rate > 0 && c.rule.Rate > 0
-	if !kept {
+	o.ruleSetAt[c.id] = o.now
+	keepStarts := existed && old.Rate > 0 && c.rule.Rate > 0
+	if !keepStarts {
 		o.forgetRates(c.id)
 	}
-	for group := range there {
-		at := ruled{c.id, group}
+	for group := range groups {
+		key := ruleGroup{c.id, group}
 		switch {
 		case !fits(c.id, group):
-		case !kept:
-			*o.rate(at) = rated{set: o.now}
+		case !keepStarts:
+			*o.rate(key) = rateState{set: o.now}
 		default:
-			o.rate(at).change(o.now, &old, &c.rule)
+			o.rate(key).change(o.now, &old, &c.rule)
 		}
 	}
 }
 
 // rate returns the starts that the rate of a rule has allowed for a group.
-func (o *oracle) rate(at ruled) *rated {
+func (o *oracle) rate(at ruleGroup) *rateState {
 	if o.rates[at] == nil {
-		o.rates[at] = &rated{set: o.ruled[at.pattern]}
+		o.rates[at] = &rateState{set: o.ruleSetAt[at.pattern]}
 	}
 	return o.rates[at]
 }
@@ -135,54 +135,54 @@ func (o *oracle) forgetRates(pattern string) {
 	}
 }
 
-// groupsBut returns the groups that exist at a time: those that a job other than without is in,
+// groupsWithout returns the groups that exist at a time: those that a job other than without is in,
 // and those that a rate still remembers. If surely is set, only rates that must still remember
 // the group count.
-func (o *oracle) groupsBut(without *oracleJob, at int64, surely bool) map[string]bool {
-	all := map[string]bool{}
+func (o *oracle) groupsWithout(without *oracleJob, at int64, surely bool) map[string]bool {
+	groups := map[string]bool{}
 	for _, j := range o.jobs {
 		if j != without && j.place != ended {
 			for _, g := range j.groups {
-				all[g] = true
+				groups[g] = true
 			}
 		}
 	}
-	for of, r := range o.rates {
-		early, late := r.counts()
-		if (early > at || late > at && !surely) && o.rules[of.pattern].Rate > 0 {
-			all[of.group] = true
+	for key, r := range o.rates {
+		early, late := r.forgottenAt()
+		if (early > at || late > at && !surely) && o.rules[key.pattern].Rate > 0 {
+			groups[key.group] = true
 		}
 	}
-	return all
+	return groups
 }
 
-// fading reports whether there is a group that exists only until the core checks the rates
+// expiringGroups reports whether there is a group that exists only until the core checks the rates
 // again.
-func (o *oracle) fading(now int64) bool {
-	return len(o.rates) > 0 && len(o.groupsBut(nil, o.ticked, false)) != len(o.groupsBut(nil, now, true))
+func (o *oracle) expiringGroups(now int64) bool {
+	return len(o.rates) > 0 && len(o.groupsWithout(nil, o.ticked, false)) != len(o.groupsWithout(nil, now, true))
 }
 
-// tooManyGroups reports whether there would be too many groups if job leaves (or nil) moved to
+// tooManyGroups reports whether there would be too many groups if job leaving (or nil) moved to
 // the named groups. Until a tick, the core may count groups that rates no longer remember.
-func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {
+func (o *oracle) tooManyGroups(names []string, leaving *oracleJob) bool {
 	if o.cfg.MaxGroups == 0 || len(names) == 0 {
 		return false
 	}
-	with := func(at int64, surely bool) int {
-		all := o.groupsBut(leaves, at, surely)
+	countAt := func(at int64, surely bool) int {
+		groups := o.groupsWithout(leaving, at, surely)
 		for _, g := range names {
-			all[g] = true
+			groups[g] = true
 		}
-		return len(all)
+		return len(groups)
 	}
-	return with(o.now, true) > o.cfg.MaxGroups || with(o.ticked, false) > o.cfg.MaxGroups && o.sight.overloaded
+	return countAt(o.now, true) > o.cfg.MaxGroups || countAt(o.ticked, false) > o.cfg.MaxGroups && o.observed.overloaded
 }
 
 // candidate returns the job of a type that must go next, as the nth of this command: the best
 // job or, in a fair type, the job whose turn it is. If several tenants came or were served in
 // the same command, the core chooses which of them goes first.
 func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
-	next := o.sight.out(k.name, n)
+	next := o.observed.out(k.name, n)
 	best := o.best(k.name, next)
 	if !k.fair || best == nil {
 		return best
@@ -191,24 +191,24 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	// If the core hands out no job of the type, the candidate is the job whose turn is next. If
 	// several tenants have the same turn, it is the last of their jobs.
 	for t, head := range heads {
-		at, first := o.turn(t), o.turn(turn(best))
+		at, first := o.turn(t), o.turn(tenantOf(best))
 		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
 			best = head
 		}
 	}
 	j := o.held[next]
-	if j == nil || heads[turn(j)] != j || j.priority < best.priority || o.turn(turn(j)) > o.turn(turn(best)) {
+	if j == nil || heads[tenantOf(j)] != j || j.priority < best.priority || o.turn(tenantOf(j)) > o.turn(tenantOf(best)) {
 		return best
 	}
 	return j
 }
 
 // heads returns the best job of each tenant of a type.
-func (o *oracle) heads(k *oracleType, next string) map[turnOf]*oracleJob {
-	heads := map[turnOf]*oracleJob{}
+func (o *oracle) heads(k *oracleType, next string) map[tenantKey]*oracleJob {
+	heads := map[tenantKey]*oracleJob{}
 	for _, j := range o.jobs {
 		if j.place == queued && j.typ == k.name && o.allowed(j, next) {
-			if t := turn(j); heads[t] == nil || j.before(heads[t]) {
+			if t := tenantOf(j); heads[t] == nil || j.before(heads[t]) {
 				heads[t] = j
 			}
 		}
@@ -217,26 +217,26 @@ func (o *oracle) heads(k *oracleType, next string) map[turnOf]*oracleJob {
 }
 
 // turn returns the number of the command in which a tenant was last served or came.
-func (o *oracle) turn(t turnOf) int {
-	if at, there := o.turns[t]; there {
+func (o *oracle) turn(t tenantKey) int {
+	if at, known := o.tenantTurns[t]; known {
 		return at
 	}
 	return o.commands
 }
 
-// arrive updates the list of tenants: those that have waiting or running jobs.
-func (o *oracle) arrive() {
-	there := map[turnOf]bool{}
+// updateTenants updates the list of tenants: those that have waiting or running jobs.
+func (o *oracle) updateTenants() {
+	present := map[tenantKey]bool{}
 	for _, j := range o.jobs {
 		if j.place != ended && o.types[j.typ].fair {
-			t := turn(j)
-			there[t] = true
-			o.turns[t] = o.turn(t)
+			t := tenantOf(j)
+			present[t] = true
+			o.tenantTurns[t] = o.turn(t)
 		}
 	}
-	for t := range o.turns {
-		if !there[t] {
-			delete(o.turns, t)
+	for t := range o.tenantTurns {
+		if !present[t] {
+			delete(o.tenantTurns, t)
 		}
 	}
 }
@@ -257,9 +257,9 @@ func (o *oracle) forgetGroups() {
 	if len(o.rates) == 0 {
 		return
 	}
-	there := o.groupsBut(nil, o.ticked, false)
+	groups := o.groupsWithout(nil, o.ticked, false)
 	for at := range o.rates {
-		if !there[at.group] {
+		if !groups[at.group] {
 			delete(o.rates, at)
 		}
 	}

@@ -17,7 +17,7 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	o.setTimer(j)
 	// The core chooses the text of an error's reason, and so its length.
 	if j.length = len(last.body); last.op == broker.OpEnd {
-		j.length = o.sight.length(j.id)
+		j.length = o.observed.length(j.id)
 	}
 }
 
@@ -38,7 +38,7 @@ func (o *oracle) written(c *command) {
 
 // reaches reports whether submitter s may cancel or change job j.
 func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
-	return j.owner == s.no || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
+	return j.owner == s.number || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
 }
 
 // attach carries out an attach: the frames of a kept job go to another connection from now on.
@@ -50,26 +50,26 @@ func (o *oracle) attach(c *command) {
 	j := o.held[c.id]
 	switch {
 	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted() && !j.revoked:
-		o.refuse(s.no, broker.UnknownID, c.id)
+		o.refuse(s.number, broker.UnknownID, c.id)
 		return
-	case j.owner != s.no && j.place == ended && j.length > c.room:
-		o.refuse(s.no, broker.Overloaded, c.id)
+	case j.owner != s.number && j.place == ended && j.length > c.room:
+		o.refuse(s.number, broker.Overloaded, c.id)
 		return
 	}
 	if j.progress != c.progress {
 		j.progress = c.progress
 		if w := o.peer(j.worker, true); j.place == running && w.borrows {
-			o.send(frame{op: broker.OpFollow, peer: w.no, id: j.id, loan: j.loan(o.now)})
+			o.send(frame{op: broker.OpFollow, peer: w.number, id: j.id, loan: j.loan(o.now)})
 		}
 	}
-	o.send(frame{op: broker.OpOK, peer: s.no, id: j.id, state: string(j.place)})
-	if j.owner == s.no {
+	o.send(frame{op: broker.OpOK, peer: s.number, id: j.id, state: string(j.place)})
+	if j.owner == s.number {
 		return
 	}
 	if j.owner != 0 && j.place != ended {
 		o.refuse(j.owner, broker.TakenOver, j.id)
 	}
-	j.owner = s.no
+	j.owner = s.number
 	if j.place == ended {
 		o.sendLast(j, j.last)
 	}

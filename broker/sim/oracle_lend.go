@@ -34,7 +34,7 @@ func (o *oracle) toEnd(w *oraclePeer) {
 // clash handles a job that should go to a worker which runs a borrowed job with the same id:
 // the job waits for a while, and the worker goes to the end of the line.
 func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
-	j.place, j.until, j.least = delayed, o.now+int64(broker.ClashPause), false
+	j.place, j.until, j.minOnly = delayed, o.now+int64(broker.ClashPause), false
 	o.setTimer(j)
 	o.toEnd(w)
 }
@@ -50,7 +50,7 @@ func (o *oracle) count(j *oracleJob, n *uint64) {
 	}
 }
 
-func one(is bool) int {
+func btoi(is bool) int {
 	if is {
 		return 1
 	}
@@ -59,8 +59,8 @@ func one(is bool) int {
 
 func (o *oracle) borrow(c *command) {
 	why := o.unborrowed(c)
-	if why != o.sight.unborrowed {
-		o.complaint = fmt.Sprintf("the core did not borrow because of %d, expected %d", o.sight.unborrowed, why)
+	if why != o.observed.unborrowed {
+		o.complaint = fmt.Sprintf("the core did not borrow because of %d, expected %d", o.observed.unborrowed, why)
 	}
 	k, w := o.types[c.typ], o.firstInLine(c.typ)
 	switch why {
@@ -86,15 +86,15 @@ func (o *oracle) unborrowed(c *command) broker.Unborrowed {
 	if p == nil || !p.lends || o.draining || w == nil || w.borrows {
 		return broker.NobodyIdle
 	}
-	k := o.kind(c.typ)
+	k := o.typeNamed(c.typ)
 	early, late := k.paced.opens(k.quota())
-	if !o.mayRun(k) || k.rate > 0 && (early > o.now || late > o.now && o.sight.unborrowed == broker.NobodyIdle) {
+	if !o.mayRun(k) || k.rate > 0 && (early > o.now || late > o.now && o.observed.unborrowed == broker.NobodyIdle) {
 		return broker.NobodyIdle
 	}
-	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.sight.unborrowed == broker.NobodyIdle {
+	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.unborrowed == broker.NobodyIdle {
 		return broker.NobodyIdle
 	}
-	o.sight.overloaded = o.sight.unborrowed == broker.TooMuch
+	o.observed.overloaded = o.observed.unborrowed == broker.TooMuch
 	switch {
 	case o.full(c):
 		return broker.TooMuch
@@ -121,14 +121,14 @@ func (o *oracle) unwant(c *command) {
 		return
 	}
 	o.notice(j)
-	if j.cancelled = true; c.on {
+	if j.cancelled = true; c.flag {
 		o.overdue(j)
 	}
 }
 
 func (o *oracle) follow(c *command) {
 	if j := o.loan(c); j != nil {
-		j.progress = c.on
+		j.progress = c.flag
 	}
 }
 
@@ -166,7 +166,7 @@ func (r *runner) compareLending(k *oracleType) error {
 	}
 	_, q, runs := o.tally(k.name)
 	for _, j := range o.borrowed {
-		runs += uint64(one(j.typ == k.name))
+		runs += uint64(btoi(j.typ == k.name))
 	}
 	room := math.MaxInt
 	if k.concurrency > 0 {
@@ -200,12 +200,12 @@ func (r *runner) compareLending(k *oracleType) error {
 		}
 	}
 	supplied := 0
-	most := b.Supply([]byte(k.name), func(uint32) int { return math.MaxInt32 }, func(s broker.Supply) bool {
+	wantLimit := b.Supply([]byte(k.name), func(uint32) int { return math.MaxInt32 }, func(s broker.Supply) bool {
 		supplied += s.Places
 		return true
 	})
-	if most != limit || supplied != places {
-		return fmt.Errorf("supply of type %q differs: expected %d places up to %d, got %d up to %d", k.name, places, limit, supplied, most)
+	if wantLimit != limit || supplied != places {
+		return fmt.Errorf("supply of type %q differs: expected %d places up to %d, got %d up to %d", k.name, places, limit, supplied, wantLimit)
 	}
 	return nil
 }

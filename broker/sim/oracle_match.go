@@ -53,7 +53,7 @@ func (o *oracle) handOut() {
 			if lapsed == timersPerTick {
 				return
 			}
-			if k.rate > 0 && !o.ticking && o.sight.held(j.id) {
+			if k.rate > 0 && !o.ticking && o.observed.held(j.id) {
 				o.left[j] = true
 				continue
 			}
@@ -65,9 +65,9 @@ func (o *oracle) handOut() {
 		// type changes. Between these times it may miss that the rate allows a job, but not at
 		// a tick.
 		if k.rate > 0 {
-			_, clashed := o.sight.due(j.id)
+			_, clashed := o.observed.due(j.id)
 			from, until := k.paced.opens(k.quota())
-			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= o.sight.handed(k.name) && !(clashed && w.has(j.id)) {
+			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= o.observed.handed(k.name) && !(clashed && w.has(j.id)) {
 				closed[k.name] = true
 				if until > o.now {
 					k.blocked = until
@@ -89,9 +89,9 @@ func (o *oracle) handOut() {
 
 // expireMet ends jobs that the core has met past their deadlines. of selects the types whose
 // jobs it ends.
-func (o *oracle) expireMet(of func(k *oracleType) bool) {
+func (o *oracle) expireMet(selects func(k *oracleType) bool) {
 	for _, j := range slices.Clone(o.jobs) {
-		if j.place == queued && of(o.types[j.typ]) && o.lapsed(j) && !o.sight.held(j.id) {
+		if j.place == queued && selects(o.types[j.typ]) && o.lapsed(j) && !o.observed.held(j.id) {
 			o.expire(j)
 		}
 	}
@@ -133,9 +133,9 @@ func (o *oracle) best(typ, next string) *oracleJob {
 }
 
 func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
-	o.eachRate(j, func(x *rated, q quota) { x.take(j, o.now, q) })
+	o.eachRate(j, func(x *rateState, q quota) { x.take(j, o.now, q) })
 	if k.fair {
-		o.turns[turn(j)] = o.commands
+		o.tenantTurns[tenantOf(j)] = o.commands
 	}
 	o.setTimer(j)
 	k.Dispatched++
@@ -143,10 +143,10 @@ func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 }
 
 func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
-	j.place, j.since, j.worker = running, o.now, w.no
+	j.place, j.since, j.worker = running, o.now, w.number
 	j.attempts++
 	w.out = append(w.out, run{j.id, j})
-	f := frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body}
+	f := frame{op: broker.OpJob, peer: w.number, id: j.id, typ: j.typ, body: j.body}
 	if w.headers {
 		f.headers = j.headers
 	}

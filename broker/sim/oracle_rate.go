@@ -42,35 +42,35 @@ func burstOf(r *broker.Rule) float64 {
 	return max(1, math.Floor(r.Rate))
 }
 
-// rated has the starts that a rate has allowed lately. set is the time at which the rate was
+// rateState has the starts that a rate has allowed lately. set is the time at which the rate was
 // set.
-type rated struct {
+type rateState struct {
 	starts []start
 	set    int64
 }
 
 // start is the start of a job or, if job is nil, what all earlier starts counted together when
-// the rate was changed. It counts as a time between least and most.
+// the rate was changed. It counts as a time between minCost and maxCost.
 type start struct {
-	job             *oracleJob
-	at, least, most int64
+	job                  *oracleJob
+	at, minCost, maxCost int64
 }
 
 // opens returns the times between which one more job may start.
-func (r *rated) opens(q quota) (early, late int64) {
-	least, most := q.step-q.burst, q.step-q.burst
+func (r *rateState) opens(q quota) (early, late int64) {
+	minWait, maxWait := q.step-q.burst, q.step-q.burst
 	for _, s := range slices.Backward(r.starts) {
-		least, most = least+s.least, most+s.most
-		early, late = max(early, s.at+least), max(late, s.at+most)
+		minWait, maxWait = minWait+s.minCost, maxWait+s.maxCost
+		early, late = max(early, s.at+minWait), max(late, s.at+maxWait)
 	}
 	return early, late
 }
 
-// counts returns the times between which the last of the starts ceases to count.
-func (r *rated) counts() (early, late int64) { return r.opens(quota{}) }
+// forgottenAt returns the times between which the last of the starts ceases to count.
+func (r *rateState) forgottenAt() (early, late int64) { return r.opens(quota{}) }
 
-func (r *rated) take(j *oracleJob, now int64, q quota) {
-	if _, until := r.counts(); until <= now {
+func (r *rateState) take(j *oracleJob, now int64, q quota) {
+	if _, until := r.forgottenAt(); until <= now {
 		r.starts = r.starts[:0]
 	}
 	r.starts = append(r.starts, start{j, now, q.step, q.step})
@@ -79,11 +79,11 @@ func (r *rated) take(j *oracleJob, now int64, q quota) {
 // giveBack handles a job that its worker gives back, which need not count any more. If the job
 // started at the very time at which the rate was set, the oracle does not know which came
 // first.
-func (r *rated) giveBack(j *oracleJob, now int64) {
+func (r *rateState) giveBack(j *oracleJob, now int64) {
 	for i := range slices.Backward(r.starts) {
-		if s := &r.starts[i]; s.job == j && s.at == j.since && s.least > 0 {
-			if s.least = 0; s.at != r.set {
-				s.most = min(s.most, now-s.at)
+		if s := &r.starts[i]; s.job == j && s.at == j.since && s.minCost > 0 {
+			if s.minCost = 0; s.at != r.set {
+				s.maxCost = min(s.maxCost, now-s.at)
 			}
 			return
 		}
@@ -92,14 +92,14 @@ func (r *rated) giveBack(j *oracleJob, now int64) {
 
 // change changes the rate. The number of jobs that may start at once stays, but is at most the
 // new burst.
-func (r *rated) change(now int64, from, to *broker.Rule) {
-	left := func(until int64) int64 {
+func (r *rateState) change(now int64, from, to *broker.Rule) {
+	remaining := func(until int64) int64 {
 		used := float64(max(0, until-now)) / float64(stepOf(from.Rate))
 		free := min(burstOf(to), burstOf(from)-used)
 		return int64(min((burstOf(to)-free)*float64(stepOf(to.Rate)), 4e18))
 	}
-	early, late := r.counts()
-	*r = rated{[]start{{nil, now, left(early), left(late)}}, now}
+	early, late := r.forgottenAt()
+	*r = rateState{[]start{{nil, now, remaining(early), remaining(late)}}, now}
 }
 
 // paced reports whether any type has a rate.

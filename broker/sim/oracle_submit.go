@@ -13,18 +13,18 @@ func (o *oracle) submit(c *command) {
 	}
 	switch {
 	case o.held[c.id] != nil:
-		o.refuse(s.no, broker.IDExists, c.id)
+		o.refuse(s.number, broker.IDExists, c.id)
 		return
 	case o.draining:
-		o.refuse(s.no, broker.Draining, c.id)
+		o.refuse(s.number, broker.Draining, c.id)
 		return
 	case o.full(c):
-		o.refuse(s.no, broker.Overloaded, c.id)
+		o.refuse(s.number, broker.Overloaded, c.id)
 		return
 	}
-	j := o.take(c, s.no)
+	j := o.take(c, s.number)
 	if !c.quiet {
-		o.ok(s.no, j.id)
+		o.ok(s.number, j.id)
 	}
 }
 
@@ -61,12 +61,12 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	o.setTimer(j)
 	o.jobs = append(o.jobs, j)
 	o.held[j.id] = j
-	o.kind(j.typ).Submitted++
+	o.typeNamed(j.typ).Submitted++
 	return j
 }
 
-// late returns how many overdue runs there are, and their weight.
-func (o *oracle) late() (n int, bytes int64) {
+// overdueRuns returns how many overdue runs there are, and their weight.
+func (o *oracle) overdueRuns() (n int, bytes int64) {
 	for _, w := range o.peers {
 		for _, r := range w.out {
 			if r.job == nil {
@@ -78,8 +78,8 @@ func (o *oracle) late() (n int, bytes int64) {
 	return n, bytes
 }
 
-// around returns an upper bound of the memory around jobs, in bytes.
-func (o *oracle) around() int64 {
+// overhead returns an upper bound of the memory around jobs, in bytes.
+func (o *oracle) overhead() int64 {
 	n := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs)+len(o.borrowed))<<8
 	for _, w := range o.peers {
 		if len(w.types) > 0 { // the set of types with which the worker joined
@@ -93,20 +93,20 @@ func (o *oracle) around() int64 {
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
 	weight := int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
-	late, lateBytes := o.late()
-	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64, lender bool) bool {
+	overdue, lateBytes := o.overdueRuns()
+	exceeds := func(matches func(*oracleJob) bool, maxJobs int, maxBytes, overhead int64, overdue int, lateBytes int64, lender bool) bool {
 		if maxJobs == 0 && maxBytes == 0 {
 			return false
 		}
-		n, bytes := late, weight+lateBytes
+		n, bytes := overdue, weight+lateBytes
 		for _, j := range o.borrowed {
-			if mine(j) {
+			if matches(j) {
 				bytes += j.weight()
-				n += one(lender && j.owner == c.peer)
+				n += btoi(lender && j.owner == c.peer)
 			}
 		}
 		for _, j := range o.jobs {
-			if mine(j) {
+			if matches(j) {
 				n++
 				bytes += j.weight()
 			}
@@ -114,12 +114,12 @@ func (o *oracle) full(c *command) bool {
 		// The memory around jobs counts, too. Only the core knows how much it is, so both
 		// answers are accepted within the bound.
 		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes ||
-			maxBytes > 0 && bytes+around > maxBytes && o.sight.overloaded
+			maxBytes > 0 && bytes+overhead > maxBytes && o.observed.overloaded
 	}
-	around := o.around()
-	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes, false) ||
-		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0, false) ||
-		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0, true) ||
+	overhead := o.overhead()
+	return exceeds(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, overhead, overdue, lateBytes, false) ||
+		exceeds(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0, false) ||
+		!c.detach && exceeds(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0, true) ||
 		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
@@ -137,12 +137,12 @@ func (o *oracle) busy(name string) bool {
 	if o.types[name].paused {
 		return true
 	}
-	of := func(j *oracleJob) bool { return j.typ == name }
-	return slices.ContainsFunc(o.jobs, of) || slices.ContainsFunc(o.borrowed, of) || o.named(name)
+	ofType := func(j *oracleJob) bool { return j.typ == name }
+	return slices.ContainsFunc(o.jobs, ofType) || slices.ContainsFunc(o.borrowed, ofType) || o.hasWorkerNamed(name)
 }
 
-// named reports whether a worker has joined with the type's name.
-func (o *oracle) named(name string) bool {
+// hasWorkerNamed reports whether a worker has joined with the type's name.
+func (o *oracle) hasWorkerNamed(name string) bool {
 	return slices.ContainsFunc(o.peers, func(w *oraclePeer) bool {
 		return w.joined && slices.Contains(w.names(), name)
 	})
@@ -161,42 +161,42 @@ func (o *oracle) workers(typ string) int {
 // tooManyTypes reports whether using these types, too, would exceed the limit. The core may
 // count the last type of a submitter as used, and types whose jobs it has yet to sweep.
 func (o *oracle) tooManyTypes(names ...string) bool {
-	fresh := 0
+	added := 0
 	for _, name := range names {
 		if !o.used(name) {
-			fresh++
+			added++
 		}
 	}
-	return o.tooMany(fresh)
+	return o.tooMany(added)
 }
 
 // tooMany reports whether the limit forbids this number of further types in use.
-func (o *oracle) tooMany(fresh int) bool {
+func (o *oracle) tooMany(added int) bool {
 	limit := o.cfg.MaxTypes
-	if limit == 0 || fresh <= 0 {
+	if limit == 0 || added <= 0 {
 		return false
 	}
-	least, most := 0, 0
+	minUsed, maxUsed := 0, 0
 	for _, n := range o.names {
 		if o.used(n) {
-			least++
+			minUsed++
 		}
 	}
 	for _, p := range o.peers {
 		if !p.worker {
-			most++
+			maxUsed++
 		}
 	}
-	if most += least; o.vanished > 0 {
-		most = len(o.names)
+	if maxUsed += minUsed; o.vanished > 0 {
+		maxUsed = len(o.names)
 	}
 	switch {
-	case least+fresh > limit:
+	case minUsed+added > limit:
 		return true
-	case most+fresh <= limit:
+	case maxUsed+added <= limit:
 		return false
 	}
-	return o.sight.overloaded
+	return o.observed.overloaded
 }
 
 func (o *oracle) cancel(c *command) {
@@ -206,10 +206,10 @@ func (o *oracle) cancel(c *command) {
 	}
 	j := o.held[c.id]
 	if j == nil || !o.reaches(s, j) || j.unwanted() || j.place == ended && j.owner != 0 {
-		o.refuse(s.no, broker.UnknownID, c.id)
+		o.refuse(s.number, broker.UnknownID, c.id)
 		return
 	}
-	o.ok(s.no, j.id)
+	o.ok(s.number, j.id)
 	if j.place == ended {
 		o.forget(j)
 		return
@@ -219,7 +219,7 @@ func (o *oracle) cancel(c *command) {
 		j.cancelled = true
 		return
 	}
-	o.kind(j.typ).Cancelled++
+	o.typeNamed(j.typ).Cancelled++
 	o.forget(j)
 }
 
@@ -233,14 +233,14 @@ func (o *oracle) change(c *command) {
 		}
 	case s == nil:
 	case j == nil || !o.reaches(s, j) || j.place == ended || j.unwanted():
-		o.refuse(s.no, broker.UnknownID, c.id)
+		o.refuse(s.number, broker.UnknownID, c.id)
 	case j.place == running:
-		o.refuse(s.no, broker.NotProcessing, c.id)
+		o.refuse(s.number, broker.NotProcessing, c.id)
 	case c.setGroups && o.tooManyGroups(c.groups, j):
-		o.refuse(s.no, broker.Overloaded, c.id)
+		o.refuse(s.number, broker.Overloaded, c.id)
 	default:
 		o.amend(j, c)
-		o.ok(s.no, j.id)
+		o.ok(s.number, j.id)
 	}
 }
 
@@ -256,10 +256,10 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	}
 	before := j.place
 	if c.delay >= 0 {
-		j.place, j.until, j.least = delayed, o.now+int64(c.delay), false
+		j.place, j.until, j.minOnly = delayed, o.now+int64(c.delay), false
 	}
 	if j.place == delayed && j.until <= o.now {
-		if _, waits := o.sight.due(j.id); !waits || !j.least {
+		if _, waits := o.observed.due(j.id); !waits || !j.minOnly {
 			j.place = queued
 		}
 	}
@@ -272,7 +272,7 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 // notice sends the worker a notice that a run is no longer wanted.
 func (o *oracle) notice(j *oracleJob) {
 	if w := o.peer(j.worker, true); w.notices && !j.unwanted() {
-		o.send(frame{op: broker.OpCancel, peer: w.no, id: j.id})
+		o.send(frame{op: broker.OpCancel, peer: w.number, id: j.id})
 	}
 }
 
@@ -282,11 +282,11 @@ func (o *oracle) revoke(c *command) {
 	switch {
 	case j == nil:
 	case j.place == running:
-		o.revokeRunning(j, c.on)
+		o.revokeRunning(j, c.flag)
 	case j.place == ended:
 		o.forget(j)
 	default:
-		o.kind(j.typ).Cancelled++
+		o.typeNamed(j.typ).Cancelled++
 		o.end(j, broker.Cancelled, "")
 	}
 }
@@ -294,15 +294,15 @@ func (o *oracle) revoke(c *command) {
 // revokeAll revokes all waiting jobs, or all running ones, of a type or a group.
 func (o *oracle) revokeAll(c *command) {
 	for _, j := range slices.Clone(o.jobs) {
-		if j.place == ended || c.on != (j.place == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {
+		if j.place == ended || c.flag != (j.place == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {
 			continue
 		}
-		o.revoke(&command{id: j.id, on: c.on})
+		o.revoke(&command{id: j.id, flag: c.flag})
 	}
 }
 
-func (o *oracle) revokeRunning(j *oracleJob, may bool) {
-	if !may || j.unwanted() {
+func (o *oracle) revokeRunning(j *oracleJob, running bool) {
+	if !running || j.unwanted() {
 		return
 	}
 	o.notice(j)
@@ -315,7 +315,7 @@ func (o *oracle) revokeRunning(j *oracleJob, may bool) {
 // submitterGone ends the waiting jobs of a lost submitter and makes its running jobs unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
-		if j.owner != s.no {
+		if j.owner != s.number {
 			continue
 		}
 		if j.keep > 0 {
@@ -329,7 +329,7 @@ func (o *oracle) submitterGone(s *oraclePeer) {
 			continue
 		}
 		o.vanished++
-		o.kind(j.typ).Discarded++
+		o.typeNamed(j.typ).Discarded++
 		o.forget(j)
 	}
 }

@@ -51,7 +51,7 @@ func (o *oracle) tick(*command) {
 			j.place, j.since = queued, o.now
 			o.setTimer(j)
 		}
-		o.arrive() // now: a tenant without jobs at this point loses its place
+		o.updateTenants() // now: a tenant without jobs at this point loses its place
 	}
 	for _, k := range o.types {
 		k.blocked, k.slow = 0, false
@@ -61,7 +61,7 @@ func (o *oracle) tick(*command) {
 }
 
 func (o *oracle) expire(j *oracleJob) {
-	o.kind(j.typ).Expired++
+	o.typeNamed(j.typ).Expired++
 	o.end(j, broker.Expired, "")
 }
 
@@ -69,12 +69,12 @@ func (o *oracle) expire(j *oracleJob) {
 // worker answers, and the job continues without it.
 func (o *oracle) overdue(j *oracleJob) {
 	if w := o.peer(j.worker, true); w.borrows {
-		o.send(frame{op: broker.OpOverdue, peer: w.no, id: j.id})
+		o.send(frame{op: broker.OpOverdue, peer: w.number, id: j.id})
 	} else {
 		o.notice(j)
 	}
 	o.giveUp(j)
-	o.count(j, &o.kind(j.typ).Overdue)
+	o.count(j, &o.typeNamed(j.typ).Overdue)
 	if j.unwanted() {
 		o.unwantedEnds(j)
 	} else {
@@ -96,26 +96,26 @@ func (o *oracle) giveUp(j *oracleJob) {
 // evict closes a worker if overdue runs have reached half of a limit. The simulation has so few
 // workers that always the one with the most overdue runs is closed.
 func (o *oracle) evict() {
-	n, bytes := o.late()
+	n, bytes := o.overdueRuns()
 	if (o.cfg.MaxJobs == 0 || 2*n <= o.cfg.MaxJobs) && (o.cfg.MaxBytes == 0 || 2*bytes <= o.cfg.MaxBytes) {
 		return
 	}
-	if len(o.sight.closed) == 0 {
+	if len(o.observed.closed) == 0 {
 		o.complaint = fmt.Sprintf("%d overdue runs of %d bytes, and no worker is closed", n, bytes)
 		return
 	}
-	w := o.peer(o.sight.closed[0], true)
-	o.sight.closed = o.sight.closed[1:]
+	w := o.peer(o.observed.closed[0], true)
+	o.observed.closed = o.observed.closed[1:]
 	for _, other := range o.peers {
 		if w == nil || other.overdue() > w.overdue() {
-			o.complaint = fmt.Sprintf("of %v and p%d, the wrong worker is closed", w, other.no)
+			o.complaint = fmt.Sprintf("of %v and p%d, the wrong worker is closed", w, other.number)
 			return
 		}
 	}
-	o.refuse(w.no, broker.Overloaded, "")
+	o.refuse(w.number, broker.Overloaded, "")
 	o.peers = slices.DeleteFunc(o.peers, func(p *oraclePeer) bool { return p == w })
 	o.workerGone(w, "")
-	o.send(frame{op: broker.OpClose, peer: w.no})
+	o.send(frame{op: broker.OpClose, peer: w.number})
 }
 
 // next returns the earliest moment at which a tick has something to do.

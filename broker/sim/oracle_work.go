@@ -15,17 +15,17 @@ func (o *oracle) join(c *command) {
 	}
 	next := oraclePeer{typ: c.typ, types: c.types, except: c.except, allow: c.allow}
 	if o.tooManyTypes(next.names()...) {
-		o.refuse(w.no, broker.Overloaded, "")
+		o.refuse(w.number, broker.Overloaded, "")
 		return
 	}
 	for _, name := range next.names() {
-		o.kind(name)
+		o.typeNamed(name)
 	}
 	w.typ, w.types, w.except, w.allow = c.typ, c.types, c.except, c.allow
 	w.joined, w.room, w.notices, w.headers, w.left = true, max(1, c.prefetch), c.notices, c.wantHeaders, false
 	w.named = w.named || c.prefetch > 0
 	w.inLine = false // a worker that joins goes to the end of the line
-	o.ok(w.no, "")
+	o.ok(w.number, "")
 }
 
 func (o *oracle) credit(c *command) {
@@ -37,13 +37,13 @@ func (o *oracle) credit(c *command) {
 func (o *oracle) leave(c *command) {
 	if w := o.peer(c.peer, true); w != nil {
 		w.left = true
-		o.ok(w.no, "")
+		o.ok(w.number, "")
 	}
 }
 
-// meant finds the run that a worker's frame names and replies ok. If there is none, it refuses
+// runFor finds the run that a worker's frame names and replies ok. If there is none, it refuses
 // the frame and returns nil.
-func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
+func (o *oracle) runFor(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
 	switch {
 	case w == nil:
@@ -51,20 +51,20 @@ func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
 	case w.named:
 		i = slices.IndexFunc(w.out, func(r run) bool { return r.id == c.id })
 		if i < 0 {
-			o.refuse(w.no, broker.UnknownID, c.id)
+			o.refuse(w.number, broker.UnknownID, c.id)
 			return nil, 0
 		}
 	case len(w.out) == 0:
-		o.refuse(w.no, broker.NotProcessing, "")
+		o.refuse(w.number, broker.NotProcessing, "")
 		return nil, 0
 	}
-	o.ok(w.no, "")
+	o.ok(w.number, "")
 	return w, i
 }
 
-// over takes a run from its worker and returns the job, unless the run was overdue or the
+// endRun takes a run from its worker and returns the job, unless the run was overdue or the
 // job is unwanted.
-func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
+func (o *oracle) endRun(w *oraclePeer, i int) *oracleJob {
 	j := w.out[i].job
 	w.out = slices.Delete(w.out, i, i+1)
 	if j != nil && j.unwanted() {
@@ -77,8 +77,8 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 // concluded handles the end of a run that a worker reports. It returns the run's job, or nil if
 // the run is no longer wanted.
 func (o *oracle) concluded(c *command) *oracleJob {
-	if w, i := o.meant(c); w != nil {
-		return o.over(w, i)
+	if w, i := o.runFor(c); w != nil {
+		return o.endRun(w, i)
 	}
 	return nil
 }
@@ -91,21 +91,21 @@ func (o *oracle) unwantedEnds(j *oracleJob) {
 	}
 	if j.revoked {
 		j.cancelled, j.revoked = false, false
-		o.kind(j.typ).Cancelled++
+		o.typeNamed(j.typ).Cancelled++
 		o.end(j, broker.Cancelled, "")
 		return
 	}
 	if j.cancelled {
-		o.kind(j.typ).Cancelled++
+		o.typeNamed(j.typ).Cancelled++
 	} else {
-		o.kind(j.typ).Discarded++
+		o.typeNamed(j.typ).Discarded++
 	}
 	o.forget(j)
 }
 
 func (o *oracle) respond(c *command) {
 	if j := o.concluded(c); j != nil {
-		o.count(j, &o.kind(j.typ).Answered)
+		o.count(j, &o.typeNamed(j.typ).Answered)
 		o.conclude(j, frame{op: broker.OpResult, id: j.id, body: c.body})
 	}
 }
@@ -127,7 +127,7 @@ func (o *oracle) fail(c *command) {
 }
 
 func (o *oracle) progress(c *command) {
-	w, i := o.meant(c)
+	w, i := o.runFor(c)
 	if w == nil {
 		return
 	}
@@ -139,7 +139,7 @@ func (o *oracle) progress(c *command) {
 // failed ends a run without an answer: the job is requeued or fails. An empty reason stands for
 // one that the core writes itself.
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
-	k := o.kind(j.typ)
+	k := o.typeNamed(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
 		last := frame{op: broker.OpEnd, code: code, id: j.id, reason: reason}
 		if code == broker.JobLater {
@@ -159,7 +159,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 		o.expire(j)
 		return
 	}
-	j.least = false
+	j.minOnly = false
 	if delay < 0 && code != broker.JobLost {
 		delay = o.backoff(j)
 	}
@@ -168,7 +168,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 
 // requeue puts a job that was out on a worker back into the queue.
 func (o *oracle) requeue(j *oracleJob, delay int64) {
-	o.kind(j.typ).Requeued++
+	o.typeNamed(j.typ).Requeued++
 	j.since, j.worker, j.place = o.now, 0, queued
 	if delay > 0 {
 		j.place, j.until = delayed, o.now+delay
@@ -183,9 +183,9 @@ func (o *oracle) release(c *command) {
 	if j == nil {
 		return
 	}
-	k := o.kind(j.typ)
+	k := o.typeNamed(j.typ)
 	k.paced.giveBack(j, o.now)
-	o.eachRate(j, func(x *rated, _ quota) { x.giveBack(j, o.now) })
+	o.eachRate(j, func(x *rateState, _ quota) { x.giveBack(j, o.now) })
 	if j.borrowed {
 		o.send(frame{op: broker.OpReturn, peer: j.owner, id: j.id, run: j.run, delay: int64(c.delay)})
 		o.forget(j)
@@ -201,7 +201,7 @@ func (o *oracle) release(c *command) {
 		o.expire(j)
 		return
 	}
-	j.least = false
+	j.minOnly = false
 	if o.requeue(j, int64(c.delay)); !begun {
 		k.Requeued--
 	}
@@ -213,20 +213,20 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	if j.backoff == 0 {
 		return 0
 	}
-	least := j.backoff
-	for n := 1; n < j.attempts && least < 24*time.Hour; n++ {
-		least *= 2
+	minDelay := j.backoff
+	for n := 1; n < j.attempts && minDelay < 24*time.Hour; n++ {
+		minDelay *= 2
 	}
-	least = min(least, 24*time.Hour)
-	most := least + least/4
-	wait, found := o.sight.due(j.id)
+	minDelay = min(minDelay, 24*time.Hour)
+	maxDelay := minDelay + minDelay/4
+	wait, found := o.observed.due(j.id)
 	deadline := j.expires != 0 && o.now+wait == j.expires
-	if !found || wait > int64(most) || wait < int64(least) && !deadline {
-		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), least, most)
+	if !found || wait > int64(maxDelay) || wait < int64(minDelay) && !deadline {
+		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), minDelay, maxDelay)
 	}
 	if deadline { // the core's timer shows only the deadline
-		j.least = true
-		return max(wait, int64(least))
+		j.minOnly = true
+		return max(wait, int64(minDelay))
 	}
 	return wait
 }
@@ -234,7 +234,7 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 // gone handles a connection that is lost or is closed because of a frame that it sent.
 func (o *oracle) gone(c *command) {
 	for i, p := range o.peers {
-		if p.no != c.peer {
+		if p.number != c.peer {
 			continue
 		}
 		o.peers = slices.Delete(o.peers, i, i+1)
@@ -255,7 +255,7 @@ func (o *oracle) workerGone(w *oraclePeer, reason string) {
 		code = broker.JobFailed
 	}
 	for len(w.out) > 0 {
-		if j := o.over(w, 0); j != nil {
+		if j := o.endRun(w, 0); j != nil {
 			o.failed(j, code, "", guilty, -1)
 		}
 	}

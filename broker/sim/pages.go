@@ -48,13 +48,13 @@ func (p *poisonPages) Put(m []byte) {
 		panic(fmt.Sprintf("sim: %d bytes given back that are not lent", len(m)))
 	}
 	delete(p.lent, at)
-	spoil(m)
+	poisonFill(m)
 	p.back = append(p.back, m)
 	p.held -= len(m)
 	p.returns++
 }
 
-func spoil(m []byte) {
+func poisonFill(m []byte) {
 	if len(m) == 0 {
 		return
 	}
@@ -64,17 +64,17 @@ func spoil(m []byte) {
 	}
 }
 
-var spoiled = func() []byte {
+var poisonPattern = func() []byte {
 	m := make([]byte, 1<<20)
-	spoil(m)
+	poisonFill(m)
 	return m
 }()
 
-// spoiledStill returns an error if returned memory was written to after its return.
-func spoiledStill(m []byte) error {
-	for n := 0; n < len(m); n += len(spoiled) {
-		part := m[n:min(len(m), n+len(spoiled))]
-		if !bytes.Equal(part, spoiled[:len(part)]) {
+// checkPoison returns an error if returned memory was written to after its return.
+func checkPoison(m []byte) error {
+	for n := 0; n < len(m); n += len(poisonPattern) {
+		part := m[n:min(len(m), n+len(poisonPattern))]
+		if !bytes.Equal(part, poisonPattern[:len(part)]) {
 			return fmt.Errorf("memory of %d bytes was written to after it was given back", len(m))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type profile struct {
 	name string
 	// weight has the weight of each verb: how often it is chosen, compared with the others.
-	weight [verbs]int
+	weight [numVerbs]int
 	steps  func(r *rand.Rand) int
 	// ids, types and priorities are the numbers of different values in use. They are small, so
 	// that commands collide.
@@ -24,42 +24,42 @@ type profile struct {
 	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
 	// several is the chance in percent that a join lists several types.
 	several int
-	// groups is the chance in percent that a submit names groups, and most is the largest
+	// groups is the chance in percent that a submit names groups, and maxGroups is the largest
 	// number of them.
-	groups, most int
-	// together is the chance in percent that a change of a setting changes another setting,
+	groups, maxGroups int
+	// extraSetting is the chance in percent that a change of a setting changes another setting,
 	// too.
-	together int
+	extraSetting int
 	// bodies returns the length of a body.
 	bodies func(r *rand.Rand) int
-	// wild spreads priorities over all of int64.
-	wild bool
+	// wildPriorities spreads priorities over all of int64.
+	wildPriorities bool
 	// config sets limits.
 	config func(r *rand.Rand, c *broker.Config)
-	// every is after how many commands the ledgers are compared.
-	every int
+	// ledgerEvery is after how many commands the ledgers are compared.
+	ledgerEvery int
 	// phase, if set, changes the weights in the course of a run.
-	phase func(step, steps int, weight *[verbs]int)
+	phase func(step, steps int, weight *[numVerbs]int)
 	// churn is the chance in percent that a submit takes a new id.
 	churn int
-	// still is the chance in percent that a command has the same time as the one before
+	// sameTime is the chance in percent that a command has the same time as the one before
 	// it.
-	still int
+	sameTime int
 }
 
-func between(lo, hi int) func(*rand.Rand) int {
+func uniform(lo, hi int) func(*rand.Rand) int {
 	return func(r *rand.Rand) int { return lo + r.IntN(hi-lo+1) }
 }
 
 // plainWeights are the weights for clients that only submit, join and respond.
-func plainWeights() [verbs]int {
-	var w [verbs]int
+func plainWeights() [numVerbs]int {
+	var w [numVerbs]int
 	w[submit], w[respond], w[join], w[gone], w[expelled] = 100, 70, 25, 8, 3
 	w[addSubmitter], w[addWorker], w[tick] = 3, 5, 10
 	return w
 }
 
-func richWeights() [verbs]int {
+func richWeights() [numVerbs]int {
 	w := plainWeights()
 	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
 	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
@@ -71,9 +71,9 @@ func richWeights() [verbs]int {
 
 func plain() profile {
 	return profile{
-		weight: plainWeights(), steps: between(40, 200),
+		weight: plainWeights(), steps: uniform(40, 200),
 		ids: 8, types: 2, priorities: 3, submitters: 3, workers: 3,
-		bodies: between(1, 40), every: 1, still: 70,
+		bodies: uniform(1, 40), ledgerEvery: 1, sameTime: 70,
 	}
 }
 
@@ -83,8 +83,8 @@ func rich() profile {
 	p.names, p.notices = true, true
 	p.delay, p.timeout, p.backoff, p.expires, p.retries = 20, 30, 25, 25, 40
 	p.detach, p.quiet, p.progress, p.keep = 15, 10, 25, 10
-	p.age, p.headers, p.several, p.together = 10, 15, 15, 40
-	p.still = 50
+	p.age, p.headers, p.several, p.extraSetting = 10, 15, 15, 40
+	p.sameTime = 50
 	return p
 }
 
@@ -93,11 +93,11 @@ func lending() profile {
 	p.ids, p.types, p.workers, p.submitters = 8, 2, 3, 2
 	p.weight[addBorrower], p.weight[addLender], p.weight[allot] = 5, 4, 25
 	p.weight[borrow], p.weight[unwant], p.weight[follow], p.weight[giveBack] = 90, 12, 5, 12
-	p.weight[join], p.weight[release], p.weight[respond], p.steps = 40, 15, 90, between(60, 250)
+	p.weight[join], p.weight[release], p.weight[respond], p.steps = 40, 15, 90, uniform(60, 250)
 	p.config = func(r *rand.Rand, c *broker.Config) {
-		some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
-		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(12), some(10), some(6)
-		c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(some(3000)), int64(some(2000)), some(4)
+		maybe := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
+		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(12), maybe(10), maybe(6)
+		c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(maybe(3000)), int64(maybe(2000)), maybe(4)
 	}
 	return p
 }
@@ -131,14 +131,14 @@ var common = []kind{
 	{10, "time", rich, func(p *profile) {
 		p.delay, p.timeout, p.backoff, p.expires = 60, 60, 60, 60
 		p.weight[tick], p.weight[fail] = 120, 60
-		p.still = 20
+		p.sameTime = 20
 	}},
 	{6, "limits", rich, func(p *profile) {
 		p.weight[pause], p.weight[limit], p.weight[tick] = 20, 30, 80
 		p.config = func(r *rand.Rand, c *broker.Config) {
-			some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
-			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(8), some(6), some(5)
-			c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(some(1200)), int64(some(1000)), int64(some(800))
+			maybe := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
+			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(8), maybe(6), maybe(5)
+			c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(maybe(1200)), int64(maybe(1000)), int64(maybe(800))
 		}
 	}},
 	{6, "vanishing", rich, func(p *profile) {
@@ -186,29 +186,29 @@ var common = []kind{
 		}
 	}},
 	{8, "groups", rich, func(p *profile) {
-		p.groups, p.most, p.ids, p.types = 70, 3, 16, 3
+		p.groups, p.maxGroups, p.ids, p.types = 70, 3, 16, 3
 		p.weight[setRule], p.weight[dropRule], p.weight[tick] = 15, 5, 60
 		p.config = func(r *rand.Rand, c *broker.Config) { c.MaxGroups = r.IntN(2) * (1 + r.IntN(4)) }
 	}},
 	{8, "fair", rich, func(p *profile) {
-		p.groups, p.most, p.ids, p.types = 60, 2, 20, 2
+		p.groups, p.maxGroups, p.ids, p.types = 60, 2, 20, 2
 		p.weight[setFair], p.weight[setRule], p.weight[dropRule] = 20, 4, 4
 		p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
 	}},
 	{8, "lending", lending, func(*profile) {}},
 	{5, "rates", rich, func(p *profile) {
-		p.groups, p.most, p.ids, p.types, p.workers = 50, 1, 24, 1, 2
+		p.groups, p.maxGroups, p.ids, p.types, p.workers = 50, 1, 24, 1, 2
 		p.weight[setRule], p.weight[limit], p.weight[pause], p.weight[gone] = 4, 6, 0, 1
 		p.weight[submit], p.weight[release], p.weight[respond], p.weight[join] = 140, 120, 30, 40
-		p.steps, p.still = between(100, 300), 60
+		p.steps, p.sameTime = uniform(100, 300), 60
 	}},
 	// Queues of groups are used again and again, with more priorities than an empty queue keeps
 	// lanes for.
 	{4, "group lanes", plain, func(p *profile) {
-		p.groups, p.most, p.ids, p.types, p.priorities = 90, 1, 60, 1, 9
-		p.submitters, p.workers, p.steps = 1, 2, between(150, 300)
+		p.groups, p.maxGroups, p.ids, p.types, p.priorities = 90, 1, 60, 1, 9
+		p.submitters, p.workers, p.steps = 1, 2, uniform(150, 300)
 		p.weight[gone], p.weight[expelled] = 1, 0
-		p.phase = func(step, _ int, w *[verbs]int) {
+		p.phase = func(step, _ int, w *[numVerbs]int) {
 			w[submit], w[respond] = 400, 5
 			if step/30%2 == 1 {
 				w[submit], w[respond] = 5, 400
@@ -216,7 +216,7 @@ var common = []kind{
 		}
 	}},
 	{3, "drain", rich, func(p *profile) {
-		p.phase = func(step, steps int, w *[verbs]int) {
+		p.phase = func(step, steps int, w *[numVerbs]int) {
 			switch {
 			case step > steps*3/4:
 				w[expel] = 10
@@ -227,11 +227,11 @@ var common = []kind{
 	}},
 	{3, "spread", rich, func(p *profile) {
 		p.submitters, p.workers, p.ids, p.types = 2, 6, 60, 26
-		p.weight[submit], p.weight[gone], p.steps = 200, 3, between(150, 300)
+		p.weight[submit], p.weight[gone], p.steps = 200, 3, uniform(150, 300)
 	}},
 	{3, "many", rich, func(p *profile) {
 		p.submitters, p.workers, p.ids, p.types = 40, 12, 60, 12
-		p.weight[addSubmitter], p.steps = 30, between(150, 300)
+		p.weight[addSubmitter], p.steps = 30, uniform(150, 300)
 	}},
 }
 
@@ -239,27 +239,27 @@ var common = []kind{
 var special = []kind{
 	// Jobs with groups are lent, and some types are fair.
 	{19, "lending groups", lending, func(p *profile) {
-		p.groups, p.most, p.ids, p.types = 70, 3, 16, 3
+		p.groups, p.maxGroups, p.ids, p.types = 70, 3, 16, 3
 		p.weight[setRule], p.weight[dropRule], p.weight[setFair], p.weight[tick] = 15, 5, 3, 60
 	}},
 	{101, "lanes", rich, func(p *profile) {
 		p.ids, p.types, p.priorities, p.churn = 400, 1, 150, 70
 		p.submitters, p.workers = 2, 2
-		p.steps = between(400, 700)
+		p.steps = uniform(400, 700)
 		p.weight[submit], p.weight[gone] = 250, 3
-		p.every = 8
+		p.ledgerEvery = 8
 	}},
 	{103, "wild", rich, func(p *profile) {
-		p.wild, p.ids, p.churn = true, 60, 50
-		p.steps = between(200, 400)
+		p.wildPriorities, p.ids, p.churn = true, 60, 50
+		p.steps = uniform(200, 400)
 	}},
 	{107, "old letters", rich, func(p *profile) {
 		p.weight[revive], p.weight[fail], p.ids, p.churn = 60, 120, 30, 60
-		p.steps, p.types = between(600, 900), 4
-		p.retries, p.delay, p.still = 10, 5, 80
+		p.steps, p.types = uniform(600, 900), 4
+		p.retries, p.delay, p.sameTime = 10, 5, 80
 		p.config = func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }
 	}},
-	{211, "long", rich, func(p *profile) { p.steps = between(2000, 4000) }},
+	{211, "long", rich, func(p *profile) { p.steps = uniform(2000, 4000) }},
 	{223, "big", rich, func(p *profile) {
 		p.bodies = func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] }
 		p.config = func(r *rand.Rand, c *broker.Config) {
@@ -271,9 +271,9 @@ var special = []kind{
 	{499, "slabs", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 95, 2, 4, 3
 		p.bodies = func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] }
-		p.steps, p.every = between(2500, 3500), 64
+		p.steps, p.ledgerEvery = uniform(2500, 3500), 64
 		p.weight[gone], p.weight[expelled], p.weight[pause], p.weight[limit] = 2, 1, 1, 1
-		p.phase = func(step, steps int, w *[verbs]int) {
+		p.phase = func(step, steps int, w *[numVerbs]int) {
 			w[submit], w[respond], w[cancel] = 60, 90, 90
 			if step < steps/3 {
 				w[submit], w[respond], w[cancel] = 200, 10, 5
@@ -283,9 +283,9 @@ var special = []kind{
 	// Many jobs, which take several chunks of records, then few, so that chunks are given back.
 	{997, "crowd", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 6000, 97, 3, 5, 5
-		p.steps, p.every = between(9000, 10000), 256
+		p.steps, p.ledgerEvery = uniform(9000, 10000), 256
 		p.weight[gone], p.weight[addSubmitter] = 1, 3
-		p.phase = func(step, steps int, w *[verbs]int) {
+		p.phase = func(step, steps int, w *[numVerbs]int) {
 			w[submit], w[respond], w[cancel], w[gone] = 50, 150, 150, 3
 			if step < steps/2 {
 				w[submit], w[respond], w[cancel], w[gone] = 400, 10, 5, 0
@@ -295,9 +295,9 @@ var special = []kind{
 	// A drain is cut short while there are more jobs than one step can end.
 	{401, "stop", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
-		p.steps, p.every = between(2500, 3000), 256
+		p.steps, p.ledgerEvery = uniform(2500, 3000), 256
 		p.weight[submit], p.weight[gone], p.weight[limit] = 900, 1, 60
-		p.phase = func(step, steps int, w *[verbs]int) {
+		p.phase = func(step, steps int, w *[numVerbs]int) {
 			if step > steps-100 {
 				w[expel] = 60
 			}
@@ -307,9 +307,9 @@ var special = []kind{
 	{983, "alarms", rich, func(p *profile) {
 		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 98, 2, 3, 3
 		p.delay, p.expires, p.timeout, p.backoff = 90, 50, 50, 10
-		p.steps, p.every = between(3000, 4000), 64
+		p.steps, p.ledgerEvery = uniform(3000, 4000), 64
 		p.weight[submit], p.weight[gone], p.weight[expelled], p.weight[limit] = 600, 0, 0, 0
-		p.still = 97
+		p.sameTime = 97
 	}},
 }
 

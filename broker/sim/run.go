@@ -204,7 +204,7 @@ func (r *runner) step(c *command) (err error) {
 		r.paced = r.paced || x.rate > 0 || x.rule.Rate > 0
 	}
 	r.driver.do(c)
-	o.do(c, r.driver.sight(o.moment(c)))
+	o.do(c, r.driver.observe(o.moment(c)))
 	r.want = append(r.want[:0], o.frames...)
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
@@ -212,25 +212,25 @@ func (r *runner) step(c *command) (err error) {
 	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll || c.verb == forget); err != nil {
 		return err
 	}
-	if err := all(r.compareNext, r.compareMoves); err != nil {
+	if err := firstError(r.compareNext, r.compareMoves); err != nil {
 		return err
 	}
-	if r.steps%r.p.every != 0 {
+	if r.steps%r.p.ledgerEvery != 0 {
 		return nil
 	}
-	if err := all(r.compareLedgers, r.compareWalks); err != nil || r.steps/r.p.every%6 != 0 {
+	if err := firstError(r.compareLedgers, r.compareWalks); err != nil || r.steps/r.p.ledgerEvery%6 != 0 {
 		return err
 	}
-	some := c.id
+	id := c.id
 	if n := len(o.jobs); n > 0 {
-		some = o.jobs[r.inner.IntN(n)].id
+		id = o.jobs[r.inner.IntN(n)].id
 	}
 	job := func(id string) func() error { return func() error { return r.compareJob(id) } }
-	return all(r.comparePeers, job(some), job(c.id), r.compareLetters, r.compareHeld)
+	return firstError(r.comparePeers, job(id), job(c.id), r.compareLetters, r.compareHeld)
 }
 
-// all calls the checks in order and returns the first error.
-func all(compare ...func() error) error {
+// firstError calls the checks in order and returns the first error.
+func firstError(compare ...func() error) error {
 	for _, f := range compare {
 		if err := f(); err != nil {
 			return err
@@ -244,7 +244,7 @@ func (r *runner) finish() error {
 	o, core := r.oracle, r.driver.core
 	end := []*command{}
 	for _, p := range o.peers {
-		end = append(end, &command{verb: gone, now: o.now, peer: p.no})
+		end = append(end, &command{verb: gone, now: o.now, peer: p.number})
 	}
 	r.inner.Shuffle(len(end), func(i, j int) { end[i], end[j] = end[j], end[i] })
 	for _, j := range o.jobs {
@@ -272,7 +272,7 @@ func (r *runner) finish() error {
 	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
-	if err := all(r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.driver.settle, r.compareMemory); err != nil {
+	if err := firstError(r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.driver.settle, r.compareMemory); err != nil {
 		return fmt.Errorf("after the end: %w", err)
 	}
 	return nil
@@ -318,13 +318,13 @@ func (r *runner) compareHistory() error {
 // count their lists of free records, which are less than a 32nd of their memory.
 func (r *runner) compareHeld() error {
 	o, core, m := r.oracle, r.driver.core, r.driver.core.Memory()
-	if more := int64(r.x.pages.held) - m.Records - m.Slabs - m.History; more < -m.Records/32 || more > m.Pools {
+	if unaccounted := int64(r.x.pages.held) - m.Records - m.Slabs - m.History; unaccounted < -m.Records/32 || unaccounted > m.Pools {
 		return fmt.Errorf("%d bytes of pages are held, counted are %+v", r.x.pages.held, m)
 	}
-	n, bytes := o.late()
+	n, bytes := o.overdueRuns()
 	big := int64(0)
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
-		n += one(!j.borrowed)
+		n += btoi(!j.borrowed)
 		bytes += j.weight()
 		body := len(j.body)
 		if j.place == ended {
@@ -338,9 +338,9 @@ func (r *runner) compareHeld() error {
 		return fmt.Errorf("%d bytes of bodies are counted apart, held are %d", m.Bodies, big)
 	}
 	// Some of the memory around earlier jobs may still be held.
-	most := bytes + o.around() + int64(o.arrivals)<<10
-	if jobs, load := core.Load(); jobs != int64(n) || load < bytes || load > most {
-		return fmt.Errorf("%d jobs of %d bytes are counted, held are %d of %d to %d bytes", jobs, load, n, bytes, most)
+	maxBytes := bytes + o.overhead() + int64(o.arrivals)<<10
+	if jobs, load := core.Load(); jobs != int64(n) || load < bytes || load > maxBytes {
+		return fmt.Errorf("%d jobs of %d bytes are counted, held are %d of %d to %d bytes", jobs, load, n, bytes, maxBytes)
 	}
 	return nil
 }
@@ -361,7 +361,7 @@ func (r *runner) compareMemory() error {
 		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", held, rest)
 	}
 	for _, m := range p.back {
-		if err := spoiledStill(m); err != nil {
+		if err := checkPoison(m); err != nil {
 			return err
 		}
 	}

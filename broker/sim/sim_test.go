@@ -14,7 +14,7 @@ var (
 	seeds = flag.Uint64("seeds", 0, "how many seeds to run (0: 2000, with -short 300)")
 	seed  = flag.Uint64("seed", 0, "run this seed alone; with -v its trace is printed")
 	from  = flag.Uint64("from", 1, "the first seed")
-	whole = flag.Bool("whole", false, "leave failing runs as long as they are")
+	full  = flag.Bool("whole", false, "leave failing runs as long as they are")
 	steps = flag.Int("steps", 0, "commands of each run (0: as the seed says)")
 )
 
@@ -22,7 +22,7 @@ var (
 const failures = 3
 
 func TestSeeds(t *testing.T) {
-	opt := Options{Steps: *steps, NoShrink: *whole}
+	opt := Options{Steps: *steps, NoShrink: *full}
 	if *seed != 0 {
 		if testing.Verbose() {
 			opt.Trace = func(line string) { t.Log(line) }

@@ -75,7 +75,7 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
 	}
 	// A web page could point a name of its own at our address (DNS rebinding).
-	if may == nil && !n.AnyHost && !d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) {
+	if may == nil && !n.AnyHost && !d.opt.OwnHost(r.Host, d.opt.Addr, d.Addr()) {
 		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
 	}
 	if err := d.cross.Check(judged); err != nil {
