@@ -31,7 +31,7 @@ type API struct {
 	watch  watch
 	// ratesHeld is the memory that the rates of the last day take, in bytes.
 	ratesHeld atomic.Int64
-	past      moments.Ring
+	moments   moments.Ring
 	// streams are the open streams of events.
 	streams atomic.Int64
 	// submits bounds the bytes of jobs that are being received.
@@ -58,16 +58,16 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a.mux.HandleFunc("GET /{$}", a.index)
 	go a.note(srv.Done())
 	if srv.Options().Pprof {
-		a.mux.HandleFunc("GET /debug/pprof/", a.guarded(route{serve: plainly(pprof.Index)}))
-		a.mux.HandleFunc("GET /debug/pprof/profile", a.guarded(route{serve: plainly(pprof.Profile)}))
-		a.mux.HandleFunc("GET /debug/pprof/symbol", a.guarded(route{serve: plainly(pprof.Symbol)}))
-		a.mux.HandleFunc("GET /debug/pprof/trace", a.guarded(route{serve: plainly(pprof.Trace)}))
+		a.mux.HandleFunc("GET /debug/pprof/", a.guarded(route{serve: noError(pprof.Index)}))
+		a.mux.HandleFunc("GET /debug/pprof/profile", a.guarded(route{serve: noError(pprof.Profile)}))
+		a.mux.HandleFunc("GET /debug/pprof/symbol", a.guarded(route{serve: noError(pprof.Symbol)}))
+		a.mux.HandleFunc("GET /debug/pprof/trace", a.guarded(route{serve: noError(pprof.Trace)}))
 	}
 	return a
 }
 
-// make holds making while fn makes a piece of a long answer or of a long change.
-func (a *API) make(fn func()) {
+// build holds making while fn makes a piece of a long answer or of a long change.
+func (a *API) build(fn func()) {
 	a.making.Lock()
 	defer a.making.Unlock() // a request that panics must not keep others out
 	fn()
@@ -75,7 +75,7 @@ func (a *API) make(fn func()) {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !open[r.URL.Path] && !a.ours(r.Host) {
+	if !open[r.URL.Path] && !a.ownHost(r.Host) {
 		e := foreign(r.Host)
 		reply(w, e.Status, e)
 		return
@@ -87,7 +87,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Host.
 var open = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
 
-func plainly(h http.HandlerFunc) handler {
+func noError(h http.HandlerFunc) handler {
 	return func(_ *API, w http.ResponseWriter, r *http.Request) error {
 		h(w, r)
 		return nil

@@ -20,20 +20,20 @@ const (
 	strideTime = 5 * time.Second
 )
 
-// patient is a writer for a long answer. A client that does not read a stride in time is
+// slowWriter is a writer for a long answer. A client that does not read a stride in time is
 // disconnected.
-type patient struct {
+type slowWriter struct {
 	http.ResponseWriter
 	ctl *http.ResponseController
 }
 
-func begin(w http.ResponseWriter) patient {
+func newSlowWriter(w http.ResponseWriter) slowWriter {
 	head(w, http.StatusOK)
-	return patient{w, http.NewResponseController(w)}
+	return slowWriter{w, http.NewResponseController(w)}
 }
 
 // Write implements io.Writer.
-func (w patient) Write(p []byte) (n int, err error) {
+func (w slowWriter) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		// Without a connection, as in tests, there are no deadlines.
 		_ = w.ctl.SetWriteDeadline(time.Now().Add(strideTime))
@@ -86,7 +86,7 @@ func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
 // sendWith sends an object, indented, with one more key. It returns an error if the client
 // did not read all of it.
 func sendWith(w http.ResponseWriter, object []byte, key string, value []byte) error {
-	a := begin(w)
+	a := newSlowWriter(w)
 	for _, part := range [][]byte{object[:len(object)-len("\n}")], []byte(",\n  \"" + key + "\": "), value, []byte("\n}\n")} {
 		if _, err := a.Write(part); err != nil {
 			return err
@@ -132,8 +132,8 @@ func (a *array) item(v any) bool {
 
 // fill adds n more items, or as many as fit, and sends full buffers. It returns an error if
 // the client has gone.
-func (a *array) fill(w io.Writer, n int, of func(i int) any) error {
-	for i := 0; i < n && a.item(of(i)); i++ {
+func (a *array) fill(w io.Writer, n int, item func(i int) any) error {
+	for i := 0; i < n && a.item(item(i)); i++ {
 		if len(a.buf) >= stride/2 {
 			if err := a.send(w); err != nil {
 				return err
@@ -164,19 +164,19 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 	if err != nil {
 		return err
 	}
-	out, list := begin(w), array{left: maxAnswer - stride}
+	out, list := newSlowWriter(w), array{left: maxAnswer - stride}
 	list.open("{\n  \"items\": ")
 	full := false
-	for looks := 0; from >= 0 && limit > 0 && looks < maxLooks && !full && r.Context().Err() == nil; looks++ {
-		a.make(func() {
+	for rounds := 0; from >= 0 && limit > 0 && rounds < maxLooks && !full && r.Context().Err() == nil; rounds++ {
+		a.build(func() {
 			items, next := read(from, min(limit, slice))
 			limit -= len(items)
-			was := list
+			before := list
 			for i := range items {
 				if full = !list.item(&items[i]); full {
 					// The next page begins with all of these: positions may have changed by
 					// the next request, so part of them cannot be skipped.
-					list, next = was, from
+					list, next = before, from
 					break
 				}
 			}

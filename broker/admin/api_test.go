@@ -134,11 +134,11 @@ func (w *world) check(r *http.Request, path string, resp *http.Response, data []
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t *testing.T, name string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("still not: %s", what)
+			t.Fatalf("still not: %s", name)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func TestRefusals(t *testing.T) {
 		method, path, body string
 		status             int
 		headers            []string
-		says               string
+		want               string
 	}{
 		{"POST", "/v1/types/x/pause", "", 415, []string{"Content-Type", "text/plain"}, "text/plain"},
 		{"POST", "/v1/types/x/pause", "", 415, []string{"Content-Type", ""}, "application/json"},
@@ -393,8 +393,8 @@ func TestRefusals(t *testing.T) {
 		{"PATCH", "/v1/types/x", "", 405, nil, "GET, HEAD, PUT"},
 	} {
 		e := w.call(c.method, c.path, c.body, c.status, c.headers...)
-		if !strings.Contains(fmt.Sprint(e["reason"]), c.says) {
-			t.Errorf("%s %.60s: %v does not name %q", c.method, c.path, e, c.says)
+		if !strings.Contains(fmt.Sprint(e["reason"]), c.want) {
+			t.Errorf("%s %.60s: %v does not name %q", c.method, c.path, e, c.want)
 		}
 	}
 }

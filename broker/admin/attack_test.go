@@ -45,7 +45,7 @@ func leaveDead(w *world, id string, body []byte) {
 	})
 }
 
-func get(t *testing.T, url string) []byte {
+func httpGet(t *testing.T, url string) []byte {
 	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestBodiesAsTheyAre(t *testing.T) {
 	long := `"` + strings.Repeat("x", 16<<20) + `"`
 	for id, body := range map[string]string{"plain": `{"n": 1.0}`, "deep": deep, "long": long} {
 		leaveDead(w, id, []byte(body))
-		data := get(t, w.url+"/v1/dead/t/"+id)
+		data := httpGet(t, w.url+"/v1/dead/t/"+id)
 		if !json.Valid(data) {
 			t.Errorf("%s: the answer of %d bytes is no JSON", id, len(data))
 		}
@@ -104,7 +104,7 @@ func TestLongListing(t *testing.T) {
 	seen := map[uint64]bool{}
 	pages := 0
 	for cursor := 0; cursor >= 0; pages++ {
-		data := get(t, fmt.Sprintf("%s/v1/workers?limit=1000&cursor=%d", w.url, cursor))
+		data := httpGet(t, fmt.Sprintf("%s/v1/workers?limit=1000&cursor=%d", w.url, cursor))
 		if len(data) > 16<<20 {
 			t.Fatalf("a page has %d bytes", len(data))
 		}
@@ -154,7 +154,7 @@ func TestDeaf(t *testing.T) {
 		unread = append(unread, c)
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
-		get(t, w.url+path)
+		httpGet(t, w.url+path)
 	}
 	if grown := resident(t) - before; grown > 32<<20 {
 		t.Errorf("%d clients that do not read cost %d MiB", len(unread), grown>>20)

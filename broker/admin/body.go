@@ -46,11 +46,11 @@ func object(data []byte, keys ...string) (body, error) {
 	}
 	for key, v := range b {
 		if !slices.Contains(keys, key) {
-			takes := "no keys"
+			allowed := "no keys"
 			if len(keys) > 0 {
-				takes = strings.Join(keys, ", ")
+				allowed = strings.Join(keys, ", ")
 			}
-			return nil, fail(http.StatusBadRequest, "invalid_body", "the body has the unknown key %.64q; this path takes %s", key, takes)
+			return nil, fail(http.StatusBadRequest, "invalid_body", "the body has the unknown key %.64q; this path takes %s", key, allowed)
 		}
 		if string(v) == "null" && key != "body" {
 			delete(b, key)
@@ -68,32 +68,32 @@ func (b body) integer(key string, low, high, def int64) (int64, error) {
 		return def, nil
 	}
 	if !wholeNumber.Match(v) {
-		return 0, wrong("invalid_type", key, v, "an integer from %d to %d", low, high)
+		return 0, invalid("invalid_type", key, v, "an integer from %d to %d", low, high)
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err != nil || n < low || n > high {
-		return 0, wrong("invalid_value", key, v, "an integer from %d to %d", low, high)
+		return 0, invalid("invalid_value", key, v, "an integer from %d to %d", low, high)
 	}
 	return n, nil
 }
 
-// pace reads rate and burst; an absent one is 0. least is the smallest burst allowed; if least
-// is above 0, the rate must be above 0, too.
-func (b body) pace(least int64) (rate float64, burst int64, err error) {
+// rateAndBurst reads rate and burst; an absent one is 0. minBurst is the smallest burst
+// allowed; if it is above 0, the rate must be above 0, too.
+func (b body) rateAndBurst(minBurst int64) (rate float64, burst int64, err error) {
 	if v, ok := b["rate"]; ok {
 		want := "a number from 0 to %g"
-		if least > 0 {
+		if minBurst > 0 {
 			want = "a number above 0, at most %g"
 		}
 		if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
-			return 0, 0, wrong("invalid_type", "rate", v, want, float64(broker.MaxRate))
+			return 0, 0, invalid("invalid_type", "rate", v, want, float64(broker.MaxRate))
 		}
 		rate, err = strconv.ParseFloat(string(v), 64)
-		if err != nil || rate < 0 || rate > broker.MaxRate || least > 0 && rate == 0 {
-			return 0, 0, wrong("invalid_value", "rate", v, want, float64(broker.MaxRate))
+		if err != nil || rate < 0 || rate > broker.MaxRate || minBurst > 0 && rate == 0 {
+			return 0, 0, invalid("invalid_value", "rate", v, want, float64(broker.MaxRate))
 		}
 	}
-	burst, err = b.integer("burst", least, broker.MaxBurst, 0)
+	burst, err = b.integer("burst", minBurst, broker.MaxBurst, 0)
 	if err == nil && burst > 0 && rate == 0 {
 		err = fail(http.StatusBadRequest, "invalid_value", "burst needs a rate, got burst %d without one", burst)
 	}
@@ -107,11 +107,11 @@ func (b body) boolean(key string) (bool, error) {
 	case !ok:
 		return false, fail(http.StatusBadRequest, "missing_field", "the body needs %s: true or false", key)
 	case string(v) != "true" && string(v) != "false":
-		return false, wrong("invalid_type", key, v, "true or false")
+		return false, invalid("invalid_type", key, v, "true or false")
 	}
 	return string(v) == "true", nil
 }
 
-func wrong(code, key string, v json.RawMessage, want string, args ...any) *api.Error {
+func invalid(code, key string, v json.RawMessage, want string, args ...any) *api.Error {
 	return fail(http.StatusBadRequest, code, "%s must be "+want+", got %.64s", append(append([]any{key}, args...), v)...)
 }

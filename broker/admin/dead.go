@@ -63,7 +63,7 @@ const maxDead = 100
 
 // findDead lists the failed jobs with an id in all types, the latest of each type first.
 func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
-	id, err := named("id", r.URL.Query().Get("id"))
+	id, err := parseName("id", r.URL.Query().Get("id"))
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	for _, typ := range types {
 		for from := 0; from >= 0 && len(out.Items) < maxDead && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			a.make(func() { found, from = a.letters(typ, from, slice, &broker.LetterFilter{ID: wire.Value(id)}) })
+			a.build(func() { found, from = a.letters(typ, from, slice, &broker.LetterFilter{ID: wire.Value(id)}) })
 			for _, l := range found {
 				if bytes.Equal(l.ID, id) && len(out.Items) < maxDead {
 					out.Items = append(out.Items, deadJob(l, h.Now()))
@@ -163,7 +163,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "refused", "%s", wording.Of(&reason))
 	}
 	id := wire.Value(l.ID)
-	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", by(r)).Msg("an operator retried a failed job")
+	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", peerOf(r)).Msg("an operator retried a failed job")
 	reply(w, http.StatusOK, api.State{ID: id, State: "queued"})
 	return nil
 }
@@ -183,7 +183,7 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 		return noLetter(l.ID)
 	}
 	id := wire.Value(l.ID)
-	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", by(r)).Msg("an operator discarded a failed job")
+	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", peerOf(r)).Msg("an operator discarded a failed job")
 	reply(w, http.StatusOK, api.State{ID: id, State: "discarded"})
 	return nil
 }
@@ -197,12 +197,12 @@ func (a *API) discardAllDead(w http.ResponseWriter, r *http.Request) error {
 }
 
 // walkDead retries or discards the matching failed jobs of a type.
-func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, again bool) error {
+func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resubmit bool) error {
 	n, err := name(r, "type")
 	if err != nil {
 		return err
 	}
-	v, most, err := selection(r, letterKeys...)
+	v, limit, err := selection(r, letterKeys...)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 		return err
 	}
 	long(w)
-	return a.many(w, r, what, v, func() (count int) {
+	return a.handleMany(w, r, verb, v, func() (count int) {
 		for from := 0; from >= 0 && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
 			found, from = a.letters(n, from, math.MaxInt, q)
@@ -219,11 +219,11 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 		}
 		return count
 	}, func(out *api.Many) {
-		walk := broker.LetterWalk{LetterFilter: *q, Limit: most}
+		walk := broker.LetterWalk{LetterFilter: *q, Limit: limit}
 		for more := true; more && r.Context().Err() == nil; {
-			a.make(func() {
+			a.build(func() {
 				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-					fx, more = b.WalkLetters(now, n, &walk, again)
+					fx, more = b.WalkLetters(now, n, &walk, resubmit)
 					return fx
 				})
 			})

@@ -23,8 +23,8 @@ type timeline struct{ zero time.Time }
 
 func timelineAt(now int64) timeline { return timeline{time.Now().Add(-time.Duration(now))} }
 
-func (t timeline) at(when int64) string {
-	return t.zero.Add(time.Duration(when)).UTC().Format("2006-01-02T15:04:05.000Z")
+func (t timeline) at(clock int64) string {
+	return t.zero.Add(time.Duration(clock)).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 func (a *API) runsOf(t timeline, runs []broker.RunInfo) (out []api.Run) {
@@ -107,7 +107,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timeline, ok bool) {
 	for from := int64(0); from >= 0 && !ok && r.Context().Err() == nil; {
 		var found []broker.EndedInfo
-		a.make(func() {
+		a.build(func() {
 			a.srv.Hub().View(func(b *broker.Broker, now int64) {
 				found, from = b.Ended(now, from, 1, &broker.EndedFilter{ID: id})
 				t = timelineAt(now)
@@ -124,13 +124,13 @@ func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timel
 // reaches.
 func (a *API) forgotten(id []byte) error {
 	var back time.Duration
-	var all bool
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, all = b.HistorySpan(now) })
+	var complete bool
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, complete = b.HistorySpan(now) })
 	reach := fmt.Sprintf("the history reaches back %v (--history %.4gMiB)", back.Round(time.Second), float64(a.srv.Options().History)/(1<<20))
 	switch {
 	case a.srv.Options().History == 0:
 		reach = "the history is off (--history 0)"
-	case all:
+	case complete:
 		reach = fmt.Sprintf("the history reaches back to the start of the broker, %v ago", time.Since(a.srv.Started()).Round(time.Second))
 	}
 	return fail(http.StatusNotFound, "unknown_job", "no job with the id %.64q is waiting, running or in the history; %s", wire.Value(id), reach)

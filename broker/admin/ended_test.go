@@ -80,12 +80,12 @@ func TestEnded(t *testing.T) {
 	if x := w.call("GET", "/v1/jobs/nobody", "", 404); x["error"] != "unknown_job" || !strings.Contains(x["reason"].(string), "reaches back to the start of the broker") {
 		t.Errorf("an unknown job: %v", x)
 	}
-	for path, says := range map[string]string{
+	for path, want := range map[string]string{
 		"/v1/jobs?state=ended&outcome=lost": "outcome must be one of answered, failed, cancelled, expired, discarded", "/v1/jobs?state=ended&since=yesterday": "since must be",
 		"/v1/jobs?outcome=failed": "outcome is for ended jobs", "/v1/jobs?state=ended&older=1": "older is not for ended jobs", "/v1/jobs?state=ended&limit=1001": "limit must be",
 	} {
-		if x := w.call("GET", path, "", 400); !strings.Contains(x["reason"].(string), says) {
-			t.Errorf("%s: %v, want %q", path, x, says)
+		if x := w.call("GET", path, "", 400); !strings.Contains(x["reason"].(string), want) {
+			t.Errorf("%s: %v, want %q", path, x, want)
 		}
 	}
 }

@@ -51,20 +51,20 @@ func (a *API) seen(w *watch) []byte {
 		for _, x := range w.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
 		}
-		w.made, _ = json.Marshal(&v)
+		w.encoded, _ = json.Marshal(&v)
 		w.madeAt = w.at
 	}
-	return w.made
+	return w.encoded
 }
 
 // getEvents streams snapshots as server-sent events. Slow readers get fewer of them.
 func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	// A quarter of the connections is left for other requests: beyond --max-http-conns the
 	// connections with the longest requests are closed, and those are the streams.
-	most := int64(max(1, a.srv.Options().MaxHTTPConns*3/4))
+	limit := int64(max(1, a.srv.Options().MaxHTTPConns*3/4))
 	defer a.streams.Add(-1)
-	if a.streams.Add(1) > most {
-		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, and no more are allowed (three quarters of --max-http-conns)", most)
+	if a.streams.Add(1) > limit {
+		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, and no more are allowed (three quarters of --max-http-conns)", limit)
 	}
 	ctl := http.NewResponseController(w)
 	_ = ctl.SetReadDeadline(time.Time{}) // the server's deadline is for a short answer
@@ -86,7 +86,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		case <-a.srv.HTTPEnds():
 		case <-tick.C:
 		}
-	} else if past, _ := json.Marshal(a.history()); !send(w, ctl, "history", past) {
+	} else if history, _ := json.Marshal(a.history()); !send(w, ctl, "history", history) {
 		return nil
 	}
 	for {
@@ -129,9 +129,9 @@ func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	o := order{filter: strings.ToLower(q.Get("filter"))}
-	o.by, o.reverse = strings.CutPrefix(q.Get("sort"), "-")
-	o.by = cmp.Or(o.by, "type")
-	if orders[o.by] == nil {
+	o.key, o.reverse = strings.CutPrefix(q.Get("sort"), "-")
+	o.key = cmp.Or(o.key, "type")
+	if orders[o.key] == nil {
 		return fail(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the reverse order, got %.64q", orderNames, q.Get("sort"))
 	}
 	out, count := api.TypeList{}, 0

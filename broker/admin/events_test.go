@@ -219,8 +219,8 @@ func TestSortedTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer jobs.Close()
-	const most = 7
-	for i := range most {
+	const limit = 7
+	for i := range limit {
 		for range i + 1 {
 			p, err := jobs.Submit(ctx, gloom.Job{Type: fmt.Sprintf("Type%d", i), Body: json.RawMessage(`1`), Detach: true})
 			if err == nil {
@@ -231,18 +231,18 @@ func TestSortedTypes(t *testing.T) {
 			}
 		}
 	}
-	names := func(query string) (all []string) {
+	names := func(query string) (names []string) {
 		for cursor := ""; ; {
 			v := w.call("GET", "/v1/types?limit=3&"+query+cursor, "", 200)
 			for _, x := range v["items"].([]any) {
-				all = append(all, x.(map[string]any)["type"].(string))
+				names = append(names, x.(map[string]any)["type"].(string))
 			}
-			if n := v["count"]; n != float64(most) && !strings.Contains(query, "filter") {
-				t.Errorf("%s: count is %v, want %d", query, n, most)
+			if n := v["count"]; n != float64(limit) && !strings.Contains(query, "filter") {
+				t.Errorf("%s: count is %v, want %d", query, n, limit)
 			}
 			next, more := v["next"]
 			if !more {
-				return all
+				return names
 			}
 			cursor = fmt.Sprintf("&cursor=%v", next)
 		}
@@ -259,7 +259,7 @@ func TestSortedTypes(t *testing.T) {
 		}
 	}
 	for _, order := range []string{"delayed", "oldest", "workers", "idle", "failed", "dead", "out"} {
-		if got := names("sort=" + order); len(got) != most {
+		if got := names("sort=" + order); len(got) != limit {
 			t.Errorf("sort=%s: %v", order, got)
 		}
 	}
@@ -274,9 +274,9 @@ func TestSortedTypes(t *testing.T) {
 	if e := w.call("GET", "/v1/types?sort=size", "", 400); !strings.Contains(e["reason"].(string), `"size"`) {
 		t.Errorf("an order that does not exist: %v", e)
 	}
-	one := w.call("GET", "/v1/types/Type6", "", 200)
-	if one["run_log2_us"] == nil || one["wait_log2_us"] == nil {
-		t.Errorf("a single type: %v", one)
+	typ := w.call("GET", "/v1/types/Type6", "", 200)
+	if typ["run_log2_us"] == nil || typ["wait_log2_us"] == nil {
+		t.Errorf("a single type: %v", typ)
 	}
 }
 

@@ -86,7 +86,7 @@ func (a *API) find(w *watch) {
 			b.Groups = append(b.Groups, groupOf(&g))
 		}
 	}
-	b.Clients = a.suspects(&b, m.Unread, jobs, bytes)
+	b.Clients = a.clientsNearLimit(&b, m.Unread, jobs, bytes)
 	a.losses(w)
 	reasons := someTypes
 	b.Types = func(yield func(*findings.Type) bool) {
@@ -105,16 +105,16 @@ func (a *API) find(w *watch) {
 	w.findings.Look(&b)
 }
 
-// suspects returns the figures of clients that may have a problem.
-func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings.Client {
+// clientsNearLimit returns the figures of clients that may have a problem.
+func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []findings.Client {
 	h := a.srv.Hub()
-	of := map[broker.Peer]*findings.Client{}
+	clients := map[broker.Peer]*findings.Client{}
 	client := func(p broker.Peer) *findings.Client {
-		if c := h.Find(p); c != nil && (of[p] != nil || len(of) < someClients) {
-			if of[p] == nil {
-				of[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), Worker: c.Port == wire.WorkerPort}
+		if c := h.Find(p); c != nil && (clients[p] != nil || len(clients) < someClients) {
+			if clients[p] == nil {
+				clients[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), Worker: c.Port == wire.WorkerPort}
 			}
-			return of[p]
+			return clients[p]
 		}
 		return &findings.Client{}
 	}
@@ -129,13 +129,13 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 			x.Unread, x.Stuck = c.Held(), c.UnreadFor(h.Now())
 		}
 	}
-	near := func(used, most int64) bool { return most > 0 && used >= most-most/10 }
-	if near(jobs, b.MaxSubmitterJobs) || near(bytes, b.MaxSubmitterBytes) {
+	nearLimit := func(used, limit int64) bool { return limit > 0 && used >= limit-limit/10 }
+	if nearLimit(jobs, b.MaxSubmitterJobs) || nearLimit(bytes, b.MaxSubmitterBytes) {
 		for from := 0; from >= 0; {
 			var found []broker.SubmitterInfo
 			h.View(func(c *broker.Broker, _ int64) { found, from = c.Submitters(nil, from, slice) })
 			for _, s := range found {
-				if near(int64(s.Jobs), b.MaxSubmitterJobs) || near(s.Bytes, b.MaxSubmitterBytes) {
+				if nearLimit(int64(s.Jobs), b.MaxSubmitterJobs) || nearLimit(s.Bytes, b.MaxSubmitterBytes) {
 					x := client(s.Peer)
 					x.Jobs, x.Bytes = int64(s.Jobs), s.Bytes
 				}
@@ -143,7 +143,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 		}
 	}
 	var out []findings.Client
-	for _, c := range of {
+	for _, c := range clients {
 		out = append(out, *c)
 	}
 	return out
@@ -191,15 +191,15 @@ func (a *API) sameReason(t *findings.Type) {
 
 // usual returns the 95th percentile of waits, from a histogram of them; 0 if there were few.
 func usual(waits *[broker.StatBuckets]uint64) time.Duration {
-	var all, n uint64
+	var total, n uint64
 	for _, v := range waits {
-		all += v
+		total += v
 	}
-	if all < 20 {
+	if total < 20 {
 		return 0
 	}
 	for i, v := range waits {
-		if n += v; n*20 >= all*19 {
+		if n += v; n*20 >= total*19 {
 			return time.Microsecond << i
 		}
 	}
@@ -208,9 +208,9 @@ func usual(waits *[broker.StatBuckets]uint64) time.Duration {
 
 // mean returns the mean duration of a run.
 func mean(runs *[broker.StatBuckets]uint64, sum uint64) time.Duration {
-	var all uint64
+	var total uint64
 	for _, v := range runs {
-		all += v
+		total += v
 	}
-	return time.Duration(sum / max(all, 1))
+	return time.Duration(sum / max(total, 1))
 }

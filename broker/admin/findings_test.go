@@ -22,13 +22,13 @@ var healthyFor = flag.Duration("healthy", 4*time.Second, "how long a broker unde
 // frames and requests, TYP is replaced by its name.
 type stage struct {
 	*world
-	typ   string
-	began time.Time
+	typ       string
+	startedAt time.Time
 	// undo lists the actions that end the condition; the last one runs first.
 	undo []func()
 }
 
-func (s *stage) of(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
+func (s *stage) typed(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
 
 // peer is a client that sends frames, and reads answers only on demand.
 type peer struct {
@@ -49,8 +49,8 @@ func (s *stage) dial(a net.Addr, reads bool) *peer {
 	return &peer{c, s}
 }
 
-// deaf sends hello and reads nothing; its system buffers little.
-func (s *stage) deaf(a net.Addr) *peer {
+// dialUnread sends hello and reads nothing; its system buffers little.
+func (s *stage) dialUnread(a net.Addr) *peer {
 	p := s.dial(a, false)
 	_ = p.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	return p.send(`{"action":"hello","client":"TYP"}`)
@@ -66,7 +66,7 @@ func (p *peer) send(format string, args ...any) *peer {
 
 // try is send on a connection that may be lost.
 func (p *peer) try(format string, args ...any) error {
-	_, err := p.Write(frame(p.s.of(format), args...))
+	_, err := p.Write(frame(p.s.typed(format), args...))
 	return err
 }
 
@@ -74,45 +74,45 @@ func (s *stage) submitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
 
 // worker joins with these keys and takes jobs that it does not answer.
 func (s *stage) worker(join string) *peer {
-	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.of(join))
+	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.typed(join))
 }
 
 // answering adds a worker that joins with these keys and gives each job the same answer.
 func (s *stage) answering(join, answer string) { s.working(join, answer, 0) }
 
 // working is like answering, but the worker answers after the given time.
-func (s *stage) working(join, answer string, took time.Duration) {
-	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.of(join))
-	go c.each(`"action":"job"`, func(string) []byte {
-		time.Sleep(took)
-		return frame("%s", s.of(answer))
+func (s *stage) working(join, answer string, d time.Duration) {
+	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.typed(join))
+	go c.onEach(`"action":"job"`, func(string) []byte {
+		time.Sleep(d)
+		return frame("%s", s.typed(answer))
 	})
 }
 
-// always adds a submitter that keeps n jobs of the type in the broker: it submits a new job for
+// keepQueued adds a submitter that keeps n jobs of the type in the broker: it submits a new job for
 // each result.
-func (s *stage) always(n int, typ, more string) {
+func (s *stage) keepQueued(n int, typ, fields string) {
 	c, i := s.dial(s.srv.SubmitAddr(), false), 0
 	job := func(string) []byte {
 		i++
-		return frame(`{"action":"submit","id":"%s-%d","type":"%s","body":%s,"ack":false%s}`, c.LocalAddr(), i, s.of(typ), body100, more)
+		return frame(`{"action":"submit","id":"%s-%d","type":"%s","body":%s,"ack":false%s}`, c.LocalAddr(), i, s.typed(typ), body100, fields)
 	}
 	for range n {
 		_, _ = c.Write(job(""))
 	}
-	go c.each(`"body"`, job)
+	go c.onEach(`"body"`, job)
 }
 
-// each answers each received frame that contains a text with the frame that say returns, until
+// onEach answers each received frame that contains a text with the frame that answer returns, until
 // the connection is lost.
-func (p *peer) each(with string, say func(text string) []byte) {
+func (p *peer) onEach(match string, answer func(text string) []byte) {
 	for {
 		text, err := readFrame(p)
 		if err != nil {
 			return
 		}
-		if strings.Contains(text, with) {
-			if _, err := p.Write(say(text)); err != nil {
+		if strings.Contains(text, match) {
+			if _, err := p.Write(answer(text)); err != nil {
 				return
 			}
 		}
@@ -130,22 +130,22 @@ func readFrame(r io.Reader) (string, error) {
 }
 
 // jobs submits n jobs of the type, with more keys.
-func (s *stage) jobs(n int, more string) *peer {
+func (s *stage) jobs(n int, fields string) *peer {
 	p := s.submitter()
 	for i := range n {
-		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.of(more))
+		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.typed(fields))
 	}
 	return p
 }
 
 // steadily repeats something until the stage is cleared. It runs concurrently with the
 // test, so it does not touch the undo list and makes its own connections.
-func (s *stage) steadily(do func(i int)) {
+func (s *stage) steadily(step func(i int)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := 0; ; i++ {
-			do(i)
+			step(i)
 			select {
 			case <-done:
 				return
@@ -156,7 +156,7 @@ func (s *stage) steadily(do func(i int)) {
 	s.undo = append(s.undo, func() { close(done); wg.Wait() })
 }
 
-func (s *stage) put(path, body string) {
+func (s *stage) putJSON(path, body string) {
 	method := "PUT"
 	if strings.HasSuffix(path, "pause") || strings.HasSuffix(path, "drain") {
 		method = "POST"
@@ -168,14 +168,14 @@ func (s *stage) put(path, body string) {
 	case strings.HasSuffix(path, "drain"):
 		status = 202
 	}
-	s.call(method, s.of(path), body, status)
+	s.call(method, s.typed(path), body, status)
 }
 
 // runs waits until the only job of a type runs.
 func (s *stage) runs(typ string) {
 	s.t.Helper()
 	eventually(s.t, "it runs", func() bool {
-		return s.call("GET", s.of("/v1/types/"+typ+"/demand"), "", 200)["demand"] == 1.0 && s.call("GET", s.of("/v1/types/"+typ), "", 200)["running"] == 1.0
+		return s.call("GET", s.typed("/v1/types/"+typ+"/demand"), "", 200)["demand"] == 1.0 && s.call("GET", s.typed("/v1/types/"+typ), "", 200)["running"] == 1.0
 	})
 }
 
@@ -209,9 +209,9 @@ const body100 = `"01234567890123456789012345678901234567890123456789012345678901
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	shared := start(t, nil)
-	none := &stage{world: shared}
-	eventually(t, "a calm broker", func() bool { return len(none.findings().Items) == 0 })
-	alone := func(*settings.Options) {}
+	base := &stage{world: shared}
+	eventually(t, "a calm broker", func() bool { return len(base.findings().Items) == 0 })
+	ownBroker := func(*settings.Options) {}
 	type staged struct {
 		*stage
 		name, cause, subject string
@@ -219,7 +219,7 @@ func TestFindings(t *testing.T) {
 	var stages []staged
 	group := func(rule string) func(s *stage) {
 		return func(s *stage) {
-			s.put("/v1/groups/TYP-*", rule)
+			s.putJSON("/v1/groups/TYP-*", rule)
 			s.worker(`"type":"TYP","prefetch":100`)
 			s.jobs(5, `,"groups":["TYP-1"]`)
 		}
@@ -231,27 +231,27 @@ func TestFindings(t *testing.T) {
 	}{
 		{"no worker", "no_worker", "TYP", nil, func(s *stage) { s.jobs(3, "") }},
 		{"a worker of another type", "no_worker", "TYP", nil, func(s *stage) { s.worker(`"type":"other-TYP"`); s.jobs(3, "") }},
-		{"patterns that do not fit", "no_worker", "TYP", alone, func(s *stage) { s.worker(`"types":["*"],"except":["TYP"]`); s.jobs(1, "") }},
+		{"patterns that do not fit", "no_worker", "TYP", ownBroker, func(s *stage) { s.worker(`"types":["*"],"except":["TYP"]`); s.jobs(1, "") }},
 		{"paused", "paused", "TYP", nil, func(s *stage) {
-			s.put("/v1/types/TYP/pause", "{}")
+			s.putJSON("/v1/types/TYP/pause", "{}")
 			s.worker(`"type":"TYP"`)
 			s.jobs(3, "")
-			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/types/TYP/resume"), "{}", 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/types/TYP/resume"), "{}", 200) })
 		}},
 		{"concurrency of the type", "type_concurrency", "TYP", nil, func(s *stage) {
-			s.put("/v1/types/TYP/limits", `{"concurrency":1}`)
+			s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
 			s.worker(`"type":"TYP","prefetch":10`)
 			s.jobs(3, "")
 		}},
 		{"rate of the type", "type_rate", "TYP", nil, func(s *stage) {
-			s.put("/v1/types/TYP/limits", `{"rate":0.01}`)
+			s.putJSON("/v1/types/TYP/limits", `{"rate":0.01}`)
 			s.worker(`"type":"TYP","prefetch":10`)
 			s.jobs(3, "")
 		}},
 		{"a group that holds all", "group_limit", "TYP-1", nil, group(`{"concurrency":0}`)},
 		{"concurrency of a group", "group_limit", "TYP-1", nil, group(`{"concurrency":2}`)},
 		{"rate of a group", "group_limit", "TYP-1", nil, group(`{"rate":0.01}`)},
-		{"a group behind many that are busier", "group_limit", "TYP-1", alone, func(s *stage) {
+		{"a group behind many that are busier", "group_limit", "TYP-1", ownBroker, func(s *stage) {
 			s.worker(`"type":"busy","prefetch":1000`)
 			busy := s.submitter()
 			for i := range 700 {
@@ -273,7 +273,7 @@ func TestFindings(t *testing.T) {
 		{"all left", "workers_away", "TYP", nil, func(s *stage) {
 			s.worker(`"type":"TYP"`).send(`{"action":"leave"}`)
 			eventually(s.t, "it has left", func() bool { // otherwise this worker would get a job
-				items := s.call("GET", s.of("/v1/workers?type=TYP"), "", 200)["items"].([]any)
+				items := s.call("GET", s.typed("/v1/workers?type=TYP"), "", 200)["items"].([]any)
 				return len(items) == 1 && items[0].(map[string]any)["left"] == true
 			})
 			s.jobs(2, "")
@@ -310,7 +310,7 @@ func TestFindings(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = c.Write(frame("%s", s.of(`{"action":"join","type":"TYP"}`)))
+				_, _ = c.Write(frame("%s", s.typed(`{"action":"join","type":"TYP"}`)))
 				_, _ = readFrame(c)
 				_, _ = readFrame(c)
 				_ = c.Close()
@@ -365,12 +365,12 @@ func TestFindings(t *testing.T) {
 		{"failed jobs kept", "limit dead-letters", "TYP", func(o *settings.Options) { o.DeadLetters = 10 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.jobs(10, "")
-			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *settings.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
-			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"memory", "limit max-memory", "broker", func(o *settings.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
 			p := s.submitter()
@@ -389,62 +389,62 @@ func TestFindings(t *testing.T) {
 		}},
 		{"longer than usual", "overlong", "TYP", nil, func(s *stage) {
 			s.working(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)
-			s.always(20, "TYP", `,"priority":1`)
-			s.always(1, "TYP", "")
+			s.keepQueued(20, "TYP", `,"priority":1`)
+			s.keepQueued(1, "TYP", "")
 		}},
 		// This stage is near the end, so that it lasts less than a minute: after that time the
 		// system closes a connection from which nothing is read.
 		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
-			p := s.deaf(s.srv.SubmitAddr())
+			p := s.dialUnread(s.srv.SubmitAddr())
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
 			}
 		}},
 		{"a worker that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
-			s.deaf(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
+			s.dialUnread(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
 			p := s.submitter()
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
 			}
 		}},
-		{"draining", "draining", "broker", alone, func(s *stage) {
+		{"draining", "draining", "broker", ownBroker, func(s *stage) {
 			s.worker(`"type":"TYP"`)
 			s.jobs(1, "")
 			s.runs("TYP")
-			s.put("/v1/drain", "{}")
+			s.putJSON("/v1/drain", "{}")
 		}},
 	} {
 		on := shared
 		if c.options != nil {
 			on = start(t, c.options)
 		}
-		s := &stage{world: on, typ: fmt.Sprintf("t%d", i), began: time.Now()}
+		s := &stage{world: on, typ: fmt.Sprintf("t%d", i), startedAt: time.Now()}
 		c.stage(s)
-		stages = append(stages, staged{s, c.name, c.cause, s.of(c.subject)})
+		stages = append(stages, staged{s, c.name, c.cause, s.typed(c.subject)})
 	}
-	// all waits until done is true of every stage, and logs how long that took.
-	all := func(what string, done func(c *staged) bool) {
+	// await waits until done is true of every stage, and logs how long that took.
+	await := func(name string, done func(c *staged) bool) {
 		left := stages
 		defer func() {
 			for _, c := range left {
-				t.Logf("%s: not %s", c.name, what)
+				t.Logf("%s: not %s", c.name, name)
 			}
 		}()
-		eventually(t, "all are "+what, func() bool {
+		eventually(t, "all are "+name, func() bool {
 			var not []staged
 			for _, c := range left {
-				if took := time.Since(c.began); !done(&c) {
+				if elapsed := time.Since(c.startedAt); !done(&c) {
 					not = append(not, c)
 				} else {
-					t.Logf("%s: %s after %v", c.name, what, took.Round(10*time.Millisecond))
+					t.Logf("%s: %s after %v", c.name, name, elapsed.Round(10*time.Millisecond))
 				}
 			}
 			left = not
 			return len(left) == 0
 		})
 	}
-	all("found", func(c *staged) bool {
+	await("found", func(c *staged) bool {
 		f := c.found(c.cause, c.subject)
 		if f == nil {
 			return false
@@ -456,13 +456,13 @@ func TestFindings(t *testing.T) {
 		return true
 	})
 	for i := range stages {
-		stages[i].began = time.Now()
+		stages[i].startedAt = time.Now()
 		for _, undo := range slices.Backward(stages[i].undo) {
 			undo()
 		}
 	}
 	stages = slices.DeleteFunc(stages, func(c staged) bool { return c.cause == "draining" }) // for good
-	all("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
+	await("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
 }
 
 // TestFindingsLast: a type whose runs all fail is still reported between two failures, with
@@ -472,10 +472,10 @@ func TestFindingsLast(t *testing.T) {
 	s := &stage{world: start(t, nil), typ: "t"}
 	s.answering(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
 	s.jobs(3, "")
-	told := func() bool { return s.found("failing", "t") != nil && s.found("same_reason", "t") != nil }
-	eventually(t, "it is told", told)
+	reported := func() bool { return s.found("failing", "t") != nil && s.found("same_reason", "t") != nil }
+	eventually(t, "it is told", reported)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if !told() {
+		if !reported() {
 			t.Fatalf("told no more: %+v", s.findings())
 		}
 	}
@@ -486,13 +486,13 @@ func TestFindingsLast(t *testing.T) {
 func TestNoFindings(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil)}
-	s.put("/v1/types/t1", `{"fair":true}`)
-	s.put("/v1/groups/*", `{"concurrency":100}`)
+	s.putJSON("/v1/types/t1", `{"fair":true}`)
+	s.putJSON("/v1/groups/*", `{"concurrency":100}`)
 	for i := range 16 {
 		s.answering(fmt.Sprintf(`"types":["t%d","u*"],"headers":true`, i%4), `{"action":"respond","body":1}`)
 	}
 	for i := range 4 {
-		s.always(8, fmt.Sprintf("t%d", i), `,"groups":["acme"]`)
+		s.keepQueued(8, fmt.Sprintf("t%d", i), `,"groups":["acme"]`)
 	}
 	strict := false
 	flag.Visit(func(f *flag.Flag) { strict = strict || f.Name == "healthy" })
@@ -518,7 +518,7 @@ func TestFindingsInTime(t *testing.T) {
 	for i := range 8 {
 		s := &stage{world: start(t, nil), typ: "t"}
 		wg.Go(func() {
-			s.put("/v1/types/TYP/pause", "{}")
+			s.putJSON("/v1/types/TYP/pause", "{}")
 			time.Sleep(time.Duration(i) * 125 * time.Millisecond)
 			s.findings()
 			s.jobs(1, "")
@@ -565,13 +565,13 @@ func TestWorkersLost(t *testing.T) {
 func TestFindingsAfterChange(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
-	s.put("/v1/types/TYP/limits", `{"concurrency":1}`)
+	s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
 	s.worker(`"type":"TYP"`)
 	s.worker(`"type":"TYP"`)
 	s.jobs(3, "")
 	eventually(t, "it is told", func() bool { return s.found("type_concurrency", "t") != nil })
 	s.findings()
-	s.put("/v1/types/TYP/limits", `{}`)
+	s.putJSON("/v1/types/TYP/limits", `{}`)
 	if f := s.found("type_concurrency", "t"); f != nil {
 		t.Errorf("still told: %+v", f)
 	}

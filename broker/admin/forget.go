@@ -29,7 +29,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	long(w)
 	f := broker.Forgetting{Name: n, Discard: discard}
 	for more := true; more && r.Context().Err() == nil; {
-		a.make(func() {
+		a.build(func() {
 			h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 				fx, more = b.ForgetType(now, &f)
 				return fx
@@ -40,7 +40,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	why := wording.Uses(&f.Use)
 	if why == "" || discard {
 		a.log.Info().Str("type", out.Type).Bool("forgotten", why == "").Int("discarded", f.Waiting).Int("dead", f.Letters).
-			Int("outcomes", f.Outcomes).Str("peer", by(r)).Msg("an operator forgot a type, or discarded what it held")
+			Int("outcomes", f.Outcomes).Str("peer", peerOf(r)).Msg("an operator forgot a type, or discarded what it held")
 		a.watch.changed()
 	}
 	switch {

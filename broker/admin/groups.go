@@ -17,7 +17,7 @@ import (
 // getGroups shows all rules and the busiest groups, or the busiest of a type.
 func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	q, limit := r.URL.Query(), defaultPage
-	lately, err := flagOf(r, "lately")
+	recent, err := flagOf(r, "lately")
 	if err != nil {
 		return err
 	}
@@ -26,22 +26,22 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		if err != nil && !errors.Is(err, strconv.ErrRange) || n < 1 {
 			return fail(http.StatusBadRequest, "invalid_value", "limit must be an integer of at least 1, got %.64q", v)
 		}
-		if limit = n; lately && n > latelyGroups {
+		if limit = n; recent && n > latelyGroups {
 			return fail(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", latelyGroups, v)
 		}
 	}
 	var typ []byte
 	if v := q.Get("type"); v != "" {
-		if typ, err = named("type", v); err != nil {
+		if typ, err = parseName("type", v); err != nil {
 			return err
 		}
 	}
-	if lately {
+	if recent {
 		var seen groupsSeen
-		a.look(func(w *watch) { seen, lately = w.groupsOf(a, string(typ)) })
-		if lately {
-			if out := begin(w); limit >= len(seen.groups) {
-				_, _ = out.Write(seen.made)
+		a.look(func(w *watch) { seen, recent = w.groupsOf(a, string(typ)) })
+		if recent {
+			if out := newSlowWriter(w); limit >= len(seen.groups) {
+				_, _ = out.Write(seen.encoded)
 			} else {
 				_ = a.writeGroups(out, typ == nil, seen.groups[:limit])
 			}
@@ -53,7 +53,7 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		l.Types = [][]byte{typ}
 	}
 	a.lookGroups(&l)
-	_ = a.writeGroups(begin(w), typ == nil, l.Infos(typ))
+	_ = a.writeGroups(newSlowWriter(w), typ == nil, l.Infos(typ))
 	return nil
 }
 
@@ -62,9 +62,9 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) error {
 	list, head := array{left: maxAnswer - stride}, "{\n  \"groups\": "
 	if rules {
-		all := a.srv.Limits().Rules()
+		rules := a.srv.Limits().Rules()
 		list.open("{\n  \"rules\": ")
-		if err := list.fill(out, len(all), func(i int) any { return ruleOf(all[i]) }); err != nil {
+		if err := list.fill(out, len(rules), func(i int) any { return ruleOf(rules[i]) }); err != nil {
 			return err
 		}
 		list.close("")
@@ -98,9 +98,9 @@ func (a *API) lookGroups(l *broker.GroupLook) {
 
 // groupsSeen is one snapshot's list of busiest groups, with the time when it was last requested.
 type groupsSeen struct {
-	groups []broker.GroupInfo
-	made   []byte // the encoded answer with all of them
-	asked  time.Time
+	groups  []broker.GroupInfo
+	encoded []byte // the encoded answer with all of them
+	askedAt time.Time
 }
 
 const (
@@ -121,12 +121,12 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	if !known && (typ != "" && w.rows[typ] == nil || len(w.groups) >= maxGroupLists) {
 		return seen, false
 	}
-	if seen.asked = now; w.groups == nil {
+	if seen.askedAt = now; w.groups == nil {
 		w.groups = map[string]groupsSeen{}
 	}
 	if w.groups[typ] = seen; !now.Before(w.groupsNext) {
 		w.takeGroups(a, now)
-	} else if seen.made == nil {
+	} else if seen.encoded == nil {
 		return seen, false // the next snapshot will include this list
 	}
 	return w.groups[typ], true
@@ -136,7 +136,7 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 func (w *watch) takeGroups(a *API, now time.Time) {
 	l := broker.GroupLook{Limit: latelyGroups}
 	for typ, seen := range w.groups {
-		if now.Sub(seen.asked) > moments.Period {
+		if now.Sub(seen.askedAt) > moments.Period {
 			delete(w.groups, typ)
 		} else {
 			l.Types = append(l.Types, []byte(typ))
@@ -144,10 +144,10 @@ func (w *watch) takeGroups(a *API, now time.Time) {
 	}
 	a.lookGroups(&l)
 	for _, typ := range l.Types {
-		seen, made := w.groups[string(typ)], bytes.Buffer{}
+		seen, buf := w.groups[string(typ)], bytes.Buffer{}
 		seen.groups = l.Infos(typ)
-		_ = a.writeGroups(&made, len(typ) == 0, seen.groups)
-		seen.made = made.Bytes()
+		_ = a.writeGroups(&buf, len(typ) == 0, seen.groups)
+		seen.encoded = buf.Bytes()
 		w.groups[string(typ)] = seen
 	}
 	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), slowGroups))

@@ -31,10 +31,10 @@ func names(list ...string) (out [][]byte) {
 }
 
 // same fails unless an answer has exactly these keys and values.
-func same(t *testing.T, what string, got, want map[string]any) {
+func same(t *testing.T, name string, got, want map[string]any) {
 	t.Helper()
 	if !maps.EqualFunc(got, want, func(x, y any) bool { return fmt.Sprint(x) == fmt.Sprint(y) }) {
-		t.Errorf("%s: %v, want %v", what, got, want)
+		t.Errorf("%s: %v, want %v", name, got, want)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestRules(t *testing.T) {
 	first := map[string]any{"pattern": "tenant/*", "concurrency": 2, "rate": 5.5, "burst": 10, "persisted": false}
 	same(t, "created", w.call("PUT", path, `{"concurrency":2,"rate":5.5,"burst":10}`, 201), first)
 	same(t, "shown", w.call("GET", path, "", 200), first)
-	for body, says := range map[string][]string{
+	for body, want := range map[string][]string{
 		``:                           {"missing_field", "concurrency, rate and burst"},
 		`{}`:                         {"missing_field", "concurrency"},
 		`{"rate":null}`:              {"missing_field", "concurrency"},
@@ -67,7 +67,7 @@ func TestRules(t *testing.T) {
 		`{"rate":1,"burst":1000001}`: {"invalid_value", "1000001"},
 	} {
 		e := w.call("PUT", path, body, 400)
-		for _, s := range says {
+		for _, s := range want {
 			if !strings.Contains(fmt.Sprint(e), s) {
 				t.Errorf("%s: %v does not say %q", body, e, s)
 			}
@@ -159,28 +159,28 @@ func TestGroupsOfType(t *testing.T) {
 		"type=nosuch":       nil,
 		"limit=1":           {{"group": "acme", "waiting": 3, "running": 0, "held": 1}},
 	} {
-		for _, lately := range []string{"", "&lately=false", "&lately=true"} {
-			got := w.call("GET", "/v1/groups?"+query+lately, "", 200)
+		for _, recent := range []string{"", "&lately=false", "&lately=true"} {
+			got := w.call("GET", "/v1/groups?"+query+recent, "", 200)
 			if rules, there := got["rules"].([]any); there != !strings.HasPrefix(query, "type") || there && len(rules) != 1 {
-				t.Errorf("%s%s: the rules are %v", query, lately, got["rules"])
+				t.Errorf("%s%s: the rules are %v", query, recent, got["rules"])
 			}
 			groups := got["groups"].([]any)
 			if len(groups) != len(want) {
-				t.Errorf("%s%s: %v, want %v", query, lately, groups, want)
+				t.Errorf("%s%s: %v, want %v", query, recent, groups, want)
 				continue
 			}
 			for i := range want {
-				same(t, query+lately, groups[i].(map[string]any), want[i])
+				same(t, query+recent, groups[i].(map[string]any), want[i])
 			}
 		}
 	}
-	for query, says := range map[string][]string{
+	for query, want := range map[string][]string{
 		"lately=maybe":                      {"lately", "maybe"},
 		"lately=true&limit=201":             {"limit", "200", "201"},
 		"type=" + strings.Repeat("x", 1025): {"type", "1024"},
 	} {
 		e := w.call("GET", "/v1/groups?"+query, "", 400)
-		for _, s := range says {
+		for _, s := range want {
 			if !strings.Contains(fmt.Sprint(e), s) {
 				t.Errorf("%s: %v does not say %q", query, e, s)
 			}
@@ -206,16 +206,16 @@ func TestGroupsLately(t *testing.T) {
 	}
 	submit()
 	for _, path := range []string{"/v1/groups", "/v1/groups?type=t"} {
-		lately := path + map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "lately=true"
-		eventually(t, lately+" is answered twice from one look", func() bool {
-			before := waiting(lately)
+		recent := path + map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "lately=true"
+		eventually(t, recent+" is answered twice from one look", func() bool {
+			before := waiting(recent)
 			submit()
 			if now := waiting(path); now != float64(jobs) {
 				t.Fatalf("%s shows %v jobs of %d", path, now, jobs)
 			}
-			return waiting(lately) == before
+			return waiting(recent) == before
 		})
-		eventually(t, lately+" shows all jobs", func() bool { return waiting(lately) == float64(jobs) })
+		eventually(t, recent+" shows all jobs", func() bool { return waiting(recent) == float64(jobs) })
 	}
 	for i := range 5 {
 		w.call("PUT", fmt.Sprint("/v1/groups/r", i), `{"concurrency":0}`, 201)
@@ -248,8 +248,8 @@ func TestTypeSettings(t *testing.T) {
 	if x := w.call("PUT", "/v1/types/new", `{"fair":true}`, 200); x["fair"] != true {
 		t.Errorf("fair: %v", x)
 	}
-	for body, says := range map[string]string{``: "fair", `{"fair":null}`: "fair", `{"fair":1}`: "1", `{"unfair":true}`: "unfair"} {
-		if e := w.call("PUT", "/v1/types/new", body, 400); !strings.Contains(fmt.Sprint(e["reason"]), says) {
+	for body, want := range map[string]string{``: "fair", `{"fair":null}`: "fair", `{"fair":1}`: "1", `{"unfair":true}`: "unfair"} {
+		if e := w.call("PUT", "/v1/types/new", body, 400); !strings.Contains(fmt.Sprint(e["reason"]), want) {
 			t.Errorf("%s: %v", body, e)
 		}
 	}

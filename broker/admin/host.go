@@ -6,8 +6,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// ours reports whether the Host of a request is a name or address of this broker.
-func (a *API) ours(host string) bool {
+// ownHost reports whether the Host of a request is a name or address of this broker.
+func (a *API) ownHost(host string) bool {
 	opt := a.srv.Options()
 	return opt.OwnHost(host, opt.HTTPAddr, a.srv.HTTPAddr())
 }

@@ -10,9 +10,9 @@ import (
 	web "gloom/broker/admin/page"
 )
 
-// first is the data that the page's document contains, so that the page is drawn without further
+// bootData is the data that the page's document contains, so that the page is drawn without further
 // requests. If a token is needed, the data says only that.
-type first struct {
+type bootData struct {
 	Guarded bool            `json:"guarded,omitempty"`
 	UnixMS  int64           `json:"unix_ms,omitempty"`
 	Status  *api.Status     `json:"status,omitempty"`
@@ -21,7 +21,7 @@ type first struct {
 }
 
 func (a *API) index(w http.ResponseWriter, r *http.Request) {
-	f := first{Guarded: a.srv.Options().TokenFile != ""}
+	f := bootData{Guarded: a.srv.Options().TokenFile != ""}
 	if !f.Guarded {
 		s := a.status(nil)
 		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.history()}

@@ -30,12 +30,12 @@ func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 	}
 	var err error
 	if typ := cmp.Or(api.Name(r.PathValue("type")), v.Get("type")); typ != "" {
-		if q.Type, err = named("type", typ); err != nil {
+		if q.Type, err = parseName("type", typ); err != nil {
 			return nil, err
 		}
 	}
 	if group := v.Get("group"); group != "" {
-		if q.Group, err = named("group", group); err != nil {
+		if q.Group, err = parseName("group", group); err != nil {
 			return nil, err
 		}
 	}
@@ -54,14 +54,14 @@ func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 }
 
 // number reads a key of the query; if it is absent, the result is 0.
-func number(v url.Values, key string, most int64) (int64, error) {
+func number(v url.Values, key string, limit int64) (int64, error) {
 	s := v.Get(key)
 	if s == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > most {
-		return 0, fail(http.StatusBadRequest, "invalid_value", "%s must be an integer from 0 to %d, got %.64q", key, most, s)
+	if err != nil || n < 0 || n > limit {
+		return 0, fail(http.StatusBadRequest, "invalid_value", "%s must be an integer from 0 to %d, got %.64q", key, limit, s)
 	}
 	return n, nil
 }
@@ -78,9 +78,9 @@ func flagOf(r *http.Request, key string) (bool, error) {
 	}
 }
 
-// selection reads which jobs a change applies to: a filter with the keys of a query, and the
-// most that may be changed, 0 for all. Without any filter the body must have all: true.
-func selection(r *http.Request, keys ...string) (v url.Values, most int, err error) {
+// selection reads which jobs a change applies to: a filter with the keys of a query, and how
+// many jobs may be changed, 0 for all. Without any filter the body must have all: true.
+func selection(r *http.Request, keys ...string) (v url.Values, limit int, err error) {
 	b, err := read(r, append(keys, "all", "most")...)
 	if err != nil {
 		return nil, 0, err
@@ -120,10 +120,10 @@ func (b body) values() (url.Values, error) {
 		s := string(raw)
 		if raw[0] == '"' {
 			if err := json.Unmarshal(raw, &s); err != nil {
-				return nil, wrong("invalid_type", key, raw, "a string")
+				return nil, invalid("invalid_type", key, raw, "a string")
 			}
 		} else if !wholeNumber.Match(raw) {
-			return nil, wrong("invalid_type", key, raw, "a string or an integer")
+			return nil, invalid("invalid_type", key, raw, "a string or an integer")
 		}
 		if s == "" { // probably an unset variable that was not meant to select all
 			return nil, fail(http.StatusBadRequest, "invalid_value", "%s is empty; leave it out to mean all", key)
@@ -177,18 +177,18 @@ func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
 // countJobs counts the matching jobs, one piece at a time.
 func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
-		var some int
-		a.make(func() {
-			a.srv.Hub().View(func(b *broker.Broker, now int64) { some, from = b.CountJobs(now, from, q) })
+		var part int
+		a.build(func() {
+			a.srv.Hub().View(func(b *broker.Broker, now int64) { part, from = b.CountJobs(now, from, q) })
 		})
-		n += some
+		n += part
 	}
 	return n
 }
 
 // cancelJobs cancels all matching jobs of a type, running ones only if the body selects them.
 func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
-	v, most, err := selection(r, filterKeys...)
+	v, limit, err := selection(r, filterKeys...)
 	if err != nil {
 		return err
 	}
@@ -201,20 +201,20 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	}
 	q.Wanted = true
 	long(w)
-	return a.many(w, r, "cancelled jobs", v, func() (n int) {
+	return a.handleMany(w, r, "cancelled jobs", v, func() (n int) {
 		if q.State != "" {
 			return a.countJobs(r, q)
 		}
 		for _, state := range []string{"delayed", "queued"} {
-			of := *q
-			of.State = state
-			n += a.countJobs(r, &of)
+			filter := *q
+			filter.State = state
+			n += a.countJobs(r, &filter)
 		}
 		return n
 	}, func(out *api.Many) {
-		left := cmp.Or(most, math.MaxInt)
+		left := cmp.Or(limit, math.MaxInt)
 		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
-			a.make(func() {
+			a.build(func() {
 				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 					var n int
 					fx, n, from = b.RevokeJobs(now, from, left, q)
@@ -226,20 +226,20 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// many changes everything that matches a filter and counts matches before and after, or
+// handleMany changes everything that matches a filter and counts matches before and after, or
 // only counts.
-func (a *API) many(w http.ResponseWriter, r *http.Request, what string, filter url.Values, count func() int, do func(*api.Many)) error {
-	only, err := flagOf(r, "count")
+func (a *API) handleMany(w http.ResponseWriter, r *http.Request, verb string, filter url.Values, count func() int, walk func(*api.Many)) error {
+	countOnly, err := flagOf(r, "count")
 	if err != nil {
 		return err
 	}
 	out := api.Many{Before: count()}
-	if out.After = out.Before; !only {
-		do(&out)
+	if out.After = out.Before; !countOnly {
+		walk(&out)
 		out.After = count()
 		// If the client hung up, both counts may be partial and not all jobs were changed.
-		a.log.Info().Str("type", api.Name(r.PathValue("type"))).Str("filter", filter.Encode()).Str("peer", by(r)).Int("before", out.Before).
-			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + what)
+		a.log.Info().Str("type", api.Name(r.PathValue("type"))).Str("filter", filter.Encode()).Str("peer", peerOf(r)).Int("before", out.Before).
+			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + verb)
 	}
 	reply(w, http.StatusOK, out)
 	return nil

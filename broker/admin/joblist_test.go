@@ -79,12 +79,12 @@ func TestJobs(t *testing.T) {
 	}
 	// A request for all jobs must say so.
 	for _, path := range []string{"/v1/types/a/jobs/cancel", "/v1/dead/a/retry", "/v1/dead/a/discard"} {
-		for body, says := range map[string]string{
+		for body, want := range map[string]string{
 			``: "or all: true", `{}`: "or all: true", `{"all":false}`: "or all: true", `{"most":7}`: "or all: true", `{"older":0}`: "or all: true", `{"id":null}`: "or all: true",
 			`{"id":""}`: "id is empty", `{"all":true,"id":"a"}`: "all must be false with a filter", `{"all":1}`: "all must be true or false",
 		} {
-			if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), says) {
-				t.Errorf("%s %s: %v, want %q", path, body, x, says)
+			if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), want) {
+				t.Errorf("%s %s: %v, want %q", path, body, x, want)
 			}
 		}
 	}
@@ -94,14 +94,14 @@ func TestJobs(t *testing.T) {
 	if x := w.call("GET", "/v1/types/none/demand", "", 200); x["demand"] != 0.0 {
 		t.Errorf("demand of an unknown type: %v", x)
 	}
-	for path, says := range map[string]string{
+	for path, want := range map[string]string{
 		"/v1/jobs?state=dead": "/v1/dead/{type}", "/v1/jobs?state=lost": "delayed, queued, running, ended", "/v1/jobs?older=1s": "older must be an integer",
 		"/v1/jobs?group=%ff": "group must be UTF-8", "/v1/jobs?limit=0": "limit must be", "/v1/jobs?worker=-1": "worker must be", "/v1/jobs/a1?body=yes": "body must be true or false",
 		"/v1/jobs?state=queued&state=running": "state is given 2 times",
 		"/v1/jobs?cursor=x":                   "cursor must be", "/v1/dead/a?older=x": "older must be", "/v1/workers?type=" + strings.Repeat("x", 2000): "type must be",
 	} {
-		if x := w.call("GET", path, "", 400); !strings.Contains(x["reason"].(string), says) {
-			t.Errorf("%s: %v, want %q", path, x, says)
+		if x := w.call("GET", path, "", 400); !strings.Contains(x["reason"].(string), want) {
+			t.Errorf("%s: %v, want %q", path, x, want)
 		}
 	}
 	// A running job is cancelled only if the request says so.
@@ -144,11 +144,11 @@ func TestCancelMany(t *testing.T) {
 	cancel("", `{"state":"queued","older":3600000}`, 0, 0, 0)
 	cancel("", `{"state":"queued"}`, 33, 33, 0)
 	cancel("", `{"all":true}`, 66, 66, 0)
-	for body, says := range map[string]string{
+	for body, want := range map[string]string{
 		`{"state":"ended"}`: "ended", `{"state":7}`: "state", `{"older":"x"}`: "older", `{"typ":"a"}`: "typ", `{"most":0}`: "most must be an integer from 1", `{"id":["x"]}`: "id must be a string",
 	} {
-		if x := w.call("POST", "/v1/types/a/jobs/cancel", body, 400); !strings.Contains(x["reason"].(string), says) {
-			t.Errorf("%s: %v, want %q", body, x, says)
+		if x := w.call("POST", "/v1/types/a/jobs/cancel", body, 400); !strings.Contains(x["reason"].(string), want) {
+			t.Errorf("%s: %v, want %q", body, x, want)
 		}
 	}
 	if n := len(w.ids("/v1/jobs?limit=1000")); n != 105 {

@@ -60,7 +60,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	whole, err := flagOf(r, "body")
+	withBody, err := flagOf(r, "body")
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	var runs []broker.RunInfo
 	var t timeline
 	a.srv.Hub().View(func(b *broker.Broker, now int64) {
-		if x, ok = b.Explain(now, id); whole {
+		if x, ok = b.Explain(now, id); withBody {
 			body, headers = b.Content(id)
 		}
 		runs, t = b.Runs(id), timelineAt(now)
@@ -145,7 +145,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.NotProcessing:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true cancels it and drops its result", wire.Value(id))
 	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
+	a.log.Info().Str("id", wire.Value(id)).Str("peer", peerOf(r)).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: state})
 	return nil
 }
@@ -194,7 +194,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; only waiting jobs can be changed", wire.Value(id))
 	}
-	a.log.Info().Str("id", wire.Value(id)).Any("changes", b).Str("peer", by(r)).Msg("an operator changed a job")
+	a.log.Info().Str("id", wire.Value(id)).Any("changes", b).Str("peer", peerOf(r)).Msg("an operator changed a job")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: x.State})
 	return nil
 }

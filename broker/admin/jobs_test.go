@@ -75,7 +75,7 @@ func TestChange(t *testing.T) {
 	if x := w.call("PATCH", path, `{"delay_ms":3600000,"priority":null}`, 200); x["state"] != "delayed" {
 		t.Errorf("delay: %v", x)
 	}
-	for body, says := range map[string]string{
+	for body, want := range map[string]string{
 		`{}`:                               "priority",
 		``:                                 "priority",
 		`{"priority":null}`:                "priority",
@@ -87,8 +87,8 @@ func TestChange(t *testing.T) {
 		`{"priority":3,"id":"first"}`:      "id",
 		`{"priority":3,"action":"cancel"}`: "action",
 	} {
-		if e := w.call("PATCH", path, body, 400); !strings.Contains(fmt.Sprint(e["reason"]), says) {
-			t.Errorf("%s: %v does not name %s", body, e, says)
+		if e := w.call("PATCH", path, body, 400); !strings.Contains(fmt.Sprint(e["reason"]), want) {
+			t.Errorf("%s: %v does not name %s", body, e, want)
 		}
 	}
 	if j := w.call("GET", path, "", 200); j["state"] != "delayed" || j["priority"] != 9.0 {

@@ -57,10 +57,10 @@ func TestLookAmidChange(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, worker) }()
 
 	done := make(chan struct{})
-	var lookers sync.WaitGroup
+	var readers sync.WaitGroup
 	h := admin.New(w.srv, zerolog.Nop())
 	for _, path := range []string{"/v1/workers", "/v1/dead/t"} {
-		lookers.Go(func() {
+		readers.Go(func() {
 			for {
 				select {
 				case <-done:
@@ -82,7 +82,7 @@ func TestLookAmidChange(t *testing.T) {
 		_, _ = worker.Write(frame(`{"action":"fail","retry":false}`))
 	}
 	close(done)
-	lookers.Wait()
+	readers.Wait()
 }
 
 // TestDeadTwice: of two failed jobs with one id, the one that is shown is the one that

@@ -224,9 +224,9 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	count(ch, descUndelivered, s.Undelivered)
 	count(ch, descDropped, s.Dropped)
 	count(ch, descOverflows, s.Overflows)
-	_, sum, most := h.Backlog()
+	_, sum, limit := h.Backlog()
 	gauge(ch, descBacklog, float64(sum))
-	gauge(ch, descBacklogMax, float64(most))
+	gauge(ch, descBacklogMax, float64(limit))
 }
 
 // collectMemory exports memory by part: of the core, and of the hub and the server for

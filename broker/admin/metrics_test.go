@@ -123,17 +123,17 @@ func TestTypeLabels(t *testing.T) {
 	done := make(chan time.Duration)
 	stop := make(chan struct{})
 	go func() { // shows how long the lock is held, as another client notices it
-		most := time.Duration(0)
+		limit := time.Duration(0)
 		for {
 			select {
 			case <-stop:
-				done <- most
+				done <- limit
 				return
 			default:
 			}
 			at := time.Now()
 			w.srv.Hub().View(func(*broker.Broker, int64) {})
-			most = max(most, time.Since(at))
+			limit = max(limit, time.Since(at))
 		}
 	}()
 	_, f := scrape(t, w)

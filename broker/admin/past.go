@@ -17,12 +17,12 @@ func (a *API) note(stop <-chan struct{}) {
 		if i%int(moments.Period/glancePeriod) == 0 {
 			var l broker.Ledger
 			a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
-			a.past.Note(moments.Moment{Moment: api.Moment{
-				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: ended(&l), Failed: l.Failed,
+			a.moments.Note(moments.Moment{Moment: api.Moment{
+				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: endedJobs(&l), Failed: l.Failed,
 				Queued: l.Queued, Running: l.Running,
 			}})
 		}
-		a.glance()
+		a.prime()
 		select {
 		case <-stop:
 			return
@@ -33,14 +33,14 @@ func (a *API) note(stop <-chan struct{}) {
 
 // history returns the sums of the last minutes, oldest first.
 func (a *API) history() []api.Moment {
-	all := a.past.Lately()
-	out := make([]api.Moment, len(all))
-	for i := range all {
-		out[i] = all[i].Moment
+	moments := a.moments.Lately()
+	out := make([]api.Moment, len(moments))
+	for i := range moments {
+		out[i] = moments[i].Moment
 	}
 	return out
 }
 
-func ended(l *broker.Ledger) uint64 {
+func endedJobs(l *broker.Ledger) uint64 {
 	return l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded
 }

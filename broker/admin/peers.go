@@ -20,7 +20,7 @@ func typeAsked(r *http.Request) ([]byte, error) {
 	if v == "" {
 		return nil, nil
 	}
-	return named("type", v)
+	return parseName("type", v)
 }
 
 func values(names [][]byte) []string {
@@ -130,7 +130,7 @@ func (a *API) drain(w http.ResponseWriter, r *http.Request) error {
 	if _, err := read(r); err != nil {
 		return err
 	}
-	a.log.Info().Str("peer", by(r)).Msg("an operator asked to drain")
+	a.log.Info().Str("peer", peerOf(r)).Msg("an operator asked to drain")
 	a.srv.AskDrain()
 	reply(w, http.StatusAccepted, api.Draining{Draining: true})
 	return nil

@@ -34,7 +34,7 @@ func countsOf(l *api.Ledger) counts {
 // step holds the figures of one step. Its waits and runs are in milliseconds, NaN if there were
 // none.
 type step struct {
-	no                           int64 // number of the step since 1970, 0 if nothing is known
+	number                       int64 // number of the step since 1970, 0 if nothing is known
 	in, answered, failed, other  uint32
 	queued, running              uint32 // at the end of the step
 	wait50, wait95, run50, run95 float32
@@ -68,32 +68,32 @@ func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
 		x.latest, x.stats = counts{}, broker.TypeStats{}
 		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latest, x.stats, x.latest, x.stats
 	}
-	x.short.begin(at.Unix()/60, x)
-	if x.long.begin(at.Unix()/int64(longStep/time.Second), x) {
+	x.short.advance(at.Unix()/60, x)
+	if x.long.advance(at.Unix()/int64(longStep/time.Second), x) {
 		x.busy -= x.busy / 16
 	}
 	x.busy += c.in - x.latest.in
 	x.latest, x.stats = c, *s
 }
 
-// begin begins step no with the latest counts, and reports whether it did; it does not if step
-// no has begun already.
-func (s *steps) begin(no int64, x *rates) bool {
-	if no == s.now {
+// advance begins a step with the latest counts, and reports whether it did; it does not if
+// that step has begun already.
+func (s *steps) advance(number int64, x *rates) bool {
+	if number == s.now {
 		return false
 	}
 	if s.now != 0 {
-		s.ring[s.now%int64(len(s.ring))] = s.present(x)
+		s.ring[s.now%int64(len(s.ring))] = s.current(x)
 	}
-	s.now, s.base, s.stats = no, x.latest, x.stats
+	s.now, s.base, s.stats = number, x.latest, x.stats
 	return true
 }
 
-// present returns the current step.
-func (s *steps) present(x *rates) step {
+// current returns the current step.
+func (s *steps) current(x *rates) step {
 	c, b := &x.latest, &s.base
 	p := step{
-		no: s.now, in: uint32(c.in - b.in), answered: uint32(c.answered - b.answered), failed: uint32(c.failed - b.failed),
+		number: s.now, in: uint32(c.in - b.in), answered: uint32(c.answered - b.answered), failed: uint32(c.failed - b.failed),
 		other: uint32(c.other - b.other), queued: uint32(c.queued), running: uint32(c.running),
 	}
 	p.wait50, p.wait95 = quantiles(&x.stats.Wait, &s.stats.Wait)
@@ -103,23 +103,23 @@ func (s *steps) present(x *rates) step {
 
 // quantiles estimates, from counts by powers of two, the 50th and 95th percentiles in milliseconds
 // of the values that were added between two counts.
-func quantiles(now, then *[broker.StatBuckets]uint64) (p50, p95 float32) {
+func quantiles(now, before *[broker.StatBuckets]uint64) (p50, p95 float32) {
 	var n uint64
 	for i := range now {
-		n += now[i] - then[i]
+		n += now[i] - before[i]
 	}
 	at := func(part float64) float32 {
 		rank, below := part*float64(n), 0.0
 		for i := range now {
-			here := float64(now[i] - then[i])
-			if here > 0 && below+here >= rank {
+			inBucket := float64(now[i] - before[i])
+			if inBucket > 0 && below+inBucket >= rank {
 				low, high := 0.0, math.Exp2(float64(i))
 				if i > 0 {
 					low = high / 2
 				}
-				return float32((low + (high-low)*(rank-below)/here) / 1000)
+				return float32((low + (high-low)*(rank-below)/inBucket) / 1000)
 			}
-			below += here
+			below += inBucket
 		}
 		return float32(math.NaN())
 	}
@@ -127,12 +127,12 @@ func quantiles(now, then *[broker.StatBuckets]uint64) (p50, p95 float32) {
 }
 
 // at returns a step, nil if nothing is known about it.
-func (s *steps) at(no int64, x *rates) *step {
-	if no == s.now {
-		p := s.present(x)
+func (s *steps) at(number int64, x *rates) *step {
+	if number == s.now {
+		p := s.current(x)
 		return &p
 	}
-	if p := &s.ring[no%int64(len(s.ring))]; p.no == no {
+	if p := &s.ring[number%int64(len(s.ring))]; p.number == number {
 		return p
 	}
 	return nil
@@ -153,8 +153,8 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 	first := last - int64(n) + 1
 	h := api.History{StepMS: length.Milliseconds(), From: time.Unix(first*int64(length/time.Second), 0).UTC().Format(time.RFC3339)}
 	columns := []struct {
-		to *[]*float64
-		of func(p *step) float64
+		to    *[]*float64
+		value func(p *step) float64
 	}{
 		{&h.In, func(p *step) float64 { return float64(p.in) }}, {&h.Answered, func(p *step) float64 { return float64(p.answered) }},
 		{&h.Failed, func(p *step) float64 { return float64(p.failed) }}, {&h.Other, func(p *step) float64 { return float64(p.other) }},
@@ -171,7 +171,7 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 			continue
 		}
 		for _, c := range columns {
-			if v := c.of(p); !math.IsNaN(v) {
+			if v := c.value(p); !math.IsNaN(v) {
 				v = math.Round(v*1000) / 1000
 				(*c.to)[i] = &v
 			}
@@ -182,10 +182,10 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 
 // day is the rates of all types together, of the busiest types, and of all other types.
 type day struct {
-	total, others *rates
-	types         map[string]*rates
-	other         counts // the sum of the types in others
-	moved         time.Time
+	total, otherTypes *rates
+	types             map[string]*rates
+	other             counts // the sum of the types in others
+	moved             time.Time
 }
 
 // ratesSize is the size of a row in bytes.
@@ -194,28 +194,28 @@ const ratesSize = int64((shortSteps+longSteps)*48 + 4096)
 // bytes returns the size of all rows.
 func (d *day) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
 
-// note adds the current counts of a type; old holds those of the previous snapshot. most bounds
+// note adds the current counts of a type; old holds those of the previous snapshot. limit bounds
 // the number of types that have rows of their own.
-func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, most int) {
+func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, limit int) {
 	r := d.types[x.Type.Type]
-	if r == nil && len(d.types) >= most && most > 0 && x.rates.In > 0 && at.Sub(d.moved) >= time.Second {
+	if r == nil && len(d.types) >= limit && limit > 0 && x.rates.In > 0 && at.Sub(d.moved) >= time.Second {
 		// The least busy type gives its row to a type that did more in ten minutes.
 		d.moved = at
-		least, name := math.Inf(1), ""
+		minRate, name := math.Inf(1), ""
 		for n, r := range d.types {
 			busy := max(float64(r.busy), r.rate*longStep.Seconds())
 			if r.long.now < d.total.long.now { // the type was forgotten
 				busy = 0
 			}
-			if busy < least {
-				least, name = busy, n
+			if busy < minRate {
+				minRate, name = busy, n
 			}
 		}
-		if x.rates.In*longStep.Seconds() > least {
+		if x.rates.In*longStep.Seconds() > minRate {
 			delete(d.types, name)
 		}
 	}
-	if r == nil && len(d.types) < most {
+	if r == nil && len(d.types) < limit {
 		r = newRates()
 		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // earlier jobs do not belong to this step
 			r.latest, r.stats = countsOf(&old.Ledger), *s
@@ -226,21 +226,21 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 		r.note(at, countsOf(&seen.Ledger), s)
 		return
 	}
-	was, is := countsOf(&old.Ledger), countsOf(&seen.Ledger)
-	if is.in >= was.in {
-		d.other.in += is.in - was.in
-		d.other.answered += is.answered - was.answered
-		d.other.failed += is.failed - was.failed
-		d.other.other += is.other - was.other
+	oldCounts, newCounts := countsOf(&old.Ledger), countsOf(&seen.Ledger)
+	if newCounts.in >= oldCounts.in {
+		d.other.in += newCounts.in - oldCounts.in
+		d.other.answered += newCounts.answered - oldCounts.answered
+		d.other.failed += newCounts.failed - oldCounts.failed
+		d.other.other += newCounts.other - oldCounts.other
 	}
-	d.other.queued += is.queued
-	d.other.running += is.running
+	d.other.queued += newCounts.queued
+	d.other.running += newCounts.running
 }
 
 // end adds the sums of a snapshot of all types.
-func (d *day) end(at time.Time, all *api.Ledger, s *broker.TypeStats) {
-	d.total.note(at, countsOf(all), s)
-	d.others.note(at, d.other, &broker.TypeStats{})
+func (d *day) end(at time.Time, ledger *api.Ledger, s *broker.TypeStats) {
+	d.total.note(at, countsOf(ledger), s)
+	d.otherTypes.note(at, d.other, &broker.TypeStats{})
 	d.other.queued, d.other.running = 0, 0
 }
 
@@ -255,7 +255,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 	}
 	typ := r.URL.Query().Get("type")
 	if typ != "" && typ != otherTypes {
-		if _, err := named("type", typ); err != nil {
+		if _, err := parseName("type", typ); err != nil {
 			return err
 		}
 	}
@@ -269,7 +269,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 		switch typ {
 		case "":
 		case otherTypes:
-			x = w.day.others
+			x = w.day.otherTypes
 		default:
 			if x = w.day.types[typ]; x == nil {
 				x = newRates() // all its steps are unknown

@@ -69,7 +69,7 @@ func TestRates(t *testing.T) {
 // TestRatesOfTypes: the busiest types have rows of their own, as many as are allowed; all
 // others share one.
 func TestRatesOfTypes(t *testing.T) {
-	d := day{total: newRates(), others: newRates(), types: map[string]*rates{}}
+	d := day{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	at, stats := time.Unix(1e9, 0), broker.TypeStats{}
 	rows := map[string]*row{}
 	look := func(jobs map[string]uint64) {
@@ -116,7 +116,7 @@ func TestRatesOfTypes(t *testing.T) {
 	if b := sum(d.types["b"]); b != 1200 {
 		t.Errorf("b: %v jobs, want 1,200", b)
 	}
-	if others := sum(d.others); others < 9 || others > 9+4*50 {
+	if others := sum(d.otherTypes); others < 9 || others > 9+4*50 {
 		t.Errorf("others: %v jobs", others)
 	}
 	// A forgotten type makes room, however busy it was.

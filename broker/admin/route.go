@@ -85,7 +85,7 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g, err := a.allowed(r)
 		if err == nil {
-			err = rt.asked(r)
+			err = rt.checkQuery(r)
 		}
 		if err == nil {
 			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), granted{}, g)))
@@ -104,10 +104,10 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 	}
 }
 
-// asked returns an error for unknown keys of the query, keys that are given twice, and values
+// checkQuery returns an error for unknown keys of the query, keys that are given twice, and values
 // that are not UTF-8: otherwise a misspelt filter could select everything, or a job other than
 // the one that was meant.
-func (rt *route) asked(r *http.Request) error {
+func (rt *route) checkQuery(r *http.Request) error {
 	if rt.pattern == "" { // not in /v1
 		return nil
 	}
@@ -202,8 +202,8 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	return g, nil
 }
 
-// by describes the client for the log: its address and its token.
-func by(r *http.Request) string {
+// peerOf describes the client for the log: its address and its token.
+func peerOf(r *http.Request) string {
 	if g := grantOf(r); g != nil {
 		return fmt.Sprintf("%s, token %x…", r.RemoteAddr, g.Hash[:4])
 	}

@@ -16,8 +16,8 @@ func TestQueries(t *testing.T) {
 	w := start(t, nil)
 	w.call("POST", "/v1/jobs", `{"type":"x","id":"x","body":1,"headers":{"u":"?a=1&b=<2>"}}`, 202)
 	fill := strings.NewReplacer("{type}", "x", "{id}", "x", "{pattern}", "x")
-	for of, keys := range admin.Operations() {
-		method, path, _ := strings.Cut(of, " ")
+	for op, keys := range admin.Operations() {
+		method, path, _ := strings.Cut(op, " ")
 		body := ""
 		if method != "GET" {
 			body = `{"all":true}`
@@ -25,12 +25,12 @@ func TestQueries(t *testing.T) {
 		x := w.call(method, fill.Replace(path)+"?cout=true", body, 400)
 		reason := x["reason"].(string)
 		if x["error"] != "invalid_value" || !strings.Contains(reason, `"cout"`) || len(keys) > 0 && !strings.Contains(reason, keys[0]) {
-			t.Errorf("%s: %v", of, x)
+			t.Errorf("%s: %v", op, x)
 		}
 	}
 	w.call("GET", "/v1/jobs?id=%zz", "", 400)
 	// Texts from clients are returned unchanged.
-	if data := string(get(t, w.url+"/v1/jobs/x?body=true")); !strings.Contains(data, `"?a=1&b=<2>"`) {
+	if data := string(httpGet(t, w.url+"/v1/jobs/x?body=true")); !strings.Contains(data, `"?a=1&b=<2>"`) {
 		t.Errorf("the job: %s", data)
 	}
 }
@@ -40,7 +40,7 @@ func TestLogged(t *testing.T) {
 	w := start(t, nil)
 	var log bytes.Buffer
 	h := admin.New(w.srv, zerolog.New(&log).Level(zerolog.InfoLevel))
-	do := func(method, path, body string, headers ...string) {
+	request := func(method, path, body string, headers ...string) {
 		t.Helper()
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		r.Host = "localhost"
@@ -54,25 +54,25 @@ func TestLogged(t *testing.T) {
 			t.Errorf("%s %s: %d %s", method, path, got.Code, got.Body)
 		}
 	}
-	for _, c := range []struct{ method, path, body, says string }{
+	for _, c := range []struct{ method, path, body, want string }{
 		{"PATCH", "/v1/jobs/j", `{"priority":7,"groups":["a"]}`, `"id":"j","changes":{"groups":["a"],"priority":7}`},
 		{"POST", "/v1/types/t/jobs/cancel", `{"id":"report-1","older":60000}`, `"type":"t","filter":"id=report-1&older=60000"`},
 		{"POST", "/v1/dead/t/retry", `{"reason":"401 no"}`, `"filter":"reason=401+no"`},
 		{"POST", "/v1/dead/t/discard", `{"all":true}`, `"filter":""`},
 	} {
-		do("POST", "/v1/jobs", `{"type":"t","id":"j","body":1}`)
+		request("POST", "/v1/jobs", `{"type":"t","id":"j","body":1}`)
 		if log.Len() > 0 {
 			t.Errorf("a job from a program is told: %s", &log)
 		}
-		do(c.method, c.path, c.body)
-		if !strings.Contains(log.String(), c.says) {
-			t.Errorf("%s %s is told as %s, want %s", c.method, c.path, &log, c.says)
+		request(c.method, c.path, c.body)
+		if !strings.Contains(log.String(), c.want) {
+			t.Errorf("%s %s is told as %s, want %s", c.method, c.path, &log, c.want)
 		}
 		log.Reset()
-		do("DELETE", "/v1/jobs/j", "")
+		request("DELETE", "/v1/jobs/j", "")
 		log.Reset()
 	}
-	do("POST", "/v1/jobs", `{"type":"t","id":"test","body":1}`, "Origin", "http://localhost", "Sec-Fetch-Site", "same-origin")
+	request("POST", "/v1/jobs", `{"type":"t","id":"test","body":1}`, "Origin", "http://localhost", "Sec-Fetch-Site", "same-origin")
 	if !strings.Contains(log.String(), `"id":"test","type":"t","peer":`) {
 		t.Errorf("a job from the page is told as %q", &log)
 	}

@@ -45,7 +45,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 	if rule.Concurrency, err = b.integer("concurrency", 0, broker.MaxConcurrency, -1); err != nil {
 		return err
 	}
-	if rule.Rate, rule.Burst, err = b.pace(1); err != nil {
+	if rule.Rate, rule.Burst, err = b.rateAndBurst(1); err != nil {
 		return err
 	}
 	created, err := a.srv.Limits().SetRule(string(pattern), rule)
@@ -53,7 +53,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusServiceUnavailable, "overloaded", "%v", err)
 	}
 	a.log.Info().Str("pattern", wire.Value(pattern)).Int64("concurrency", rule.Concurrency).Float64("rate", rule.Rate).
-		Int64("burst", rule.Burst).Str("peer", by(r)).Msg("an operator set a rule for groups")
+		Int64("burst", rule.Burst).Str("peer", peerOf(r)).Msg("an operator set a rule for groups")
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
@@ -89,7 +89,7 @@ func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
 	}
-	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", by(r)).Msg("an operator deleted a rule for groups")
+	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", peerOf(r)).Msg("an operator deleted a rule for groups")
 	a.watch.changed()
 	reply(w, http.StatusOK, ruleOf(rule))
 	return nil

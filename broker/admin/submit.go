@@ -62,7 +62,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Origin") != "" { // the request comes from the page, so a person has made it
 		event = a.log.Info()
 	}
-	event.Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was submitted over HTTP")
+	event.Str("id", out.ID).Str("type", out.Type).Str("peer", peerOf(r)).Msg("a job was submitted over HTTP")
 	if wait == 0 {
 		if c.Job.Delayed {
 			out.State = "delayed"
@@ -76,8 +76,8 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	answer, e := c.Answer(ctx)
 	if e != nil {
-		bad := a.unanswered(grantOf(r), &out, e, wait)
-		reply(w, bad.Status, bad)
+		failure := a.unanswered(grantOf(r), &out, e, wait)
+		reply(w, failure.Status, failure)
 		err = http.NewResponseController(w).Flush()
 	} else {
 		out.State = "answered"
@@ -96,11 +96,11 @@ func (a *API) unanswered(g *guard.Grant, job *api.Submitted, why *wire.Error, wa
 	e := refused(why)
 	switch why.Code {
 	case 0:
-		where := "/v1/jobs/{id}?body=true"
+		link := "/v1/jobs/{id}?body=true"
 		if !g.Has(server.ScopeWatch) {
-			where = "an attach of this token's owner on the port for submitters, or " + where + " with a token of the scope watch"
+			link = "an attach of this token's owner on the port for submitters, or " + link + " with a token of the scope watch"
 		}
-		e = fail(http.StatusGatewayTimeout, "timeout", "there was no answer within %v; the job continues, and its outcome is kept for %s", wait, where)
+		e = fail(http.StatusGatewayTimeout, "timeout", "there was no answer within %v; the job continues, and its outcome is kept for %s", wait, link)
 		e.State = a.stateOf(job.ID)
 	case wire.JobFailed, wire.Expired, wire.Cancelled:
 		e.Status = http.StatusUnprocessableEntity
@@ -133,8 +133,8 @@ func waitOf(r *http.Request) (time.Duration, error) {
 
 // submit reads a job and submits it.
 func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
-	most := a.srv.Options().MaxFrame
-	data, release, err := a.bodyOf(r, most)
+	limit := a.srv.Options().MaxFrame
+	data, release, err := a.bodyOf(r, limit)
 	defer release()
 	if err != nil {
 		return err
@@ -156,8 +156,8 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 		return err
 	}
 	frame := frameOf(b, waits)
-	if len(frame) > most {
-		return tooLong(most)
+	if len(frame) > limit {
+		return tooLong(limit)
 	}
 	if e := c.Submit(frame); e != nil {
 		return refused(e)
@@ -165,23 +165,23 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 	return nil
 }
 
-func tooLong(most int) *api.Error {
-	return fail(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", most)
+func tooLong(limit int) *api.Error {
+	return fail(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", limit)
 }
 
 // bodyOf reads the body of a job. Its memory is counted as it grows, until release is
 // called.
-func (a *API) bodyOf(r *http.Request, most int) (data []byte, release func(), err error) {
+func (a *API) bodyOf(r *http.Request, limit int) (data []byte, release func(), err error) {
 	release = func() { a.submits.Release(int64(cap(data))) }
-	if r.ContentLength > int64(most) {
-		return nil, release, tooLong(most)
+	if r.ContentLength > int64(limit) {
+		return nil, release, tooLong(limit)
 	}
 	for err == nil {
-		if len(data) > most {
-			return data, release, tooLong(most)
+		if len(data) > limit {
+			return data, release, tooLong(limit)
 		}
 		if n := cap(data); len(data) == n {
-			size := min(max(4*n, firstRead), most+1)
+			size := min(max(4*n, firstRead), limit+1)
 			if !a.submits.TryAcquire(int64(size - n)) {
 				return data, release, fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are being received over HTTP; try again")
 			}

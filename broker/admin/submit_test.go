@@ -79,7 +79,7 @@ func TestSubmit(t *testing.T) {
 	for _, c := range []struct {
 		path, body string
 		status     int
-		code, says string
+		code, want string
 		headers    []string
 	}{
 		{"", `{"body":1,"id":"raw"}`, 409, "id_exists", "queued or running", nil},
@@ -110,8 +110,8 @@ func TestSubmit(t *testing.T) {
 		{"", `{"body":1}`, 403, "forbidden_origin", "", []string{"Sec-Fetch-Site", "cross-site"}},
 	} {
 		x := w.call("POST", "/v1/jobs"+c.path, c.body, c.status, c.headers...)
-		if x["error"] != c.code || !strings.Contains(x["reason"].(string), c.says) {
-			t.Errorf("%s %.60s: %v, want %s with %q", c.path, c.body, x, c.code, c.says)
+		if x["error"] != c.code || !strings.Contains(x["reason"].(string), c.want) {
+			t.Errorf("%s %.60s: %v, want %s with %q", c.path, c.body, x, c.code, c.want)
 		}
 	}
 	if x := w.call("GET", "/v1/submitters", "", 200)["items"].([]any); len(x) != 0 {
@@ -260,11 +260,11 @@ func TestSubmitInACrowd(t *testing.T) {
 // hangUp is a client that disconnects when the broker begins to write the answer.
 type hangUp struct {
 	*httptest.ResponseRecorder
-	gone context.CancelFunc
+	cancel context.CancelFunc
 }
 
 func (c hangUp) Write(p []byte) (int, error) {
-	c.gone()
+	c.cancel()
 	return c.ResponseRecorder.Write(p)
 }
 
@@ -298,7 +298,7 @@ func TestScopes(t *testing.T) {
 	for _, c := range []struct {
 		token, method, path, body string
 		status                    int
-		says                      string
+		want                      string
 	}{
 		{"root", "GET", "/v1/status", "", 200, ""},
 		{"look", "GET", "/v1/status", "", 200, ""},
@@ -317,8 +317,8 @@ func TestScopes(t *testing.T) {
 	} {
 		w.token = c.token
 		x := w.call(c.method, c.path, c.body, c.status)
-		if c.says != "" && !strings.Contains(x["reason"].(string), c.says) {
-			t.Errorf("%s: %s %s: %v, want %q", c.token, c.method, c.path, x, c.says)
+		if c.want != "" && !strings.Contains(x["reason"].(string), c.want) {
+			t.Errorf("%s: %s %s: %v, want %q", c.token, c.method, c.path, x, c.want)
 		}
 	}
 	for token, want := range map[string]string{"root": "[admin watch]", "look": "[watch]", "all": "[submit watch]"} {
@@ -410,17 +410,17 @@ func TestSubmitBytes(t *testing.T) {
 	job := []byte(`{"body":"` + strings.Repeat("x", 900_000) + `"}`)
 	const large = 4
 	var bodies [large]*io.PipeWriter
-	var said [large]<-chan int
-	begin := func(i int) {
-		bodies[i], said[i] = send(len(job))
+	var statuses [large]<-chan int
+	start := func(i int) {
+		bodies[i], statuses[i] = send(len(job))
 		if _, err := bodies[i].Write(job[:800_000]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range large {
-		begin(i)
+		start(i)
 	}
-	one := func() int {
+	receive := func() int {
 		resp, err := http.Post(w.url+"/v1/jobs", "application/json", strings.NewReader(`{"body":1}`))
 		if err != nil {
 			t.Fatal(err)
@@ -431,23 +431,23 @@ func TestSubmitBytes(t *testing.T) {
 	eventually(t, "there is no room for another", func() bool {
 		for i := range large { // a small body may have taken the room of a large one
 			select {
-			case <-said[i]:
-				begin(i)
+			case <-statuses[i]:
+				start(i)
 			default:
 			}
 		}
-		return one() == 503
+		return receive() == 503
 	})
 	for i, body := range bodies {
 		if _, err := body.Write(job[800_000:]); err != nil {
 			t.Fatal(err)
 		}
 		_ = body.Close()
-		if n := <-said[i]; n != 202 {
+		if n := <-statuses[i]; n != 202 {
 			t.Errorf("a large one: status %d", n)
 		}
 	}
-	if n := one(); n != 202 {
+	if n := receive(); n != 202 {
 		t.Errorf("a small one behind them: status %d", n)
 	}
 }
@@ -458,17 +458,17 @@ func TestSubmitBytes(t *testing.T) {
 func TestSubmitRush(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)
-	const clients, each = 8, 25
+	const clients, perClient = 8, 25
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	var answered, left atomic.Int64
-	var all, lookers sync.WaitGroup
-	over := make(chan struct{})
+	var wg, readers sync.WaitGroup
+	done := make(chan struct{})
 	for _, path := range []string{"/v1/jobs?limit=7", "/v1/submitters?type=t", "/v1/workers"} {
-		lookers.Go(func() {
+		readers.Go(func() {
 			for {
 				select {
-				case <-over:
+				case <-done:
 					return
 				default:
 					_ = w.status(path)
@@ -478,8 +478,8 @@ func TestSubmitRush(t *testing.T) {
 	}
 	for n := range clients {
 		r := rand.New(rand.NewPCG(seed, uint64(n)))
-		all.Go(func() {
-			for i := range each {
+		wg.Go(func() {
+			for i := range perClient {
 				ctx, cancel := context.WithCancel(context.Background())
 				if r.IntN(2) == 0 {
 					time.AfterFunc(time.Duration(r.IntN(5000))*time.Microsecond, cancel)
@@ -504,9 +504,9 @@ func TestSubmitRush(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
-	close(over)
-	lookers.Wait()
+	wg.Wait()
+	close(done)
+	readers.Wait()
 	eventually(t, "all is done", func() bool { return w.call("GET", "/v1/types/t/demand", "", 200)["demand"] == 0.0 })
 	eventually(t, "all have gone", func() bool { return len(w.call("GET", "/v1/submitters", "", 200)["items"].([]any)) == 0 })
 	s := w.call("GET", "/v1/status", "", 200)

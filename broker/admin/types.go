@@ -50,10 +50,10 @@ func ledger(l *broker.Ledger) api.Ledger {
 
 // name reads a name from the path and normalizes it as the core does.
 func name(r *http.Request, key string) ([]byte, error) {
-	return named(key, api.Name(r.PathValue(key)))
+	return parseName(key, api.Name(r.PathValue(key)))
 }
 
-func named(key, v string) ([]byte, error) {
+func parseName(key, v string) ([]byte, error) {
 	if err := wire.CheckName(key, v); err != nil {
 		return nil, fail(http.StatusBadRequest, "invalid_value", "%s", err.Reason)
 	}
@@ -154,7 +154,7 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rate, burst, err := b.pace(0)
+	rate, burst, err := b.rateAndBurst(0)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 }
 
 // change configures a type, logs the change, and replies with the new state of the type.
-func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Event, what string, set func(name []byte) error) error {
+func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Event, action string, set func(name []byte) error) error {
 	n, err := name(r, "type")
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Even
 		}
 		return err
 	}
-	event.Str("type", wire.Value(n)).Str("peer", by(r)).Msg("an operator " + what)
+	event.Str("type", wire.Value(n)).Str("peer", peerOf(r)).Msg("an operator " + action)
 	a.watch.changed()
 	t, _ := a.typeNamed(n)
 	reply(w, http.StatusOK, t)

@@ -31,15 +31,15 @@ const (
 
 // watch takes snapshots of all types, which all requests share. Without requests it takes fewer.
 type watch struct {
-	mu    sync.Mutex
-	at    time.Time     // when the last snapshot began
-	clock time.Duration // the broker's clock at that time
-	took  time.Duration // how long it took
-	next  time.Time
-	total row
-	stats broker.TypeStats // of all types
-	rows  map[string]*row
-	day   day
+	mu       sync.Mutex
+	at       time.Time     // when the last snapshot began
+	clock    time.Duration // the broker's clock at that time
+	duration time.Duration // how long it took
+	next     time.Time
+	total    row
+	stats    broker.TypeStats // of all types
+	rows     map[string]*row
+	day      day
 	// lists are sorted rows that have been requested since the last snapshot.
 	lists map[order][]*row
 	// groups are snapshots of the groups of a type ("" for all jobs) that were requested
@@ -48,9 +48,9 @@ type watch struct {
 	groupsNext time.Time
 	// findings are derived from the snapshot.
 	findings findings.State
-	// made is the JSON of the snapshot taken at madeAt.
-	made   []byte
-	madeAt time.Time
+	// encoded is the JSON of the snapshot taken at madeAt.
+	encoded []byte
+	madeAt  time.Time
 }
 
 // row is the snapshot of one type, or of the sum of all.
@@ -106,34 +106,34 @@ func (a *API) look(fn func(w *watch)) {
 	w := &a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if began := time.Now(); !began.Before(w.next) {
-		w.take(a, began)
-		w.next = began.Add(min(max(lookPeriod, lookShare*w.took), slowPeriod))
+	if start := time.Now(); !start.Before(w.next) {
+		w.refresh(a, start)
+		w.next = start.Add(min(max(lookPeriod, lookShare*w.duration), slowPeriod))
 	}
 	fn(w)
 }
 
-// glance takes snapshots when no client asks for one, so that a finding begins when its
+// prime takes snapshots when no client asks for one, so that a finding begins when its
 // condition begins, not at the next request.
-func (a *API) glance() {
+func (a *API) prime() {
 	w := &a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, lookShare*w.took), moments.Period) {
-		w.take(a, now)
+	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, lookShare*w.duration), moments.Period) {
+		w.refresh(a, now)
 	}
 }
 
-func (w *watch) take(a *API, now time.Time) {
+func (w *watch) refresh(a *API, now time.Time) {
 	h := a.srv.Hub()
 	survey := surveyed(h)
 	if now.Sub(w.groupsNext) > moments.Period {
 		w.groups = nil // not requested lately
 	}
 	if w.rows == nil {
-		w.rows, w.day = map[string]*row{}, day{total: newRates(), others: newRates(), types: map[string]*rates{}}
+		w.rows, w.day = map[string]*row{}, day{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	}
-	most := a.srv.Options().HistoryTypes
+	maxTypes := a.srv.Options().HistoryTypes
 	from := 0
 	h.View(func(b *broker.Broker, _ int64) { w.stats = *b.OtherStats() })
 	var sum api.Type
@@ -148,7 +148,7 @@ func (w *watch) take(a *API, now time.Time) {
 		if !w.at.IsZero() {
 			x.facts.Note(&x.Type, &seen, now, survey.Time()-w.clock)
 		}
-		w.day.note(now, x, &x.Type, &seen, s, most)
+		w.day.note(now, x, &x.Type, &seen, s, maxTypes)
 		x.facts.Held, x.facts.UsualWait, x.facts.MeanRun = t.Held, usual(&s.Wait), mean(&s.Run, s.RunSum)
 		x.count(now, &seen)
 		if t.Kept {
@@ -174,13 +174,13 @@ func (w *watch) take(a *API, now time.Time) {
 	a.ratesHeld.Store(w.day.bytes())
 	w.at, w.clock, w.lists = now, survey.Time(), map[order][]*row{}
 	a.find(w)
-	w.took = time.Since(now)
+	w.duration = time.Since(now)
 }
 
 // order selects types by a filter, and says how to sort them.
 type order struct {
-	by, filter string
-	reverse    bool
+	key, filter string
+	reverse     bool
 }
 
 // maxLists bounds the sorted lists that are kept for other requests of the same order.
@@ -216,7 +216,7 @@ func (w *watch) sorted(o order) []*row {
 		}
 	}
 	slices.SortFunc(found, func(x, y *row) int {
-		c := orders[o.by](x, y)
+		c := orders[o.key](x, y)
 		if c == 0 {
 			c = cmp.Compare(x.Type.Type, y.Type.Type)
 		}

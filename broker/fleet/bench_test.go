@@ -55,10 +55,10 @@ func BenchmarkIdle(b *testing.B) {
 // BenchmarkLend measures what lending a job costs both brokers together, without a network, when
 // 64 jobs share a message.
 func BenchmarkLend(b *testing.B) {
-	const together = 64
+	const roundTrip = 64
 	w := newTwins(0)
-	worker := w.join(&broker.Joining{Type: []byte(`"mail"`), Prefetch: 4 * together})
-	var ids [together]string
+	worker := w.join(&broker.Joining{Type: []byte(`"mail"`), Prefetch: 4 * roundTrip})
+	var ids [roundTrip]string
 	for i := range ids {
 		ids[i] = fmt.Sprintf(`"%020d"`, i)
 	}
@@ -69,18 +69,18 @@ func BenchmarkLend(b *testing.B) {
 		for _, id := range ids {
 			w.submit(id, `"mail"`, body)
 		}
-		for len(w.jobs) < together {
+		for len(w.jobs) < roundTrip {
 			w.pass(time.Millisecond)
 		}
 		for _, j := range w.jobs {
 			w.respond(worker, j.id, body)
 		}
-		if w.pass(time.Millisecond); w.answers != together {
-			b.Fatalf("%d of %d jobs were answered", w.answers, together)
+		if w.pass(time.Millisecond); w.answers != roundTrip {
+			b.Fatalf("%d of %d jobs were answered", w.answers, roundTrip)
 		}
 		w.jobs, w.answers = w.jobs[:0], 0
 	}
-	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N)/together, "cpu-ns/job")
+	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N)/roundTrip, "cpu-ns/job")
 }
 
 func processorTime(b *testing.B) int64 {

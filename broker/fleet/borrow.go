@@ -229,8 +229,8 @@ func (m *Machine) grant(c *offer, n int) {
 	}
 }
 
-// filled records that a home has filled a place.
-func (m *Machine) filled(c *offer) {
+// recordFill records that a home has filled a place.
+func (m *Machine) recordFill(c *offer) {
 	c.places = max(0, c.places-1)
 	if n := len(c.reservations) - 1; n >= 0 {
 		x := &c.reservations[n]
@@ -317,14 +317,14 @@ func (m *Machine) answerOffers() {
 	if n == 0 {
 		return
 	}
-	some := slices.Clone(g.openTypes[:n])
+	batch := slices.Clone(g.openTypes[:n])
 	g.openTypes = append(g.openTypes[:0], g.openTypes[n:]...)
 	g.toCheck -= n
-	for _, a := range some {
+	for _, a := range batch {
 		a.best = m.best(a)
 	}
-	slices.SortStableFunc(some, func(a, b *borrowedType) int { return a.best.compare(b.best) })
-	for _, a := range some {
+	slices.SortStableFunc(batch, func(a, b *borrowedType) int { return a.best.compare(b.best) })
+	for _, a := range batch {
 		if a.open = m.answer(a); a.open {
 			g.openTypes = append(g.openTypes, a)
 			if a.answerAt != 0 {
@@ -418,19 +418,19 @@ func (m *Machine) receiveJob(p *peer, s *reader) {
 	var pause time.Duration
 	a := m.borrowedType(job.Type)
 	if a != nil {
-		m.filled(a.offerOf(p))
+		m.recordFill(a.offerOf(p))
 		if p.lender == 0 {
 			p.lender = m.core.AddLender()
 			m.borrow.lenders[p.lender] = p
 		}
-		fx, no, why := m.core.Borrow(m.now, p.lender, &job)
+		fx, number, why := m.core.Borrow(m.now, p.lender, &job)
 		switch why {
 		case broker.Clash:
 			pause = broker.ClashPause
 		case broker.TooMuch:
 			a.limit, a.pauseUntil = 1, m.now+tickInterval
 		}
-		if run = no; run != 0 {
+		if run = number; run != 0 {
 			if a.limit *= 2; a.limit > maxPlaces {
 				a.limit = 0
 			}
@@ -454,14 +454,14 @@ func (m *Machine) receiveJob(p *peer, s *reader) {
 // wanted or not.
 func (m *Machine) receiveChange(p *peer, kind uint64, s *reader) {
 	key := loanKey{uint32(s.uint()), s.uint()}
-	is := s.bool()
+	flag := s.bool()
 	run := p.loans[key]
 	switch {
 	case run == 0 || s.err != nil:
 	case kind == itemFollow:
-		m.core.Follow(p.lender, run, is)
+		m.core.Follow(p.lender, run, flag)
 	default:
-		m.apply(m.core.MarkUnwanted(m.now, p.lender, run, is))
+		m.apply(m.core.MarkUnwanted(m.now, p.lender, run, flag))
 	}
 }
 
@@ -486,18 +486,18 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 	delete(p.loans, run.loanKey)
 	p.borrowed--
 	m.stats.Borrowed--
-	keep := m.keepsPlace(run.typ, p)
+	keepPlace := m.keepsPlace(run.typ, p)
 	var b writer
 	switch e.Op {
 	case broker.OpResult:
-		b = m.newReport(itemResult, run.borrower, keep, e.ID)
+		b = m.newReport(itemResult, run.borrower, keepPlace, e.ID)
 		b.bytes(e.Body)
 	case broker.OpReturn:
-		b = m.newReport(itemReturn, run.borrower, keep, e.ID)
+		b = m.newReport(itemReturn, run.borrower, keepPlace, e.ID)
 		b.int(e.Delay)
 		b.bool(true)
 	default:
-		b = m.newReport(itemFail, run.borrower, keep, e.ID)
+		b = m.newReport(itemFail, run.borrower, keepPlace, e.ID)
 		b.uint(failureOf[e.Code])
 		b.int(e.Delay)
 		b.str(wording.Of(e.Reason))
@@ -509,11 +509,11 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 var failureOf = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
 // newReport starts an item that reports how a run ended.
-func (m *Machine) newReport(kind uint64, line uint32, keep bool, id []byte) writer {
+func (m *Machine) newReport(kind uint64, line uint32, keepPlace bool, id []byte) writer {
 	b := m.newItem()
 	b.uint(kind)
 	b.uint(uint64(line))
-	b.bool(keep)
+	b.bool(keepPlace)
 	b.bytes(id)
 	return b
 }
@@ -527,24 +527,24 @@ func (m *Machine) keepsPlace(a *borrowedType, p *peer) bool {
 	}
 	g := &m.borrow
 	c := a.offerOf(p)
-	has := c
+	offer := c
 	if !c.valid(m.now) {
-		has = nil
+		offer = nil
 	}
-	better := m.best(a).compare(has) < 0
+	betterOffer := m.best(a).compare(offer) < 0
 	for range min(len(g.openTypes), maxCompared/4) {
 		g.nextType = (g.nextType + 1) % len(g.openTypes)
 		o := g.openTypes[g.nextType]
-		better = better || o != a && m.best(o).compare(has) < 0 && m.freePlaces(o, 1) > 0
+		betterOffer = betterOffer || o != a && m.best(o).compare(offer) < 0 && m.freePlaces(o, 1) > 0
 	}
-	if better {
+	if betterOffer {
 		g.checkOffers = true
 		return false
 	}
 	if m.freePlaces(a, 1) <= 0 {
 		return false
 	}
-	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yieldedTick != m.ticks {
+	if offer != nil && g.supply[len(g.supply)-1].Set != 0 && g.yieldedTick != m.ticks {
 		// More jobs of the type wait at that home, and homes offer jobs of other types only to
 		// brokers that report idle workers: so report this worker as idle, and let the home wait
 		// for a moment.

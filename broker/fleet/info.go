@@ -49,7 +49,7 @@ func (m *Machine) Info() Info {
 			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), Heard: time.Duration(m.now - p.heardAt),
 			Lent: p.lent, Borrowed: p.borrowed,
 		}
-		if p.up {
+		if p.connected {
 			v.State = "up"
 		}
 		if p.draining {
@@ -111,7 +111,7 @@ func (m *Machine) Lost(typ []byte) (names []string) {
 // Up returns the number of other brokers to which jobs may be lent.
 func (m *Machine) Up() (n int) {
 	for _, p := range m.sorted {
-		if p.up && !p.draining {
+		if p.connected && !p.draining {
 			n++
 		}
 	}
@@ -121,7 +121,7 @@ func (m *Machine) Up() (n int) {
 // Wanting returns the names of other brokers that have idle workers for a type.
 func (m *Machine) Wanting(typ []byte) (names []string) {
 	for _, p := range m.sorted {
-		if p.up && !p.draining && p.wants.places(typ) > 0 {
+		if p.connected && !p.draining && p.wants.places(typ) > 0 {
 			names = append(names, p.name)
 		}
 	}

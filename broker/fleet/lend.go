@@ -38,7 +38,7 @@ type lentType struct {
 
 // borrower is another broker as the borrower of one type's jobs. To our core it is a worker.
 type borrower struct {
-	no     uint32
+	number uint32
 	broker *peer
 	typ    *lentType
 	peerNo broker.Peer
@@ -54,7 +54,7 @@ type borrower struct {
 	// retired: one of its runs has passed its timeout, so it gets no more jobs; another
 	// borrower of the same broker and type gets them.
 	retired, demandStale, paused bool
-	gone                         bool // it is no longer in the core
+	removed                      bool // it is no longer in the core
 }
 
 // updateOffer looks for waiting jobs of a type that other brokers may run.
@@ -90,7 +90,7 @@ func (m *Machine) offer(l *lentType, d broker.Demand) {
 	n := 0
 	for i := range m.sorted {
 		p := m.sorted[(m.nextPeer+i)%len(m.sorted)]
-		if !p.up || p.draining {
+		if !p.connected || p.draining {
 			continue
 		}
 		if room := p.wants.places(l.name); room > 0 {
@@ -138,11 +138,11 @@ func (m *Machine) offerWaiting() {
 func (m *Machine) sendDemand() {
 	for _, br := range m.lend.demandStale {
 		br.demandStale = false
-		if br.gone {
+		if br.removed {
 			continue
 		}
 		d := m.core.Demand(br.typ.name)
-		if br.broker.up && (d.Jobs > 0 || br.demandSent > 0) {
+		if br.broker.connected && (d.Jobs > 0 || br.demandSent > 0) {
 			br.demandSent = d.Jobs
 			m.sendOffer(br.broker, br.typ, d)
 		}
@@ -192,15 +192,15 @@ func (m *Machine) receiveGrant(p *peer, s *reader) {
 // job has ended since it was offered.
 func (m *Machine) addBorrower(p *peer, l *lentType) *borrower {
 	h := &m.lend
-	no, fx := m.core.AddBorrower(m.now, l.name, p.name)
+	number, fx := m.core.AddBorrower(m.now, l.name, p.name)
 	m.apply(fx)
-	if no == 0 {
+	if number == 0 {
 		return nil
 	}
 	h.lastNumber++
-	br := &borrower{no: h.lastNumber, broker: p, typ: l, peerNo: no}
+	br := &borrower{number: h.lastNumber, broker: p, typ: l, peerNo: number}
 	l.borrowers = append(l.borrowers, br)
-	p.borrowers[br.no] = br
+	p.borrowers[br.number] = br
 	h.borrowers[br.peerNo] = br
 	br.element = h.byUse.PushBack(br)
 	return br
@@ -222,12 +222,12 @@ func (m *Machine) allot(br *borrower, room int) {
 // fill lets the core lend to a borrower, in growing steps, until its room is used or its broker
 // is congested.
 func (m *Machine) fill(br *borrower) {
-	for more := 1; br.allotted != br.room; more *= 2 {
+	for step := 1; br.allotted != br.room; step *= 2 {
 		if br.allotted < br.room && m.congested(br.broker) {
 			m.pause(br)
 			return
 		}
-		br.allotted = min(br.room, br.allotted+more)
+		br.allotted = min(br.room, br.allotted+step)
 		m.apply(m.core.Allot(m.now, br.peerNo, br.allotted))
 	}
 }
@@ -252,7 +252,7 @@ func (m *Machine) resumePaused() {
 	h.paused = nil
 	for _, br := range held {
 		br.paused = false
-		if br.gone {
+		if br.removed {
 			continue
 		}
 		if !m.congested(br.broker) {
@@ -277,9 +277,9 @@ func (m *Machine) removeBorrower(br *borrower) {
 // it; their readers skip it.
 func (m *Machine) forgetBorrower(br *borrower) {
 	h := &m.lend
-	br.gone = true
+	br.removed = true
 	delete(h.borrowers, br.peerNo)
-	delete(br.broker.borrowers, br.no)
+	delete(br.broker.borrowers, br.number)
 	h.byUse.Remove(br.element)
 	br.typ.borrowers = slices.DeleteFunc(br.typ.borrowers, func(o *borrower) bool { return o == br })
 	h.drop(br.typ)
@@ -293,7 +293,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 	case broker.OpJob:
 		loan := m.core.Loan(e.Run)
 		b.uint(itemLend)
-		b.uint(uint64(br.no))
+		b.uint(uint64(br.number))
 		b.uint(e.Run)
 		b.bytes(e.Type)
 		b.bytes(e.ID)
@@ -313,7 +313,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		}
 	case broker.OpCancel, broker.OpOverdue:
 		b.uint(itemUnwant)
-		b.uint(uint64(br.no))
+		b.uint(uint64(br.number))
 		b.uint(e.Run)
 		b.bool(e.Op == broker.OpOverdue)
 		if e.Op == broker.OpOverdue && !br.retired {
@@ -321,7 +321,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		}
 	case broker.OpFollow:
 		b.uint(itemFollow)
-		b.uint(uint64(br.no))
+		b.uint(uint64(br.number))
 		b.uint(e.Run)
 		b.bool(m.core.Loan(e.Run).Progress)
 	case broker.OpClose:
@@ -344,7 +344,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 func (m *Machine) replaceOverdue() {
 	for _, br := range m.lend.overdue {
 		out, overdue := m.core.Out(br.peerNo)
-		if overdue == 0 || br.retired || br.gone {
+		if overdue == 0 || br.retired || br.removed {
 			continue
 		}
 		br.retired = true
@@ -360,31 +360,31 @@ func (m *Machine) replaceOverdue() {
 
 // receiveReport handles a borrower's report about a run.
 func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
-	no := uint32(s.uint())
-	keep := kind == itemProgress || s.bool()
+	number := uint32(s.uint())
+	keepPlace := kind == itemProgress || s.bool()
 	id := s.bytes()
-	br := p.borrowers[no]
-	begun := true
-	var do func(w broker.Peer) []broker.Effect
+	br := p.borrowers[number]
+	started := true
+	var handle func(w broker.Peer) []broker.Effect
 	switch kind {
 	case itemProgress:
 		body := s.bytes()
-		do = func(w broker.Peer) []broker.Effect { return m.core.Progress(m.now, w, id, body, false) }
+		handle = func(w broker.Peer) []broker.Effect { return m.core.Progress(m.now, w, id, body, false) }
 	case itemResult:
 		body := s.bytes()
-		do = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeep(body)) }
+		handle = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeep(body)) }
 	case itemReturn:
 		q := &broker.Releasing{ID: id, Delay: time.Duration(s.int())}
-		begun = s.bool()
-		q.Unbegun = !begun
-		do = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
+		started = s.bool()
+		q.Unbegun = !started
+		handle = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
 	case itemFail:
-		how, delay, reason := s.uint(), s.int(), s.str()
-		f := &broker.Failure{ID: id, Reason: reason, NoRetry: how == failFinal || how == failExpelled, Lost: how == failLost, Expelled: how == failExpelled, Delay: -1}
-		if how == failLater {
+		failure, delay, reason := s.uint(), s.int(), s.str()
+		f := &broker.Failure{ID: id, Reason: reason, NoRetry: failure == failFinal || failure == failExpelled, Lost: failure == failLost, Expelled: failure == failExpelled, Delay: -1}
+		if failure == failLater {
 			f.Delay = delay
 		}
-		do = func(w broker.Peer) []broker.Effect { return m.core.Fail(m.now, w, f) }
+		handle = func(w broker.Peer) []broker.Effect { return m.core.Fail(m.now, w, f) }
 	}
 	switch {
 	case s.err != nil:
@@ -395,24 +395,24 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 		}
 		return
 	case kind == itemProgress:
-		m.apply(do(br.peerNo))
+		m.apply(handle(br.peerNo))
 		return
 	case br.lent == 0:
 		return // the borrower has no job of ours
-	case !begun:
+	case !started:
 		m.stats.Returned++
 	}
 	br.lent--
 	p.lent--
 	m.stats.Lent--
-	if keep && br.retired {
+	if keepPlace && br.retired {
 		if i := slices.IndexFunc(br.typ.borrowers, func(o *borrower) bool { return o.broker == p }); i >= 0 {
 			m.allot(br.typ.borrowers[i], min(br.typ.borrowers[i].room+1, maxPlaces))
 		}
-	} else if !keep && !br.retired {
+	} else if !keepPlace && !br.retired {
 		m.allot(br, max(0, br.room-1))
 	}
-	m.apply(do(br.peerNo))
+	m.apply(handle(br.peerNo))
 	if br.retired {
 		if out, _ := m.core.Out(br.peerNo); out == 0 {
 			m.removeBorrower(br)
@@ -450,16 +450,16 @@ func (m *Machine) removeIdle() {
 
 // endLending gives up the jobs lent to p.
 func (m *Machine) endLending(p *peer) {
-	all := slices.SortedFunc(maps.Values(p.borrowers), func(x, y *borrower) int { return cmp.Compare(x.no, y.no) })
-	for _, br := range all {
+	borrowers := slices.SortedFunc(maps.Values(p.borrowers), func(x, y *borrower) int { return cmp.Compare(x.number, y.number) })
+	for _, br := range borrowers {
 		m.allot(br, 0) // otherwise p would get the jobs that the others give up
 	}
 	m.stats.Lost += uint64(p.lent)
 	m.stats.Lent -= p.lent
 	p.lent = 0
 	p.wants = newWants()
-	for _, br := range all {
-		if !br.gone {
+	for _, br := range borrowers {
+		if !br.removed {
 			m.removeBorrower(br)
 		}
 	}

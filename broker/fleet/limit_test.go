@@ -26,13 +26,13 @@ func TestBorrowersLimits(t *testing.T) {
 			for i := range jobs {
 				w.submit(fmt.Sprint(i), `"t"`, []byte("1"))
 			}
-			began := w.now
+			start := w.now
 			w.done(t, jobs)
 			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != jobs {
 				t.Errorf("%d jobs were lent %d times, %d came back not run", jobs, st.Lends, st.Returned)
 			}
-			if took := float64(w.now-began) / 1e9; limits.Rate > 0 && (took < 0.7*jobs/limits.Rate-0.1 || took > 2*jobs/limits.Rate+0.5) {
-				t.Errorf("it took %.3f s", took)
+			if elapsed := float64(w.now-start) / 1e9; limits.Rate > 0 && (elapsed < 0.7*jobs/limits.Rate-0.1 || elapsed > 2*jobs/limits.Rate+0.5) {
+				t.Errorf("it took %.3f s", elapsed)
 			}
 		})
 	}
@@ -147,28 +147,28 @@ func TestGroupOpensAtHome(t *testing.T) {
 // TestManyTypes: a worker of many types runs jobs of any of them one after the other, the best
 // first. If many types have workers of their own, every one of the types is wanted.
 func TestManyTypes(t *testing.T) {
-	all := &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
+	joining := &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
 	t.Run("one job each", func(t *testing.T) {
 		w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 2000})
-		w.join(all)
+		w.join(joining)
 		for i := range 1000 {
 			w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
 		}
-		began := w.now
+		start := w.now
 		w.done(t, 1000)
-		if took := time.Duration(w.now - began); took > 40*time.Second {
-			t.Errorf("it took %v", took)
+		if elapsed := time.Duration(w.now - start); elapsed > 40*time.Second {
+			t.Errorf("it took %v", elapsed)
 		}
 	})
 	t.Run("one is better", func(t *testing.T) {
 		w := newTwins(time.Millisecond)
-		w.join(all)
+		w.join(joining)
 		for i := range 1000 {
 			w.submit(fmt.Sprint(i), `"many"`, []byte("1"))
 		}
 		w.done(t, 200) // the worker has worked for a second
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
-		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j given) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
+		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j assigned) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
 			if w.answers > n+40 {
 				t.Fatal("it waits for jobs of another type that are worse")
 			}

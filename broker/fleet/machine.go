@@ -227,9 +227,9 @@ func (m *Machine) runTick() {
 		switch {
 		case m.now-p.heardAt >= lostAfter:
 			m.losePeer(p, "its heartbeats are missing")
-		case p.up && p.unackedSince != 0 && m.now-p.unackedSince >= unackedAfter:
+		case p.connected && p.unackedSince != 0 && m.now-p.unackedSince >= unackedAfter:
 			m.losePeer(p, "it does not hear this broker")
-		case p.up && m.mayBeGone(p):
+		case p.connected && m.mayBeGone(p):
 			m.sendAck(p, false, true)
 		default:
 			m.requestAgain(p)
@@ -345,17 +345,17 @@ func (m *Machine) start(kind uint64, n int) writer {
 	return p
 }
 
-func (m *Machine) report(what EventKind, name, why string) {
+func (m *Machine) report(kind EventKind, name, reason string) {
 	if len(m.events) < maxEvents {
-		m.events = append(m.events, Event{what, name, why})
+		m.events = append(m.events, Event{kind, name, reason})
 	}
 }
 
 // Events returns what has happened since the last call.
 func (m *Machine) Events() []Event {
-	news := m.events
+	events := m.events
 	m.events = nil
-	return news
+	return events
 }
 
 // Messages returns the messages to be sent since the last call. sent are the messages that the last

@@ -18,7 +18,7 @@ type peer struct {
 	epoch uint64
 	// session is our number of the session, theirSession the peer's, which is 0 while it does not hear us.
 	session, theirSession uint64
-	up                    bool // it knows our number, so jobs can be lent
+	connected             bool // it knows our number, so jobs can be lent
 	heardAt               int64
 	draining              bool
 	// sentAt is the time by its clock at which it sent its last heartbeat, which arrived at
@@ -110,10 +110,10 @@ func (m *Machine) removePeer(p *peer, why string) {
 // endSession ends the session with p: the jobs lent to it are lost, and the jobs that it lent
 // are no longer wanted.
 func (m *Machine) endSession(p *peer, why string) {
-	if p.up {
+	if p.connected {
 		m.reportLost(p, why)
 	}
-	p.up, p.theirSession = false, 0
+	p.connected, p.theirSession = false, 0
 	m.endLending(p)
 	m.endBorrowing(p)
 	p.stream = stream{}
@@ -155,49 +155,49 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, s *reader) {
 		m.heartbeatSoon = true // p may not have heard us either, and may wait for our next heartbeat
 	}
 	p.heardAt, p.sentAt, p.receivedAt, p.draining = m.now, clock, m.now, draining
-	hears := false
+	hearsUs := false
 	for range n {
-		to, of := s.str(), s.uint()
-		session, ours, sent, got, said, ago := s.uint(), s.uint(), s.uint(), s.uint(), s.int(), s.int()
+		to, toEpoch := s.str(), s.uint()
+		session, ourSession, sent, acked, sentTime, ago := s.uint(), s.uint(), s.uint(), s.uint(), s.int(), s.int()
 		if s.err != nil {
 			return
 		}
-		if to != m.cfg.Name || of != m.cfg.Epoch {
+		if to != m.cfg.Name || toEpoch != m.cfg.Epoch {
 			continue
 		}
-		hears = true
+		hearsUs = true
 		if p.theirSession != 0 && p.theirSession != session {
 			m.endSession(p, "it has begun another session")
 		}
 		p.theirSession = session
-		if ours == p.session {
+		if ourSession == p.session {
 			m.sessionUp(p)
-			m.acked(p, got)
+			m.recordAck(p, acked)
 			m.requestMissing(p, sent)
-		} else if p.up {
+		} else if p.connected {
 			m.restartSession(p)
 		}
-		if p.unackedSince != 0 && said >= p.unackedSince {
+		if p.unackedSince != 0 && sentTime >= p.unackedSince {
 			p.unackedSince = 0
-			if said < m.heartbeatAt {
+			if sentTime < m.heartbeatAt {
 				p.unackedSince = m.heartbeatAt
 			}
 		}
-		if said != 0 {
-			p.roundTrip = max(0, m.now-said-ago)
+		if sentTime != 0 {
+			p.roundTrip = max(0, m.now-sentTime-ago)
 			m.stats.RoundTrips[min(bits.Len64(uint64(p.roundTrip/1000)), broker.StatBuckets-1)]++
 			m.stats.RoundTripSum += uint64(p.roundTrip)
 		}
 	}
-	if !hears && p.theirSession != 0 {
+	if !hearsUs && p.theirSession != 0 {
 		m.endSession(p, "it does not hear this broker")
 	}
 }
 
 // sessionUp records that p knows our number.
 func (m *Machine) sessionUp(p *peer) {
-	if !p.up {
-		p.up, p.unackedSince = true, 0
+	if !p.connected {
+		p.connected, p.unackedSince = true, 0
 		m.lend.wantsVersion++
 		delete(m.lostPeers, p.name)
 		m.report(BrokerJoined, p.name, "")
@@ -230,45 +230,45 @@ func (m *Machine) sendData(p *peer, x *message) {
 	b.uint(p.session)
 	b.uint(p.theirSession)
 	b.uint(p.stream.received)
-	b.uint(x.no)
-	b.bool(x.more)
+	b.uint(x.number)
+	b.bool(x.continues)
 	b.bytes(x.data)
 	p.stream.ackSent()
 	m.out = append(m.out, Message{To: p.name, Data: b})
 }
 
-// sendAck acks what has arrived from p. resend asks p for the messages that follow; asks makes
+// sendAck acks what has arrived from p. resend asks p for the messages that follow; wantReply makes
 // NATS reply if no broker listens on p's subject.
-func (m *Machine) sendAck(p *peer, resend, asks bool) {
+func (m *Machine) sendAck(p *peer, resend, wantReply bool) {
 	b := m.start(msgAck, 0)
 	b.uint(p.session)
 	b.uint(p.theirSession)
 	b.uint(p.stream.received)
 	b.bool(resend)
 	p.stream.ackSent()
-	m.out = append(m.out, Message{To: p.name, Data: b, WantReply: asks})
+	m.out = append(m.out, Message{To: p.name, Data: b, WantReply: wantReply})
 }
 
-// current reads the session that a message belongs to, and reports whether it is the current one.
-func (p *peer) current(s *reader) bool {
-	theirs, session := s.uint(), s.uint()
-	return p != nil && theirs == p.theirSession && session == p.session && s.err == nil
+// inSession reads the session that a message belongs to, and reports whether it is the current one.
+func (p *peer) inSession(s *reader) bool {
+	theirSession, session := s.uint(), s.uint()
+	return p != nil && theirSession == p.theirSession && session == p.session && s.err == nil
 }
 
 func (m *Machine) receiveData(p *peer, s *reader) {
-	if !p.current(s) {
+	if !p.inSession(s) {
 		return
 	}
 	m.sessionUp(p)
 	got := s.uint()
-	x := message{no: s.uint(), more: s.bool(), data: s.bytes()}
+	x := message{number: s.uint(), continues: s.bool(), data: s.bytes()}
 	if s.err != nil {
 		return
 	}
-	m.acked(p, got)
-	if x.no != p.stream.received+1 {
-		if x.no > p.stream.received {
-			m.requestMissing(p, x.no)
+	m.recordAck(p, got)
+	if x.number != p.stream.received+1 {
+		if x.number > p.stream.received {
+			m.requestMissing(p, x.number)
 		}
 		return
 	}
@@ -283,12 +283,12 @@ func (m *Machine) receiveData(p *peer, s *reader) {
 	}
 }
 
-// acked records that p has all messages up to a number.
-func (m *Machine) acked(p *peer, no uint64) {
-	was := m.congested(p)
-	if p.stream.ack(no, &m.spare); !m.congested(p) {
+// recordAck records that p has all messages up to a number.
+func (m *Machine) recordAck(p *peer, number uint64) {
+	wasCongested := m.congested(p)
+	if p.stream.ack(number, &m.spare); !m.congested(p) {
 		m.lend.mayResume = true
-		m.borrow.checkOffers = m.borrow.checkOffers || was
+		m.borrow.checkOffers = m.borrow.checkOffers || wasCongested
 	}
 }
 
@@ -323,13 +323,13 @@ func (m *Machine) peerLimit() int {
 func (m *Machine) congested(p *peer) bool { return p.stream.bytes >= m.peerLimit() }
 
 // requestMissing asks for the messages up to a number that have not arrived.
-func (m *Machine) requestMissing(p *peer, no uint64) {
+func (m *Machine) requestMissing(p *peer, number uint64) {
 	s := &p.stream
-	if no > s.received && s.highest <= s.received {
+	if number > s.received && s.highest <= s.received {
 		m.stats.Gaps++
 		m.sendAck(p, true, false)
 	}
-	s.highest = max(s.highest, no)
+	s.highest = max(s.highest, number)
 }
 
 // requestAgain asks again, after a tick, for what is still missing.
@@ -346,14 +346,14 @@ func (m *Machine) requestAgain(p *peer) {
 }
 
 func (m *Machine) receiveAck(p *peer, s *reader) {
-	if !p.current(s) {
+	if !p.inSession(s) {
 		return
 	}
 	got, resend := s.uint(), s.bool()
 	if s.err != nil {
 		return
 	}
-	m.acked(p, got)
+	m.recordAck(p, got)
 	if resend {
 		for i, n := 0, 0; i < len(p.stream.unacked) && n < maxResend; i++ {
 			n += len(p.stream.unacked[i].data)

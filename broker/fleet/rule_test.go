@@ -15,13 +15,13 @@ func (w *twins) reports(p broker.Peer, id []byte, body []byte) {
 }
 
 // lent submits jobs and waits until workers have them.
-func (w *twins) lent(t *testing.T, all ...*broker.Submission) {
+func (w *twins) lent(t *testing.T, jobs ...*broker.Submission) {
 	t.Helper()
-	for _, s := range all {
+	for _, s := range jobs {
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, s))
 	}
-	if w.pass(100 * time.Millisecond); len(w.jobs) != len(all) {
-		t.Fatalf("%d of %d jobs run", len(w.jobs), len(all))
+	if w.pass(100 * time.Millisecond); len(w.jobs) != len(jobs) {
+		t.Fatalf("%d of %d jobs run", len(w.jobs), len(jobs))
 	}
 }
 
@@ -32,11 +32,11 @@ func TestProgressIsASample(t *testing.T) {
 	const runs, reports = 5, 120
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: runs})
-	var all []*broker.Submission
+	var jobs []*broker.Submission
 	for i := range runs {
-		all = append(all, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Progress: true})
+		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Progress: true})
 	}
-	w.lent(t, all...)
+	w.lent(t, jobs...)
 	w.deaf[0] = true
 	for i := range reports {
 		for _, j := range w.jobs {
@@ -67,15 +67,15 @@ func TestProgressUnasked(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
 	w.lent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
-	for _, asked := range []bool{false, true, false} {
-		w.apply(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), asked, 1<<20))
+	for _, follow := range []bool{false, true, false} {
+		w.apply(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), follow, 1<<20))
 		w.pass(10 * time.Millisecond)
 		w.progress = map[string][]byte{}
 		before := w.machines[1].Info().Stats.Items
 		w.reports(w.jobs[0].to, w.jobs[0].id, []byte("2"))
 		w.pass(10 * time.Millisecond)
-		if n := w.machines[1].Info().Stats.Items - before; (n > 0) != asked || (w.progress["1"] != nil) != asked {
-			t.Errorf("progress is asked for: %v; %d items were sent, %q told", asked, n, w.progress["1"])
+		if n := w.machines[1].Info().Stats.Items - before; (n > 0) != follow || (w.progress["1"] != nil) != follow {
+			t.Errorf("progress is asked for: %v; %d items were sent, %q told", follow, n, w.progress["1"])
 		}
 	}
 	w.done(t, 1)
@@ -119,11 +119,11 @@ func TestHeld(t *testing.T) {
 	const runs = 32
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: runs})
-	var all []*broker.Submission
+	var jobs []*broker.Submission
 	for i := range runs {
-		all = append(all, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 3})
+		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 3})
 	}
-	w.lent(t, all...)
+	w.lent(t, jobs...)
 	w.deaf[0] = true
 	for _, j := range w.jobs {
 		w.respond(j.to, j.id, make([]byte, 1<<20))

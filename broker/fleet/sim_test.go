@@ -50,64 +50,64 @@ func TestWorlds(t *testing.T) {
 }
 
 type world struct {
-	t     *testing.T
-	rng   *rand.Rand
-	now   int64
-	queue events
-	no    uint64
-	nodes []*node
-	cut   map[[2]int]int64 // the time of the cut
-	loss  float64
-	calm  bool // no faults
-	ended bool // no new jobs or faults
-	ids   int
+	t           *testing.T
+	rng         *rand.Rand
+	now         int64
+	queue       events
+	eventNumber uint64
+	nodes       []*node
+	cuts        map[[2]int]int64 // the time of the cut
+	loss        float64
+	noFaults    bool
+	finishing   bool // no new jobs or faults
+	ids         int
 }
 
 type event struct {
-	at int64
-	no uint64
-	do func()
+	at     int64
+	number uint64
+	run    func()
 }
 
 type events []event
 
 func (e events) Len() int { return len(e) }
 func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].no < e[j].no
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
 func (e *events) Pop() any     { x := (*e)[len(*e)-1]; *e = (*e)[:len(*e)-1]; return x }
 
 // after runs f later, unless the node has been restarted meanwhile.
-func (w *world) after(d int64, x *node, do func()) {
+func (w *world) after(d int64, x *node, run func()) {
 	life := 0
 	if x != nil {
 		life = x.life
 	}
-	w.no++
-	heap.Push(&w.queue, event{w.now + d, w.no, func() {
+	w.eventNumber++
+	heap.Push(&w.queue, event{w.now + d, w.eventNumber, func() {
 		if x == nil || x.life == life {
-			do()
+			run()
 		}
 	}})
 }
 
 type node struct {
 	*world
-	no      int
-	life    int
-	core    *broker.Broker
-	machine *fleet.Machine
-	before  fleet.Stats
-	frozen  int64 // the node does nothing until this time
-	thawed  int64 // when the node was last unfrozen
-	off     bool  // the node is not connected to NATS
-	flush   bool  // is scheduled
-	sent    []fleet.Message
-	workers map[broker.Peer]*worker
-	subs    map[broker.Peer]map[string]*job
-	order   []broker.Peer // peers of both kinds
+	number       int
+	life         int
+	core         *broker.Broker
+	machine      *fleet.Machine
+	before       fleet.Stats
+	frozen       int64 // the node does nothing until this time
+	thawed       int64 // when the node was last unfrozen
+	disconnected bool  // the node is not connected to NATS
+	flush        bool  // is scheduled
+	sent         []fleet.Message
+	workers      map[broker.Peer]*worker
+	subs         map[broker.Peer]map[string]*job
+	order        []broker.Peer // peers of both kinds
 }
 
 type worker struct {
@@ -127,9 +127,9 @@ type job struct {
 var types = []string{`"a"`, `"b"`, `"mail-1"`, `"mail-2"`}
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cut: map[[2]int]int64{}, calm: seed%4 == 0}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cuts: map[[2]int]int64{}, noFaults: seed%4 == 0}
 	for i := range 3 + w.rng.IntN(3) {
-		x := &node{world: w, no: i}
+		x := &node{world: w, number: i}
 		w.nodes = append(w.nodes, x)
 		x.start()
 	}
@@ -148,20 +148,20 @@ func (x *node) start() {
 	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.subs, x.order = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
 	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), MaxMessage: 200, MaxInFlight: 2000}, x.core, x.now, x.apply)
-	x.flush, x.sent, x.off, x.frozen, x.thawed = false, nil, false, 0, x.now
+	x.flush, x.sent, x.disconnected, x.frozen, x.thawed = false, nil, false, 0, x.now
 	for range 1 + x.rng.IntN(2) {
 		x.submitter()
 	}
 	x.tick()
 }
 
-func (x *node) name() string { return fmt.Sprintf("broker-%d", x.no) }
+func (x *node) name() string { return fmt.Sprintf("broker-%d", x.number) }
 
 // tick drives timers of core and machine.
 func (x *node) tick() {
 	if x.frozen <= x.now {
 		if x.core.Next() <= x.now {
-			x.do(x.core.Tick(x.now))
+			x.handle(x.core.Tick(x.now))
 		}
 		if x.machine.Next() <= x.now {
 			x.machine.Tick(x.now)
@@ -171,8 +171,8 @@ func (x *node) tick() {
 	x.after(max(int64(500*time.Microsecond), min(x.core.Next(), x.machine.Next())-x.now), x, x.tick)
 }
 
-// do carries out the effects of a command.
-func (x *node) do(fx []broker.Effect) {
+// handle carries out the effects of a command.
+func (x *node) handle(fx []broker.Effect) {
 	x.apply(fx)
 	x.machine.Step(x.now)
 	x.flushSoon()
@@ -189,10 +189,10 @@ func (x *node) flushSoon() {
 		x.sent = x.machine.Messages(x.sent)
 		for _, m := range x.sent {
 			for _, y := range x.nodes {
-				if y == x || x.off || m.To != "" && m.To != y.name() {
+				if y == x || x.disconnected || m.To != "" && m.To != y.name() {
 					continue
 				}
-				if !y.off {
+				if !y.disconnected {
 					x.send(y, m.Data)
 				} else if m.WantReply {
 					x.after(50_000, x, func() {
@@ -208,14 +208,14 @@ func (x *node) flushSoon() {
 func (x *node) send(y *node, data []byte) {
 	times := 1
 	switch {
-	case x.cut[[2]int{x.no, y.no}] != 0 || x.rng.Float64() < x.loss:
+	case x.cuts[[2]int{x.number, y.number}] != 0 || x.rng.Float64() < x.loss:
 		return
 	case x.rng.Float64() < x.loss:
 		times = 2
 	}
 	for range times {
 		delay := 30_000 + x.rng.Int64N(100_000)
-		if x.calm {
+		if x.noFaults {
 			delay = 100_000 // all in order
 		}
 		if x.rng.Float64() < x.loss {
@@ -227,7 +227,7 @@ func (x *node) send(y *node, data []byte) {
 }
 
 func (y *node) receive(data []byte) {
-	if y.off {
+	if y.disconnected {
 		return
 	}
 	if wait := y.frozen - y.now; wait > 0 {
@@ -266,10 +266,10 @@ func (x *node) toMachine(e *broker.Effect) {
 	case broker.OpOverdue:
 		for _, y := range x.nodes {
 			for _, p := range y.order {
-				if w := y.workers[p]; x.calm && w != nil && w.out[id] {
+				if w := y.workers[p]; x.noFaults && w != nil && w.out[id] {
 					w.overdue[id] = false
 					x.after(int64(20*time.Millisecond), x, func() {
-						if _, still := w.overdue[id]; still {
+						if _, wasOverdue := w.overdue[id]; wasOverdue {
 							w.overdue[id] = true // long enough ago for the borrower to know
 						}
 					})
@@ -331,19 +331,19 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 	name := []byte(id)
 	switch n := x.rng.IntN(40); {
 	case n == 0:
-		x.do(x.core.Fail(x.now, p, &broker.Failure{ID: name, Reason: "no", Delay: -1}))
+		x.handle(x.core.Fail(x.now, p, &broker.Failure{ID: name, Reason: "no", Delay: -1}))
 	case n == 1:
-		x.do(x.core.Fail(x.now, p, &broker.Failure{ID: name, Reason: "never", NoRetry: true}))
+		x.handle(x.core.Fail(x.now, p, &broker.Failure{ID: name, Reason: "never", NoRetry: true}))
 	case n == 2:
 		if r := x.runsOf(id); r != nil {
 			*r--
 		}
-		x.do(x.core.Release(x.now, p, &broker.Releasing{ID: name, Delay: time.Duration(x.rng.IntN(1000))}))
-	case n == 3 && !x.ended:
+		x.handle(x.core.Release(x.now, p, &broker.Releasing{ID: name, Delay: time.Duration(x.rng.IntN(1000))}))
+	case n == 3 && !x.finishing:
 		delete(x.workers, p)
-		x.do(x.core.Expelled(x.now, p, "garbage"))
+		x.handle(x.core.Expelled(x.now, p, "garbage"))
 		x.worker()
-	case n == 4 && !x.ended:
+	case n == 4 && !x.finishing:
 		w.out[id] = true // the worker answers a second later
 		x.after(int64(time.Second), x, func() { x.answer(p, w, id) })
 	default:
@@ -352,9 +352,9 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 			reports = 100
 		}
 		for range reports {
-			x.do(x.core.Progress(x.now, p, name, make([]byte, x.rng.IntN(700)), false))
+			x.handle(x.core.Progress(x.now, p, name, make([]byte, x.rng.IntN(700)), false))
 		}
-		x.do(x.core.Respond(x.now, p, name, []byte(fmt.Sprintf("%0*d", x.rng.IntN(500)+1, 0)), false))
+		x.handle(x.core.Respond(x.now, p, name, []byte(fmt.Sprintf("%0*d", x.rng.IntN(500)+1, 0)), false))
 	}
 }
 
@@ -402,22 +402,22 @@ func (x *node) worker() {
 		q.Types, q.Except = [][]byte{[]byte(`"mail-*"`)}, [][]byte{[]byte(`"mail-2"`)}
 	}
 	q.Prefetch = max(1, q.Prefetch)
-	x.do(x.core.Join(x.now, p, q))
+	x.handle(x.core.Join(x.now, p, q))
 }
 
 // pick returns one of the peers that are still alive.
-func pick[T any](x *node, of map[broker.Peer]T) (broker.Peer, bool) {
+func pick[T any](x *node, peers map[broker.Peer]T) (broker.Peer, bool) {
 	x.order = slices.DeleteFunc(x.order, func(p broker.Peer) bool { return x.workers[p] == nil && x.subs[p] == nil })
-	var all []broker.Peer
+	var alive []broker.Peer
 	for _, p := range x.order {
-		if _, is := of[p]; is {
-			all = append(all, p)
+		if _, known := peers[p]; known {
+			alive = append(alive, p)
 		}
 	}
-	if len(all) == 0 {
+	if len(alive) == 0 {
 		return 0, false
 	}
-	return all[x.rng.IntN(len(all))], true
+	return alive[x.rng.IntN(len(alive))], true
 }
 
 func (x *node) submit() {
@@ -448,7 +448,7 @@ func (x *node) submit() {
 		}
 		j := &job{retries: int(s.Retries), runs: new(int), free: s.Timeout > 0 || id == `"the same"`, follow: s.Progress}
 		x.subs[p][id] = j
-		x.do(x.core.Submit(x.now, p, s))
+		x.handle(x.core.Submit(x.now, p, s))
 	}
 }
 
@@ -459,7 +459,7 @@ func (w *world) shake() {
 		return
 	}
 	n := w.rng.IntN(100)
-	if w.calm {
+	if w.noFaults {
 		n %= 78
 	}
 	switch {
@@ -470,12 +470,12 @@ func (w *world) shake() {
 	case n < 70:
 		if p, ok := pick(x, x.workers); ok {
 			delete(x.workers, p)
-			x.do(x.core.Gone(w.now, p))
+			x.handle(x.core.Gone(w.now, p))
 		}
 	case n < 73:
 		if p, ok := pick(x, x.subs); ok {
 			delete(x.subs, p)
-			x.do(x.core.Gone(w.now, p))
+			x.handle(x.core.Gone(w.now, p))
 			x.submitter()
 		}
 	case n < 78:
@@ -488,7 +488,7 @@ func (w *world) shake() {
 					if fx[0].Op == broker.OpOK {
 						delete(x.subs[p], id)
 					}
-					x.do(fx[1:])
+					x.handle(fx[1:])
 					break
 				}
 			}
@@ -496,10 +496,10 @@ func (w *world) shake() {
 	case n < 82:
 		typ := []byte(types[w.rng.IntN(4)])
 		fx, _ := x.core.Configure(w.now, pauseOf(string(typ), w.rng.IntN(3) == 0))
-		x.do(fx)
+		x.handle(fx)
 	case n < 84:
 		fx, _ := x.core.Configure(w.now, limitOf(types[w.rng.IntN(4)], broker.TypeLimits{Concurrency: w.rng.IntN(4)}))
-		x.do(fx)
+		x.handle(fx)
 	case n < 88:
 		a, b := w.rng.IntN(len(w.nodes)), w.rng.IntN(len(w.nodes))
 		w.sever([2]int{a, b}, w.rng.Int64N(int64(4*time.Second)))
@@ -512,13 +512,13 @@ func (w *world) shake() {
 		x.start()
 	case n < 92:
 		x.life++ // the node is killed, and started again later
-		x.off = true
+		x.disconnected = true
 		x.freeze()
 		x.after(x.frozen-w.now, x, x.start)
 	case n < 93:
-		x.off = true // the node's connection to NATS breaks
+		x.disconnected = true // the node's connection to NATS breaks
 		x.after(w.rng.Int64N(int64(time.Second)), x, func() {
-			x.off = false
+			x.disconnected = false
 			x.machine.Connected(x.now, 200)
 			x.flushSoon()
 		})
@@ -528,10 +528,10 @@ func (w *world) shake() {
 }
 
 // sever cuts the path from one broker to another, in that direction only.
-func (w *world) sever(way [2]int, d int64) {
-	if w.cut[way] == 0 {
-		w.cut[way] = w.now
-		w.after(d, nil, func() { delete(w.cut, way) })
+func (w *world) sever(link [2]int, d int64) {
+	if w.cuts[link] == 0 {
+		w.cuts[link] = w.now
+		w.after(d, nil, func() { delete(w.cuts, link) })
 	}
 }
 
@@ -539,10 +539,10 @@ func (w *world) sever(way [2]int, d int64) {
 // stops sending.
 func (x *node) deafen() {
 	d := x.rng.Int64N(int64(4 * time.Second))
-	later := x.rng.Int64N(int64(500 * time.Millisecond))
+	sendDelay := x.rng.Int64N(int64(500 * time.Millisecond))
 	for _, y := range x.nodes {
-		x.sever([2]int{y.no, x.no}, d+later)
-		x.after(later, nil, func() { x.sever([2]int{x.no, y.no}, d) })
+		x.sever([2]int{y.number, x.number}, d+sendDelay)
+		x.after(sendDelay, nil, func() { x.sever([2]int{x.number, y.number}, d) })
 	}
 }
 
@@ -559,11 +559,11 @@ func sortedIDs(jobs map[string]*job) (ids []string) {
 	return ids
 }
 
-func (w *world) until(at int64) {
+func (w *world) runUntil(at int64) {
 	for len(w.queue) > 0 && w.queue[0].at <= at && !w.t.Failed() {
 		e := heap.Pop(&w.queue).(event)
 		w.now = max(w.now, e.at)
-		e.do()
+		e.run()
 	}
 	w.now = max(w.now, at)
 }
@@ -571,29 +571,29 @@ func (w *world) until(at int64) {
 func (w *world) run() {
 	for range 100 + w.rng.IntN(200) {
 		w.shake()
-		w.until(w.now + w.rng.Int64N(int64(40*time.Millisecond)))
+		w.runUntil(w.now + w.rng.Int64N(int64(40*time.Millisecond)))
 		w.check()
 	}
 	// All faults end, and all types get workers.
-	w.ended, w.loss, w.cut = true, 0, map[[2]int]int64{}
+	w.finishing, w.loss, w.cuts = true, 0, map[[2]int]int64{}
 	last := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, x := range w.nodes {
-		if x.off {
+		if x.disconnected {
 			x.start()
 		}
 		x.frozen = 0
 		for _, typ := range types {
 			fx, _ := x.core.Configure(w.now, pauseOf(typ, false))
-			x.do(fx)
+			x.handle(fx)
 			fx, _ = x.core.Configure(w.now, limitOf(typ, broker.TypeLimits{}))
-			x.do(fx)
+			x.handle(fx)
 		}
 	}
 	p := last.core.AddWorker()
 	last.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
-	last.do(last.core.Join(w.now, p, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
+	last.handle(last.core.Join(w.now, p, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
 	for range 300 {
-		w.until(w.now + int64(time.Second))
+		w.runUntil(w.now + int64(time.Second))
 		held := 0
 		for _, x := range w.nodes {
 			held += int(x.core.Held()) + x.core.Borrowed()
@@ -602,20 +602,20 @@ func (w *world) run() {
 			break
 		}
 	}
-	w.until(w.now + int64(10*time.Second))
+	w.runUntil(w.now + int64(10*time.Second))
 	w.check()
 	for _, x := range w.nodes {
 		st := x.machine.Info().Stats
 		if x.core.Held() != 0 || x.core.Borrowed() != 0 || st.Lent != 0 || st.Borrowed != 0 {
-			w.t.Errorf("broker %d holds %d jobs and %d borrowed ones at the end: %+v, %+v", x.no, x.core.Held(), x.core.Borrowed(), x.core.Totals(), st)
+			w.t.Errorf("broker %d holds %d jobs and %d borrowed ones at the end: %+v, %+v", x.number, x.core.Held(), x.core.Borrowed(), x.core.Totals(), st)
 		}
 		for _, jobs := range x.subs {
 			for id, j := range jobs {
 				if j.ends != 1 {
-					w.t.Errorf("broker %d: job %s ended %d times", x.no, id, j.ends)
+					w.t.Errorf("broker %d: job %s ended %d times", x.number, id, j.ends)
 				}
 				if !j.free && *j.runs > j.retries+1 {
-					w.t.Errorf("broker %d: job %s ran %d times, %d are allowed", x.no, id, *j.runs, j.retries+1)
+					w.t.Errorf("broker %d: job %s ran %d times, %d are allowed", x.number, id, *j.runs, j.retries+1)
 				}
 			}
 		}
@@ -629,17 +629,17 @@ const mostHeld = 20_000
 func (w *world) check() {
 	for _, x := range w.nodes {
 		if l := x.core.Totals(); l.Imbalance() != 0 {
-			w.t.Errorf("broker %d: the ledger is out of balance: %+v", x.no, l)
+			w.t.Errorf("broker %d: the ledger is out of balance: %+v", x.number, l)
 		}
 		if n := x.machine.Memory(); n > int64(len(w.nodes))*mostHeld {
-			w.t.Errorf("broker %d holds %d bytes for others", x.no, n)
+			w.t.Errorf("broker %d holds %d bytes for others", x.number, n)
 		}
 		for _, v := range x.machine.Info().Peers {
 			y := w.nodes[v.Name[len(v.Name)-1]-'0']
-			for _, way := range [][2]int{{x.no, y.no}, {y.no, x.no}} {
-				since := w.cut[way]
+			for _, link := range [][2]int{{x.number, y.number}, {y.number, x.number}} {
+				since := w.cuts[link]
 				if since != 0 && v.Lent > 0 && w.now-max(since, x.thawed) > int64(1900*time.Millisecond) {
-					w.t.Errorf("broker %d: %d jobs are lent to %s, and from %d to %d all is lost since %s", x.no, v.Lent, v.Name, way[0], way[1], time.Duration(w.now-since))
+					w.t.Errorf("broker %d: %d jobs are lent to %s, and from %d to %d all is lost since %s", x.number, v.Lent, v.Name, link[0], link[1], time.Duration(w.now-since))
 				}
 			}
 		}

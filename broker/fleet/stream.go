@@ -23,15 +23,15 @@ type stream struct {
 
 // batch has the items of one or more messages.
 type batch struct {
-	data  []byte
-	items int
-	begun bool // some of the batch has been sent
+	data    []byte
+	items   int
+	started bool // some of the batch has been sent
 }
 
 type message struct {
-	no   uint64
-	more bool // the last item continues in the next one
-	data []byte
+	number    uint64
+	continues bool // the last item continues in the next one
+	data      []byte
 	// ownsBuffer: nothing else uses the buffer of data.
 	ownsBuffer bool
 }
@@ -97,11 +97,11 @@ func (s *stream) next(size, maxInFlight int, send func(x *message, items int)) {
 		b := &s.batches[n]
 		k := min(size, len(b.data))
 		s.sent++
-		p := message{no: s.sent, data: b.data[:k], more: k < len(b.data), ownsBuffer: !b.begun && k == len(b.data)}
+		p := message{number: s.sent, data: b.data[:k], continues: k < len(b.data), ownsBuffer: !b.started && k == len(b.data)}
 		s.unacked = append(s.unacked, p)
 		s.inFlight += k
-		if p.more {
-			b.data, b.begun = b.data[k:], true
+		if p.continues {
+			b.data, b.started = b.data[k:], true
 			send(&p, 0)
 		} else {
 			n++
@@ -120,9 +120,9 @@ func (s *stream) ackDue(maxInFlight int) bool {
 func (s *stream) ackSent() { s.ackOwed, s.ackOwedBytes = 0, 0 }
 
 // ack records that the peer has all messages up to a number.
-func (s *stream) ack(no uint64, to *spares) {
+func (s *stream) ack(number uint64, to *spares) {
 	n := 0
-	for n < len(s.unacked) && s.unacked[n].no <= no {
+	for n < len(s.unacked) && s.unacked[n].number <= number {
 		s.bytes -= len(s.unacked[n].data)
 		s.inFlight -= len(s.unacked[n].data)
 		if s.unacked[n].ownsBuffer {
@@ -135,11 +135,11 @@ func (s *stream) ack(no uint64, to *spares) {
 
 // receive handles a message and returns the items that it completes.
 func (s *stream) receive(p *message) []byte {
-	s.received = p.no
+	s.received = p.number
 	s.requests = 0
 	s.ackOwed++
 	s.ackOwedBytes += len(p.data)
-	if p.more {
+	if p.continues {
 		s.partial = append(s.partial, p.data...)
 		return nil
 	}

@@ -15,19 +15,19 @@ import (
 
 // twins are two brokers, with submitters at the first one and workers at the second.
 type twins struct {
-	now      int64
-	delay    int64 // of messages
-	deaf     [2]bool
-	breath   [2]int // how many more messages it can send; negative: no limit
-	gone     bool   // NATS knows no listener on the second one's subject
-	most     int    // bytes of a message; 0: no limit
-	cores    [2]*broker.Broker
-	machines [2]*fleet.Machine
-	sent     [2][]fleet.Message
-	inFlight []delivery
+	now        int64
+	delay      int64 // of messages
+	deaf       [2]bool
+	sendsLeft  [2]int // how many more messages it can send; negative: no limit
+	noListener bool   // NATS knows no listener on the second one's subject
+	maxMessage int    // bytes of a message; 0: no limit
+	cores      [2]*broker.Broker
+	machines   [2]*fleet.Machine
+	sent       [2][]fleet.Message
+	inFlight   []delivery
 
 	submitter broker.Peer
-	jobs      []given // jobs that workers were given
+	jobs      []assigned // jobs that workers were given
 	answers   int
 	progress  map[string][]byte // the latest report of each job, by id
 }
@@ -39,7 +39,7 @@ type delivery struct {
 	data []byte
 }
 
-type given struct {
+type assigned struct {
 	to broker.Peer
 	id []byte
 }
@@ -49,9 +49,9 @@ func newTwins(delay time.Duration) *twins {
 }
 
 // newTwinsApart starts the second broker by the given time later than the first.
-func newTwinsApart(delay, apart time.Duration, cfg broker.Config) *twins {
-	w := &twins{progress: map[string][]byte{}, now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
-	starts := [2]int64{w.now, w.now + int64(apart)}
+func newTwinsApart(delay, startGap time.Duration, cfg broker.Config) *twins {
+	w := &twins{progress: map[string][]byte{}, now: 1, delay: int64(delay), sendsLeft: [2]int{-1, -1}}
+	starts := [2]int64{w.now, w.now + int64(startGap)}
 	for i := range w.machines {
 		w.cores[i] = broker.New(cfg)
 		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), MaxMessage: 256 << 10, MaxHeld: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
@@ -66,7 +66,7 @@ func (w *twins) apply(i int, fx []broker.Effect) {
 		switch e := &fx[k]; {
 		case w.machines[i].Effect(e):
 		case e.Op == broker.OpJob:
-			w.jobs = append(w.jobs, given{e.Peer, e.ID})
+			w.jobs = append(w.jobs, assigned{e.Peer, e.ID})
 		case e.Op == broker.OpResult:
 			w.answers++
 		case e.Op == broker.OpProgress:
@@ -82,8 +82,8 @@ func (w *twins) pass(d time.Duration) {
 			m.Tick(w.now)
 			w.apply(i, w.cores[i].Tick(w.now))
 		}
-		for some := true; some; {
-			some = false
+		for progress := true; progress; {
+			progress = false
 			for i, m := range w.machines {
 				m.Step(w.now)
 				m.Events()
@@ -92,13 +92,13 @@ func (w *twins) pass(d time.Duration) {
 				}
 				w.sent[i] = m.Messages(w.sent[i])
 				for _, v := range w.sent[i] {
-					if v.WantReply && w.gone && i == 0 && w.breath[0] != 0 {
+					if v.WantReply && w.noListener && i == 0 && w.sendsLeft[0] != 0 {
 						m.NoListener(w.now, v.To)
 					}
-					if w.breath[i] == 0 || w.most > 0 && len(v.Data) > w.most {
+					if w.sendsLeft[i] == 0 || w.maxMessage > 0 && len(v.Data) > w.maxMessage {
 						continue
 					}
-					w.breath[i]--
+					w.sendsLeft[i]--
 					w.inFlight = append(w.inFlight, delivery{w.now + w.delay, 1 - i, slices.Clone(v.Data)})
 				}
 			}
@@ -107,7 +107,7 @@ func (w *twins) pass(d time.Duration) {
 				w.inFlight = slices.Delete(w.inFlight, 0, 1)
 				if !w.deaf[x.to] {
 					w.machines[x.to].Receive(w.now, x.data)
-					some = true
+					progress = true
 				}
 			}
 		}
@@ -191,23 +191,23 @@ func TestHeavyBurst(t *testing.T) {
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, body)
 	}
-	limit, given := 0, 0
+	limit, assigned := 0, 0
 	for end := w.now + int64(time.Minute); w.answers < jobs && w.now < end; {
 		w.pass(5 * time.Millisecond)
-		under := 0
+		inFlight := 0
 		for _, x := range w.inFlight {
-			under += len(x.data)
+			inFlight += len(x.data)
 		}
-		limit = max(limit, under)
-		given += len(w.jobs)
+		limit = max(limit, inFlight)
+		assigned += len(w.jobs)
 		for _, j := range w.jobs {
 			w.respond(j.to, j.id, body)
 		}
 		w.jobs = w.jobs[:0]
 	}
 	st := w.machines[0].Info().Stats
-	if w.answers != jobs || given != jobs || st.Lost+st.Returned+st.Gaps != 0 {
-		t.Errorf("%d of %d jobs were answered, %d given to workers: %+v", w.answers, jobs, given, st)
+	if w.answers != jobs || assigned != jobs || st.Lost+st.Returned+st.Gaps != 0 {
+		t.Errorf("%d of %d jobs were answered, %d given to workers: %+v", w.answers, jobs, assigned, st)
 	}
 	if limit > 10<<20 {
 		t.Errorf("%d bytes were under way at a time", limit)
@@ -234,20 +234,20 @@ func TestAcks(t *testing.T) {
 func TestLost(t *testing.T) {
 	const ms = time.Millisecond
 	for _, v := range []struct {
-		name  string
-		lose  func(w *twins)
-		worst time.Duration
-		flaps time.Duration // how often the home connects to NATS again
+		name    string
+		lose    func(w *twins)
+		maxTime time.Duration
+		flaps   time.Duration // how often the home connects to NATS again
 	}{
 		{"deaf", func(w *twins) { w.deaf[1] = true }, 1850 * ms, 0},
 		// The broker gets no TCP acks, so its system stops sending.
-		{"deaf, then mute", func(w *twins) { w.deaf[1], w.breath[1] = true, 1 }, 1850 * ms, 0},
-		{"deaf, then mute, and NATS flaps", func(w *twins) { w.deaf[1], w.breath[1] = true, 2 }, 1850 * ms, 700 * ms},
-		{"mute", func(w *twins) { w.breath[1] = 0 }, 1650 * ms, 0},
-		{"cut off", func(w *twins) { w.deaf[1], w.breath[1] = true, 0 }, 1650 * ms, 0},
-		{"killed", func(w *twins) { w.deaf[1], w.breath[1], w.gone = true, 0, true }, 1150 * ms, 0},
+		{"deaf, then mute", func(w *twins) { w.deaf[1], w.sendsLeft[1] = true, 1 }, 1850 * ms, 0},
+		{"deaf, then mute, and NATS flaps", func(w *twins) { w.deaf[1], w.sendsLeft[1] = true, 2 }, 1850 * ms, 700 * ms},
+		{"mute", func(w *twins) { w.sendsLeft[1] = 0 }, 1650 * ms, 0},
+		{"cut off", func(w *twins) { w.deaf[1], w.sendsLeft[1] = true, 0 }, 1650 * ms, 0},
+		{"killed", func(w *twins) { w.deaf[1], w.sendsLeft[1], w.noListener = true, 0, true }, 1150 * ms, 0},
 	} {
-		var worst time.Duration
+		var maxTime time.Duration
 		for w := range lentAtAnyMoment(t) {
 			v.lose(w)
 			since := w.now
@@ -257,12 +257,12 @@ func TestLost(t *testing.T) {
 					w.machines[0].Connected(w.now, 256<<10)
 				}
 			}
-			worst = max(worst, time.Duration(w.now-since))
+			maxTime = max(maxTime, time.Duration(w.now-since))
 		}
-		if worst > v.worst {
-			t.Errorf("%s: it waits again after %s at the worst", v.name, worst)
+		if maxTime > v.maxTime {
+			t.Errorf("%s: it waits again after %s at the worst", v.name, maxTime)
 		}
-		t.Logf("%s: at the worst after %s", v.name, worst)
+		t.Logf("%s: at the worst after %s", v.name, maxTime)
 	}
 }
 
@@ -290,31 +290,31 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 // restored.
 func TestReconnect(t *testing.T) {
 	for _, v := range []struct {
-		name string
-		off  [2]bool
-		away time.Duration
+		name         string
+		disconnected [2]bool
+		outage       time.Duration
 	}{
 		{"home", [2]bool{true, false}, 400 * time.Millisecond},
 		{"borrower", [2]bool{false, true}, 400 * time.Millisecond},
 		{"both", [2]bool{true, true}, 800 * time.Millisecond},
 	} {
 		for w := range lentAtAnyMoment(t) {
-			w.gone, w.deaf = v.off[1], v.off
-			for i, off := range v.off {
-				if off {
-					w.breath[i] = 0
+			w.noListener, w.deaf = v.disconnected[1], v.disconnected
+			for i, disconnected := range v.disconnected {
+				if disconnected {
+					w.sendsLeft[i] = 0
 				}
 			}
-			w.pass(v.away)
-			w.gone, w.deaf, w.breath = false, [2]bool{}, [2]int{-1, -1}
-			for i, off := range v.off {
-				if off {
+			w.pass(v.outage)
+			w.noListener, w.deaf, w.sendsLeft = false, [2]bool{}, [2]int{-1, -1}
+			for i, disconnected := range v.disconnected {
+				if disconnected {
 					w.machines[i].Connected(w.now, 256<<10)
 				}
 			}
 			w.done(t, 1)
 			if st := w.machines[0].Info().Stats; st.Lost != 0 {
-				t.Fatalf("%s away for %s: %+v", v.name, v.away, st)
+				t.Fatalf("%s away for %s: %+v", v.name, v.outage, st)
 			}
 		}
 	}
@@ -324,7 +324,7 @@ func TestReconnect(t *testing.T) {
 // often a worker comes and goes.
 func TestWantsAreFew(t *testing.T) {
 	w := newTwins(0)
-	said := func() (n int) {
+	countWants := func() (n int) {
 		for _, x := range w.inFlight {
 			if rest, err := msgp.Skip(x.data); err == nil && x.to == 0 {
 				if kind, _, _ := msgp.ReadUint64Bytes(rest); kind == 'w' {
@@ -341,7 +341,7 @@ func TestWantsAreFew(t *testing.T) {
 		w.apply(1, w.cores[1].Gone(w.now, p))
 		w.pass(2 * time.Millisecond)
 	}
-	if n := said(); n == 0 || n > 11 {
+	if n := countWants(); n == 0 || n > 11 {
 		t.Errorf("in 0.9 s wants were said %d times", n)
 	}
 }
@@ -358,7 +358,7 @@ func TestManyNames(t *testing.T) {
 		{{Types: many, Except: many[:500]}, {Type: []byte(`"near"`)}, {Type: []byte(`"far"`)}},
 	} {
 		w := newTwins(0)
-		w.most = 1 << 20
+		w.maxMessage = 1 << 20
 		for _, q := range order {
 			w.join(q)
 		}

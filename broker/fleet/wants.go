@@ -25,11 +25,11 @@ func newWants() wants {
 	return wants{types: map[string]int{}, sets: map[uint32]*wantedSet{}, refused: map[string]bool{}}
 }
 
-func cloneAll(list [][]byte) (all [][]byte) {
+func cloneAll(list [][]byte) (clones [][]byte) {
 	for _, x := range list {
-		all = append(all, slices.Clone(x))
+		clones = append(clones, slices.Clone(x))
 	}
-	return all
+	return clones
 }
 
 // places returns roughly how many jobs of a type there is room for.
@@ -82,8 +82,8 @@ func (m *Machine) workersChanged(v *broker.Move) {
 		m.updateOffer(v.Types[0])
 	}
 	g.checkOffers = g.checkOffers || v.Places > 0
-	fresh := want{set: v.Set, types: v.Types, except: v.Except}
-	w := g.wants[fresh.key()]
+	changedWant := want{set: v.Set, types: v.Types, except: v.Except}
+	w := g.wants[changedWant.key()]
 	if w == nil {
 		if v.Places == 0 {
 			return
@@ -95,7 +95,7 @@ func (m *Machine) workersChanged(v *broker.Move) {
 		if v.Set != 0 {
 			g.ownSets++
 		}
-		w = &fresh
+		w = &changedWant
 		g.wants[w.key()] = w
 		g.ownWants = append(g.ownWants, w)
 	}
@@ -116,13 +116,13 @@ func (m *Machine) workersChanged(v *broker.Move) {
 
 // sendWants sends the changes of this broker's wants, or all of them, if there are other
 // brokers.
-func (m *Machine) sendWants(all bool) {
+func (m *Machine) sendWants(full bool) {
 	g := &m.borrow
-	if !all && len(g.changed) == 0 || len(m.sorted) == 0 {
+	if !full && len(g.changed) == 0 || len(m.sorted) == 0 {
 		return
 	}
 	list := g.changed
-	if all {
+	if full {
 		list = nil
 		before := len(g.ownWants)
 		g.ownWants = slices.DeleteFunc(g.ownWants, func(w *want) bool {
@@ -149,10 +149,10 @@ func (m *Machine) sendWants(all bool) {
 	n := 0
 	send := func() {
 		msg := m.start(msgWants, len(b))
-		msg.bool(all)
+		msg.bool(full)
 		msg.listHead(n)
 		m.out = append(m.out, Message{Data: append(msg, b...)})
-		b, n, all = b[:0], 0, false // the messages that follow add to this one
+		b, n, full = b[:0], 0, false // the messages that follow add to this one
 	}
 	for _, w := range list {
 		before := len(b)
@@ -167,14 +167,14 @@ func (m *Machine) sendWants(all bool) {
 		if n > 0 && len(b) > m.cfg.MaxMessage/2 {
 			// A long want gets a message of its own: if NATS rejects it, the others still
 			// arrive.
-			own := slices.Clone(b[before:])
+			long := slices.Clone(b[before:])
 			b = b[:before]
 			send()
-			b = append(b, own...)
+			b = append(b, long...)
 		}
 		n++
 	}
-	if n > 0 || all {
+	if n > 0 || full {
 		send()
 	}
 	g.changed = g.changed[:0]
@@ -182,13 +182,13 @@ func (m *Machine) sendWants(all bool) {
 
 // receiveWants handles the wants of another broker.
 func (m *Machine) receiveWants(p *peer, s *reader) {
-	all := s.bool()
+	full := s.bool()
 	n := s.listHead()
 	if p == nil {
 		return
 	}
 	m.lend.wantsVersion++
-	if all {
+	if full {
 		p.wants = newWants()
 	}
 	for range n {

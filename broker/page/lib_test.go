@@ -24,7 +24,7 @@ func TestLib(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := []string{"VERSIONS"}
+	listed := []string{"VERSIONS"}
 	packages := map[string]map[string][]byte{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
@@ -34,19 +34,19 @@ func TestLib(t *testing.T) {
 		if len(f) != 4 {
 			t.Fatalf("%q has %d fields, want 4", line, len(f))
 		}
-		ours, err := os.ReadFile(filepath.Join("lib", f[3]))
+		local, err := os.ReadFile(filepath.Join("lib", f[3]))
 		if err != nil {
 			t.Error(err)
 		}
-		named = append(named, f[3])
+		listed = append(listed, f[3])
 		if !*registry {
 			continue
 		}
 		name := f[0] + "@" + f[1]
 		if packages[name] == nil {
-			packages[name] = fetched(t, name)
+			packages[name] = fetchPackage(t, name)
 		}
-		if theirs, ok := packages[name]["package/"+f[2]]; !ok || !bytes.Equal(ours, theirs) {
+		if published, ok := packages[name]["package/"+f[2]]; !ok || !bytes.Equal(local, published) {
 			t.Errorf("%s is not what %s has as %s (there: %v)", f[3], name, f[2], ok)
 		}
 	}
@@ -55,14 +55,14 @@ func TestLib(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if !slices.Contains(named, f.Name()) {
+		if !slices.Contains(listed, f.Name()) {
 			t.Errorf("lib/VERSIONS does not say where %s is from", f.Name())
 		}
 	}
 }
 
-// fetched returns the files of a package.
-func fetched(t *testing.T, name string) map[string][]byte {
+// fetchPackage returns the files of a package.
+func fetchPackage(t *testing.T, name string) map[string][]byte {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command("npm", "pack", "--silent", name)

@@ -90,20 +90,20 @@ func (d *Daemon) folders() []fs.FS {
 
 // Site is the page of one daemon.
 type Site struct {
-	of     Daemon
+	daemon Daemon
 	files  func() map[string]*file // by path
 	visits chan struct{}           // a semaphore: it has an element for each visit that collects data
 }
 
 // file is a file in the form in which it is sent.
 type file struct {
-	mime, tag   string
-	plain, gzip []byte
+	mime, tag     string
+	content, gzip []byte
 }
 
 // New returns the page of a daemon. It panics if two files have the same name.
 func New(d Daemon) *Site {
-	s := &Site{of: d, visits: make(chan struct{}, mostVisits)}
+	s := &Site{daemon: d, visits: make(chan struct{}, mostVisits)}
 	s.files = sync.OnceValue(s.pack)
 	known := map[string]bool{}
 	for _, in := range d.folders() {
@@ -119,14 +119,14 @@ func New(d Daemon) *Site {
 
 // names returns the names of the files that are served.
 func names(in fs.FS) map[string]bool {
-	all := map[string]bool{}
+	seen := map[string]bool{}
 	_ = fs.WalkDir(in, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && types[path.Ext(name)] != "" {
-			all[name] = true
+			seen[name] = true
 		}
 		return err
 	})
-	return all
+	return seen
 }
 
 // Paths returns the paths of all files, sorted, without "/".
@@ -143,7 +143,7 @@ var casts = regexp.MustCompile(`/\*\* @type ([^*\n]|\*[^/\n])*\*/ ?`)
 
 func (s *Site) pack() map[string]*file {
 	m := map[string]*file{}
-	for _, in := range s.of.folders() {
+	for _, in := range s.daemon.folders() {
 		for name := range names(in) {
 			data, err := fs.ReadFile(in, name)
 			if err != nil {
@@ -159,7 +159,7 @@ func (s *Site) pack() map[string]*file {
 				data = append(indents.ReplaceAll(data, nil), plots...)
 			}
 			sum := sha256.Sum256(data)
-			m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:6]), plain: data, gzip: packed(data, gzip.BestCompression)}
+			m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:6]), content: data, gzip: compress(data, gzip.BestCompression)}
 		}
 	}
 	return m
@@ -172,8 +172,8 @@ func (s *Site) document(text []byte) []byte {
 	for _, name := range s.needed() {
 		fmt.Fprintf(&preload, "<link rel=\"modulepreload\" href=\"%s\">\n", name)
 	}
-	return []byte(strings.NewReplacer("{title}", html.EscapeString(s.of.Title), "{noun}", html.EscapeString(s.of.Noun),
-		"{without}", s.of.Without, "{preload}\n", preload.String()).Replace(string(text)))
+	return []byte(strings.NewReplacer("{title}", html.EscapeString(s.daemon.Title), "{noun}", html.EscapeString(s.daemon.Noun),
+		"{without}", s.daemon.Without, "{preload}\n", preload.String()).Replace(string(text)))
 }
 
 // imports matches the static imports of a script.
@@ -181,21 +181,21 @@ var imports = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
 
 // needed returns the scripts that app.js imports, directly or not, the direct imports first.
 func (s *Site) needed() []string {
-	all := []string{"app.js"}
-	for i := 0; i < len(all); i++ {
+	files := []string{"app.js"}
+	for i := 0; i < len(files); i++ {
 		var data []byte
-		for _, in := range s.of.folders() {
-			if found, err := fs.ReadFile(in, all[i]); err == nil {
+		for _, in := range s.daemon.folders() {
+			if found, err := fs.ReadFile(in, files[i]); err == nil {
 				data = found
 			}
 		}
 		for _, m := range imports.FindAllSubmatch(data, -1) {
-			if name := path.Join(path.Dir(all[i]), string(m[1])); !slices.Contains(all, name) {
-				all = append(all, name)
+			if name := path.Join(path.Dir(files[i]), string(m[1])); !slices.Contains(files, name) {
+				files = append(files, name)
 			}
 		}
 	}
-	return all[1:]
+	return files[1:]
 }
 
 // policy lets the page load and run only files of the daemon itself, and forbids showing it in
@@ -214,10 +214,10 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the page accepts only GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	h, small := head(w, r, f.mime)
+	h, compressed := head(w, r, f.mime)
 	h.Set("Cache-Control", "no-cache") // browsers revalidate each time, with the ETag
-	data, tag := f.plain, f.tag
-	if small {
+	data, tag := f.content, f.tag
+	if compressed {
 		data, tag = f.gzip, f.tag+"z"
 	}
 	h.Set("ETag", `"`+tag+`"`)
@@ -245,29 +245,29 @@ var nothing = []byte(">null</template>")
 // "&".
 func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	f := s.files()["/index.html"]
-	h, small := head(w, r, f.mime)
+	h, compressed := head(w, r, f.mime)
 	h.Set("Cache-Control", "no-store")
-	data := bytes.Replace(f.plain, nothing, slices.Concat([]byte(">"), first, []byte("</template>")), 1)
-	if small {
-		data = packed(data, gzip.DefaultCompression)
+	data := bytes.Replace(f.content, nothing, slices.Concat([]byte(">"), first, []byte("</template>")), 1)
+	if compressed {
+		data = compress(data, gzip.DefaultCompression)
 	}
 	send(w, r, data)
 }
 
-// patience is how long a document waits for the data that is served with it. If collecting the
+// visitTimeout is how long a document waits for the data that is served with it. If collecting the
 // data takes longer, the document is served without it, and the page requests it.
-const patience = 100 * time.Millisecond
+const visitTimeout = 100 * time.Millisecond
 
 // mostVisits is how many visits may collect data at a time. The limit includes visits that were
 // served without data and still wait for it, so that goroutines do not pile up behind a handler
 // that hangs.
 const mostVisits = 16
 
-// Visit serves the document with the data that the page would request first. asks has the
+// Visit serves the document with the data that the page would request first. requests has the
 // paths of these requests, by the name under which the page expects the reply (see first in
 // api.js). h, the daemon's own handler, answers them. If it refuses one to this visitor or is late,
 // or if there are too many visits, the document is served without data.
-func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, asks map[string]string) {
+func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, requests map[string]string) {
 	first := []byte("null")
 	select {
 	case s.visits <- struct{}{}:
@@ -275,35 +275,35 @@ func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, ask
 		s.Index(w, r, first)
 		return
 	}
-	came := make(chan []byte, 1)
+	answers := make(chan []byte, 1)
 	visit := r.Clone(context.WithoutCancel(r.Context())) // it may outlive the request
 	go func() {
 		defer func() {
 			<-s.visits
 			if recover() != nil { // the page's own request will panic, too, and be logged
-				came <- []byte("null")
+				answers <- []byte("null")
 			}
 		}()
-		all := fmt.Appendf(nil, `{"unix_ms":%d`, time.Now().UnixMilli())
-		for _, name := range slices.Sorted(maps.Keys(asks)) {
-			ask := visit.Clone(visit.Context())
-			ask.URL, _ = url.Parse(asks[name]) // they are constants
-			ask.Method, ask.RequestURI, ask.Body, ask.ContentLength = http.MethodGet, asks[name], http.NoBody, 0
-			ask.Header = http.Header{"Accept": {"application/json"}}
+		body := fmt.Appendf(nil, `{"unix_ms":%d`, time.Now().UnixMilli())
+		for _, name := range slices.Sorted(maps.Keys(requests)) {
+			req := visit.Clone(visit.Context())
+			req.URL, _ = url.Parse(requests[name]) // they are constants
+			req.Method, req.RequestURI, req.Body, req.ContentLength = http.MethodGet, requests[name], http.NoBody, 0
+			req.Header = http.Header{"Accept": {"application/json"}}
 			got := reply{header: http.Header{}, status: http.StatusOK}
-			if h.ServeHTTP(&got, ask); got.status != http.StatusOK {
-				came <- []byte("null")
+			if h.ServeHTTP(&got, req); got.status != http.StatusOK {
+				answers <- []byte("null")
 				return
 			}
-			all = fmt.Appendf(all, `,%q:%s`, name, bytes.TrimSpace(got.body.Bytes()))
+			body = fmt.Appendf(body, `,%q:%s`, name, bytes.TrimSpace(got.body.Bytes()))
 		}
 		var safe bytes.Buffer
-		json.HTMLEscape(&safe, append(all, '}'))
-		came <- safe.Bytes()
+		json.HTMLEscape(&safe, append(body, '}'))
+		answers <- safe.Bytes()
 	}()
 	select {
-	case first = <-came:
-	case <-time.After(patience):
+	case first = <-answers:
+	case <-time.After(visitTimeout):
 	}
 	s.Index(w, r, first)
 }
@@ -321,7 +321,7 @@ func (r *reply) Write(p []byte) (int, error) { return r.body.Write(p) }
 
 // head sets the headers of all answers, and reports whether this answer is to be
 // compressed.
-func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, small bool) {
+func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, compressed bool) {
 	h = w.Header()
 	if mime == types[".html"] || r.URL.Path == "/worker.js" { // the type of files with a policy of their own
 		h.Set("Content-Security-Policy", policy)
@@ -332,17 +332,17 @@ func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, s
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Content-Type", mime)
 	h.Add("Vary", "Accept-Encoding")
-	small = slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(s string) bool { return strings.TrimSpace(s) == "gzip" })
-	if small {
+	compressed = slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(s string) bool { return strings.TrimSpace(s) == "gzip" })
+	if compressed {
 		h.Set("Content-Encoding", "gzip")
 	}
-	return h, small
+	return h, compressed
 }
 
-func packed(data []byte, level int) []byte {
-	var small bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&small, level)
+func compress(data []byte, level int) []byte {
+	var buf bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&buf, level)
 	_, _ = z.Write(data)
 	_ = z.Close()
-	return small.Bytes()
+	return buf.Bytes()
 }

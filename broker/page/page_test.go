@@ -23,15 +23,15 @@ func flat(text []byte) []byte {
 // uncommented returns a script with each comment line emptied, and without types in lines.
 func uncommented(script []byte) []byte {
 	lines := strings.Split(string(script), "\n")
-	within := false
+	inComment := false
 	for i, line := range lines {
 		text := strings.TrimSpace(line)
 		begins := strings.HasPrefix(text, "/**")
 		_, code, ends := strings.Cut(text, "*/")
-		if strings.HasPrefix(text, "//") || (within || begins) && code == "" {
+		if strings.HasPrefix(text, "//") || (inComment || begins) && code == "" {
 			lines[i] = ""
 		}
-		within = (within || begins) && !ends
+		inComment = (inComment || begins) && !ends
 		for {
 			before, cast, found := strings.Cut(lines[i], "/** @type ")
 			if !found {

@@ -48,16 +48,16 @@ func TestVisit(t *testing.T) {
 	if got := visit("here", "/v1/stats"); !strings.HasPrefix(got, `{"unix_ms":`) || !strings.HasSuffix(got, `,"look":{"path":"/v1/stats\u003c/template\u003e"},"status":{"path":"/v1/status\u003c/template\u003e"}}`) {
 		t.Errorf("%s", got)
 	}
-	for what, got := range map[string]string{"refused": visit("elsewhere", "/v1/stats"), "late": visit("here", "/v1/stats?slow=1"), "broken": visit("here", "/v1/stats?broken=1")} {
+	for name, got := range map[string]string{"refused": visit("elsewhere", "/v1/stats"), "late": visit("here", "/v1/stats?slow=1"), "broken": visit("here", "/v1/stats?broken=1")} {
 		if got != "null" {
-			t.Errorf("%s: %s", what, got)
+			t.Errorf("%s: %s", name, got)
 		}
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range 100 {
-		all.Go(func() { visit("here", "/v1/stats?hangs=1") })
+		wg.Go(func() { visit("here", "/v1/stats?hangs=1") })
 	}
-	all.Wait()
+	wg.Wait()
 	if n := hanging.Load(); n == 0 || n > 16 {
 		t.Errorf("%d visits hang in the daemon", n)
 	}

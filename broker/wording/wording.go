@@ -96,25 +96,25 @@ func Of(r *broker.Reason) string {
 
 // Uses describes what keeps a type from being forgotten; it is "" if nothing does.
 func Uses(u *broker.TypeUse) string {
-	var all []string
-	say := func(s string, is bool) {
-		if is {
-			all = append(all, s)
+	var parts []string
+	add := func(s string, set bool) {
+		if set {
+			parts = append(parts, s)
 		}
 	}
-	count := func(n int, one, more string) {
-		if say("1 "+one, n == 1); n > 1 {
-			say(strconv.Itoa(n)+" "+more, true)
+	count := func(n int, singular, plural string) {
+		if add("1 "+singular, n == 1); n > 1 {
+			add(strconv.Itoa(n)+" "+plural, true)
 		}
 	}
-	say("workers serve it", u.Workers)
+	add("workers serve it", u.Workers)
 	count(u.Running, "job runs", "jobs run")
 	count(u.Waiting, "job waits", "jobs wait")
 	count(u.Letters, "failed job is kept", "failed jobs are kept")
 	count(u.Outcomes, "outcome is kept", "outcomes are kept")
-	say("it is paused", u.Paused)
-	say("it has limits or is fair", u.Set)
-	return strings.Join(all, ", ")
+	add("it is paused", u.Paused)
+	add("it has limits or is fair", u.Set)
+	return strings.Join(parts, ", ")
 }
 
 // SettingError says why a rule of groups or a setting of a type is refused.

@@ -103,37 +103,37 @@ type Query struct {
 	Fold bool
 }
 
-// Of returns the matching findings, at most limit; how many more there are; and the total of
+// Select returns the matching findings, at most limit; how many more there are; and the total of
 // each severity.
-func (l List) Of(q Query, limit int) api.Findings {
+func (l List) Select(q Query, limit int) api.Findings {
 	out := api.Findings{Items: []api.Finding{}}
 	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}
 	type class struct{ severity, kind, cause, limit string }
-	of := func(x *Found) class { return class{x.Severity, x.Kind, x.Cause, x.Limit} }
-	fits := func(x *Found) bool {
+	classOf := func(x *Found) class { return class{x.Severity, x.Kind, x.Cause, x.Limit} }
+	matches := func(x *Found) bool {
 		return (q.Subject == "" || x.Subject == q.Subject) && (q.Cause == "" || x.Cause == q.Cause) && (q.May == nil || q.May(&x.Finding))
 	}
-	alike := map[class]int{}
+	groups := map[class]int{}
 	if q.Fold {
 		for _, x := range l {
-			if fits(x) {
-				alike[of(x)]++
+			if matches(x) {
+				groups[classOf(x)]++
 			}
 		}
 	}
 	for _, x := range l {
-		if !fits(x) {
+		if !matches(x) {
 			continue
 		}
 		*counts[x.Severity]++
-		n := alike[of(x)]
+		n := groups[classOf(x)]
 		if n < 0 || len(out.Items) == limit {
 			out.More++
 			continue
 		}
 		f := x.Finding
 		if n > someAlike {
-			f.Alike, alike[of(x)] = n-1, -1
+			f.Alike, groups[classOf(x)] = n-1, -1
 		}
 		if x.Words != nil {
 			f.Finding, f.Advice = x.Words()

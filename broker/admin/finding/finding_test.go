@@ -12,7 +12,7 @@ import (
 // than three that are alike are folded into the first one; each has the time since which its
 // condition has lasted without a break.
 func TestLook(t *testing.T) {
-	begin := time.Unix(1_700_000_000, 0)
+	start := time.Unix(1_700_000_000, 0)
 	var m Memory
 	look := func(at time.Duration, names ...string) List {
 		var l Look
@@ -20,16 +20,16 @@ func TestLook(t *testing.T) {
 		for _, n := range names {
 			l.Add(api.Severe, "type", n, "no_worker", "no worker", "")
 		}
-		return m.Note(l, begin.Add(at))
+		return m.Note(l, start.Add(at))
 	}
-	said := func(l List, q Query, limit int) string {
-		f := l.Of(q, limit)
-		said := ""
+	render := func(l List, q Query, limit int) string {
+		f := l.Select(q, limit)
+		render := ""
 		for _, f := range f.Items {
 			since, _ := time.Parse(time.RFC3339, f.Since)
-			said += fmt.Sprint(f.Severity, " ", f.Subject, " +", f.Alike, " for ", begin.Add(2*time.Second).Sub(since), "; ")
+			render += fmt.Sprint(f.Severity, " ", f.Subject, " +", f.Alike, " for ", start.Add(2*time.Second).Sub(since), "; ")
 		}
-		return said + fmt.Sprint(f.More, " more, ", f.Counts)
+		return render + fmt.Sprint(f.More, " more, ", f.Counts)
 	}
 	look(0, "b", "a")
 	look(time.Second, "b")
@@ -46,7 +46,7 @@ func TestLook(t *testing.T) {
 		"few allowed": {Query{Fold: true, May: func(f *api.Finding) bool { return f.Subject > "b" }}, 20, "severe e +0 for 0s; severe c +0 for 0s; severe d +0 for 0s; info daemon +0 for 2s; 0 more, {3 0 1}"},
 		"none":        {Query{Subject: "f"}, 3, "0 more, {0 0 0}"},
 	} {
-		if got := said(l, c.q, c.limit); got != c.want {
+		if got := render(l, c.q, c.limit); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

@@ -32,16 +32,16 @@ const (
 // looker collects the findings of one snapshot.
 type looker struct {
 	*Broker
-	past  *past
-	found finding.Look
+	history *history
+	found   finding.Look
 }
 
-// words returns the text and the advice of a finding.
-type words = func() (finding, advice string)
+// message returns the text and the advice of a finding.
+type message = func() (finding, advice string)
 
-func fixed(finding, advice string) words { return func() (string, string) { return finding, advice } }
+func fixed(finding, advice string) message { return func() (string, string) { return finding, advice } }
 
-func (l *looker) find(severity, kind, subject, cause string, weight float64, w words) *finding.Found {
+func (l *looker) find(severity, kind, subject, cause string, weight float64, w message) *finding.Found {
 	x := &finding.Found{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Words: w}
 	l.found = append(l.found, x)
 	return x
@@ -62,9 +62,11 @@ func span(d time.Duration) string {
 }
 
 func (l *looker) broker() {
-	p, first := l.past, !l.past.seen
+	p, first := l.history, !l.history.seen
 	p.seen = true
-	find := func(severity, cause string, w words) { l.find(severity, "broker", "broker", cause, 0, w).AtOnce = true }
+	find := func(severity, cause string, w message) {
+		l.find(severity, "broker", "broker", cause, 0, w).AtOnce = true
+	}
 	if l.Imbalance != 0 {
 		find(api.Severe, "imbalance", fixed(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
 			"please report it, with the version"))
@@ -81,19 +83,19 @@ func (l *looker) broker() {
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.set(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixed(finding.Many(g.by, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
+		find(api.Severe, "refused", fixed(finding.Many(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error names which: raise the limit, add workers, or see why the client stopped sending"))
 	}
 	if g := &p.turnedAway; g.set(l.TurnedAway, l.Now, first) {
-		find(api.Severe, "turned_away", fixed(finding.Many(g.by, "connection")+" turned away lately, because as many are open as are allowed",
+		find(api.Severe, "turned_away", fixed(finding.Many(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
 	}
 	if g := &p.unaccepted; g.set(l.Unaccepted, l.Now, first) {
-		find(api.Severe, "unaccepted", fixed(finding.Many(g.by, "connection")+" recently failed to be accepted or served",
+		find(api.Severe, "unaccepted", fixed(finding.Many(g.amount, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
 	if g := &p.unauthorized; g.set(l.Unauthorized, l.Now, first) {
-		find(api.Warning, "unauthorized", fixed(finding.Many(g.by, "wrong or missing token")+" received lately",
+		find(api.Warning, "unauthorized", fixed(finding.Many(g.amount, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if f := l.Fleet; f != nil {
@@ -105,7 +107,7 @@ func (l *looker) broker() {
 }
 
 func (l *looker) fleet(f *Fleet) {
-	find := func(subject, cause, severity string, w words) {
+	find := func(subject, cause, severity string, w message) {
 		l.find(severity, "broker", subject, cause, 0, w).AtOnce = true
 	}
 	switch {
@@ -129,7 +131,7 @@ func (l *looker) fleet(f *Fleet) {
 
 // unserved reports a type that no worker here serves. In a fleet, other brokers may have busy
 // workers for it: brokers announce only idle workers.
-func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *finding.Found) {
+func (l *looker) unserved(t *Type, find func(severity, cause string, w message) *finding.Found) {
 	f, severity := l.Fleet, api.Severe
 	if f != nil && !f.Away && !f.Alone && f.Up > 0 {
 		severity = api.Warning
@@ -188,7 +190,7 @@ func (l *looker) limit(kind, subject string, x Limit) *finding.Found {
 }
 
 func (l *looker) jobType(t *Type) {
-	find := func(severity, cause string, w words) *finding.Found {
+	find := func(severity, cause string, w message) *finding.Found {
 		return l.find(severity, "type", t.Seen.Type, cause, float64(t.Seen.Queued), w)
 	}
 	if t.Seen.Queued > 0 {
@@ -201,8 +203,8 @@ func (l *looker) jobType(t *Type) {
 	if t.Bad >= someBad+uint64(t.LostAt) && t.Fails(l.Now) {
 		find(failing(t)).AtOnce = true
 	}
-	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
-		find(api.Warning, "given_back", fixed("workers recently gave back "+finding.Many(g.by, "job")+" of it without running them",
+	if g := &t.givenBack; g.amount >= someGivenBack && g.lately(l.Now) {
+		find(api.Warning, "given_back", fixed("workers recently gave back "+finding.Many(g.amount, "job")+" of it without running them",
 			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).AtOnce = true
 	}
 	if t.Same >= someBad {
@@ -222,7 +224,7 @@ func (l *looker) jobType(t *Type) {
 }
 
 // queue reports the waiting jobs of a type.
-func (l *looker) queue(t *Type, find func(severity, cause string, w words) *finding.Found) {
+func (l *looker) queue(t *Type, find func(severity, cause string, w message) *finding.Found) {
 	held := min(uint64(t.Held), t.Seen.Queued)
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
@@ -230,12 +232,12 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *find
 				"gloom groups --type shows which; if a limit is too low, change the rule (gloom limit --group)"
 		})
 	}
-	least := slow
+	shortest := slow
 	if t.Overtaken {
-		least = finding.Grace
+		shortest = finding.Grace
 	}
 	// The oldest job may be one that is held back.
-	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(least, overlong*t.UsualWait) {
+	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(shortest, overlong*t.UsualWait) {
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {
@@ -248,7 +250,7 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *find
 }
 
 // failing returns the finding about a type whose runs fail.
-func failing(t *Type) (severity, cause string, w words) {
+func failing(t *Type) (severity, cause string, w message) {
 	advice := "see why: its failed jobs show the reasons (gloom dead); pause the type until its workers are fixed (gloom pause)"
 	if t.Of == 0 {
 		advice = "see why: gloom jobs lists its jobs, gloom explain shows the runs of one; pause the type until its workers are fixed (gloom pause)"
@@ -260,7 +262,7 @@ func failing(t *Type) (severity, cause string, w words) {
 }
 
 // stopped reports why no job of a type is handed out, and returns false if jobs are handed out.
-func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *finding.Found) bool {
+func (l *looker) stopped(t *Type, find func(severity, cause string, w message) *finding.Found) bool {
 	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
 	switch c := t.Seen.Limits.Concurrency; {
 	case t.Seen.Paused:
@@ -341,7 +343,7 @@ func (l *looker) group(g *api.Group) {
 }
 
 func (l *looker) client(c *Client) {
-	find := func(cause string, weight float64, w words) {
+	find := func(cause string, weight float64, w message) {
 		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
 		x.Number, x.Address, x.Worker, x.AtOnce = c.Number, c.Address, c.Worker, true
 	}
@@ -350,11 +352,11 @@ func (l *looker) client(c *Client) {
 			"check whether it hangs, or restart it"))
 	}
 	if c.Unread >= deaf && c.Stuck >= finding.Grace {
-		what := "submitter"
+		role := "submitter"
 		if c.Worker {
-			what = "worker"
+			role = "worker"
 		}
-		find("unread", float64(c.Unread), fixed(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", what, span(c.Stuck), humanize.IBytes(uint64(c.Unread))),
+		find("unread", float64(c.Unread), fixed(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", role, span(c.Stuck), humanize.IBytes(uint64(c.Unread))),
 			"check whether it hangs, or restart it; its connection is closed when too much is unread"))
 	}
 	for _, x := range []Limit{

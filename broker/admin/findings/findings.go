@@ -18,14 +18,14 @@ const (
 
 // State is the set of conditions, and when each was first seen.
 type State struct {
-	found  finding.List
-	memory finding.Memory
-	past   past
+	found   finding.List
+	memory  finding.Memory
+	history history
 }
 
 // Look updates the conditions from the figures of a broker.
 func (s *State) Look(b *Broker) {
-	l := looker{Broker: b, past: &s.past}
+	l := looker{Broker: b, history: &s.history}
 	l.broker()
 	for t := range b.Types {
 		l.jobType(t)
@@ -40,4 +40,4 @@ func (s *State) Look(b *Broker) {
 }
 
 // List returns the matching findings, as finding.List does.
-func (s *State) List(q finding.Query, limit int) api.Findings { return s.found.Of(q, limit) }
+func (s *State) List(q finding.Query, limit int) api.Findings { return s.found.Select(q, limit) }

@@ -55,7 +55,7 @@ func TestNobodyHere(t *testing.T) {
 		fleet   *findings.Fleet
 		running uint64
 		cause   string
-		says    string
+		want    string
 	}{
 		"no fleet, left running behind": {nil, 3, "severe no_worker", "no worker serves the type"},
 		"a fleet where nobody is":       {&findings.Fleet{}, 0, "severe no_worker", "serves the type here, and no other broker of the fleet is connected"},
@@ -74,8 +74,8 @@ func TestNobodyHere(t *testing.T) {
 		for at := range int64(2) {
 			s.Look(&findings.Broker{Now: time.Unix(at, 0), Fleet: c.fleet, Types: slices.Values([]*findings.Type{&typ})})
 		}
-		if found := s.List(finding.Query{Subject: "t"}, 10).Items; len(found) != 1 || found[0].Severity+" "+found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.says) {
-			t.Errorf("%s: found %+v, want %s: %s", name, found, c.cause, c.says)
+		if found := s.List(finding.Query{Subject: "t"}, 10).Items; len(found) != 1 || found[0].Severity+" "+found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.want) {
+			t.Errorf("%s: found %+v, want %s: %s", name, found, c.cause, c.want)
 		}
 	}
 }
@@ -122,14 +122,14 @@ func TestMany(t *testing.T) {
 // seen is a type of which a snapshot is taken once a second.
 type seen struct {
 	findings.Type
-	was, is api.Type
-	at      int64
-	state   findings.State
+	before, after api.Type
+	at            int64
+	state         findings.State
 }
 
 func newSeen(workers, idle int) *seen {
-	s := &seen{is: api.Type{Type: "t", Workers: workers, Idle: idle}, at: 1000}
-	s.Seen, s.Rates = &s.is, &api.Rates{}
+	s := &seen{after: api.Type{Type: "t", Workers: workers, Idle: idle}, at: 1000}
+	s.Seen, s.Rates = &s.after, &api.Rates{}
 	s.look()
 	return s
 }
@@ -139,8 +139,8 @@ func newSeen(workers, idle int) *seen {
 func (s *seen) look() (causes []string, first string) {
 	s.at++
 	now := time.Unix(s.at, 0)
-	s.Note(&s.was, &s.is, now, time.Second)
-	s.was = s.is
+	s.Note(&s.before, &s.after, now, time.Second)
+	s.before = s.after
 	s.state.Look(&findings.Broker{Now: now, Types: slices.Values([]*findings.Type{&s.Type})})
 	items := s.state.List(finding.Query{Subject: "t"}, 10).Items
 	for _, f := range items {
@@ -156,24 +156,24 @@ func (s *seen) look() (causes []string, first string) {
 // failures, until a run is answered, no worker is left, or a minute has passed.
 func TestFailing(t *testing.T) {
 	for name, end := range map[string]struct {
-		does   func(s *seen)
+		change func(s *seen)
 		within int
 	}{
-		"answered":   {func(s *seen) { s.is.Ledger.Answered++ }, 4},
-		"no workers": {func(s *seen) { s.is.Workers, s.is.Idle = 0, 0 }, 4},
+		"answered":   {func(s *seen) { s.after.Ledger.Answered++ }, 4},
+		"no workers": {func(s *seen) { s.after.Workers, s.after.Idle = 0, 0 }, 4},
 		"no runs":    {func(*seen) {}, 61},
 	} {
 		s := newSeen(1, 1)
 		for second := range 36 {
 			if second%6 == 0 {
-				s.is.Ledger.Failed++
+				s.after.Ledger.Failed++
 			}
-			failed := s.is.Ledger.Failed
+			failed := s.after.Ledger.Failed
 			if causes, first := s.look(); slices.Contains(causes, "failing") != (failed >= 3) || failed >= 3 && !strings.Contains(first, fmt.Sprintf("all of its runs fail: %d failures", failed)) {
 				t.Fatalf("%s: after %d failures: %v %q", name, failed, causes, first)
 			}
 		}
-		end.does(s)
+		end.change(s)
 		for second := 0; ; second++ {
 			if causes, _ := s.look(); len(causes) == 0 {
 				break
@@ -193,7 +193,7 @@ func TestOverlong(t *testing.T) {
 		overtaken bool
 		held      int
 		found     int // the first second with the finding; 0: never
-		says      string
+		want      string
 	}{
 		"overtaken": {true, 0, 2, "19 of 20 waited less than 16µs; others go first"},
 		"not so":    {false, 0, 11, "19 of 20 waited less than 16µs; the runs before it take long"},
@@ -201,14 +201,14 @@ func TestOverlong(t *testing.T) {
 	} {
 		s := newSeen(2, 0)
 		s.UsualWait, s.MeanRun, s.Held = 16*time.Microsecond, time.Millisecond, c.held
-		s.is.Queued, s.is.Running, s.Rates.Out = 2, 2, 1000
+		s.after.Queued, s.after.Running, s.Rates.Out = 2, 2, 1000
 		for second := 1; second < 30; second++ {
-			s.is.OldestSeconds++
+			s.after.OldestSeconds++
 			if c.overtaken {
-				s.is.Dispatched++
+				s.after.Dispatched++
 			}
 			causes, first := s.look()
-			if found := slices.Contains(causes, "overlong"); found != (c.found > 0 && second >= c.found) || found && !strings.Contains(first, c.says) {
+			if found := slices.Contains(causes, "overlong"); found != (c.found > 0 && second >= c.found) || found && !strings.Contains(first, c.want) {
 				t.Errorf("%s: after %d s: %v %q", name, second, causes, first)
 			}
 		}
@@ -218,7 +218,7 @@ func TestOverlong(t *testing.T) {
 // TestHeld: a type whose jobs are held back by rules of groups is reported, too.
 func TestHeld(t *testing.T) {
 	s := newSeen(2, 2)
-	s.is.Queued, s.Held = 1200, 1100
+	s.after.Queued, s.Held = 1200, 1100
 	s.look()
 	if causes, first := s.look(); !slices.Equal(causes, []string{"group_limit"}) || !strings.Contains(first, "1,200 jobs wait: rules of groups hold 1,100 back; gloom groups --type") {
 		t.Errorf("found %v %q", causes, first)
@@ -229,7 +229,7 @@ func TestHeld(t *testing.T) {
 // if a submitter always keeps the same number in it.
 func TestGrows(t *testing.T) {
 	for name, c := range map[string]struct {
-		more  func(second int) uint64
+		next  func(second int) uint64
 		grows bool
 	}{
 		"a window":    {func(second int) uint64 { return 50 + uint64(second%3) }, false},
@@ -238,7 +238,7 @@ func TestGrows(t *testing.T) {
 		s := newSeen(2, 0)
 		s.Rates.In, s.Rates.Out = 1.01, 1
 		for second := range 40 {
-			s.is.Queued, s.is.Running = c.more(second), 2
+			s.after.Queued, s.after.Running = c.next(second), 2
 			_, first := s.look()
 			if second > 12 && strings.Contains(first, "the queue grows") != c.grows {
 				t.Fatalf("%s: after %d s: %q", name, second, first)

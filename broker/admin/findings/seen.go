@@ -85,24 +85,24 @@ type Type struct {
 	Lost   string
 	LostAt int
 	// held is the recent peak of its jobs.
-	held crest
+	held peak
 	// givenBack counts its released jobs.
-	givenBack grown
+	givenBack growth
 }
 
 // Note adds the counters of a type. passed is how much the broker's clock, which measures ages,
 // has advanced since the last ones were taken.
-func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
-	if is.Ledger.Submitted < was.Ledger.Submitted {
+func (t *Type) Note(before, after *api.Type, now time.Time, passed time.Duration) {
+	if after.Ledger.Submitted < before.Ledger.Submitted {
 		*t = Type{} // the type has been forgotten in between
 	} else {
-		t.count(was, is, now)
+		t.count(before, after, now)
 	}
-	t.held.set(is.Queued+is.Delayed+is.Running, now)
+	t.held.set(after.Queued+after.Delayed+after.Running, now)
 	// The oldest job is the same one if its age has grown by the time that has passed.
-	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
-	t.Overtaken = t.Overtaken || is.Dispatched > was.Dispatched
-	if was.OldestSeconds == 0 || is.OldestSeconds < was.OldestSeconds+0.9*passed.Seconds() {
+	t.Stuck = min(t.Stuck+passed, time.Duration(after.OldestSeconds*float64(time.Second)))
+	t.Overtaken = t.Overtaken || after.Dispatched > before.Dispatched
+	if before.OldestSeconds == 0 || after.OldestSeconds < before.OldestSeconds+0.9*passed.Seconds() {
 		t.Stuck, t.Overtaken = 0, false
 	}
 }
@@ -117,25 +117,25 @@ func (t *Type) Fails(now time.Time) bool {
 	return t.Bad > 0 && now.Sub(t.BadAt) <= last
 }
 
-func (t *Type) count(was, is *api.Type, now time.Time) {
-	good := is.Ledger.Answered - was.Ledger.Answered
-	bad := is.Ledger.Failed - was.Ledger.Failed
+func (t *Type) count(before, after *api.Type, now time.Time) {
+	answered := after.Ledger.Answered - before.Ledger.Answered
+	failed := after.Ledger.Failed - before.Ledger.Failed
 	// A released job is not a failure.
-	bad += is.Requeued - was.Requeued - min(is.Releases-was.Releases, is.Requeued-was.Requeued)
-	t.givenBack.last = was.Releases
-	t.givenBack.set(is.Releases, now, false)
-	if bad > 0 {
+	failed += after.Requeued - before.Requeued - min(after.Releases-before.Releases, after.Requeued-before.Requeued)
+	t.givenBack.last = before.Releases
+	t.givenBack.set(after.Releases, now, false)
+	if failed > 0 {
 		t.BadAt = now
 	}
-	if good > 0 {
+	if answered > 0 {
 		t.GoodAt = now
 	}
-	if t.Bad+bad <= good {
+	if t.Bad+failed <= answered {
 		t.Bad, t.Good = 0, false
 	} else {
-		t.Bad, t.Good = t.Bad+bad-good, t.Good || good > 0
+		t.Bad, t.Good = t.Bad+failed-answered, t.Good || answered > 0
 	}
-	if is.Ledger.Expired > was.Ledger.Expired {
+	if after.Ledger.Expired > before.Ledger.Expired {
 		t.ExpiredAt = now
 	}
 }
@@ -156,38 +156,38 @@ type Client struct {
 	Jobs, Bytes int64
 }
 
-// past holds the broker's counters at the last snapshot, and the last lag that was too long.
-type past struct {
+// history holds the broker's counters at the last snapshot, and the last lag that was too long.
+type history struct {
 	seen                                          bool
-	refused, unauthorized, turnedAway, unaccepted grown
+	refused, unauthorized, turnedAway, unaccepted growth
 	lag                                           time.Duration
 	lateAt                                        time.Time
 }
 
-// grown is a counter's value, how much it grew lately, and when it last grew.
-type grown struct {
-	last, by uint64
-	at       time.Time
+// growth is a counter's value, how much it grew lately, and when it last grew.
+type growth struct {
+	last, amount uint64
+	at           time.Time
 }
 
 // set sets the counter to n, and reports whether it grew lately.
-func (g *grown) set(n uint64, now time.Time, first bool) bool {
+func (g *growth) set(n uint64, now time.Time, first bool) bool {
 	switch {
 	case first:
 		g.last = n
 	case n > g.last:
 		if now.Sub(g.at) > lately {
-			g.by = 0
+			g.amount = 0
 		}
-		g.by, g.last, g.at = g.by+n-g.last, n, now
+		g.amount, g.last, g.at = g.amount+n-g.last, n, now
 	}
 	return g.lately(now)
 }
 
-func (g *grown) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= lately }
+func (g *growth) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= lately }
 
-// crest is the peak of a number in the current period and in the previous one.
-type crest struct {
+// peak is the peak of a number in the current period and in the previous one.
+type peak struct {
 	now, before uint64
 	known       bool // before is known
 	from        time.Time
@@ -198,12 +198,12 @@ type crest struct {
 // answer, does not.
 const growing = 5 * time.Second
 
-func (c *crest) set(n uint64, now time.Time) {
+func (c *peak) set(n uint64, now time.Time) {
 	if now.Sub(c.from) >= growing {
-		*c = crest{before: c.now, known: !c.from.IsZero(), from: now}
+		*c = peak{before: c.now, known: !c.from.IsZero(), from: now}
 	}
 	c.now = max(c.now, n)
 }
 
 // grows reports whether the number exceeds the peak of the previous period.
-func (c *crest) grows() bool { return c.known && c.now > c.before }
+func (c *peak) grows() bool { return c.known && c.now > c.before }

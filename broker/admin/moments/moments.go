@@ -14,8 +14,8 @@ import (
 // Period is the time between two moments.
 const Period = 5 * time.Second
 
-// most is how many moments are kept.
-const most = int(5 * time.Minute / Period)
+// maxMoments is how many moments are kept.
+const maxMoments = int(5 * time.Minute / Period)
 
 // Moment is an api.Moment and, at the doors, how long jobs waited and ran shortly before it, in
 // seconds: the 50th and the 95th percentile, nil if there were no such jobs or if it is not
@@ -42,7 +42,7 @@ const window = 2
 // Ring has the last moments. Its zero value has none.
 type Ring struct {
 	mu   sync.Mutex
-	ring [most]Moment
+	ring [maxMoments]Moment
 	n    int                // moments added since the start
 	old  [window]Histograms // the histograms of the last moments
 }
@@ -51,7 +51,7 @@ type Ring struct {
 func (r *Ring) Note(m Moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ring[r.n%most] = m
+	r.ring[r.n%maxMoments] = m
 	r.n++
 }
 
@@ -81,34 +81,34 @@ func (r *Ring) Run(stop <-chan struct{}, look func() (m Moment, h Histograms, kn
 func (r *Ring) addTimes(m *Moment, h Histograms) {
 	old := r.old[(r.n-min(r.n, window))%window]
 	r.old[r.n%window] = h
-	wait, run := grown(old.Wait, h.Wait), grown(old.Run, h.Run)
+	wait, run := increase(old.Wait, h.Wait), increase(old.Run, h.Run)
 	m.Wait50, m.Wait95 = quantile(h.Bounds, wait, 0.5), cmp.Or(quantile(h.Bounds, wait, 0.95), m.Wait95)
 	m.Run50, m.Run95 = quantile(h.Bounds, run, 0.5), quantile(h.Bounds, run, 0.95)
 }
 
-// grown returns how much counts have grown; nil if that is not known.
-func grown(old, now []uint64) []uint64 {
+// increase returns how much counts have grown; nil if that is not known.
+func increase(old, now []uint64) []uint64 {
 	if len(old) != len(now) {
 		return nil
 	}
-	by := make([]uint64, len(now))
+	diff := make([]uint64, len(now))
 	for i := range now {
 		if now[i] < old[i] { // the counts began at 0 again
 			return nil
 		}
-		by[i] = now[i] - old[i]
+		diff[i] = now[i] - old[i]
 	}
-	return by
+	return diff
 }
 
 // quantile returns the quantile q of a histogram to two digits, as quantile of format.js does; nil
 // if it is empty.
 func quantile(bounds []float64, counts []uint64, q float64) *float64 {
-	all := uint64(0)
+	total := uint64(0)
 	for _, n := range counts {
-		all += n
+		total += n
 	}
-	rest, low := q*float64(all), 0.0
+	rest, low := q*float64(total), 0.0
 	for i, n := range counts {
 		high := bounds[min(i, len(bounds)-1)]
 		if n > 0 && rest <= float64(n) {
@@ -126,8 +126,8 @@ func (r *Ring) Lately() []Moment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []Moment{}
-	for i := max(0, r.n-most); i < r.n; i++ {
-		out = append(out, r.ring[i%most])
+	for i := max(0, r.n-maxMoments); i < r.n; i++ {
+		out = append(out, r.ring[i%maxMoments])
 	}
 	return out
 }

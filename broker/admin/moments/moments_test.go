@@ -17,22 +17,22 @@ func TestRing(t *testing.T) {
 		if got := r.Lately(); got == nil || len(got) > 0 {
 			t.Errorf("at first %v", got)
 		}
-		n, stop, ended := uint64(0), make(chan struct{}), make(chan struct{})
+		n, stop, done := uint64(0), make(chan struct{}), make(chan struct{})
 		go func() {
 			r.Run(stop, func() (Moment, Histograms, bool) {
 				n++
 				return Moment{Moment: api.Moment{Queued: n}}, Histograms{}, n != 80
 			})
-			close(ended)
+			close(done)
 		}()
 		time.Sleep(99*Period + time.Second)
 		close(stop)
-		<-ended
+		<-done
 		got := r.Lately()
-		if len(got) != most || got[0].Queued != 39 || got[most-1].Queued != 99 {
+		if len(got) != maxMoments || got[0].Queued != 39 || got[maxMoments-1].Queued != 99 {
 			t.Fatalf("%d moments, %+v to %+v", len(got), got[0], got[len(got)-1])
 		}
-		for i := 1; i < most; i++ {
+		for i := 1; i < maxMoments; i++ {
 			want := uint64(1)
 			if got[i].Queued == 81 {
 				want = 2
@@ -49,7 +49,7 @@ func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Ring
 		bounds := []float64{0.1, 1, 10}
-		all := []Histograms{
+		histograms := []Histograms{
 			{bounds, []uint64{5, 0, 0, 0}, nil},
 			{bounds, []uint64{5, 0, 0, 0}, []uint64{0, 0, 0, 0}},
 			{bounds, []uint64{5, 100, 0, 0}, []uint64{0, 0, 0, 0}},
@@ -57,14 +57,14 @@ func TestTimes(t *testing.T) {
 			{bounds, []uint64{5, 100, 0, 0}, []uint64{2, 0, 0, 9}},
 			{bounds, []uint64{0, 0, 0, 0}, []uint64{0, 0, 0, 0}}, // the daemon's worker has left
 		}
-		stop, ended, i := make(chan struct{}), make(chan struct{}), 0
+		stop, done, i := make(chan struct{}), make(chan struct{}), 0
 		go func() {
-			r.Run(stop, func() (Moment, Histograms, bool) { i++; return Moment{}, all[i-1], true })
-			close(ended)
+			r.Run(stop, func() (Moment, Histograms, bool) { i++; return Moment{}, histograms[i-1], true })
+			close(done)
 		}()
-		time.Sleep(time.Duration(len(all))*Period + time.Second)
+		time.Sleep(time.Duration(len(histograms))*Period + time.Second)
 		close(stop)
-		<-ended
+		<-done
 		const sums = `{"unix_ms":0,"submitted":0,"ended":0,"failed":0,"queued":0,"running":0`
 		want := []string{`}`, `}`, `,"wait50":0.55,"wait95":0.95}`, `,"wait50":0.55,"wait95":0.95,"run50":10,"run95":10}`, `,"run50":10,"run95":10}`, `}`}
 		for i, m := range r.Lately() {

@@ -115,9 +115,9 @@ func (c *natsConn) writeRest() {
 		var err error
 		for len(b) > 0 && err == nil {
 			k := min(len(b), atATime)
-			late := c.afterFunc(c.timeout, func() { _ = c.Close() }) // a deadline would outlive the write
+			timeout := c.afterFunc(c.timeout, func() { _ = c.Close() }) // a deadline would outlive the write
 			_, err = c.TCPConn.Write(b[:k])
-			late.Stop()
+			timeout.Stop()
 			b = b[k:]
 		}
 		c.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"gloom/broker/hub"
 )
 
-// silent returns a connection to a NATS that reads nothing, and NATS's end of it.
-func silent(t *testing.T, patience time.Duration) (*natsConn, net.Conn) {
+// silentServer returns a connection to a NATS that reads nothing, and NATS's end of it.
+func silentServer(t *testing.T, timeout time.Duration) (*natsConn, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,19 +31,19 @@ func silent(t *testing.T, patience time.Duration) (*natsConn, net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = peer.Close() })
-	c.(*natsConn).timeout = patience
+	c.(*natsConn).timeout = timeout
 	return c.(*natsConn), peer
 }
 
 // fill writes messages of 1 MiB until no more are accepted, and returns how many were.
-func fill(t *testing.T, c *natsConn) (taken int) {
+func fill(t *testing.T, c *natsConn) (written int) {
 	t.Helper()
-	for ; taken <= 4*maxUnwritten>>20; taken++ {
-		switch n, err := c.Write(numbered(taken)); {
+	for ; written <= 4*maxUnwritten>>20; written++ {
+		switch n, err := c.Write(numbered(written)); {
 		case errors.Is(err, errSlowReader) && n == 0:
-			return taken
+			return written
 		case err != nil || n != 1<<20:
-			t.Fatalf("message %d: %d bytes, %v", taken, n, err)
+			t.Fatalf("message %d: %d bytes, %v", written, n, err)
 		}
 	}
 	t.Fatal("there is no bound")
@@ -55,13 +55,13 @@ func numbered(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
 // TestCable writes to a NATS that does not read; no write waits for it.
 func TestCable(t *testing.T) {
 	t.Run("what was taken arrives, in order", func(t *testing.T) {
-		c, peer := silent(t, time.Hour)
-		taken := fill(t, c)
-		if taken < maxUnwritten>>20 {
-			t.Fatalf("%d MiB were taken, want %d at least", taken, maxUnwritten>>20)
+		c, peer := silentServer(t, time.Hour)
+		written := fill(t, c)
+		if written < maxUnwritten>>20 {
+			t.Fatalf("%d MiB were taken, want %d at least", written, maxUnwritten>>20)
 		}
 		got := make([]byte, 1<<20)
-		for i := range taken {
+		for i := range written {
 			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, numbered(i)) {
 				t.Fatalf("message %d is another one, or %v", i, err)
 			}
@@ -71,7 +71,7 @@ func TestCable(t *testing.T) {
 		}
 	})
 	t.Run("that goes on ends the connection", func(t *testing.T) {
-		c, _ := silent(t, time.Millisecond)
+		c, _ := silentServer(t, time.Millisecond)
 		for range maxUnwritten >> 20 {
 			_, _ = c.Write(numbered(0))
 		}
@@ -87,7 +87,7 @@ func TestCable(t *testing.T) {
 // TestOneConnection: the client of NATS does not close a connection on which NATS refused it. The
 // next attempt does.
 func TestOneConnection(t *testing.T) {
-	c, _ := silent(t, time.Hour)
+	c, _ := silentServer(t, time.Hour)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ type Driver struct {
 	out        []fleet.Message // sent last, kept for reuse
 	frames     []byte
 	dialed     atomic.Pointer[natsConn] // the latest connection
-	plain      atomic.Pointer[natsConn] // the client's connection, if it has no TLS
+	rawConn    atomic.Pointer[natsConn] // the client's connection, if it has no TLS
 	maxPayload atomic.Int64             // the most bytes that NATS takes in one message
 	done       sync.WaitGroup
 	closing    sync.Mutex // guards nc against a client that is made after Close
@@ -191,8 +191,8 @@ func (d *Driver) subject(to string) string {
 
 // noListenerSubject returns the subject on which NATS reports that no broker listens on a broker's
 // subject.
-func (d *Driver) noListenerSubject(of string) string {
-	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + of
+func (d *Driver) noListenerSubject(name string) string {
+	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + name
 }
 
 // handle passes a message from NATS to the machine.
@@ -216,7 +216,7 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 		if _, err := nc.TLSConnectionState(); err == nil {
 			c = nil
 		}
-		d.plain.Store(c)
+		d.rawConn.Store(c)
 	}
 	// A message without its items is well below 1 KiB.
 	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
@@ -302,20 +302,20 @@ func (d *Driver) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 func (d *Driver) recheckSubjects() {
 	connected := d.nc.Load().IsConnected()
 	d.mu.Lock()
-	again := d.refused
-	d.refused, d.checking = false, again
-	over := !again && d.awayReason != "" && connected
-	if over {
+	stillRefused := d.refused
+	d.refused, d.checking = false, stillRefused
+	recovered := !stillRefused && d.awayReason != "" && connected
+	if recovered {
 		d.awayReason, d.reasonsLogged = "", 0
 		d.since.Store(time.Now().UnixNano())
 	}
 	d.mu.Unlock()
 	switch {
-	case over:
+	case recovered:
 		d.log.Info().Str("name", d.opt.Name).Msg("fleet: NATS no longer refuses a subject")
-	case again && d.subscribe() == nil:
+	case stillRefused && d.subscribe() == nil:
 		time.AfterFunc(recheckAfter, d.recheckSubjects)
-	case again: // the connection was closed
+	case stillRefused: // the connection was closed
 	}
 }
 
@@ -385,13 +385,13 @@ func (d *Driver) sendAll() {
 	for _, v := range events {
 		d.logEvent(v)
 	}
-	plain := d.plain.Load()
+	rawConn := d.rawConn.Load()
 	for _, x := range d.out {
 		if len(x.Data) > int(d.maxPayload.Load()) {
 			continue // NATS would close the connection
 		}
 		// While the client connects, Publish would block.
-		if c := d.dialed.Load(); plain == nil && (c == nil || !c.connected.Load()) {
+		if c := d.dialed.Load(); rawConn == nil && (c == nil || !c.connected.Load()) {
 			continue
 		}
 		d.messagesOut.Add(1)
@@ -400,7 +400,7 @@ func (d *Driver) sendAll() {
 		if x.WantReply {
 			reply = d.noListenerSubject(hex.EncodeToString([]byte(x.To)))
 		}
-		if plain == nil {
+		if rawConn == nil {
 			_ = d.nc.Load().PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: x.Data})
 		} else {
 			d.frames = appendPub(d.frames, subject, reply, x.Data)
@@ -408,7 +408,7 @@ func (d *Driver) sendAll() {
 	}
 	if len(d.frames) > 0 {
 		// Publish would each time wake a goroutine that has nothing to do.
-		_, _ = plain.Write(d.frames)
+		_, _ = rawConn.Write(d.frames)
 	}
 	if d.frames = d.frames[:0]; cap(d.frames) > maxFrameBuffer {
 		d.frames = nil
@@ -528,9 +528,9 @@ func (d *Driver) WhyNotLent(typ []byte) (why string) {
 
 // firstFew returns the first few of many names, and how many more there are.
 func firstFew(names []string) string {
-	const few = 3
-	text := strings.Join(names[:min(few, len(names))], ", ")
-	if n := len(names) - few; n > 0 {
+	const shown = 3
+	text := strings.Join(names[:min(shown, len(names))], ", ")
+	if n := len(names) - shown; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
 	return text

@@ -50,7 +50,7 @@ var subject = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // Validate checks the options. Its error is a *guard.OptionError.
 func (o *Options) Validate() error {
-	bad := func(flag, value, reason string) error {
+	invalid := func(flag, value, reason string) error {
 		return &guard.OptionError{Flag: flag, Value: value, Reason: reason}
 	}
 	if o.Servers == "" {
@@ -62,16 +62,16 @@ func (o *Options) Validate() error {
 			{"fleet-name", o.Name}, {"fleet-prefix", prefix}, {"fleet-creds", o.Creds}, {"fleet-ca", o.CA}, {"fleet-cert", o.Cert}, {"fleet-key", o.Key},
 		} {
 			if f.value != "" {
-				return bad(f.flag, fmt.Sprintf("%.200q", f.value), "it is for joining a fleet, but fleet, the list of servers, is missing")
+				return invalid(f.flag, fmt.Sprintf("%.200q", f.value), "it is for joining a fleet, but fleet, the list of servers, is missing")
 			}
 		}
 		return nil
 	}
 	if !subject.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
-		return bad("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix consists of words of letters, digits, - and _, joined by dots, at most 128 bytes")
+		return invalid("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix consists of words of letters, digits, - and _, joined by dots, at most 128 bytes")
 	}
 	if len(o.Name) > fleet.MaxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
-		return bad("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of at most 128 bytes without control characters")
+		return invalid("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of at most 128 bytes without control characters")
 	}
 	for _, f := range []struct {
 		flag, path string
@@ -87,24 +87,24 @@ func (o *Options) Validate() error {
 			err = f.check(data)
 		}
 		if err != nil {
-			return bad(f.flag, f.path, err.Error())
+			return invalid(f.flag, f.path, err.Error())
 		}
 	}
 	if (o.Cert == "") != (o.Key == "") {
-		return bad("fleet-cert", o.Cert, "certificate and key (fleet-key) go together")
+		return invalid("fleet-cert", o.Cert, "certificate and key (fleet-key) go together")
 	}
 	if o.Cert != "" {
 		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
-			return bad("fleet-cert", o.Cert, err.Error())
+			return invalid("fleet-cert", o.Cert, err.Error())
 		}
 	}
 	for _, server := range strings.Split(o.Servers, ",") {
 		u, err := url.Parse(server)
 		switch {
 		case err != nil || !validURL(u):
-			return bad("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
+			return invalid("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
 		case !o.Insecure && !o.trusted(u):
-			return bad("fleet", server, "NATS on another host without TLS or credentials lets anybody who can reach it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
+			return invalid("fleet", server, "NATS on another host without TLS or credentials lets anybody who can reach it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func (o *Options) trusted(u *url.URL) bool {
 // reason returns why NATS is away, with the options that may help.
 func (o *Options) reason(err error) string {
 	why := err.Error()
-	for _, h := range [...]struct{ in, say string }{
+	for _, h := range [...]struct{ in, text string }{
 		{"unknown authority", "fleet-ca names the authority to trust"},
 		{"bad certificate", "NATS asks for a certificate of an authority that it trusts: fleet-cert, fleet-key"},
 		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
@@ -152,7 +152,7 @@ func (o *Options) reason(err error) string {
 		{"Authorization Violation", "fleet-creds, or user:password@ in the URL, admit a broker"},
 	} {
 		if strings.Contains(why, h.in) {
-			return why + " (" + h.say + ")"
+			return why + " (" + h.text + ")"
 		}
 	}
 	// A server that rejects our certificate closes at once, and its message about that may
@@ -169,15 +169,15 @@ func (o *Options) secure() bool {
 }
 
 // connect returns the options of the NATS client.
-func (o *Options) connect() (all []nats.Option) {
+func (o *Options) connect() (opts []nats.Option) {
 	if o.Creds != "" {
-		all = append(all, nats.UserCredentials(o.Creds))
+		opts = append(opts, nats.UserCredentials(o.Creds))
 	}
 	if o.CA != "" {
-		all = append(all, nats.RootCAs(o.CA))
+		opts = append(opts, nats.RootCAs(o.CA))
 	}
 	if o.Cert != "" {
-		all = append(all, nats.ClientCert(o.Cert, o.Key))
+		opts = append(opts, nats.ClientCert(o.Cert, o.Key))
 	}
-	return all
+	return opts
 }

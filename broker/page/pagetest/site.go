@@ -38,9 +38,9 @@ func Site(t *testing.T, site *page.Site) {
 	t.Helper()
 	sum := 0
 	for _, name := range site.Paths() {
-		plain := Get(site, "GET", name)
-		if plain.Code != http.StatusOK {
-			t.Errorf("%s: status %d", name, plain.Code)
+		body := Get(site, "GET", name)
+		if body.Code != http.StatusOK {
+			t.Errorf("%s: status %d", name, body.Code)
 		}
 		for key, want := range map[string]string{
 			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache", "Referrer-Policy": "no-referrer",
@@ -48,27 +48,27 @@ func Site(t *testing.T, site *page.Site) {
 			if slices.Contains([]string{"Content-Security-Policy", "Referrer-Policy"}, key) && name != "/index.html" && name != "/worker.js" {
 				continue
 			}
-			if got := plain.Header().Get(key); got != want {
+			if got := body.Header().Get(key); got != want {
 				t.Errorf("%s: %s is %q", name, key, got)
 			}
 		}
-		small := Get(site, "GET", name, "Accept-Encoding", "br, gzip")
-		z, err := gzip.NewReader(small.Body)
+		compressed := Get(site, "GET", name, "Accept-Encoding", "br, gzip")
+		z, err := gzip.NewReader(compressed.Body)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if !strings.HasSuffix(name, "LICENSE") {
-			sum += small.Body.Len()
+			sum += compressed.Body.Len()
 		}
-		if data, err := io.ReadAll(z); err != nil || string(data) != plain.Body.String() {
+		if data, err := io.ReadAll(z); err != nil || string(data) != body.Body.String() {
 			t.Errorf("%s: with gzip %d bytes, %v", name, len(data), err)
 		}
-		tag := small.Header().Get("ETag")
-		if tag == plain.Header().Get("ETag") || Get(site, "GET", name, "Accept-Encoding", "gzip", "If-None-Match", tag).Code != http.StatusNotModified {
+		tag := compressed.Header().Get("ETag")
+		if tag == body.Header().Get("ETag") || Get(site, "GET", name, "Accept-Encoding", "gzip", "If-None-Match", tag).Code != http.StatusNotModified {
 			t.Errorf("%s: the tag %s", name, tag)
 		}
 		if path.Dir(name) != "/lib" {
-			strict(t, name, plain.Body.String())
+			checkStrict(t, name, body.Body.String())
 		}
 	}
 	if sum > mostBytes {
@@ -86,8 +86,8 @@ func Site(t *testing.T, site *page.Site) {
 	}
 }
 
-// strict fails if a file has inline code or style, or loads something from another host.
-func strict(t *testing.T, name, text string) {
+// checkStrict fails if a file has inline code or style, or loads something from another host.
+func checkStrict(t *testing.T, name, text string) {
 	t.Helper()
 	var bad []string
 	switch path.Ext(name) {
@@ -96,9 +96,9 @@ func strict(t *testing.T, name, text string) {
 	case ".js":
 		bad = []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "dangerouslySetInnerHTML", "localStorage", "sessionStorage", "document.cookie", "https://"}
 	}
-	for _, no := range bad {
-		if strings.Contains(text, no) {
-			t.Errorf("%s has %s", name, no)
+	for _, pattern := range bad {
+		if strings.Contains(text, pattern) {
+			t.Errorf("%s has %s", name, pattern)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 type Tab struct {
 	t   *testing.T
 	ctx context.Context
-	*Ear
+	*Recorder
 }
 
 // NewTab opens a tab in a browser, 1280 pixels wide.
@@ -28,7 +28,7 @@ func NewTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption
 	t.Helper()
 	ctx, end := chromedp.NewContext(parent, opts...)
 	t.Cleanup(end)
-	b := &Tab{t: t, ctx: ctx, Ear: Listen(t, ctx)}
+	b := &Tab{t: t, ctx: ctx, Recorder: Listen(t, ctx)}
 	b.Size(1280, 900)
 	return b
 }
@@ -37,9 +37,9 @@ func NewTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption
 func (b *Tab) Context() context.Context { return b.ctx }
 
 // Call runs an action that must not fail.
-func (b *Tab) Call(do func() error) {
+func (b *Tab) Call(call func() error) {
 	b.t.Helper()
-	if err := do(); err != nil {
+	if err := call(); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -145,20 +145,20 @@ func (b *Tab) At(route string) {
 // Press clicks the button with this text, in the dialog where one is open.
 func (b *Tab) Press(text string) {
 	b.t.Helper()
-	it := `[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button')].find(b => b.innerText.trim() === $0 && !b.disabled)`
+	selector := `[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button')].find(b => b.innerText.trim() === $0 && !b.disabled)`
 	if text == "Undo" { // the dialog of the last action
-		it = strings.Replace(it, "find(", "findLast(", 1)
+		selector = strings.Replace(selector, "find(", "findLast(", 1)
 	}
-	b.Until(it, text)
-	Eval[any](b, it+`.click()`, text)
+	b.Until(selector, text)
+	Eval[any](b, selector+`.click()`, text)
 }
 
 // Fill enters text into the field with this name, in the open dialog if there is one.
 func (b *Tab) Fill(name, text string) {
 	b.t.Helper()
-	const it = `(document.querySelector('dialog[open]') ?? document).querySelector('[name="' + $0 + '"]')`
-	b.Until(it, name)
-	Eval[any](b, `const e = `+it+`; e.value = $1; e.dispatchEvent(new Event('input', { bubbles: true }))`, name, text)
+	const value = `(document.querySelector('dialog[open]') ?? document).querySelector('[name="' + $0 + '"]')`
+	b.Until(value, name)
+	Eval[any](b, `const e = `+value+`; e.value = $1; e.dispatchEvent(new Event('input', { bubbles: true }))`, name, text)
 }
 
 // Keys types keys into the element that has the focus.
@@ -176,7 +176,7 @@ func (b *Tab) Strict() {
 }
 
 // Accessible fails if axe-core finds a violation of its rules, or of some of them.
-func (b *Tab) Accessible(where string, rules ...string) {
+func (b *Tab) Accessible(page string, rules ...string) {
 	b.t.Helper()
 	if !Eval[bool](b, `return 'axe' in window`) {
 		b.Call(func() error {
@@ -187,7 +187,7 @@ func (b *Tab) Accessible(where string, rules ...string) {
 	found := Eval[[]string](b, `const r = await axe.run(document, { resultTypes: ['violations'], ...($0?.length && { runOnly: $0 }) });
 		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`, rules)
 	for _, f := range found {
-		b.t.Errorf("%s: %s", where, f)
+		b.t.Errorf("%s: %s", page, f)
 	}
 }
 

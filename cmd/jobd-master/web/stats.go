@@ -77,7 +77,7 @@ type stats struct {
 }
 
 func sum(l *master.Look) *stats {
-	found := l.Findings.Of(finding.Query{Fold: true}, maxFolded)
+	found := l.Findings.Select(finding.Query{Fold: true}, maxFolded)
 	v := &stats{
 		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
 		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: found.Items, Severities: found.Counts,
@@ -136,7 +136,7 @@ func (s *Server) findings(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Master.Look().Findings.Of(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, int(limit)), nil
+	return s.Master.Look().Findings.Select(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, int(limit)), nil
 }
 
 func (s *Server) workers(r *http.Request) (any, error) {
@@ -161,7 +161,7 @@ func (s *Server) target(r *http.Request) (any, error) {
 			workers = append(workers, w)
 		}
 	}
-	found := l.Findings.Of(finding.Query{Subject: name, May: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
+	found := l.Findings.Select(finding.Query{Subject: name, May: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
 	return struct {
 		master.Target
 		At       []master.Worker `json:"at"` // the workers that serve it

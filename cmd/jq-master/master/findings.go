@@ -30,7 +30,7 @@ func (m *Master) Findings() (*Found, error) {
 			return nil, false, err
 		}
 		all := m.known.Note(find(s, rules, &m.opt.Limits), time.Now())
-		return &Found{all, all.Of(finding.Query{Fold: true}, maxFolded)}, true, nil
+		return &Found{all, all.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
 	})
 }
 

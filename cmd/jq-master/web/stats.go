@@ -146,7 +146,7 @@ func getFindings(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	these := found.All.Of(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
+	these := found.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
 	x.object(3)
 	x.findings("items", these.Items)
 	x.integer("more", int64(these.More))

@@ -122,7 +122,7 @@ func (s *Web) findings(r *request) error {
 	s.renew(&s.snapshots)
 	found := s.snapshots.found
 	s.snapshots.mu.Unlock()
-	return answer(r.w, http.StatusOK, found.Of(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: visibleTo(r.grant)}, limit))
+	return answer(r.w, http.StatusOK, found.Select(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: visibleTo(r.grant)}, limit))
 }
 
 // shownSnapshot is a snapshot as it is shown in an answer.
@@ -169,7 +169,7 @@ func (s *Web) stats(r *request) error {
 
 // show returns the snapshot as a request with this key gets it.
 func (s *snapshot) show(key snapshotKey) *shownSnapshot {
-	l, found := s.of, s.found.Of(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
+	l, found := s.of, s.found.Select(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
 	out := &shownSnapshot{Snapshot: l, Types: []shownType{}, Findings: found.Items, Severities: found.Counts}
 	if l.Types != nil {
 		var sum store.Counts

@@ -28,7 +28,7 @@ import (
 type person struct {
 	t   *testing.T
 	ctx context.Context
-	*pagetest.Ear
+	*pagetest.Recorder
 }
 
 // age matches how long something takes or has taken; long matches a time of about an hour or of
@@ -66,7 +66,7 @@ func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
 	t.Cleanup(end)
-	p := &person{t: t, ctx: ctx, Ear: pagetest.Listen(t, ctx)}
+	p := &person{t: t, ctx: ctx, Recorder: pagetest.Listen(t, ctx)}
 	call(p, accessibility.Enable, cdp.Empty{})
 	p.size(1280, 900)
 	return p
