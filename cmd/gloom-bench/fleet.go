@@ -24,7 +24,7 @@ and workers at the others, so that every job is lent. Server CPU is that of all
 brokers together, without NATS. NATS alone shows the cost of the two hops that a
 lent job takes through it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			one, err := peers.KindByName("gloomd")
+			gloomd, err := peers.KindByName("gloomd")
 			if err != nil {
 				return err
 			}
@@ -32,7 +32,7 @@ lent job takes through it.`,
 			if err != nil {
 				return err
 			}
-			plan := race.Fleet([]*peers.Kind{one, nats, peers.Fleet(2), peers.Fleet(3)}, rounds, duration)
+			plan := race.Fleet([]*peers.Kind{gloomd, nats, peers.Fleet(2), peers.Fleet(3)}, rounds, duration)
 			plan.Settings = set
 			return runPlan(cmd.Context(), plan, &out, "")
 		},

@@ -90,8 +90,8 @@ func TestShapesOnGloomd(t *testing.T) {
 			}
 		}},
 		{"throughput", append(short, "--work-time=1ms", "--one-cpu", "--generator-loops=2"), func(t *testing.T, _ *result.Params, r *result.Round) {
-			if least := time.Millisecond; time.Duration(r.Latency.P50) < least {
-				t.Errorf("p50 %v, work alone takes %v", time.Duration(r.Latency.P50), least)
+			if minTime := time.Millisecond; time.Duration(r.Latency.P50) < minTime {
+				t.Errorf("p50 %v, work alone takes %v", time.Duration(r.Latency.P50), minTime)
 			}
 		}},
 		// The round is long enough that a stall of the machine matters little.

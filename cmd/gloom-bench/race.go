@@ -20,11 +20,11 @@ func raceCommand() *cobra.Command {
 	var (
 		out      output
 		set      peers.Settings
-		small    bool
+		short    bool
 		rounds   int
 		duration time.Duration
 		backlog  int64
-		only     []string
+		names    []string
 	)
 	cmd := &cobra.Command{
 		Use: "race", Short: "gloomd, the relay and its peers in one run, rounds interleaved", GroupID: "reading", Args: cobra.NoArgs,
@@ -32,12 +32,12 @@ func raceCommand() *cobra.Command {
 private ports of the loopback interface, and runs the same shapes on all of them
 in turns. One table compares the results.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds, err := chosen(only)
+			kinds, err := chosen(names)
 			if err != nil {
 				return err
 			}
 			plan := race.Full(kinds)
-			if small {
+			if short {
 				plan = race.Small(kinds)
 			}
 			if rounds > 0 {
@@ -58,11 +58,11 @@ in turns. One table compares the results.`,
 	f := cmd.Flags()
 	out.flags(f)
 	gloomdFlags(f, &set)
-	f.BoolVar(&small, "small", false, "short rounds and a small backlog, about two minutes in all")
+	f.BoolVar(&short, "small", false, "short rounds and a small backlog, about two minutes in all")
 	f.IntVar(&rounds, "rounds", 0, "rounds of each server (default: 5 small, 9 in full)")
 	f.DurationVar(&duration, "duration", 0, "duration of each timed measurement (default: 800ms small, 5s in full)")
 	f.Int64Var(&backlog, "backlog", 0, "jobs queued in the backlog event (default: 50,000 small, 200,000 in full)")
-	f.StringSliceVar(&only, "servers", nil, "kinds of server that take part (default: all)")
+	f.StringSliceVar(&names, "servers", nil, "kinds of server that take part (default: all)")
 	return cmd
 }
 
@@ -81,12 +81,12 @@ func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) er
 	return out.finish(file, style)
 }
 
-func chosen(only []string) ([]*peers.Kind, error) {
-	if only == nil {
+func chosen(names []string) ([]*peers.Kind, error) {
+	if names == nil {
 		return peers.Kinds(), nil
 	}
 	var kinds []*peers.Kind
-	for _, name := range only {
+	for _, name := range names {
 		k, err := peers.KindByName(strings.TrimSpace(name))
 		if err != nil {
 			return nil, err

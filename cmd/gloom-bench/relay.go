@@ -16,14 +16,14 @@ const relayGC = 400
 
 func relayCommand() *cobra.Command {
 	var submit, work string
-	var bare bool
+	var direct bool
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "run the relay, which shows the limit for a broker",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(relayGC)
-			r, err := relay.Start(submit, work, bare)
+			r, err := relay.Start(submit, work, direct)
 			if err != nil {
 				return err
 			}
@@ -38,6 +38,6 @@ func relayCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&submit, "submit-addr", "127.0.0.1:0", "address for submitters: host:port or unix:/path")
 	cmd.Flags().StringVar(&work, "worker-addr", "127.0.0.1:0", "address for workers, likewise")
-	cmd.Flags().BoolVar(&bare, "bare", false, "use epoll directly instead of gnet's event loop")
+	cmd.Flags().BoolVar(&direct, "bare", false, "use epoll directly instead of gnet's event loop")
 	return cmd
 }

@@ -14,9 +14,9 @@ func sweepCommand() *cobra.Command {
 	var (
 		out    output
 		set    peers.Settings
-		over   string
+		param  string
 		values []int
-		only   []string
+		names  []string
 		rounds int
 	)
 	base := shape.Defaults()
@@ -26,19 +26,19 @@ func sweepCommand() *cobra.Command {
 the backlog shape) at several values of one parameter, rounds interleaved.
 gloom-bench report --plots draws the result.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds, err := chosen(only)
+			kinds, err := chosen(names)
 			if err != nil {
 				return err
 			}
 			if rounds < 1 {
 				return fmt.Errorf("rounds %d: must be at least 1", rounds)
 			}
-			plan, err := race.Sweep(kinds, over, values, base)
+			plan, err := race.Sweep(kinds, param, values, base)
 			if err != nil {
 				return err
 			}
 			plan.Rounds, plan.Settings = rounds, set
-			return runPlan(cmd.Context(), plan, &out, over)
+			return runPlan(cmd.Context(), plan, &out, param)
 		},
 	}
 	f := cmd.Flags()
@@ -46,9 +46,9 @@ gloom-bench report --plots draws the result.`,
 	gloomdFlags(f, &set)
 	loadFlags(f, &base)
 	f.IntVar(&base.Prefetch, "prefetch", 0, "jobs out per worker connection (0: the plain protocol)")
-	f.StringVar(&over, "over", "", "the parameter: "+race.Sweepable())
+	f.StringVar(&param, "over", "", "the parameter: "+race.Sweepable())
 	f.IntSliceVar(&values, "values", nil, "its values")
-	f.StringSliceVar(&only, "servers", []string{"gloomd", "relay"}, "kinds of server that take part")
+	f.StringSliceVar(&names, "servers", []string{"gloomd", "relay"}, "kinds of server that take part")
 	f.IntVar(&rounds, "rounds", 3, "rounds of each value and server")
 	for _, name := range []string{"over", "values"} {
 		_ = cmd.MarkFlagRequired(name) // both are defined above

@@ -74,11 +74,11 @@ func (l *connection) operator() *operator {
 	return o
 }
 
-// meet finds out which daemon answers, and sends its requests through its Door.
-func (o *operator) meet(ctx context.Context) error {
+// detectDoor finds out which daemon answers, and sends its requests through its Door.
+func (o *operator) detectDoor(ctx context.Context) error {
 	o.known = true
 	var status json.RawMessage
-	err := o.do(ctx, http.MethodGet, "/v1/status", nil, &status)
+	err := o.call(ctx, http.MethodGet, "/v1/status", nil, &status)
 	if err == nil {
 		var door *doors.Door
 		if door, err = doors.Of(status, o.http.Transport, o.base, o.token); door != nil {
@@ -89,13 +89,13 @@ func (o *operator) meet(ctx context.Context) error {
 	return err
 }
 
-// do sends a request and decodes the reply; in and out may be nil.
-func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
+// call sends a request and decodes the reply; in and out may be nil.
+func (o *operator) call(ctx context.Context, method, path string, in, out any) error {
 	if o.err != nil {
 		return o.err
 	}
 	if !o.known {
-		if err := o.meet(ctx); err != nil {
+		if err := o.detectDoor(ctx); err != nil {
 			return err
 		}
 	}
@@ -211,8 +211,8 @@ func status(err error) int {
 // pageSize is the most items that a broker returns at once.
 const pageSize = 1000
 
-// list calls fn for up to most items of a listing; more reports whether there are others.
-func list[T any](ctx context.Context, o *operator, path string, most int, fn func(item T) error) (more bool, err error) {
+// list calls fn for up to limit items of a listing; more reports whether there are others.
+func list[T any](ctx context.Context, o *operator, path string, limit int, fn func(item T) error) (more bool, err error) {
 	cursor := ""
 	if !strings.Contains(path, "?") {
 		path += "?"
@@ -222,7 +222,7 @@ func list[T any](ctx context.Context, o *operator, path string, most int, fn fun
 			api.List[T]
 			Cursor *int `json:"cursor"` // of ended jobs
 		}
-		if err := o.do(ctx, http.MethodGet, path+"&limit="+strconv.Itoa(min(pageSize, most-n))+cursor, nil, &p); err != nil {
+		if err := o.call(ctx, http.MethodGet, path+"&limit="+strconv.Itoa(min(pageSize, limit-n))+cursor, nil, &p); err != nil {
 			return false, err
 		}
 		for _, item := range p.Items {
@@ -231,16 +231,16 @@ func list[T any](ctx context.Context, o *operator, path string, most int, fn fun
 			}
 		}
 		next := cmp.Or(p.Next, p.Cursor)
-		if n += len(p.Items); next == nil || n >= most {
+		if n += len(p.Items); next == nil || n >= limit {
 			return next != nil, nil
 		}
 		cursor = "&cursor=" + strconv.Itoa(*next)
 	}
 }
 
-// listOf returns up to most items of a listing.
-func listOf[T any](ctx context.Context, o *operator, path string, most int) (items []T, more bool, err error) {
-	more, err = list(ctx, o, path, most, func(item T) error {
+// listOf returns up to limit items of a listing.
+func listOf[T any](ctx context.Context, o *operator, path string, limit int) (items []T, more bool, err error) {
+	more, err = list(ctx, o, path, limit, func(item T) error {
 		items = append(items, item)
 		return nil
 	})
@@ -248,17 +248,17 @@ func listOf[T any](ctx context.Context, o *operator, path string, most int) (ite
 }
 
 // printOne asks for one thing and prints it.
-func printOne[T any](ctx context.Context, t *tool, path string, asJSON bool, words func(*T) string) error {
+func printOne[T any](ctx context.Context, t *tool, path string, asJSON bool, format func(*T) string) error {
 	o := t.conn.operator()
 	var raw json.RawMessage
-	if err := o.do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+	if err := o.call(ctx, http.MethodGet, path, nil, &raw); err != nil {
 		return err
 	}
-	return printAs(t, raw, asJSON, words)
+	return printAs(t, raw, asJSON, format)
 }
 
-// printAs prints an answer: in words, or as it was sent.
-func printAs[T any](t *tool, raw json.RawMessage, asJSON bool, words func(*T) string) error {
+// printAs prints an answer: as text, or as it was sent.
+func printAs[T any](t *tool, raw json.RawMessage, asJSON bool, format func(*T) string) error {
 	if asJSON {
 		return t.printJSON(raw)
 	}
@@ -266,7 +266,7 @@ func printAs[T any](t *tool, raw json.RawMessage, asJSON bool, words func(*T) st
 	if err := decode(raw, &v); err != nil {
 		return err
 	}
-	_, err := t.out.WriteString(words(&v))
+	_, err := t.out.WriteString(format(&v))
 	return outputError(err)
 }
 

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// ask makes the user confirm on the terminal what cannot be undone.
-func (t *tool) ask(ctx context.Context, question string) error {
+// confirm makes the user confirm on the terminal what cannot be undone.
+func (t *tool) confirm(ctx context.Context, question string) error {
 	if !cli.Terminal(os.Stdin) {
 		return cli.Usagef("%s standard input is not a terminal", question).Advise("--yes does it without asking")
 	}
@@ -43,8 +43,8 @@ func await[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
+		var zero T
+		return zero, context.Cause(ctx)
 	case r := <-done:
 		return r.value, r.err
 	}

@@ -15,7 +15,7 @@ import (
 func newChange(t *tool) *cobra.Command {
 	var priority int64
 	var groups []string
-	var none bool
+	var noGroups bool
 	var delay time.Duration
 	cmd := &cobra.Command{
 		Use:   "change ID [--priority N] [--group NAME]... [--delay D]",
@@ -36,14 +36,14 @@ jobs, an operator's token reaches all.`,
 			if f.Changed("priority") {
 				c.Priority = &priority
 			}
-			if f.Changed("group") || none {
+			if f.Changed("group") || noGroups {
 				c.Groups = append([]string{}, groups...)
 			}
 			if f.Changed("delay") {
 				c.Delay = &delay
 			}
 			switch {
-			case none && len(groups) > 0:
+			case noGroups && len(groups) > 0:
 				return cli.Usagef("--group and --no-groups cannot be used together")
 			case c.Priority == nil && c.Groups == nil && c.Delay == nil:
 				return cli.Usagef("nothing to change: --priority, --group, --no-groups or --delay is needed")
@@ -54,22 +54,22 @@ jobs, an operator's token reaches all.`,
 	f := cmd.Flags()
 	f.Int64Var(&priority, "priority", 0, "larger numbers run first")
 	f.StringArrayVar(&groups, "group", nil, "a group that it belongs to; may be given several times")
-	f.BoolVar(&none, "no-groups", false, "it belongs to no group")
+	f.BoolVar(&noGroups, "no-groups", false, "it belongs to no group")
 	f.DurationVar(&delay, "delay", 0, "do not run the job before this time has passed")
 	return cmd
 }
 
 // change asks as an operator first, as cancel does.
 func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
-	ask := api.Change{Priority: c.Priority}
+	req := api.Change{Priority: c.Priority}
 	if c.Groups != nil {
-		ask.Groups = &c.Groups
+		req.Groups = &c.Groups
 	}
 	if c.Delay != nil {
 		ms := c.Delay.Milliseconds()
-		ask.DelayMS = &ms
+		req.DelayMS = &ms
 	}
-	err := t.conn.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), ask, nil)
+	err := t.conn.operator().call(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), req, nil)
 	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest && t.conn.door == "" {
 		err = t.orAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
 	}

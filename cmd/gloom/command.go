@@ -57,7 +57,7 @@ var (
 
 // failure is a run that failed.
 type failure struct {
-	what   string // exit status 3, timeout after 5s, …
+	text   string // exit status 3, timeout after 5s, …
 	stderr string // its end
 	final  bool
 	delay  time.Duration
@@ -71,7 +71,7 @@ func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 	if f == nil {
 		return answer, nil
 	}
-	reason := f.what
+	reason := f.text
 	if f.stderr != "" {
 		reason += ": " + f.stderr
 	}
@@ -87,14 +87,14 @@ func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 
 func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *failure) {
 	if strings.Contains(job.ID+job.Type, "\x00") {
-		return nil, &failure{what: "the job's id or type has a zero byte, which no command can be given", final: true}
+		return nil, &failure{text: "the job's id or type has a zero byte, which no command can be given", final: true}
 	}
 	input, err := fromBody(job.Body, c.input)
 	if err != nil {
-		return nil, &failure{what: "its body " + err.Error(), final: true}
+		return nil, &failure{text: "its body " + err.Error(), final: true}
 	}
-	stdout := &limitedBuffer{limit: c.maxOutput, over: make(chan struct{})}
-	stderr := &tail{limit: stderrKept, also: c.stderr}
+	stdout := &limitedBuffer{limit: c.maxOutput, overflow: make(chan struct{})}
+	stderr := &tail{limit: stderrKept, tee: c.stderr}
 	start := launch.Command{
 		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
 		Stdin: input, Stdout: stdout, Stderr: stderr,
@@ -107,18 +107,18 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
 	for _, a := range c.args[1:] {
 		if v := fill.Replace(a); v != a && v[0] == '-' && !c.unsafe {
-			what := strings.Trim(a, "{}")
-			return nil, &failure{what: fmt.Sprintf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s has it, too`, what, v, strings.ToUpper(what)), final: true}
+			placeholder := strings.Trim(a, "{}")
+			return nil, &failure{text: fmt.Sprintf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s has it, too`, placeholder, v, strings.ToUpper(placeholder)), final: true}
 		}
 		start.Args = append(start.Args, fill.Replace(a))
 	}
 	if c.progress {
-		news, err := newNews(job)
+		pipe, err := newProgressPipe(job)
 		if err != nil {
 			return nil, c.cannotStart(ctx, err)
 		}
-		defer news.close()
-		start.Files = []*os.File{news.w}
+		defer pipe.close()
+		start.Files = []*os.File{pipe.w}
 		start.Env = append(start.Env, "GLOOM_PROGRESS_FD=3")
 	}
 	lapses := c.guard.Lapses()
@@ -129,7 +129,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	if err != nil {
 		return nil, c.cannotStart(ctx, err)
 	}
-	why := c.watch(ctx, p, stdout.over)
+	why := c.watch(ctx, p, stdout.overflow)
 	if why == nil && p.Result().Signal == syscall.SIGKILL && c.guard.LapsedSince(lapses) {
 		why = errStopped
 	}
@@ -151,12 +151,12 @@ func (c *command) cannotStart(ctx context.Context, err error) *failure {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return &failure{what: fmt.Sprintf("the command could not be started: %v", err), delay: c.retryDelay}
+	return &failure{text: fmt.Sprintf("the command could not be started: %v", err), delay: c.retryDelay}
 }
 
 // watch waits until a command has ended. It stops a command when its time is over, when nobody
 // waits for it any more, or when its output is too large.
-func (c *command) watch(ctx context.Context, p *launch.Process, over <-chan struct{}) (why error) {
+func (c *command) watch(ctx context.Context, p *launch.Process, overflow <-chan struct{}) (why error) {
 	var limit <-chan time.Time
 	if c.timeout > 0 {
 		t := time.NewTimer(c.timeout)
@@ -168,7 +168,7 @@ func (c *command) watch(ctx context.Context, p *launch.Process, over <-chan stru
 		return nil
 	case <-limit:
 		why = errTimeout
-	case <-over:
+	case <-overflow:
 		why = errOverflow
 	case <-ctx.Done():
 		why = context.Cause(ctx)
@@ -193,49 +193,49 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 	f := &failure{stderr: stderr.text(), delay: c.retryDelay}
 	switch {
 	case why == errTimeout:
-		f.what = fmt.Sprintf("timeout after %v", c.timeout)
-	case why == errOverflow || stdout.overflown():
-		f.what, f.final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
+		f.text = fmt.Sprintf("timeout after %v", c.timeout)
+	case why == errOverflow || stdout.overflowed():
+		f.text, f.final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
 	case why != nil:
-		f.what = "stopped: " + plain(why)
+		f.text = "stopped: " + plain(why)
 	case end.Err != nil:
-		f.what = "how it ended is not known: " + end.Err.Error()
+		f.text = "how it ended is not known: " + end.Err.Error()
 	case end.Signal != 0:
-		f.what = "signal: " + end.Signal.String()
+		f.text = "signal: " + end.Signal.String()
 	case end.Code != 0:
-		f.what, f.final = fmt.Sprintf("exit status %d", end.Code), c.final.has(end.Code)
+		f.text, f.final = fmt.Sprintf("exit status %d", end.Code), c.final.contains(end.Code)
 	case end.Held:
-		f.what = fmt.Sprintf("the command has exited, but what it started kept its output open for %v", grace)
+		f.text = fmt.Sprintf("the command has exited, but what it started kept its output open for %v", grace)
 	default:
 		body, err := toBody(stdout.buf.Bytes(), c.output)
 		if err == nil {
 			return body, nil
 		}
-		f.what, f.final = "its output "+err.Error(), true
+		f.text, f.final = "its output "+err.Error(), true
 	}
 	return nil, f
 }
 
 // limitedBuffer keeps what is written to it up to a limit.
 type limitedBuffer struct {
-	limit int64
-	buf   bytes.Buffer
-	over  chan struct{} // closed when more was written
+	limit    int64
+	buf      bytes.Buffer
+	overflow chan struct{} // closed when more was written
 }
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if int64(b.buf.Len()+len(p)) > b.limit {
-		if !b.overflown() {
-			close(b.over)
+		if !b.overflowed() {
+			close(b.overflow)
 		}
 		return 0, errOverflow
 	}
 	return b.buf.Write(p)
 }
 
-func (b *limitedBuffer) overflown() bool {
+func (b *limitedBuffer) overflowed() bool {
 	select {
-	case <-b.over:
+	case <-b.overflow:
 		return true
 	default:
 		return false
@@ -244,20 +244,20 @@ func (b *limitedBuffer) overflown() bool {
 
 // tail keeps the end of what is written to it.
 type tail struct {
-	limit int
-	buf   []byte
-	cut   bool
-	also  io.Writer
+	limit     int
+	buf       []byte
+	truncated bool
+	tee       io.Writer
 }
 
 func (b *tail) Write(p []byte) (int, error) {
-	if b.also != nil {
-		_, _ = b.also.Write(p)
+	if b.tee != nil {
+		_, _ = b.tee.Write(p)
 	}
 	b.buf = append(b.buf, p...)
 	if n := len(b.buf) - b.limit; n > b.limit {
 		b.buf = append(b.buf[:0], b.buf[n:]...)
-		b.cut = true
+		b.truncated = true
 	}
 	return len(p), nil
 }
@@ -265,15 +265,15 @@ func (b *tail) Write(p []byte) (int, error) {
 // text returns the last bytes, in whole lines if possible.
 func (b *tail) text() string {
 	s := bytes.TrimSpace(b.buf)
-	cut := b.cut
+	truncated := b.truncated
 	if n := len(s) - stderrTold; n > 0 {
-		s, cut = s[n:], true
+		s, truncated = s[n:], true
 		if i := bytes.IndexByte(s, '\n'); i >= 0 && i < len(s)/2 {
 			s = s[i+1:]
 		}
 	}
 	out := strings.ToValidUTF8(string(s), "�")
-	if cut {
+	if truncated {
 		out = "… " + out
 	}
 	return out

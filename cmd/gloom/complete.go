@@ -29,7 +29,7 @@ func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCom
 }
 
 // completeType offers the broker's types as the first argument.
-func (t *tool) completeType(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+func (t *tool) completeType(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -46,7 +46,7 @@ func (t *tool) completeType(cmd *cobra.Command, args []string, begin string) ([]
 	}
 	var names []string
 	for _, k := range types {
-		if strings.HasPrefix(k.Type, begin) && cli.Clean(k.Type) == k.Type {
+		if strings.HasPrefix(k.Type, prefix) && cli.Clean(k.Type) == k.Type {
 			names = append(names, fmt.Sprintf("%s\t%d queued, %d running", k.Type, k.Queued, k.Running))
 		}
 	}

@@ -82,8 +82,8 @@ var ownVariables = map[string]string{
 
 // environment looks a variable up; an empty one counts as not set.
 func environment(name string) (string, bool) {
-	if own := ownVariables[name]; own != "" {
-		name = own
+	if known := ownVariables[name]; known != "" {
+		name = known
 	}
 	v := os.Getenv(name)
 	return v, v != ""
@@ -154,8 +154,8 @@ func contextNamed(name string) (*cli.File, error) {
 	}
 	if !ok {
 		f := cli.Usagef("%w", file.Errorf("", "there is no context %q", name))
-		if near := cli.Suggest(name, file.Keys()); near != "" {
-			return nil, f.Advise("did you mean %s?", near)
+		if suggestions := cli.Suggest(name, file.Keys()); suggestions != "" {
+			return nil, f.Advise("did you mean %s?", suggestions)
 		}
 		return nil, f.Advise("it has %s", strings.Join(file.Keys(), ", "))
 	}

@@ -36,8 +36,8 @@ func exactly(names ...string) cobra.PositionalArgs {
 // atLeast is like exactly, but the last argument may be repeated.
 func atLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		more := slices.Repeat(names[len(names)-1:], max(0, len(args)-len(names)))
-		return exactly(slices.Concat(names, more)...)(cmd, args)
+		padded := slices.Repeat(names[len(names)-1:], max(0, len(args)-len(names)))
+		return exactly(slices.Concat(names, padded)...)(cmd, args)
 	}
 }
 
@@ -68,21 +68,21 @@ func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 
 // setPaused runs the commands pause and resume; the name of cmd says which.
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
-	path, what := "/v1/"+cmd.Name(), "the daemon"
+	path, target := "/v1/"+cmd.Name(), "the daemon"
 	if len(args) > 0 {
-		path, what = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Clean(args[0])
+		path, target = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Clean(args[0])
 	} else if t.conn.door == "" {
 		return exactly("a type")(cmd, args)
 	}
 	var now api.Type
-	if err := t.conn.operator().do(cmd.Context(), http.MethodPost, path, struct{}{}, &now); err != nil {
+	if err := t.conn.operator().call(cmd.Context(), http.MethodPost, path, struct{}{}, &now); err != nil {
 		return err
 	}
 	state := "is paused"
 	if !now.Paused {
 		state = "is resumed"
 	}
-	t.note("%s %s: %d queued, %d running", what, state, now.Queued, now.Running)
+	t.note("%s %s: %d queued, %d running", target, state, now.Queued, now.Running)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 		query = "?running=true"
 	}
 	return t.forEach(ids, func(id string) error {
-		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
+		err := o.call(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
 		if err != nil && status(err) != http.StatusNotFound && t.conn.door == "" {
 			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
@@ -136,8 +136,8 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 
 // orAsSubmitter does over a submitter's connection what the operators' address has refused. If that
 // fails, too, it returns that refusal, or an error that says that the token reaches no such job.
-func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused error, do func(*gloom.Submitter) error) error {
-	err := t.asSubmitter(ctx, command, do)
+func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused error, fn func(*gloom.Submitter) error) error {
+	err := t.asSubmitter(ctx, command, fn)
 	switch {
 	case err == nil:
 		return nil
@@ -149,7 +149,7 @@ func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused er
 }
 
 // asSubmitter does something over a submitter's connection.
-func (t *tool) asSubmitter(ctx context.Context, command string, do func(*gloom.Submitter) error) error {
+func (t *tool) asSubmitter(ctx context.Context, command string, fn func(*gloom.Submitter) error) error {
 	opts, err := t.conn.options(t.conn.submit, clientName(command))
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (t *tool) asSubmitter(ctx context.Context, command string, do func(*gloom.S
 		return err
 	}
 	defer jobs.Close()
-	return do(jobs)
+	return fn(jobs)
 }
 
 func newDrain(t *tool) *cobra.Command {
@@ -187,7 +187,7 @@ const drainPause = 200 * time.Millisecond
 
 func (t *tool) drain(ctx context.Context, wait bool) error {
 	o := t.conn.operator()
-	if err := o.do(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
+	if err := o.call(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
 		return err
 	}
 	t.note("the broker at %s drains", o.addr)
@@ -197,7 +197,7 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 	last := ""
 	for {
 		var s api.Status
-		err := o.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+		err := o.call(ctx, http.MethodGet, "/v1/status", nil, &s)
 		var f *cli.Fault
 		switch {
 		case errors.As(err, &f) && f.Code == exitUnreachable:

@@ -67,8 +67,8 @@ func newDeadLs(t *tool) *cobra.Command {
 		Args:              atMost("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return printed(l, "no failed jobs are kept", l.letters, func(each func(letter) error) (bool, error) {
-				return l.dead(cmd.Context(), args, reason, each)
+			return printItems(l, "no failed jobs are kept", l.deadTable, func(fn func(letter) error) (bool, error) {
+				return l.dead(cmd.Context(), args, reason, fn)
 			})
 		},
 	}
@@ -77,10 +77,10 @@ func newDeadLs(t *tool) *cobra.Command {
 	return cmd
 }
 
-type letter = sent[api.DeadJob]
+type letter = decoded[api.DeadJob]
 
-// dead calls each for the latest failed jobs of some types, or of all.
-func (l *ls) dead(ctx context.Context, types []string, reason string, each func(letter) error) (more bool, err error) {
+// dead calls fn for the latest failed jobs of some types, or of all.
+func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(letter) error) (more bool, err error) {
 	o := l.conn.operator()
 	if len(types) == 0 {
 		if types, err = o.typesWithDead(ctx); err != nil {
@@ -88,37 +88,37 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, each func(
 		}
 	}
 	var st api.Status
-	if err := o.do(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	if err := o.call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return false, err
 	}
 	if st.DeadDropped > 0 {
 		defer l.note("%s not kept for lack of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
 			cli.Plural(int(st.DeadDropped), "failed job"), humanize.Comma(st.Limits["dead_letters"]), cli.Bytes(st.Limits["dead_bytes"]))
 	}
-	var kept []letter
+	var letters []letter
 	for _, typ := range types {
-		some, left, err := listOf[letter](ctx, o, "/v1/dead/"+api.Segment(typ)+"?reason="+url.QueryEscape(reason), l.limit)
+		items, left, err := listOf[letter](ctx, o, "/v1/dead/"+api.Segment(typ)+"?reason="+url.QueryEscape(reason), l.limit)
 		if err != nil {
 			return false, err
 		}
-		kept = append(kept, some...)
-		slices.SortStableFunc(kept, func(a, b letter) int { return cmp.Compare(a.is.FailedSeconds, b.is.FailedSeconds) })
-		more = more || left || len(kept) > l.limit
-		kept = kept[:min(l.limit, len(kept))]
+		letters = append(letters, items...)
+		slices.SortStableFunc(letters, func(a, b letter) int { return cmp.Compare(a.value.FailedSeconds, b.value.FailedSeconds) })
+		more = more || left || len(letters) > l.limit
+		letters = letters[:min(l.limit, len(letters))]
 	}
-	for _, d := range kept {
-		if err := each(d); err != nil {
+	for _, d := range letters {
+		if err := fn(d); err != nil {
 			return false, err
 		}
 	}
 	return more, nil
 }
 
-// letters returns a table of failed jobs.
-func (l *ls) letters(items []api.DeadJob, most int) table.Writer {
-	w := cli.Table(cli.Column{Name: "TYPE", Left: true, Max: min(most, 24)}, cli.Column{Name: "ID", Left: true},
+// deadTable returns a table of failed jobs.
+func (l *ls) deadTable(items []api.DeadJob, limit int) table.Writer {
+	w := cli.Table(cli.Column{Name: "TYPE", Left: true, Max: min(limit, 24)}, cli.Column{Name: "ID", Left: true},
 		cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
-		cli.Column{Name: "REASON", Left: true, Max: min(most, 200)})
+		cli.Column{Name: "REASON", Left: true, Max: min(limit, 200)})
 	for i := range items {
 		d := &items[i]
 		first, rest, _ := strings.Cut(d.Reason, "\n")
@@ -202,9 +202,9 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.filter.Older = a.older.ms()
 			if a.all {
-				return a.many(args[0])
+				return a.changeMatching(args[0])
 			}
-			return a.each(cmd.Context(), args[0], args[1:])
+			return a.changeIDs(cmd.Context(), args[0], args[1:])
 		},
 	}
 	f := cmd.Flags()
@@ -226,15 +226,15 @@ type deadAction struct {
 	all, yes   bool
 }
 
-func (a *deadAction) many(typ string) error {
-	filter := func(most int) any {
+func (a *deadAction) changeMatching(typ string) error {
+	filter := func(limit int) any {
 		f := a.filter
-		f.All, f.Most = f.Reason == "" && f.Older == 0, most
+		f.All, f.Most = f.Reason == "" && f.Older == 0, limit
 		return f
 	}
-	out, err := a.tool.many(&changeOfMany{
-		path: "/v1/dead/" + api.Segment(typ) + "/" + a.verb, filter: filter, what: "failed job", of: typ, verb: a.verb, yes: a.yes,
-		that: filterWords("reason", a.filter.Reason, "older", a.older.String()),
+	out, err := a.tool.changeMany(&bulkChange{
+		path: "/v1/dead/" + api.Segment(typ) + "/" + a.verb, filter: filter, noun: "failed job", typ: typ, verb: a.verb, yes: a.yes,
+		filterText: filterWords("reason", a.filter.Reason, "older", a.older.String()),
 	})
 	if err != nil || out == nil {
 		return err
@@ -246,14 +246,14 @@ func (a *deadAction) many(typ string) error {
 	return nil
 }
 
-func (a *deadAction) each(ctx context.Context, typ string, ids []string) error {
+func (a *deadAction) changeIDs(ctx context.Context, typ string, ids []string) error {
 	o := a.conn.operator()
 	done := 0
 	err := a.forEach(ids, func(id string) (err error) {
 		if a.verb == "discard" {
-			err = o.do(ctx, http.MethodDelete, deadPath(typ, id), nil, nil)
+			err = o.call(ctx, http.MethodDelete, deadPath(typ, id), nil, nil)
 		} else {
-			err = o.do(ctx, http.MethodPost, deadPath(typ, id)+"/retry", struct{}{}, nil)
+			err = o.call(ctx, http.MethodPost, deadPath(typ, id)+"/retry", struct{}{}, nil)
 		}
 		if err == nil {
 			done++
@@ -268,10 +268,10 @@ func (a *deadAction) each(ctx context.Context, typ string, ids []string) error {
 
 // forEach calls do for several ids. It reports an id that is refused and continues, and returns the
 // first error.
-func (t *tool) forEach(ids []string, do func(id string) error) error {
+func (t *tool) forEach(ids []string, fn func(id string) error) error {
 	var first error
 	for _, id := range ids {
-		err := classify(do(id))
+		err := classify(fn(id))
 		var f *cli.Fault
 		if len(ids) > 1 && errors.As(err, &f) {
 			if f.Code != cli.ExitFailed {

@@ -28,7 +28,7 @@ func TestStoppedWorker(t *testing.T) { outlived(t, syscall.SIGSTOP, 15*time.Seco
 
 // outlived sends a signal to a worker whose command has started another one, and waits until that
 // one has ended, too.
-func outlived(t *testing.T, signal syscall.Signal, most time.Duration) {
+func outlived(t *testing.T, signal syscall.Signal, limit time.Duration) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets processes end with another one")
 	}
@@ -57,9 +57,9 @@ func outlived(t *testing.T, signal syscall.Signal, most time.Duration) {
 		t.Fatal(err)
 	}
 	pid := 0
-	for late := time.Now().Add(30 * time.Second); pid == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); pid == 0; time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(file)
-		if _, err := fmt.Sscan(string(text), &pid); err != nil && time.Now().After(late) {
+		if _, err := fmt.Sscan(string(text), &pid); err != nil && time.Now().After(deadline) {
 			t.Fatal("the command does not start")
 		}
 	}
@@ -67,12 +67,12 @@ func outlived(t *testing.T, signal syscall.Signal, most time.Duration) {
 	if err := worker.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
-	for late := time.Now().Add(most); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		if _, state := process.StartOf(pid); state == "" || state == "Z" {
 			return
 		}
-		if time.Now().After(late) {
-			t.Fatalf("what the command has started runs on %v after %v", most, signal)
+		if time.Now().After(deadline) {
+			t.Fatalf("what the command has started runs on %v after %v", limit, signal)
 		}
 	}
 }

@@ -47,16 +47,16 @@ func plain(err error) string {
 func classify(err error) error {
 	var f *cli.Fault
 	var refused *gloom.RefusedError
-	var ended *gloom.JobError
+	var jobErr *gloom.JobError
 	switch {
 	case err == nil || errors.As(err, &f):
 		return err
 	case errors.As(err, &refused):
 		f = cli.Failf(refusalStatus(refused.Code), "%s", errorText(refused.Code, refused.Reason, refused.ID))
 		f.Hint = advice(refused.Code)
-	case errors.As(err, &ended):
-		f = cli.Failf(cli.ExitFailed, "%s", errorText(ended.Code, ended.Reason, ended.ID))
-		f.Hint = advice(ended.Code)
+	case errors.As(err, &jobErr):
+		f = cli.Failf(cli.ExitFailed, "%s", errorText(jobErr.Code, jobErr.Reason, jobErr.ID))
+		f.Hint = advice(jobErr.Code)
 	case errors.Is(err, gloom.ErrLost):
 		code, reason, id := errorParts(err)
 		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, id)).
@@ -145,7 +145,7 @@ func unreachable(err error) bool {
 const notTLS = "the broker does not speak TLS here; leave out --tls or tls://"
 
 // reachHint returns a hint for such an error; more is added if the address may be wrong.
-func reachHint(err error, more string) string {
+func reachHint(err error, extra string) string {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	var record tls.RecordHeaderError
@@ -159,13 +159,13 @@ func reachHint(err error, more string) string {
 	case strings.Contains(err.Error(), "remote error: tls:"):
 		return "the broker may ask for a client certificate: --tls-cert and --tls-key"
 	case strings.HasSuffix(err.Error(), "this is an HTTP server"):
-		return "this may be the address for operators;" + cmp.Or(more, " --submit-addr and --worker-addr name the others")
+		return "this may be the address for operators;" + cmp.Or(extra, " --submit-addr and --worker-addr name the others")
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
-		return "is gloomd running there?" + more
+		return "is gloomd running there?" + extra
 	case errors.Is(err, io.EOF):
-		return "does the broker need TLS (--tls)?" + more
+		return "does the broker need TLS (--tls)?" + extra
 	}
-	return "is gloomd running there, and does it speak TLS (--tls)?" + more
+	return "is gloomd running there, and does it speak TLS (--tls)?" + extra
 }
 
 // cause returns why a connection failed, without the address.
@@ -186,13 +186,13 @@ func cause(err error) string {
 		case tls.RecordHeaderError:
 			return "it does not speak TLS"
 		case interface{ Unwrap() []error }: // one for each address
-			var all []string
+			var reasons []string
 			for _, x := range e.Unwrap() {
-				if s := cause(x); !slices.Contains(all, s) {
-					all = append(all, s)
+				if s := cause(x); !slices.Contains(reasons, s) {
+					reasons = append(reasons, s)
 				}
 			}
-			return strings.Join(all, "; ")
+			return strings.Join(reasons, "; ")
 		}
 		if err == io.EOF {
 			return "the broker closed it"

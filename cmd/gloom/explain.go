@@ -44,7 +44,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 				state += "; its outcome is kept"
 			}
 			if j.End != nil {
-				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letter(ctx, j))
+				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letterHint(ctx, j))
 			}
 		}
 		if j.Unwanted {
@@ -109,8 +109,8 @@ func describeJob(j *api.Job) []field {
 	}
 	add("age", "%s, %s for %s", span(j.AgeSeconds), j.State, span(j.InSeconds))
 	if d, e := j.DueSeconds, j.ExpiresSeconds; d != nil && (e == nil || *d < *e) {
-		what := map[string]string{"delayed": "ready", "queued": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
-		add(cmp.Or(what, "expires"), "in %s", span(*d))
+		readyWord := map[string]string{"delayed": "ready", "queued": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
+		add(cmp.Or(readyWord, "expires"), "in %s", span(*d))
 	}
 	if j.ExpiresSeconds != nil {
 		add("expires", "in %s", span(*j.ExpiresSeconds))
@@ -167,7 +167,7 @@ func peerAddress(p *api.Peer) string {
 func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw json.RawMessage, err error) {
 	o := t.conn.operator()
 	var found api.List[api.DeadJob]
-	if err := o.do(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && status(err) != http.StatusNotFound {
+	if err := o.call(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && status(err) != http.StatusNotFound {
 		return nil, err
 	}
 	if len(found.Items) == 0 {
@@ -179,6 +179,6 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw jso
 	}
 	// If several dead letters have the id, this shows the oldest of the first type, which a retry
 	// would take.
-	err = o.do(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)
+	err = o.call(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)
 	return raw, err
 }

@@ -62,7 +62,7 @@ The exit status is 1 if a finding is severe.`,
 func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *api.Findings, error) {
 	var raw json.RawMessage
 	found := &api.Findings{}
-	if err := t.conn.operator().do(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &raw); err != nil {
+	if err := t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &raw); err != nil {
 		return nil, found, err
 	}
 	return raw, found, decode(raw, found)

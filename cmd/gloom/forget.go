@@ -52,7 +52,7 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 	o.http.Timeout = 0 // how long it takes depends on the number of jobs
 	path := "/v1/types/" + api.Segment(typ)
 	var out api.Forgotten
-	err := o.do(ctx, http.MethodDelete, path, nil, &out)
+	err := o.call(ctx, http.MethodDelete, path, nil, &out)
 	var r *refusal
 	if errors.As(err, &r) && r.Code == "not_empty" {
 		why, _, _ := strings.Cut(r.Reason, ";")
@@ -60,11 +60,11 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 			return cli.Failf(cli.ExitFailed, "%s", why).Advise("--jobs discards what it holds first")
 		}
 		if !yes {
-			if err := t.ask(ctx, fmt.Sprintf("%s. Discard all of it, and forget the type at %s?", cli.Clean(why), o.addr)); err != nil {
+			if err := t.confirm(ctx, fmt.Sprintf("%s. Discard all of it, and forget the type at %s?", cli.Clean(why), o.addr)); err != nil {
 				return err
 			}
 		}
-		err = o.do(ctx, http.MethodDelete, path+"?jobs=true", nil, &out)
+		err = o.call(ctx, http.MethodDelete, path+"?jobs=true", nil, &out)
 	}
 	if err != nil {
 		return err

@@ -34,17 +34,17 @@ only jobs of that type count.`,
 			if typ != "" {
 				q.Set("type", typ)
 			}
-			var g sent[api.Groups]
-			switch err := t.conn.operator().do(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &g); {
+			var g decoded[api.Groups]
+			switch err := t.conn.operator().call(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &g); {
 			case err != nil:
 				return err
 			case l.json:
 				return t.printJSON(g.raw)
-			case typ != "" && len(g.is.Groups) == 0:
+			case typ != "" && len(g.value.Groups) == 0:
 				t.note("no jobs of %s in groups", cli.Clean(typ))
 				return nil
 			}
-			return t.listGroups(&g.is)
+			return t.listGroups(&g.value)
 		},
 	}
 	l.flags(cmd, 100)
@@ -59,15 +59,15 @@ func (t *tool) listGroups(g *api.Groups) error {
 		t.note("no rules, and no jobs in groups")
 		return nil
 	}
-	rules := func(most int) table.Writer {
-		w := cli.Table(cli.Column{Name: "RULE", Left: true, Max: most}, cli.Column{Name: "LIMITS", Left: true})
+	rules := func(limit int) table.Writer {
+		w := cli.Table(cli.Column{Name: "RULE", Left: true, Max: limit}, cli.Column{Name: "LIMITS", Left: true})
 		for i := range g.Rules {
-			w.AppendRow(table.Row{cli.Clean(g.Rules[i].Pattern), ruled(&g.Rules[i])})
+			w.AppendRow(table.Row{cli.Clean(g.Rules[i].Pattern), ruleText(&g.Rules[i])})
 		}
 		return w
 	}
-	groups := func(most int) table.Writer {
-		w := cli.Table(cli.Column{Name: "GROUP", Left: true, Max: most}, cli.Column{Name: "WAITING"},
+	groups := func(limit int) table.Writer {
+		w := cli.Table(cli.Column{Name: "GROUP", Left: true, Max: limit}, cli.Column{Name: "WAITING"},
 			cli.Column{Name: "HELD"}, cli.Column{Name: "RUNNING"})
 		for _, x := range g.Groups {
 			w.AppendRow(table.Row{cli.Clean(x.Group), x.Waiting, x.Held, x.Running})

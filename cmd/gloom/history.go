@@ -12,18 +12,18 @@ import (
 
 // describeRun describes a run that has ended.
 func describeRun(x *api.Run) string {
-	on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
+	worker := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
 	switch {
 	case x.Worker.Broker != "":
-		if on = peerAddress(x.Worker); x.BrokerLost {
-			on += ", which was lost,"
+		if worker = peerAddress(x.Worker); x.BrokerLost {
+			worker += ", which was lost,"
 		}
 	case x.Worker.Address != "":
-		if on = peerAddress(x.Worker); x.Worker.Client != "" {
-			on = cli.Clean(x.Worker.Client) + " (" + on + ")"
+		if worker = peerAddress(x.Worker); x.Worker.Client != "" {
+			worker = cli.Clean(x.Worker.Client) + " (" + worker + ")"
 		}
 	}
-	s := fmt.Sprintf("%s  on %s, for %s: %s", clock(x.StartedAt), on, span(float64(x.RanMS)/1000), strings.ReplaceAll(x.Outcome, "_", " "))
+	s := fmt.Sprintf("%s  on %s, for %s: %s", clock(x.StartedAt), worker, span(float64(x.RanMS)/1000), strings.ReplaceAll(x.Outcome, "_", " "))
 	if x.Error != "" {
 		s += ": " + cli.Clean(x.Error)
 	}
@@ -44,17 +44,17 @@ func clock(rfc3339 string) string {
 func history(j *api.Job) []field {
 	var f []field
 	add := func(name, format string, args ...any) { f = append(f, field{name, fmt.Sprintf(format, args...)}) }
-	by := ", detached"
+	detail := ", detached"
 	if j.KeepMS > 0 { // of a kept job, only a submitter that is attached now is known
-		by = ""
+		detail = ""
 	}
 	if j.Submitter != nil {
-		by = " by " + peerAddress(j.Submitter)
+		detail = " by " + peerAddress(j.Submitter)
 		if j.Submitter.Client != "" {
-			by = " by " + cli.Clean(j.Submitter.Client) + " (" + peerAddress(j.Submitter) + ")"
+			detail = " by " + cli.Clean(j.Submitter.Client) + " (" + peerAddress(j.Submitter) + ")"
 		}
 	}
-	add("submitted", "%s%s", clock(j.SubmittedAt), by)
+	add("submitted", "%s%s", clock(j.SubmittedAt), detail)
 	for i := range j.Runs {
 		add(fmt.Sprintf("run %d", j.Runs[i].N), "%s", describeRun(&j.Runs[i]))
 	}
@@ -82,8 +82,8 @@ func history(j *api.Job) []field {
 	return f
 }
 
-// letter describes the body that is kept of a failed job; it returns "" if there is none.
-func (t *tool) letter(ctx context.Context, j *api.Job) string {
+// letterHint describes the body that is kept of a failed job; it returns "" if there is none.
+func (t *tool) letterHint(ctx context.Context, j *api.Job) string {
 	if j.Outcome != "failed" {
 		return ""
 	}
@@ -95,9 +95,9 @@ func (t *tool) letter(ctx context.Context, j *api.Job) string {
 	if decode(raw, &d) != nil {
 		return ""
 	}
-	again := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(d.Type), cli.Clean(d.ID))
+	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(d.Type), cli.Clean(d.ID))
 	if t.conn.door != "" { // the door may have no retry
-		again = ""
+		retryHint = ""
 	}
-	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", again, cli.Clean(abridged(d.Body)))
+	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", retryHint, cli.Clean(abridged(d.Body)))
 }

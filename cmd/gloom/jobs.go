@@ -35,9 +35,9 @@ func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.Var(&q.older, "older", "only jobs submitted at least this long ago: 90s, 2h")
 }
 
-func (q *jobFilter) api(most int) api.JobFilter {
+func (q *jobFilter) api(limit int) api.JobFilter {
 	all := q.state == "" && q.id == "" && q.group == "" && q.older == 0
-	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.ms(), All: all, Most: most}
+	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.ms(), All: all, Most: limit}
 }
 
 // words returns the filter, without the state, for a question.
@@ -124,13 +124,13 @@ func newJobs(t *tool) *cobra.Command {
 				if all && query == "state=ended" {
 					none = "no ended jobs are remembered"
 				}
-				return listing(cmd.Context(), l, path+"?"+query, none, l.ended)
+				return listing(cmd.Context(), l, path+"?"+query, none, l.endedTable)
 			}
 			none := "no such jobs"
 			if all && query == "" {
 				none = "no jobs wait or run"
 			}
-			return listing(cmd.Context(), l, path+"?"+query, none, l.jobs)
+			return listing(cmd.Context(), l, path+"?"+query, none, l.jobTable)
 		},
 	}
 	f := cmd.Flags()
@@ -146,11 +146,11 @@ func newJobs(t *tool) *cobra.Command {
 	return cmd
 }
 
-func (l *ls) jobs(items []api.Job, most int) table.Writer {
+func (l *ls) jobTable(items []api.Job, limit int) table.Writer {
 	w := cli.Table(
 		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40}, cli.Column{Name: "STATE", Left: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "AGE"}, cli.Column{Name: "PRIORITY"}, cli.Column{Name: "RUNS"},
-		cli.Column{Name: "NOTE", Left: true, Max: most},
+		cli.Column{Name: "NOTE", Left: true, Max: limit},
 	)
 	for i := range items {
 		x := &items[i]
@@ -168,12 +168,12 @@ func (l *ls) jobs(items []api.Job, most int) table.Writer {
 	return w
 }
 
-// ended returns a table of jobs that have ended.
-func (l *ls) ended(items []api.Ended, most int) table.Writer {
+// endedTable returns a table of jobs that have ended.
+func (l *ls) endedTable(items []api.Ended, limit int) table.Writer {
 	w := cli.Table(
 		cli.Column{Name: "ENDED", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40},
 		cli.Column{Name: "OUTCOME", Left: true}, cli.Column{Name: "WAITED"}, cli.Column{Name: "RAN"}, cli.Column{Name: "RUNS"},
-		cli.Column{Name: "REASON", Left: true, Max: most},
+		cli.Column{Name: "REASON", Left: true, Max: limit},
 	)
 	for i := range items {
 		x := &items[i]
@@ -211,10 +211,10 @@ answer. --body prints only the body, as it is.`,
 
 func (t *tool) jobBody(ctx context.Context, id string) error {
 	var j api.Job
-	err := t.conn.operator().do(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j)
-	over := err == nil && j.State == "ended" && j.Body == nil
+	err := t.conn.operator().call(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j)
+	ended := err == nil && j.State == "ended" && j.Body == nil
 	switch {
-	case status(err) == http.StatusNotFound || over && j.Outcome == "failed":
+	case status(err) == http.StatusNotFound || ended && j.Outcome == "failed":
 		raw, err := t.findDead(ctx, id, cmp.Or(err, noBody(id, &j)))
 		if err != nil {
 			return err
@@ -229,7 +229,7 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 		j.Bytes = d.Bytes
 	case err != nil:
 		return err
-	case over && (j.Outcome != "answered" || j.KeepMS == 0):
+	case ended && (j.Outcome != "answered" || j.KeepMS == 0):
 		return noBody(id, &j)
 	case j.Body != nil:
 		return t.printJSON(j.Body)
@@ -288,13 +288,13 @@ func newPurge(t *tool) *cobra.Command {
 		Args:              exactly("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			what := "waiting job"
+			noun := "waiting job"
 			if q.state != "" {
-				what = q.state + " job"
+				noun = q.state + " job"
 			}
-			out, err := t.many(&changeOfMany{
-				path: "/v1/types/" + api.Segment(args[0]) + "/jobs/cancel", filter: func(most int) any { return q.api(most) },
-				what: what, of: args[0], that: q.words(), verb: "cancel", yes: yes,
+			out, err := t.changeMany(&bulkChange{
+				path: "/v1/types/" + api.Segment(args[0]) + "/jobs/cancel", filter: func(limit int) any { return q.api(limit) },
+				noun: noun, typ: args[0], filterText: q.words(), verb: "cancel", yes: yes,
 			})
 			if err == nil && out != nil {
 				t.note("cancelled %s; %d left that match", cli.Plural(out.Done, "job"), out.After)
@@ -307,38 +307,38 @@ func newPurge(t *tool) *cobra.Command {
 	return cmd
 }
 
-// changeOfMany is a change to all jobs that match a filter.
-type changeOfMany struct {
-	path       string
-	filter     func(most int) any // 0: all that match
-	what, verb string             // waiting job, cancel
-	of, that   string             // the type, the filter in words
-	yes        bool
+// bulkChange is a change to all jobs that match a filter.
+type bulkChange struct {
+	path            string
+	filter          func(limit int) any // 0: all that match
+	noun, verb      string              // waiting job, cancel
+	typ, filterText string              // the type, the filter in words
+	yes             bool
 }
 
-// many counts the jobs, asks, and makes the change. It returns nil if there is nothing to do.
-func (t *tool) many(c *changeOfMany) (*api.Many, error) {
+// changeMany counts the jobs, asks, and makes the change. It returns nil if there is nothing to do.
+func (t *tool) changeMany(c *bulkChange) (*api.Many, error) {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	o := t.conn.operator()
 	o.http.Timeout = 0 // how long it takes depends on the number of jobs
 	var out api.Many
-	if err := o.do(ctx, "POST", c.path+"?count=true", c.filter(0), &out); err != nil {
+	if err := o.call(ctx, "POST", c.path+"?count=true", c.filter(0), &out); err != nil {
 		return nil, err
 	}
 	if out.Before == 0 {
 		t.note("nothing fits")
 		return nil, nil
 	}
-	most := 0
+	limit := 0
 	if !c.yes {
 		// Change no more jobs than the user has agreed to.
-		most = out.Before
-		if err := t.ask(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.what), cli.Clean(c.of), c.that, o.addr)); err != nil {
+		limit = out.Before
+		if err := t.confirm(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.noun), cli.Clean(c.typ), c.filterText, o.addr)); err != nil {
 			return nil, err
 		}
 	}
-	if err := o.do(ctx, "POST", c.path, c.filter(most), &out); err != nil {
+	if err := o.call(ctx, "POST", c.path, c.filter(limit), &out); err != nil {
 		return nil, err
 	}
 	return &out, nil

@@ -89,7 +89,7 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 	case l.concurrency.zero():
 		return cli.Usagef("--concurrency 0: must be at least 1 for a type, or none").
 			Advise("gloom pause %s holds its jobs back; --concurrency none removes the limit", cli.Clean(typ))
-	case l.rate.set && !l.rate.none && l.rate.perSecond == 0:
+	case l.rate.set && !l.rate.isNone && l.rate.perSecond == 0:
 		return cli.Usagef("--rate 0: must be above 0, or none").
 			Advise("gloom pause %s holds its jobs back; --rate none removes the limit", cli.Clean(typ))
 	case l.burst.zero():
@@ -98,7 +98,7 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 	o := l.conn.operator()
 	path := "/v1/types/" + api.Segment(typ)
 	var now api.Type
-	err := o.do(ctx, http.MethodGet, path, nil, &now)
+	err := o.call(ctx, http.MethodGet, path, nil, &now)
 	if err != nil && !(status(err) == http.StatusNotFound && (l.sets() || l.setFair)) {
 		return err
 	}
@@ -112,12 +112,12 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 		if l.burst.set || now.Limits.Rate == 0 {
 			now.Limits.Burst = int(l.burst.n)
 		}
-		if err := o.do(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
+		if err := o.call(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
 			return err
 		}
 	}
 	if l.setFair {
-		if err := o.do(ctx, http.MethodPut, path, api.Fair{Fair: l.fair}, &now); err != nil {
+		if err := o.call(ctx, http.MethodPut, path, api.Fair{Fair: l.fair}, &now); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 		return cli.Usagef("--fair is for a type, not for a group")
 	}
 	switch {
-	case l.rate.set && !l.rate.none && l.rate.perSecond == 0:
+	case l.rate.set && !l.rate.isNone && l.rate.perSecond == 0:
 		return cli.Usagef("--rate of a group must be above 0, or none; --concurrency 0 holds its jobs back")
 	case l.burst.zero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
@@ -141,14 +141,14 @@ func (l *limit) ofGroup(ctx context.Context) error {
 		if l.sets() {
 			return cli.Usagef("--remove and limits cannot be used together")
 		}
-		if err := o.do(ctx, http.MethodDelete, path, nil, nil); err != nil {
+		if err := o.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
 			return err
 		}
 		l.note("groups %s: the rule is gone", cli.Clean(l.group))
 		return nil
 	}
 	var now api.Rule
-	err := o.do(ctx, http.MethodGet, path, nil, &now)
+	err := o.call(ctx, http.MethodGet, path, nil, &now)
 	if err != nil && !(status(err) == http.StatusNotFound && l.sets()) {
 		return err
 	}
@@ -157,7 +157,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 			now.Concurrency = l.concurrency.value()
 		}
 		if l.rate.set {
-			if now.Rate = &l.rate.perSecond; l.rate.none {
+			if now.Rate = &l.rate.perSecond; l.rate.isNone {
 				now.Rate = nil
 			}
 		}
@@ -170,16 +170,16 @@ func (l *limit) ofGroup(ctx context.Context) error {
 			return cli.Usagef("none of the limits of groups %s would be left", cli.Clean(l.group)).
 				Advise("--remove removes the rule")
 		}
-		if err := o.do(ctx, http.MethodPut, path, now.RuleLimits, &now); err != nil {
+		if err := o.call(ctx, http.MethodPut, path, now.RuleLimits, &now); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.Clean(l.group), ruled(&now))
+	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.Clean(l.group), ruleText(&now))
 	return outputError(err)
 }
 
-// ruled describes a rule.
-func ruled(r *api.Rule) string {
+// ruleText describes a rule.
+func ruleText(r *api.Rule) string {
 	var s []string
 	if r.Concurrency != nil {
 		s = append(s, fmt.Sprintf("%d at a time", *r.Concurrency))

@@ -42,19 +42,19 @@ func newLs(t *tool) *cobra.Command {
 				return nil
 			}
 			err := cli.Usagef("ls: must be types or workers or submitters, got %q", kind)
-			if near := cli.Suggest(kind, cmd.ValidArgs); near != "" {
-				return err.Advise("did you mean %s?", near)
+			if suggestions := cli.Suggest(kind, cmd.ValidArgs); suggestions != "" {
+				return err.Advise("did you mean %s?", suggestions)
 			}
 			return err.Advise("gloom jobs lists jobs, gloom groups lists groups")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch strings.Join(args, "") {
 			case "workers":
-				return listing(cmd.Context(), l, "workers", "no workers", l.workers)
+				return listing(cmd.Context(), l, "workers", "no workers", l.workerTable)
 			case "submitters":
-				return listing(cmd.Context(), l, "submitters", "no submitters", l.submitters)
+				return listing(cmd.Context(), l, "submitters", "no submitters", l.submitterTable)
 			}
-			return listing(cmd.Context(), l, "types", "no jobs, no workers, no types yet", l.types)
+			return listing(cmd.Context(), l, "types", "no jobs, no workers, no types yet", l.typeTable)
 		},
 	}
 	l.flags(cmd, 1000)
@@ -75,44 +75,45 @@ func (l *ls) flags(cmd *cobra.Command, limit int) {
 	cmd.Flags().IntVar(&l.limit, "limit", limit, "most items to list")
 }
 
-// sent is an item of a listing, as it was sent and decoded.
-type sent[T any] struct {
-	is  T
-	raw json.RawMessage
+// decoded is an item of a listing, as it was sent and decoded.
+type decoded[T any] struct {
+	value T
+	raw   json.RawMessage
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (x *sent[T]) UnmarshalJSON(data []byte) error {
+func (x *decoded[T]) UnmarshalJSON(data []byte) error {
 	x.raw = bytes.Clone(data)
-	return json.Unmarshal(data, &x.is)
+	return json.Unmarshal(data, &x.value)
 }
 
 // listing prints a listing of the broker.
-func listing[T any](ctx context.Context, l *ls, what, none string, tabled func(items []T, most int) table.Writer) error {
-	return printed(l, none, tabled, func(each func(sent[T]) error) (more bool, err error) {
-		return list(ctx, l.conn.operator(), "/v1/"+what, l.limit, each)
+func listing[T any](ctx context.Context, l *ls, kind, emptyText string, tabled func(items []T, limit int) table.Writer) error {
+	return printItems(l, emptyText, tabled, func(fn func(decoded[T]) error) (more bool, err error) {
+		return list(ctx, l.conn.operator(), "/v1/"+kind, l.limit, fn)
 	})
 }
 
-// printed prints the items that read finds: as JSON, or as a table with no column wider than most.
-func printed[T any](l *ls, none string, tabled func(items []T, most int) table.Writer, read func(each func(sent[T]) error) (more bool, err error)) error {
+// printItems prints the items that read finds: as JSON, or as a table with no column wider than
+// a limit.
+func printItems[T any](l *ls, emptyText string, tabled func(items []T, limit int) table.Writer, read func(fn func(decoded[T]) error) (more bool, err error)) error {
 	if l.limit < 1 {
 		return cli.Usagef("--limit %d: must be at least 1", l.limit)
 	}
 	var items []T
-	more, err := read(func(x sent[T]) error {
+	more, err := read(func(x decoded[T]) error {
 		if l.json {
 			return l.printJSON(x.raw)
 		}
-		items = append(items, x.is)
+		items = append(items, x.value)
 		return nil
 	})
 	switch {
 	case err != nil || l.json:
 	case len(items) == 0:
-		l.note("%s", none)
+		l.note("%s", emptyText)
 	default:
-		err = outputError(cli.PrintTable(l.out, func(most int) table.Writer { return tabled(items, most) }))
+		err = outputError(cli.PrintTable(l.out, func(width int) table.Writer { return tabled(items, width) }))
 	}
 	if more {
 		l.note("there are more than %d; --limit asks for more", l.limit)
@@ -120,25 +121,25 @@ func printed[T any](l *ls, none string, tabled func(items []T, most int) table.W
 	return err
 }
 
-func (l *ls) types(items []api.Type, most int) table.Writer {
+func (l *ls) typeTable(items []api.Type, limit int) table.Writer {
 	var sum api.Ledger
-	notes := false
+	hasNotes := false
 	for i := range items {
 		g := &items[i].Ledger
 		sum.Delayed += g.Delayed
 		sum.Cancelled += g.Cancelled
 		sum.Expired += g.Expired
 		sum.Discarded += g.Discarded
-		notes = notes || setOn(&items[i]) != ""
+		hasNotes = hasNotes || setOn(&items[i]) != ""
 	}
 	w := cli.Table(
-		cli.Column{Name: "TYPE", Left: true, Max: most}, cli.Column{Name: "WORKERS"}, cli.Column{Name: "SUBMITTED"},
+		cli.Column{Name: "TYPE", Left: true, Max: limit}, cli.Column{Name: "WORKERS"}, cli.Column{Name: "SUBMITTED"},
 		cli.Column{Name: "DELAYED", Hide: sum.Delayed == 0 && !l.all}, cli.Column{Name: "QUEUED"}, cli.Column{Name: "RUNNING"},
 		cli.Column{Name: "ANSWERED"}, cli.Column{Name: "FAILED"},
 		cli.Column{Name: "CANCELLED", Hide: sum.Cancelled == 0 && !l.all},
 		cli.Column{Name: "EXPIRED", Hide: sum.Expired == 0 && !l.all},
 		cli.Column{Name: "DISCARDED", Hide: sum.Discarded == 0 && !l.all},
-		cli.Column{Name: "NOTE", Left: true, Hide: !notes},
+		cli.Column{Name: "NOTE", Left: true, Hide: !hasNotes},
 	)
 	for i := range items {
 		x := &items[i]
@@ -182,10 +183,10 @@ func limited(l api.Limits) string {
 	return "at most " + strings.Join(s, ", ")
 }
 
-func (l *ls) workers(items []doors.Worker, most int) table.Writer {
+func (l *ls) workerTable(items []doors.Worker, limit int) table.Writer {
 	w := cli.Table(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "STATE", Left: true},
-		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", Left: true, Max: most},
+		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", Left: true, Max: limit},
 	)
 	for i := range items {
 		x := &items[i]
@@ -216,11 +217,11 @@ func (l *ls) workers(items []doors.Worker, most int) table.Writer {
 	return w
 }
 
-func (l *ls) submitters(items []api.Submitter, most int) table.Writer {
+func (l *ls) submitterTable(items []api.Submitter, limit int) table.Writer {
 	unread := slices.ContainsFunc(items, func(x api.Submitter) bool { return x.UnreadBytes > 0 })
 	w := cli.Table(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "JOBS"}, cli.Column{Name: "BYTES"}, cli.Column{Name: "TYPES"},
-		cli.Column{Name: "UNREAD", Hide: !unread && !l.all}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", Left: true, Max: most},
+		cli.Column{Name: "UNREAD", Hide: !unread && !l.all}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", Left: true, Max: limit},
 	)
 	for i := range items {
 		x := &items[i]

@@ -18,7 +18,7 @@ type progressPipe struct {
 	done chan struct{}
 }
 
-func newNews(job *gloom.Job) (*progressPipe, error) {
+func newProgressPipe(job *gloom.Job) (*progressPipe, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

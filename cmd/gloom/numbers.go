@@ -34,14 +34,14 @@ func span(seconds float64) string {
 
 // short formats a duration in at most six characters.
 func short(seconds float64) string {
-	us := seconds * 1e6
+	micros := seconds * 1e6
 	switch {
-	case us < 1000:
-		return fmt.Sprintf("%.0fµs", us)
-	case us < 10_000:
-		return fmt.Sprintf("%.1fms", us/1e3)
-	case us < 1e6:
-		return fmt.Sprintf("%.0fms", us/1e3)
+	case micros < 1000:
+		return fmt.Sprintf("%.0fµs", micros)
+	case micros < 10_000:
+		return fmt.Sprintf("%.1fms", micros/1e3)
+	case micros < 1e6:
+		return fmt.Sprintf("%.0fms", micros/1e3)
 	case seconds < 10:
 		return fmt.Sprintf("%.1fs", seconds)
 	}

@@ -81,18 +81,18 @@ func (p *ping) run() error {
 	}
 	var failed error
 	for _, to := range targets {
-		took, err := p.try(ctx, to.port, to.addr, to.flag)
+		elapsed, err := p.try(ctx, to.port, to.addr, to.flag)
 		for err != nil && mayPass(err) && time.Now().Before(deadline) && ctx.Err() == nil {
 			select {
 			case <-time.After(pingPause):
 			case <-ctx.Done():
 			}
-			took, err = p.try(ctx, to.port, to.addr, to.flag)
+			elapsed, err = p.try(ctx, to.port, to.addr, to.flag)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := p.report(to.port, to.addr, took, err); err != nil {
+		if err := p.report(to.port, to.addr, elapsed, err); err != nil {
 			return err
 		}
 		if failed == nil {
@@ -129,9 +129,9 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 	defer cancel()
 	if port == "http" {
 		o := p.conn.operator()
-		began := time.Now()
-		err := o.do(ctx, http.MethodGet, "/healthz", nil, nil)
-		return time.Since(began), err
+		start := time.Now()
+		err := o.call(ctx, http.MethodGet, "/healthz", nil, nil)
+		return time.Since(start), err
 	}
 	// Both ports know hello and ping, so a submitter can ping either of them.
 	opts, err := p.conn.options([]string{addr}, clientName("ping"))
@@ -143,13 +143,13 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 		return 0, noBroker([]string{addr}, flag, err)
 	}
 	defer jobs.Close()
-	began := time.Now()
+	start := time.Now()
 	err = jobs.Ping(ctx)
-	return time.Since(began), err
+	return time.Since(start), err
 }
 
-func (p *ping) report(port, addr string, took time.Duration, err error) error {
-	a := answer{Port: port, Address: addr, OK: err == nil, Millis: float64(took.Microseconds()) / 1000}
+func (p *ping) report(port, addr string, elapsed time.Duration, err error) error {
+	a := answer{Port: port, Address: addr, OK: err == nil, Millis: float64(elapsed.Microseconds()) / 1000}
 	if err != nil {
 		a.Millis, a.Error = 0, plain(classify(err))
 	}

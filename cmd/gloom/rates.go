@@ -43,7 +43,7 @@ func (p *top) printHistory(ctx context.Context) error {
 	for _, name := range names {
 		var raw json.RawMessage
 		var h api.History
-		err := p.broker.do(ctx, "GET", "/v1/history?since="+p.since.String()+"&type="+url.QueryEscape(name), nil, &raw)
+		err := p.broker.call(ctx, "GET", "/v1/history?since="+p.since.String()+"&type="+url.QueryEscape(name), nil, &raw)
 		if err == nil {
 			err = decode(raw, &h)
 		}
@@ -84,8 +84,8 @@ func rateOf(v float64) string {
 
 // sparkline draws values, the largest of each few, and adds the largest of all. Unknown values are
 // blank.
-func sparkline(values []*float64, say func(float64) string) string {
-	most := 0.0
+func sparkline(values []*float64, format func(float64) string) string {
+	limit := 0.0
 	columns := make([]float64, min(sparks, len(values)))
 	for i := range columns {
 		columns[i] = math.NaN()
@@ -95,7 +95,7 @@ func sparkline(values []*float64, say func(float64) string) string {
 			}
 		}
 		if !math.IsNaN(columns[i]) {
-			most = max(most, columns[i])
+			limit = max(limit, columns[i])
 		}
 	}
 	var s strings.Builder
@@ -103,11 +103,11 @@ func sparkline(values []*float64, say func(float64) string) string {
 		switch {
 		case math.IsNaN(v):
 			s.WriteByte(' ')
-		case most == 0:
+		case limit == 0:
 			s.WriteRune('▁')
 		default:
-			s.WriteRune([]rune("▁▂▃▄▅▆▇█")[int(v/most*7.99)])
+			s.WriteRune([]rune("▁▂▃▄▅▆▇█")[int(v/limit*7.99)])
 		}
 	}
-	return s.String() + " " + say(most)
+	return s.String() + " " + format(limit)
 }

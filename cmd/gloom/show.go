@@ -24,10 +24,10 @@ import (
 // there if it is a terminal.
 type outcomePrinter struct {
 	*submit
-	began    time.Time
-	total    int  // lines, -1 where that is not known
-	terminal bool // stderr is a terminal
-	shared   bool // stdout is the same terminal, so that the bar must make way
+	startedAt time.Time
+	total     int  // lines, -1 where that is not known
+	terminal  bool // stderr is a terminal
+	shared    bool // stdout is the same terminal, so that the bar must make way
 
 	mu   sync.Mutex // guards the following
 	w    *bufio.Writer
@@ -102,7 +102,7 @@ func countLines(f *os.File) int {
 func (v *outcomePrinter) start() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.began = time.Now()
+	v.startedAt = time.Now()
 	v.draw()
 }
 
@@ -140,7 +140,7 @@ func (v *outcomePrinter) print(o lineResult) error {
 	switch {
 	case v.records:
 		return v.record(o)
-	case withConnection(o.err): // reported with all the others at the end
+	case lostConnection(o.err): // reported with all the others at the end
 		return nil
 	case o.err != nil:
 		v.clearBar()
@@ -271,10 +271,10 @@ func (v *outcomePrinter) finish(n counts, outstanding int, cause error) {
 	if !(v.terminal && !v.quiet) && n.failed == 0 && cause == nil {
 		return
 	}
-	took := time.Since(v.began)
+	elapsed := time.Since(v.startedAt)
 	jobs := n.answered + n.failed
-	s := fmt.Sprintf("%s in %v", cli.Plural(jobs, "job"), took.Round(time.Millisecond))
-	if sec := took.Seconds(); jobs > 0 && sec > 0 {
+	s := fmt.Sprintf("%s in %v", cli.Plural(jobs, "job"), elapsed.Round(time.Millisecond))
+	if sec := elapsed.Seconds(); jobs > 0 && sec > 0 {
 		s += fmt.Sprintf(", %s a second", humanize.CommafWithDigits(float64(jobs)/sec, 0))
 	}
 	if n.failed > 0 {
@@ -300,7 +300,7 @@ type reconnects struct {
 	mu       sync.Mutex // guards the following
 	timer    *time.Timer
 	reported bool // the lost connection has been reported
-	over     bool
+	stopped  bool
 }
 
 // jobLost reports a lost connection as soon as the first of its jobs has failed, because after the
@@ -318,14 +318,14 @@ func (r *reconnects) jobLost(err *gloom.LostError) {
 func (r *reconnects) report(addr string, err error) {
 	if !r.reported {
 		r.reported = true
-		r.say("connection to %s lost: %s; trying again", addr, cause(err))
+		r.notef("connection to %s lost: %s; trying again", addr, cause(err))
 	}
 }
 
 func (r *reconnects) notice(n gloom.Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.stopped {
 		return
 	}
 	switch n.Event {
@@ -334,7 +334,7 @@ func (r *reconnects) notice(n gloom.Notice) {
 		if r.timer != nil {
 			r.timer.Stop()
 			r.timer = nil
-			r.say("connected again, to %s", n.Addr)
+			r.notef("connected again, to %s", n.Addr)
 		}
 	case gloom.EventLost:
 		r.report(n.Addr, n.Err)
@@ -348,7 +348,7 @@ func (r *reconnects) notice(n gloom.Notice) {
 	}
 }
 
-func (r *reconnects) say(format string, args ...any) {
+func (r *reconnects) notef(format string, args ...any) {
 	if !r.quiet {
 		r.show.note(format, args...)
 	}
@@ -357,7 +357,7 @@ func (r *reconnects) say(format string, args ...any) {
 func (r *reconnects) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over = true
+	r.stopped = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}

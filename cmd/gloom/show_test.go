@@ -18,15 +18,15 @@ func TestAnatomy(t *testing.T) {
 	gone := &gloom.RefusedError{Code: gloom.ErrUnknownID, ID: "a", Reason: "no kept job has this id"}
 	for _, c := range []struct {
 		err        error
-		code, says string
+		code, want string
 	}{
 		{gone, "unknown_id", gone.Reason},
 		{&gloom.LostError{ID: "a", Cause: errors.New("reset")}, "connection_lost", "before the job was taken"},
 		{&gloom.LostError{ID: "a", Acked: true, Cause: gone}, "connection_lost", "while the job was queued or running, and its outcome cannot be read: " + gone.Reason},
 	} {
 		code, reason, id := errorParts(c.err)
-		if code != c.code || !strings.Contains(reason, c.says) || id != "a" {
-			t.Errorf("%v: %q, %q, %q; want %q with %q", c.err, code, reason, id, c.code, c.says)
+		if code != c.code || !strings.Contains(reason, c.want) || id != "a" {
+			t.Errorf("%v: %q, %q, %q; want %q with %q", c.err, code, reason, id, c.code, c.want)
 		}
 	}
 }

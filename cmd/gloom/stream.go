@@ -38,13 +38,13 @@ const leaveTime = 2 * time.Second
 
 // line is a job of the stream.
 type line struct {
-	seq    int // counts lines that are jobs, from 0
-	number int // number of the line in its file, from 1
-	id     string
-	body   json.RawMessage
-	again  bool // it has been submitted before
-	attach bool // the job exists: attach to it
-	gone   bool // the job existed, but no longer does
+	seq         int // counts lines that are jobs, from 0
+	number      int // number of the line in its file, from 1
+	id          string
+	body        json.RawMessage
+	resubmitted bool // it has been submitted before
+	attach      bool // the job exists: attach to it
+	ended       bool // the job existed, but no longer does
 }
 
 // lineResult is the result of a line.
@@ -135,7 +135,7 @@ func (st *stream) run(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	st.show.finish(n, outstanding, cause)
 	if at := st.open.first(); st.resume && err == nil && at > 0 {
-		st.note("to go on%s: %s", st.sameInput(), st.lineToGoOn(at))
+		st.note("to go on%s: %s", st.sameInput(), st.resumeCommand(at))
 	}
 	switch {
 	case err != nil:
@@ -146,7 +146,7 @@ func (st *stream) run(ctx context.Context) error {
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
 			f := *why // others may be reading the cause
-			f.Err = fmt.Errorf("%w; %s not answered", why.Err, are(left, "job"))
+			f.Err = fmt.Errorf("%w; %s not answered", why.Err, countIs(left, "job"))
 			return &f
 		}
 		return cause
@@ -156,17 +156,17 @@ func (st *stream) run(ctx context.Context) error {
 	return nil
 }
 
-// are returns a number of things with its verb: "1 job is", "2 jobs are".
-func are(n int, what string) string {
+// countIs returns a number of things with its verb: "1 job is", "2 jobs are".
+func countIs(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what + " is"
+		return "1 " + noun + " is"
 	}
-	return cli.Plural(n, what) + " are"
+	return cli.Plural(n, noun) + " are"
 }
 
-// withConnection reports whether a job failed because the connection was lost, and not because the
+// lostConnection reports whether a job failed because the connection was lost, and not because the
 // outcome that was kept for it could not be read.
-func withConnection(err error) bool {
+func lostConnection(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError
 	return errors.As(err, &lost) && !errors.As(lost.Cause, &refused)
@@ -272,8 +272,8 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 			st.fail(err) // all the others would be refused, too
 		}
 		if err == nil && !job.Detach {
-			if _, wrong := fromBody(r.Body, st.printed()); wrong != nil {
-				err = fmt.Errorf("the answer %w", wrong)
+			if _, formErr := fromBody(r.Body, st.printed()); formErr != nil {
+				err = fmt.Errorf("the answer %w", formErr)
 			}
 		}
 		st.outcomes <- lineResult{line: l, Result: r, err: err}
@@ -334,7 +334,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 				n.answered++
 			} else {
 				n.failed++
-				if withConnection(o.err) {
+				if lostConnection(o.err) {
 					if n.lost++; n.lost == 1 || o.number < n.first {
 						n.first = o.number
 					}
@@ -373,10 +373,10 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 			}
 			if st.job.Keep > 0 {
 				st.leaving.Store(true)
-				leave(ctx, st.jobs)
+				closeSubmitter(ctx, st.jobs)
 			}
 			for len(st.outcomes) > 0 { // outcomes that leave has read
-				if o := <-st.outcomes; withConnection(o.err) {
+				if o := <-st.outcomes; lostConnection(o.err) {
 					st.resumeFrom++
 				} else if err := settle(o); err != nil {
 					return n, err
@@ -397,8 +397,8 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 	return n, nil
 }
 
-// leave waits for the outcomes that the broker has sent, because it no longer keeps them.
-func leave(ctx context.Context, jobs *gloom.Submitter) {
+// closeSubmitter waits for the outcomes that the broker has sent, because it no longer keeps them.
+func closeSubmitter(ctx context.Context, jobs *gloom.Submitter) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
 	jobs.Leave(ctx)
@@ -415,11 +415,11 @@ func (st *stream) resubmits(o lineResult) bool {
 	draining := errors.Is(o.err, gloom.ErrDraining)
 	lost := errors.Is(o.err, gloom.ErrLost)
 	// A run whose submitter was lost holds its id until it has ended.
-	held := o.again && errors.Is(o.err, gloom.ErrIDExists)
+	held := o.resubmitted && errors.Is(o.err, gloom.ErrIDExists)
 	if !overloaded && !held && !(st.resubmit && (lost || draining)) {
 		return false
 	}
-	o.line.again = o.line.again || lost
+	o.line.resubmitted = o.line.resubmitted || lost
 	if !lost {
 		st.refused.Store(true)
 		select {
@@ -437,12 +437,12 @@ func (st *stream) resubmits(o lineResult) bool {
 func (st *stream) tryOther(o *lineResult) bool {
 	refused, ok := o.err.(*gloom.RefusedError)
 	switch {
-	case !ok || !st.resume || o.gone:
+	case !ok || !st.resume || o.ended:
 		return false
 	case !o.attach && refused.Code == gloom.ErrIDExists:
 		o.attach = true
 	case o.attach && refused.Code == gloom.ErrUnknownID:
-		o.attach, o.gone = false, true
+		o.attach, o.ended = false, true
 	default:
 		return false
 	}

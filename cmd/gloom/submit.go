@@ -246,37 +246,37 @@ func (s *submit) idOf(number int, data []byte) string {
 	return strings.ReplaceAll(s.job.ID, "{line}", strconv.Itoa(number))
 }
 
-// lineToGoOn returns the command line that continues from a line of the input. It does not show a
-// token.
-func (s *submit) lineToGoOn(from int) string {
-	words, hide := []string{"gloom"}, false
+// resumeCommand returns the command line that continues from a line of the input. It does not
+// show a token.
+func (s *submit) resumeCommand(from int) string {
+	args, hide := []string{"gloom"}, false
 	for i := 1; i < len(os.Args); i++ {
-		word := os.Args[i]
-		switch flag, value, is := strings.Cut(word, "="); {
+		arg := os.Args[i]
+		switch flag, value, hasValue := strings.Cut(arg, "="); {
 		case flag == "--from":
-			if !is {
+			if !hasValue {
 				i++
 			}
 			continue
 		case hide, flag == "--token" && value != "":
-			if word = `"$GLOOM_TOKEN"`; !hide {
-				word = flag + "=" + word
+			if arg = `"$GLOOM_TOKEN"`; !hide {
+				arg = flag + "=" + arg
 			}
-			words, hide = append(words, word), false
+			args, hide = append(args, arg), false
 			continue
 		default:
 			hide = flag == "--token"
 		}
-		words = append(words, shellWord(word))
+		args = append(args, shellWord(arg))
 	}
 	if from > 1 {
-		at := len(words)
-		if i := slices.Index(words, "--"); i >= 0 { // no flags follow it
+		at := len(args)
+		if i := slices.Index(args, "--"); i >= 0 { // no flags follow it
 			at = i
 		}
-		words = slices.Insert(words, at, "--from", strconv.Itoa(from))
+		args = slices.Insert(args, at, "--from", strconv.Itoa(from))
 	}
-	return strings.Join(words, " ")
+	return strings.Join(args, " ")
 }
 
 // sameInput says what else is needed to continue.
@@ -298,7 +298,7 @@ func shellWord(s string) string {
 }
 
 // dial connects to a broker; there is one attempt for each address.
-func (s *submit) dial(ctx context.Context, more ...gloom.Option) (*gloom.Submitter, error) {
+func (s *submit) dial(ctx context.Context, extra ...gloom.Option) (*gloom.Submitter, error) {
 	command := "submit"
 	if s.attach {
 		command = "attach"
@@ -307,7 +307,7 @@ func (s *submit) dial(ctx context.Context, more ...gloom.Option) (*gloom.Submitt
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := gloom.Dial(ctx, append(opts, more...)...)
+	jobs, err := gloom.Dial(ctx, append(opts, extra...)...)
 	if ctx.Err() != nil {
 		return jobs, context.Cause(ctx)
 	}
@@ -346,7 +346,7 @@ func (s *submit) warnNoWorkers(ctx context.Context, note func(format string, arg
 	}
 	t := time.AfterFunc(unservedAfter, func() {
 		var typ api.Type
-		err := s.conn.operator().do(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
+		err := s.conn.operator().call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
 		if err == nil && typ.Unserved() {
 			note("no worker serves %s yet; waiting for one", cli.Clean(s.job.Type))
 		}
@@ -361,10 +361,10 @@ func (s *submit) submitOne(ctx context.Context, args []string) error {
 		body = quote("") // no bytes
 	}
 	if len(args) > 0 {
-		data, what := []byte(args[0]), "body"
+		data, source := []byte(args[0]), "body"
 		var err error
 		if args[0] == "-" {
-			what = "standard input"
+			source = "standard input"
 			data, err = await(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxBody+1)) })
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -375,7 +375,7 @@ func (s *submit) submitOne(ctx context.Context, args []string) error {
 			}
 		}
 		if body, err = toBody(data, s.form()); err != nil {
-			return cli.Usagef("%s %w", what, err)
+			return cli.Usagef("%s %w", source, err)
 		}
 	}
 	jobs, err := s.dial(ctx)
@@ -400,7 +400,7 @@ func (s *submit) submitOne(ctx context.Context, args []string) error {
 		if job.Keep == 0 {
 			return context.Cause(ctx) // closing cancels it
 		}
-		leave(ctx, jobs)
+		closeSubmitter(ctx, jobs)
 		r, err = p.Result(context.WithoutCancel(ctx))
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
 			switch {

@@ -135,7 +135,7 @@ type sample struct {
 
 func (p *top) sample(ctx context.Context) (*sample, error) {
 	s := &sample{at: time.Now()}
-	if err := p.broker.do(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
+	if err := p.broker.call(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
 		return nil, err
 	}
 	var err error
@@ -215,7 +215,7 @@ func (s *screen) wait() tea.Cmd {
 	return tea.Tick(s.interval, func(time.Time) tea.Msg { return n })
 }
 
-func (s *screen) ask() tea.Msg {
+func (s *screen) fetch() tea.Msg {
 	x, err := s.sample(s.ctx)
 	return seen{x, err}
 }
@@ -226,7 +226,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		s.width, s.height = msg.Width, msg.Height
 	case due:
 		if msg == due(s.samples) {
-			return s, s.ask
+			return s, s.fetch
 		}
 	case seen:
 		if s.trouble = msg.err; msg.err == nil {
@@ -259,7 +259,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return s, tea.Quit
 		case "space", "enter":
 			s.samples++ // this sample replaces the one that is due
-			return s, s.ask
+			return s, s.fetch
 		case "left", "<", "h":
 			s.nextSort(-1)
 		case "right", ">", "l":
@@ -289,9 +289,9 @@ func (s *screen) typeFilter(key tea.KeyPressMsg) {
 }
 
 // nextSort sorts by another column.
-func (s *screen) nextSort(by int) {
+func (s *screen) nextSort(step int) {
 	i := slices.IndexFunc(topColumns, func(c column) bool { return c.sort == s.sort })
-	s.sort = topColumns[(i+by+len(topColumns))%len(topColumns)].sort
+	s.sort = topColumns[(i+step+len(topColumns))%len(topColumns)].sort
 	s.reverse = s.sort != "type"
 }
 

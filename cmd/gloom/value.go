@@ -18,7 +18,7 @@ import (
 type rateFlag struct {
 	perSecond float64
 	set       bool
-	none      bool
+	isNone    bool
 }
 
 func (r *rateFlag) String() string {
@@ -54,9 +54,9 @@ func (*rateFlag) Type() string { return "rate" }
 
 // limitFlag is a flag for a number, or none.
 type limitFlag struct {
-	n    int64
-	set  bool
-	none bool
+	n      int64
+	set    bool
+	isNone bool
 }
 
 func (b *limitFlag) String() string {
@@ -68,7 +68,7 @@ func (b *limitFlag) String() string {
 
 func (b *limitFlag) Set(v string) error {
 	if v == "none" {
-		*b = limitFlag{set: true, none: true}
+		*b = limitFlag{set: true, isNone: true}
 		return nil
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
@@ -82,11 +82,11 @@ func (b *limitFlag) Set(v string) error {
 func (*limitFlag) Type() string { return "number" }
 
 // zero reports whether it is 0, and not none.
-func (b *limitFlag) zero() bool { return b.set && !b.none && b.n == 0 }
+func (b *limitFlag) zero() bool { return b.set && !b.isNone && b.n == 0 }
 
 // value returns the number, nil for none.
 func (b *limitFlag) value() *int64 {
-	if b.none {
+	if b.isNone {
 		return nil
 	}
 	return &b.n
@@ -126,7 +126,7 @@ func (s *statuses) Set(v string) error {
 
 func (*statuses) Type() string { return "list" }
 
-func (s *statuses) has(n int) bool { return s.all || slices.Contains(s.list, n) }
+func (s *statuses) contains(n int) bool { return s.all || slices.Contains(s.list, n) }
 
 // ageFlag is a filter flag for the least age.
 type ageFlag time.Duration
@@ -140,8 +140,8 @@ func (a *ageFlag) String() string {
 
 func (a *ageFlag) Set(v string) error {
 	d, err := time.ParseDuration(v)
-	if most := wire.MaxDurationMS * time.Millisecond; err != nil || d < time.Millisecond || d > most {
-		return fmt.Errorf("must be a duration from 1ms to %v, such as 90s or 2h", most)
+	if limit := wire.MaxDurationMS * time.Millisecond; err != nil || d < time.Millisecond || d > limit {
+		return fmt.Errorf("must be a duration from 1ms to %v, such as 90s or 2h", limit)
 	}
 	*a = ageFlag(d)
 	return nil

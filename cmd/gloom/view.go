@@ -21,10 +21,10 @@ type view struct {
 	Interval float64   `json:"interval_seconds"`
 	Types    []row     `json:"types"`
 
-	status doors.Status
-	found  *api.Findings
-	more   bool
-	none   bool // there are types, even if none is in the view
+	status      doors.Status
+	found       *api.Findings
+	more        bool
+	allFiltered bool // there are types, even if none is in the view
 }
 
 // row is a type in a view.
@@ -82,20 +82,20 @@ func compare(a, b *sample) *view {
 // readings of a histogram: bucket i counts durations from 2^(i-1) up to 2^i µs. Within a bucket
 // they are assumed to be spread evenly, up to the age of the oldest job that was seen waiting, if
 // that falls into it.
-func p99(was, now []uint64, oldest float64) (total uint64, seconds *float64) {
+func p99(before, now []uint64, oldest float64) (total uint64, seconds *float64) {
 	diff := make([]uint64, len(now))
 	for i, n := range now {
-		if i < len(was) && was[i] <= n {
-			n -= was[i]
+		if i < len(before) && before[i] <= n {
+			n -= before[i]
 		}
 		diff[i] = n
 		total += n
 	}
-	below := 0.0
+	counted := 0.0
 	want := 0.99 * float64(total)
 	for i, n := range diff {
-		if n == 0 || below+float64(n) < want {
-			below += float64(n)
+		if n == 0 || counted+float64(n) < want {
+			counted += float64(n)
 			continue
 		}
 		from, to := 0.0, float64(uint64(1)<<i)/1e6
@@ -105,7 +105,7 @@ func p99(was, now []uint64, oldest float64) (total uint64, seconds *float64) {
 		if oldest > from {
 			to = min(to, oldest)
 		}
-		s := from + (to-from)*(want-below)/float64(n)
+		s := from + (to-from)*(want-counted)/float64(n)
 		return total, &s
 	}
 	return total, nil
@@ -157,14 +157,14 @@ func spanOr(seconds float64, ok bool) string {
 
 // matching returns the view of the types whose names contain part.
 func (v *view) matching(part string) *view {
-	some := *v
-	some.Types, some.none = []row{}, len(v.Types) > 0
+	filtered := *v
+	filtered.Types, filtered.allFiltered = []row{}, len(v.Types) > 0
 	for i := range v.Types {
 		if strings.Contains(v.Types[i].Type, part) {
-			some.Types = append(some.Types, v.Types[i])
+			filtered.Types = append(filtered.Types, v.Types[i])
 		}
 	}
-	return &some
+	return &filtered
 }
 
 // sort orders the rows; equal ones go by name.
@@ -187,17 +187,17 @@ func (v *view) sort(by string, descending bool) {
 }
 
 // tableStyle has the colours of the parts of a table.
-type tableStyle struct{ head, sorted, bad, note text.Colors }
+type tableStyle struct{ head, sorted, problem, note text.Colors }
 
 // onScreen returns the style for a terminal, with or without colours. It is readable on dark and
 // on light screens.
 func onScreen(colours bool) tableStyle {
 	l := tableStyle{
 		head: text.Colors{text.ReverseVideo}, sorted: text.Colors{text.ReverseVideo, text.Bold, text.Underline},
-		bad: text.Colors{text.Bold}, note: text.Colors{text.Bold},
+		problem: text.Colors{text.Bold}, note: text.Colors{text.Bold},
 	}
 	if colours {
-		l.bad = text.Colors{text.FgRed}
+		l.problem = text.Colors{text.FgRed}
 	}
 	return l
 }
@@ -239,7 +239,7 @@ func (v *view) table(width int, sorted string, l tableStyle) []string {
 		var on text.Colors
 		switch {
 		case r.unserved:
-			on = l.bad
+			on = l.problem
 		case r.Paused:
 			on = l.note
 		}
@@ -247,7 +247,7 @@ func (v *view) table(width int, sorted string, l tableStyle) []string {
 	}
 	switch {
 	case len(v.Types) > 0:
-	case v.none:
+	case v.allFiltered:
 		lines = append(lines, "no type has that in its name")
 	default:
 		lines = append(lines, "no jobs, no workers, no types yet")

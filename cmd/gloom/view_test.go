@@ -21,10 +21,10 @@ func TestP99(t *testing.T) {
 		return c
 	}
 	for name, c := range map[string]struct {
-		was, now []uint64
-		total    uint64
-		us       float64 // NaN: none
-		oldest   float64 // seen, in µs
+		before, now []uint64
+		total       uint64
+		us          float64 // NaN: none
+		oldest      float64 // seen, in µs
 	}{
 		"nothing at all":            {nil, nil, 0, math.NaN(), 0},
 		"nothing since":             {bucket(5, 9), bucket(5, 9), 0, math.NaN(), 0},
@@ -39,7 +39,7 @@ func TestP99(t *testing.T) {
 		"the oldest came later":     {nil, bucket(11, 100), 100, 1024 + 1024*0.99, 1000},
 		"the oldest is low in line": {nil, bucket(11, 100), 100, 1024 + 1024*0.99, 1e6},
 	} {
-		total, s := p99(c.was, c.now, c.oldest/1e6)
+		total, s := p99(c.before, c.now, c.oldest/1e6)
 		got := math.NaN()
 		if s != nil {
 			got = *s * 1e6

@@ -126,9 +126,9 @@ type work struct {
 }
 
 // complete offers types, then programs and files, as a shell does by itself.
-func (w *work) complete(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+func (w *work) complete(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
-		return w.completeType(cmd, args, begin)
+		return w.completeType(cmd, args, prefix)
 	}
 	return nil, cobra.ShellCompDirectiveDefault
 }
@@ -284,11 +284,11 @@ func (w *work) run(args []string, dash int) error {
 	if err != nil {
 		return err
 	}
-	tell := &workReporter{work: w, brokers: map[string]*brokerState{}}
+	reporter := &workReporter{work: w, brokers: map[string]*brokerState{}}
 	worker := &gloom.Worker{
 		Types: w.types, Except: w.except, Headers: true,
-		Concurrency: w.jobs, Handler: tell.counting(c.serve),
-		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(tell.notice)),
+		Concurrency: w.jobs, Handler: reporter.counting(c.serve),
+		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(reporter.notice)),
 	}
 	if !w.several() {
 		worker.Type, worker.Types = w.types[0], nil
@@ -298,7 +298,7 @@ func (w *work) run(args []string, dash int) error {
 		defer close(done)
 		go keepAlive(guard, done)
 	}
-	return w.serve(worker, c, kill, tell)
+	return w.serve(worker, c, kill, reporter)
 }
 
 // keepAlive postpones the time at which the guard kills commands, as long as this process is not
@@ -317,22 +317,22 @@ func keepAlive(guard *launch.Guard, done <-chan struct{}) {
 }
 
 // serve runs the worker until signals end it.
-func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell *workReporter) error {
+func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, reporter *workReporter) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	worker.StopTimeout = 1 << 62 // signals decide
-	ended := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		err := worker.Run(ctx)
 		c.running.Wait() // waits for commands that have been told to stop
-		ended <- err
+		done <- err
 	}()
 	for n := 1; ; n++ {
 		select {
-		case err := <-ended:
-			tell.summary()
+		case err := <-done:
+			reporter.summary()
 			if n > 2 {
 				return cli.Quiet(cli.ExitInterrupted)
 			}
@@ -341,7 +341,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 		}
 		switch n {
 		case 1:
-			if r := tell.running.Load(); r > 0 && !w.quiet {
+			if r := reporter.running.Load(); r > 0 && !w.quiet {
 				w.note("no more jobs; waiting for %s, a second signal stops them", cli.Plural(int(r), "command"))
 			}
 			cancel()
@@ -359,8 +359,8 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 // counts jobs.
 type workReporter struct {
 	*work
-	running atomic.Int64
-	ok, bad atomic.Int64
+	running    atomic.Int64
+	ok, failed atomic.Int64
 
 	mu      sync.Mutex // guards brokers
 	brokers map[string]*brokerState
@@ -378,21 +378,21 @@ func (t *workReporter) counting(h gloom.Handler) gloom.Handler {
 	return func(ctx context.Context, job *gloom.Job) (any, error) {
 		t.running.Add(1)
 		defer t.running.Add(-1)
-		began := time.Now()
+		start := time.Now()
 		v, err := h(ctx, job)
-		took := time.Since(began).Round(time.Millisecond)
+		elapsed := time.Since(start).Round(time.Millisecond)
 		if err == nil {
 			t.ok.Add(1)
 		} else {
-			t.bad.Add(1)
+			t.failed.Add(1)
 		}
 		switch {
 		case !t.verbose:
 		case err == nil:
-			t.note("job %s of type %s answered in %v", cli.Clean(job.ID), cli.Clean(job.Type), took)
+			t.note("job %s of type %s answered in %v", cli.Clean(job.ID), cli.Clean(job.Type), elapsed)
 		default:
 			first, _, _ := strings.Cut(err.Error(), "\n")
-			t.note("job %s of type %s failed after %v: %s", cli.Clean(job.ID), cli.Clean(job.Type), took, cli.Clean(plain(errors.New(first))))
+			t.note("job %s of type %s failed after %v: %s", cli.Clean(job.ID), cli.Clean(job.Type), elapsed, cli.Clean(plain(errors.New(first))))
 		}
 		return v, err
 	}
@@ -409,36 +409,36 @@ func (t *workReporter) notice(n gloom.Notice) {
 	switch n.Event {
 	case gloom.EventJoined:
 		if !b.before || b.lost || b.failed {
-			again := ""
+			suffix := ""
 			if b.before {
-				again = "again "
+				suffix = "again "
 			}
-			t.say("serving %s %sat %s, %d at a time", cli.Clean(strings.Join(t.types, ", ")), again, n.Addr, t.jobs)
+			t.notef("serving %s %sat %s, %d at a time", cli.Clean(strings.Join(t.types, ", ")), suffix, n.Addr, t.jobs)
 		}
 		*b = brokerState{before: true, givenUp: b.givenUp}
 	case gloom.EventLost:
 		if !b.lost {
-			t.say("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
+			t.notef("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
 		}
 		b.lost = true
 	case gloom.EventFailed:
 		if !b.failed {
-			t.say("no broker reached at %s: %s; trying again%s", n.Addr, cause(n.Err), inBrackets(reachHint(n.Err, "")))
+			t.notef("no broker reached at %s: %s; trying again%s", n.Addr, cause(n.Err), inBrackets(reachHint(n.Err, "")))
 		}
 		b.failed = true
 	case gloom.EventGivenUp:
 		if len(t.conn.worker) > 1 && !b.givenUp {
 			var f *cli.Fault
 			errors.As(classify(n.Err), &f)
-			t.say("giving up on %s: %s%s", n.Addr, f, inBrackets(f.Hint))
+			t.notef("giving up on %s: %s%s", n.Addr, f, inBrackets(f.Hint))
 		}
 		b.givenUp = true
 	case gloom.EventPanic:
-		t.say("%v", n.Err)
+		t.notef("%v", n.Err)
 	}
 }
 
-func (t *workReporter) say(format string, args ...any) {
+func (t *workReporter) notef(format string, args ...any) {
 	if !t.quiet {
 		t.note(format, args...)
 	}
@@ -446,8 +446,8 @@ func (t *workReporter) say(format string, args ...any) {
 
 func (t *workReporter) summary() {
 	s := cli.Plural(int(t.ok.Load()), "run") + " answered"
-	if bad := t.bad.Load(); bad > 0 {
-		s += fmt.Sprintf(", %d failed", bad)
+	if failed := t.failed.Load(); failed > 0 {
+		s += fmt.Sprintf(", %d failed", failed)
 	}
-	t.say("%s", s)
+	t.notef("%s", s)
 }

@@ -59,18 +59,18 @@ var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerles
 
 // Of returns the Door of a daemon with this status: nil, nil for a broker.
 func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
-	var said struct {
+	var reply struct {
 		Name   string          `json:"name"`   // name of the daemon; a broker sends none
 		Ledger json.RawMessage `json:"ledger"` // only a broker sends it
 	}
-	_ = json.Unmarshal(status, &said) // a status that is not JSON has no name
-	if as := kinds[said.Name]; as != nil {
-		d := &Door{Name: said.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
-		d.on("GET /v1/findings", d.findings)
+	_ = json.Unmarshal(status, &reply) // a status that is not JSON has no name
+	if as := kinds[reply.Name]; as != nil {
+		d := &Door{Name: reply.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
+		d.handle("GET /v1/findings", d.findings)
 		as(d)
 		return d, nil
 	}
-	if said.Ledger != nil {
+	if reply.Ledger != nil {
 		return nil, nil
 	}
 	return nil, cli.Failf(cli.ExitFailed, "the server is not a gloomd, jq-master, serverlessd or jobd-master: %.60q", status)
@@ -79,22 +79,22 @@ func Of(status json.RawMessage, transport http.RoundTripper, base, token string)
 // answer returns the value that is sent as JSON in reply to a request.
 type answer func(r *http.Request) (any, error)
 
-func (d *Door) on(pattern string, f answer) {
+func (d *Door) handle(pattern string, f answer) {
 	d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		w.(*reply).value, w.(*reply).err = f(r)
 	})
 }
 
-// lacks refuses requests that the daemon does not support. what names them in the error, and
-// instead is its hint.
-func (d *Door) lacks(what, instead string, patterns ...string) {
+// unsupported refuses requests that the daemon does not support. feature names them in the
+// error, and hint is its hint.
+func (d *Door) unsupported(feature, hint string, patterns ...string) {
 	for _, p := range patterns {
-		d.on(p, func(*http.Request) (any, error) { return nil, d.without(what, instead) })
+		d.handle(p, func(*http.Request) (any, error) { return nil, d.unsupportedError(feature, hint) })
 	}
 }
 
-func (d *Door) without(what, instead string) error {
-	return cli.Usagef("%s has no %s", d.Name, what).Advise("%s", instead)
+func (d *Door) unsupportedError(feature, hint string) error {
+	return cli.Usagef("%s has no %s", d.Name, feature).Advise("%s", hint)
 }
 
 // reply carries the result of an answer through the mux.
@@ -120,12 +120,12 @@ func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 	out := reply{err: errNone}
 	d.mux.ServeHTTP(&out, r)
 	status, body := http.StatusOK, []byte(nil)
-	var no *refusal
+	var refused *refusal
 	switch {
-	case errors.As(out.err, &no):
-		status, body = no.status, no.body
+	case errors.As(out.err, &refused):
+		status, body = refused.status, refused.body
 	case out.err == errNone:
-		return nil, d.without("such thing", "its README says what it has")
+		return nil, d.unsupportedError("such thing", "its README says what it has")
 	case out.err != nil:
 		return nil, out.err
 	default:
@@ -142,9 +142,10 @@ func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var errNone = errors.New("the daemon has no such thing")
 
-// ask sends the daemon a request of its own, on behalf of one to a broker; in and out may be nil.
-func (d *Door) ask(of *http.Request, method, path string, in, out any) error {
-	req, err := api.NewRequest(of.Context(), method, d.base+path, d.token, in)
+// request sends the daemon a request of its own, on behalf of one to a broker; in and out may
+// be nil.
+func (d *Door) request(r *http.Request, method, path string, in, out any) error {
+	req, err := api.NewRequest(r.Context(), method, d.base+path, d.token, in)
 	if err != nil {
 		return err
 	}
@@ -198,11 +199,11 @@ func (d *Door) from(r *http.Request) string {
 	return d.marks[n-1]
 }
 
-// limit returns how many items a page may have, up to most.
-func limit(r *http.Request, most int) int {
+// limitOf returns how many items a page may have, up to limit.
+func limitOf(r *http.Request, limit int) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	if err != nil {
-		n = most
+		n = limit
 	}
-	return max(1, min(n, most))
+	return max(1, min(n, limit))
 }

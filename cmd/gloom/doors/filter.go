@@ -39,7 +39,7 @@ func (d *Door) filterOf(r *http.Request) (*filter, error) {
 
 // bulkOf parses a change to many jobs: their filter, whether to count them only, and the largest
 // number to change, 0 for all.
-func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, most int, err error) {
+func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, limit int, err error) {
 	var in struct {
 		api.JobFilter
 		Reason string `json:"reason"`
@@ -49,7 +49,7 @@ func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, most int, err err
 	}
 	f = &filter{typ: api.Name(r.PathValue("type")), state: in.State, id: in.ID, reason: in.Reason, older: time.Duration(in.Older) * time.Millisecond}
 	if f.state == "running" {
-		err = d.without("way to cancel all that run", "gloom cancel ID... --running, where there is one for a single job")
+		err = d.unsupportedError("way to cancel all that run", "gloom cancel ID... --running, where there is one for a single job")
 	}
 	return f, r.URL.Query().Has("count"), in.Most, cmp.Or(err, d.check(in.Group, ""))
 }
@@ -63,16 +63,16 @@ func changeOf(r *http.Request) (c api.Change, err error) {
 func (d *Door) check(group, submitter string) error {
 	switch {
 	case group != "":
-		return d.without("groups", "leave --group out")
+		return d.unsupportedError("groups", "leave --group out")
 	case submitter != "":
-		return d.without("submitters with a connection", "leave --submitter out")
+		return d.unsupportedError("submitters with a connection", "leave --submitter out")
 	}
 	return nil
 }
 
-// fits reports whether a job matches, as far as the daemon does not filter itself.
-func (f *filter) fits(j *job) bool {
+// matches reports whether a job matches, as far as the daemon does not filter itself.
+func (f *filter) matches(j *job) bool {
 	return strings.Contains(j.ID, f.id) && strings.Contains(j.Reason, f.reason) &&
-		since(cmp.Or(j.finished, j.created)) >= f.older.Seconds() &&
+		secondsSince(cmp.Or(j.finished, j.created)) >= f.older.Seconds() &&
 		(f.since.IsZero() || j.finished != nil && j.finished.After(f.since))
 }

@@ -9,10 +9,10 @@ import (
 // findings returns the findings of the daemon, about one subject or about all. What the daemon
 // calls a name or a target is a type.
 func (d *Door) findings(r *http.Request) (any, error) {
-	var all api.List[api.Finding]
-	err := d.ask(r, http.MethodGet, "/v1/findings", nil, &all)
+	var list api.List[api.Finding]
+	err := d.request(r, http.MethodGet, "/v1/findings", nil, &list)
 	out, subject := api.Findings{Items: []api.Finding{}}, r.URL.Query().Get("subject")
-	for _, f := range all.Items {
+	for _, f := range list.Items {
 		if subject != "" && subject != f.Subject {
 			continue
 		}

@@ -29,50 +29,50 @@ type source interface {
 	retry(r *http.Request, typ, id string) error
 }
 
-// serveJobs registers the answers to requests about jobs. words maps the broker's states to the
-// daemon's.
-func (d *Door) serveJobs(s source, words map[string][]string) {
+// serveJobs registers the answers to requests about jobs. stateNames maps the broker's states
+// to the daemon's.
+func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 	listed := func(r *http.Request) (any, error) {
 		f, err := d.filterOf(r)
 		if err != nil {
 			return nil, err
 		}
-		states := words[f.state]
+		states := stateNames[f.state]
 		switch {
 		case f.state == "":
-			states = slices.Concat(words["queued"], words["delayed"], words["running"])
+			states = slices.Concat(stateNames["queued"], stateNames["delayed"], stateNames["running"])
 		case f.state == "ended" && f.outcome == "" && states == nil:
 			states = []string{""}
 		case f.state == "ended" && f.outcome == "":
 		case f.state == "ended":
-			states = words[f.outcome]
+			states = stateNames[f.outcome]
 		}
 		if states == nil {
-			return nil, d.without("jobs that are "+f.state+" "+f.outcome, "gloom jobs lists those that wait or run, --ended the others")
+			return nil, d.unsupportedError("jobs that are "+f.state+" "+f.outcome, "gloom jobs lists those that wait or run, --ended the others")
 		}
 		if f.state != "ended" {
 			return pages(d, r, s, f, states, false, (*job).asJob)
 		}
 		return pages(d, r, s, f, states, true, (*job).asEnded)
 	}
-	d.on("GET /v1/jobs", listed)
-	d.on("GET /v1/types/{type}/jobs", listed)
-	d.on("GET /v1/jobs/{id}", func(r *http.Request) (any, error) {
+	d.handle("GET /v1/jobs", listed)
+	d.handle("GET /v1/types/{type}/jobs", listed)
+	d.handle("GET /v1/jobs/{id}", func(r *http.Request) (any, error) {
 		j, err := s.find(r, api.Name(r.PathValue("id")), r.URL.Query().Has("body"))
 		if err != nil {
 			return nil, err
 		}
 		return j.asJob(), nil
 	})
-	d.on("DELETE /v1/jobs/{id}", func(r *http.Request) (any, error) {
+	d.handle("DELETE /v1/jobs/{id}", func(r *http.Request) (any, error) {
 		return struct{}{}, s.cancel(r, api.Name(r.PathValue("id")), r.URL.Query().Has("running"))
 	})
-	d.on("GET /v1/dead/{type}", func(r *http.Request) (any, error) {
+	d.handle("GET /v1/dead/{type}", func(r *http.Request) (any, error) {
 		f, err := d.filterOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return pages(d, r, s, f, words["failed"], true, (*job).dead)
+		return pages(d, r, s, f, stateNames["failed"], true, (*job).dead)
 	})
 	letter := func(r *http.Request) (*api.DeadJob, error) {
 		id, typ := api.Name(r.PathValue("id"))+r.URL.Query().Get("id"), api.Name(r.PathValue("type"))
@@ -85,12 +85,12 @@ func (d *Door) serveJobs(s source, words map[string][]string) {
 		}
 		return j.dead(), nil
 	}
-	d.on("GET /v1/dead/{type}/{id}", func(r *http.Request) (any, error) { return letter(r) })
-	d.on("GET /v1/dead", func(r *http.Request) (any, error) {
+	d.handle("GET /v1/dead/{type}/{id}", func(r *http.Request) (any, error) { return letter(r) })
+	d.handle("GET /v1/dead", func(r *http.Request) (any, error) {
 		x, err := letter(r)
 		return api.List[*api.DeadJob]{Items: []*api.DeadJob{x}}, err
 	})
-	d.on("POST /v1/dead/{type}/{id}/retry", func(r *http.Request) (any, error) {
+	d.handle("POST /v1/dead/{type}/{id}/retry", func(r *http.Request) (any, error) {
 		return struct{}{}, s.retry(r, api.Name(r.PathValue("type")), api.Name(r.PathValue("id")))
 	})
 }
@@ -108,7 +108,7 @@ func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string
 	}
 	out := api.List[T]{Items: make([]T, 0, len(jobs)), Next: d.mark(next)}
 	for i := range jobs {
-		if j := &jobs[i]; f.fits(j) && ended == (j.finished != nil) {
+		if j := &jobs[i]; f.matches(j) && ended == (j.finished != nil) {
 			out.Items = append(out.Items, as(j))
 		}
 	}
@@ -118,17 +118,17 @@ func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string
 // asJob returns a job in the broker's form for one job, or for a listing of unended jobs.
 func (j *job) asJob() *api.Job {
 	out := j.Job
-	out.Detached, out.Groups, out.AgeSeconds = true, []string{}, since(j.created)
+	out.Detached, out.Groups, out.AgeSeconds = true, []string{}, secondsSince(j.created)
 	switch {
 	case j.finished != nil:
-		out.State, out.Outcome, out.End, out.InSeconds = "ended", j.State, j.end(), since(j.finished)
+		out.State, out.Outcome, out.End, out.InSeconds = "ended", j.State, j.end(), secondsSince(j.finished)
 		if j.State == "failed" { // the dead letter has its body
 			out.Body = nil
 		}
 	case j.started != nil:
-		out.InSeconds, out.DueSeconds = since(j.started), until(j.due)
+		out.InSeconds, out.DueSeconds = secondsSince(j.started), secondsUntil(j.due)
 	default:
-		out.InSeconds, out.DueSeconds = out.AgeSeconds, until(j.due)
+		out.InSeconds, out.DueSeconds = out.AgeSeconds, secondsUntil(j.due)
 		if out.DueSeconds != nil && out.Holds == "" {
 			out.Holds = "due in " + time.Until(*j.due).Round(time.Second).String()
 		}
@@ -147,9 +147,9 @@ func (j *job) end() *api.End {
 			j.started = &at
 		}
 	}
-	end := &api.End{SubmittedAt: stamp(j.created), EndedAt: stamp(j.finished), WaitedMS: between(j.created, j.finished), Size: j.Bytes, AnswerSize: j.answerSize}
+	end := &api.End{SubmittedAt: stamp(j.created), EndedAt: stamp(j.finished), WaitedMS: milliseconds(j.created, j.finished), Size: j.Bytes, AnswerSize: j.answerSize}
 	if j.started != nil {
-		end.StartedAt, end.WaitedMS, end.RanMS = new(stamp(j.started)), between(j.created, j.started), between(j.started, j.finished)
+		end.StartedAt, end.WaitedMS, end.RanMS = new(stamp(j.started)), milliseconds(j.created, j.started), milliseconds(j.started, j.finished)
 	}
 	return end
 }
@@ -158,7 +158,7 @@ func (j *job) end() *api.End {
 func (j *job) dead() *api.DeadJob {
 	return &api.DeadJob{
 		ID: j.ID, Type: j.Type, Reason: j.Reason, Priority: j.Priority, Attempts: j.Attempts, Bytes: j.Bytes,
-		FailedSeconds: since(j.finished), Body: j.Body,
+		FailedSeconds: secondsSince(j.finished), Body: j.Body,
 	}
 }
 
@@ -170,12 +170,12 @@ type run struct {
 	} `json:"worker"`
 }
 
-func runs(list []run, who string) []api.Run {
+func runs(list []run, worker string) []api.Run {
 	var out []api.Run
 	for _, x := range list {
-		x.Run.Worker = &api.Peer{Address: "a " + who}
+		x.Run.Worker = &api.Peer{Address: "a " + worker}
 		if x.Worker != nil {
-			x.Run.Worker.Address = who + " " + x.Worker.ID
+			x.Run.Worker.Address = worker + " " + x.Worker.ID
 		}
 		out = append(out, x.Run)
 	}
@@ -191,16 +191,16 @@ func asJSON(data []byte) json.RawMessage {
 	return text
 }
 
-// since returns how many seconds ago a moment was, 0 if there is none or it is still to come; until
-// returns the seconds to a moment that is still to come.
-func since(t *time.Time) float64 {
+// secondsSince returns how many seconds ago a moment was, 0 if there is none or it is still to
+// come; secondsUntil returns the seconds to a moment that is still to come.
+func secondsSince(t *time.Time) float64 {
 	if t == nil {
 		return 0
 	}
 	return max(0, time.Since(*t).Seconds())
 }
 
-func until(t *time.Time) *float64 {
+func secondsUntil(t *time.Time) *float64 {
 	if t == nil || !t.After(time.Now()) {
 		return nil
 	}
@@ -215,8 +215,8 @@ func stamp(t *time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// between returns the time from a to b in milliseconds, 0 if either is missing.
-func between(a, b *time.Time) int64 {
+// milliseconds returns the time from a to b in milliseconds, 0 if either is missing.
+func milliseconds(a, b *time.Time) int64 {
 	if a == nil || b == nil {
 		return 0
 	}

@@ -20,25 +20,25 @@ type jobd struct{ *Door }
 
 func asJobd(d *Door) {
 	m := &jobd{d}
-	d.on("GET /v1/status", m.status)
-	d.on("GET /v1/types", m.types)
-	d.on("GET /v1/workers", m.workers)
+	d.handle("GET /v1/status", m.status)
+	d.handle("GET /v1/types", m.types)
+	d.handle("GET /v1/workers", m.workers)
 	d.serveJobs(m, map[string][]string{
 		"queued": {"waiting"}, "delayed": {"manual"}, "running": {"running", "accepted"},
 		"answered": {"done ok"}, "failed": {"done fail"}, "discarded": {"ignored"}, "ended": {"done", "ignored"},
 	})
-	d.on("POST /v1/types/{type}/pause", m.pause("pause"))
-	d.on("POST /v1/types/{type}/resume", m.pause("resume"))
+	d.handle("POST /v1/types/{type}/pause", m.pause("pause"))
+	d.handle("POST /v1/types/{type}/resume", m.pause("resume"))
 	const rows = "rows belong to their application: UPDATE the status, then poke the target (the page, or jobctl poke)"
-	d.lacks("pause for all targets at once", "name one: gloom pause TARGET", "POST /v1/pause", "POST /v1/resume")
-	d.lacks("change of rows", rows, "PATCH /v1/jobs/{id}", "POST /v1/types/{type}/jobs/cancel", "POST /v1/dead/{type}/retry", "POST /v1/dead/{type}/discard", "DELETE /v1/dead/{type}/{id}")
-	d.lacks("limits, except the concurrency of a target", "jobctl set-target-concurrency sets it", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
-	d.lacks("groups", "it has targets: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
-	d.lacks("submitters with a connection", "gloom ls types shows what waits", "GET /v1/submitters")
-	d.lacks("way to forget targets", "it forgets one an hour after its last worker", "DELETE /v1/types/{type}")
-	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
-	d.lacks("fleet", "gloom ls workers lists its workers", "GET /v1/fleet")
-	d.lacks("drain", "SIGTERM stops it", "POST /v1/drain")
+	d.unsupported("pause for all targets at once", "name one: gloom pause TARGET", "POST /v1/pause", "POST /v1/resume")
+	d.unsupported("change of rows", rows, "PATCH /v1/jobs/{id}", "POST /v1/types/{type}/jobs/cancel", "POST /v1/dead/{type}/retry", "POST /v1/dead/{type}/discard", "DELETE /v1/dead/{type}/{id}")
+	d.unsupported("limits, except the concurrency of a target", "jobctl set-target-concurrency sets it", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
+	d.unsupported("groups", "it has targets: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
+	d.unsupported("submitters with a connection", "gloom ls types shows what waits", "GET /v1/submitters")
+	d.unsupported("way to forget targets", "it forgets one an hour after its last worker", "DELETE /v1/types/{type}")
+	d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
+	d.unsupported("fleet", "gloom ls workers lists its workers", "GET /v1/fleet")
+	d.unsupported("drain", "SIGTERM stops it", "POST /v1/drain")
 }
 
 // jobdTarget is a target, at one worker or at all workers.
@@ -59,7 +59,7 @@ type jobdTarget struct {
 func (t *jobdTarget) as() api.Type {
 	x := api.Type{
 		Type: t.Target, Paused: t.Paused, Queued: t.Waiting + t.Queued, Delayed: t.Manual, Running: t.Running, Workers: t.Workers,
-		Dead: int(t.Fail), OldestSeconds: since(t.Oldest),
+		Dead: int(t.Fail), OldestSeconds: secondsSince(t.Oldest),
 	}
 	if int(t.Running) < t.Concurrency {
 		x.Idle = t.Workers
@@ -71,14 +71,14 @@ func (t *jobdTarget) as() api.Type {
 
 func (m *jobd) status(r *http.Request) (any, error) {
 	var st status
-	if err := m.ask(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	if err := m.request(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return nil, err
 	}
 	var s struct {
 		jobdTarget     // the sum of all
 		Targets    int `json:"targets"`
 	}
-	err := m.ask(r, http.MethodGet, "/v1/stats", nil, &s)
+	err := m.request(r, http.MethodGet, "/v1/stats", nil, &s)
 	out := st.as(m.Name)
 	out.Workers, out.Types, out.Ledger = s.Workers, s.Targets, s.as().Ledger
 	return out, err
@@ -86,7 +86,7 @@ func (m *jobd) status(r *http.Request) (any, error) {
 
 // inPlace asks for a page of a listing whose cursors are numbers and can be passed on as they are.
 func (m *jobd) inPlace(r *http.Request, path string, out any) error {
-	return m.ask(r, http.MethodGet, path+"?limit="+strconv.Itoa(limit(r, 500))+"&cursor="+cmp.Or(r.URL.Query().Get("cursor"), "0"), nil, out)
+	return m.request(r, http.MethodGet, path+"?limit="+strconv.Itoa(limitOf(r, 500))+"&cursor="+cmp.Or(r.URL.Query().Get("cursor"), "0"), nil, out)
 }
 
 func (m *jobd) types(r *http.Request) (any, error) {
@@ -111,7 +111,7 @@ func (m *jobd) workers(r *http.Request) (any, error) {
 	err := m.inPlace(r, "/v1/workers", &page)
 	out := api.List[Worker]{Items: []Worker{}, Next: page.Next}
 	for _, w := range page.Items {
-		x := Worker{Silent: w.Silent, Worker: api.Worker{Peer: api.Peer{Address: w.Address, Client: w.Name, Seconds: since(w.Since)}, Types: len(w.Targets), Jobs: []string{}}}
+		x := Worker{Silent: w.Silent, Worker: api.Worker{Peer: api.Peer{Address: w.Address, Client: w.Name, Seconds: secondsSince(w.Since)}, Types: len(w.Targets), Jobs: []string{}}}
 		if w.Silent {
 			w.Trouble = "does not answer"
 		}
@@ -150,9 +150,9 @@ type jobdRow struct {
 }
 
 func (x *jobdRow) job() job {
-	word := map[string]string{"waiting": "queued", "manual": "delayed", "accepted": "running", "done": "failed", "ignored": "discarded"}
+	stateName := map[string]string{"waiting": "queued", "manual": "delayed", "accepted": "running", "done": "failed", "ignored": "discarded"}
 	j := job{created: x.Created, started: x.Started, finished: x.Finished, answerSize: len(x.Stdout), Job: api.Job{
-		ID: strconv.FormatInt(x.ID, 10), Type: x.Target, State: cmp.Or(word[x.Status], x.Status), Priority: x.Priority, Bytes: len(x.Fields), Body: x.Fields,
+		ID: strconv.FormatInt(x.ID, 10), Type: x.Target, State: cmp.Or(stateName[x.Status], x.Status), Priority: x.Priority, Bytes: len(x.Fields), Body: x.Fields,
 	}}
 	switch {
 	case x.Status == "manual":
@@ -178,23 +178,23 @@ func (x *jobdRow) job() job {
 // list lists the rows of one target after those of another if no target is given. A place then
 // names its target, too.
 func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jobs []job, next string, err error) {
-	target, others := f.typ, []string(nil)
+	target, otherPlaces := f.typ, []string(nil)
 	if target == "" {
-		var all api.List[jobdTarget]
-		if err := m.ask(r, http.MethodGet, "/v1/targets", nil, &all); err != nil || len(all.Items) == 0 {
+		var targets api.List[jobdTarget]
+		if err := m.request(r, http.MethodGet, "/v1/targets", nil, &targets); err != nil || len(targets.Items) == 0 {
 			return nil, "", err
 		}
-		for i := range all.Items {
-			others = append(others, all.Items[i].Target)
+		for i := range targets.Items {
+			otherPlaces = append(otherPlaces, targets.Items[i].Target)
 		}
-		slices.Sort(others)
-		target = others[0]
+		slices.Sort(otherPlaces)
+		target = otherPlaces[0]
 	}
 	if at, of, ok := strings.Cut(place, " "); ok {
 		place, target = at, of
 	}
 	status, result, _ := strings.Cut(state, " ")
-	v := url.Values{"status": {status}, "limit": {strconv.Itoa(limit(r, 200))}}
+	v := url.Values{"status": {status}, "limit": {strconv.Itoa(limitOf(r, 200))}}
 	if result != "" {
 		v.Set("result", result)
 	}
@@ -205,14 +205,14 @@ func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jo
 		Items []jobdRow `json:"items"`
 		Next  *int64    `json:"next"`
 	}
-	err = m.ask(r, http.MethodGet, "/v1/targets/"+api.Segment(target)+"/rows?"+v.Encode(), nil, &page)
+	err = m.request(r, http.MethodGet, "/v1/targets/"+api.Segment(target)+"/rows?"+v.Encode(), nil, &page)
 	for i := range page.Items {
 		jobs = append(jobs, page.Items[i].job())
 	}
 	if page.Next != nil {
 		next = strconv.FormatInt(*page.Next, 10) + " " + target
-	} else if i := slices.Index(others, target) + 1; i > 0 && i < len(others) {
-		next = " " + others[i]
+	} else if i := slices.Index(otherPlaces, target) + 1; i > 0 && i < len(otherPlaces) {
+		next = " " + otherPlaces[i]
 	}
 	return jobs, next, err
 }
@@ -220,7 +220,7 @@ func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jo
 func (m *jobd) find(r *http.Request, id string, body bool) (*job, error) {
 	var found api.List[jobdRow]
 	if _, err := strconv.ParseUint(id, 10, 53); err == nil {
-		if err := m.ask(r, http.MethodGet, "/v1/rows/"+id, nil, &found); err != nil {
+		if err := m.request(r, http.MethodGet, "/v1/rows/"+id, nil, &found); err != nil {
 			return nil, err
 		}
 	}
@@ -235,21 +235,21 @@ func (m *jobd) find(r *http.Request, id string, body bool) (*job, error) {
 }
 
 func (m *jobd) cancel(*http.Request, string, bool) error {
-	return m.without("cancel for rows", "UPDATE the status of one that waits; jobctl send-signal ends one that runs")
+	return m.unsupportedError("cancel for rows", "UPDATE the status of one that waits; jobctl send-signal ends one that runs")
 }
 
 func (m *jobd) retry(*http.Request, string, string) error {
-	return m.without("retry for rows", "UPDATE its status to waiting, then poke the target (the page, or jobctl poke)")
+	return m.unsupportedError("retry for rows", "UPDATE its status to waiting, then poke the target (the page, or jobctl poke)")
 }
 
 func (m *jobd) pause(verb string) answer {
 	return func(r *http.Request) (any, error) {
 		path := "/v1/targets/" + api.Segment(api.Name(r.PathValue("type")))
 		var t jobdTarget
-		if err := m.ask(r, http.MethodPost, path+"/"+verb, nil, nil); err != nil {
+		if err := m.request(r, http.MethodPost, path+"/"+verb, nil, nil); err != nil {
 			return nil, err
 		}
-		err := m.ask(r, http.MethodGet, path, nil, &t)
+		err := m.request(r, http.MethodGet, path, nil, &t)
 		return t.as(), err
 	}
 }

@@ -25,26 +25,26 @@ type jq struct {
 
 func asJQ(d *Door) {
 	q := &jq{Door: d}
-	d.on("GET /v1/status", q.status)
-	d.on("GET /v1/types", q.types)
-	d.on("GET /v1/workers", q.workers)
+	d.handle("GET /v1/status", q.status)
+	d.handle("GET /v1/types", q.types)
+	d.handle("GET /v1/workers", q.workers)
 	d.serveJobs(q, map[string][]string{
 		"queued": {"queued"}, "delayed": {"retrying"}, "running": {"running"},
 		"answered": {"done"}, "failed": {"error"}, "cancelled": {"cancelled"},
 	})
-	d.on("PATCH /v1/jobs/{id}", q.change)
-	d.on("POST /v1/types/{type}/jobs/cancel", q.bulk("cancel"))
-	d.on("POST /v1/dead/{type}/retry", q.bulk("retry"))
+	d.handle("PATCH /v1/jobs/{id}", q.change)
+	d.handle("POST /v1/types/{type}/jobs/cancel", q.bulk("cancel"))
+	d.handle("POST /v1/dead/{type}/retry", q.bulk("retry"))
 	const rules = "a constraint does it, with concurrency 0 to hold jobs back: PUT /v1/constraints/ID, or the page at /"
-	d.lacks("pause for names", rules, "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume", "POST /v1/pause", "POST /v1/resume")
-	d.lacks("limits of names", rules, "/v1/types/{type}", "PUT /v1/types/{type}/limits")
-	d.lacks("groups", rules, "/v1/groups", "/v1/groups/{pattern}")
-	d.lacks("submitters with a connection", "gloom ls types shows what was enqueued", "GET /v1/submitters")
-	d.lacks("way to discard failed jobs", "it forgets them by itself: --keep-ended, --max-ended", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
-	d.lacks("way to forget names", "it forgets a name with its last job", "DELETE /v1/types/{type}")
-	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
-	d.lacks("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
-	d.lacks("drain over HTTP", "SIGTERM drains it", "POST /v1/drain")
+	d.unsupported("pause for names", rules, "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume", "POST /v1/pause", "POST /v1/resume")
+	d.unsupported("limits of names", rules, "/v1/types/{type}", "PUT /v1/types/{type}/limits")
+	d.unsupported("groups", rules, "/v1/groups", "/v1/groups/{pattern}")
+	d.unsupported("submitters with a connection", "gloom ls types shows what was enqueued", "GET /v1/submitters")
+	d.unsupported("way to discard failed jobs", "it forgets them by itself: --keep-ended, --max-ended", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
+	d.unsupported("way to forget names", "it forgets a name with its last job", "DELETE /v1/types/{type}")
+	d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
+	d.unsupported("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
+	d.unsupported("drain over HTTP", "SIGTERM drains it", "POST /v1/drain")
 }
 
 // jqStats has the part of jq-master's statistics that is read.
@@ -65,8 +65,8 @@ type jqStats struct {
 }
 
 func (q *jq) stats(r *http.Request) (s jqStats, st status, err error) {
-	if err = q.ask(r, http.MethodGet, "/v1/status", nil, &st); err == nil {
-		err = q.ask(r, http.MethodGet, "/v1/stats", nil, &s)
+	if err = q.request(r, http.MethodGet, "/v1/status", nil, &st); err == nil {
+		err = q.request(r, http.MethodGet, "/v1/stats", nil, &s)
 	}
 	return s, st, err
 }
@@ -113,7 +113,7 @@ func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWor
 		Workers []jqWorker `json:"workers"`
 		Cursor  string     `json:"cursor"`
 	}
-	err = q.ask(r, http.MethodGet, "/v1/workers?limit="+strconv.Itoa(limit)+"&cursor="+url.QueryEscape(cursor), nil, &page)
+	err = q.request(r, http.MethodGet, "/v1/workers?limit="+strconv.Itoa(limit)+"&cursor="+url.QueryEscape(cursor), nil, &page)
 	return page.Workers, page.Cursor, err
 }
 
@@ -121,16 +121,16 @@ func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWor
 const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
-	list, next, err := q.askWorkers(r, limit(r, maxPage), q.from(r))
+	list, next, err := q.askWorkers(r, limitOf(r, maxPage), q.from(r))
 	out := api.List[Worker]{Items: []Worker{}, Next: q.mark(next)}
 	for i := range list {
 		w := &list[i]
 		x := Worker{Silent: w.Silent, Worker: api.Worker{
-			Peer:  api.Peer{Address: cmp.Or(w.URL, "pulls"), Client: w.Name + " " + w.ID, Seconds: since(w.Since)},
+			Peer:  api.Peer{Address: cmp.Or(w.URL, "pulls"), Client: w.Name + " " + w.ID, Seconds: secondsSince(w.Since)},
 			Types: len(w.Names), Prefetch: w.MaxJobs, Out: w.Running, Left: w.Leaving, Jobs: []string{}, Serves: w.Names,
 		}}
 		if w.Silent {
-			x.IdleSeconds = since(w.Seen)
+			x.IdleSeconds = secondsSince(w.Seen)
 		}
 		if len(w.Names) == 1 {
 			x.Type = w.Names[0]
@@ -212,9 +212,9 @@ type jqJob struct {
 }
 
 func (x *jqJob) job() job {
-	word := map[string]string{"retrying": "delayed", "done": "answered", "error": "failed"}
+	stateName := map[string]string{"retrying": "delayed", "done": "answered", "error": "failed"}
 	j := job{created: x.Enqueued, due: x.Due, started: x.Started, finished: x.Finished, Job: api.Job{
-		ID: x.ID, Type: x.Name, State: cmp.Or(word[x.Status], x.Status), Priority: x.Priority, Attempts: x.Attempt, Retries: x.MaxRetry,
+		ID: x.ID, Type: x.Name, State: cmp.Or(stateName[x.Status], x.Status), Priority: x.Priority, Attempts: x.Attempt, Retries: x.MaxRetry,
 		Bytes: x.Size, Reason: x.Message, Holds: x.Waits, Ahead: x.Place, Body: x.Argument, Runs: runs(x.Runs, "worker"),
 	}}
 	if x.Reason == "timeout" {
@@ -222,7 +222,7 @@ func (x *jqJob) job() job {
 	}
 	switch x.Status {
 	case "running":
-		j.due, j.Worker = x.Deadline, &api.Peer{Address: "worker " + x.Worker, Seconds: since(x.Started)}
+		j.due, j.Worker = x.Deadline, &api.Peer{Address: "worker " + x.Worker, Seconds: secondsSince(x.Started)}
 	case "queued", "retrying":
 		j.started = nil // that time is the start of an earlier run
 	case "done", "cancelled":
@@ -240,7 +240,7 @@ func (x *jqJob) job() job {
 }
 
 func (q *jq) list(r *http.Request, f *filter, state, cursor string, _ bool) (jobs []job, next string, err error) {
-	v := url.Values{"limit": {strconv.Itoa(limit(r, maxPage))}, "cursor": {cursor}, "status": {state}, "name": {f.typ}}
+	v := url.Values{"limit": {strconv.Itoa(limitOf(r, maxPage))}, "cursor": {cursor}, "status": {state}, "name": {f.typ}}
 	if f.older > 0 {
 		v.Set("to", stamp(new(time.Now().Add(-f.older))))
 	}
@@ -248,7 +248,7 @@ func (q *jq) list(r *http.Request, f *filter, state, cursor string, _ bool) (job
 		Jobs   []jqJob `json:"jobs"`
 		Cursor string  `json:"cursor"`
 	}
-	err = q.ask(r, http.MethodGet, "/v1/jobs?"+v.Encode(), nil, &page)
+	err = q.request(r, http.MethodGet, "/v1/jobs?"+v.Encode(), nil, &page)
 	for i := range page.Jobs {
 		jobs = append(jobs, page.Jobs[i].job())
 	}
@@ -259,15 +259,15 @@ func jqPath(id, verb string) string { return "/v1/jobs/" + url.PathEscape(id) + 
 
 func (q *jq) find(r *http.Request, id string, body bool) (*job, error) {
 	var x jqJob
-	err := q.ask(r, http.MethodGet, jqPath(id, "?bodies="+strconv.FormatBool(body)), nil, &x)
+	err := q.request(r, http.MethodGet, jqPath(id, "?bodies="+strconv.FormatBool(body)), nil, &x)
 	return new(x.job()), err
 }
 
 func (q *jq) cancel(r *http.Request, id string, running bool) error {
 	if running {
-		return q.ask(r, http.MethodDelete, "/job/"+url.PathEscape(id)+"?force=true", nil, nil)
+		return q.request(r, http.MethodDelete, "/job/"+url.PathEscape(id)+"?force=true", nil, nil)
 	}
-	err := q.ask(r, http.MethodPost, jqPath(id, "/cancel"), nil, nil)
+	err := q.request(r, http.MethodPost, jqPath(id, "/cancel"), nil, nil)
 	if err != nil && strings.Contains(err.Error(), "force=true") {
 		return cli.Failf(cli.ExitFailed, "%.200q is running", id).Advise("--running cancels it all the same")
 	}
@@ -275,7 +275,7 @@ func (q *jq) cancel(r *http.Request, id string, running bool) error {
 }
 
 func (q *jq) retry(r *http.Request, _, id string) error {
-	return q.ask(r, http.MethodPost, jqPath(id, "/retry"), nil, nil)
+	return q.request(r, http.MethodPost, jqPath(id, "/retry"), nil, nil)
 }
 
 func (q *jq) change(r *http.Request) (any, error) {
@@ -285,11 +285,11 @@ func (q *jq) change(r *http.Request) (any, error) {
 	case err != nil:
 		return nil, err
 	case c.Groups == nil && c.DelayMS == nil && c.Priority != nil:
-		return struct{}{}, q.ask(r, http.MethodPost, jqPath(id, "/priority"), map[string]int64{"priority": *c.Priority}, nil)
+		return struct{}{}, q.request(r, http.MethodPost, jqPath(id, "/priority"), map[string]int64{"priority": *c.Priority}, nil)
 	case c.Groups == nil && c.Priority == nil && c.DelayMS != nil && *c.DelayMS == 0:
 		return struct{}{}, q.retry(r, "", id)
 	}
-	return nil, q.without("change of a job except --priority (smaller numbers run first) and --delay 0 (ends the wait for a retry)", "cancel the job, and enqueue another")
+	return nil, q.unsupportedError("change of a job except --priority (smaller numbers run first) and --delay 0 (ends the wait for a retry)", "cancel the job, and enqueue another")
 }
 
 // maxBulk is how many jobs jq-master changes at once.
@@ -299,12 +299,12 @@ const maxBulk = 10_000
 // changed.
 func (q *jq) bulk(verb string) answer {
 	return func(r *http.Request) (any, error) {
-		f, count, most, err := q.bulkOf(r)
+		f, count, limit, err := q.bulkOf(r)
 		switch {
 		case err != nil:
 			return nil, err
 		case f.id != "" || f.reason != "":
-			return nil, q.without("way to select many jobs by a part of their ids or reasons", "list them, and give their ids: gloom jobs --id, gloom dead ls --reason")
+			return nil, q.unsupportedError("way to select many jobs by a part of their ids or reasons", "list them, and give their ids: gloom jobs --id, gloom dead ls --reason")
 		}
 		in := map[string]any{"name": f.typ, "limit": maxBulk}
 		if verb == "retry" {
@@ -315,7 +315,7 @@ func (q *jq) bulk(verb string) answer {
 		if f.older > 0 {
 			in["to"] = stamp(new(time.Now().Add(-f.older)))
 		}
-		if most > 0 && q.start != "" {
+		if limit > 0 && q.start != "" {
 			in["cursor"] = q.start
 		}
 		sum := func(count bool) (n int, err error) {
@@ -325,7 +325,7 @@ func (q *jq) bulk(verb string) answer {
 					Affected      int
 					Cursor, Start string
 				}
-				if err := q.ask(r, http.MethodPost, "/v1/jobs/"+verb, in, &t); err != nil {
+				if err := q.request(r, http.MethodPost, "/v1/jobs/"+verb, in, &t); err != nil {
 					return n, err
 				}
 				if in["cursor"] == nil {

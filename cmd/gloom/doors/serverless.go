@@ -20,27 +20,27 @@ type serverless struct{ *Door }
 
 func asServerless(d *Door) {
 	s := &serverless{d}
-	d.on("GET /v1/status", s.status)
-	d.on("GET /v1/types", s.types)
+	d.handle("GET /v1/status", s.status)
+	d.handle("GET /v1/types", s.types)
 	d.serveJobs(s, map[string][]string{
 		"queued": {"waiting"}, "delayed": {"deferred"}, "running": {"running"},
 		"answered": {"ok"}, "failed": {"failed", "abandoned"}, "expired": {"expired"},
 	})
-	d.on("POST /v1/types/{type}/jobs/cancel", s.bulk((*serverless).drop, "waiting", "deferred"))
-	d.on("POST /v1/dead/{type}/retry", s.bulk((*serverless).retry, "failed", "abandoned"))
-	d.on("POST /v1/pause", s.pause("/stop"))
-	d.on("POST /v1/resume", s.pause("/start"))
-	d.lacks("pause for types, only for the whole daemon", "leave the type out: gloom pause, gloom resume", "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume")
-	d.lacks("limits of types", "concurrency is an option of the type's handler", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
-	d.lacks("groups", "clients are the first part of a type's name: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
-	d.lacks("workers of its own", "a handler runs the jobs of a type; gloom ls says where there is none", "GET /v1/workers")
-	d.lacks("submitters with a connection", "gloom ls types shows what was added", "GET /v1/submitters")
-	d.on("PATCH /v1/jobs/{id}", s.change)
-	d.lacks("way to discard failed jobs", "it forgets them by itself: --keep-done", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
-	d.lacks("way to forget types", "it forgets a type with its last job, unless it has a handler", "DELETE /v1/types/{type}")
-	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
-	d.lacks("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
-	d.lacks("drain", "SIGTERM stops it gracefully, as POST /quit does", "POST /v1/drain")
+	d.handle("POST /v1/types/{type}/jobs/cancel", s.bulk((*serverless).drop, "waiting", "deferred"))
+	d.handle("POST /v1/dead/{type}/retry", s.bulk((*serverless).retry, "failed", "abandoned"))
+	d.handle("POST /v1/pause", s.pause("/stop"))
+	d.handle("POST /v1/resume", s.pause("/start"))
+	d.unsupported("pause for types, only for the whole daemon", "leave the type out: gloom pause, gloom resume", "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume")
+	d.unsupported("limits of types", "concurrency is an option of the type's handler", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
+	d.unsupported("groups", "clients are the first part of a type's name: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
+	d.unsupported("workers of its own", "a handler runs the jobs of a type; gloom ls says where there is none", "GET /v1/workers")
+	d.unsupported("submitters with a connection", "gloom ls types shows what was added", "GET /v1/submitters")
+	d.handle("PATCH /v1/jobs/{id}", s.change)
+	d.unsupported("way to discard failed jobs", "it forgets them by itself: --keep-done", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
+	d.unsupported("way to forget types", "it forgets a type with its last job, unless it has a handler", "DELETE /v1/types/{type}")
+	d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
+	d.unsupported("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
+	d.unsupported("drain", "SIGTERM stops it gracefully, as POST /quit does", "POST /v1/drain")
 }
 
 // slsCounts are the jobs of a type.
@@ -82,12 +82,12 @@ type slsLook struct {
 }
 
 func (s *serverless) look(r *http.Request) (l slsLook, err error) {
-	return l, s.ask(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
+	return l, s.request(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
 }
 
 func (s *serverless) status(r *http.Request) (any, error) {
 	var st status
-	if err := s.ask(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	if err := s.request(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return nil, err
 	}
 	l, err := s.look(r)
@@ -146,9 +146,9 @@ type slsJob struct {
 }
 
 func (x *slsJob) job() job {
-	word := map[string]string{"waiting": "queued", "deferred": "delayed", "ok": "answered", "abandoned": "failed"}
+	stateName := map[string]string{"waiting": "queued", "deferred": "delayed", "ok": "answered", "abandoned": "failed"}
 	j := job{created: x.Created, finished: x.Done, Job: api.Job{
-		ID: x.ID, Type: x.Type, State: cmp.Or(word[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: runs(x.Runs, "daemon"),
+		ID: x.ID, Type: x.Type, State: cmp.Or(stateName[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: runs(x.Runs, "daemon"),
 	}}
 	if x.Code != "ok" {
 		j.Reason = x.Code
@@ -171,11 +171,11 @@ func (x *slsJob) job() job {
 }
 
 func (s *serverless) list(r *http.Request, f *filter, state, after string, reasons bool) (jobs []job, next string, err error) {
-	most := 1000
+	limit := 1000
 	if reasons {
-		most = 100
+		limit = 100
 	}
-	path, v := "/jobs?", url.Values{"limit": {strconv.Itoa(limit(r, most))}, "last": {strconv.FormatBool(reasons)}, "state": {state}, "after": {after}}
+	path, v := "/jobs?", url.Values{"limit": {strconv.Itoa(limitOf(r, limit))}, "last": {strconv.FormatBool(reasons)}, "state": {state}, "after": {after}}
 	client, typ, ok := strings.Cut(f.typ, "-")
 	if ok {
 		path = "/" + url.PathEscape(client) + path
@@ -187,7 +187,7 @@ func (s *serverless) list(r *http.Request, f *filter, state, after string, reaso
 		Jobs  []slsJob `json:"jobs"`
 		After string   `json:"after"`
 	}
-	err = s.ask(r, http.MethodGet, path+v.Encode(), nil, &page)
+	err = s.request(r, http.MethodGet, path+v.Encode(), nil, &page)
 	for i := range page.Jobs {
 		if ok {
 			page.Jobs[i].Type = f.typ
@@ -202,7 +202,7 @@ func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 	var page struct {
 		Jobs []slsJob `json:"jobs"`
 	}
-	if err := s.ask(r, http.MethodGet, "/jobs?id="+url.QueryEscape(id), nil, &page); err != nil {
+	if err := s.request(r, http.MethodGet, "/jobs?id="+url.QueryEscape(id), nil, &page); err != nil {
 		return nil, err
 	}
 	if len(page.Jobs) == 0 {
@@ -210,7 +210,7 @@ func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 	}
 	x, typ := page.Jobs[0], page.Jobs[0].Type
 	client := clientOf(typ)
-	if err := s.ask(r, http.MethodGet, slsPath(client, "get", id), nil, &x); err != nil {
+	if err := s.request(r, http.MethodGet, slsPath(client, "get", id), nil, &x); err != nil {
 		return nil, err
 	}
 	x.Type = typ
@@ -218,25 +218,25 @@ func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 	if !body || j.State == "expired" {
 		return &j, nil
 	}
-	what := "payload"
+	kind := "payload"
 	if j.State == "answered" {
-		what = "result"
+		kind = "result"
 	}
 	var data []byte
-	err := s.ask(r, http.MethodGet, slsPath(client, what, id), nil, &data)
+	err := s.request(r, http.MethodGet, slsPath(client, kind, id), nil, &data)
 	if j.Body = asJSON(data); j.State == "answered" {
 		j.answerSize = len(data)
 	}
 	return &j, err
 }
 
-func slsPath(client, what, id string) string {
-	return "/" + url.PathEscape(client) + "/job/" + what + "/" + url.PathEscape(id)
+func slsPath(client, kind, id string) string {
+	return "/" + url.PathEscape(client) + "/job/" + kind + "/" + url.PathEscape(id)
 }
 
 func (s *serverless) cancel(r *http.Request, id string, running bool) error {
 	if running {
-		return s.without("way to cancel jobs that run", "the timeout of the handler ends them")
+		return s.unsupportedError("way to cancel jobs that run", "the timeout of the handler ends them")
 	}
 	j, err := s.find(r, id, false)
 	if err != nil {
@@ -246,11 +246,11 @@ func (s *serverless) cancel(r *http.Request, id string, running bool) error {
 }
 
 func (s *serverless) drop(r *http.Request, typ, id string) error {
-	return s.ask(r, http.MethodDelete, slsPath(clientOf(typ), "get", id), nil, nil)
+	return s.request(r, http.MethodDelete, slsPath(clientOf(typ), "get", id), nil, nil)
 }
 
 func (s *serverless) retry(r *http.Request, typ, id string) error {
-	return s.ask(r, http.MethodPost, slsPath(clientOf(typ), "retry", id), nil, nil)
+	return s.request(r, http.MethodPost, slsPath(clientOf(typ), "retry", id), nil, nil)
 }
 
 // change makes a job due now.
@@ -260,21 +260,21 @@ func (s *serverless) change(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if c.Groups != nil || c.Priority != nil || c.DelayMS == nil || *c.DelayMS != 0 {
-		return nil, s.without("change of a job except --delay 0, which makes it due now", "cancel it, and add another")
+		return nil, s.unsupportedError("change of a job except --delay 0, which makes it due now", "cancel it, and add another")
 	}
 	id := api.Name(r.PathValue("id"))
 	j, err := s.find(r, id, false)
 	if err != nil {
 		return nil, err
 	}
-	return struct{}{}, s.ask(r, http.MethodPost, slsPath(clientOf(j.Type), "run", id), nil, nil)
+	return struct{}{}, s.request(r, http.MethodPost, slsPath(clientOf(j.Type), "run", id), nil, nil)
 }
 
 // bulk applies an action to each job that matches and is in one of the states, or counts them. It
 // skips jobs that have left the state meanwhile.
-func (s *serverless) bulk(do func(s *serverless, r *http.Request, typ, id string) error, states ...string) answer {
+func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string) error, states ...string) answer {
 	return func(r *http.Request) (any, error) {
-		f, count, most, err := s.bulkOf(r)
+		f, count, limit, err := s.bulkOf(r)
 		if err != nil {
 			return nil, err
 		}
@@ -287,7 +287,7 @@ func (s *serverless) bulk(do func(s *serverless, r *http.Request, typ, id string
 					return nil, err
 				}
 				for i := range list {
-					if f.fits(&list[i]) {
+					if f.matches(&list[i]) {
 						ids = append(ids, list[i].ID)
 					}
 				}
@@ -297,15 +297,15 @@ func (s *serverless) bulk(do func(s *serverless, r *http.Request, typ, id string
 		if count {
 			return &out, nil
 		}
-		if slices.Sort(ids); most > 0 {
-			ids = ids[:min(most, len(ids))] // the oldest: those that were counted
+		if slices.Sort(ids); limit > 0 {
+			ids = ids[:min(limit, len(ids))] // the oldest: those that were counted
 		}
 		for _, id := range ids {
-			var no *refusal
-			switch err := do(s, r, f.typ, id); {
+			var refused *refusal
+			switch err := fn(s, r, f.typ, id); {
 			case err == nil:
 				out.Done++
-			case errors.As(err, &no) && (no.status == http.StatusConflict || no.status == http.StatusNotFound):
+			case errors.As(err, &refused) && (refused.status == http.StatusConflict || refused.status == http.StatusNotFound):
 				out.After++
 			default:
 				return nil, err
@@ -317,8 +317,8 @@ func (s *serverless) bulk(do func(s *serverless, r *http.Request, typ, id string
 
 func (s *serverless) pause(path string) answer {
 	return func(r *http.Request) (any, error) {
-		var said []byte
-		if err := s.ask(r, http.MethodPost, path, nil, &said); err != nil {
+		var body []byte
+		if err := s.request(r, http.MethodPost, path, nil, &body); err != nil {
 			return nil, err
 		}
 		l, err := s.look(r)

@@ -15,12 +15,12 @@ import (
 // Execute runs a program's command line and returns its exit status. An error before a command has
 // begun is a usage error, whatever its type.
 func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
-	began := false
+	started := false
 	Prepare(root)
-	each(root, func(c *cobra.Command) {
+	walkCommands(root, func(c *cobra.Command) {
 		if run := c.RunE; run != nil {
 			c.RunE = func(cmd *cobra.Command, args []string) error {
-				began = true
+				started = true
 				return run(cmd, args)
 			}
 		}
@@ -28,7 +28,7 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	root.SetArgs(args)
 	err := Run(root)
 	var fault *Fault
-	if err != nil && !began && !errors.As(err, &fault) {
+	if err != nil && !started && !errors.As(err, &fault) {
 		err = Usagef("%w", err).Advise("%s --help shows the usage", root.Name())
 	}
 	return Report(stderr, root.Name(), err)
@@ -80,7 +80,7 @@ func Prepare(root *cobra.Command) {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = !root.HasAvailableSubCommands()
 	root.InitDefaultCompletionCmd()
-	each(root, func(c *cobra.Command) {
+	walkCommands(root, func(c *cobra.Command) {
 		c.Flags().SortFlags = false
 		c.PersistentFlags().SortFlags = false
 		if c.Name() == "help" && c.Parent() == root {
@@ -90,12 +90,12 @@ func Prepare(root *cobra.Command) {
 			c.Args, c.RunE = cobra.ArbitraryArgs, group
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if is, ok := f.Value.(choice); ok {
-				_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(is.words, cobra.ShellCompDirectiveNoFileComp))
+			if isChoice, ok := f.Value.(choice); ok {
+				_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(isChoice.values, cobra.ShellCompDirectiveNoFileComp))
 			}
 		})
-		if takes := c.Args; takes != nil {
-			c.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, takes(cmd, args)) }
+		if argsCheck := c.Args; argsCheck != nil {
+			c.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, argsCheck(cmd, args)) }
 		}
 	})
 	root.SetFlagErrorFunc(flagError)
@@ -103,7 +103,7 @@ func Prepare(root *cobra.Command) {
 		f.SortFlags = false
 		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
 	}
-	const all = "Flags that all commands take: {{.Root.Name}} help " + flagsTopic
+	const globalHint = "Flags that all commands take: {{.Root.Name}} help " + flagsTopic
 	// The root's own help does not repeat the flags that the help topic lists.
 	cobra.AddTemplateFunc("topical", func(c *cobra.Command) bool { return c.Annotations[flagsTopic] != "" })
 	cobra.AddTemplateFunc("ownFlags", func(c *cobra.Command) string {
@@ -113,8 +113,8 @@ func Prepare(root *cobra.Command) {
 		return wrapped(c.LocalFlags())
 	})
 	usage := strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
-	usage = strings.Replace(usage, "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{ownFlags .}}{{if topical .}}\n\n"+all+"{{end}}", 1)
-	usage = strings.Replace(usage, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", all, 1)
+	usage = strings.Replace(usage, "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{ownFlags .}}{{if topical .}}\n\n"+globalHint+"{{end}}", 1)
+	usage = strings.Replace(usage, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", globalHint, 1)
 	root.SetUsageTemplate(usage)
 }
 
@@ -122,10 +122,10 @@ func Prepare(root *cobra.Command) {
 // annotation of this name.
 const flagsTopic = "flags"
 
-func each(c *cobra.Command, do func(*cobra.Command)) {
-	do(c)
+func walkCommands(c *cobra.Command, fn func(*cobra.Command)) {
+	fn(c)
 	for _, sub := range c.Commands() {
-		each(sub, do)
+		walkCommands(sub, fn)
 	}
 }
 
@@ -153,8 +153,8 @@ func noCommand(in *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	if near := Suggest(name, names); near != "" {
-		return f.Advise("did you mean %s?", near)
+	if suggestions := Suggest(name, names); suggestions != "" {
+		return f.Advise("did you mean %s?", suggestions)
 	}
 	return f.Advise("%s --help lists all commands", in.CommandPath())
 }
@@ -176,17 +176,17 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 }
 
 func flagError(cmd *cobra.Command, err error) error {
-	var none *pflag.NotExistError
+	var notExist *pflag.NotExistError
 	var value *pflag.InvalidValueError
 	switch {
-	case errors.As(err, &none) && none.GetSpecifiedShortnames() == "":
+	case errors.As(err, &notExist) && notExist.GetSpecifiedShortnames() == "":
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := Suggest(none.GetSpecifiedName(), names); near != "" {
-			return Usagef("%w", err).Advise("did you mean --%s?", near)
+		if suggestions := Suggest(notExist.GetSpecifiedName(), names); suggestions != "" {
+			return Usagef("%w", err).Advise("did you mean --%s?", suggestions)
 		}
 	case errors.As(err, &value):
-		err = wrong(value.GetFlag(), value.GetValue(), value.Unwrap(), "")
+		err = invalidValue(value.GetFlag(), value.GetValue(), value.Unwrap(), "")
 	}
 	return Usagef("%w", err).Advise("%s --help shows the options", cmd.CommandPath())
 }
@@ -199,8 +199,8 @@ func Suggest(typed string, names []string) string {
 		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
 	for known.SuggestionsMinimumDistance = 1; known.SuggestionsMinimumDistance <= 2; known.SuggestionsMinimumDistance++ {
-		if near := known.SuggestionsFor(typed); len(near) > 0 {
-			return near[0]
+		if suggestions := known.SuggestionsFor(typed); len(suggestions) > 0 {
+			return suggestions[0]
 		}
 	}
 	return ""

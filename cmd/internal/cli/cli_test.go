@@ -45,7 +45,7 @@ func TestExecute(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		says string // the whole of stderr
+		want string // the whole of stderr
 	}{
 		{"run", 0, ""},
 		{"run --number 1", 1, "prog: it broke\n"},
@@ -71,8 +71,8 @@ func TestExecute(t *testing.T) {
 		t.Run(c.args, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			code := Execute(program(&out), strings.Fields(c.args), &errs)
-			if code != c.code || errs.String() != c.says {
-				t.Errorf("exit status %d, want %d; stderr\n%s\nwant\n%s", code, c.code, errs.String(), c.says)
+			if code != c.code || errs.String() != c.want {
+				t.Errorf("exit status %d, want %d; stderr\n%s\nwant\n%s", code, c.code, errs.String(), c.want)
 			}
 		})
 	}

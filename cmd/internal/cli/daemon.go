@@ -65,8 +65,8 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 		return err
 	case errors.As(err, &about):
 		variable := Variable(d.Prefix, about.Option())
-		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[given]) > 0 {
-			return Usagef("%w (from %s)", err, fl.Annotations[given][0]).Advise(bothNames, variable, about.Option())
+		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[sourceGiven]) > 0 {
+			return Usagef("%w (from %s)", err, fl.Annotations[sourceGiven][0]).Advise(bothNames, variable, about.Option())
 		}
 		return Usagef("%w", err).Advise("%s is the same option in the environment; %s --help lists all options with their defaults", variable, cmd.Name())
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -25,7 +25,7 @@ func TestDaemon(t *testing.T) {
 		name, args   string
 		settle, run  error
 		code         int
-		says, advice string
+		want, advice string
 	}{
 		{"well", "", nil, nil, 0, "", ""},
 		{"an option, settled", "", refused("number"), nil, 2, "--number: is refused\n",
@@ -50,8 +50,8 @@ func TestDaemon(t *testing.T) {
 			}
 			var errs bytes.Buffer
 			code := Execute(d.Command(cmd), strings.Fields(c.args), &errs)
-			said, hint, _ := strings.Cut(errs.String(), "hint: ")
-			if code != c.code || strings.TrimPrefix(said, "dmn: ") != c.says || !strings.HasPrefix(hint, c.advice) || (hint == "") != (c.advice == "") {
+			text, hint, _ := strings.Cut(errs.String(), "hint: ")
+			if code != c.code || strings.TrimPrefix(text, "dmn: ") != c.want || !strings.HasPrefix(hint, c.advice) || (hint == "") != (c.advice == "") {
 				t.Errorf("exit status %d, want %d; stderr %s", code, c.code, errs.String())
 			}
 		})

@@ -120,8 +120,8 @@ func (f *File) check(options []string) error {
 	}
 	for _, k := range f.Keys() {
 		if !slices.Contains(options, k) {
-			if near := Suggest(k, options); near != "" {
-				return f.Errorf(k, "there is no option %q; did you mean %s?", k, near)
+			if suggestions := Suggest(k, options); suggestions != "" {
+				return f.Errorf(k, "there is no option %q; did you mean %s?", k, suggestions)
 			}
 			return f.Errorf(k, "there is no option %q", k)
 		}

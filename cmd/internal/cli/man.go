@@ -23,7 +23,7 @@ func manual(root *cobra.Command) *cobra.Command {
 				return err
 			}
 			root.DisableAutoGenTag = true
-			each(root, func(c *cobra.Command) {
+			walkCommands(root, func(c *cobra.Command) {
 				c.Hidden = c.Hidden || c.Name() == "completion"      // cobra's own
 				if topic := c.Annotations[flagsTopic]; topic != "" { // the page lists the flags
 					c.Long += "\n\n" + topic
@@ -53,8 +53,8 @@ func showPlain(page string) error {
 	if err != nil {
 		return err
 	}
-	plain := strings.NewReplacer(`\fP[=false]`, `\fP`, `\fP="string"`, `\fP=string`).Replace(string(text))
-	return os.WriteFile(page, []byte(plain), 0o644)
+	replacer := strings.NewReplacer(`\fP[=false]`, `\fP`, `\fP="string"`, `\fP=string`).Replace(string(text))
+	return os.WriteFile(page, []byte(replacer), 0o644)
 }
 
 // sayDefault makes a page show the kind of value of a flag, and its default after the text:

@@ -40,13 +40,13 @@ func Variable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
-// given marks the flags that Apply has set, with their source.
-const given = "given"
+// sourceGiven marks the flags that Apply has set, with their source.
+const sourceGiven = "given"
 
 // Given reports whether an option was set, by any source.
 func Given(f *pflag.FlagSet, option string) bool {
 	fl := f.Lookup(option)
-	_, ok := fl.Annotations[given]
+	_, ok := fl.Annotations[sourceGiven]
 	return ok || fl.Changed
 }
 
@@ -76,15 +76,15 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 			continue
 		}
 		if err := fl.Value.Set(value); err != nil {
-			return Usagef("%w", wrong(fl, value, err, from)).Advise(bothNames, Variable(s.Prefix, name), name)
+			return Usagef("%w", invalidValue(fl, value, err, from)).Advise(bothNames, Variable(s.Prefix, name), name)
 		}
-		_ = f.SetAnnotation(name, given, []string{from}) // cannot fail: the flag exists
+		_ = f.SetAnnotation(name, sourceGiven, []string{from}) // cannot fail: the flag exists
 	}
 	return nil
 }
 
-// wrong explains why a flag refuses a value; err is the error of its Set.
-func wrong(f *pflag.Flag, value string, err error, from string) *OptionError {
+// invalidValue explains why a flag refuses a value; err is the error of its Set.
+func invalidValue(f *pflag.Flag, value string, err error, from string) *OptionError {
 	e := &OptionError{Option: f.Name, Value: value, From: from}
 	switch f.Value.Type() {
 	case "int", "int64":

@@ -94,7 +94,7 @@ func TestPrecedence(t *testing.T) {
 func TestSettingsErrors(t *testing.T) {
 	for _, c := range []struct {
 		env, file, table string
-		says             string
+		want             string
 	}{
 		{"PROG_NUMBER=many", "", "", `--number "many": must be a whole number (from PROG_NUMBER)`},
 		{"PROG_SIZE=9", "", "", `--size "9": must be a size such as 16MiB, 64k or 1000000, from 10 bytes to 1.0GiB (from PROG_SIZE)`},
@@ -128,8 +128,8 @@ func TestSettingsErrors(t *testing.T) {
 				}
 				got = got[:start+1] + "FILE" + got[i+len("prog.toml"):]
 			}
-			if got != c.says && !(strings.HasSuffix(c.says, ": ") && strings.HasPrefix(got, c.says)) {
-				t.Errorf("got  %s\nwant %s", got, c.says)
+			if got != c.want && !(strings.HasSuffix(c.want, ": ") && strings.HasPrefix(got, c.want)) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 			if strings.Contains(got, "strconv") || strings.Contains(got, "toml:") {
 				t.Errorf("speaks of Go: %s", got)

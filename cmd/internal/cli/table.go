@@ -49,13 +49,13 @@ func Table(columns ...Column) table.Writer {
 // PrintTable writes a table that fits the width of the terminal: make returns the table with
 // columns no wider than its argument. If even that is too wide, lines are cut, so that none
 // wraps.
-func PrintTable(to io.Writer, make func(most int) table.Writer) error {
+func PrintTable(to io.Writer, make func(maxWidth int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := make(widest).Render()
 	if Terminal(to) {
 		width, _, err := term.GetSize(int(to.(*os.File).Fd()))
-		for most := width; err == nil && most >= narrowest && linesWidth(out) > width; most -= 2 {
-			out = make(most).Render()
+		for maxWidth := width; err == nil && maxWidth >= narrowest && linesWidth(out) > width; maxWidth -= 2 {
+			out = make(maxWidth).Render()
 		}
 		if err == nil {
 			lines := strings.Split(out, "\n")

@@ -32,8 +32,8 @@ func TestText(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
-	err := PrintTable(&out, func(most int) table.Writer {
-		w := Table(Column{Name: "TYPE", Left: true, Max: most}, Column{Name: "N"}, Column{Name: "SECRET", Hide: true})
+	err := PrintTable(&out, func(maxWidth int) table.Writer {
+		w := Table(Column{Name: "TYPE", Left: true, Max: maxWidth}, Column{Name: "N"}, Column{Name: "SECRET", Hide: true})
 		w.AppendRow(table.Row{"mail", 7, "x"})
 		w.AppendRow(table.Row{"a longer one", 123, "x"})
 		return w

@@ -43,12 +43,12 @@ func (size[T]) Type() string { return "bytes" }
 func Bytes(n int64) string { return strings.ReplaceAll(humanize.IBytes(uint64(max(n, 0))), " ", "") }
 
 type choice struct {
-	to    *string
-	words []string
+	to     *string
+	values []string
 }
 
 // Choice returns a flag for one of a few words.
-func Choice(to *string, words ...string) pflag.Value { return choice{to, words} }
+func Choice(to *string, values ...string) pflag.Value { return choice{to, values} }
 
 func (c choice) String() string {
 	if c.to == nil {
@@ -58,8 +58,8 @@ func (c choice) String() string {
 }
 
 func (c choice) Set(v string) error {
-	if !slices.Contains(c.words, v) {
-		return fmt.Errorf("must be one of %s", strings.Join(c.words, ", "))
+	if !slices.Contains(c.values, v) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.values, ", "))
 	}
 	*c.to = v
 	return nil

@@ -77,8 +77,8 @@ func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
-		return fmt.Errorf("%s answers %s: %s", addr, resp.Status, strings.TrimSpace(string(said)))
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+		return fmt.Errorf("%s answers %s: %s", addr, resp.Status, strings.TrimSpace(string(body)))
 	}
 	return nil
 }

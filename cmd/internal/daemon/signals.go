@@ -17,12 +17,12 @@ type Signals struct {
 	done       chan struct{}
 }
 
-// early holds a SIGHUP that arrived before Notify was called.
-var early = make(chan os.Signal, 1)
+// beforeNotify holds a SIGHUP that arrived before Notify was called.
+var beforeNotify = make(chan os.Signal, 1)
 
 // Hold keeps SIGHUP from ending the process, and holds it until Notify is called. Daemons call
 // Hold first.
-func Hold() { signal.Notify(early, syscall.SIGHUP) }
+func Hold() { signal.Notify(beforeNotify, syscall.SIGHUP) }
 
 // Notify listens for signals until Close; SIGHUP calls reopen. A reopen that hangs, for example on
 // a file of a dead file server, does not delay other signals.
@@ -35,15 +35,15 @@ func Notify(reopen func()) *Signals {
 	// ignored instead, jobs would inherit that setting.
 	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	select {
-	case sig := <-early:
+	case sig := <-beforeNotify:
 		s.incoming <- sig
 	default:
 	}
-	again := make(chan struct{}, 1)
+	hangup := make(chan struct{}, 1)
 	go func() {
 		for {
 			select {
-			case <-again:
+			case <-hangup:
 				reopen()
 			case <-s.done:
 				return
@@ -60,7 +60,7 @@ func Notify(reopen func()) *Signals {
 				case sig == syscall.SIGPIPE:
 				case sig == syscall.SIGHUP:
 					select {
-					case again <- struct{}{}:
+					case hangup <- struct{}{}:
 					default: // the next reopen has not begun yet, and will see all changes
 					}
 				case s.Stop.Err() == nil:

@@ -12,8 +12,8 @@ func TestEarlyHangup(t *testing.T) {
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	for over := time.Now().Add(time.Minute); len(early) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(over) {
+	for deadline := time.Now().Add(time.Minute); len(beforeNotify) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
 			t.Fatal("the signal has not come")
 		}
 	}

@@ -44,7 +44,7 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 // Admit authorizes a request. The grant says what its token allows; nil, without a token file,
 // allows everything. An error is a *Refusal, and the headers of its answer are set. An unknown
 // token is refused after a delay.
-func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard.Grant, err error) {
+func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *guard.Grant, err error) {
 	if overLimit(r) && !n.Open {
 		w.Header().Set("Connection", "close")
 		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limit)
@@ -66,24 +66,24 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 		judged = new(*r)
 		judged.Method = http.MethodPost
 	}
-	may, ok := d.grant(r)
+	grant, ok := d.grant(r)
 	if !ok {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return nil, refuse(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
 	}
-	if may == nil && d.opt.Local && !near(r) {
+	if grant == nil && d.opt.Local && !isLocal(r) {
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
 	}
 	// A web page could point a name of its own at our address (DNS rebinding).
-	if may == nil && !n.AnyHost && !d.opt.OwnHost(r.Host, d.opt.Addr, d.Addr()) {
+	if grant == nil && !n.AnyHost && !d.opt.OwnHost(r.Host, d.opt.Addr, d.Addr()) {
 		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
 	}
 	if err := d.cross.Check(judged); err != nil {
 		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
 	}
-	if !may.Has(n.Scope) {
+	if !grant.Has(n.Scope) {
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", d.tokens.Scopes[bits.TrailingZeros(uint(n.Scope))])
 	}
 	d.limiter.protect(r)
-	return may, nil
+	return grant, nil
 }

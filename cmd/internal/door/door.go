@@ -105,23 +105,23 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if d.certs, err = d.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	most, _, err := guard.ConnLimit(d.limit, opt.MaxConns, SpareConns+opt.Files, log)
+	maxConns, _, err := guard.ConnLimit(d.limit, opt.MaxConns, SpareConns+opt.Files, log)
 	if err != nil {
 		return nil, err
 	}
-	all, err := d.opt.Addresses("addr", opt.Addr)
+	addresses, err := d.opt.Addresses("addr", opt.Addr)
 	if err != nil {
 		return nil, err
 	}
-	if len(all) != 1 {
+	if len(addresses) != 1 {
 		return nil, &guard.OptionError{Flag: "addr", Value: opt.Addr, Reason: "must be one address"}
 	}
-	d.at = all[0]
+	d.at = addresses[0]
 	ln, err := d.at.Listen()
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", opt.Addr, err)
 	}
-	d.limiter = &connLimiter{Listener: ln, max: most}
+	d.limiter = &connLimiter{Listener: ln, max: maxConns}
 	return d, nil
 }
 
@@ -187,11 +187,11 @@ func (d *Door) Secure() bool { return d.at.Secure }
 // Guarded reports whether requests need a token, Guards whether this one does.
 func (d *Door) Guarded() bool { return d.tokens.Required() }
 func (d *Door) Guards(r *http.Request) bool {
-	return d.tokens.Required() && !(d.opt.Local && near(r))
+	return d.tokens.Required() && !(d.opt.Local && isLocal(r))
 }
 
-// near reports whether a request comes from this host, and not through a proxy on it.
-func near(r *http.Request) bool {
+// isLocal reports whether a request comes from this host, and not through a proxy on it.
+func isLocal(r *http.Request) bool {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && at.Addr().Unmap().IsLoopback() && r.Header["Forwarded"] == nil && r.Header["X-Forwarded-For"] == nil && r.Header["X-Real-Ip"] == nil
 }
@@ -210,7 +210,7 @@ func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 		return nil, true
 	}
 	token := bearer(r)
-	if token == "" && d.opt.Local && near(r) {
+	if token == "" && d.opt.Local && isLocal(r) {
 		return nil, true
 	}
 	if g = d.tokens.Find([]byte(token)); g != nil {
@@ -237,11 +237,11 @@ func bearer(r *http.Request) string {
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
 
 // Signals handles the signals of the process: SIGHUP reloads the tokens and certificates, and
-// then calls also. audit is the log of operators' actions.
-func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signals {
+// then calls reload. audit is the log of operators' actions.
+func (d *Door) Signals(audit zerolog.Logger, reload ...func() error) *daemon.Signals {
 	return daemon.Notify(func() {
 		err := d.Reload()
-		for _, f := range also {
+		for _, f := range reload {
 			err = errors.Join(err, f())
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ type visitor struct {
 	in *bufio.Reader
 }
 
-func visit(t *testing.T, d *Door) *visitor {
+func connect(t *testing.T, d *Door) *visitor {
 	t.Helper()
 	c, err := net.Dial("tcp", d.Addr().String())
 	if err != nil {
@@ -60,8 +60,8 @@ func visit(t *testing.T, d *Door) *visitor {
 	return &visitor{c, bufio.NewReader(c)}
 }
 
-// ask sends a request and returns the body of the answer.
-func (v *visitor) ask(path string) (string, error) {
+// get sends a request and returns the body of the answer.
+func (v *visitor) get(path string) (string, error) {
 	fmt.Fprintf(v, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 	resp, err := http.ReadResponse(v.in, nil)
 	if err != nil {
@@ -88,23 +88,23 @@ func TestCrowd(t *testing.T) {
 		fmt.Fprint(w, overLimit(r))
 	})
 	at.Store(d)
-	busy := visit(t, d)
+	busy := connect(t, d)
 	answered := make(chan string)
 	go func() {
-		body, err := busy.ask("/wait")
+		body, err := busy.get("/wait")
 		answered <- fmt.Sprint(body, err)
 	}()
-	idle := visit(t, d)
-	if body, err := idle.ask("/"); body != "false" || err != nil {
+	idle := connect(t, d)
+	if body, err := idle.get("/"); body != "false" || err != nil {
 		t.Fatalf("a connection within the limit: %s, %v", body, err)
 	}
-	third := visit(t, d)
-	if body, err := third.ask("/"); body != "true" || err != nil {
+	third := connect(t, d)
+	if body, err := third.get("/"); body != "true" || err != nil {
 		t.Fatalf("a third connection: %q, %v", body, err)
 	}
 	for end := time.Now().Add(patience); ; {
-		next := visit(t, d)
-		body, err := next.ask("/")
+		next := connect(t, d)
+		body, err := next.get("/")
 		if body == "false" && err == nil {
 			break
 		}
@@ -113,7 +113,7 @@ func TestCrowd(t *testing.T) {
 			t.Fatalf("the last connection: %q, %v", body, err)
 		}
 	}
-	if _, err := idle.ask("/"); err == nil {
+	if _, err := idle.get("/"); err == nil {
 		t.Error("the idle connection has not made room")
 	}
 	close(release)
@@ -126,7 +126,7 @@ func TestCrowd(t *testing.T) {
 // are and wherever they stop: before the first byte, in a handshake, in the head of a request, or
 // without reading a public answer.
 func TestLoiterers(t *testing.T) {
-	dir, much := t.TempDir(), make([]byte, 1<<20)
+	dir, large := t.TempDir(), make([]byte, 1<<20)
 	if err := throwaway.Certs(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestLoiterers(t *testing.T) {
 					w.WriteHeader(err.(*Refusal).Status)
 				case r.URL.Path == "/open":
 					for range 64 {
-						if _, err := w.Write(much); err != nil {
+						if _, err := w.Write(large); err != nil {
 							return
 						}
 					}
@@ -152,11 +152,11 @@ func TestLoiterers(t *testing.T) {
 			at.Store(d)
 			client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 			url := map[bool]string{false: "http://", true: "https://"}[secure] + d.Addr().String()
-			for _, says := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+			for _, want := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 				var all []*visitor
 				for range 8 + 2*SpareConns {
-					all = append(all, visit(t, d))
-					fmt.Fprint(all[len(all)-1], says)
+					all = append(all, connect(t, d))
+					fmt.Fprint(all[len(all)-1], want)
 				}
 				for _, path := range []string{"/health", "/"} {
 					for end := time.Now().Add(headerTime / 2); ; time.Sleep(100 * time.Millisecond) {
@@ -165,7 +165,7 @@ func TestLoiterers(t *testing.T) {
 							break
 						}
 						if time.Now().After(end) {
-							t.Errorf("%s behind %q: %v, %v", path, says, r, err)
+							t.Errorf("%s behind %q: %v, %v", path, want, r, err)
 							break
 						}
 					}
@@ -219,7 +219,7 @@ func TestGrant(t *testing.T) {
 
 // TestFilesForWork: the limit on connections leaves enough files for the daemon's work.
 func TestFilesForWork(t *testing.T) {
-	most := func(files int) int {
+	connsFor := func(files int) int {
 		d, err := Listen(Options{Addr: "127.0.0.1:0", Files: files}, zerolog.Nop(), false, "push")
 		if err != nil {
 			t.Fatal(err)
@@ -227,8 +227,8 @@ func TestFilesForWork(t *testing.T) {
 		defer d.limiter.Close()
 		return d.MaxConns()
 	}
-	if all, less := most(0), most(100); less != all-100 {
-		t.Errorf("%d connections, and %d beside 100 files", all, less)
+	if maxConns, less := connsFor(0), connsFor(100); less != maxConns-100 {
+		t.Errorf("%d connections, and %d beside 100 files", maxConns, less)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestFilesForWork(t *testing.T) {
 func TestListen(t *testing.T) {
 	for _, c := range []struct {
 		opt        Options
-		flag, says string
+		flag, want string
 	}{
 		{Options{Addr: "0.0.0.0:0"}, "addr", "other hosts"},
 		{Options{Addr: "nowhere"}, "addr", "neither"},
@@ -250,8 +250,8 @@ func TestListen(t *testing.T) {
 			_, err = Listen(c.opt, zerolog.Nop(), false, "push", "work")
 		}
 		var o *guard.OptionError
-		if !errors.As(err, &o) || o.Flag != c.flag || !strings.Contains(o.Reason, c.says) {
-			t.Errorf("%+v: %v, want %s: %s", c.opt, err, c.flag, c.says)
+		if !errors.As(err, &o) || o.Flag != c.flag || !strings.Contains(o.Reason, c.want) {
+			t.Errorf("%+v: %v, want %s: %s", c.opt, err, c.flag, c.want)
 		}
 	}
 	d, err := Listen(Options{Addr: "http://127.0.0.1:0/"}, zerolog.Nop(), false, "push")
@@ -272,7 +272,7 @@ func TestListen(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	d := open(t, Options{}, nil)
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}
-	const far, foreign = "https://evil.example", "evil.example"
+	const remote, foreign = "https://evil.example", "evil.example"
 	for _, c := range []struct {
 		method, host, origin string
 		need                 Need
@@ -283,13 +283,13 @@ func TestAdmit(t *testing.T) {
 		{"HEAD", "", "", Need{Methods: get, Scope: 1}, "", ""},
 		{"HEAD", "", "", Need{Methods: get, Scope: 1, Changes: true}, "method_not_allowed", "GET"},
 		{"POST", "", "", Need{Methods: get, Scope: 1}, "method_not_allowed", "GET, HEAD"},
-		{"POST", foreign, far, Need{Methods: get, Open: true}, "method_not_allowed", "GET, HEAD"},
-		{"POST", foreign, far, Need{Methods: post, Open: true}, "", ""},
+		{"POST", foreign, remote, Need{Methods: get, Open: true}, "method_not_allowed", "GET, HEAD"},
+		{"POST", foreign, remote, Need{Methods: post, Open: true}, "", ""},
 		{"POST", foreign, "", Need{Methods: post, Scope: 1}, "forbidden_host", ""},
 		{"POST", foreign, "", Need{Methods: post, Scope: 1, AnyHost: true}, "", ""},
-		{"POST", "", far, Need{Methods: post, Scope: 1}, "forbidden_origin", ""},
-		{"GET", "", far, Need{Methods: get, Scope: 1}, "", ""},
-		{"GET", "", far, Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
+		{"POST", "", remote, Need{Methods: post, Scope: 1}, "forbidden_origin", ""},
+		{"GET", "", remote, Need{Methods: get, Scope: 1}, "", ""},
+		{"GET", "", remote, Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
 	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), c.method, "/", nil)
 		if r.Host = "localhost"; c.host != "" {
@@ -334,13 +334,13 @@ func TestLocal(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		cancel() // so that the test does not wait for the delay after a wrong token
-		may, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Need{Methods: []string{"GET"}, Scope: 1})
+		grant, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Need{Methods: []string{"GET"}, Scope: 1})
 		got := 200
 		var refusal *Refusal
 		if errors.As(err, &refusal) {
 			got = refusal.Status
 		}
-		if got != c.want || got == 200 && !may.Has(1) {
+		if got != c.want || got == 200 && !grant.Has(1) {
 			t.Errorf("%+v: %d", c, got)
 		}
 		_ = ln.Close()

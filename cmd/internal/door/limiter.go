@@ -62,7 +62,7 @@ func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counted == c.max {
-		if made := c.makeRoom(); !made && int(c.open.Load()) >= c.max+SpareConns {
+		if hasRoom := c.makeRoom(); !hasRoom && int(c.open.Load()) >= c.max+SpareConns {
 			return nil
 		}
 	}

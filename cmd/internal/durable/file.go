@@ -13,8 +13,8 @@ import (
 // its name; otherwise the file is either old or new. Its mode is 0600. It is first written to
 // path.new, so only one goroutine at a time may write a path.
 func WriteFile(path string, data []byte) error {
-	beside := path + ".new"
-	f, err := os.OpenFile(beside, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	temp := path + ".new"
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -22,10 +22,10 @@ func WriteFile(path string, data []byte) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(beside, path)
+		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		_ = os.Remove(beside)
+		_ = os.Remove(temp)
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
@@ -47,11 +47,11 @@ func MakeDir(path string, mode os.FileMode) error {
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
 	}
-	for above := filepath.Dir(path); ; above = filepath.Dir(above) {
-		if err := SyncDir(above); err != nil && len(above) >= len(existing) {
+	for parent := filepath.Dir(path); ; parent = filepath.Dir(parent) {
+		if err := SyncDir(parent); err != nil && len(parent) >= len(existing) {
 			return err
 		}
-		if above == filepath.Dir(above) {
+		if parent == filepath.Dir(parent) {
 			return nil
 		}
 	}
@@ -67,7 +67,7 @@ var spy atomic.Pointer[func(dir string)]
 
 // Spy sets a function that is called with each directory that is synced, until off is called. It
 // is for tests.
-func Spy(f func(dir string)) (off func()) {
+func Spy(f func(dir string)) (stop func()) {
 	spy.Store(&f)
 	return func() { spy.Store(nil) }
 }

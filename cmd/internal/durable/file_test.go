@@ -28,7 +28,7 @@ func TestWriteFile(t *testing.T) {
 	if err := WriteFile(filepath.Join(dir, "none", "f"), nil); err == nil {
 		t.Error("a file was written where there is no directory")
 	}
-	if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
-		t.Errorf("%v, %v", all, err)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v", entries, err)
 	}
 }

@@ -36,14 +36,14 @@ func TestKillFindsWhoLeftTheGroup(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	p.Kill(ctx)
-	if !gone(p.Pid()) || !gone(far) {
+	if !isGone(p.Pid()) || !isGone(far) {
 		t.Fatal("the process or what left its group is still there")
 	}
-	if gone(other.Pid()) || gone(otherFar) {
+	if isGone(other.Pid()) || isGone(otherFar) {
 		t.Fatal("another command's process is gone")
 	}
 	other.Kill(ctx)
-	if !gone(otherFar) {
+	if !isGone(otherFar) {
 		t.Fatal("what left the group is still there")
 	}
 }
@@ -88,7 +88,7 @@ func TestUser(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if p.Kill(ctx); !gone(p.Pid()) {
+	if p.Kill(ctx); !isGone(p.Pid()) {
 		t.Fatal("it is still there")
 	}
 }

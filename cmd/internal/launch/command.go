@@ -93,20 +93,20 @@ func variable(env []string, name string) string {
 // settings keeps the last setting of each name.
 func settings(env []string) []string {
 	at := make(map[string]int, len(env))
-	var once []string
+	var unique []string
 	for _, setting := range env {
 		name, _, ok := strings.Cut(setting, "=")
 		if !ok || strings.Contains(setting, "\x00") {
 			continue // execve cannot pass such a setting
 		}
 		if i, ok := at[name]; ok {
-			once[i] = setting
+			unique[i] = setting
 			continue
 		}
-		at[name] = len(once)
-		once = append(once, setting)
+		at[name] = len(unique)
+		unique = append(unique, setting)
 	}
-	return once
+	return unique
 }
 
 var errEmpty = errors.New("cannot launch: the command is empty")

@@ -56,18 +56,18 @@ func owner(pid int) string { return fmt.Sprintf("test-%d", pid) }
 // subject is a daemon in its own process.
 type subject struct {
 	*exec.Cmd
-	t     *testing.T
-	say   io.Writer
-	hears *bufio.Reader
+	t      *testing.T
+	stdin  io.Writer
+	stdout *bufio.Reader
 }
 
 func startDaemon(t *testing.T, command string, env ...string) *subject {
 	t.Helper()
-	self, err := os.Executable()
+	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &subject{t: t, Cmd: exec.Command(self)}
+	d := &subject{t: t, Cmd: exec.Command(exe)}
 	d.Env = append(append(os.Environ(), "LAUNCH_TEST_DAEMON="+command), env...)
 	d.Stderr = os.Stderr
 	out, err := d.StdoutPipe()
@@ -78,7 +78,7 @@ func startDaemon(t *testing.T, command string, env ...string) *subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.say, d.hears = in, bufio.NewReader(out)
+	d.stdin, d.stdout = in, bufio.NewReader(out)
 	if err := d.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +94,8 @@ func startDaemon(t *testing.T, command string, env ...string) *subject {
 // start makes the daemon start a process, and returns it.
 func (d *subject) start() (pid int) {
 	d.t.Helper()
-	fmt.Fprintln(d.say)
-	line, err := d.hears.ReadString('\n')
+	fmt.Fprintln(d.stdin)
+	line, err := d.stdout.ReadString('\n')
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -139,9 +139,9 @@ func (d *subject) family() (child, grandchild int) {
 
 const twoSleep = "sleep 1000 & exec sleep 1000"
 
-// ways runs a test once with and once without a control group for the daemon's processes, as far as
-// this host permits one.
-func ways(t *testing.T, f func(t *testing.T, env ...string)) {
+// withAndWithoutCgroup runs a test once with and once without a control group for the daemon's
+// processes, as far as this host permits one.
+func withAndWithoutCgroup(t *testing.T, f func(t *testing.T, env ...string)) {
 	t.Run("without a control group", func(t *testing.T) { f(t, "LAUNCH_TEST_NO_GROUP=1") })
 	t.Run("control group", func(t *testing.T) {
 		needGroup(t)
@@ -159,25 +159,25 @@ func needGroup(t *testing.T) {
 }
 
 func TestProcessesDieWithTheDaemon(t *testing.T) {
-	ways(t, func(t *testing.T, env ...string) {
+	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), env...)
 		child, grandchild := d.family()
 		d.kill()
-		eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+		eventually(t, "both are gone", func() bool { return isGone(child) && isGone(grandchild) })
 	})
 }
 
 // TestOrphansAreKilled kills daemon and guard at once: the kernel ends the process, and
 // the next KillOrphans its child.
 func TestOrphansAreKilled(t *testing.T) {
-	ways(t, func(t *testing.T, env ...string) {
+	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), env...)
 		child, grandchild := d.family()
 		d.Process.Signal(syscall.SIGSTOP) // so that it cannot replace the guard
 		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
 		d.kill()
-		eventually(t, "the process is gone", func() bool { return gone(child) })
-		if gone(grandchild) {
+		eventually(t, "the process is gone", func() bool { return isGone(child) })
+		if isGone(grandchild) {
 			t.Fatal("its child is gone already: nothing is left to find")
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
@@ -185,7 +185,7 @@ func TestOrphansAreKilled(t *testing.T) {
 		if n, err := KillOrphans(ctx, owner(d.Process.Pid)); err != nil || n < 1 {
 			t.Fatalf("%d killed, %v", n, err)
 		}
-		if !gone(grandchild) {
+		if !isGone(grandchild) {
 			t.Fatal("its child is still there")
 		}
 	})
@@ -194,13 +194,13 @@ func TestOrphansAreKilled(t *testing.T) {
 // TestLeashOutlivesTheGuard kills daemon and guard at once: the process's child ends although no
 // daemon looks for orphans.
 func TestLeashOutlivesTheGuard(t *testing.T) {
-	ways(t, func(t *testing.T, env ...string) {
+	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LEASH=1")...)
 		child, grandchild := d.family()
 		d.Process.Signal(syscall.SIGSTOP) // so that it cannot replace the guard
 		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
 		d.kill()
-		eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+		eventually(t, "both are gone", func() bool { return isGone(child) && isGone(grandchild) })
 	})
 }
 
@@ -214,7 +214,7 @@ func TestLeashGoesWithItsProcess(t *testing.T) {
 	if r := p.Result(); r.Code != 3 {
 		t.Fatalf("%+v", r)
 	}
-	if !gone(p.leash.process.Pid) {
+	if !isGone(p.leash.process.Pid) {
 		t.Error("the leash is still there")
 	}
 	if err := syscall.Kill(-p.Pid(), syscall.SIGKILL); err != nil {
@@ -225,11 +225,11 @@ func TestLeashGoesWithItsProcess(t *testing.T) {
 // TestStoppedDaemonsProcessesEnd stops the daemon without killing it: when the limit has passed,
 // the guard ends the daemon's processes and their children.
 func TestStoppedDaemonsProcessesEnd(t *testing.T) {
-	ways(t, func(t *testing.T, env ...string) {
+	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
 		child, grandchild := d.family()
 		d.Process.Signal(syscall.SIGSTOP)
-		eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+		eventually(t, "both are gone", func() bool { return isGone(child) && isGone(grandchild) })
 	})
 }
 
@@ -247,7 +247,7 @@ func TestDisguisedProcessesEnd(t *testing.T) {
 		return err == nil
 	})
 	d.kill()
-	eventually(t, "it is gone", func() bool { return gone(hidden) })
+	eventually(t, "it is gone", func() bool { return isGone(hidden) })
 	if group := groupOf(owner(d.Process.Pid)); group != "" {
 		eventually(t, "its control group is gone", func() bool { _, err := os.Stat(group); return os.IsNotExist(err) })
 	}
@@ -266,7 +266,7 @@ func TestGuardIsReplaced(t *testing.T) {
 			d.start()
 			d.awaitGuard(first)
 			d.kill()
-			eventually(t, "all are gone", func() bool { return gone(child) && gone(grandchild) })
+			eventually(t, "all are gone", func() bool { return isGone(child) && isGone(grandchild) })
 		})
 	}
 }
@@ -335,7 +335,7 @@ func TestControlGroupThatIsGone(t *testing.T) {
 	}
 	child, grandchild := d.family()
 	d.kill()
-	eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+	eventually(t, "both are gone", func() bool { return isGone(child) && isGone(grandchild) })
 }
 
 // TestOrphansAreReaped makes a process adopt orphans, like the process with the id 1.

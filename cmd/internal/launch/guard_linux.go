@@ -53,15 +53,15 @@ func watch(owner string, grace time.Duration) {
 	// A signal to the whole group or control group of the program reaches the guard, too. It must
 	// survive, to give the program time to end.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	w := watched{owner: owner, groups: make(map[int]bool)}
+	w := guardState{owner: owner, groups: make(map[int]bool)}
 	notes := make([]byte, 256*noteSize)
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, w.patience())
+		n, err := unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, w.timeoutMS())
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == nil && n == 0: // no new note
-			if w.until != 0 && int64(boot.Since()) >= w.until {
+			if w.deadline != 0 && int64(boot.Since()) >= w.deadline {
 				w.expire()
 			}
 			continue
@@ -81,16 +81,16 @@ func watch(owner string, grace time.Duration) {
 	}
 }
 
-// watched is the state of a guard's process.
-type watched struct {
-	owner  string
-	groups map[int]bool // processes that have not been reaped
-	until  int64        // the limit on the boot clock, in nanoseconds; 0 for none
-	left   bool         // after the limit, some processes may still be running
+// guardState is the state of a guard's process.
+type guardState struct {
+	owner    string
+	groups   map[int]bool // processes that have not been reaped
+	deadline int64        // the limit on the boot clock, in nanoseconds; 0 for none
+	left     bool         // after the limit, some processes may still be running
 }
 
-func (w *watched) note(note []byte) {
-	w.until = int64(binary.LittleEndian.Uint64(note))
+func (w *guardState) note(note []byte) {
+	w.deadline = int64(binary.LittleEndian.Uint64(note))
 	if pid := int(int64(binary.LittleEndian.Uint64(note[8:]))); pid > 0 {
 		w.groups[pid] = true
 	} else {
@@ -98,11 +98,11 @@ func (w *watched) note(note []byte) {
 	}
 }
 
-// patience returns the time until the clock must be checked again, in milliseconds; -1 for never.
-func (w *watched) patience() int {
-	left := time.Duration(w.until) - boot.Since()
+// timeoutMS returns the time until the clock must be checked again, in milliseconds; -1 for never.
+func (w *guardState) timeoutMS() int {
+	left := time.Duration(w.deadline) - boot.Since()
 	switch {
-	case w.until == 0:
+	case w.deadline == 0:
 		return -1
 	case left > 0:
 		return int(min(guardTick, left+time.Millisecond).Milliseconds())
@@ -116,13 +116,13 @@ func (w *watched) patience() int {
 
 // expire kills all processes that it finds. Its caller reads the notes again before each call: if
 // the program has continued meanwhile, its new processes must live.
-func (w *watched) expire() {
+func (w *guardState) expire() {
 	w.killGroups()
 	pids, unsure := killOnce(w.owner)
 	w.left = len(pids) > 0 || unsure
 }
 
-func (w *watched) killGroups() {
+func (w *guardState) killGroups() {
 	for pid := range w.groups {
 		unix.Kill(-pid, syscall.SIGKILL)
 		delete(w.groups, pid)
@@ -130,21 +130,21 @@ func (w *watched) killGroups() {
 }
 
 // warn sends the groups SIGTERM, and gives them the time of grace to end.
-func (w *watched) warn(grace time.Duration) {
+func (w *guardState) warn(grace time.Duration) {
 	if grace == 0 {
 		return
 	}
 	for pid := range w.groups {
 		unix.Kill(-pid, syscall.SIGTERM)
 	}
-	for over := int64(boot.Since()) + int64(grace); int64(boot.Since()) < over && len(w.groups) > 0; time.Sleep(killTick) {
+	for deadline := int64(boot.Since()) + int64(grace); int64(boot.Since()) < deadline && len(w.groups) > 0; time.Sleep(killTick) {
 		maps.DeleteFunc(w.groups, func(pid int, _ bool) bool { return unix.Kill(-pid, 0) == unix.ESRCH })
 	}
 }
 
 // kill ends all processes: those of the control group if there is one, and otherwise
 // the groups of processes and the processes that have the mark.
-func (w *watched) kill() {
+func (w *guardState) kill() {
 	w.killGroups()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
@@ -161,13 +161,13 @@ type Guard struct {
 	cgroup *os.File // the control group of all guarded processes; nil if there is none
 	done   chan struct{}
 
-	mu      sync.Mutex // guards the following
-	pid     int        // id of the guard's process; 0 when there is none
-	pipe    *os.File
-	running map[int]bool
-	until   int64
-	lapses  int // how many limits had already passed when they were moved
-	closed  bool
+	mu       sync.Mutex // guards the following
+	pid      int        // id of the guard's process; 0 when there is none
+	pipe     *os.File
+	running  map[int]bool
+	deadline int64
+	lapses   int // how many limits had already passed when they were moved
+	closed   bool
 }
 
 // NewGuard starts a guard. The owner is this program's name for KillOrphans, unique on
@@ -185,7 +185,7 @@ func NewGentleGuard(owner string, grace time.Duration) (*Guard, error) {
 		g.leaveGroup()
 		return nil, fmt.Errorf("start the process guard: %w", err)
 	}
-	go g.keep()
+	go g.restartLoop()
 	return g, nil
 }
 
@@ -201,8 +201,8 @@ func (g *Guard) Until(t time.Time) {
 	if g.passed() {
 		g.lapses++
 	}
-	g.until = at
-	g.say(0)
+	g.deadline = at
+	g.sendNote(0)
 }
 
 // Lapses returns how many limits had already passed when they were moved.
@@ -221,7 +221,7 @@ func (g *Guard) LapsedSince(n int) bool {
 }
 
 // passed reports whether the limit has passed. Callers hold mu.
-func (g *Guard) passed() bool { return g.until != 0 && int64(boot.Since()) >= g.until }
+func (g *Guard) passed() bool { return g.deadline != 0 && int64(boot.Since()) >= g.deadline }
 
 // Close ends the guard, but no process that it guards.
 func (g *Guard) Close() {
@@ -248,33 +248,33 @@ func (g *Guard) member(name string) string {
 	return g.owner + "/" + name
 }
 
-func (g *Guard) begun(pid int) {
+func (g *Guard) addProcess(pid int) {
 	if g != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.running[pid] = true
-		g.say(pid)
+		g.sendNote(pid)
 	}
 }
 
-// ended notes that a process is about to be reaped.
-func (g *Guard) ended(pid int) {
+// removeProcess notes that a process is about to be reaped.
+func (g *Guard) removeProcess(pid int) {
 	if g != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		delete(g.running, pid)
-		g.say(-pid)
+		g.sendNote(-pid)
 	}
 }
 
-// say writes a note without waiting. If the guard's pipe is full, the guard hangs: it is replaced,
-// and the next one gets all notes again. Callers hold mu.
-func (g *Guard) say(pid int) {
+// sendNote writes a note without waiting. If the guard's pipe is full, the guard hangs: it is
+// replaced, and the next one gets all notes again. Callers hold mu.
+func (g *Guard) sendNote(pid int) {
 	if g.pid == 0 {
 		return
 	}
 	var note [noteSize]byte
-	binary.LittleEndian.PutUint64(note[:], uint64(g.until))
+	binary.LittleEndian.PutUint64(note[:], uint64(g.deadline))
 	binary.LittleEndian.PutUint64(note[8:], uint64(pid))
 	raw, err := g.pipe.SyscallConn()
 	if err == nil {
@@ -322,23 +322,23 @@ func (g *Guard) start() error {
 	// it.
 	_, _ = unix.FcntlInt(r.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 	g.pid, g.pipe = process.Pid, pipe
-	process.Release() // keep waits by the id, because it must also notice a stop
+	process.Release() // restartLoop waits by the id, because it must also notice a stop
 	if g.closed {
 		g.stop()
 	}
-	g.say(0)
+	g.sendNote(0)
 	for pid := range g.running {
-		g.say(pid)
+		g.sendNote(pid)
 	}
 	return nil
 }
 
-// keep replaces a guard that was killed or stopped.
-func (g *Guard) keep() {
+// restartLoop replaces a guard that was killed or stopped.
+func (g *Guard) restartLoop() {
 	defer close(g.done)
 	for g.await() {
 		for g.start() != nil {
-			if g.over() {
+			if g.isClosed() {
 				return
 			}
 			time.Sleep(guardTick)
@@ -367,7 +367,7 @@ func (g *Guard) await() bool {
 	}
 }
 
-func (g *Guard) over() bool {
+func (g *Guard) isClosed() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.closed

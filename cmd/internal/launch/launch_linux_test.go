@@ -78,11 +78,11 @@ func result(t *testing.T, p *Process) Result {
 	return p.Result()
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t *testing.T, name string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(45 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in 45 s: %s", what)
+			t.Fatalf("not in 45 s: %s", name)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func look(pid int) (state string, parent, group int) {
 	return state, parent, group
 }
 
-func gone(pid int) bool {
+func isGone(pid int) bool {
 	state, _, _ := look(pid)
 	return state == "" || state == "Z"
 }
@@ -110,7 +110,7 @@ func inGroup(of int) map[int]string {
 	return processes(func(_, group int) bool { return group == of })
 }
 
-func processes(which func(parent, group int) bool) map[int]string {
+func processes(match func(parent, group int) bool) map[int]string {
 	found := make(map[int]string)
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
@@ -118,7 +118,7 @@ func processes(which func(parent, group int) bool) map[int]string {
 		if _, err := fmt.Sscan(entry.Name(), &pid); err != nil {
 			continue
 		}
-		if state, parent, group := look(pid); state != "" && which(parent, group) {
+		if state, parent, group := look(pid); state != "" && match(parent, group) {
 			found[pid] = state
 		}
 	}
@@ -246,7 +246,7 @@ sleep 1000 & echo $!; wait`)}, Stdout: &out}
 	if text, _ := out.Text(); r.Code != 3 || !strings.HasSuffix(text, "got\n") {
 		t.Fatalf("%+v, %q", r, text)
 	}
-	if gone(child) {
+	if isGone(child) {
 		t.Fatal("the signal reached the child too")
 	}
 	syscall.Kill(child, syscall.SIGKILL)
@@ -261,7 +261,7 @@ sleep 1000 & echo $!; wait`)}, Stdout: &out}
 	})
 	p.SignalGroup(syscall.SIGKILL)
 	result(t, p)
-	eventually(t, "the child is gone", func() bool { return gone(child) })
+	eventually(t, "the child is gone", func() bool { return isGone(child) })
 }
 
 func TestSignalNames(t *testing.T) {
@@ -295,7 +295,7 @@ func TestProcessEndsItselfNotWithItsPipe(t *testing.T) {
 	}
 	var pid int
 	fmt.Sscan(r.err, &pid)
-	if gone(pid) {
+	if isGone(pid) {
 		t.Fatal("the descendant was killed")
 	}
 	syscall.Kill(pid, syscall.SIGKILL)
@@ -321,7 +321,7 @@ func TestLingering(t *testing.T) {
 	if r := result(t, p); r != (Result{Code: 4, Held: true}) {
 		t.Fatalf("%+v", r)
 	}
-	eventually(t, "the child is gone", func() bool { return gone(child) })
+	eventually(t, "the child is gone", func() bool { return isGone(child) })
 	if p.SignalGroup(syscall.SIGTERM) {
 		t.Error("a signal was delivered to a group whose id may be somebody else's")
 	}
@@ -335,7 +335,7 @@ func TestChattyDescendantDoesNotHoldUpTheEnd(t *testing.T) {
 	r := run(t, script(t, `yes & echo $! >&2; exit 0`))
 	var pid int
 	fmt.Sscan(r.err, &pid)
-	eventually(t, "the descendant dies of its closed pipe", func() bool { return gone(pid) })
+	eventually(t, "the descendant dies of its closed pipe", func() bool { return isGone(pid) })
 }
 
 // full is a writer that accepts only a limited number of bytes.
@@ -366,24 +366,24 @@ func TestEverythingWrittenBeforeTheEndIsKept(t *testing.T) {
 
 func TestOutputIsCut(t *testing.T) {
 	job := script(t, `yes äöü€ | head -c $1`)
-	cut := func(size int) (string, bool) {
+	run := func(size int) (string, bool) {
 		kept := &Kept{Limit: 1001}
 		if r := runCommand(t, Command{Args: []string{job, fmt.Sprint(size)}, Stdout: kept}); r.Code != 0 {
 			t.Fatalf("%+v", r)
 		}
 		return kept.Text()
 	}
-	if text, cut := cut(1000); len(text) != 1000 || cut || strings.Contains(text, "cut") {
+	if text, run := run(1000); len(text) != 1000 || run || strings.Contains(text, "cut") {
 		t.Fatalf("%q", text)
 	}
 	for size := 1002; size < 1012; size++ {
-		text, cut := cut(size)
-		if len(text) > 1001 || len(text) < 960 || !strings.HasSuffix(text, "[output cut at 1001 bytes]") || !cut ||
+		text, run := run(size)
+		if len(text) > 1001 || len(text) < 960 || !strings.HasSuffix(text, "[output cut at 1001 bytes]") || !run ||
 			!utf8.ValidString(text) || strings.ContainsRune(text, utf8.RuneError) {
 			t.Fatalf("%d: %q", size, text)
 		}
 	}
-	if text, _ := cut(5_000_000); len(text) > 1001 {
+	if text, _ := run(5_000_000); len(text) > 1001 {
 		t.Fatalf("%d bytes", len(text))
 	}
 }

@@ -35,7 +35,7 @@ func MemoryOver(limit int64) map[int]int64 {
 		g.bytes += pages * int64(os.Getpagesize())
 		g.pids = append(g.pids, pid)
 	}
-	over := make(map[int]int64)
+	pids := make(map[int]int64)
 	for id, g := range groups {
 		if g.bytes <= limit {
 			continue
@@ -45,10 +45,10 @@ func MemoryOver(limit int64) map[int]int64 {
 			g.bytes += proportional(pid)
 		}
 		if g.bytes > limit {
-			over[id] = g.bytes
+			pids[id] = g.bytes
 		}
 	}
-	return over
+	return pids
 }
 
 // proportional returns a process's memory in bytes, with its part of shared memory. That costs more

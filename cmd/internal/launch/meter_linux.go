@@ -15,45 +15,45 @@ const tick = time.Second / 100
 
 // Meter counts the processor time that a process and its descendants use.
 type Meter struct {
-	p     *Process
-	begun time.Duration // since boot
-	read  bool
-	spent time.Duration // times at the first reading
+	p         *Process
+	startedAt time.Duration // since boot
+	read      bool
+	baseline  time.Duration // times at the first reading
 }
 
 // Meter begins to count. The processor time of the process itself, and of the children
 // that it has waited for, is counted only from the first call of Used on, because
 // reading it is costly.
-func (p *Process) Meter() Meter { return Meter{p: p, begun: boot.Since()} }
+func (p *Process) Meter() Meter { return Meter{p: p, startedAt: boot.Since()} }
 
 // Used returns how much the process, the children that it has waited for, and the members of its
 // group that began meanwhile have used, in steps of 10 ms. Processes that left the group are not
 // counted.
 func (m *Meter) Used() (used time.Duration) {
-	own, ok := readTimes(m.p.process.Pid)
+	self, ok := readTimes(m.p.process.Pid)
 	if !ok {
 		return 0
 	}
 	if !m.read {
-		m.read, m.spent = true, own.spent
+		m.read, m.baseline = true, self.cpu
 	}
-	used = own.spent - m.spent
+	used = self.cpu - m.baseline
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || pid == m.p.process.Pid {
 			continue
 		}
-		if t, ok := readTimes(pid); ok && t.group == m.p.process.Pid && t.begun >= m.begun-tick {
-			used += t.spent
+		if t, ok := readTimes(pid); ok && t.group == m.p.process.Pid && t.startedAt >= m.startedAt-tick {
+			used += t.cpu
 		}
 	}
 	return used
 }
 
 type times struct {
-	group        int
-	spent, begun time.Duration
+	group          int
+	cpu, startedAt time.Duration
 }
 
 // readTimes reads a process's times; a process that is gone has none.
@@ -67,8 +67,8 @@ func readTimes(pid int) (t times, ok bool) {
 		return n
 	}
 	t.group = int(number(5))
-	t.spent = time.Duration(number(14)+number(15)+number(16)+number(17)) * tick
-	t.begun = time.Duration(number(22)) * tick
+	t.cpu = time.Duration(number(14)+number(15)+number(16)+number(17)) * tick
+	t.startedAt = time.Duration(number(22)) * tick
 	return t, true
 }
 

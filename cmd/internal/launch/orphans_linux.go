@@ -43,10 +43,10 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 		left, unsure := killOnce(owner)
 		for _, pid := range left {
 			if seen[pid] == "" {
-				seen[pid] = beginning(pid)
+				seen[pid] = startTime(pid)
 			}
 		}
-		if len(left) == 0 && !unsure && ended(seen) {
+		if len(left) == 0 && !unsure && allEnded(seen) {
 			return len(seen), nil
 		}
 		if group := groupOf(owner); group != "" { // from now on no process can be started in the group
@@ -60,19 +60,19 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 	}
 }
 
-// beginning returns when a process began, "" once it is gone.
-func beginning(pid int) string {
+// startTime returns when a process began, "" once it is gone.
+func startTime(pid int) string {
 	if fields := stat(pid); len(fields) > 22-3 && fields[0] != "Z" && fields[0] != "X" {
 		return fields[22-3]
 	}
 	return ""
 }
 
-// ended reports whether all killed processes are gone: a process that ends loses its
+// allEnded reports whether all killed processes are gone: a process that ends loses its
 // environment, and so the mark, before its files are closed.
-func ended(pids map[int]string) bool {
-	for pid, began := range pids {
-		if began != "" && beginning(pid) == began {
+func allEnded(pids map[int]string) bool {
+	for pid, start := range pids {
+		if start != "" && startTime(pid) == start {
 			return false
 		}
 	}
@@ -116,8 +116,8 @@ func members(group string) (pids []int) {
 	if group == "" {
 		return nil
 	}
-	inside, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
-	for _, pid := range strings.Fields(string(inside)) {
+	data, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	for _, pid := range strings.Fields(string(data)) {
 		n, _ := strconv.Atoi(pid)
 		pids = append(pids, n)
 	}
@@ -134,7 +134,7 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if ours, begins := marked(pid, mark); !ours {
+		if isMarked, begins := marked(pid, mark); !isMarked {
 			unsure = unsure || begins
 			continue
 		}
@@ -144,7 +144,7 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 		if err != nil {
 			continue
 		}
-		if ours, _ := marked(pid, mark); ours && process.Signal(syscall.SIGKILL) == nil {
+		if isMarked, _ := marked(pid, mark); isMarked && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
 		}
 		process.Release()
@@ -158,7 +158,7 @@ const execTime = 2 * time.Second
 
 // marked reports whether a process has the setting, or has no environment and is so young that it
 // may be about to get the setting.
-func marked(pid int, mark []byte) (ours, begins bool) {
+func marked(pid int, mark []byte) (isMarked, begins bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return false, false
@@ -166,7 +166,7 @@ func marked(pid int, mark []byte) (ours, begins bool) {
 	if len(env) == 0 {
 		t, ok := readTimes(pid)
 		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // kernel threads and zombies have none
-		return false, ok && err == nil && boot.Since()-t.begun < execTime
+		return false, ok && err == nil && boot.Since()-t.startedAt < execTime
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {
 		if rest, ok := bytes.CutPrefix(setting, mark); ok && (len(rest) == 0 || rest[0] == '/') {
@@ -198,9 +198,9 @@ func makeGroup(owner string) *os.File {
 // control groups of version 2.
 func groupOf(owner string) string {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	ours, _ := os.ReadFile("/proc/self/cgroup")
+	data, _ := os.ReadFile("/proc/self/cgroup")
 	inside := ""
-	for line := range strings.Lines(string(ours)) {
+	for line := range strings.Lines(string(data)) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
 			inside = path
 		}

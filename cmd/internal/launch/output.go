@@ -19,10 +19,10 @@ var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 // stream reads what a process writes to one of its outputs.
 type stream struct {
-	to    io.Writer
-	pipe  *os.File // reading end
-	ended chan struct{}
-	over  bool // the pipe has ended; only for the reading goroutine until ended is closed
+	to   io.Writer
+	pipe *os.File // reading end
+	done chan struct{}
+	eof  bool // the pipe has ended; only for the reading goroutine until done is closed
 
 	mu   sync.Mutex // held from a read until the bytes are passed on; guards the fields below
 	full bool       // the writer in field to accepts no more
@@ -30,7 +30,7 @@ type stream struct {
 
 // read passes output on until the pipe ends, or until finish makes it stop.
 func (s *stream) read() {
-	defer close(s.ended)
+	defer close(s.done)
 	conn, err := s.pipe.SyscallConn()
 	if err != nil {
 		return
@@ -42,7 +42,7 @@ func (s *stream) read() {
 		var full bool
 		var err error
 		waited := conn.Read(func(fd uintptr) bool {
-			n, full, err = s.take(fd, buf[:])
+			n, full, err = s.readOnce(fd, buf[:])
 			return err != syscall.EAGAIN
 		})
 		switch {
@@ -52,14 +52,14 @@ func (s *stream) read() {
 			s.pipe.Close()
 			return
 		case err != nil || n == 0:
-			s.over = err == nil
+			s.eof = err == nil
 			return
 		}
 	}
 }
 
-// take reads the available output, with at most one read, and passes it on.
-func (s *stream) take(fd uintptr, buf []byte) (n int, full bool, err error) {
+// readOnce reads the available output, with at most one read, and passes it on.
+func (s *stream) readOnce(fd uintptr, buf []byte) (n int, full bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err = ignoringInterrupts(func() (int, error) { return syscall.Read(int(fd), buf) })
@@ -75,12 +75,12 @@ func (s *stream) take(fd uintptr, buf []byte) (n int, full bool, err error) {
 // it without limit.
 func (s *stream) finish(deadline time.Time) (held bool) {
 	s.pipe.SetReadDeadline(deadline)
-	<-s.ended
+	<-s.done
 	s.flush()
 	s.pipe.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.over && !s.full
+	return !s.eof && !s.full
 }
 
 // flush reads the output that has been written by now, without waiting. It reads no more than the
@@ -94,7 +94,7 @@ func (s *stream) flush() {
 	defer chunks.Put(buf)
 	conn.Control(func(fd uintptr) {
 		for left := pipeSize(fd); left > 0; {
-			n, _, err := s.take(fd, buf[:])
+			n, _, err := s.readOnce(fd, buf[:])
 			if n <= 0 || err != nil {
 				break
 			}
@@ -122,22 +122,22 @@ type Kept struct {
 
 // Write never fails.
 func (k *Kept) Write(p []byte) (int, error) {
-	kept := p
+	head := p
 	if room := k.Limit - len(k.data); len(p) > room {
-		kept, k.lost = p[:room], true
+		head, k.lost = p[:room], true
 	}
-	k.data = append(k.data, kept...)
+	k.data = append(k.data, head...)
 	return len(p), nil
 }
 
 // Text returns the output as valid UTF-8 of at most Limit bytes, and whether some of it is missing.
 // Then it is cut before a character and ends with a marker that counts towards the limit. The
 // output must not be written to after that.
-func (k *Kept) Text() (s string, cut bool) { return text(k.data, k.lost, k.Limit) }
+func (k *Kept) Text() (s string, truncated bool) { return text(k.data, k.lost, k.Limit) }
 
 // text makes valid UTF-8 of at most limit bytes out of what a process wrote. If some of it is
 // missing, the text is cut before a character and ends with a marker that counts towards the limit.
-func text(data []byte, lost bool, limit int) (s string, cut bool) {
+func text(data []byte, lost bool, limit int) (s string, truncated bool) {
 	if lost {
 		data = data[:border(data, len(data))]
 	}

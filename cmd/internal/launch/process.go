@@ -30,13 +30,13 @@ type Process struct {
 	written chan struct{}
 	outputs []*stream
 	leash   *leash // nil without one
-	ended   chan struct{}
+	done    chan struct{}
 	state   *os.ProcessState
 	result  Result
 
 	mu     sync.Mutex // guards the fields below; held while a signal is sent
 	rest   bool       // kill the process and, when it has ended, the rest of its group
-	over   bool       // the process itself has ended
+	exited bool       // the process itself has ended
 	reaped bool       // its id, and that of its group, may belong to other processes now
 }
 
@@ -87,10 +87,10 @@ func Start(c Command) (_ *Process, err error) {
 		return nil, reason(name, c.Dir, err)
 	}
 
-	p := &Process{guard: c.Guard, name: c.Name, linger: c.Linger, ended: make(chan struct{})}
-	var theirs []*os.File // the process's ends of pipes, which we close in any case
+	p := &Process{guard: c.Guard, name: c.Name, linger: c.Linger, done: make(chan struct{})}
+	var childFiles []*os.File // the process's ends of pipes, which we close in any case
 	defer func() {
-		for _, f := range theirs {
+		for _, f := range childFiles {
 			f.Close()
 		}
 		if err != nil {
@@ -101,15 +101,15 @@ func Start(c Command) (_ *Process, err error) {
 	if err != nil {
 		return nil, reason(name, "", err)
 	}
-	theirs = append(theirs, stdin)
+	childFiles = append(childFiles, stdin)
 	for _, to := range []io.Writer{c.Stdout, c.Stderr} {
 		out, err := p.output(to)
 		if err != nil {
 			return nil, reason(name, "", err)
 		}
-		theirs = append(theirs, out)
+		childFiles = append(childFiles, out)
 	}
-	files := append(theirs[:3:3], c.Files...)
+	files := append(childFiles[:3:3], c.Files...)
 	attr := &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: attributes(c)}
 	p.process, err = fork(path, c.Args, attr)
 	if err != nil && leaveGroup(attr.Sys) {
@@ -120,12 +120,12 @@ func Start(c Command) (_ *Process, err error) {
 	if err != nil {
 		return nil, reason(name, c.Dir, err)
 	}
-	limit(p.process.Pid, c.Limits)
-	c.Guard.begun(p.process.Pid)
+	setLimits(p.process.Pid, c.Limits)
+	c.Guard.addProcess(p.process.Pid)
 	if c.Leash {
 		if p.leash, err = newLeash(p.process.Pid, env, attr.Sys); err != nil {
 			_ = p.process.Kill()
-			c.Guard.ended(p.process.Pid)
+			c.Guard.removeProcess(p.process.Pid)
 			_, _ = p.process.Wait()
 			strangers().reaped(p.process.Pid)
 			return nil, reason(name, "", err)
@@ -142,8 +142,8 @@ func Start(c Command) (_ *Process, err error) {
 }
 
 // input makes the pipe for the standard input, and returns the process's end of it.
-func (p *Process) input(some bool) (*os.File, error) {
-	if !some {
+func (p *Process) input(hasInput bool) (*os.File, error) {
+	if !hasInput {
 		return os.Open(os.DevNull)
 	}
 	r, w, err := os.Pipe()
@@ -160,7 +160,7 @@ func (p *Process) output(to io.Writer) (*os.File, error) {
 	}
 	r, w, err := os.Pipe()
 	if err == nil {
-		p.outputs = append(p.outputs, &stream{to: to, pipe: r, ended: make(chan struct{})})
+		p.outputs = append(p.outputs, &stream{to: to, pipe: r, done: make(chan struct{})})
 	}
 	return w, err
 }
@@ -185,7 +185,7 @@ func (p *Process) feed(text []byte) {
 func (p *Process) Pid() int { return p.process.Pid }
 
 // Ended returns a channel that is closed when the process has ended and its outputs are read.
-func (p *Process) Ended() <-chan struct{} { return p.ended }
+func (p *Process) Ended() <-chan struct{} { return p.done }
 
 // Flush passes to Stdout and Stderr what the process has written by now. Nothing else writes to
 // them meanwhile.
@@ -197,7 +197,7 @@ func (p *Process) Flush() {
 
 // Result waits for the end of the process and returns how it ended.
 func (p *Process) Result() Result {
-	<-p.ended
+	<-p.done
 	return p.result
 }
 
@@ -205,14 +205,14 @@ func (p *Process) Result() Result {
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.over
+	return !p.exited
 }
 
 // Signal sends a signal to the process and reports whether it was delivered.
 func (p *Process) Signal(signal syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return signal > 0 && !p.over && unix.Kill(p.process.Pid, signal) == nil
+	return signal > 0 && !p.exited && unix.Kill(p.process.Pid, signal) == nil
 }
 
 // SignalGroup sends a signal to the process and its descendants in its group, and reports whether
@@ -237,7 +237,7 @@ func (p *Process) Kill(ctx context.Context) {
 	p.KillRest()
 	p.SignalGroup(syscall.SIGKILL)
 	select {
-	case <-p.ended:
+	case <-p.done:
 	case <-ctx.Done():
 	}
 	if p.guard != nil && p.name != "" {
@@ -248,7 +248,7 @@ func (p *Process) Kill(ctx context.Context) {
 func (p *Process) wait() {
 	p.waitEnd()
 	p.mu.Lock()
-	p.over = true
+	p.exited = true
 	p.mu.Unlock()
 	// Until the process is reaped, its id and its group's are not reused.
 	deadline := time.Now().Add(p.linger)
@@ -262,7 +262,7 @@ func (p *Process) wait() {
 			_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
 		}
 		p.leash.end()
-		p.guard.ended(p.process.Pid)
+		p.guard.removeProcess(p.process.Pid)
 		p.state, p.result.Err = p.process.Wait()
 		p.reaped = true
 	}
@@ -279,5 +279,5 @@ func (p *Process) wait() {
 	} else {
 		p.result.Code = p.state.ExitCode()
 	}
-	close(p.ended)
+	close(p.done)
 }

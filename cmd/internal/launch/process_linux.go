@@ -23,22 +23,22 @@ func attributes(c Command) *syscall.SysProcAttr {
 // leaveGroup makes a process start outside the control group, and reports whether it would have
 // started inside.
 func leaveGroup(a *syscall.SysProcAttr) bool {
-	inside := a.UseCgroupFD
+	useCgroup := a.UseCgroupFD
 	a.UseCgroupFD = false
-	return inside
+	return useCgroup
 }
 
 // KeepDescriptors keeps processes from inheriting this program's own inherited descriptors.
 func KeepDescriptors() { _ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) }
 
-// limit sets limits of a process that has just begun. It raises no limit above the process's hard
-// limit.
-func limit(pid int, limits []Limit) {
+// setLimits sets limits of a process that has just begun. It raises no limit above the
+// process's hard limit.
+func setLimits(pid int, limits []Limit) {
 	for _, l := range limits {
 		var old unix.Rlimit
 		if unix.Prlimit(pid, l.Resource, nil, &old) == nil {
-			most := min(l.Max, old.Max)
-			_ = unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: most, Max: most}, nil)
+			maxValue := min(l.Max, old.Max)
+			_ = unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: maxValue, Max: maxValue}, nil)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func attributes(c Command) *syscall.SysProcAttr {
 // KeepDescriptors does nothing.
 func KeepDescriptors() {}
 
-func limit(int, []Limit) {}
+func setLimits(int, []Limit) {}
 
 func leaveGroup(*syscall.SysProcAttr) bool { return false }
 
@@ -60,8 +60,8 @@ func (*Guard) Lapses() int { return 0 }
 // LapsedSince returns false.
 func (*Guard) LapsedSince(int) bool { return false }
 
-func (*Guard) begun(int) {}
-func (*Guard) ended(int) {}
+func (*Guard) addProcess(int)    {}
+func (*Guard) removeProcess(int) {}
 
 type leash struct{}
 

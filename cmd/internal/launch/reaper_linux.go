@@ -12,8 +12,8 @@ import (
 // reaper reaps strangers: a process with the id 1, as in a container, adopts the descendants
 // that its processes leave behind, and must wait for them when they end.
 type reaper struct {
-	mu  sync.Mutex // guards own; held while forking
-	own map[int]bool
+	mu   sync.Mutex // guards pids; held while forking
+	pids map[int]bool
 }
 
 // strangers returns the reaper, or nil if this process adopts no orphans.
@@ -32,7 +32,7 @@ var adopts = func() bool { return os.Getpid() == 1 }
 const reapEvery = 200 * time.Millisecond
 
 func newReaper() *reaper {
-	r := &reaper{own: make(map[int]bool)}
+	r := &reaper{pids: make(map[int]bool)}
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGCHLD)
 	go func() {
@@ -61,7 +61,7 @@ func (r *reaper) reap() {
 			continue
 		}
 		r.mu.Lock()
-		if !r.own[pid] {
+		if !r.pids[pid] {
 			syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 		}
 		r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *reaper) forking(fork func() int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if pid := fork(); pid > 0 {
-		r.own[pid] = true
+		r.pids[pid] = true
 	}
 }
 
@@ -88,5 +88,5 @@ func (r *reaper) reaped(pid int) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.own, pid)
+	delete(r.pids, pid)
 }

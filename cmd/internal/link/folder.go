@@ -72,7 +72,7 @@ func removeStale(parent string) {
 		if !strings.HasPrefix(e.Name(), folderPrefix) {
 			continue
 		}
-		if f, err := leftFolder(filepath.Join(parent, e.Name())); err == nil {
+		if f, err := lockAbandoned(filepath.Join(parent, e.Name())); err == nil {
 			f.remove()
 		}
 	}
@@ -80,26 +80,26 @@ func removeStale(parent string) {
 
 var errNotOurs = errors.New("not the socket folder of a dead daemon")
 
-// leftFolder locks a folder whose daemon is gone. The folder must be a directory of this user
+// lockAbandoned locks a folder whose daemon is gone. The folder must be a directory of this user
 // that has the mark, and only files that belong to such a folder.
-func leftFolder(dir string) (_ *folder, err error) {
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !mine(info) {
+func lockAbandoned(dir string) (_ *folder, err error) {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !ownedByUs(info) {
 		return nil, errNotOurs
 	}
 	f := &folder{dir: dir}
 	if f.mark, err = os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0); err != nil {
 		return nil, err
 	}
-	if !f.left() {
+	if !f.abandoned() {
 		f.mark.Close()
 		return nil, errNotOurs
 	}
 	return f, nil
 }
 
-func (f *folder) left() bool {
+func (f *folder) abandoned() bool {
 	// The daemon of a young folder may not have locked it yet.
-	if info, err := f.mark.Stat(); err != nil || !info.Mode().IsRegular() || !mine(info) || time.Since(info.ModTime()) < staleAge {
+	if info, err := f.mark.Stat(); err != nil || !info.Mode().IsRegular() || !ownedByUs(info) || time.Since(info.ModTime()) < staleAge {
 		return false
 	}
 	if syscall.Flock(int(f.mark.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
@@ -119,7 +119,7 @@ func (f *folder) left() bool {
 	})
 }
 
-func mine(info fs.FileInfo) bool {
+func ownedByUs(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(s.Uid) == os.Geteuid()
 }

@@ -73,12 +73,12 @@ func TestRightsComeBack(t *testing.T) {
 		w := &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }, Options: l.Worker(typ)}
 		go w.Run(t.Context())
 	}
-	for late := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := submit("other")
 		if err == nil {
 			break
 		}
-		if time.Now().After(late) {
+		if time.Now().After(deadline) {
 			t.Fatalf("the job is still refused: %v", err)
 		}
 	}
@@ -147,8 +147,8 @@ func TestFrozenDoor(t *testing.T) {
 	defer jobs.Close()
 	defer frozen.Store(false)
 	// Three quarters of the lease, and some time for a busy machine.
-	for over := time.Now().Add(lease * 7 / 8); waiting() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(over) {
+	for deadline := time.Now().Add(lease * 7 / 8); waiting() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
 			t.Fatal("the job still waits for a worker")
 		}
 	}

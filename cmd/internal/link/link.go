@@ -93,14 +93,14 @@ func (c *Config) Validate() error {
 
 // Link is the connection to a broker.
 type Link struct {
-	own    *server.Server // the embedded broker; nil if the broker is shared
-	folder *folder        // directory of the embedded broker's sockets
-	submit string         // address
-	work   string
-	common []gloom.Option // options of submitter and workers
-	news   func(side string, n gloom.Notice)
-	log    zerolog.Logger
-	life   context.Context
+	embedded *server.Server // the embedded broker; nil if the broker is shared
+	folder   *folder        // directory of the embedded broker's sockets
+	submit   string         // address
+	work     string
+	common   []gloom.Option // options of submitter and workers
+	onNotice func(side string, n gloom.Notice)
+	log      zerolog.Logger
+	life     context.Context
 
 	mu       sync.Mutex // guards the following
 	lost     map[string]error
@@ -127,9 +127,9 @@ func heartbeat(lease time.Duration) time.Duration {
 
 // Open starts the door's embedded broker, or prepares the connection to a shared one.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
-	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, news: c.News, log: log, life: c.Life, lost: make(map[string]error)}
-	if l.news == nil {
-		l.news = l.logNews
+	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, onNotice: c.News, log: log, life: c.Life, lost: make(map[string]error)}
+	if l.onNotice == nil {
+		l.onNotice = l.logNews
 	}
 	l.common = []gloom.Option{gloom.Backoff(minPause, maxPause), gloom.TrustBodies()}
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
@@ -169,7 +169,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	if c.Tune != nil {
 		c.Tune(&opt)
 	}
-	if l.own, err = server.Start(opt, log.Level(zerolog.WarnLevel).With().Str("part", "broker").Logger()); err != nil {
+	if l.embedded, err = server.Start(opt, log.Level(zerolog.WarnLevel).With().Str("part", "broker").Logger()); err != nil {
 		l.Close()
 		return fmt.Errorf("start the broker: %w", err)
 	}
@@ -180,8 +180,8 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 // Close ends the embedded broker. Before that, the contexts passed to WantRights must end.
 func (l *Link) Close() {
 	l.tries.Wait()
-	if l.own != nil {
-		l.own.Close()
+	if l.embedded != nil {
+		l.embedded.Close()
 	}
 	if l.folder != nil {
 		l.folder.remove()
@@ -206,11 +206,11 @@ func (l *Link) options(side, addr string, port wire.Port) []gloom.Option {
 	for a := range strings.SplitSeq(addr, ",") {
 		addrs = append(addrs, strings.TrimSpace(a))
 	}
-	all := append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.common...)
-	if l.own != nil {
-		all = append(all, gloom.Dialer(func(context.Context, string, string) (net.Conn, error) { return l.own.Dial(port) }))
+	opts := append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.common...)
+	if l.embedded != nil {
+		opts = append(opts, gloom.Dialer(func(context.Context, string, string) (net.Conn, error) { return l.embedded.Dial(port) }))
 	}
-	return all
+	return opts
 }
 
 func (l *Link) notice(side string, n gloom.Notice) {
@@ -222,7 +222,7 @@ func (l *Link) notice(side string, n gloom.Notice) {
 		l.lost[side] = n.Err
 	}
 	l.mu.Unlock()
-	l.news(side, n)
+	l.onNotice(side, n)
 }
 
 func (l *Link) logNews(side string, n gloom.Notice) {
@@ -265,16 +265,16 @@ func (l *Link) Health() error {
 }
 
 // Own returns the embedded broker, nil if the broker is shared.
-func (l *Link) Own() *server.Server { return l.own }
+func (l *Link) Own() *server.Server { return l.embedded }
 
 // Idle returns how many idle workers of the embedded broker serve a type; for a shared broker that
 // is unknown.
 func (l *Link) Idle(typ string) (n int, known bool) {
-	if l.own == nil {
+	if l.embedded == nil {
 		return 0, false
 	}
 	name := wire.Canonical(nil, typ)
-	l.own.Hub().View(func(b *broker.Broker, _ int64) { n = b.Idle(name) })
+	l.embedded.Hub().View(func(b *broker.Broker, _ int64) { n = b.Idle(name) })
 	return n, true
 }
 

@@ -45,26 +45,26 @@ func start(t *testing.T) *Link {
 func TestDataOfOthersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	all := []string{
+	paths := []string{
 		"serverlessd-data/lock", "serverlessd-data/journal/0001", "serverlessd-data/store.db", // of another daemon
 		folderPrefix + "of-mine/lock", folderPrefix + "of-mine/thesis", // such a name without a mark
 		folderPrefix + "other/" + markName, folderPrefix + "other/submit", // another program's mark
 	}
-	plant(t, tmp, all...)
+	plant(t, tmp, paths...)
 	// A folder of a daemon to which another program has added a file.
 	used := newFolder(t)
 	plant(t, used, "notes")
 	// Files behind a symbolic link must not be removed.
-	elsewhere := t.TempDir()
+	otherDir := t.TempDir()
 	target := newFolder(t)
-	if err := os.Rename(target, filepath.Join(elsewhere, "target")); err != nil {
+	if err := os.Rename(target, filepath.Join(otherDir, "target")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(elsewhere, "target"), target); err != nil {
+	if err := os.Symlink(filepath.Join(otherDir, "target"), target); err != nil {
 		t.Fatal(err)
 	}
 	start(t).Close()
-	for _, path := range append(all, filepath.Base(used)+"/notes", filepath.Base(used)+"/"+markName, filepath.Base(target)+"/"+markName) {
+	for _, path := range append(paths, filepath.Base(used)+"/notes", filepath.Base(used)+"/"+markName, filepath.Base(target)+"/"+markName) {
 		if _, err := os.Stat(filepath.Join(tmp, path)); err != nil {
 			t.Error(err)
 		}
@@ -91,13 +91,13 @@ func newFolder(t *testing.T) string {
 func TestFoldersGo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	young := newFolder(t)
-	if err := os.Chtimes(filepath.Join(young, markName), time.Now(), time.Now()); err != nil {
+	fresh := newFolder(t)
+	if err := os.Chtimes(filepath.Join(fresh, markName), time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	lives := start(t)
+	live := start(t)
 	left, old := newFolder(t), time.Now().Add(long)
-	if err := os.Chtimes(filepath.Join(lives.folder.dir, markName), old, old); err != nil {
+	if err := os.Chtimes(filepath.Join(live.folder.dir, markName), old, old); err != nil {
 		t.Fatal(err)
 	}
 	start(t).Close()
@@ -106,13 +106,13 @@ func TestFoldersGo(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, filepath.Join(tmp, e.Name()))
 	}
-	want := []string{young, lives.folder.dir}
+	want := []string{fresh, live.folder.dir}
 	slices.Sort(want)
 	if err != nil || !slices.Equal(names, want) {
 		t.Errorf("%q, %v; without %s there should be %q", names, err, left, want)
 	}
-	lives.Close()
-	if _, err := os.Stat(lives.folder.dir); !os.IsNotExist(err) {
+	live.Close()
+	if _, err := os.Stat(live.folder.dir); !os.IsNotExist(err) {
 		t.Errorf("a daemon that has ended left its folder: %v", err)
 	}
 }

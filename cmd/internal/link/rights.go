@@ -28,10 +28,10 @@ func forbids(err error) bool {
 }
 
 // WantRights is called with a type whose jobs the token does not cover. It tries new
-// connections, and calls then when one may submit jobs of the type that was refused last. It
-// calls then only once for all types that were refused meanwhile, and never after ctx has ended.
-// The pause between two tries grows from a second to a minute.
-func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
+// connections, and calls onGranted when one may submit jobs of the type that was refused last. It
+// calls onGranted only once for all types that were refused meanwhile, and never after ctx has
+// ended. The pause between two tries grows from a second to a minute.
+func (l *Link) WantRights(ctx context.Context, typ string, onGranted func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	waits := l.refused != ""
@@ -41,20 +41,20 @@ func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
 	l.tries.Go(func() {
 		pause := backoff.NewExponentialBackOff()
 		pause.InitialInterval, pause.MaxInterval = time.Second, time.Minute
-		for wanted := typ; ; {
+		for refusedType := typ; ; {
 			select {
 			case <-time.After(pause.NextBackOff()):
 			case <-ctx.Done():
 				return
 			}
-			err := l.tryRights(ctx, wanted)
+			err := l.tryRights(ctx, refusedType)
 			l.mu.Lock()
-			if wanted = l.refused; err == nil {
+			if refusedType = l.refused; err == nil {
 				l.refused = ""
 			}
 			l.mu.Unlock()
 			if err == nil {
-				then()
+				onGranted()
 				return
 			}
 		}

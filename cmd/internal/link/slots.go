@@ -8,24 +8,24 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// MostSlots is the most slots that a door has on one worker connection, far below the prefetch that
+// MaxSlots is the most slots that a door has on one worker connection, far below the prefetch that
 // brokers allow.
-const MostSlots = 250
+const MaxSlots = 250
 
 // rejoin is the pause before the next attempt to join after the broker has refused slots.
 const rejoin = 10 * time.Second
 
 // Slots keeps the given number of the door's own slots joined until ctx ends, over as many
 // connections as needed; then running jobs finish. worker returns the worker for a connection,
-// numbered from 1; all is done once all workers have ended.
-func (l *Link) Slots(ctx context.Context, all *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
+// numbered from 1; wg is done once all workers have ended.
+func (l *Link) Slots(ctx context.Context, wg *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
 	for n := 1; slots > 0; n++ {
-		some := min(slots, MostSlots)
-		slots -= some
-		all.Go(func() {
+		part := min(slots, MaxSlots)
+		slots -= part
+		wg.Go(func() {
 			for {
 				w := worker(n)
-				w.Concurrency, w.Prefetch = some, some
+				w.Concurrency, w.Prefetch = part, part
 				err := w.Run(ctx)
 				if err == nil || ctx.Err() != nil {
 					return

@@ -47,11 +47,11 @@ type transaction struct {
 }
 
 // Commit implements driver.Tx, as does Rollback.
-func (t *transaction) Commit() error { return t.ended(t.Tx.Commit()) }
+func (t *transaction) Commit() error { return t.finish(t.Tx.Commit()) }
 
-func (t *transaction) Rollback() error { return t.ended(t.Tx.Rollback()) }
+func (t *transaction) Rollback() error { return t.finish(t.Tx.Rollback()) }
 
-func (t *transaction) ended(err error) error {
+func (t *transaction) finish(err error) error {
 	t.c.open = err != nil
 	return err
 }

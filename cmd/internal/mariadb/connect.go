@@ -24,7 +24,7 @@ type Connector struct {
 	// statements and not rows: such a server refuses writes under READ COMMITTED.
 	Replicated bool
 	packet     atomic.Int64
-	least      atomic.Int64
+	minPacket  atomic.Int64
 }
 
 // NewConnector returns a connector for the server that c describes. Timeout ends an operation
@@ -32,24 +32,24 @@ type Connector struct {
 func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
-	c.Logger = silent{}
+	c.Logger = discardLogger{}
 	inner, err := mysql.NewConnector(c)
 	return &Connector{Connector: inner}, err
 }
 
-// silent keeps the driver from writing errors to stderr that it also returns.
-type silent struct{}
+// discardLogger keeps the driver from writing errors to stderr that it also returns.
+type discardLogger struct{}
 
-func (silent) Print(...any) {}
+func (discardLogger) Print(...any) {}
 
 // Packet returns the server's max_allowed_packet in bytes, as of the newest connection; 0 before
 // the first.
 func (c *Connector) Packet() int64 { return c.packet.Load() }
 
-// LeastPacket returns the smallest max_allowed_packet that a connection ever had, 0 before the
+// MinPacket returns the smallest max_allowed_packet that a connection ever had, 0 before the
 // first. A connection keeps the value that it began with, so a packet that must fit into every
 // connection may not be larger.
-func (c *Connector) LeastPacket() int64 { return c.least.Load() }
+func (c *Connector) MinPacket() int64 { return c.minPacket.Load() }
 
 // Open returns a pool with a limit on its connections.
 func (c *Connector) Open(connections int) *sql.DB {
@@ -78,7 +78,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	if c.Replicated {
 		// A server may change this at any time; a connection keeps the setting that it
 		// began with.
-		log, err := ask(ctx, conn, "SELECT CONCAT(@@log_bin AND @@binlog_format = 'STATEMENT')")
+		log, err := queryText(ctx, conn, "SELECT CONCAT(@@log_bin AND @@binlog_format = 'STATEMENT')")
 		if n := Number(err); err != nil && (n == 0 || KindOf(n) != Refused) { // the server does not have this setting
 			return err
 		}
@@ -89,7 +89,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL "+isolation, nil); err != nil {
 		return err
 	}
-	packet, err := ask(ctx, conn, "SELECT CONCAT(@@max_allowed_packet)")
+	packet, err := queryText(ctx, conn, "SELECT CONCAT(@@max_allowed_packet)")
 	if err != nil {
 		return err
 	}
@@ -98,13 +98,13 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 		return fmt.Errorf("max_allowed_packet: %w", err)
 	}
 	c.packet.Store(n)
-	for was := c.least.Load(); (was == 0 || n < was) && !c.least.CompareAndSwap(was, n); was = c.least.Load() {
+	for old := c.minPacket.Load(); (old == 0 || n < old) && !c.minPacket.CompareAndSwap(old, n); old = c.minPacket.Load() {
 	}
 	return nil
 }
 
-// ask returns the result of a query that has a single text.
-func ask(ctx context.Context, conn driver.Conn, query string) (string, error) {
+// queryText returns the result of a query that has a single text.
+func queryText(ctx context.Context, conn driver.Conn, query string) (string, error) {
 	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
 	if err != nil {
 		return "", err

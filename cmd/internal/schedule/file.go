@@ -23,8 +23,8 @@ type File struct {
 	check   func(Key, json.RawMessage) error
 	changed chan struct{}
 
-	mu  sync.Mutex
-	all map[Key]Spec
+	mu    sync.Mutex
+	specs map[Key]Spec
 }
 
 // OpenFile reads a file; check validates the job of a schedule, and the client. Changed receives a
@@ -32,7 +32,7 @@ type File struct {
 func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error) (*File, error) {
 	f := &File{path: path, clients: clients, check: check, changed: make(chan struct{}, 1)}
 	var err error
-	f.all, err = f.read()
+	f.specs, err = f.read()
 	f.changed <- struct{}{}
 	return f, err
 }
@@ -42,7 +42,7 @@ func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error)
 func (f *File) All() map[Key]Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.all
+	return f.specs
 }
 
 func (f *File) Changed() <-chan struct{} { return f.changed }
@@ -53,12 +53,12 @@ func (f *File) Reload() error {
 	if f == nil {
 		return nil
 	}
-	all, err := f.read()
+	specs, err := f.read()
 	if err != nil {
 		return fmt.Errorf("the schedules of %s: %w", f.path, err)
 	}
 	f.mu.Lock()
-	f.all = all
+	f.specs = specs
 	f.mu.Unlock()
 	select {
 	case f.changed <- struct{}{}:
@@ -82,25 +82,25 @@ func (f *File) read() (map[Key]Spec, error) {
 		}
 		return nil, err
 	}
-	all := make(map[Key]Spec)
+	specs := make(map[Key]Spec)
 	for name, value := range top {
 		if name != "schedules" {
 			return nil, fmt.Errorf("the file has the unknown key %.60q; it may have tables %s", name, f.form())
 		}
-		if err := f.tables(all, Key{}, f.clients, value); err != nil {
+		if err := f.tables(specs, Key{}, f.clients, value); err != nil {
 			return nil, err
 		}
 	}
 	counts := make(map[string]int)
-	for key := range all {
-		if counts[key.Client]++; counts[key.Client] > Most {
-			return nil, fmt.Errorf("there are more than %d schedules%s", Most, of(key.Client))
+	for key := range specs {
+		if counts[key.Client]++; counts[key.Client] > MaxSchedules {
+			return nil, fmt.Errorf("there are more than %d schedules%s", MaxSchedules, ofClient(key.Client))
 		}
 	}
-	return all, nil
+	return specs, nil
 }
 
-func of(client string) string {
+func ofClient(client string) string {
 	if client == "" {
 		return ""
 	}

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// late is the longest delay with which a due time does not count as missed.
-	late = time.Second
-	// kept is how many due times a schedule lists, past and future.
-	kept, coming = 10, 5
+	// maxLate is the longest delay with which a due time does not count as missed.
+	maxLate = time.Second
+	// listedPast is how many due times a schedule lists, past and future.
+	listedPast, listedComing = 10, 5
 )
 
 // Schedule is a schedule with its progress. Stores keep its JSON.
@@ -66,7 +66,7 @@ var reasons = map[string]string{
 // New returns a schedule that begins now.
 func New(spec Spec, now time.Time) (*Schedule, error) {
 	s := &Schedule{Spec: spec, Created: milliseconds(now)}
-	s.begin(now)
+	s.startAt(now)
 	return s, s.compile()
 }
 
@@ -94,9 +94,9 @@ func (s *Schedule) compile() error {
 	return err
 }
 
-// begin makes the schedule start now, so that no earlier time is due. If the clock is set back
+// startAt makes the schedule start now, so that no earlier time is due. If the clock is set back
 // later, the schedule starts at the time that the clock then shows.
-func (s *Schedule) begin(now time.Time) {
+func (s *Schedule) startAt(now time.Time) {
 	s.Through, s.Gap, s.Queued = now, span{To: now}, time.Time{}
 }
 
@@ -109,14 +109,14 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 	}
 	n := *s
 	n.Spec, n.FromFile = spec, fromFile
-	if spec.Cron != s.Cron || spec.Zone != s.Zone || s.Paused || s.over(now) {
-		n.begin(now)
+	if spec.Cron != s.Cron || spec.Zone != s.Zone || s.Paused || s.expired(now) {
+		n.startAt(now)
 	}
 	return &n, n.compile()
 }
 
-// over reports whether now is after Until, so that no more jobs are due.
-func (s *Schedule) over(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
+// expired reports whether now is after Until, so that no more jobs are due.
+func (s *Schedule) expired(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
 // open returns the bounds of the due times that are not settled: they are after from, and not
 // after to.
@@ -128,7 +128,7 @@ func (s *Schedule) open(now time.Time) (from, to time.Time) {
 			from = now
 		}
 	}
-	if s.over(to) {
+	if s.expired(to) {
 		to = s.Until
 	}
 	return from, to
@@ -150,7 +150,7 @@ func (s *Schedule) after(from time.Time) time.Time {
 	if from.Before(s.Gap.To) && !t.Before(s.Gap.To) && !t.After(s.Through) {
 		t = s.times.next(s.Through)
 	}
-	if !t.IsZero() && s.over(t) {
+	if !t.IsZero() && s.expired(t) {
 		return time.Time{}
 	}
 	return t
@@ -158,12 +158,12 @@ func (s *Schedule) after(from time.Time) time.Time {
 
 // Next returns the next due times.
 func (s *Schedule) Next(now time.Time) []time.Time {
-	list := make([]time.Time, 0, coming)
+	list := make([]time.Time, 0, listedComing)
 	from, _ := s.open(now)
 	if s.Paused {
 		return list
 	}
-	for t := s.after(latest(from, now)); !t.IsZero() && len(list) < coming; t = s.after(t) {
+	for t := s.after(latest(from, now)); !t.IsZero() && len(list) < listedComing; t = s.after(t) {
 		list = append(list, t)
 	}
 	return list
@@ -208,14 +208,14 @@ func (s *Schedule) Settle(w World) Plan {
 		s.Gap.From, p.Changed = milliseconds(w.Now), true
 	}
 	from, to := s.open(w.Now)
-	inTime := earliest(to, latest(from, w.Watched.Add(-late)))
+	inTime := earliest(to, latest(from, w.Watched.Add(-maxLate)))
 	missed := s.last(from, inTime)
 	skipped := len(missed)
 	switch s.CatchUp {
-	case all:
+	case catchUpAll:
 		oldest := w.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
 		skipped, _ = slices.BinarySearchFunc(missed, oldest, time.Time.Compare)
-	case one:
+	case catchUpOne:
 		oldest := w.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
 		if n := len(missed); n > 0 && !missed[n-1].Before(oldest) {
 			skipped = n - 1
@@ -224,9 +224,9 @@ func (s *Schedule) Settle(w World) Plan {
 	for _, t := range missed[:skipped] {
 		s.note(&p, Run{DueAt: t, Skipped: Missed})
 	}
-	through := from
+	settled := from
 	if skipped > 0 {
-		through = missed[skipped-1]
+		settled = missed[skipped-1]
 	}
 	rest := slices.Concat(missed[skipped:], s.last(inTime, to))
 	var first time.Time // the first one that is not missed
@@ -234,7 +234,7 @@ func (s *Schedule) Settle(w World) Plan {
 		if p.More = len(p.Made) >= w.Room; p.More {
 			break
 		}
-		first, through = cmp.Or(first, t), t
+		first, settled = cmp.Or(first, t), t
 		switch busy := s.Overlap != allow && (len(p.Made) > 0 || live()); {
 		case !busy:
 			s.add(&p, w, t)
@@ -247,16 +247,16 @@ func (s *Schedule) Settle(w World) Plan {
 		}
 	}
 	switch {
-	case !through.After(from):
+	case !settled.After(from):
 	case w.Now.Before(s.Gap.To):
-		s.Gap.From = through
+		s.Gap.From = settled
 	default:
 		// If more than MostCaughtUp times were missed, the first of them are not even recorded
 		// as skipped, so their number does not tell whether there is a gap.
-		if gap := (span{from, cmp.Or(first, through.Add(1))}); s.times.next(from).Before(gap.To) {
+		if gap := (span{from, cmp.Or(first, settled.Add(1))}); s.times.next(from).Before(gap.To) {
 			s.Gap = gap
 		}
-		s.Through = through
+		s.Through = settled
 	}
 	return p
 }
@@ -273,19 +273,19 @@ func (s *Schedule) note(p *Plan, run Run) {
 	if run.Skipped != "" {
 		p.Skipped[run.Skipped]++
 	}
-	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), kept-1)]...)
+	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), listedPast-1)]...)
 }
 
 // last returns the latest due times after from and not after to, at most MostCaughtUp. It goes back
 // in steps that double, because years may lie between from and to.
 func (s *Schedule) last(from, to time.Time) []time.Time {
 	for back := time.Hour; ; back *= 2 {
-		begin := latest(from, to.Add(-back))
+		start := latest(from, to.Add(-back))
 		var list []time.Time
-		for t := s.times.next(begin); !t.IsZero() && !t.After(to); t = s.times.next(t) {
+		for t := s.times.next(start); !t.IsZero() && !t.After(to); t = s.times.next(t) {
 			list = append(list, t)
 		}
-		if len(list) >= MostCaughtUp || begin.Equal(from) {
+		if len(list) >= MostCaughtUp || start.Equal(from) {
 			return list[max(0, len(list)-MostCaughtUp):]
 		}
 	}

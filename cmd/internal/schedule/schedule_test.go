@@ -17,13 +17,13 @@ type site struct {
 	s     *Schedule
 	watch Watch
 	room  int
-	made  []string        // "due>made", in seconds from noon
+	jobs  []string        // "due>made", in seconds from noon
 	ids   map[string]bool // all jobs: true if the job has not ended
 	skip  map[string]int
 }
 
 func newSite(t *testing.T, change func(*Spec)) *site {
-	spec := Spec{Cron: "@every 10s", Zone: "UTC", Job: json.RawMessage(`1`), CatchUp: none, Overlap: allow, WindowMS: 3_600_000}
+	spec := Spec{Cron: "@every 10s", Zone: "UTC", Job: json.RawMessage(`1`), CatchUp: catchUpNone, Overlap: allow, WindowMS: 3_600_000}
 	change(&spec)
 	s, err := New(spec, noon)
 	if err != nil {
@@ -39,7 +39,7 @@ func (w *site) at(seconds float64) {
 	w.t.Helper()
 	now := noon.Add(time.Duration(seconds * float64(time.Second)))
 	since, _ := w.watch.Look(now)
-	for again := true; again; {
+	for more := true; more; {
 		s, err := Decode(w.s.Encode()) // encoded and decoded, as by a store
 		if err != nil {
 			w.t.Fatal(err)
@@ -54,11 +54,11 @@ func (w *site) at(seconds float64) {
 			w.t.Fatalf("at %v it was not to be looked at before %v, and has %+v", now, wake, p)
 		}
 		for _, r := range p.Made {
-			if _, there := w.ids[r.JobID]; there {
+			if _, known := w.ids[r.JobID]; known {
 				w.t.Fatalf("at %v: %s is made twice", now, r.JobID)
 			}
 			w.ids[r.JobID] = true
-			w.made = append(w.made, fmt.Sprintf("%s>%g", r.JobID, now.Sub(noon).Seconds()))
+			w.jobs = append(w.jobs, fmt.Sprintf("%s>%g", r.JobID, now.Sub(noon).Seconds()))
 		}
 		for why, n := range p.Skipped {
 			w.skip[why] += n
@@ -66,13 +66,13 @@ func (w *site) at(seconds float64) {
 		if p.Changed {
 			w.s = s
 		}
-		again = p.More
+		more = p.More
 	}
 }
 
 func (w *site) want(made string, skipped string) {
 	w.t.Helper()
-	if got := strings.Join(w.made, " "); got != made {
+	if got := strings.Join(w.jobs, " "); got != made {
 		w.t.Errorf("made %s, want %s", got, made)
 	}
 	if got := strings.TrimPrefix(fmt.Sprint(w.skip), "map"); got != skipped {
@@ -92,11 +92,11 @@ func TestCatchUp(t *testing.T) {
 		window        int64
 		made, skipped string
 	}{
-		{none, 3_600_000, "10>10 50>50.5", "[missed:3]"},
-		{one, 3_600_000, "10>10 40>50.5 50>50.5", "[missed:2]"},
-		{one, 5_000, "10>10 50>50.5", "[missed:3]"},
-		{all, 3_600_000, "10>10 20>50.5 30>50.5 40>50.5 50>50.5", "[]"},
-		{all, 25_000, "10>10 30>50.5 40>50.5 50>50.5", "[missed:1]"},
+		{catchUpNone, 3_600_000, "10>10 50>50.5", "[missed:3]"},
+		{catchUpOne, 3_600_000, "10>10 40>50.5 50>50.5", "[missed:2]"},
+		{catchUpOne, 5_000, "10>10 50>50.5", "[missed:3]"},
+		{catchUpAll, 3_600_000, "10>10 20>50.5 30>50.5 40>50.5 50>50.5", "[]"},
+		{catchUpAll, 25_000, "10>10 30>50.5 40>50.5 50>50.5", "[missed:1]"},
 	} {
 		w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = c.catchUp, c.window })
 		w.watching(0.5, 12)
@@ -109,15 +109,15 @@ func TestCatchUp(t *testing.T) {
 // TestManyMissed: after a long outage only the last jobs are made, as many as allowed; an outage
 // of any length is handled at once.
 func TestManyMissed(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", all, maxWindow.Milliseconds() })
+	w := newSite(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", catchUpAll, maxWindow.Milliseconds() })
 	w.at(5000.5)
-	if n := len(w.made); n != MostCaughtUp+1 || w.made[0] != "4000>5000.5" || w.made[n-1] != "5000>5000.5" {
-		t.Errorf("%d: %s … %s", n, w.made[0], w.made[n-1])
+	if n := len(w.jobs); n != MostCaughtUp+1 || w.jobs[0] != "4000>5000.5" || w.jobs[n-1] != "5000>5000.5" {
+		t.Errorf("%d: %s … %s", n, w.jobs[0], w.jobs[n-1])
 	}
 	w = newSite(t, func(s *Spec) { s.Cron = "* * * * *" })
 	w.at(20 * 365 * 86400)
-	if len(w.made) != 1 || len(w.s.Last) != kept {
-		t.Errorf("%v, %+v", w.made, w.s.Last)
+	if len(w.jobs) != 1 || len(w.s.Last) != listedPast {
+		t.Errorf("%v, %+v", w.jobs, w.s.Last)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestOverlap(t *testing.T) {
 		w.want("10>10 20>32.5 40>41.5", "[waiting:1]")
 	}
 	// The limit on overlaps applies to jobs that are caught up, too.
-	w := newSite(t, func(s *Spec) { s.Overlap, s.CatchUp = skip, all })
+	w := newSite(t, func(s *Spec) { s.Overlap, s.CatchUp = skip, catchUpAll })
 	w.at(50)
 	w.want("10>50", "[running:4]")
 }
@@ -151,7 +151,7 @@ func TestOverlap(t *testing.T) {
 // TestClockSetBack: a clock that is set back makes no job twice, and due times are not lost
 // because the clock was ahead of them.
 func TestClockSetBack(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.CatchUp = one })
+	w := newSite(t, func(s *Spec) { s.CatchUp = catchUpOne })
 	w.watching(0.5, 21)
 	w.watching(100_000, 100_011) // a day ahead
 	const made = "10>10 20>20 99990>100000 100000>100000 100010>100010"
@@ -168,15 +168,15 @@ func TestClockSetBack(t *testing.T) {
 // TestBoundSetBack: while the clock was far ahead, more due times seemed missed than are caught up.
 // When it is set back, they are not lost.
 func TestBoundSetBack(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = all, maxWindow.Milliseconds() })
+	w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = catchUpAll, maxWindow.Milliseconds() })
 	w.watching(0.5, 21)
 	w.watching(1_000_000, 1_000_001)
-	made := len(w.made)
+	made := len(w.jobs)
 	if made != 2+MostCaughtUp+1 { // the last one is due at that time
 		t.Fatalf("%d jobs are made", made)
 	}
 	w.watching(21, 41) // right again
-	if got := strings.Join(w.made[made:], " "); got != "30>30 40>40" {
+	if got := strings.Join(w.jobs[made:], " "); got != "30>30 40>40" {
 		t.Errorf("after the clock was set back, %q are made", got)
 	}
 }
@@ -189,7 +189,7 @@ func TestRandomClocks(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 15 {
-		w := newSite(t, func(s *Spec) { s.CatchUp = []string{none, one, all}[r.IntN(3)] })
+		w := newSite(t, func(s *Spec) { s.CatchUp = []string{catchUpNone, catchUpOne, catchUpAll}[r.IntN(3)] })
 		at := 0.5
 		for range 12 {
 			from := at
@@ -200,7 +200,7 @@ func TestRandomClocks(t *testing.T) {
 			}
 			for due := float64(int(from/10)+1) * 10; due <= at-0.5; due += 10 {
 				if !twice && !w.covered(due) {
-					t.Fatalf("%s: %g is not made between %g and %g; %v", w.s.CatchUp, due, from, at, w.made)
+					t.Fatalf("%s: %g is not made between %g and %g; %v", w.s.CatchUp, due, from, at, w.jobs)
 				}
 			}
 			switch r.IntN(3) {
@@ -215,14 +215,14 @@ func TestRandomClocks(t *testing.T) {
 }
 
 func (w *site) covered(due float64) bool {
-	_, there := w.ids[fmt.Sprint(due)]
-	return there
+	_, known := w.ids[fmt.Sprint(due)]
+	return known
 }
 
 // TestChange: if a change affects the due times, they count from the change; otherwise due times
 // that will be caught up are kept.
 func TestChange(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.CatchUp = all })
+	w := newSite(t, func(s *Spec) { s.CatchUp = catchUpAll })
 	change := func(f func(*Spec), now float64) bool {
 		spec := w.s.Spec
 		f(&spec)
@@ -256,7 +256,7 @@ func TestChange(t *testing.T) {
 	w.at(106)
 	w.want("10>20.5 20>20.5 56>58 77>78 84>100 105>106", "[]")
 	next := w.s.Next(noon.Add(106 * time.Second))
-	if len(next) != coming || !next[0].Equal(noon.Add(112*time.Second)) {
+	if len(next) != listedComing || !next[0].Equal(noon.Add(112*time.Second)) {
 		t.Errorf("next: %v", next)
 	}
 }

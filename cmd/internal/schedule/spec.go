@@ -16,8 +16,8 @@ import (
 // Limits of schedules.
 const (
 	MaxName = 128 // bytes of a name
-	// Most is how many schedules a namespace or a client may have.
-	Most = 10_000
+	// MaxSchedules is how many schedules a namespace or a client may have.
+	MaxSchedules = 10_000
 	// MostCaughtUp bounds the jobs of a schedule that are made after an outage.
 	MostCaughtUp = 1000
 
@@ -51,8 +51,8 @@ type Spec struct {
 
 // Values of CatchUp and Overlap.
 const (
-	none, one, all     = "none", "one", "all"
-	allow, skip, queue = "allow", "skip", "queue"
+	catchUpNone, catchUpOne, catchUpAll = "none", "one", "all"
+	allow, skip, queue                  = "allow", "skip", "queue"
 )
 
 // Fault is an error in a schedule.
@@ -64,7 +64,7 @@ type Fault struct {
 
 func (f *Fault) Error() string { return f.Reason }
 
-func wrong(field, format string, args ...any) *Fault {
+func invalidField(field, format string, args ...any) *Fault {
 	return &Fault{Field: field, Reason: strings.TrimSpace(field + " " + fmt.Sprintf(format, args...))}
 }
 
@@ -72,9 +72,9 @@ func wrong(field, format string, args ...any) *Fault {
 func CheckName(name string) error {
 	switch {
 	case name == "" || len(name) > MaxName:
-		return wrong("name", "must have 1 to %d bytes, but has %d: %.40q", MaxName, len(name), name)
+		return invalidField("name", "must have 1 to %d bytes, but has %d: %.40q", MaxName, len(name), name)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return wrong("name", "must be UTF-8 without control characters, not %.40q", name)
+		return invalidField("name", "must be UTF-8 without control characters, not %.40q", name)
 	}
 	return nil
 }
@@ -91,13 +91,13 @@ func (s *Spec) fields() map[string]any {
 // its job. The error is a *Fault, or an error of checkJob.
 func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error) {
 	if !utf8.Valid(text) {
-		return s, wrong("", "the schedule is not UTF-8")
+		return s, invalidField("", "the schedule is not UTF-8")
 	}
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(text, &values); err != nil || values == nil {
-		return s, wrong("", "the schedule must be a JSON object: %.60q", bytes.TrimSpace(text))
+		return s, invalidField("", "the schedule must be a JSON object: %.60q", bytes.TrimSpace(text))
 	}
-	s = Spec{Zone: "UTC", CatchUp: none, Overlap: allow, WindowMS: defaultWindow.Milliseconds()}
+	s = Spec{Zone: "UTC", CatchUp: catchUpNone, Overlap: allow, WindowMS: defaultWindow.Milliseconds()}
 	fields := s.fields()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		value := values[name]
@@ -105,9 +105,9 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 		switch {
 		case to == nil:
 			return s, &Fault{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no key %.40q; its keys are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
-		case string(value) == "null", whole(value, to):
+		case string(value) == "null", parseWhole(value, to):
 		case json.Unmarshal(value, to) != nil:
-			return s, wrong(name, "must be %s, not %.60s", kinds[fmt.Sprintf("%T", to)], value)
+			return s, invalidField(name, "must be %s, not %.60s", kinds[fmt.Sprintf("%T", to)], value)
 		}
 	}
 	if err := s.check(); err != nil {
@@ -116,8 +116,8 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 	return s, checkJob(s.Job)
 }
 
-// whole parses a whole number that is written with a fraction or exponent, such as 5.0.
-func whole(value json.RawMessage, to any) bool {
+// parseWhole parses a whole number that is written with a fraction or exponent, such as 5.0.
+func parseWhole(value json.RawMessage, to any) bool {
 	n, ok := to.(*int64)
 	var f float64
 	if !ok || json.Unmarshal(value, &f) != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
@@ -139,27 +139,27 @@ func (s *Spec) check() error {
 		}
 	}
 	if len(s.Cron) > maxCron {
-		return wrong("cron", "must have at most %d bytes, but has %d", maxCron, len(s.Cron))
+		return invalidField("cron", "must have at most %d bytes, but has %d", maxCron, len(s.Cron))
 	}
 	zone, err := zoneOf(s.Zone)
 	if err != nil {
-		return wrong("zone", "%.60q: %v", s.Zone, err)
+		return invalidField("zone", "%.60q: %v", s.Zone, err)
 	}
 	if _, err := parseCron(s.Cron, zone, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
-		return wrong("cron", "%.80q: %v", s.Cron, err)
+		return invalidField("cron", "%.80q: %v", s.Cron, err)
 	}
 	for _, c := range []struct{ name, value, a, b, c string }{
-		{"catch_up", s.CatchUp, none, one, all}, {"overlap", s.Overlap, allow, skip, queue},
+		{"catch_up", s.CatchUp, catchUpNone, catchUpOne, catchUpAll}, {"overlap", s.Overlap, allow, skip, queue},
 	} {
 		if c.value != c.a && c.value != c.b && c.value != c.c {
-			return wrong(c.name, "must be %s, %s or %s, not %.40q", c.a, c.b, c.c, c.value)
+			return invalidField(c.name, "must be %s, %s or %s, not %.40q", c.a, c.b, c.c, c.value)
 		}
 	}
 	if s.WindowMS < 1 || s.WindowMS > maxWindow.Milliseconds() {
-		return wrong("window_ms", "must be from 1 to %d (366 days), not %d", maxWindow.Milliseconds(), s.WindowMS)
+		return invalidField("window_ms", "must be from 1 to %d (366 days), not %d", maxWindow.Milliseconds(), s.WindowMS)
 	}
 	if len(s.Note) > maxNote {
-		return wrong("note", "must have at most %d bytes, but has %d", maxNote, len(s.Note))
+		return invalidField("note", "must have at most %d bytes, but has %d", maxNote, len(s.Note))
 	}
 	s.Until = s.Until.UTC().Truncate(time.Millisecond)
 	return nil

@@ -37,7 +37,7 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 		if err != nil || d < minEvery || d > maxEvery || d%time.Millisecond != 0 {
 			return nil, fmt.Errorf("%.40q must be a duration from 1s to 8760h, such as 90s", rest)
 		}
-		return every{created, d}, nil
+		return interval{created, d}, nil
 	}
 	if strings.Contains(text, "=") { // the parser would read a zone from it
 		return nil, errors.New("must be five fields, @hourly, @daily, @weekly, @monthly, @yearly or @every 90s; the zone has its own field")
@@ -53,13 +53,13 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 	return t, nil
 }
 
-// every are due times at equal intervals, counted from the creation.
-type every struct {
+// interval are due times at equal intervals, counted from the creation.
+type interval struct {
 	from time.Time
 	d    time.Duration
 }
 
-func (e every) next(after time.Time) time.Time {
+func (e interval) next(after time.Time) time.Time {
 	n := after.Sub(e.from) / e.d
 	t := e.from.Add(n * e.d)
 	if !t.After(after) {
@@ -90,19 +90,19 @@ func (c civil) next(after time.Time) time.Time {
 	}
 }
 
-// most bounds the offset of a zone from UTC.
-const most = 26 * time.Hour
+// maxZoneOffset bounds the offset of a zone from UTC.
+const maxZoneOffset = 26 * time.Hour
 
 // first returns the first moment at which the zone's clocks show this time or a later one: a time
 // that the clocks skip is due when they jump.
 func (c civil) first(clock time.Time) time.Time {
-	t := clock.Add(-most).In(c.zone)
+	t := clock.Add(-maxZoneOffset).In(c.zone)
 	for {
 		_, offset := t.Zone()
-		begin, end := t.ZoneBounds()
+		start, end := t.ZoneBounds()
 		shown := clock.Add(-time.Duration(offset) * time.Second)
-		if !begin.IsZero() && shown.Before(begin) {
-			shown = begin
+		if !start.IsZero() && shown.Before(start) {
+			shown = start
 		}
 		if end.IsZero() || shown.Before(end) {
 			return shown.UTC()

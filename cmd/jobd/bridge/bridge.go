@@ -294,7 +294,7 @@ func (b *Bridge) stopSlots(target string) {
 	if leave := b.slotsOf[target]; leave != nil {
 		leave()
 		delete(b.slotsOf, target)
-		for n := range maxConcurrency / link.MostSlots {
+		for n := range maxConcurrency / link.MaxSlots {
 			b.link.Forget(side(b.typeOf(target), n+1))
 		}
 	}

@@ -97,8 +97,8 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 	}
 	now, err := change(s.Schedule)
 	if err == nil && n != nil && now != s.Schedule {
-		if err = c.admits(0, int64(len(n.Argument))); s.Schedule == nil && len(c.schedules.byName) >= schedule.Most {
-			err = overloaded("there are %d schedules, and no more are allowed", schedule.Most)
+		if err = c.admits(0, int64(len(n.Argument))); s.Schedule == nil && len(c.schedules.byName) >= schedule.MaxSchedules {
+			err = overloaded("there are %d schedules, and no more are allowed", schedule.MaxSchedules)
 		}
 	}
 	if err != nil || now == s.Schedule {
@@ -332,7 +332,7 @@ func (m *Master) keepFile(ctx context.Context) {
 // putFile stores the schedules of the file, and drops those that came from the file and are no
 // longer in it.
 func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec) error {
-	old, err := m.Schedules("", schedule.Most)
+	old, err := m.Schedules("", schedule.MaxSchedules)
 	if err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func TestChangesOfSchedules(t *testing.T) {
 	if len(c.schedules.byName) != 0 || c.schedules.bytes != 0 {
 		t.Errorf("%v, %d bytes", c.schedules.byName, c.schedules.bytes)
 	}
-	for i := range schedule.Most {
+	for i := range schedule.MaxSchedules {
 		c.schedules.byName[fmt.Sprint(i)] = &scheduled{}
 	}
 	answers = nil

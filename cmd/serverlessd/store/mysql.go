@@ -145,7 +145,7 @@ func (*mysqlDialect) atOnce(rows int) int { return rows }
 
 // exec sends statements together.
 func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
-	most := min(maxText, int(m.link.LeastPacket())-packetHead)
+	most := min(maxText, int(m.link.MinPacket())-packetHead)
 	var text strings.Builder
 	var args []any
 	size := 0

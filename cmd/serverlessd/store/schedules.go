@@ -85,7 +85,7 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 		case old == nil:
 			have := 0
 			err = t.one("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &have)
-			if err == nil && have >= schedule.Most {
+			if err == nil && have >= schedule.MaxSchedules {
 				err = ErrSchedules
 			}
 		case old.Schedule != nil && old.FromFile && !fromFile:

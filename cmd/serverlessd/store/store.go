@@ -28,7 +28,7 @@ var (
 	ErrHeld    = errors.New("another job has taken the unique key meanwhile") // the job cannot be run again
 	// ErrFromFile means that a schedule is in the file of schedules, and can only be changed there.
 	ErrFromFile  = errors.New("the schedule is in the file that --schedules names, and can only be changed there")
-	ErrSchedules = fmt.Errorf("the client has %d schedules, and no more are allowed", schedule.Most)
+	ErrSchedules = fmt.Errorf("the client has %d schedules, and no more are allowed", schedule.MaxSchedules)
 	// ErrUnwell is an ErrAway of a store that answers but refuses, because of its schema, rights,
 	// settings, disk or files. Other calls may succeed.
 	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
