@@ -11,10 +11,10 @@ import (
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	d := wire.Decoder{DefaultType: "default"}
 	var r wire.Request
-	request := func(payload string, port wire.Port, named bool) func() {
+	request := func(payload string, port wire.Port, withID bool) func() {
 		p := []byte(payload)
 		return func() {
-			if err := d.Decode(p, port, named, &r); err != nil {
+			if err := d.Decode(p, port, withID, &r); err != nil {
 				panic(err)
 			}
 		}

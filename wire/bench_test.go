@@ -39,7 +39,7 @@ func BenchmarkDecode(b *testing.B) {
 	for _, c := range []struct {
 		name, payload string
 		port          Port
-		named         bool
+		withID        bool
 	}{
 		{"submit100", submit100, SubmitPort, false},
 		{"submitPriority", submitPrio, SubmitPort, false},
@@ -62,7 +62,7 @@ func BenchmarkDecode(b *testing.B) {
 			b.SetBytes(int64(len(payload)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := d.Decode(payload, c.port, c.named, &r); err != nil {
+				if err := d.Decode(payload, c.port, c.withID, &r); err != nil {
 					b.Fatal(err)
 				}
 			}

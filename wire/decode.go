@@ -19,7 +19,7 @@ type Decoder struct {
 // maxScratch is the most memory, in bytes, that a decoder keeps between messages.
 const maxScratch = 64 << 10
 
-// Decode reads one payload that arrived on port into r. named reports whether this worker
+// Decode reads one payload that arrived on port into r. withID reports whether this worker
 // connection has joined with prefetch, so that respond, fail and progress must carry an
 // id; on other connections any id in them is ignored.
 //
@@ -27,9 +27,9 @@ const maxScratch = 64 << 10
 // object, the action, the id, the other fields. An error carries the id if the id was readable.
 // r is undefined after an error. The id of an error, like the slices of r, is valid until the
 // next Decode.
-func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Error {
+func (d *Decoder) Decode(payload []byte, port Port, withID bool, r *Request) *Error {
 	d.Reset()
-	return d.DecodeMore(payload, port, named, r)
+	return d.DecodeMore(payload, port, withID, r)
 }
 
 // Reset forgets all decoded requests, whose slices are no longer valid.
@@ -46,7 +46,7 @@ func (d *Decoder) Reset() {
 
 // DecodeMore is Decode for one of several payloads: everything decoded since the last
 // Reset stays valid until the next one.
-func (d *Decoder) DecodeMore(payload []byte, port Port, named bool, r *Request) *Error {
+func (d *Decoder) DecodeMore(payload []byte, port Port, withID bool, r *Request) *Error {
 	*r = emptyRequest
 	if err := d.env.Scan(payload); err != nil {
 		return err
@@ -66,15 +66,15 @@ func (d *Decoder) DecodeMore(payload []byte, port Port, named bool, r *Request) 
 	case Join:
 		return d.join(&f, r)
 	case Respond:
-		return f.work(named, r)
+		return f.answer(withID, r)
 	case Fail:
-		return f.fail(named, r)
+		return f.fail(withID, r)
 	case Progress:
-		return f.work(named, r)
+		return f.answer(withID, r)
 	case Hello:
 		return f.hello(r)
 	case Release:
-		return f.release(named, r)
+		return f.release(withID, r)
 	case Change:
 		return f.change(r)
 	case Attach:
@@ -87,7 +87,7 @@ func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
 	if err = f.id(r); err != nil {
 		return err
 	}
-	if f.given(KeyType) {
+	if f.isSet(KeyType) {
 		if r.Type, err = f.name(KeyType, r); err != nil {
 			return err
 		}
@@ -102,12 +102,12 @@ func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
 	if err = f.body(r); err != nil {
 		return err
 	}
-	if f.env.has&(1<<KeyPriority) != 0 {
+	if f.env.present&(1<<KeyPriority) != 0 {
 		if r.Priority, err = f.priority(r); err != nil {
 			return err
 		}
 	}
-	if f.env.has&submitOptions != 0 {
+	if f.env.present&submitOptions != 0 {
 		return f.options(r)
 	}
 	return nil
@@ -121,7 +121,7 @@ func (d *Decoder) join(f *fields, r *Request) (err *Error) {
 	if limit <= 0 {
 		limit = DefaultMaxPrefetch
 	}
-	if f.given(KeyPrefetch) {
+	if f.isSet(KeyPrefetch) {
 		n, err := f.integer(KeyPrefetch, MinPrefetch, int64(limit), r)
 		if err != nil {
 			return err
@@ -137,19 +137,19 @@ func (d *Decoder) join(f *fields, r *Request) (err *Error) {
 
 // served reads what a join serves: one type, or lists of names and patterns.
 func (f *fields) served(r *Request) (err *Error) {
-	several := f.given(KeyTypes)
+	several := f.isSet(KeyTypes)
 	switch {
-	case f.given(KeyType) && several:
+	case f.isSet(KeyType) && several:
 		return refuse(InvalidValue, nil, "join takes type or types, not both: %s and %s", shown(f.raw(KeyType)), shown(f.raw(KeyTypes)))
-	case f.given(KeyExcept) && !several:
+	case f.isSet(KeyExcept) && !several:
 		return refuse(InvalidValue, nil, "except goes with types, not alone or with type: %s", shown(f.raw(KeyExcept)))
 	case several:
-		if r.Types, err = f.list(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.given(KeyExcept) {
+		if r.Types, err = f.list(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.isSet(KeyExcept) {
 			return err
 		}
 		r.Except, err = f.list(KeyExcept, 1, MaxTypes, false, r)
 		return err
-	case f.given(KeyType):
+	case f.isSet(KeyType):
 		r.Type, err = f.name(KeyType, r)
 		return err
 	}
@@ -162,7 +162,7 @@ const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBa
 
 func (f *fields) options(r *Request) (err *Error) {
 	for k := KeyDelayMS; k <= KeyHeaders; k++ {
-		if submitOptions>>k&1 != 0 && f.given(k) {
+		if submitOptions>>k&1 != 0 && f.isSet(k) {
 			r.Options = true
 		}
 	}
@@ -206,7 +206,7 @@ func (f *fields) options(r *Request) (err *Error) {
 	if r.Detach && r.KeepMS != 0 {
 		return refuse(InvalidValue, r.ID, "keep_ms must be 0 with detach, not %d: nobody is told of a detached job's end", r.KeepMS)
 	}
-	if f.given(KeyGroups) {
+	if f.isSet(KeyGroups) {
 		if r.Groups, err = f.list(KeyGroups, 1, f.groups, true, r); err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func (f *fields) options(r *Request) (err *Error) {
 
 // headers reads the headers of a submit.
 func (f *fields) headers(r *Request) *Error {
-	if !f.given(KeyHeaders) {
+	if !f.isSet(KeyHeaders) {
 		return nil
 	}
 	raw := f.raw(KeyHeaders)
@@ -234,8 +234,8 @@ func (f *fields) change(r *Request) (err *Error) {
 	if err = f.id(r); err != nil {
 		return err
 	}
-	r.SetPriority, r.SetGroups = f.given(KeyPriority), f.given(KeyGroups)
-	if !r.SetPriority && !r.SetGroups && !f.given(KeyDelayMS) {
+	r.SetPriority, r.SetGroups = f.isSet(KeyPriority), f.isSet(KeyGroups)
+	if !r.SetPriority && !r.SetGroups && !f.isSet(KeyDelayMS) {
 		return refuse(MissingField, r.ID, "change needs one or more of priority, groups and delay_ms")
 	}
 	if r.SetPriority {
@@ -260,8 +260,8 @@ func (f *fields) attach(r *Request) (err *Error) {
 	return err
 }
 
-func (f *fields) release(named bool, r *Request) (err *Error) {
-	if named {
+func (f *fields) release(withID bool, r *Request) (err *Error) {
+	if withID {
 		if err = f.id(r); err != nil {
 			return err
 		}
@@ -270,9 +270,9 @@ func (f *fields) release(named bool, r *Request) (err *Error) {
 	return err
 }
 
-// work reads the keys of a respond or a progress.
-func (f *fields) work(named bool, r *Request) *Error {
-	if named {
+// answer reads the keys of a respond or a progress.
+func (f *fields) answer(withID bool, r *Request) *Error {
+	if withID {
 		if err := f.id(r); err != nil {
 			return err
 		}
@@ -280,8 +280,8 @@ func (f *fields) work(named bool, r *Request) *Error {
 	return f.body(r)
 }
 
-func (f *fields) fail(named bool, r *Request) (err *Error) {
-	if named {
+func (f *fields) fail(withID bool, r *Request) (err *Error) {
+	if withID {
 		if err = f.id(r); err != nil {
 			return err
 		}

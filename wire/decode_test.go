@@ -173,8 +173,8 @@ func TestVerbsAndPorts(t *testing.T) {
 // repetitions is refused.
 func TestLongListsOfTypes(t *testing.T) {
 	for _, c := range []struct {
-		different, all int
-		wrong          string
+		different, count int
+		want             string
 	}{
 		{wire.MaxTypes, wire.MaxTypes, ""},
 		{1, 10 * wire.MaxTypes, ""},
@@ -185,19 +185,19 @@ func TestLongListsOfTypes(t *testing.T) {
 		{wire.MaxGroups, 1_000_000, "types must have 1 to 1000 names, not 1000000"},
 	} {
 		frame := []byte(`{"action":"join","types":["0"`)
-		for i := 1; i < c.all; i++ {
+		for i := 1; i < c.count; i++ {
 			frame = fmt.Appendf(frame, `, "%d"`, i%c.different)
 		}
 		var d wire.Decoder
 		var r wire.Request
 		err := d.Decode(append(frame, "]}"...), wire.WorkerPort, false, &r)
 		switch {
-		case c.wrong == "" && err != nil:
-			t.Errorf("%d names, %d different: %v", c.all, c.different, err)
-		case c.wrong == "" && len(r.Types) != c.different:
-			t.Errorf("%d names, %d different: %d are told", c.all, c.different, len(r.Types))
-		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
-			t.Errorf("%d names, %d different: %v, want %q", c.all, c.different, err, c.wrong)
+		case c.want == "" && err != nil:
+			t.Errorf("%d names, %d different: %v", c.count, c.different, err)
+		case c.want == "" && len(r.Types) != c.different:
+			t.Errorf("%d names, %d different: %d are told", c.count, c.different, len(r.Types))
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%d names, %d different: %v, want %q", c.count, c.different, err, c.want)
 		}
 	}
 }

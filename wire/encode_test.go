@@ -19,13 +19,13 @@ func TestHeadsAndWholeFramesAreTheSame(t *testing.T) {
 			"result":   {wire.AppendResult(nil, id, body), wire.AppendResultHead(nil, id, len(body))},
 			"progress": {wire.AppendProgress(nil, id, body), wire.AppendProgressHead(nil, id, len(body))},
 		} {
-			whole, parts := pair[0], append(append(pair[1], body...), wire.BodyEnd)
-			if !bytes.Equal(whole, parts) {
-				t.Errorf("%s of %d bytes: %.60q and %.60q", name, size, whole, parts)
+			complete, parts := pair[0], append(append(pair[1], body...), wire.BodyEnd)
+			if !bytes.Equal(complete, parts) {
+				t.Errorf("%s of %d bytes: %.60q and %.60q", name, size, complete, parts)
 			}
-			payload, used, err := wire.SplitFrame(whole, 1<<20)
-			if err != nil || used != len(whole) || !json.Valid(payload) {
-				t.Errorf("%s of %d bytes splits into %d of %d, %v", name, size, used, len(whole), err)
+			payload, used, err := wire.SplitFrame(complete, 1<<20)
+			if err != nil || used != len(complete) || !json.Valid(payload) {
+				t.Errorf("%s of %d bytes splits into %d of %d, %v", name, size, used, len(complete), err)
 			}
 		}
 	}
@@ -66,22 +66,22 @@ func TestEncodersAppend(t *testing.T) {
 		"ping2":   wire.AppendPingRequest,
 	}
 	for name, encode := range encoders {
-		alone := encode(nil)
-		if payload, used, err := wire.SplitFrame(alone, 1000); err != nil || used != len(alone) || !json.Valid(payload) {
-			t.Errorf("%s: %q splits into %q, %v", name, alone, payload, err)
+		single := encode(nil)
+		if payload, used, err := wire.SplitFrame(single, 1000); err != nil || used != len(single) || !json.Valid(payload) {
+			t.Errorf("%s: %q splits into %q, %v", name, single, payload, err)
 		}
 		roomy := make([]byte, 3, 512)
 		copy(roomy, "abc")
-		behind := encode(roomy)
-		if string(behind) != "abc"+string(alone) {
-			t.Errorf("%s behind others: %q", name, behind)
+		appended := encode(roomy)
+		if string(appended) != "abc"+string(single) {
+			t.Errorf("%s behind others: %q", name, appended)
 		}
-		if &behind[0] != &roomy[0] {
+		if &appended[0] != &roomy[0] {
 			t.Errorf("%s left a buffer that had room", name)
 		}
-		tight := encode([]byte("abc")[:3:3])
-		if string(tight) != "abc"+string(alone) {
-			t.Errorf("%s behind others, growing: %q", name, tight)
+		noRoom := encode([]byte("abc")[:3:3])
+		if string(noRoom) != "abc"+string(single) {
+			t.Errorf("%s behind others, growing: %q", name, noRoom)
 		}
 	}
 }

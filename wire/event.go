@@ -80,17 +80,17 @@ func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 		return err
 	}
 	f := fields{env: &d.env, payload: payload, scratch: &d.scratch}
-	switch has := d.env.has; {
-	case has>>KeyError&1 != 0:
+	switch present := d.env.present; {
+	case present>>KeyError&1 != 0:
 		return d.error(&f, ev)
-	case has>>KeyAction&1 != 0:
+	case present>>KeyAction&1 != 0:
 		return d.action(&f, ev)
-	case has>>KeyOK&1 != 0:
+	case present>>KeyOK&1 != 0:
 		return d.ok(&f, ev)
-	case has>>KeyID&1 != 0 && has>>KeyBody&1 != 0:
+	case present>>KeyID&1 != 0 && present>>KeyBody&1 != 0:
 		ev.Kind, ev.Body = EventResult, f.raw(KeyBody)
 		return f.eventID(ev)
-	case has>>KeyID&1 != 0 && has>>KeyProgress&1 != 0:
+	case present>>KeyID&1 != 0 && present>>KeyProgress&1 != 0:
 		ev.Kind, ev.Body = EventProgress, f.raw(KeyProgress)
 		return f.eventID(ev)
 	}
@@ -113,21 +113,21 @@ func (d *ClientDecoder) error(f *fields, ev *Event) error {
 		ev.Code = Value(code)
 	}
 	ev.Reason = Value(reason)
-	if f.given(KeyCause) {
+	if f.isSet(KeyCause) {
 		cause, err := f.eventString(KeyCause)
 		if err != nil {
 			return err
 		}
 		ev.Cause = Value(cause)
 	}
-	if ev.Cause == CauseLater && f.given(KeyDelayMS) {
+	if ev.Cause == CauseLater && f.isSet(KeyDelayMS) {
 		n, kind := parseInteger(f.raw(KeyDelayMS))
 		if kind != inRange || n < 0 {
 			return fmt.Errorf("delay_ms must be an integer from 0, not %s", shown(f.raw(KeyDelayMS)))
 		}
 		ev.DelayMS = n
 	}
-	if !f.given(KeyID) {
+	if !f.isSet(KeyID) {
 		return nil
 	}
 	return f.eventID(ev)
@@ -147,7 +147,7 @@ func (d *ClientDecoder) action(f *fields, ev *Event) (err error) {
 		if ev.Body = f.raw(KeyBody); ev.Body == nil {
 			return errors.New("job without body")
 		}
-		if f.given(KeyHeaders) {
+		if f.isSet(KeyHeaders) {
 			if ev.Headers = f.raw(KeyHeaders); ev.Headers[0] != '{' {
 				return fmt.Errorf("headers must be an object, not %s", shown(ev.Headers))
 			}
@@ -168,26 +168,26 @@ func (d *ClientDecoder) ok(f *fields, ev *Event) (err error) {
 		return fmt.Errorf("ok must be true, not %s", shown(raw))
 	}
 	ev.Kind = EventOK
-	if f.given(KeyServer) {
+	if f.isSet(KeyServer) {
 		server, err := f.eventString(KeyServer)
 		if err != nil {
 			return err
 		}
 		ev.Server = Value(server)
 	}
-	if f.given(KeyState) {
+	if f.isSet(KeyState) {
 		state, err := f.eventString(KeyState)
 		if err != nil {
 			return err
 		}
 		ev.State = Value(state)
 	}
-	if f.given(KeyLimits) {
+	if f.isSet(KeyLimits) {
 		if err := d.readLimits(f.raw(KeyLimits), ev); err != nil {
 			return err
 		}
 	}
-	if !f.given(KeyID) {
+	if !f.isSet(KeyID) {
 		return nil
 	}
 	return f.eventID(ev)
@@ -202,7 +202,7 @@ func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
 		key Key
 		to  *int
 	}{{KeyMaxFrame, &ev.MaxFrame}, {KeyMaxFrameOut, &ev.MaxFrameOut}, {KeyMaxID, &ev.MaxID}, {KeyMaxPrefetch, &ev.MaxPrefetch}, {KeyMaxTypes, &ev.MaxTypes}} {
-		if !f.given(limit.key) {
+		if !f.isSet(limit.key) {
 			continue
 		}
 		n, kind := parseInteger(f.raw(limit.key))

@@ -17,9 +17,9 @@ type fields struct {
 
 func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }
 
-// given reports whether a key is present and not null.
-func (f *fields) given(k Key) bool {
-	return f.env.has>>k&1 != 0 && f.payload[f.env.at[k].start] != 'n'
+// isSet reports whether a key is present and not null.
+func (f *fields) isSet(k Key) bool {
+	return f.env.present>>k&1 != 0 && f.payload[f.env.at[k].start] != 'n'
 }
 
 func (f *fields) verb(port Port, r *Request) *Error {
@@ -32,8 +32,8 @@ func (f *fields) verb(port Port, r *Request) *Error {
 	}
 	action := raw[1 : len(raw)-1]
 	if f.env.esc>>KeyAction&1 != 0 {
-		var whole bool
-		if action, whole = appendValue(nil, action, 0); !whole {
+		var complete bool
+		if action, complete = appendValue(nil, action, 0); !complete {
 			return f.loneSurrogate(KeyAction, r)
 		}
 	}
@@ -56,7 +56,7 @@ func (f *fields) loneSurrogate(k Key, r *Request) *Error {
 
 // id reads the id of a request whose verb requires one.
 func (f *fields) id(r *Request) (err *Error) {
-	if f.env.has>>KeyID&1 == 0 {
+	if f.env.present>>KeyID&1 == 0 {
 		return missing(r.Verb, KeyID, nil)
 	}
 	r.ID, err = f.name(KeyID, r)
@@ -72,21 +72,21 @@ func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
 	return f.nameOf(raw, escapes, k.String(), r)
 }
 
-// nameOf reads a JSON value as a name. what describes the value in errors.
-func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]byte, *Error) {
+// nameOf reads a JSON value as a name. label describes the value in errors.
+func (f *fields) nameOf(raw []byte, escapes bool, label string, r *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", what, MaxName, shown(raw))
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, shown(raw))
 	}
 	name := raw[1 : len(raw)-1 : len(raw)-1]
 	size := len(name)
 	if escapes {
-		var whole bool
-		if name, size, whole = f.canonical(name); !whole {
-			return nil, refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", what, shown(raw))
+		var complete bool
+		if name, size, complete = f.canonical(name); !complete {
+			return nil, refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", label, shown(raw))
 		}
 	}
 	if size > MaxName {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", what, MaxName, shown(raw), size)
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, shown(raw), size)
 	}
 	return name, nil
 }
@@ -104,11 +104,11 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, shown(raw))
 	}
 	var known map[string]bool // used for lists longer than fewNames
-	start, count, all := len(*f.names), 0, 0
-	what := "a name in " + k.String()
+	start, count, total := len(*f.names), 0, 0
+	label := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
 		end, escapes := f.element(raw, i)
-		name, err := f.nameOf(raw[i:end], escapes, what, r)
+		name, err := f.nameOf(raw[i:end], escapes, label, r)
 		if err != nil {
 			return nil, err
 		}
@@ -118,22 +118,22 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 				known[string(n)] = true
 			}
 		}
-		twice := known[string(name)]
+		repeated := known[string(name)]
 		if known == nil {
-			twice = slices.ContainsFunc((*f.names)[start:], func(n []byte) bool { return string(n) == string(name) })
+			repeated = slices.ContainsFunc((*f.names)[start:], func(n []byte) bool { return string(n) == string(name) })
 		} else {
 			known[string(name)] = true
 		}
 		switch {
-		case !twice && count == max, all == 10*max:
-			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, all+f.elements(raw, i))
-		case !twice:
+		case !repeated && count == max, total == 10*max:
+			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, total+f.elements(raw, i))
+		case !repeated:
 			count++
 			*f.names = append(*f.names, name)
 		case differ:
 			return nil, refuse(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, shown(raw[i:end]))
 		}
-		all++
+		total++
 		if i = skipSpace(raw, end); raw[i] == ',' {
 			i = skipSpace(raw, i+1)
 		}
@@ -163,22 +163,22 @@ func (f *fields) element(raw []byte, i int) (end int, escapes bool) {
 		end, _ = f.env.skipValue(raw, i, 1)
 		return end, false
 	}
-	end, saw := skipString(raw, i+1)
-	return end + 1, saw&sawEscape != 0
+	end, flags := skipString(raw, i+1)
+	return end + 1, flags&sawEscape != 0
 }
 
 // canonical writes the canonical form of content, the text between the quotes of a string, to
 // the scratch buffer.
-func (f *fields) canonical(content []byte) (name []byte, size int, whole bool) {
+func (f *fields) canonical(content []byte) (name []byte, size int, complete bool) {
 	start := len(*f.scratch)
-	*f.scratch, size, whole = appendCanonical(*f.scratch, content)
-	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)], size, whole
+	*f.scratch, size, complete = appendCanonical(*f.scratch, content)
+	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)], size, complete
 }
 
 // text reads an optional string of any length and returns it in canonical form, or nil if it is
 // absent or null.
 func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
-	if !f.given(k) {
+	if !f.isSet(k) {
 		return nil, nil
 	}
 	raw := f.raw(k)
@@ -187,8 +187,8 @@ func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
 	}
 	text := raw[1 : len(raw)-1 : len(raw)-1]
 	if f.env.esc>>k&1 != 0 {
-		var whole bool
-		if text, _, whole = f.canonical(text); !whole {
+		var complete bool
+		if text, _, complete = f.canonical(text); !complete {
 			return nil, f.loneSurrogate(k, r)
 		}
 	}
@@ -224,7 +224,7 @@ func (f *fields) priority(r *Request) (int64, *Error) {
 
 // duration reads an optional integer from 0 to max.
 func (f *fields) duration(k Key, max, absent int64, r *Request) (int64, *Error) {
-	if !f.given(k) {
+	if !f.isSet(k) {
 		return absent, nil
 	}
 	return f.integer(k, 0, max, r)
@@ -246,7 +246,7 @@ func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
 
 // heartbeat reads the optional heartbeat_ms: 0, or MinHeartbeatMS to MaxHeartbeatMS.
 func (f *fields) heartbeat() (int64, *Error) {
-	if !f.given(KeyHeartbeatMS) {
+	if !f.isSet(KeyHeartbeatMS) {
 		return 0, nil
 	}
 	raw := f.raw(KeyHeartbeatMS)
@@ -263,7 +263,7 @@ func (f *fields) heartbeat() (int64, *Error) {
 }
 
 func (f *fields) boolean(k Key, absent bool, r *Request) (bool, *Error) {
-	if !f.given(k) {
+	if !f.isSet(k) {
 		return absent, nil
 	}
 	raw := f.raw(k)
@@ -292,19 +292,19 @@ func parseInteger(raw []byte) (int64, integerKind) {
 		digits = raw[1:]
 	}
 	var n uint64
-	fits := true
+	noOverflow := true
 	for _, c := range digits {
 		if !isDigit(c) {
 			return 0, noInteger
 		}
 		if n > (math.MaxUint64-9)/10 {
-			fits = false // go on: later characters may show that this is not an integer
+			noOverflow = false // go on: later characters may show that this is not an integer
 			continue
 		}
 		n = n*10 + uint64(c-'0')
 	}
 	switch {
-	case !fits:
+	case !noOverflow:
 		return 0, outOfRange
 	case negative && n <= 1<<63:
 		return int64(-n), inRange

@@ -116,22 +116,22 @@ func TestStreamsCutAnywhere(t *testing.T) {
 func TestGoldenStreamsCutAnywhere(t *testing.T) {
 	for _, c := range loadGolden[goldenStream](t, "streams.json") {
 		data := goldenCase{Hex: c.Hex}.payload(t)
-		var whole splitter
-		whole.feed(data, c.MaxFrame)
+		var complete splitter
+		complete.feed(data, c.MaxFrame)
 		for cut := range len(data) + 1 {
 			var s splitter
 			s.feed(data[:cut], c.MaxFrame)
 			s.feed(data[cut:], c.MaxFrame)
-			if s.String() != whole.String() {
-				t.Errorf("%s cut at %d: %v, whole: %v", c.Name, cut, &s, &whole)
+			if s.String() != complete.String() {
+				t.Errorf("%s cut at %d: %v, whole: %v", c.Name, cut, &s, &complete)
 			}
 		}
 		var s splitter
 		for i := range data {
 			s.feed(data[i:i+1], c.MaxFrame)
 		}
-		if s.String() != whole.String() {
-			t.Errorf("%s byte by byte: %v, whole: %v", c.Name, &s, &whole)
+		if s.String() != complete.String() {
+			t.Errorf("%s byte by byte: %v, whole: %v", c.Name, &s, &complete)
 		}
 	}
 }

@@ -30,18 +30,18 @@ func FuzzDecodeEncode(f *testing.F) {
 			f.Add(c.payload(f), port == wire.WorkerPort, c.Named)
 		}
 	}
-	f.Fuzz(func(t *testing.T, payload []byte, worker, named bool) {
+	f.Fuzz(func(t *testing.T, payload []byte, worker, withID bool) {
 		port := wire.SubmitPort
 		if worker {
 			port = wire.WorkerPort
 		}
 		d := wire.Decoder{DefaultType: "default"}
 		var r wire.Request
-		if refused := d.Decode(payload, port, named, &r); refused != nil {
+		if refused := d.Decode(payload, port, withID, &r); refused != nil {
 			checkRefusal(t, refused)
 		} else {
 			checkReadFields(t, payload, &r)
-			checkRequestRoundTrip(t, &r, port, named)
+			checkRequestRoundTrip(t, &r, port, withID)
 		}
 		checkEventRoundTrip(t, payload)
 	})
@@ -79,7 +79,7 @@ func checkReadFields(t *testing.T, payload []byte, r *wire.Request) {
 		}
 	}
 	var priority int64
-	if raw, there := m["priority"]; there && (r.Verb == wire.Submit || r.SetPriority) {
+	if raw, present := m["priority"]; present && (r.Verb == wire.Submit || r.SetPriority) {
 		if err := json.Unmarshal(raw, &priority); err != nil || string(raw) == "null" {
 			t.Fatalf("%q: priority %s accepted, %v", payload, raw, err)
 		}
@@ -130,8 +130,8 @@ func FuzzSplit(f *testing.F) {
 		f.Add(goldenCase{Hex: c.Hex}.payload(f), []byte{1, 3, 2}, uint16(c.MaxFrame))
 	}
 	f.Fuzz(func(t *testing.T, stream, sizes []byte, max uint16) {
-		var whole, pieces splitter
-		whole.feed(stream, int(max))
+		var complete, pieces splitter
+		complete.feed(stream, int(max))
 		rest := stream
 		for i := 0; len(rest) > 0; i++ {
 			n := len(rest)
@@ -141,17 +141,17 @@ func FuzzSplit(f *testing.F) {
 			pieces.feed(rest[:n], int(max))
 			rest = rest[n:]
 		}
-		if pieces.String() != whole.String() {
-			t.Fatalf("in pieces %v\nwhole %v", &pieces, &whole)
+		if pieces.String() != complete.String() {
+			t.Fatalf("in pieces %v\nwhole %v", &pieces, &complete)
 		}
 		var back []byte
-		for _, payload := range whole.payloads {
+		for _, payload := range complete.payloads {
 			if len(payload) > int(max) {
 				t.Fatalf("a frame of %d bytes, at most %d", len(payload), max)
 			}
 			back = append(back, frame(payload)...)
 		}
-		if back = append(back, whole.buf...); !bytes.Equal(back, stream) {
+		if back = append(back, complete.buf...); !bytes.Equal(back, stream) {
 			t.Fatalf("the frames of %q make %q", stream, back)
 		}
 	})
@@ -180,8 +180,8 @@ func FuzzCanonical(f *testing.F) {
 		if err := json.Unmarshal([]byte(`"`+string(canonical)+`"`), &read); err != nil || read != value {
 			t.Fatalf("%q: canonical %q is read as %q, %v", value, canonical, read, err)
 		}
-		if again := wire.Canonical(nil, wire.Value(canonical)); !bytes.Equal(again, canonical) {
-			t.Fatalf("%q: canonical %q, then %q", value, canonical, again)
+		if second := wire.Canonical(nil, wire.Value(canonical)); !bytes.Equal(second, canonical) {
+			t.Fatalf("%q: canonical %q, then %q", value, canonical, second)
 		}
 		if err := wire.CheckName("id", value); err != nil {
 			return

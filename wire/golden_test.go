@@ -109,8 +109,8 @@ func (c goldenCase) decoder() *wire.Decoder {
 // value, and only what differs from the default.
 func requestMeaning(r *wire.Request) map[string]any {
 	m := map[string]any{"verb": r.Verb.String()}
-	put := func(key string, value any, there bool) {
-		if there {
+	put := func(key string, value any, present bool) {
+		if present {
 			m[key] = value
 		}
 	}
@@ -154,8 +154,8 @@ func values(names [][]byte) []string {
 
 func eventMeaning(ev *wire.Event) map[string]any {
 	m := map[string]any{"kind": ev.Kind.String()}
-	put := func(key string, value any, there bool) {
-		if there {
+	put := func(key string, value any, present bool) {
+		if present {
 			m[key] = value
 		}
 	}
@@ -378,7 +378,7 @@ func encodeRequest(t testing.TB, r *wire.Request) []byte {
 }
 
 // checkRequestRoundTrip encodes a decoded request and decodes it again.
-func checkRequestRoundTrip(t testing.TB, r *wire.Request, port wire.Port, named bool) {
+func checkRequestRoundTrip(t testing.TB, r *wire.Request, port wire.Port, withID bool) {
 	t.Helper()
 	frame := encodeRequest(t, r)
 	payload, used, err := wire.SplitFrame(frame, 1<<30)
@@ -390,7 +390,7 @@ func checkRequestRoundTrip(t testing.TB, r *wire.Request, port wire.Port, named 
 	}
 	var d wire.Decoder // it has no default type, so the encoder must have written the type
 	var again wire.Request
-	if err := d.Decode(payload, port, named, &again); err != nil {
+	if err := d.Decode(payload, port, withID, &again); err != nil {
 		t.Fatalf("%s decodes to %v", payload, err)
 	}
 	first, second := requestMeaning(r), requestMeaning(&again)

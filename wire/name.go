@@ -19,7 +19,7 @@ var shortEscapes = [' ']byte{'\b': 'b', '\t': 't', '\n': 'n', '\f': 'f', '\r': '
 // Canonical appends the canonical form of value to dst. Bytes that are not UTF-8 become
 // U+FFFD.
 func Canonical(dst []byte, value string) []byte {
-	plain := 0 // start of the part that needs no change
+	start := 0 // start of the part that needs no change
 	for i := 0; i < len(value); {
 		c := value[i]
 		if c < utf8.RuneSelf {
@@ -27,33 +27,33 @@ func Canonical(dst []byte, value string) []byte {
 				i++
 				continue
 			}
-			dst = append(dst, value[plain:i]...)
+			dst = append(dst, value[start:i]...)
 			dst = appendByte(dst, c)
 			i++
-			plain = i
+			start = i
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(value[i:])
 		if r == utf8.RuneError && n == 1 {
-			dst = append(dst, value[plain:i]...)
+			dst = append(dst, value[start:i]...)
 			dst = append(dst, "\uFFFD"...)
-			plain = i + n
+			start = i + n
 		}
 		i += n
 	}
-	return append(dst, value[plain:]...)
+	return append(dst, value[start:]...)
 }
 
 // CheckName returns why the broker would refuse value as an id or a type, or nil. A name must
-// be UTF-8 of 1 to MaxName bytes. what names the key in the error.
-func CheckName(what, value string) *Error {
+// be UTF-8 of 1 to MaxName bytes. label names the key in the error.
+func CheckName(label, value string) *Error {
 	switch {
 	case value == "":
-		return &Error{Code: InvalidType, Reason: what + " must not be empty"}
+		return &Error{Code: InvalidType, Reason: label + " must not be empty"}
 	case len(value) > MaxName:
-		return refuse(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", what, MaxName, shown([]byte(value)), len(value))
+		return refuse(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, shown([]byte(value)), len(value))
 	case !utf8.ValidString(value):
-		return refuse(InvalidType, nil, "%s must be UTF-8, not %s", what, shown([]byte(value)))
+		return refuse(InvalidType, nil, "%s must be UTF-8, not %s", label, shown([]byte(value)))
 	}
 	return nil
 }
@@ -83,10 +83,10 @@ func appendByte(dst []byte, c byte) []byte {
 }
 
 // appendValue appends the value of content, the text between the quotes of a JSON string. The
-// first escape is at index i or later. whole is false if there is a lone surrogate, which
+// first escape is at index i or later. complete is false if there is a lone surrogate, which
 // becomes U+FFFD.
-func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
-	whole = true
+func appendValue(dst, content []byte, i int) (out []byte, complete bool) {
+	complete = true
 	dst = append(dst, content[:i]...)
 	for i < len(content) {
 		if content[i] != '\\' {
@@ -96,18 +96,18 @@ func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
 		}
 		r, n := unescape(content[i:])
 		if r < 0 {
-			whole, r = false, utf8.RuneError
+			complete, r = false, utf8.RuneError
 		}
 		dst = utf8.AppendRune(dst, r)
 		i += n
 	}
-	return dst, whole
+	return dst, complete
 }
 
 // appendCanonical appends the canonical form of content, the text between the quotes of a valid
-// JSON string, and counts the bytes of its value. whole is false if there is a lone surrogate.
-func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
-	whole = true
+// JSON string, and counts the bytes of its value. complete is false if there is a lone surrogate.
+func appendCanonical(dst, content []byte) (out []byte, size int, complete bool) {
+	complete = true
 	for i := 0; i < len(content); {
 		if content[i] != '\\' {
 			dst = append(dst, content[i])
@@ -117,7 +117,7 @@ func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
 		}
 		r, n := unescape(content[i:])
 		if r < 0 {
-			whole, r = false, utf8.RuneError
+			complete, r = false, utf8.RuneError
 		}
 		if r < utf8.RuneSelf {
 			dst = appendByte(dst, byte(r))
@@ -127,7 +127,7 @@ func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
 		size += utf8.RuneLen(r)
 		i += n
 	}
-	return dst, size, whole
+	return dst, size, complete
 }
 
 // unescape reads the escape at the start of s, which is valid, and returns its length;

@@ -8,7 +8,7 @@ type Pattern struct {
 	// parts in between. Without a *, head is the whole name.
 	head, mid, tail string
 	star            bool
-	least           int // how many bytes a matching value must have at least
+	minLen          int // how many bytes a matching value must have at least
 }
 
 // NewPattern reads a pattern from a canonical name.
@@ -17,7 +17,7 @@ func NewPattern(canonical []byte) Pattern {
 	for strings.Contains(rest, "**") { // several * in a row mean the same as one
 		rest = strings.ReplaceAll(rest, "**", "*")
 	}
-	p := Pattern{head: head, star: star, least: len(head) + len(rest) - strings.Count(rest, "*")}
+	p := Pattern{head: head, star: star, minLen: len(head) + len(rest) - strings.Count(rest, "*")}
 	if last := strings.LastIndexByte(rest, '*'); last >= 0 {
 		p.mid, p.tail = rest[:last], rest[last+1:]
 	} else {
@@ -36,10 +36,10 @@ func (p *Pattern) Ends() (head, tail string) { return p.head, p.tail }
 // most proportional to the lengths of both.
 func (p *Pattern) Fits(value string) bool {
 	switch {
-	case len(value) < p.least || !strings.HasPrefix(value, p.head):
+	case len(value) < p.minLen || !strings.HasPrefix(value, p.head):
 		return false
 	case !p.star:
-		return len(value) == p.least
+		return len(value) == p.minLen
 	case !strings.HasSuffix(value, p.tail):
 		return false
 	}

@@ -44,7 +44,7 @@ func TestPatternAgainstSlow(t *testing.T) {
 		}
 		return s.String()
 	}
-	fits := 0
+	matches := 0
 	for range 50_000 {
 		pattern, value := word("ab*"), word("ab")
 		p := NewPattern([]byte(pattern))
@@ -53,11 +53,11 @@ func TestPatternAgainstSlow(t *testing.T) {
 			t.Fatalf("%q fits %q: %v, want %v", value, pattern, got, want)
 		}
 		if got {
-			fits++
+			matches++
 		}
 	}
-	if fits < 5000 {
-		t.Errorf("only %d values fit", fits)
+	if matches < 5000 {
+		t.Errorf("only %d values fit", matches)
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 // reused for other messages. It has only positions, so that it keeps no payload alive and costs
 // the collector nothing.
 type Envelope struct {
-	has   uint64                // a bit per Key: the key is present
-	esc   uint64                // a bit per Key: the value is a string with escapes
-	at    [numKeys]span         // valid for keys that are present
-	stack [MaxDepth / 64]uint64 // scratch: a bit per level, set for an object
-	deep  bool                  // scratch: the last skip failed because of its depth
+	present uint64                // a bit per Key: the key is present
+	esc     uint64                // a bit per Key: the value is a string with escapes
+	at      [numKeys]span         // valid for keys that are present
+	stack   [MaxDepth / 64]uint64 // scratch: a bit per level, set for an object
+	tooDeep bool                  // scratch: the last skip failed because of its depth
 }
 
 type span struct{ start, end uint32 }
@@ -38,14 +38,14 @@ func (e *Envelope) Scan(payload []byte) *Error {
 // in UTF-8, and not nested too deep.
 func ValidBody(text []byte) bool {
 	var e Envelope
-	end, saw := e.skipValue(text, skipSpace(text, 0), 1)
-	return end >= 0 && skipSpace(text, end) == len(text) && (saw&sawNonASCII == 0 || utf8.Valid(text))
+	end, flags := e.skipValue(text, skipSpace(text, 0), 1)
+	return end >= 0 && skipSpace(text, end) == len(text) && (flags&sawNonASCII == 0 || utf8.Valid(text))
 }
 
 // Raw returns the verbatim JSON value of a key in the payload last scanned, nil if the
 // key is absent. It aliases payload, which must be the one given to Scan.
 func (e *Envelope) Raw(payload []byte, k Key) []byte {
-	if k >= numKeys || e.has>>k&1 == 0 {
+	if k >= numKeys || e.present>>k&1 == 0 {
 		return nil
 	}
 	s := e.at[k]
@@ -53,16 +53,16 @@ func (e *Envelope) Raw(payload []byte, k Key) []byte {
 }
 
 func (e *Envelope) scan(p []byte) (at int, object bool) {
-	e.has, e.esc, e.deep = 0, 0, false
+	e.present, e.esc, e.tooDeep = 0, 0, false
 	i := skipSpace(p, 0)
 	if i == len(p) {
 		return ^i, false
 	}
-	var saw uint64
+	var flags uint64
 	if object = p[i] == '{'; object {
-		i, saw = e.scanObject(p, i+1)
+		i, flags = e.scanObject(p, i+1)
 	} else {
-		i, saw = e.skipValue(p, i, 0)
+		i, flags = e.skipValue(p, i, 0)
 	}
 	if i < 0 {
 		return i, object
@@ -70,14 +70,14 @@ func (e *Envelope) scan(p []byte) (at int, object bool) {
 	if i = skipSpace(p, i); i != len(p) {
 		return ^i, object
 	}
-	if saw&sawNonASCII != 0 && !utf8.Valid(p) {
+	if flags&sawNonASCII != 0 && !utf8.Valid(p) {
 		return ^badUTF8(p), object
 	}
 	return i, object
 }
 
 // scanObject reads the message from index i, which is after the opening brace.
-func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
+func (e *Envelope) scanObject(p []byte, i int) (end int, flags uint64) {
 	i = skipSpace(p, i)
 	if i < len(p) && p[i] == '}' {
 		return i + 1, 0
@@ -90,7 +90,7 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 		if end < 0 {
 			return end, 0
 		}
-		saw |= s
+		flags |= s
 		var key Key
 		if s&sawEscape == 0 {
 			key = lookupKey(p[i+1 : end])
@@ -115,17 +115,17 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 		if i < 0 {
 			return i, 0
 		}
-		saw |= s
+		flags |= s
 		if key < numKeys {
 			e.at[key] = span{uint32(start), uint32(i)}
-			e.has |= 1 << key
+			e.present |= 1 << key
 			e.esc = e.esc&^(1<<key) | s&sawEscape<<key
 		}
 		if i = skipSpace(p, i); i >= len(p) {
 			return ^i, 0
 		}
 		if p[i] == '}' {
-			return i + 1, saw
+			return i + 1, flags
 		}
 		if p[i] != ',' {
 			return ^i, 0
@@ -137,7 +137,7 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 // skipValue accepts any value, at the given nesting level. It is not recursive: e.stack records
 // for each level whether it is an object, and the variable object does so for the current
 // level.
-func (e *Envelope) skipValue(p []byte, i, level int) (end int, saw uint64) {
+func (e *Envelope) skipValue(p []byte, i, level int) (end int, flags uint64) {
 	base := level
 	object := false
 value:
@@ -150,11 +150,11 @@ value:
 		if end < 0 {
 			return end, 0
 		}
-		saw |= s
+		flags |= s
 		i = end + 1
 	case '{':
 		if level == MaxDepth {
-			e.deep = true
+			e.tooDeep = true
 			return ^i, 0
 		}
 		e.stack[level/64] |= 1 << (level % 64)
@@ -166,7 +166,7 @@ value:
 		goto key
 	case '[':
 		if level == MaxDepth {
-			e.deep = true
+			e.tooDeep = true
 			return ^i, 0
 		}
 		e.stack[level/64] &^= 1 << (level % 64)
@@ -184,7 +184,7 @@ value:
 
 next: // after a value
 	if level == base {
-		return i, saw
+		return i, flags
 	}
 	if i = skipSpace(p, i); i >= len(p) {
 		return ^i, 0
@@ -224,7 +224,7 @@ key:
 		if end < 0 {
 			return end, 0
 		}
-		saw |= s
+		flags |= s
 		i = skipSpace(p, end+1)
 	}
 	if i >= len(p) || p[i] != ':' {
@@ -279,7 +279,7 @@ func (e *Envelope) syntaxError(p []byte, at int) *Error {
 	switch byteAt := "at byte " + strconv.Itoa(at); {
 	case len(p) == 0:
 		reason = "empty frame"
-	case e.deep:
+	case e.tooDeep:
 		reason = "nested deeper than " + strconv.Itoa(MaxDepth) + " levels " + byteAt
 	case at >= len(p):
 		reason = "json ends too early, after " + strconv.Itoa(len(p)) + " bytes"

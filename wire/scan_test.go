@@ -76,8 +76,8 @@ func checkScan(t *testing.T, e *wire.Envelope, payload []byte) {
 		}
 		for _, k := range knownKeys {
 			got := e.Raw(p, k)
-			raw, there := want[k.String()]
-			if (got != nil) != there || string(got) != string(raw) {
+			raw, present := want[k.String()]
+			if (got != nil) != present || string(got) != string(raw) {
 				t.Fatalf("%q: %v is %q, want %q", p, k, got, raw)
 			}
 		}

@@ -47,8 +47,8 @@ func stops(x uint64) uint64 {
 }
 
 // skipString skips a string from index i, after the opening quote, and returns the index of the
-// closing quote. It does not check bytes above 0x7f, but reports them in saw.
-func skipString(p []byte, i int) (end int, saw uint64) {
+// closing quote. It does not check bytes above 0x7f, but reports them in flags.
+func skipString(p []byte, i int) (end int, flags uint64) {
 	if len(p) >= longMessage {
 		return skipAnyString(p, i)
 	}
@@ -91,7 +91,7 @@ const (
 
 // skipAnyString is skipString for strings that may be long. The end of the loop is the same as
 // in skipString: a shared function would make short messages slower by a twentieth.
-func skipAnyString(p []byte, i int) (end int, saw uint64) {
+func skipAnyString(p []byte, i int) (end int, flags uint64) {
 	var high, escapes uint64
 	for {
 		for short := min(i+longRun, len(p)-8); i <= short; i += 8 {
@@ -196,13 +196,13 @@ func skipDigits(p []byte, i int) int {
 }
 
 // skipLiteral skips the literal word. Its first letter has been checked.
-func skipLiteral(p []byte, i int, word string) int {
-	for k := 1; k < len(word); k++ {
-		if i+k >= len(p) || p[i+k] != word[k] {
+func skipLiteral(p []byte, i int, literal string) int {
+	for k := 1; k < len(literal); k++ {
+		if i+k >= len(p) || p[i+k] != literal[k] {
 			return ^(i + k)
 		}
 	}
-	return i + len(word)
+	return i + len(literal)
 }
 
 // skipAtom skips a number, true, false or null.

@@ -30,11 +30,11 @@ func send(t *testing.T, sig syscall.Signal) {
 // signal does not count as the second one.
 func TestSignals(t *testing.T) {
 	for _, c := range []struct {
-		what      string
+		name      string
 		signalled bool
 		signals   int // until it stops
 	}{{"after a signal", true, 1}, {"after a request", false, 2}} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			opt := settings.Default()
 			opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 			srv, err := server.Start(opt, zerolog.Nop())
@@ -54,7 +54,7 @@ func TestSignals(t *testing.T) {
 			if err := job.Ack(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			said := &throwaway.Log{}
+			log := &throwaway.Log{}
 			hangups := make(chan bool, 1)
 			signals := daemon.Notify(func() { hangups <- true })
 			defer signals.Close()
@@ -63,15 +63,15 @@ func TestSignals(t *testing.T) {
 				<-signals.Stop.Done()
 			}
 			done := make(chan error, 1)
-			go func() { done <- drain(srv, zerolog.New(said), time.Hour, signals) }()
-			if err := said.Await("draining: no new jobs"); err != nil {
+			go func() { done <- drain(srv, zerolog.New(log), time.Hour, signals) }()
+			if err := log.Await("draining: no new jobs"); err != nil {
 				t.Fatal(err)
 			}
 			send(t, syscall.SIGHUP)
 			<-hangups
 			for range c.signals - 1 {
 				send(t, syscall.SIGTERM)
-				if err := said.Await("already draining"); err != nil {
+				if err := log.Await("already draining"); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -30,24 +30,24 @@ func readLimits(path string) (settings.FileLimits, error) {
 		if k != "types" && k != "groups" {
 			return limits, f.Errorf(k, "unknown section %q; the sections are types and groups", k)
 		}
-		all, ok := f.Table(k)
+		table, ok := f.Table(k)
 		if !ok {
 			return limits, f.Errorf(k, "%s must be a section", k)
 		}
-		for _, name := range all.Keys() {
+		for _, name := range table.Keys() {
 			if len(name) == 0 || len(name) > wire.MaxName {
-				return limits, all.Errorf(name, "a name in %s has %d bytes; it must have from 1 to %d", k, len(name), wire.MaxName)
+				return limits, table.Errorf(name, "a name in %s has %d bytes; it must have from 1 to %d", k, len(name), wire.MaxName)
 			}
-			t, ok := all.Table(name)
+			t, ok := table.Table(name)
 			if !ok {
-				return limits, all.Errorf(name, "%s.%s must be a section", k, name)
+				return limits, table.Errorf(name, "%s.%s must be a section", k, name)
 			}
 			canonical := string(wire.Canonical(nil, name))
 			var e error
 			if k == "types" {
 				limits.Types[canonical], e = typeSettings(t)
 			} else {
-				limits.Groups[canonical], e = rule(t, all, name)
+				limits.Groups[canonical], e = rule(t, table, name)
 			}
 			if e != nil {
 				return limits, e
@@ -84,7 +84,7 @@ func typeSettings(t *cli.File) (s settings.TypeSettings, err error) {
 	if err := keys(t, "concurrency", "rate", "burst", "fair"); err != nil {
 		return s, err
 	}
-	concurrency, err := whole(t, "concurrency", 0, broker.MaxConcurrency, 0)
+	concurrency, err := wholeNumber(t, "concurrency", 0, broker.MaxConcurrency, 0)
 	if err != nil {
 		return s, err
 	}
@@ -103,14 +103,14 @@ func typeSettings(t *cli.File) (s settings.TypeSettings, err error) {
 	return s, nil
 }
 
-func rule(t, all *cli.File, pattern string) (r broker.Rule, err error) {
+func rule(t, file *cli.File, pattern string) (r broker.Rule, err error) {
 	if err := keys(t, "concurrency", "rate", "burst"); err != nil {
 		return r, err
 	}
 	if len(t.Keys()) == 0 {
-		return r, all.Errorf(pattern, "the rule for %q needs concurrency or rate", pattern)
+		return r, file.Errorf(pattern, "the rule for %q needs concurrency or rate", pattern)
 	}
-	if r.Concurrency, err = whole(t, "concurrency", 0, broker.MaxConcurrency, -1); err != nil {
+	if r.Concurrency, err = wholeNumber(t, "concurrency", 0, broker.MaxConcurrency, -1); err != nil {
 		return r, err
 	}
 	r.Rate, r.Burst, err = pace(t)
@@ -122,8 +122,8 @@ func keys(t *cli.File, known ...string) error {
 	for _, k := range t.Keys() {
 		if !slices.Contains(known, k) {
 			hint := "the keys are " + strings.Join(known, ", ")
-			if near := cli.Suggest(k, known); near != "" {
-				hint = "did you mean " + near + "?"
+			if suggestions := cli.Suggest(k, known); suggestions != "" {
+				hint = "did you mean " + suggestions + "?"
 			}
 			return t.Errorf(k, "unknown key %q; %s", k, hint)
 		}
@@ -131,7 +131,7 @@ func keys(t *cli.File, known ...string) error {
 	return nil
 }
 
-func whole(t *cli.File, key string, low, high, def int64) (int64, error) {
+func wholeNumber(t *cli.File, key string, low, high, def int64) (int64, error) {
 	v := t.Value(key)
 	if v == nil {
 		return def, nil
@@ -161,7 +161,7 @@ func pace(t *cli.File) (rate float64, burst int64, err error) {
 			return 0, 0, t.Errorf("rate", "rate must be a number above 0, at most %g, got %s", float64(broker.MaxRate), shown(v))
 		}
 	}
-	burst, err = whole(t, "burst", 1, broker.MaxBurst, 0)
+	burst, err = wholeNumber(t, "burst", 1, broker.MaxBurst, 0)
 	if err == nil && burst > 0 && rate == 0 {
 		err = t.Errorf("burst", "burst needs a rate")
 	}

@@ -86,7 +86,7 @@ groups = { "tenant-*" = { concurrency = 0 }, "é" = { rate = 1e9, burst = 100000
 // TestLimitsMistakes: a mistake is reported with its line, its value and the allowed
 // values, and keeps the broker from starting.
 func TestLimitsMistakes(t *testing.T) {
-	for _, c := range []struct{ text, says string }{
+	for _, c := range []struct{ text, want string }{
 		{"\n[type.mail]\nrate = 5", `limits.toml:2: unknown section "type"; the sections are types and groups`},
 		{"types = 5", "limits.toml:1: types must be a section"},
 		{"[types]\n\nmail = 5", "limits.toml:3: types.mail must be a section"},
@@ -109,8 +109,8 @@ func TestLimitsMistakes(t *testing.T) {
 		{"[groups.x]\nrate = 1\n[groups.x]\nrate = 2", "limits.toml:3"},
 	} {
 		_, err := parse(t, "--limits", limitsFile(t, c.text))
-		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%q: %v, want %q", c.text, err, c.says)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.text, err, c.want)
 		}
 	}
 	if _, err := parse(t, "--limits", filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "no such file") {

@@ -26,8 +26,8 @@ type share struct {
 	of16  int64 // sixteenths
 }
 
-// shares returns the limits; 3/16 is left for connections, records and uncollected garbage.
-func shares(o *settings.Options) []share {
+// memoryShares returns the limits; 3/16 is left for connections, records and uncollected garbage.
+func memoryShares(o *settings.Options) []share {
 	return []share{
 		{"max-bytes", &o.MaxBytes, 8},
 		{"max-unread", &o.MaxUnread, 2},
@@ -42,7 +42,7 @@ func shares(o *settings.Options) []share {
 func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64
 	var set []string
-	for _, s := range shares(o) {
+	for _, s := range memoryShares(o) {
 		if !cli.Given(f, s.flag) {
 			open += s.of16
 			continue
@@ -67,10 +67,10 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	case frame > budget/4:
 		return &guard.OptionError{Flag: "max-frame", Value: cli.Bytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
 	}
-	for _, s := range shares(o) {
+	for _, s := range memoryShares(o) {
 		if !cli.Given(f, s.flag) {
-			whole := budget * s.of16 / 16
-			*s.limit = max(min(whole, (budget-sum)*s.of16/open), whole/4)
+			fullShare := budget * s.of16 / 16
+			*s.limit = max(min(fullShare, (budget-sum)*s.of16/open), fullShare/4)
 		}
 	}
 	if !cli.Given(f, "history") {
@@ -92,11 +92,11 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 
 // hostMemory returns the memory of this host, or of its cgroup if that has less.
 func hostMemory() int64 {
-	var least uint64
+	var lowest uint64
 	for _, have := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {
-		if n, err := have(); err == nil && n > 0 && (least == 0 || n < least) {
-			least = n
+		if n, err := have(); err == nil && n > 0 && (lowest == 0 || n < lowest) {
+			lowest = n
 		}
 	}
-	return int64(min(least, 1<<50))
+	return int64(min(lowest, 1<<50))
 }

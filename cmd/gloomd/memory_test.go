@@ -68,7 +68,7 @@ func TestHistory(t *testing.T) {
 
 // TestMemoryErrors: the error names both of two limits that contradict each other.
 func TestMemoryErrors(t *testing.T) {
-	for _, c := range []struct{ args, flag, says string }{
+	for _, c := range []struct{ args, flag, want string }{
 		{"--max-memory=1GiB --max-bytes=2GiB", "max-memory", "--max-memory 1.0GiB: is less than --max-bytes 2.0GiB"},
 		{"--max-memory=1GiB --max-bytes=900MiB --max-inbound=200MiB", "max-memory", "is less than --max-bytes 900MiB and --max-inbound 200MiB"},
 		{"--max-memory=1GiB --max-bytes=0", "max-bytes", "--max-bytes 0: is no limit, but --max-memory is one"},
@@ -79,8 +79,8 @@ func TestMemoryErrors(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			_, err := parse(t, strings.Fields(c.args)...)
-			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Fatalf("error %v, want %q", err, c.says)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v, want %q", err, c.want)
 			}
 			if flag := blamed(t, err); flag != c.flag {
 				t.Errorf("blames --%s, not --%s", flag, c.flag)

@@ -23,35 +23,35 @@ a second signal cut a drain short; 70 after an internal error.`
 
 // bind defines a flag for every option.
 func bind(f *pflag.FlagSet, o *settings.Options) {
-	const most = 1 << 50 // bytes, a bound for parsing; Validate has the real limits
+	const maxBytes = 1 << 50 // bytes, a bound for parsing; Validate has the real limits
 	f.SortFlags = false
-	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
-	f.Var(&addresses{to: &o.WorkerAddr, instead: &o.WorkerSocket}, "worker-addr", "where workers connect")
+	f.Var(&addresses{to: &o.SubmitAddr, replacedBy: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
+	f.Var(&addresses{to: &o.WorkerAddr, replacedBy: &o.WorkerSocket}, "worker-addr", "where workers connect")
 	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (the page, metrics, health, /v1); empty: no address")
-	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory of the whole broker; limits on bytes that are not set are parts of it")
-	f.Var(cli.Size(&o.MaxFrame, 0, most), "max-frame", "largest frame")
+	f.Var(cli.Size(&o.MaxMemory, 0, maxBytes), "max-memory", "memory of the whole broker; limits on bytes that are not set are parts of it")
+	f.Var(cli.Size(&o.MaxFrame, 0, maxBytes), "max-frame", "largest frame")
 	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs in all; 0 is no limit, as for the five below")
-	f.Var(cli.Size(&o.MaxBytes, 0, most), "max-bytes", "most memory for jobs in all")
+	f.Var(cli.Size(&o.MaxBytes, 0, maxBytes), "max-bytes", "most memory for jobs in all")
 	f.IntVar(&o.MaxTypeJobs, "max-type-jobs", o.MaxTypeJobs, "most jobs of one type")
-	f.Var(cli.Size(&o.MaxTypeBytes, 0, most), "max-type-bytes", "most memory for jobs of one type")
+	f.Var(cli.Size(&o.MaxTypeBytes, 0, maxBytes), "max-type-bytes", "most memory for jobs of one type")
 	f.IntVar(&o.MaxSubmitterJobs, "max-submitter-jobs", o.MaxSubmitterJobs, "most jobs of one submitter")
-	f.Var(cli.Size(&o.MaxSubmitterBytes, 0, most), "max-submitter-bytes", "most memory for jobs of one submitter")
+	f.Var(cli.Size(&o.MaxSubmitterBytes, 0, maxBytes), "max-submitter-bytes", "most memory for jobs of one submitter")
 	f.IntVar(&o.MaxTypes, "max-types", o.MaxTypes, "most types in use or configured at a time")
 	f.IntVar(&o.MaxGroups, "max-groups", o.MaxGroups, "most groups with jobs at a time")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
 	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "most connections on the HTTP address; beyond it the longest idle one is closed")
 	f.StringSliceVar(&o.PageLinks, "page-link", o.PageLinks, "NAME=URL of another page, such as a door's, that the page links to; may be given several times")
-	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most unread bytes of one connection; above half of it the connection may not submit and gets no jobs, beyond it the connection is closed")
-	f.Var(cli.Size(&o.MaxUnread, 0, most), "max-unread", "most memory for unread bytes of all connections; beyond it the connection with most unread bytes is closed")
-	f.Var(cli.Size(&o.MaxInbound, 0, most), "max-inbound", "most bytes of unfinished frames of all connections; beyond it the connection with most of them is closed")
+	f.Var(cli.Size(&o.MaxOutbound, 0, maxBytes), "max-outbound", "most unread bytes of one connection; above half of it the connection may not submit and gets no jobs, beyond it the connection is closed")
+	f.Var(cli.Size(&o.MaxUnread, 0, maxBytes), "max-unread", "most memory for unread bytes of all connections; beyond it the connection with most unread bytes is closed")
+	f.Var(cli.Size(&o.MaxInbound, 0, maxBytes), "max-inbound", "most bytes of unfinished frames of all connections; beyond it the connection with most of them is closed")
 	f.IntVar(&o.MaxPrefetch, "max-prefetch", o.MaxPrefetch, "most jobs that one worker connection holds at a time")
 	f.IntVar(&o.Retries, "retries", o.Retries, "how often a job is retried, unless the job sets its own number")
 	f.StringVar(&o.DefaultType, "default-type", o.DefaultType, "type of submits without one; empty refuses them")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long a graceful stop waits for jobs to end")
 	f.IntVar(&o.DeadLetters, "dead-letters", o.DeadLetters, "most failed jobs kept of one type; 0 keeps none")
-	f.Var(cli.Size(&o.DeadBytes, 0, most), "dead-bytes", "most memory for failed jobs of all types; 0 keeps none")
+	f.Var(cli.Size(&o.DeadBytes, 0, maxBytes), "dead-bytes", "most memory for failed jobs of all types; 0 keeps none")
 	f.DurationVar(&o.DeadAge, "dead-age", o.DeadAge, "how long failed jobs are kept")
-	f.Var(cli.Size(&o.History, 0, most), "history", "most memory for the history of ended jobs; at most a quarter of max-memory, 0 is none")
+	f.Var(cli.Size(&o.History, 0, maxBytes), "history", "most memory for the history of ended jobs; at most a quarter of max-memory, 0 is none")
 	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "number of types, the busiest ones, whose rates of the last day are kept apart; the others share a row")
 	f.StringVar(&o.LimitsFile, "limits", o.LimitsFile, "file of limits of types and groups (TOML); SIGHUP reads it again")
 	f.IntVar(&o.Loops, "loops", o.Loops, "event loops (0: one for up to seven processors, a quarter of them beyond)")
@@ -96,8 +96,8 @@ func describe(f *pflag.FlagSet) {
 // addresses is a flag for several addresses, which take the place of the default
 // ones and of a socket beside them.
 type addresses struct {
-	to, instead *string
-	given       bool
+	to, replacedBy *string
+	set            bool
 }
 
 func (a *addresses) String() string {
@@ -108,10 +108,10 @@ func (a *addresses) String() string {
 }
 
 func (a *addresses) Set(v string) error {
-	if a.given {
+	if a.set {
 		v = *a.to + "," + v
 	}
-	*a.to, *a.instead, a.given = v, "", true
+	*a.to, *a.replacedBy, a.set = v, "", true
 	return nil
 }
 

@@ -58,16 +58,16 @@ func TestSampleConfig(t *testing.T) {
 func flags(t *testing.T) []*pflag.Flag {
 	t.Helper()
 	opt := settings.Default()
-	var all []*pflag.Flag
+	var list []*pflag.Flag
 	command(&opt, host, nil).Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name != "config" && f.Name != "healthcheck" {
-			all = append(all, f)
+			list = append(list, f)
 		}
 	})
-	if len(all) < 20 {
-		t.Fatalf("only %d flags", len(all))
+	if len(list) < 20 {
+		t.Fatalf("only %d flags", len(list))
 	}
-	return all
+	return list
 }
 
 // TestDocuments: every option in the documents exists.
@@ -145,7 +145,7 @@ func TestErrors(t *testing.T) {
 		env  string
 		args []string
 		flag string
-		says []string
+		want []string
 	}{
 		{"", []string{"--max-frame", "10"}, "max-frame", []string{"10", "1024"}},
 		{"", []string{"--loops", "257"}, "loops", []string{"257", "0 to 256"}},
@@ -174,7 +174,7 @@ func TestErrors(t *testing.T) {
 			if flag := blamed(t, err); flag != c.flag {
 				t.Errorf("blames --%s, not --%s: %v", flag, c.flag, err)
 			}
-			for _, s := range c.says {
+			for _, s := range c.want {
 				if !strings.Contains(err.Error(), s) {
 					t.Errorf("%q does not say %q", err, s)
 				}

@@ -40,8 +40,8 @@ func announce(srv *server.Server, log zerolog.Logger) {
 	e := log.Info().Str("version", o.Version).
 		Str("submit_addr", srv.SubmitAddr().String()).Str("worker_addr", srv.WorkerAddr().String())
 	for name, port := range map[string]wire.Port{"submit_also": wire.SubmitPort, "worker_also": wire.WorkerPort} {
-		if more := srv.Addrs(port)[1:]; len(more) > 0 {
-			e = e.Strs(name, texts(more))
+		if others := srv.Addrs(port)[1:]; len(others) > 0 {
+			e = e.Strs(name, texts(others))
 		}
 	}
 	if a := srv.HTTPAddr(); a != nil {

@@ -25,13 +25,13 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	flags   *pflag.FlagSet
-	given   config.Jobctl // by flags
-	path    string        // of the configuration
-	prompt  bool          // for the password
-	json    bool
-	noColor bool
-	timeout time.Duration
+	flags     *pflag.FlagSet
+	fromFlags config.Jobctl // by flags
+	path      string        // of the configuration
+	prompt    bool          // for the password
+	json      bool
+	noColor   bool
+	timeout   time.Duration
 
 	settings config.Jobctl // the settings of the file, overridden by the flags
 	log      zerolog.Logger
@@ -41,12 +41,12 @@ type app struct {
 func (a *app) bind(f *pflag.FlagSet) {
 	a.flags = f
 	home, _ := os.UserHomeDir()
-	f.BoolVar(&a.given.Master, "master", false, "connect to jobd-master")
-	f.StringVar(&a.given.Host, "host", "127.0.0.1", "`address` of jobd or jobd-master")
-	f.IntVar(&a.given.Port, "port", 0, "`port` (default 7080, with --master 7081)")
+	f.BoolVar(&a.fromFlags.Master, "master", false, "connect to jobd-master")
+	f.StringVar(&a.fromFlags.Host, "host", "127.0.0.1", "`address` of jobd or jobd-master")
+	f.IntVar(&a.fromFlags.Port, "port", 0, "`port` (default 7080, with --master 7081)")
 	f.StringVar(&a.path, "config", filepath.Join(home, config.DefaultJobctlFile), "path of the configuration `file`")
 	f.BoolVar(&a.prompt, "password", false, "ask for the password")
-	f.StringVar(&a.given.LogLevel, "log-level", "warn", "`level`: trace, debug, info, warn or error")
+	f.StringVar(&a.fromFlags.LogLevel, "log-level", "warn", "`level`: trace, debug, info, warn or error")
 	f.BoolVar(&a.json, "json", false, "print the daemon's answer as JSON")
 	f.BoolVar(&a.noColor, "no-color", false, "no colours on a terminal (like NO_COLOR)")
 	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer; run-manual and recover wait without a limit")
@@ -61,13 +61,13 @@ func (a *app) settle() error {
 		}
 	}
 	if a.flags.Changed("master") {
-		c.Master = a.given.Master
+		c.Master = a.fromFlags.Master
 	}
 	if a.flags.Changed("host") {
-		c.Host = a.given.Host
+		c.Host = a.fromFlags.Host
 	}
 	if a.flags.Changed("port") {
-		if c.Port = a.given.Port; c.Port < 1 || c.Port > 65535 {
+		if c.Port = a.fromFlags.Port; c.Port < 1 || c.Port > 65535 {
 			return fmt.Errorf("--port must be between 1 and 65535, got %d", c.Port)
 		}
 	}
@@ -75,7 +75,7 @@ func (a *app) settle() error {
 		return fmt.Errorf("--timeout must be more than 0, got %v", a.timeout)
 	}
 	if a.flags.Changed("log-level") {
-		if c.LogLevel = a.given.LogLevel; config.CheckLevel(c.LogLevel) != nil {
+		if c.LogLevel = a.fromFlags.LogLevel; config.CheckLevel(c.LogLevel) != nil {
 			return fmt.Errorf("--log-level: %w", config.CheckLevel(c.LogLevel))
 		}
 	}
@@ -107,7 +107,7 @@ const (
 )
 
 // action returns the function that cobra runs for a command that needs a daemon.
-func (a *app) action(m mode, do func(args []string) error) func(*cobra.Command, []string) error {
+func (a *app) action(m mode, fn func(args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := a.settle(); err != nil {
 			return err
@@ -120,11 +120,11 @@ func (a *app) action(m mode, do func(args []string) error) func(*cobra.Command, 
 		}
 		if a.prompt {
 			var err error
-			if a.settings.Password, err = a.ask("Enter password: "); err != nil {
+			if a.settings.Password, err = a.promptPassword("Enter password: "); err != nil {
 				return err
 			}
 		}
-		return do(args)
+		return fn(args)
 	}
 }
 
@@ -141,12 +141,12 @@ func (a *app) connect() error {
 	s := a.settings
 	conn, err := peer.Dial(ctx, s.Host, s.Port, peer.Options{Password: s.Password, MaxMessage: 1 << 30, Log: a.log}, nil)
 	if err != nil {
-		what := "jobd"
+		daemon := "jobd"
 		if s.Master {
-			what = "jobd-master"
+			daemon = "jobd-master"
 		}
 		return cli.Failf(cli.ExitFailed, "Connection failure: %w", err).
-			Advise("check that %s is running, and that --host and --port give its address", what)
+			Advise("check that %s is running, and that --host and --port give its address", daemon)
 	}
 	a.log.Info().Str("host", s.Host).Int("port", s.Port).Bool("master", s.Master).Msg("connected")
 	a.conn = conn
@@ -179,8 +179,8 @@ func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) 
 	return answer, err
 }
 
-// tell sends a request whose answer is one word, and prints it.
-func (a *app) tell(typ string, data any) error {
+// send sends a request whose answer is one word, and prints it.
+func (a *app) send(typ string, data any) error {
 	answer, err := a.request(typ, data, false)
 	if err != nil {
 		return err

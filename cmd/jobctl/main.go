@@ -48,8 +48,8 @@ func (a *app) command() *cobra.Command {
 				names = append(names, c.Name())
 			}
 			err := unsupported(args[0])
-			if near := cli.Suggest(args[0], names); near != "" {
-				return err.Advise("did you mean %s?", near)
+			if suggestions := cli.Suggest(args[0], names); suggestions != "" {
+				return err.Advise("did you mean %s?", suggestions)
 			}
 			return err
 		},

@@ -52,15 +52,15 @@ func (a *app) commonCommands() []*cobra.Command {
 
 // verbCommand returns the command pause or continue.
 func (a *app) verbCommand(verb, short string) *cobra.Command {
-	var all bool
+	var allTargets bool
 	c := &cobra.Command{Use: verb + " TARGET... | --all", Short: short, ValidArgsFunction: a.completeTargets}
-	c.Flags().BoolVar(&all, "all", false, "all targets")
+	c.Flags().BoolVar(&allTargets, "all", false, "all targets")
 	c.RunE = a.action(forBoth, func(args []string) error {
 		switch {
-		case all && len(args) > 0:
+		case allTargets && len(args) > 0:
 			return cli.Failf(cli.ExitFailed, "--all and targets cannot be used together")
-		case all:
-			return a.tell(verb, targetsArg{})
+		case allTargets:
+			return a.send(verb, targetsArg{})
 		case len(args) == 0:
 			return errNoTargets().Advise("use --all for all targets")
 		}
@@ -79,20 +79,20 @@ func (a *app) listWorkers() error {
 		return err
 	}
 	if a.json {
-		return errors.Join(a.printJSON(eot.Object(eot.Members(status)).Get("workers")), silentWorkers(status))
+		return errors.Join(a.printJSON(eot.Object(eot.Members(status)).Get("workers")), unresponsive(status))
 	}
-	return errors.Join(a.printWorkers(status), silentWorkers(status))
+	return errors.Join(a.printWorkers(status), unresponsive(status))
 }
 
-// silentWorkers returns an error for the workers that did not report their status.
-func silentWorkers(status json.RawMessage) error {
-	var silent []error
+// unresponsive returns an error for the workers that did not report their status.
+func unresponsive(status json.RawMessage) error {
+	var unresponsive []error
 	for _, raw := range eot.Elements(eot.Object(eot.Members(status)).Get("workers")) {
 		if w := eot.Object(eot.Members(raw)); w.Get("workerStatus") == nil {
-			silent = append(silent, fmt.Errorf("worker '%s' (%s): %s", eot.String(w.Get("name")), eot.String(w.Get("remoteAddr")), eot.String(w.Get("workerStatusError"))))
+			unresponsive = append(unresponsive, fmt.Errorf("worker '%s' (%s): %s", eot.String(w.Get("name")), eot.String(w.Get("remoteAddr")), eot.String(w.Get("workerStatusError"))))
 		}
 	}
-	return errors.Join(silent...)
+	return errors.Join(unresponsive...)
 }
 
 func (a *app) printWorkers(status json.RawMessage) error {
@@ -129,16 +129,16 @@ func (a *app) memoryUsage() error {
 }
 
 func (a *app) status() error {
-	var ask any
+	var data any
 	if a.settings.Master {
-		ask = pollWorkers{true}
+		data = pollWorkers{true}
 	}
-	status, err := a.request("status", ask, false)
+	status, err := a.request("status", data, false)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		return errors.Join(a.printJSON(status), silentWorkers(status))
+		return errors.Join(a.printJSON(status), unresponsive(status))
 	}
 	if a.settings.Master {
 		err = a.printWorkers(status)
@@ -146,5 +146,5 @@ func (a *app) status() error {
 		err = a.print(targetTable(status))
 	}
 	fmt.Fprintln(a.stdout)
-	return errors.Join(err, a.print(memoryTable(status)), silentWorkers(status))
+	return errors.Join(err, a.print(memoryTable(status)), unresponsive(status))
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// ask reads a secret: without echo if the input is a terminal, otherwise as one line.
-func (a *app) ask(prompt string) (string, error) {
+// promptPassword reads a secret: without echo if the input is a terminal, otherwise as one line.
+func (a *app) promptPassword(prompt string) (string, error) {
 	fmt.Fprint(a.stderr, prompt)
 	defer fmt.Fprintln(a.stderr)
 	f, ok := a.stdin.(*os.File)

@@ -42,8 +42,8 @@ func (g *grid) addLines(cells ...[]string) {
 	g.rows = append(g.rows, row)
 }
 
-// plain returns the table for programs, in the format that existing scripts parse.
-func (g *grid) plain() string {
+// text returns the table for programs, in the format that existing scripts parse.
+func (g *grid) text() string {
 	w := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.Options{SeparateColumns: true, SeparateHeader: true}
@@ -116,7 +116,7 @@ func paint(column, cell string) string {
 // print writes a table, plain unless the output is a terminal.
 func (a *app) print(g *grid) error {
 	if f, ok := a.stdout.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		_, err := io.WriteString(a.stdout, g.plain())
+		_, err := io.WriteString(a.stdout, g.text())
 		return err
 	}
 	colour := !a.noColor && cli.Colours(a.stdout)

@@ -16,7 +16,7 @@ func TestPlainTable(t *testing.T) {
 		"------ | ----------- | ------ | ------\n" +
 		"w1/low | 1           | 0      | no    \n" +
 		"größe  | 10          | 123    | yes   \n"
-	if diff := cmp.Diff(want, targetTable(raw(status)).plain()); diff != "" {
+	if diff := cmp.Diff(want, targetTable(raw(status)).text()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -47,7 +47,7 @@ func TestTableOfLines(t *testing.T) {
 		"b          | x       | no    \n" +
 		"(10.0.0.2) | y       | no    \n" +
 		"           | z       | yes   \n"
-	if diff := cmp.Diff(want, table.plain()); diff != "" {
+	if diff := cmp.Diff(want, table.text()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -59,7 +59,7 @@ func TestTableIsClean(t *testing.T) {
 	want := "A            | B             \n" +
 		"------------ | --------------\n" +
 		`x\x1b[31m\ny | \u009b2J\u202e` + "\n"
-	if diff := cmp.Diff(want, table.plain()); diff != "" {
+	if diff := cmp.Diff(want, table.text()); diff != "" {
 		t.Error(diff)
 	}
 }

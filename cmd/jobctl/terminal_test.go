@@ -18,26 +18,26 @@ import (
 )
 
 // pty opens a pseudo-terminal and returns both ends.
-func pty(t *testing.T) (outside, inside *os.File) {
+func pty(t *testing.T) (master, tty *os.File) {
 	t.Helper()
-	outside, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { outside.Close() })
-	if err := unix.IoctlSetPointerInt(int(outside.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
-	n, err := unix.IoctlGetInt(int(outside.Fd()), unix.TIOCGPTN)
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { inside.Close() })
-	return outside, inside
+	t.Cleanup(func() { tty.Close() })
+	return master, tty
 }
 
 // read reads from a terminal until enough returns true for the text.
@@ -45,16 +45,16 @@ func read(t *testing.T, from *os.File, enough func(string) bool) string {
 	t.Helper()
 	said := make(chan string)
 	go func() {
-		var all strings.Builder
+		var out strings.Builder
 		buf := make([]byte, 4096)
-		for !enough(all.String()) {
+		for !enough(out.String()) {
 			n, err := from.Read(buf)
-			all.Write(buf[:n])
+			out.Write(buf[:n])
 			if err != nil {
 				break
 			}
 		}
-		said <- all.String()
+		said <- out.String()
 	}()
 	select {
 	case text := <-said:
@@ -80,14 +80,14 @@ func TestColoursOnATerminal(t *testing.T) {
 		{[]string{"TERM=dumb"}, nil, false},
 		{nil, []string{"--no-color"}, false},
 	} {
-		outside, inside := pty(t)
+		master, tty := pty(t)
 		cmd := exec.Command(binary, append([]string{"list-targets"}, tc.args...)...)
 		cmd.Env = append([]string{"HOME=" + w.home, "TERM=xterm"}, tc.env...)
-		cmd.Stdout = inside
+		cmd.Stdout = tty
 		if err := cmd.Run(); err != nil {
 			t.Fatal(err)
 		}
-		got := read(t, outside, func(s string) bool { return strings.Count(s, "\n") == 4 })
+		got := read(t, master, func(s string) bool { return strings.Count(s, "\n") == 4 })
 		if colour := strings.Contains(got, "\x1b["); colour != tc.colour {
 			t.Errorf("%v %v: %q", tc.env, tc.args, got)
 		}
@@ -99,30 +99,30 @@ func TestColoursOnATerminal(t *testing.T) {
 
 func TestPasswordIsNotShown(t *testing.T) {
 	w := newWorld(t)
-	outside, inside := pty(t)
+	master, tty := pty(t)
 	cmd := exec.Command(binary, "--config", "/no/such/file", "--port", strconv.Itoa(w.worker), "--password", "poll", "any")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inside, inside, inside
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said := read(t, outside, func(s string) bool { return strings.Contains(s, "Enter password: ") })
+	screen := read(t, master, func(s string) bool { return strings.Contains(s, "Enter password: ") })
 	// Type only after the prompt, when echo is off: the terminal would echo anything typed
 	// before.
 	peertest.Until(t, "the terminal is silent", func() bool {
-		state, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
+		state, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 		return err == nil && state.Lflag&unix.ECHO == 0
 	})
-	if _, err := io.WriteString(outside, password+"\n"); err != nil {
+	if _, err := io.WriteString(master, password+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	said += read(t, outside, func(s string) bool { return strings.Contains(s, "ok") })
+	screen += read(t, master, func(s string) bool { return strings.Contains(s, "ok") })
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(said, password) {
-		t.Errorf("the terminal shows the password: %q", said)
+	if strings.Contains(screen, password) {
+		t.Errorf("the terminal shows the password: %q", screen)
 	}
-	state, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
+	state, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 	if err != nil || state.Lflag&unix.ECHO == 0 {
 		t.Errorf("the terminal is left silent (%v)", err)
 	}

@@ -59,10 +59,10 @@ func newWorld(t *testing.T) *world {
 	w.engine.Put(40, controltest.Job{Target: "any", Status: "done"})
 	w.engine.Put(46, controltest.Job{Target: "any", Status: "running", Running: true})
 	opt := peer.Options{Password: password, Log: zerolog.Nop()}
-	w.worker = listen(t, opt, control.Routes(w.engine))
+	w.worker = serve(t, opt, control.Routes(w.engine))
 	m := master.New(master.Options{PingInterval: time.Minute, PokeThrottle: 0, WorkerTimeout: 300 * time.Millisecond, Log: zerolog.Nop()})
 	t.Cleanup(m.Close)
-	w.master = listen(t, opt, m.Routes())
+	w.master = serve(t, opt, m.Routes())
 	w.register(t, control.Routes(w.engine), `{"targets":["w1/low","any"],"name":"probe-w1"}`)
 	conf := fmt.Sprintf("password = %s ; of both\nport = %d\n", password, w.worker)
 	if err := os.WriteFile(filepath.Join(w.home, ".jobctl.conf"), []byte(conf), 0o600); err != nil {
@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func listen(t *testing.T, opt peer.Options, routes peer.Routes) (port int) {
+func serve(t *testing.T, opt peer.Options, routes peer.Routes) (port int) {
 	t.Helper()
 	s, err := peer.Listen("127.0.0.1", 0, opt)
 	if err != nil {
@@ -231,8 +231,8 @@ func TestMemoryUsage(t *testing.T) {
 			t.Fatalf("%s: %q", line, lines)
 		}
 		for i, l := range lines[2:] {
-			what, value, _ := strings.Cut(l, "|")
-			if strings.TrimSpace(what) != want[i] {
+			label, value, _ := strings.Cut(l, "|")
+			if strings.TrimSpace(label) != want[i] {
 				t.Errorf("%s: line %d is %s, want %s", line, i, l, want[i])
 			}
 			if _, err := strconv.Atoi(strings.TrimSpace(value)); err != nil {

@@ -40,7 +40,7 @@ func (a *app) workerCommands() []*cobra.Command {
 				if len(args) != 1 {
 					return errArguments()
 				}
-				return a.tell("remove-target", map[string]string{"target": args[0]})
+				return a.send("remove-target", map[string]string{"target": args[0]})
 			}),
 		}, {
 			Use: "recover", Short: "Settle the jobs of dead daemons", Args: noArgs,
@@ -75,7 +75,7 @@ func (a *app) forTargets(typ string, targets []string) error {
 	case slices.Contains(targets, ""):
 		return errNoTargets().Advise("a target's name must not be empty")
 	}
-	return a.tell(typ, targetsArg{targets})
+	return a.send(typ, targetsArg{targets})
 }
 
 func (a *app) concurrency(typ string, args []string) error {
@@ -86,7 +86,7 @@ func (a *app) concurrency(typ string, args []string) error {
 	if err != nil {
 		return cli.Failf(cli.ExitFailed, "'concurrency' must be a number.").Advise("it is '%s'", args[1])
 	}
-	return a.tell(typ, struct {
+	return a.send(typ, struct {
 		Target      string `json:"target"`
 		Concurrency int    `json:"concurrency"`
 	}{args[0], n})
@@ -158,14 +158,14 @@ func memoryTable(status json.RawMessage) *grid {
 
 // completeTargets completes targets of the daemon, if it answers.
 func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	const none = cobra.ShellCompDirectiveNoFileComp
+	const noFileComp = cobra.ShellCompDirectiveNoFileComp
 	if a.settle() != nil || a.prompt {
-		return nil, none
+		return nil, noFileComp
 	}
 	a.timeout = completionTimeout
 	status, err := a.request("status", map[string]bool{"poll_workers": false}, false)
 	if err != nil {
-		return nil, none
+		return nil, noFileComp
 	}
 	var names []string
 	for _, t := range targetsOf(status) {
@@ -176,16 +176,16 @@ func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([
 			names = append(names, eot.String(t))
 		}
 	}
-	given := make(map[string]bool)
+	used := make(map[string]bool)
 	for _, name := range args {
-		given[name] = true
+		used[name] = true
 	}
 	var fit []string
 	for _, name := range names {
-		if !given[name] && strings.HasPrefix(name, prefix) {
-			given[name] = true
+		if !used[name] && strings.HasPrefix(name, prefix) {
+			used[name] = true
 			fit = append(fit, name)
 		}
 	}
-	return fit, none
+	return fit, noFileComp
 }

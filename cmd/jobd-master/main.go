@@ -113,7 +113,7 @@ type pageHTTP struct {
 
 // serveHTTP serves metrics, health and the page at http_addr, to at most the given number of
 // connections.
-func serveHTTP(cfg *config.Master, most int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageHTTP, error) {
+func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageHTTP, error) {
 	if cfg.HTTPAddr == "" {
 		return &pageHTTP{}, nil
 	}
@@ -122,7 +122,7 @@ func serveHTTP(cfg *config.Master, most int, m *master.Master, registry *prometh
 		return nil, err
 	}
 	d := door.On(ln, door.Options{
-		Addr: cfg.HTTPAddr, MaxConns: most,
+		Addr: cfg.HTTPAddr, MaxConns: maxConns,
 		Password: cfg.Server.Password, Local: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
 	}, log, web.Scopes...)
 	side := web.New(web.Config{

@@ -227,10 +227,10 @@ func TestUnfinishedMessages(t *testing.T) {
 	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))
 	innocent := peertest.Dial(t, p.addr)
 	innocent.WriteRaw(`[0,{"no":1,"type":"po`)
-	piece := strings.Repeat("x", 1<<20)
-	var all sync.WaitGroup
+	part := strings.Repeat("x", 1<<20)
+	var wg sync.WaitGroup
 	hoard := func(first string, pieces int) {
-		all.Go(func() {
+		wg.Go(func() {
 			sock, err := net.Dial("tcp", p.addr)
 			if err != nil {
 				t.Error(err)
@@ -240,7 +240,7 @@ func TestUnfinishedMessages(t *testing.T) {
 			_ = sock.SetDeadline(time.Now().Add(45 * time.Second))
 			_, err = io.WriteString(sock, first)
 			for i := 0; i < pieces && err == nil; i++ {
-				_, err = io.WriteString(sock, piece)
+				_, err = io.WriteString(sock, part)
 			}
 			if err != nil {
 				return // the connection is closed, as it should be
@@ -254,11 +254,11 @@ func TestUnfinishedMessages(t *testing.T) {
 	}
 	peak := int64(0)
 	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
-	for over := false; !over; {
+	go func() { wg.Wait(); close(done) }()
+	for refused := false; !refused; {
 		select {
 		case <-done:
-			over = true
+			refused = true
 		case <-time.After(5 * time.Millisecond):
 			now, err := proc.Resident(p.PID())
 			if err != nil {
@@ -266,15 +266,15 @@ func TestUnfinishedMessages(t *testing.T) {
 			}
 			peak = max(peak, now)
 			if strings.Count(p.Log.String(), "too many unfinished") > 28 {
-				over = true
+				refused = true
 			}
 		}
 	}
 	innocent.WriteRaw(`ke","data":{"targets":["y"]}}]` + "\x04")
 	innocent.Expect(`[1,{"no":1,"data":"ok"}]`)
 	t.Logf("%d MiB at most", peak>>20)
-	if most := limit + limit/4 + 64<<20; peak > int64(most) {
-		t.Errorf("%d bytes resident, more than %d", peak, most)
+	if maxBytes := limit + limit/4 + 64<<20; peak > int64(maxBytes) {
+		t.Errorf("%d bytes resident, more than %d", peak, maxBytes)
 	}
 	if !strings.Contains(p.Log.String(), "too many unfinished messages") {
 		t.Error("nobody was closed")

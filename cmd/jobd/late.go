@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// late serves requests before the engine is open: they are answered with the reason for the wait
-// as an error.
-type late struct {
+// lateEngine serves requests before the engine is open: they are answered with the reason for
+// the wait as an error.
+type lateEngine struct {
 	mu     sync.Mutex // guards the fields below
 	engine control.Daemon
 	routes peer.Routes
@@ -21,26 +21,26 @@ type late struct {
 
 var errStarting = errors.New("the daemon is starting")
 
-func (l *late) arrive(engine control.Daemon) {
+func (l *lateEngine) arrive(engine control.Daemon) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.engine, l.routes, l.why = engine, control.Routes(engine), nil
 }
 
-func (l *late) wait(why error) {
+func (l *lateEngine) wait(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.why = why
 }
 
-func (l *late) get() (control.Daemon, peer.Routes, error) {
+func (l *lateEngine) current() (control.Daemon, peer.Routes, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.engine, l.routes, l.why
 }
 
-func (l *late) health() error {
-	engine, _, err := l.get()
+func (l *lateEngine) health() error {
+	engine, _, err := l.current()
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,11 @@ func (l *late) health() error {
 }
 
 // served returns the routes of the engine, which may be used before the engine is open.
-func (l *late) served() peer.Routes {
+func (l *lateEngine) served() peer.Routes {
 	served := make(peer.Routes)
 	for name, route := range control.Routes(nil) {
 		served[name] = peer.Route{Waits: route.Waits, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
-			_, routes, err := l.get()
+			_, routes, err := l.current()
 			if err != nil {
 				return nil, err
 			}

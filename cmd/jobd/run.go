@@ -57,17 +57,17 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 		return err
 	}
 	defer server.Close()
-	soon := &late{why: errStarting}
+	pendingEngine := &lateEngine{why: errStarting}
 	registry := daemon.NewRegistry()
-	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.SpareConns, daemon.Probes(registry, soon.health), log.Logger)
+	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.SpareConns, daemon.Probes(registry, pendingEngine.health), log.Logger)
 	if err != nil {
 		return err
 	}
 	defer closeHTTP()
-	var all sync.WaitGroup
-	all.Go(func() { server.Serve(soon.served()) })
+	var wg sync.WaitGroup
+	wg.Go(func() { server.Serve(pendingEngine.served()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
-		soon.wait(err)
+		pendingEngine.wait(err)
 		daemon.Ready() // it counts as started: a restart would not help
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 		}
 		return err
 	}
-	soon.arrive(engine)
+	pendingEngine.arrive(engine)
 
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
@@ -85,7 +85,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 			Host: cfg.MasterHost, Port: cfg.MasterPort, Name: cfg.Name, Password: cfg.Server.Password,
 			MaxPause: cfg.MasterReconnectTimeout, Log: log.With().Str("master", cfg.MasterHost).Logger(),
 		}
-		all.Go(func() { link.Run(ctx, engine) })
+		wg.Go(func() { link.Run(ctx, engine) })
 	}
 	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", httpAddr).
 		Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "").
@@ -104,14 +104,14 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	defer cancel()
 	server.Shutdown(last)
 	leave()
-	all.Wait()
+	wg.Wait()
 	log.Info().Err(err).Msg("jobd has stopped")
 	return err
 }
 
 // serveProbes serves metrics and health on an address, if it is not empty, to at most maxProbers
 // connections. It returns the address; stop completes the current answers within a second.
-func serveProbes(addr string, most int, probes http.Handler, log zerolog.Logger) (bound string, stop func(), err error) {
+func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Logger) (bound string, stop func(), err error) {
 	if addr == "" {
 		return "", func() {}, nil
 	}
@@ -119,7 +119,7 @@ func serveProbes(addr string, most int, probes http.Handler, log zerolog.Logger)
 	if err != nil {
 		return "", nil, err
 	}
-	d := door.On(ln, door.Options{Addr: addr, MaxConns: max(1, most)}, log)
+	d := door.On(ln, door.Options{Addr: addr, MaxConns: max(1, maxConns)}, log)
 	d.Serve(probes)
 	return ln.Addr().String(), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

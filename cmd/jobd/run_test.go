@@ -94,22 +94,22 @@ func TestLifeOfAWorker(t *testing.T) {
 		MasterHost: "127.0.0.1", MasterPort: server.Addr().(*net.TCPAddr).Port, MasterReconnectTimeout: 50 * time.Millisecond,
 		HTTPAddr: "127.0.0.1:0", Name: "probe-w1", Warnings: []string{"something is odd"},
 	})
-	hold := make(chan struct{})
+	release := make(chan struct{})
 	zero := 0
-	d.engine.Put(43, controltest.Job{Target: "any", Status: "manual", Hold: hold, Outcome: control.Outcome{Result: "ok", Code: &zero}})
-	d.engine.HoldShutdown(hold)
+	d.engine.Put(43, controltest.Job{Target: "any", Status: "manual", Hold: release, Outcome: control.Outcome{Result: "ok", Code: &zero}})
+	d.engine.HoldShutdown(release)
 
 	client := peertest.Dial(t, server.Addr().String())
-	ask := func(rest string) string { return client.Ask(`[0,{"no":1,"password":"s3cret","type":` + rest + `}]`) }
+	request := func(rest string) string { return client.Ask(`[0,{"no":1,"password":"s3cret","type":` + rest + `}]`) }
 	peertest.Until(t, "the worker is registered", func() bool {
-		return strings.Contains(ask(`"status"`), `"targets":["w1/low","any"],"name":"probe-w1"`)
+		return strings.Contains(request(`"status"`), `"targets":["w1/low","any"],"name":"probe-w1"`)
 	})
 	direct := peertest.Dial(t, d.addr)
 	if got := direct.Ask(`[0,{"no":1,"type":"add-target","data":{"target":"new","concurrency":3},"password":"s3cret"}]`); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Error(got)
 	}
 	peertest.Until(t, "the master knows of the target", func() bool {
-		return strings.Contains(ask(`"status"`), `"targets":["w1/low","any","new"]`)
+		return strings.Contains(request(`"status"`), `"targets":["w1/low","any","new"]`)
 	})
 	get := func(path string) (int, string) {
 		t.Helper()
@@ -140,7 +140,7 @@ func TestLifeOfAWorker(t *testing.T) {
 	d.signal(syscall.SIGTERM)
 	peertest.Until(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
 	direct.Quiet() // still served
-	close(hold)
+	close(release)
 	client.Expect(`[1,{"no":2,"data":{"jobs":{"43":{"result":"ok","code":0,"signal":null,"stdout":"","stderr":""}}}}]`)
 	if err := d.wait(); err != nil {
 		t.Error(err)

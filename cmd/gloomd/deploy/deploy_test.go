@@ -58,12 +58,12 @@ func metrics(t *testing.T) map[string]bool {
 
 var metricName = regexp.MustCompile(`\b(gloom|process|go)_[a-z_]+\b`)
 
-func known(t *testing.T, names map[string]bool, where, expr string) int {
+func known(t *testing.T, names map[string]bool, source, expr string) int {
 	t.Helper()
 	found := metricName.FindAllString(expr, -1)
 	for _, m := range found {
 		if !names[m] {
-			t.Errorf("%s asks for %s, which the broker does not have: %s", where, m, expr)
+			t.Errorf("%s asks for %s, which the broker does not have: %s", source, m, expr)
 		}
 	}
 	return len(found)
@@ -103,15 +103,15 @@ func TestOperating(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := metrics(t)
-	told := map[string]bool{}
+	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(gloom_[a-z_]+)").FindAllStringSubmatch(string(data), -1) {
-		if told[m[1]] = true; !names[m[1]] && !names[m[1]+"_count"] {
+		if documented[m[1]] = true; !names[m[1]] && !names[m[1]+"_count"] {
 			t.Errorf("OPERATING.md names %s, which the broker does not have", m[1])
 		}
 	}
 	for name := range names {
 		base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
-		if strings.HasPrefix(name, "gloom_") && !told[name] && !told[base] {
+		if strings.HasPrefix(name, "gloom_") && !documented[name] && !documented[base] {
 			t.Errorf("OPERATING.md does not name %s", name)
 		}
 	}

@@ -146,18 +146,18 @@ func TestKubernetes(t *testing.T) {
 	build(t, dir)
 
 	// env returns a container's environment, with the values that this test changes.
-	env := func(c container, help string, here map[string]string) []string {
+	env := func(c container, help string, env map[string]string) []string {
 		vars := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 		for _, v := range c.Env {
 			flag := "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(v.Name, "GLOOM_")), "_", "-") + " "
 			if !strings.Contains(help, flag) && !strings.Contains(help, v.Name+")") {
 				t.Errorf("%s is no option of %s", v.Name, c.Image)
 			}
-			if _, ok := here[v.Name]; !ok {
+			if _, ok := env[v.Name]; !ok {
 				vars = append(vars, v.Name+"="+v.Value)
 			}
 		}
-		for name, value := range here {
+		for name, value := range env {
 			vars = append(vars, name+"="+value)
 		}
 		return vars
@@ -189,7 +189,7 @@ func TestKubernetes(t *testing.T) {
 	get := func(host, path, bearer string) (body string) {
 		t.Helper()
 		var last string
-		for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 			r, err := http.NewRequest("GET", "http://"+addr+path, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -227,20 +227,20 @@ func TestKubernetes(t *testing.T) {
 	if all["Deployment "+scaled.ScaleTargetRef.Name] == nil {
 		t.Errorf("there is no Deployment %q", scaled.ScaleTargetRef.Name)
 	}
-	ask := scaled.Triggers[0].Metadata
-	asked, err := url.Parse(ask.URL)
+	trigger := scaled.Triggers[0].Metadata
+	query, err := url.Parse(trigger.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	demand := func() float64 {
 		var answer map[string]float64
-		text := get(asked.Host, asked.Path, token("watch"))
+		text := get(query.Host, query.Path, token("watch"))
 		if err := json.Unmarshal([]byte(text), &answer); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		value, ok := answer[ask.ValueLocation]
+		value, ok := answer[trigger.ValueLocation]
 		if !ok {
-			t.Fatalf("%s has no %q", text, ask.ValueLocation)
+			t.Fatalf("%s has no %q", text, trigger.ValueLocation)
 		}
 		return value
 	}
@@ -252,8 +252,8 @@ func TestKubernetes(t *testing.T) {
 		out, err := submit.CombinedOutput()
 		answer <- fmt.Sprintf("%s (%v)", out, err)
 	}()
-	for until := time.Now().Add(30 * time.Second); demand() != 1; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(until) {
+	for deadline := time.Now().Add(30 * time.Second); demand() != 1; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
 			t.Fatal("a job that waits is no demand")
 		}
 	}

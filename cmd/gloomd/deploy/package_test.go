@@ -140,7 +140,7 @@ func TestUpgrade(t *testing.T) {
 			}
 			first := unit == "gloomd.service"
 			for _, step := range []struct {
-				what string
+				name string
 				args []string
 				want bool
 			}{
@@ -156,7 +156,7 @@ func TestUpgrade(t *testing.T) {
 			} {
 				command(t, env, step.args[0], step.args[1:]...)
 				if enabled() != step.want {
-					t.Errorf("%s: enabled is %v, want %v", step.what, !step.want, step.want)
+					t.Errorf("%s: enabled is %v, want %v", step.name, !step.want, step.want)
 				}
 			}
 		})

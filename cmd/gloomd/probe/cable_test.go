@@ -7,29 +7,29 @@ import (
 	"testing"
 )
 
-// cable carries a broker's connections to NATS. When it is cut, it carries nothing in one direction
-// or both: sent data waits, as when a network is down.
-type cable struct {
+// cuttableProxy carries a broker's connections to NATS. When it is cut, it carries nothing in
+// one direction or both: sent data waits, as when a network is down.
+type cuttableProxy struct {
 	url string
 
-	mu   sync.Mutex
-	cond *sync.Cond
-	cut  [2]bool // whether the direction to the server is cut, and that from it
-	over bool
+	mu      sync.Mutex
+	cond    *sync.Cond
+	blocked [2]bool // whether the direction to the server is cut, and that from it
+	closed  bool
 }
 
-func newCable(t *testing.T, to string) *cable {
+func newCuttableProxy(t *testing.T, to string) *cuttableProxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cable{url: "nats://" + ln.Addr().String()}
+	c := &cuttableProxy{url: "nats://" + ln.Addr().String()}
 	c.cond = sync.NewCond(&c.mu)
 	t.Cleanup(func() {
 		ln.Close()
 		c.mu.Lock()
-		c.over = true
+		c.closed = true
 		c.cond.Broadcast()
 		c.mu.Unlock()
 	})
@@ -44,21 +44,21 @@ func newCable(t *testing.T, to string) *cable {
 				in.Close()
 				continue
 			}
-			go c.carry(out, in, 0)
-			go c.carry(in, out, 1)
+			go c.copy(out, in, 0)
+			go c.copy(in, out, 1)
 		}
 	}()
 	return c
 }
 
-func (c *cable) carry(to, from net.Conn, direction int) {
+func (c *cuttableProxy) copy(to, from net.Conn, direction int) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
 		c.mu.Lock()
-		for c.cut[direction] && !c.over {
+		for c.blocked[direction] && !c.closed {
 			c.cond.Wait()
 		}
 		c.mu.Unlock()
@@ -74,9 +74,9 @@ func (c *cable) carry(to, from net.Conn, direction int) {
 }
 
 // set cuts or restores each direction.
-func (c *cable) set(up, down bool) {
+func (c *cuttableProxy) set(toServer, toClient bool) {
 	c.mu.Lock()
-	c.cut = [2]bool{up, down}
+	c.blocked = [2]bool{toServer, toClient}
 	c.cond.Broadcast()
 	c.mu.Unlock()
 }

@@ -27,18 +27,18 @@ import (
 // TestLend: jobs that run at another broker look as if they ran at home.
 func TestLend(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
-	began, release := make(chan string, 10), make(chan struct{})
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
+	begun, release := make(chan string, 10), make(chan struct{})
 	b.work([]string{"echo", "mail-*"}, 4, b.echo)
 	b.work([]string{"fails"}, 1, func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("no good") })
 	b.work([]string{"slow"}, 2, func(ctx context.Context, j *gloom.Job) (any, error) {
-		began <- j.ID
+		begun <- j.ID
 		select {
 		case <-release:
 			return "done", nil
 		case <-ctx.Done():
-			began <- "cancelled"
+			begun <- "cancelled"
 			return nil, ctx.Err()
 		}
 	})
@@ -46,23 +46,23 @@ func TestLend(t *testing.T) {
 	for _, v := range []struct{ typ, body, want string }{
 		{"echo", "1", `"b1"`}, {"mail-x", "2", `"b2"`}, {"echo", strings.Repeat("x", 3<<20), `"b` + strings.Repeat("x", 3<<20) + `"`},
 	} {
-		if got, err := do(t, jobs, gloom.Job{Type: v.typ, Body: body(v.body)}); err != nil || got != v.want {
+		if got, err := submitOne(t, jobs, gloom.Job{Type: v.typ, Body: body(v.body)}); err != nil || got != v.want {
 			t.Errorf("%s %.10s: %.20s, %v", v.typ, v.body, got, err)
 		}
 	}
-	if _, err := do(t, jobs, gloom.Job{Type: "fails", Retries: 1, Body: body("x")}); err == nil || !strings.Contains(err.Error(), "no good") {
+	if _, err := submitOne(t, jobs, gloom.Job{Type: "fails", Retries: 1, Body: body("x")}); err == nil || !strings.Contains(err.Error(), "no good") {
 		t.Errorf("fails: %v", err)
 	}
 	first, err := jobs.Submit(t.Context(), gloom.Job{ID: "first", Type: "slow", Body: body("x")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-began
+	<-begun
 	var j api.Job
-	if a.get("/v1/jobs/first", &j); j.State != "running" || j.Worker == nil || j.Worker.Broker != "b" {
+	if a.getJSON("/v1/jobs/first", &j); j.State != "running" || j.Worker == nil || j.Worker.Broker != "b" {
 		t.Errorf("a says of the job %+v %+v", j, j.Worker)
 	}
-	if b.get("/v1/jobs/first", &j) {
+	if b.getJSON("/v1/jobs/first", &j) {
 		t.Error("b lists the job of a")
 	}
 	if f := a.fleet(); f.Lent != 1 || len(f.Brokers) != 1 || f.Brokers[0].Lent != 1 {
@@ -74,14 +74,14 @@ func TestLend(t *testing.T) {
 	if err := jobs.Cancel(t.Context(), "first"); err != nil {
 		t.Error(err)
 	}
-	if got := <-began; got != "cancelled" {
+	if got := <-begun; got != "cancelled" {
 		t.Errorf("the worker was told %q", got)
 	}
-	if _, err := first.Result(within(t)); err == nil {
+	if _, err := first.Result(testContext(t)); err == nil {
 		t.Error("a cancelled job has a result")
 	}
 	close(release)
-	until(t, "the ledger of a counts all, that of b nothing", func() bool {
+	eventually(t, "the ledger of a counts all, that of b nothing", func() bool {
 		x, y := a.status().Ledger, b.status().Ledger
 		return x.Submitted == 5 && x.Answered == 3 && x.Failed == 1 && x.Cancelled == 1 && y == api.Ledger{}
 	})
@@ -91,8 +91,8 @@ func TestLend(t *testing.T) {
 // is no finding of a missing worker.
 func TestBusyElsewhere(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	release := make(chan struct{})
 	b.work([]string{"t"}, 2, func(ctx context.Context, _ *gloom.Job) (any, error) {
 		select {
@@ -108,10 +108,10 @@ func TestBusyElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "both places are lent to", func() bool { return a.status().Ledger.Running == 2 })
-	until(t, "that all are at work is found", func() bool {
+	eventually(t, "both places are lent to", func() bool { return a.status().Ledger.Running == 2 })
+	eventually(t, "that all are at work is found", func() bool {
 		var f api.Findings
-		a.get("/v1/findings?subject=t", &f)
+		a.getJSON("/v1/findings?subject=t", &f)
 		return len(f.Items) == 1 && f.Items[0].Cause == "all_busy" && strings.Contains(f.Items[0].Finding, "at other brokers")
 	})
 }
@@ -119,20 +119,20 @@ func TestBusyElsewhere(t *testing.T) {
 // TestLocalFirst: no job is lent while a worker at home is idle.
 func TestLocalFirst(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	b.work([]string{"t"}, 4, b.echo)
 	jobs := a.submitter()
-	if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"b"` || err != nil {
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"b"` || err != nil {
 		t.Fatalf("%s, %v", got, err)
 	}
 	a.work([]string{"t"}, 1, a.echo)
-	until(t, "its own worker gets the job", func() bool {
-		got, _ := do(t, jobs, gloom.Job{Type: "t", Body: body("")})
+	eventually(t, "its own worker gets the job", func() bool {
+		got, _ := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("")})
 		return got == `"a"`
 	})
 	for range 50 {
-		if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"a"` || err != nil {
+		if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"a"` || err != nil {
 			t.Fatalf("a worker at home was idle, the answer is %s, %v", got, err)
 		}
 	}
@@ -142,8 +142,8 @@ func TestLocalFirst(t *testing.T) {
 // brokers, and does not make its broker lose the connection.
 func TestManyNames(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	names := func(n int, first string) (all []string) {
 		for i := range n {
 			all = append(all, fmt.Sprintf("%s%04d%s", first, i, strings.Repeat("n", 1000)))
@@ -155,11 +155,11 @@ func TestManyNames(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	until(t, "it serves", func() bool { return b.status().Workers > 0 })
+	eventually(t, "it serves", func() bool { return b.status().Workers > 0 })
 	b.work([]string{"near"}, 1, b.echo)
 	jobs := a.submitter()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // in this time, all wants are sent again
-		if _, err := do(t, jobs, gloom.Job{Type: "near", Body: body("")}); err != nil {
+		if _, err := submitOne(t, jobs, gloom.Job{Type: "near", Body: body("")}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -172,19 +172,19 @@ func TestManyNames(t *testing.T) {
 // TestAway: without NATS each broker continues alone; with it they find each other.
 func TestAway(t *testing.T) {
 	t.Parallel()
-	nats, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	nats, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	b.work([]string{"there"}, 1, b.echo)
 	a.work([]string{"here"}, 1, a.echo)
 	jobs := a.submitter()
 	nats[0].Kill()
-	until(t, "it is seen that NATS is away", func() bool { f := a.fleet(); return !f.NATS.Connected && len(f.Brokers) == 0 })
-	if got, err := do(t, jobs, gloom.Job{Type: "here", Body: body("1")}); got != `"a1"` || err != nil {
+	eventually(t, "it is seen that NATS is away", func() bool { f := a.fleet(); return !f.NATS.Connected && len(f.Brokers) == 0 })
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "here", Body: body("1")}); got != `"a1"` || err != nil {
 		t.Errorf("a job at home: %s, %v", got, err)
 	}
 	a.found("fleet_away")
 	var ready map[string]any
-	if !a.get("/readyz", &ready) {
+	if !a.getJSON("/readyz", &ready) {
 		resp, err := http.Get("http://" + a.http + "/readyz")
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("without NATS it is not ready: %v, %v", resp, err)
@@ -195,13 +195,13 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	var why api.Job
-	until(t, "explained that the fleet is away", func() bool {
-		return a.get("/v1/jobs/waits", &why) && strings.Contains(why.Holds, "NATS does not answer")
+	eventually(t, "explained that the fleet is away", func() bool {
+		return a.getJSON("/v1/jobs/waits", &why) && strings.Contains(why.Holds, "NATS does not answer")
 	})
 	if err := nats[0].Launch(); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := waits.Result(within(t)); err != nil || string(r.Body) != `"b2"` {
+	if r, err := waits.Result(testContext(t)); err != nil || string(r.Body) != `"b2"` {
 		t.Errorf("when NATS is back: %s, %v", r.Body, err)
 	}
 }
@@ -209,11 +209,11 @@ func TestAway(t *testing.T) {
 // TestLostBroker: jobs at a broker that is killed soon run elsewhere.
 func TestLostBroker(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 3)
-	a, b, c := all[0], all[1], all[2]
-	began := make(chan struct{}, 100)
+	_, sites := fleet(t, 1, 3)
+	a, b, c := sites[0], sites[1], sites[2]
+	begun := make(chan struct{}, 100)
 	b.work([]string{"t"}, 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
-		began <- struct{}{}
+		begun <- struct{}{}
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
@@ -221,11 +221,11 @@ func TestLostBroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-began
+	<-begun
 	c.work([]string{"t"}, 1, c.echo)
 	b.Kill()
 	killed := time.Now()
-	r, err := job.Result(within(t))
+	r, err := job.Result(testContext(t))
 	if err != nil || string(r.Body) != `"c1"` {
 		t.Errorf("%s, %v", r.Body, err)
 	}
@@ -243,8 +243,8 @@ func TestLostBroker(t *testing.T) {
 // lost, and no run is timed out or repeated.
 func TestPause(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	var runs atomic.Int64
 	b.work([]string{"t"}, 4, func(_ context.Context, j *gloom.Job) (any, error) {
 		runs.Add(1)
@@ -265,12 +265,12 @@ func TestPause(t *testing.T) {
 			}
 			out = append(out, job)
 		}
-		until(t, "all are lent", func() bool { return a.fleet().Lent == 4 })
+		eventually(t, "all are lent", func() bool { return a.fleet().Lent == 4 })
 		s.Signal(syscall.SIGSTOP)
 		time.Sleep(900 * time.Millisecond)
 		s.Signal(syscall.SIGCONT)
 		for _, job := range out {
-			if _, err := job.Result(within(t)); err != nil {
+			if _, err := job.Result(testContext(t)); err != nil {
 				t.Errorf("after a pause of %s: %v", s.name, err)
 			}
 		}
@@ -284,8 +284,8 @@ func TestPause(t *testing.T) {
 // messages arrive again, they lend to each other again.
 func TestCut(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	b.work([]string{"t"}, 1, b.echo)
 	jobs := a.submitter()
 	for _, v := range []struct {
@@ -293,8 +293,8 @@ func TestCut(t *testing.T) {
 		up, down bool
 	}{{"not heard", true, false}, {"does not hear", false, true}, {"neither", true, true}} {
 		b.cable.set(v.up, v.down)
-		for _, s := range all {
-			until(t, fmt.Sprintf("%s: %s has nobody", v.what, s.name), func() bool {
+		for _, s := range sites {
+			eventually(t, fmt.Sprintf("%s: %s has nobody", v.what, s.name), func() bool {
 				f := s.fleet()
 				return len(f.Brokers) == 0 || f.Brokers[0].State == "joining"
 			})
@@ -304,7 +304,7 @@ func TestCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.cable.set(false, false)
-		if r, err := job.Result(within(t)); err != nil || string(r.Body) != `"b1"` {
+		if r, err := job.Result(testContext(t)); err != nil || string(r.Body) != `"b1"` {
 			t.Errorf("%s, healed: %s, %v", v.what, r.Body, err)
 		}
 	}
@@ -345,7 +345,7 @@ func TestTLS(t *testing.T) {
 	}
 	a, b := join("a", secure, dir, dir), join("b", nats[0].URL, dir, dir)
 	b.work([]string{"t"}, 1, b.echo)
-	if got, err := do(t, a.submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
+	if got, err := submitOne(t, a.submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
 		t.Errorf("with certificates: %s, %v", got, err)
 	}
 	for _, v := range []struct{ name, url, ca, cert, says string }{
@@ -356,7 +356,7 @@ func TestTLS(t *testing.T) {
 		{"NATS without TLS", plain[0].URL, dir, "", "NATS has no TLS"},
 	} {
 		x := join(v.name, v.url, v.ca, v.cert)
-		until(t, v.name+": it says "+v.says, func() bool {
+		eventually(t, v.name+": it says "+v.says, func() bool {
 			f := x.fleet()
 			return f.NATS != nil && strings.Contains(f.NATS.Reason, v.says) && strings.Contains(x.Log.String(), v.says)
 		})
@@ -385,14 +385,14 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natstest.Close(nats) })
-	var all []*site
+	var sites []*site
 	for _, name := range []string{"a", "b"} {
 		s := &site{t: t, name: name, nats: strings.Replace(nats[0].URL, "//", "//u:p@", 1), submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
 		s.start()
-		all = append(all, s)
+		sites = append(sites, s)
 	}
-	for _, s := range all {
-		until(t, "told that subjects are refused", func() bool {
+	for _, s := range sites {
+		eventually(t, "told that subjects are refused", func() bool {
 			f := s.fleet()
 			return f.NATS != nil && !f.NATS.Connected && strings.Contains(f.NATS.Reason, "fleet-prefix") && strings.Contains(s.Log.String(), "refuses subjects")
 		})
@@ -400,12 +400,12 @@ func TestRefused(t *testing.T) {
 	}
 	allow("gloom.>")
 	nats[0].Reload()
-	for _, s := range all {
-		s.hears(1)
-		until(t, "told that NATS is there", func() bool { return s.fleet().NATS.Connected })
+	for _, s := range sites {
+		s.awaitPeers(1)
+		eventually(t, "told that NATS is there", func() bool { return s.fleet().NATS.Connected })
 	}
-	all[1].work([]string{"t"}, 1, all[1].echo)
-	if got, err := do(t, all[0].submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
+	sites[1].work([]string{"t"}, 1, sites[1].echo)
+	if got, err := submitOne(t, sites[0].submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
 		t.Errorf("a job: %s, %v", got, err)
 	}
 }
@@ -427,20 +427,20 @@ func TestRejoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natstest.Close(nats) })
-	var all []*site
+	var sites []*site
 	for _, name := range []string{"a", "b"} {
 		s := &site{t: t, name: name, nats: nats[0].URL, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
 		s.start()
-		all = append(all, s)
+		sites = append(sites, s)
 	}
-	a, b := all[0], all[1]
+	a, b := sites[0], sites[1]
 	b.work([]string{"t"}, 1, b.echo)
 	jobs := a.submitter()
-	a.hears(1)
+	a.awaitPeers(1)
 
 	set("max_payload: 8192") // NATS does not tell its clients of a lower limit
 	nats[0].Reload()
-	until(t, "NATS takes less", func() bool {
+	eventually(t, "NATS takes less", func() bool {
 		c, err := net.Dial("tcp", strings.TrimPrefix(nats[0].URL, "nats://"))
 		if err != nil {
 			return false
@@ -450,24 +450,24 @@ func TestRejoin(t *testing.T) {
 		return strings.Contains(info, `"max_payload":8192`)
 	})
 	long := strings.Repeat("1", 64<<10)
-	if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body(long)}); err != nil || got != `"b`+long+`"` {
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body(long)}); err != nil || got != `"b`+long+`"` {
 		t.Errorf("a job after max_payload was lowered: %.20s, %v", got, err)
 	}
 
 	set("authorization { user: u, password: p }")
 	nats[0].Reload()
-	for _, s := range all {
-		until(t, "told that NATS does not admit the broker", func() bool {
+	for _, s := range sites {
+		eventually(t, "told that NATS does not admit the broker", func() bool {
 			f := s.fleet()
 			return !f.NATS.Connected && strings.Contains(f.NATS.Reason, "fleet-creds")
 		})
 	}
 	set("")
 	nats[0].Reload()
-	for _, s := range all {
-		s.hears(1)
+	for _, s := range sites {
+		s.awaitPeers(1)
 	}
-	if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body("2")}); err != nil || got != `"b2"` {
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("2")}); err != nil || got != `"b2"` {
 		t.Errorf("a job after NATS admitted the brokers again: %s, %v", got, err)
 	}
 }
@@ -475,11 +475,11 @@ func TestRejoin(t *testing.T) {
 // TestSameName: of two brokers with one name the later one works alone, and says so.
 func TestSameName(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	late := &site{t: t, name: "a", nats: a.nats, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
 	late.start()
-	until(t, "the later one is alone", func() bool { return late.fleet().Alone })
+	eventually(t, "the later one is alone", func() bool { return late.fleet().Alone })
 	if f := a.fleet(); f.Alone || len(f.Brokers) != 1 {
 		t.Errorf("the first one: %+v", f)
 	}
@@ -490,21 +490,21 @@ func TestSameName(t *testing.T) {
 		t.Errorf("its log does not say so: %s", &late.Log)
 	}
 	a.Stop()
-	until(t, "it joins when the name is free", func() bool { f := late.fleet(); return !f.Alone && len(f.Brokers) == 1 })
+	eventually(t, "it joins when the name is free", func() bool { f := late.fleet(); return !f.Alone && len(f.Brokers) == 1 })
 }
 
 // TestDrain: a broker that drains finishes the jobs that it borrowed, and lends its waiting jobs.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	_, all := fleet(t, 1, 2)
-	a, b := all[0], all[1]
+	_, sites := fleet(t, 1, 2)
+	a, b := sites[0], sites[1]
 	jobs := a.submitter()
 	// If the machine stalls until b is lost to a, the job waits for the next b, which the test then
 	// uses.
 	for lost, again := uint64(0), true; again; {
-		began, release := make(chan struct{}, 100), make(chan struct{})
+		begun, release := make(chan struct{}, 100), make(chan struct{})
 		stop := b.work([]string{"slow"}, 1, func(context.Context, *gloom.Job) (any, error) {
-			began <- struct{}{}
+			begun <- struct{}{}
 			<-release
 			return "done", nil
 		})
@@ -512,17 +512,17 @@ func TestDrain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-began
+		<-begun
 		b.Signal(syscall.SIGTERM)
 		var f api.Fleet
-		until(t, "it is known to drain", func() bool {
+		eventually(t, "it is known to drain", func() bool {
 			f = a.fleet()
 			return f.Lost > lost || len(f.Brokers) == 1 && f.Brokers[0].State == "draining"
 		})
 		close(release)
 		<-b.Gone()
 		stop()
-		until(t, "what it borrowed is answered, or lost with it", func() bool {
+		eventually(t, "what it borrowed is answered, or lost with it", func() bool {
 			f = a.fleet()
 			return f.Lost > lost || a.status().Ledger.Answered == 1
 		})
@@ -533,14 +533,14 @@ func TestDrain(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.start()
-			b.hears(1)
-		} else if r, err := job.Result(within(t)); err != nil || string(r.Body) != `"done"` {
+			b.awaitPeers(1)
+		} else if r, err := job.Result(testContext(t)); err != nil || string(r.Body) != `"done"` {
 			t.Errorf("%s, %v", r.Body, err)
 		}
 	}
 	// The other way round: a has jobs that only the new b can run.
 	b.start()
-	b.hears(1)
+	b.awaitPeers(1)
 	last, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "echo", Body: body("1")})
 	if err != nil {
 		t.Fatal(err)
@@ -549,9 +549,9 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Signal(syscall.SIGTERM)
-	until(t, "a drains", func() bool { return a.status().Draining })
+	eventually(t, "a drains", func() bool { return a.status().Draining })
 	b.work([]string{"echo"}, 1, b.echo)
-	if r, err := last.Result(within(t)); err != nil || string(r.Body) != `"b1"` {
+	if r, err := last.Result(testContext(t)); err != nil || string(r.Body) != `"b1"` {
 		t.Errorf("of a drain: %s, %v", r.Body, err)
 	}
 	<-a.Gone()
@@ -560,14 +560,14 @@ func TestDrain(t *testing.T) {
 // TestCluster: of three NATS servers one may be lost.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	nats, all := fleet(t, 3, 2)
-	a, b := all[0], all[1]
+	nats, sites := fleet(t, 3, 2)
+	a, b := sites[0], sites[1]
 	b.work([]string{"t"}, 1, b.echo)
 	jobs := a.submitter()
 	for i := range nats {
 		nats[i].Kill()
 		for n := range 5 {
-			if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body(fmt.Sprint(n))}); err != nil || got != fmt.Sprintf(`"b%d"`, n) {
+			if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body(fmt.Sprint(n))}); err != nil || got != fmt.Sprintf(`"b%d"`, n) {
 				t.Errorf("without server %d: %s, %v", i, got, err)
 			}
 		}
@@ -588,16 +588,16 @@ func TestKills(t *testing.T) {
 	t.Parallel()
 	t.Logf("seed %d: go test ./cmd/gloomd/probe -run Kills -seed %d -faults %d", *seed, *seed, *faults)
 	rng := rand.New(rand.NewPCG(*seed, 1))
-	nats, all := fleet(t, 1, 3)
+	nats, sites := fleet(t, 1, 3)
 	types := []string{"0", "1", "2"}
-	for i, s := range all {
+	for i, s := range sites {
 		s.work(types[i:i+1], 2, s.echo)
 		s.work([]string{"*"}, 1, s.echo)
 	}
 	var load sync.WaitGroup
 	stop := make(chan struct{})
 	var answered, lost atomic.Int64
-	for i, s := range all {
+	for i, s := range sites {
 		jobs := s.submitter() // before the first kill
 		load.Go(func() {
 			rng := rand.New(rand.NewPCG(*seed, uint64(i)+2))
@@ -636,7 +636,7 @@ func TestKills(t *testing.T) {
 		*faults = min(*faults, 4)
 	}
 	for range *faults {
-		s, n := all[rng.IntN(3)], nats[0]
+		s, n := sites[rng.IntN(3)], nats[0]
 		rest := func() { time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second)))) }
 		switch rng.IntN(5) {
 		case 0:
@@ -671,14 +671,14 @@ func TestKills(t *testing.T) {
 	go func() { load.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(patience):
-		for _, s := range all {
+	case <-time.After(timeout):
+		for _, s := range sites {
 			t.Logf("broker %s: %+v, %+v", s.name, s.status().Ledger, s.fleet())
 		}
 		t.Fatal("some jobs do not end")
 	}
-	for _, s := range all {
-		until(t, fmt.Sprintf("broker %s holds nothing", s.name), func() bool {
+	for _, s := range sites {
+		eventually(t, fmt.Sprintf("broker %s holds nothing", s.name), func() bool {
 			x, f := s.status(), s.fleet()
 			return x.Imbalance == 0 && x.Ledger.Queued+x.Ledger.Running+x.Ledger.Delayed == 0 && f.Lent+f.Borrowed == 0
 		})

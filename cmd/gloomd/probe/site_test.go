@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// patience bounds everything that a test waits for.
-const patience = 60 * time.Second
+// timeout bounds everything that a test waits for.
+const timeout = 60 * time.Second
 
 // site is a broker of a fleet, which may be restarted with the same address.
 type site struct {
@@ -42,7 +42,7 @@ type site struct {
 	name, nats           string
 	submit, worker, http string
 	flags                []string
-	cable                *cable // the cable to the NATS server, if there is only one
+	cable                *cuttableProxy // the cable to the NATS server, if there is only one
 	*throwaway.Daemon
 }
 
@@ -54,20 +54,20 @@ func fleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natstest.Close(nats) })
-	var all []*site
+	var sites []*site
 	for i := range brokers {
 		s := &site{t: t, name: string(rune('a' + i)), nats: natstest.URLs(nats), submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
 		if servers == 1 {
-			s.cable = newCable(t, nats[0].URL)
+			s.cable = newCuttableProxy(t, nats[0].URL)
 			s.nats = s.cable.url
 		}
 		s.start()
-		all = append(all, s)
+		sites = append(sites, s)
 	}
-	for _, s := range all {
-		s.hears(brokers - 1)
+	for _, s := range sites {
+		s.awaitPeers(brokers - 1)
 	}
-	return nats, all
+	return nats, sites
 }
 
 func (s *site) start() {
@@ -87,8 +87,8 @@ func (s *site) start() {
 	})
 }
 
-// get sends a request to a broker; false if it does not answer.
-func (s *site) get(path string, to any) bool {
+// getJSON sends a request to a broker; false if it does not answer.
+func (s *site) getJSON(path string, to any) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.http+path, nil)
@@ -100,32 +100,32 @@ func (s *site) get(path string, to any) bool {
 	return resp.StatusCode == http.StatusOK && json.NewDecoder(resp.Body).Decode(to) == nil
 }
 
-func (s *site) fleet() (f api.Fleet) { s.get("/v1/fleet", &f); return f }
+func (s *site) fleet() (f api.Fleet) { s.getJSON("/v1/fleet", &f); return f }
 
 // found waits until a broker reports a finding with that cause.
 func (s *site) found(cause string) {
 	s.t.Helper()
-	until(s.t, "found: "+cause, func() bool {
+	eventually(s.t, "found: "+cause, func() bool {
 		var f api.Findings
-		return s.get("/v1/findings", &f) && slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Cause == cause })
+		return s.getJSON("/v1/findings", &f) && slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Cause == cause })
 	})
 }
 
-func (s *site) status() (x api.Status) { s.get("/v1/status", &x); return x }
+func (s *site) status() (x api.Status) { s.getJSON("/v1/status", &x); return x }
 
-func until(t *testing.T, what string, is func() bool) {
+func eventually(t *testing.T, name string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(timeout); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("in %s: not %s", patience, what)
+			t.Fatalf("in %s: not %s", timeout, name)
 		}
 	}
 }
 
-// hears waits until a broker gets heartbeats from that many other brokers.
-func (s *site) hears(n int) {
+// awaitPeers waits until a broker gets heartbeats from that many other brokers.
+func (s *site) awaitPeers(n int) {
 	s.t.Helper()
-	until(s.t, fmt.Sprintf("broker %s hears %d others", s.name, n), func() bool {
+	eventually(s.t, fmt.Sprintf("broker %s hears %d others", s.name, n), func() bool {
 		up := 0
 		for _, b := range s.fleet().Brokers {
 			if b.State == "up" {
@@ -137,10 +137,10 @@ func (s *site) hears(n int) {
 }
 
 // work serves types at a broker until the test ends or stop is called.
-func (s *site) work(types []string, many int, do gloom.Handler) (stop func()) {
+func (s *site) work(types []string, n int, handler gloom.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	w := &gloom.Worker{Types: types, Handler: do, Concurrency: many, Prefetch: many, Options: []gloom.Option{gloom.Addrs(s.worker)}}
+	w := &gloom.Worker{Types: types, Handler: handler, Concurrency: n, Prefetch: n, Options: []gloom.Option{gloom.Addrs(s.worker)}}
 	go func() {
 		defer close(done)
 		_ = w.Run(ctx)
@@ -160,15 +160,15 @@ func (s *site) submitter() *gloom.Submitter {
 	return j
 }
 
-func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func do(t *testing.T, j *gloom.Submitter, job gloom.Job) (string, error) {
+func submitOne(t *testing.T, j *gloom.Submitter, job gloom.Job) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	r, err := j.Do(ctx, job)
 	return string(r.Body), err

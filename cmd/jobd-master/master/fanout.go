@@ -14,8 +14,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// known is a snapshot of a worker.
-type known struct {
+// workerRef is a snapshot of a worker.
+type workerRef struct {
 	conn    *peer.Conn
 	ready   <-chan struct{}
 	name    string
@@ -24,37 +24,37 @@ type known struct {
 	old     *atomic.Bool
 }
 
-func (m *Master) snapshot() []known {
+func (m *Master) snapshot() []workerRef {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := make([]known, len(m.workers))
+	list := make([]workerRef, len(m.workers))
 	for i, w := range m.workers {
-		list[i] = known{w.conn, w.ready, w.name, w.targets, w.since, w.old}
+		list[i] = workerRef{w.conn, w.ready, w.name, w.targets, w.since, w.old}
 	}
 	return list
 }
 
 // call is one request to one worker, and its result.
 type call struct {
-	to     known
-	data   any
-	answer json.RawMessage
-	err    error
-	late   bool // there was no answer in time
+	to       workerRef
+	data     any
+	answer   json.RawMessage
+	err      error
+	timedOut bool // there was no answer in time
 }
 
-// each makes all calls concurrently and waits for their answers, no longer than timeout unless
+// callAll makes all calls concurrently and waits for their answers, no longer than timeout unless
 // that is 0.
-func (m *Master) each(ctx context.Context, typ string, timeout time.Duration, calls []call) {
+func (m *Master) callAll(ctx context.Context, typ string, timeout time.Duration, calls []call) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range calls {
 		c := &calls[i]
-		all.Go(func() {
+		wg.Go(func() {
 			select {
 			case <-c.to.ready:
 				c.answer, c.err = c.to.conn.Call(ctx, typ, c.data)
@@ -64,12 +64,12 @@ func (m *Master) each(ctx context.Context, typ string, timeout time.Duration, ca
 				c.err = peer.ErrClosed
 			}
 			if errors.Is(c.err, context.DeadlineExceeded) {
-				c.late = true
+				c.timedOut = true
 				c.err = fmt.Errorf("no answer within %v", timeout)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }
 
 // job is one job of a request, with its id as JSON writes it.
@@ -105,18 +105,18 @@ func jobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
 }
 
 // serving returns for each target of jobs the indexes of the workers that serve it.
-func serving(workers []known, jobs []job) map[string][]int {
+func serving(workers []workerRef, jobs []job) map[string][]int {
 	asked := make(map[string]bool)
 	for _, j := range jobs {
 		asked[j.target] = true
 	}
-	by := make(map[string][]int)
+	byTarget := make(map[string][]int)
 	for i, w := range workers {
 		for t := range set(intersect(w.targets, asked)) {
-			by[t] = append(by[t], i)
+			byTarget[t] = append(byTarget[t], i)
 		}
 	}
-	return by
+	return byTarget
 }
 
 func unserved(target string) string {
@@ -142,33 +142,33 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 
 // runManual gives every job to one worker that serves its target, chosen at random, and waits for
 // them, at most timeout if that is not 0. late has the jobs that still run then.
-func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs collection, late []string) {
+func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs collection, running []string) {
 	workers := m.snapshot()
-	by := serving(workers, list)
-	given := make(map[int][]string) // ids by worker
+	byTarget := serving(workers, list)
+	assigned := make(map[int][]string) // ids by worker
 	for _, j := range list {
-		if at := by[j.target]; len(at) > 0 {
+		if at := byTarget[j.target]; len(at) > 0 {
 			i := at[rand.IntN(len(at))]
-			given[i] = append(given[i], j.id)
+			assigned[i] = append(assigned[i], j.id)
 		} else {
 			errs.setText(j.id, unserved(j.target))
 		}
 	}
 	var calls []call
 	var ids [][]string
-	for i, theirs := range given {
-		calls = append(calls, call{to: workers[i], data: idsArg(theirs)})
-		ids = append(ids, theirs)
+	for i, assignedIDs := range assigned {
+		calls = append(calls, call{to: workers[i], data: idsArg(assignedIDs)})
+		ids = append(ids, assignedIDs)
 	}
-	m.each(ctx, "run-manual", timeout, calls)
+	m.callAll(ctx, "run-manual", timeout, calls)
 	for i, c := range calls {
 		answer := eot.Object(eot.Members(c.answer))
 		results.merge(answer.Get("jobs"))
 		errs.merge(answer.Get("errors"))
 		for _, id := range ids[i] {
 			switch {
-			case c.late:
-				late = append(late, id)
+			case c.timedOut:
+				running = append(running, id)
 			case c.err != nil:
 				errs.setText(id, c.err.Error())
 			case !results.has(id) && !errs.has(id):
@@ -176,7 +176,7 @@ func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duratio
 			}
 		}
 	}
-	return results, errs, late
+	return results, errs, running
 }
 
 func idsArg(ids []string) json.RawMessage {
@@ -197,30 +197,30 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 		return nil, err
 	}
 	workers := m.snapshot()
-	by := serving(workers, list)
+	byTarget := serving(workers, list)
 	var sent, errs collection
-	given := make([]collection, len(workers))
+	assigned := make([]collection, len(workers))
 	for _, j := range list {
-		if len(by[j.target]) == 0 {
+		if len(byTarget[j.target]) == 0 {
 			errs.setText(j.id, unserved(j.target))
 			continue
 		}
 		sent.set(j.id, json.RawMessage("false"))
-		for _, i := range by[j.target] {
-			given[i].set(j.id, j.signal)
+		for _, i := range byTarget[j.target] {
+			assigned[i].set(j.id, j.signal)
 		}
 	}
 	var calls []call
 	var ids []collection
 	for i, w := range workers {
-		if len(given[i].members) > 0 {
+		if len(assigned[i].members) > 0 {
 			var arg collection
-			arg.set("jobs", given[i].json())
+			arg.set("jobs", assigned[i].json())
 			calls = append(calls, call{to: w, data: arg.json()})
-			ids = append(ids, given[i])
+			ids = append(ids, assigned[i])
 		}
 	}
-	m.each(ctx, "send-signal", m.opt.WorkerTimeout, calls)
+	m.callAll(ctx, "send-signal", m.opt.WorkerTimeout, calls)
 	var lost collection
 	for i, c := range calls {
 		var answer collection

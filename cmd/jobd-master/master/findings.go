@@ -9,53 +9,53 @@ import (
 	"gloom/broker/admin/finding"
 )
 
-// lately counts how many of a target's rows were accepted and ended in the last seconds.
-type lately struct {
-	over               time.Duration
+// recentCounts counts how many of a target's rows were accepted and ended in the last seconds.
+type recentCounts struct {
+	window             time.Duration
 	accepted, ok, fail uint64
 }
 
-// late is the age from which on the oldest waiting row of a target with free slots is a finding.
-const late = 15 * time.Second
+// maxWait is the age from which on the oldest waiting row of a target with free slots is a finding.
+const maxWait = 15 * time.Second
 
-// goesOn is the advice for a paused target.
-const goesOn = "Running rows continue; no other row begins until it is resumed."
+// pausedAdvice is the advice for a paused target.
+const pausedAdvice = "Running rows continue; no other row begins until it is resumed."
 
 // find returns the findings, the most severe first.
-func find(l *Look, of func(target string) lately) finding.Look {
-	all := finding.Look{}
+func find(l *Look, recent func(target string) recentCounts) finding.Look {
+	findings := finding.Look{}
 	if len(l.Workers) == 0 {
-		all.Add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
+		findings.Add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
 	}
 	for _, w := range l.Workers {
 		name := cmp.Or(w.Name, w.Address)
 		switch {
 		case w.Trouble != "":
-			all.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until this is fixed; results of ended rows wait to be written.")
+			findings.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until this is fixed; results of ended rows wait to be written.")
 		case w.Silent:
-			all.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. Its connection is closed when it stops answering pings.")
+			findings.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. Its connection is closed when it stops answering pings.")
 		case w.Uncounted != "":
-			all.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "It is not known how many rows wait there.")
+			findings.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "It is not known how many rows wait there.")
 		case w.Old:
-			all.Add("info", "worker", name, "old", "does not report its rows", "It is another implementation or an earlier version: its rows are neither listed nor counted.")
+			findings.Add("info", "worker", name, "old", "does not report its rows", "It is another implementation or an earlier version: its rows are neither listed nor counted.")
 		}
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
-		if severity, cause, what, advice := t.judge(l.At, of(t.Target.Target)); severity != "" {
-			all.Add(severity, "target", t.Target.Target, cause, what, advice)
+		if severity, cause, text, advice := t.judge(l.At, recent(t.Target.Target)); severity != "" {
+			findings.Add(severity, "target", t.Target.Target, cause, text, advice)
 		}
 		if t.Manual > 0 {
-			all.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "They start when the program that inserted them, or an operator, runs them.")
+			findings.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", countRows(t.Manual, t.More, "wait")), "They start when the program that inserted them, or an operator, runs them.")
 		}
 	}
-	return all
+	return findings
 }
 
 // judge returns the most severe finding about a target; severity is "" if there is none.
-func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice string) {
-	waits := rows(t.Waiting, t.More, "wait")
-	behind, ended := t.Waiting+t.Queued, n.ok+n.fail
+func (t *Target) judge(now time.Time, n recentCounts) (severity, cause, text, advice string) {
+	waits := countRows(t.Waiting, t.More, "wait")
+	backlog, ended := t.Waiting+t.Queued, n.ok+n.fail
 	switch {
 	case t.Workers == 0 && t.Waiting > 0:
 		return "severe", "no_worker", waits + ", and no worker serves it", "Start a jobd that has it in [targets], or add it to one: jobctl add-target."
@@ -63,37 +63,37 @@ func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice s
 		return "severe", "no_worker", "was poked, and no worker serves it", "Start a jobd that has it in [targets], or add it to one: jobctl add-target. The poke is remembered."
 	case t.Workers == 0 && t.LeftAt != nil:
 		return "warning", "away", fmt.Sprintf("its last worker left %s ago", now.Sub(*t.LeftAt).Round(time.Second)), "No worker runs its rows. If that is intended, this finding ends after an hour."
-	case t.Paused && behind > 0:
-		return "warning", "paused", "is paused, and " + rows(behind, t.More, "wait"), goesOn
+	case t.Paused && backlog > 0:
+		return "warning", "paused", "is paused, and " + countRows(backlog, t.More, "wait"), pausedAdvice
 	case t.PausedBy > 0 && t.Paused:
-		return "info", "paused", "is paused", goesOn
+		return "info", "paused", "is paused", pausedAdvice
 	case t.PausedBy > 0:
-		return "info", "paused", fmt.Sprintf("is paused at %d of %d workers", t.PausedBy, t.Workers), goesOn
+		return "info", "paused", fmt.Sprintf("is paused at %d of %d workers", t.PausedBy, t.Workers), pausedAdvice
 	case n.fail > 1 && 2*n.fail > ended:
-		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.over.Round(time.Second)), "Look at the last ones: their output says why."
-	case t.Waiting > 0 && n.accepted == 0 && t.Running+t.Queued < t.Concurrency && t.Oldest != nil && now.Sub(*t.Oldest) > late && n.over > Period:
+		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.window.Round(time.Second)), "Look at the last ones: their output says why."
+	case t.Waiting > 0 && n.accepted == 0 && t.Running+t.Queued < t.Concurrency && t.Oldest != nil && now.Sub(*t.Oldest) > maxWait && n.window > Period:
 		return "warning", "unpoked", waits + " though slots are free", "No client pokes for them, or another transaction has them locked. Poke it; with poll_interval, workers poll without pokes."
-	case t.Concurrency > 0 && t.Running >= t.Concurrency && behind > 0:
+	case t.Concurrency > 0 && t.Running >= t.Concurrency && backlog > 0:
 		advice = "A larger concurrency or more workers would help."
 		if ended > 0 && !t.More {
-			advice = fmt.Sprintf("At this rate they will be done in %s.", (time.Duration(behind) * n.over / time.Duration(ended)).Round(time.Second))
+			advice = fmt.Sprintf("At this rate they will be done in %s.", (time.Duration(backlog) * n.window / time.Duration(ended)).Round(time.Second))
 		}
 		taken := "its only slot is taken"
 		if t.Concurrency > 1 {
 			taken = fmt.Sprintf("all %d slots are taken", t.Concurrency)
 		}
-		return "info", "all_busy", taken + ", and " + rows(behind, t.More, "wait"), advice
+		return "info", "all_busy", taken + ", and " + countRows(backlog, t.More, "wait"), advice
 	}
 	return "", "", "", ""
 }
 
-// rows returns a number of rows and a verb in words.
-func rows(n int, more bool, do string) string {
+// countRows returns a number of rows and a verb in words.
+func countRows(n int, more bool, verb string) string {
 	switch {
 	case more:
-		return "at least " + strconv.Itoa(n) + " rows " + do
+		return "at least " + strconv.Itoa(n) + " rows " + verb
 	case n == 1:
-		return "1 row " + do + "s"
+		return "1 row " + verb + "s"
 	}
-	return strconv.Itoa(n) + " rows " + do
+	return strconv.Itoa(n) + " rows " + verb
 }

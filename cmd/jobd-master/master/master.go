@@ -80,9 +80,9 @@ type worker struct {
 	polling int   // number of polls that are not answered yet
 	proven  bool  // the worker has answered a request
 
-	heard  time.Time // when the last ping was sent
-	pongs  bool      // the worker has been heard at least once after a ping
-	silent int       // number of pings since the worker was last heard
+	lastHeard   time.Time // as of the last ping
+	pongs       bool      // the worker has been heard at least once after a ping
+	missedPings int       // number of pings since the worker was last heard
 }
 
 // New returns a master; Close stops its timers.
@@ -117,21 +117,21 @@ func (m *Master) Close() {
 // register registers a connection as a worker, or replaces its earlier registration. It returns a
 // function that must be called after the answer was sent, or an error if all workers together
 // would have too many targets.
-func (m *Master) register(conn *peer.Conn, name string, targets []string) (then func(), err error) {
+func (m *Master) register(conn *peer.Conn, name string, targets []string) (onAnswered func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })
-	more := weigh(targets)
+	added := weigh(targets)
 	if i >= 0 {
-		more -= weigh(m.workers[i].targets)
+		added -= weigh(m.workers[i].targets)
 	}
-	if more > 0 && m.held+more > maxTargets {
+	if added > 0 && m.held+added > maxTargets {
 		return nil, fmt.Errorf("workers have too many targets (limit %d bytes for all workers, %d for a target beside its name)", maxTargets, targetBytes)
 	}
 	conn.Trust(m.opt.MaxAnswer)
 	if i < 0 {
 		i = len(m.workers)
-		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), old: new(atomic.Bool), heard: conn.Heard()}
+		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), old: new(atomic.Bool), lastHeard: conn.Heard()}
 		m.workers = append(m.workers, w)
 		go func() {
 			<-conn.Done()
@@ -139,9 +139,9 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 		}()
 	}
 	w := m.workers[i]
-	m.serve(w.targets, -1)
+	m.countServed(w.targets, -1)
 	w.name, w.targets = name, targets
-	m.serve(targets, 1)
+	m.countServed(targets, 1)
 	for _, t := range targets {
 		delete(m.left, t)
 	}
@@ -169,7 +169,7 @@ func (m *Master) listening(w *worker) {
 	if !slices.Contains(m.workers, w) {
 		return // the worker has left; remembered pokes wait for another worker
 	}
-	if due := m.pokes.remembered.take(w.targets); len(due) > 0 {
+	if due := m.pokes.remembered.remove(w.targets); len(due) > 0 {
 		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
 		m.poll(w, due)
 	}
@@ -182,10 +182,10 @@ func (m *Master) remove(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
-	m.serve(w.targets, -1)
+	m.countServed(w.targets, -1)
 	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
 	for _, t := range w.targets {
-		if len(m.left) < maxLeft && !m.served(t) {
+		if len(m.left) < maxLeft && !m.isServed(t) {
 			m.left[t] = m.clock.Now()
 		}
 	}
@@ -197,7 +197,7 @@ func (m *Master) remove(w *worker) {
 func (m *Master) poke(targets []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wait, err := m.pokes.ask(m.clock.Now(), targets, m.served)
+	wait, err := m.pokes.add(m.clock.Now(), targets, m.isServed)
 	if err != nil {
 		return err
 	}
@@ -206,11 +206,12 @@ func (m *Master) poke(targets []string) error {
 	return nil
 }
 
-// served reports whether a worker serves a target. Callers hold mu.
-func (m *Master) served(target string) bool { return m.serving[target] > 0 }
+// isServed reports whether a worker serves a target. Callers hold mu.
+func (m *Master) isServed(target string) bool { return m.serving[target] > 0 }
 
-// serve adds a worker's targets to those that are served, or takes them away. Callers hold mu.
-func (m *Master) serve(targets []string, n int) {
+// countServed adds a worker's targets to those that are served, or takes them away. Callers
+// hold mu.
+func (m *Master) countServed(targets []string, n int) {
 	m.held += n * weigh(targets)
 	for _, t := range targets {
 		if m.serving[t] += n; m.serving[t] == 0 {
@@ -224,7 +225,7 @@ func (m *Master) repoke(targets []string) {
 	if len(targets) == 0 {
 		return
 	}
-	if wait, err := m.pokes.ask(m.clock.Now(), targets, m.served); err == nil {
+	if wait, err := m.pokes.add(m.clock.Now(), targets, m.isServed); err == nil {
 		m.schedule(wait)
 	}
 }
@@ -303,7 +304,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 	switch {
 	case err == nil, errors.As(err, &refused):
 		w.proven = true
-		w.unsure.take(due)
+		w.unsure.remove(due)
 		if refused != nil {
 			log.Warn().Err(err).Msg("worker refuses to poll")
 		}
@@ -328,13 +329,13 @@ func (m *Master) ping() {
 		return
 	}
 	for _, w := range m.workers {
-		heard := w.conn.Heard()
-		if heard.After(w.heard) {
-			w.pongs, w.silent = w.silent > 0 || w.pongs, 0
+		lastHeard := w.conn.Heard()
+		if lastHeard.After(w.lastHeard) {
+			w.pongs, w.missedPings = w.missedPings > 0 || w.pongs, 0
 		}
-		w.heard = heard
-		if w.silent++; w.pongs && w.silent > m.misses {
-			m.log.Warn().Stringer("peer", w.conn.Remote()).Str("name", w.name).Int("pings", w.silent-1).
+		w.lastHeard = lastHeard
+		if w.missedPings++; w.pongs && w.missedPings > m.misses {
+			m.log.Warn().Stringer("peer", w.conn.Remote()).Str("name", w.name).Int("pings", w.missedPings-1).
 				Msg("worker has stopped answering pings; closing its connection")
 			w.conn.Close()
 			continue

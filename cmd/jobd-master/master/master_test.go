@@ -142,7 +142,7 @@ func (f *fixture) register(w *peertest.Client, name string, targets ...string) {
 var requestNo = regexp.MustCompile(`^\[0,\{"no":(\d+),(.*)\}\]$`)
 
 // request reads the next request that a fake worker gets.
-func request(t *testing.T, w *peertest.Client) (no, rest string) {
+func request(t *testing.T, w *peertest.Client) (number, rest string) {
 	t.Helper()
 	message := w.Read()
 	parts := requestNo.FindStringSubmatch(message)
@@ -156,11 +156,11 @@ func request(t *testing.T, w *peertest.Client) (no, rest string) {
 // number.
 func answer(t *testing.T, w *peertest.Client, want, reply string) {
 	t.Helper()
-	no, got := request(t, w)
+	number, got := request(t, w)
 	if got != want {
 		t.Fatalf("worker is asked %s, want %s", got, want)
 	}
-	w.Write(`[1,{"no":` + no + `,` + reply + `}]|`)
+	w.Write(`[1,{"no":` + number + `,` + reply + `}]|`)
 }
 
 func poll(targets ...string) string {
@@ -224,8 +224,8 @@ func TestPollsOfASlowWorker(t *testing.T) {
 	for range 16 {
 		f.clock.advance(throttle)
 		f.poke(client, "x")
-		no, _ := request(t, w)
-		unanswered = append(unanswered, no)
+		number, _ := request(t, w)
+		unanswered = append(unanswered, number)
 	}
 	for _, target := range []string{"y", "z", "y"} {
 		f.clock.advance(throttle)
@@ -274,9 +274,9 @@ func TestNothingInTheGap(t *testing.T) {
 	f.clock.advance(50 * time.Millisecond)
 	var got []string
 	for range 2 {
-		no, rest := request(t, w)
+		number, rest := request(t, w)
 		got = append(got, rest)
-		w.Write(`[1,{"no":` + no + `,"data":{"jobs":{"1":"r"}}}]|`)
+		w.Write(`[1,{"no":` + number + `,"data":{"jobs":{"1":"r"}}}]|`)
 	}
 	slices.Sort(got)
 	if want := []string{poll("x"), `"type":"run-manual","data":{"ids":[1]}`}; !slices.Equal(got, want) {
@@ -522,12 +522,12 @@ func TestSendSignal(t *testing.T) {
 
 func TestPings(t *testing.T) {
 	f := start(t, "")
-	w, mute, client := f.worker("w", "x"), f.worker("mute", "y"), f.dial()
+	w, silent, client := f.worker("w", "x"), f.worker("mute", "y"), f.dial()
 	client.Quiet()
 	for i := range 5 {
 		f.clock.advance(30 * time.Second)
 		w.Expect("[2]")
-		mute.Expect("[2]")
+		silent.Expect("[2]")
 		if i < 2 {
 			w.Write("[3]|")
 			w.Quiet() // it has arrived
@@ -588,7 +588,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestLook(t *testing.T) {
 	f := start(t, "")
 	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
-	old, mute := f.worker("old", "z"), f.worker("mute", "x")
+	old, silent := f.worker("old", "z"), f.worker("mute", "x")
 	looks := make(chan *master.Look, 2)
 	for range 2 {
 		go func() { looks <- f.master.Look() }()
@@ -597,7 +597,7 @@ func TestLook(t *testing.T) {
 	answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","paused":true,"concurrency":2,"queued":1,"running":2,"accepted":9,"ok":5,"fail":1},{"target":"y","concurrency":1}]}`)
 	answer(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
 	answer(t, old, `"type":"look"`, `"error":"unknown request type: 'look'"`)
-	request(t, mute)
+	request(t, silent)
 	answer(t, old, `"type":"status"`, `"data":{"targets":{"z":{"paused":false,"concurrency":2,"length":3}},"jobPromisesCount":4}`)
 	answer(t, a, `"type":"waiting"`, `"data":{"waiting":[{"target":"x","rows":7,"more":true,"oldest":"1970-01-01T00:10:00Z"},{"target":"lost","rows":1,"more":false,"oldest":null}],"manual":[{"target":"y","rows":2,"more":false,"oldest":null}]}`)
 	l := <-looks

@@ -19,25 +19,25 @@ const (
 type pokes struct {
 	interval time.Duration
 
-	asked      names
+	pending    names
 	remembered names
 	last       time.Time // when the last round began
-	begun      bool      // there has been a round at all
+	started    bool      // there has been a round at all
 }
 
-// ask adds targets to the next round and returns how long that round must wait; 0 means now. The
+// add adds targets to the next round and returns how long that round must wait; 0 means now. The
 // bound on remembered targets applies only to targets without a worker: invented names must not
 // delay real jobs.
-func (p *pokes) ask(now time.Time, targets []string, served func(string) bool) (time.Duration, error) {
-	if len(p.asked.list)+len(p.remembered.list)+len(targets) > maxPokes {
+func (p *pokes) add(now time.Time, targets []string, served func(string) bool) (time.Duration, error) {
+	if len(p.pending.list)+len(p.remembered.list)+len(targets) > maxPokes {
 		for _, t := range targets {
-			if !p.asked.has[t] && !p.remembered.has[t] && !served(t) {
+			if !p.pending.set[t] && !p.remembered.set[t] && !served(t) {
 				return 0, fmt.Errorf("too many poked targets have no worker (limit %d)", maxPokes)
 			}
 		}
 	}
-	p.asked.add(targets...)
-	if !p.begun {
+	p.pending.add(targets...)
+	if !p.started {
 		return 0, nil
 	}
 	return max(0, p.interval-now.Sub(p.last)), nil
@@ -45,44 +45,44 @@ func (p *pokes) ask(now time.Time, targets []string, served func(string) bool) (
 
 // round begins a round and returns its targets.
 func (p *pokes) round(now time.Time) []string {
-	p.last, p.begun = now, true
-	targets := p.asked.list
-	p.asked = names{}
+	p.last, p.started = now, true
+	targets := p.pending.list
+	p.pending = names{}
 	return targets
 }
 
 // names is a set of names in the order in which they were added.
 type names struct {
 	list []string
-	has  map[string]bool
+	set  map[string]bool
 }
 
 func (n *names) add(list ...string) {
-	if n.has == nil {
-		n.has = make(map[string]bool)
+	if n.set == nil {
+		n.set = make(map[string]bool)
 	}
 	for _, name := range list {
-		if !n.has[name] {
-			n.has[name] = true
+		if !n.set[name] {
+			n.set[name] = true
 			n.list = append(n.list, name)
 		}
 	}
 }
 
-// take removes the names that are in a list, and returns them.
-func (n *names) take(list []string) (taken []string) {
-	wanted := set(list)
+// remove removes the names that are in a list, and returns them.
+func (n *names) remove(list []string) (removed []string) {
+	chosen := set(list)
 	kept := n.list[:0:0]
 	for _, name := range n.list {
-		if wanted[name] {
-			taken = append(taken, name)
-			delete(n.has, name)
+		if chosen[name] {
+			removed = append(removed, name)
+			delete(n.set, name)
 		} else {
 			kept = append(kept, name)
 		}
 	}
 	n.list = kept
-	return taken
+	return removed
 }
 
 func set(list []string) map[string]bool {
@@ -94,11 +94,11 @@ func set(list []string) map[string]bool {
 }
 
 // intersect returns the names of a that are in b, in the order of a.
-func intersect(a []string, b map[string]bool) (both []string) {
+func intersect(a []string, b map[string]bool) (common []string) {
 	for _, name := range a {
 		if b[name] {
-			both = append(both, name)
+			common = append(common, name)
 		}
 	}
-	return both
+	return common
 }

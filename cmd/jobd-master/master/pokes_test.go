@@ -26,7 +26,7 @@ func TestPokesKeepTheirDistance(t *testing.T) {
 	rounds := []string{"a", "b a c d", "e f"}
 	for _, s := range steps {
 		now := start.Add(s.at)
-		wait, err := p.ask(now, strings.Fields(s.ask), nil)
+		wait, err := p.add(now, strings.Fields(s.ask), nil)
 		if err != nil || wait != s.wait {
 			t.Fatalf("at %v: wait %v, error %v; want %v", s.at, wait, err, s.wait)
 		}
@@ -52,12 +52,12 @@ func TestPokesAreBounded(t *testing.T) {
 		p.remembered.add(string(rune(i + 0x10000)))
 	}
 	served := func(name string) bool { return name == "served" }
-	if _, err := p.ask(time.Time{}, []string{"served", "one more"}, served); err == nil ||
+	if _, err := p.add(time.Time{}, []string{"served", "one more"}, served); err == nil ||
 		err.Error() != "too many poked targets have no worker (limit 65536)" {
 		t.Errorf("got %v", err)
 	}
 	for _, name := range []string{"", "served", "served"} {
-		if _, err := p.ask(time.Time{}, []string{name}, served); err != nil {
+		if _, err := p.add(time.Time{}, []string{name}, served); err != nil {
 			t.Errorf("%q, which is remembered or served: %v", name, err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestPokesAreBounded(t *testing.T) {
 func TestNamesTake(t *testing.T) {
 	var n names
 	n.add("toString", "a", "b", "__proto__", "a")
-	if diff := cmp.Diff([]string{"a", "__proto__"}, n.take([]string{"__proto__", "x", "a"})); diff != "" {
+	if diff := cmp.Diff([]string{"a", "__proto__"}, n.remove([]string{"__proto__", "x", "a"})); diff != "" {
 		t.Error(diff)
 	}
 	n.add("a", "b")

@@ -38,11 +38,11 @@ func (m *Master) onRegister(_ context.Context, c *peer.Conn, data json.RawMessag
 	if name != nil && eot.TypeOf(name) != "string" {
 		return nil, errors.New("name is missing or invalid")
 	}
-	then, err := m.register(c, eot.String(name), targets)
+	onAnswered, err := m.register(c, eot.String(name), targets)
 	if err != nil {
 		return nil, err
 	}
-	return peer.After{Data: peer.OK, Do: then}, nil
+	return peer.After{Data: peer.OK, Do: onAnswered}, nil
 }
 
 func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
@@ -74,25 +74,25 @@ func (m *Master) onVerb(verb string) peer.Handler {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := m.tell(ctx, verb, targets); err != nil {
+		if _, err := m.broadcast(ctx, verb, targets); err != nil {
 			return nil, err
 		}
 		return peer.OK, nil
 	}
 }
 
-// tell passes a verb on to the workers that serve targets, nil for all, and returns the number of
-// these workers.
-func (m *Master) tell(ctx context.Context, verb string, targets []string) (int, error) {
+// broadcast passes a verb on to the workers that serve targets, nil for all, and returns the
+// number of these workers.
+func (m *Master) broadcast(ctx context.Context, verb string, targets []string) (int, error) {
 	wanted := set(targets)
 	var calls []call
 	for _, w := range m.snapshot() {
-		theirs := intersect(w.targets, wanted)
-		if targets == nil || len(theirs) > 0 {
-			calls = append(calls, call{to: w, data: targetsArg{theirs}})
+		served := intersect(w.targets, wanted)
+		if targets == nil || len(served) > 0 {
+			calls = append(calls, call{to: w, data: targetsArg{served}})
 		}
 	}
-	m.each(ctx, verb, m.opt.WorkerTimeout, calls)
+	m.callAll(ctx, verb, m.opt.WorkerTimeout, calls)
 	var failed []string
 	for _, c := range calls {
 		if c.err != nil {
@@ -121,9 +121,9 @@ func (m *Master) onStatus(ctx context.Context, _ *peer.Conn, data json.RawMessag
 	for i, w := range workers {
 		calls[i].to = w
 	}
-	ask := eot.Truthy(eot.Object(eot.Members(data)).Get("poll_workers"))
-	if ask {
-		m.each(ctx, "status", m.opt.WorkerTimeout, calls)
+	pollWorkers := eot.Truthy(eot.Object(eot.Members(data)).Get("poll_workers"))
+	if pollWorkers {
+		m.callAll(ctx, "status", m.opt.WorkerTimeout, calls)
 	}
 	infos := make([]workerInfo, len(workers))
 	for i, w := range workers {

@@ -21,7 +21,7 @@ const maxAsked = 3
 
 // Rows returns rows of a target, which a worker reads.
 func (m *Master) Rows(ctx context.Context, q look.Query) (json.RawMessage, error) {
-	return m.ask(ctx, q.Target, "rows", q)
+	return m.askServing(ctx, q.Target, "rows", q)
 }
 
 type rowArg struct {
@@ -30,7 +30,7 @@ type rowArg struct {
 
 // Row returns a row of a target with the end of its output, nil if there is no such row.
 func (m *Master) Row(ctx context.Context, target string, id int64) (json.RawMessage, error) {
-	return m.ask(ctx, target, "row", rowArg{id})
+	return m.askServing(ctx, target, "row", rowArg{id})
 }
 
 // Find returns the rows with an id. There may be one in each table.
@@ -39,7 +39,7 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 	for _, w := range m.Look().tables {
 		calls = append(calls, call{to: w, data: rowArg{id}})
 	}
-	m.each(ctx, "row", m.opt.WorkerTimeout, calls)
+	m.callAll(ctx, "row", m.opt.WorkerTimeout, calls)
 	found := []json.RawMessage{}
 	for _, c := range calls {
 		if c.err == nil && c.answer != nil {
@@ -49,26 +49,26 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 	return found
 }
 
-// ask asks a worker that serves a target, and another one if that fails. If no worker serves the
-// target, it asks workers that know the tables.
-func (m *Master) ask(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
-	var able []known
+// askServing asks a worker that serves a target, and another one if that fails. If no worker
+// serves the target, it asks workers that know the tables.
+func (m *Master) askServing(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
+	var candidates []workerRef
 	for _, w := range m.snapshot() {
-		if slices.Contains(w.targets, target) && !w.old.Load() && len(able) < maxAsked {
-			able = append(able, w)
+		if slices.Contains(w.targets, target) && !w.old.Load() && len(candidates) < maxAsked {
+			candidates = append(candidates, w)
 		}
 	}
-	served := able != nil
+	served := candidates != nil
 	if !served {
 		l := m.Look()
-		if able = l.tables; l.from[target].conn != nil {
-			able = []known{l.from[target]}
+		if candidates = l.tables; l.from[target].conn != nil {
+			candidates = []workerRef{l.from[target]}
 		}
 	}
 	err = ErrUnserved
-	for _, w := range able[:min(maxAsked, len(able))] {
+	for _, w := range candidates[:min(maxAsked, len(candidates))] {
 		calls := []call{{to: w, data: data}}
-		m.each(ctx, typ, m.opt.WorkerTimeout, calls)
+		m.callAll(ctx, typ, m.opt.WorkerTimeout, calls)
 		answer, err = calls[0].answer, calls[0].err
 		if err == nil && (served || answer != nil) {
 			return answer, nil
@@ -116,15 +116,15 @@ func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.
 // Pause stops the workers that serve a target from starting its rows. Resume lets them start rows
 // again.
 func (m *Master) Pause(ctx context.Context, target string) error {
-	return m.told(ctx, "pause", target)
+	return m.broadcastTo(ctx, "pause", target)
 }
 
 func (m *Master) Resume(ctx context.Context, target string) error {
-	return m.told(ctx, "continue", target)
+	return m.broadcastTo(ctx, "continue", target)
 }
 
-func (m *Master) told(ctx context.Context, verb, target string) error {
-	n, err := m.tell(ctx, verb, []string{target})
+func (m *Master) broadcastTo(ctx context.Context, verb, target string) error {
+	n, err := m.broadcast(ctx, verb, []string{target})
 	if n == 0 {
 		return ErrUnserved
 	}
@@ -142,5 +142,5 @@ func (m *Master) Poke(target string) (served bool, err error) {
 	m.seen.changed.Store(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.served(target), err
+	return m.isServed(target), err
 }

@@ -40,8 +40,8 @@ type Look struct {
 	Bounds   []float64 // the bounds of Runs, as in look.Daemon
 	Runs     []uint64
 
-	from   map[string]known // by target without a worker: the one that has reported its rows
-	tables []known          // one worker for each table
+	from   map[string]workerRef // by target without a worker: the one that has reported its rows
+	tables []workerRef          // one worker for each table
 }
 
 // Worker is a worker in a Look.
@@ -83,21 +83,21 @@ type seen struct {
 
 	mu      sync.Mutex
 	last    *Look
-	past    []moment
+	moments []moment
 	since   finding.Memory
 	counted map[string]counted // by table
 }
 
 // counted has the last counts of a table.
 type counted struct {
-	at   time.Time
-	said look.Waiting
+	at     time.Time
+	counts look.Waiting
 }
 
 // moment holds the counts of rows at one time, by target.
 type moment struct {
-	at time.Time
-	of map[string][3]uint64 // accepted, ok, fail; targets without any are left out
+	at       time.Time
+	byTarget map[string][3]uint64 // accepted, ok, fail; targets without any are left out
 }
 
 // Look returns a snapshot of the fleet, which may be as old as Period.
@@ -117,9 +117,9 @@ func (m *Master) Look() *Look {
 // look asks all workers about themselves, then one worker of each table for the counts of waiting
 // rows; m.seen.mu is held.
 func (m *Master) look(now time.Time) *Look {
-	l := &Look{At: now, from: make(map[string]known)}
-	all := m.snapshot()
-	answers := m.selfReports(all)
+	l := &Look{At: now, from: make(map[string]workerRef)}
+	workers := m.snapshot()
+	answers := m.selfReports(workers)
 	places := make(map[string]int)        // by target: in l.Targets
 	target := func(name string) *Target { // valid until the next call
 		i, ok := places[name]
@@ -129,22 +129,22 @@ func (m *Master) look(now time.Time) *Look {
 		}
 		return &l.Targets[i]
 	}
-	for i, w := range all {
+	for i, w := range workers {
 		c := answers[i]
 		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, Old: w.old.Load()}
-		var said look.Daemon
+		var report look.Daemon
 		switch {
 		case c.err == nil && row.Old:
-			said = ofStatus(c.answer)
+			report = ofStatus(c.answer)
 		case c.err == nil:
-			_ = json.Unmarshal(c.answer, &said)
-		case c.late:
+			_ = json.Unmarshal(c.answer, &report)
+		case c.timedOut:
 			row.Silent = true
 		default:
 			row.Trouble = c.err.Error()
 		}
-		row.Targets, row.Manual, row.table = said.Targets, said.Manual, said.Table
-		row.Trouble = cmp.Or(row.Trouble, said.Trouble)
+		row.Targets, row.Manual, row.table = report.Targets, report.Manual, report.Table
+		row.Trouble = cmp.Or(row.Trouble, report.Trouble)
 		if row.Targets == nil { // no answer: list the targets that it has registered
 			for _, t := range w.targets {
 				row.Targets = append(row.Targets, look.Target{Target: t})
@@ -154,9 +154,9 @@ func (m *Master) look(now time.Time) *Look {
 		for _, t := range row.Targets {
 			target(t.Target).add(t)
 		}
-		l.addRuns(said)
+		l.addRuns(report)
 	}
-	m.count(l, all, target)
+	m.count(l, workers, target)
 	m.mu.Lock()
 	for _, t := range m.pokes.remembered.list[:min(maxUnserved, len(m.pokes.remembered.list))] {
 		target(t).Poked = true
@@ -180,17 +180,17 @@ func (m *Master) look(now time.Time) *Look {
 }
 
 // selfReports asks workers about themselves, with the request status if they do not know look.
-func (m *Master) selfReports(all []known) []call {
-	answers := make([]call, len(all))
+func (m *Master) selfReports(workers []workerRef) []call {
+	answers := make([]call, len(workers))
 	for _, typ := range []string{"look", "status"} {
 		var calls []call
 		var at []int
-		for i, w := range all {
+		for i, w := range workers {
 			if w.old.Load() == (typ == "status") {
 				calls, at = append(calls, call{to: w}), append(at, i)
 			}
 		}
-		m.each(context.Background(), typ, min(lookTime, m.opt.WorkerTimeout), calls)
+		m.callAll(context.Background(), typ, min(lookTime, m.opt.WorkerTimeout), calls)
 		for i, c := range calls {
 			if answers[at[i]] = c; typ == "look" && unknown(c.err) {
 				c.to.old.Store(true)
@@ -208,20 +208,20 @@ func unknown(err error) bool {
 
 // ofStatus makes a look.Daemon from a status, which every worker can report.
 func ofStatus(answer json.RawMessage) (l look.Daemon) {
-	var said struct {
+	var status struct {
 		Targets map[string]struct {
 			Paused              bool
 			Concurrency, Length int
 		}
 		JobPromisesCount int
 	}
-	_ = json.Unmarshal(answer, &said)
-	for name, t := range said.Targets {
+	_ = json.Unmarshal(answer, &status)
+	for name, t := range status.Targets {
 		running := min(t.Length, t.Concurrency)
 		l.Targets = append(l.Targets, look.Target{Target: name, Paused: t.Paused, Concurrency: t.Concurrency, Running: running, Queued: t.Length - running})
 	}
 	slices.SortFunc(l.Targets, func(a, b look.Target) int { return strings.Compare(a.Target, b.Target) })
-	l.Manual = said.JobPromisesCount
+	l.Manual = status.JobPromisesCount
 	return l
 }
 
@@ -239,30 +239,30 @@ func (t *Target) add(o look.Target) {
 }
 
 // addRuns adds the histogram of a worker's run times. All versions so far have the same bounds.
-func (l *Look) addRuns(said look.Daemon) {
+func (l *Look) addRuns(report look.Daemon) {
 	if l.Runs == nil {
-		l.Bounds, l.Runs = said.Bounds, slices.Clone(said.Runs)
+		l.Bounds, l.Runs = report.Bounds, slices.Clone(report.Runs)
 		return
 	}
-	for i, n := range said.Runs[:min(len(said.Runs), len(l.Runs))] {
+	for i, n := range report.Runs[:min(len(report.Runs), len(l.Runs))] {
 		l.Runs[i] += n
 	}
 }
 
 // count asks one worker of each table for the counts of waiting rows; m.seen.mu is held.
-func (m *Master) count(l *Look, all []known, target func(string) *Target) {
+func (m *Master) count(l *Look, workers []workerRef, target func(string) *Target) {
 	var calls []call
 	var at []int
-	asked := make(map[string]bool)
+	done := make(map[string]bool)
 	for i, w := range l.Workers {
-		if w.table != "" && w.Trouble == "" && !asked[w.table] {
-			asked[w.table] = true
+		if w.table != "" && w.Trouble == "" && !done[w.table] {
+			done[w.table] = true
 			at = append(at, i)
-			calls = append(calls, call{to: all[i]})
-			l.tables = append(l.tables, all[i])
+			calls = append(calls, call{to: workers[i]})
+			l.tables = append(l.tables, workers[i])
 		}
 	}
-	m.each(context.Background(), "waiting", min(lookTime, m.opt.WorkerTimeout), calls)
+	m.callAll(context.Background(), "waiting", min(lookTime, m.opt.WorkerTimeout), calls)
 	tables := make(map[string]string) // by target: the first table that reports the target
 	before := m.seen.counted
 	m.seen.counted = make(map[string]counted, len(calls))
@@ -270,7 +270,7 @@ func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 		w := &l.Workers[at[i]]
 		now := counted{at: l.At}
 		if c.err == nil {
-			c.err = json.Unmarshal(c.answer, &now.said)
+			c.err = json.Unmarshal(c.answer, &now.counts)
 		}
 		if c.err != nil {
 			old, ok := before[w.table]
@@ -281,26 +281,26 @@ func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 			now = old
 		}
 		m.seen.counted[w.table] = now
-		said := now.said
-		told := c.to.conn.Remote().String()
-		ours := func(n look.Count) *Target {
+		counts := now.counts
+		reporter := c.to.conn.Remote().String()
+		targetOf := func(n look.Count) *Target {
 			t := target(n.Target)
 			if t.Workers == 0 {
 				l.from[n.Target] = c.to
 			}
-			if cmp.Or(tables[n.Target], told) != told {
+			if cmp.Or(tables[n.Target], reporter) != reporter {
 				return nil
 			}
-			tables[n.Target], t.Known, t.More = told, true, t.More || n.More
+			tables[n.Target], t.Known, t.More = reporter, true, t.More || n.More
 			return t
 		}
-		for _, n := range said.Waiting {
-			if t := ours(n); t != nil {
+		for _, n := range counts.Waiting {
+			if t := targetOf(n); t != nil {
 				t.Waiting, t.Oldest = n.Rows, n.Oldest
 			}
 		}
-		for _, n := range said.Manual {
-			if t := ours(n); t != nil {
+		for _, n := range counts.Manual {
+			if t := targetOf(n); t != nil {
 				t.Manual = n.Rows
 			}
 		}
@@ -316,16 +316,16 @@ func (s *seen) judge(l *Look) finding.List {
 	for i := range l.Targets {
 		t := &l.Targets[i]
 		if n := [3]uint64{t.Accepted, t.OK, t.Fail}; n != [3]uint64{} {
-			now.of[t.Target.Target] = n
+			now.byTarget[t.Target.Target] = n
 		}
 	}
-	s.past = slices.DeleteFunc(append(s.past, now), func(p moment) bool { return l.At.Sub(p.at) > window })
-	return s.since.Note(find(l, func(target string) lately {
-		first := s.past[0]
-		a, b := first.of[target], now.of[target]
+	s.moments = slices.DeleteFunc(append(s.moments, now), func(p moment) bool { return l.At.Sub(p.at) > window })
+	return s.since.Note(find(l, func(target string) recentCounts {
+		first := s.moments[0]
+		a, b := first.byTarget[target], now.byTarget[target]
 		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone or restarted
-			return lately{}
+			return recentCounts{}
 		}
-		return lately{l.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}
+		return recentCounts{l.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}
 	}), l.At)
 }

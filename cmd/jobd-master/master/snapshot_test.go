@@ -23,28 +23,28 @@ func TestFindings(t *testing.T) {
 	running := func(t Target, n int) Target { t.Running = n; return t }
 	for name, c := range map[string]struct {
 		t    Target
-		n    lately
+		n    recentCounts
 		want string // severity, cause and text of the finding
 	}{
-		"idle":                {target(0, Target{Workers: 1}), lately{}, ""},
-		"at work":             {running(target(3, Target{Workers: 1, Oldest: &young}), 2), lately{over: 10 * time.Second, accepted: 5, ok: 5}, ""},
-		"unserved":            {target(1, Target{}), lately{}, "severe no_worker 1 row waits, and no worker serves it"},
-		"poked":               {target(0, Target{Poked: true}), lately{}, "severe no_worker was poked"},
-		"away":                {target(0, Target{LeftAt: &old}), lately{}, "warning away its last worker left 1h0m0s ago"},
-		"paused":              {target(2, Target{Workers: 2, PausedBy: 2}), lately{}, "warning paused is paused, and 2 rows wait"},
-		"paused, many":        {target(2, Target{Workers: 2, PausedBy: 2, More: true}), lately{}, "warning paused is paused, and at least 2 rows wait"},
-		"paused, none waits":  {target(0, Target{Workers: 2, PausedBy: 2}), lately{}, "info paused is paused"},
-		"paused at one":       {target(9, Target{Workers: 2, PausedBy: 1}), lately{}, "info paused is paused at 1 of 2 workers"},
-		"by hand":             {target(0, Target{Workers: 1, Manual: 3}), lately{}, "info manual 3 rows wait to be run by hand"},
-		"failing":             {target(0, Target{Workers: 1}), lately{over: 10 * time.Second, ok: 2, fail: 3}, "warning failing 3 of 5 rows"},
-		"one failed":          {target(0, Target{Workers: 1}), lately{over: 10 * time.Second, fail: 1}, ""},
-		"nobody pokes":        {target(5, Target{Workers: 1, Oldest: &old}), lately{over: 10 * time.Second}, "warning unpoked 5 rows wait though slots are free"},
-		"poked a moment ago":  {target(5, Target{Workers: 1, Oldest: &old}), lately{over: 10 * time.Second, accepted: 1}, ""},
-		"looked at once only": {target(5, Target{Workers: 1, Oldest: &old}), lately{}, ""},
-		"all slots taken":     {running(target(40, Target{Workers: 1, Oldest: &old}), 4), lately{over: 10 * time.Second, accepted: 20, ok: 20}, "info all_busy all 4 slots are taken, and 40 rows wait At this rate they will be done in 20s."},
+		"idle":                {target(0, Target{Workers: 1}), recentCounts{}, ""},
+		"at work":             {running(target(3, Target{Workers: 1, Oldest: &young}), 2), recentCounts{window: 10 * time.Second, accepted: 5, ok: 5}, ""},
+		"unserved":            {target(1, Target{}), recentCounts{}, "severe no_worker 1 row waits, and no worker serves it"},
+		"poked":               {target(0, Target{Poked: true}), recentCounts{}, "severe no_worker was poked"},
+		"away":                {target(0, Target{LeftAt: &old}), recentCounts{}, "warning away its last worker left 1h0m0s ago"},
+		"paused":              {target(2, Target{Workers: 2, PausedBy: 2}), recentCounts{}, "warning paused is paused, and 2 rows wait"},
+		"paused, many":        {target(2, Target{Workers: 2, PausedBy: 2, More: true}), recentCounts{}, "warning paused is paused, and at least 2 rows wait"},
+		"paused, none waits":  {target(0, Target{Workers: 2, PausedBy: 2}), recentCounts{}, "info paused is paused"},
+		"paused at one":       {target(9, Target{Workers: 2, PausedBy: 1}), recentCounts{}, "info paused is paused at 1 of 2 workers"},
+		"by hand":             {target(0, Target{Workers: 1, Manual: 3}), recentCounts{}, "info manual 3 rows wait to be run by hand"},
+		"failing":             {target(0, Target{Workers: 1}), recentCounts{window: 10 * time.Second, ok: 2, fail: 3}, "warning failing 3 of 5 rows"},
+		"one failed":          {target(0, Target{Workers: 1}), recentCounts{window: 10 * time.Second, fail: 1}, ""},
+		"nobody pokes":        {target(5, Target{Workers: 1, Oldest: &old}), recentCounts{window: 10 * time.Second}, "warning unpoked 5 rows wait though slots are free"},
+		"poked a moment ago":  {target(5, Target{Workers: 1, Oldest: &old}), recentCounts{window: 10 * time.Second, accepted: 1}, ""},
+		"looked at once only": {target(5, Target{Workers: 1, Oldest: &old}), recentCounts{}, ""},
+		"all slots taken":     {running(target(40, Target{Workers: 1, Oldest: &old}), 4), recentCounts{window: 10 * time.Second, accepted: 20, ok: 20}, "info all_busy all 4 slots are taken, and 40 rows wait At this rate they will be done in 20s."},
 	} {
 		l := &Look{At: now, Workers: []Worker{{Name: "w"}}, Targets: []Target{c.t}}
-		got := find(l, func(string) lately { return c.n })
+		got := find(l, func(string) recentCounts { return c.n })
 		var said []string
 		for _, f := range got {
 			said = append(said, strings.Join([]string{f.Severity, f.Cause, f.Finding.Finding, f.Advice}, " "))
@@ -55,7 +55,7 @@ func TestFindings(t *testing.T) {
 	}
 	l := &Look{At: now, Workers: []Worker{{Name: "a", Old: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", Uncounted: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
 	var all []string
-	for _, f := range new(finding.Memory).Note(find(l, func(string) lately { return lately{} }), now) {
+	for _, f := range new(finding.Memory).Note(find(l, func(string) recentCounts { return recentCounts{} }), now) {
 		all = append(all, f.Severity+" "+f.Subject)
 	}
 	if want := []string{"severe c", "warning b", "warning d", "info a", "info t"}; !slices.Equal(all, want) {

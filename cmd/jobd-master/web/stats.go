@@ -23,7 +23,7 @@ const maxFound, maxFolded = 1000, 20
 // stats returns the statistics. As pages request them all the time, they are encoded only once
 // per Look.
 func (s *Server) stats(*http.Request) (any, error) {
-	s.asked.Store(time.Now().UnixNano())
+	s.lastRequest.Store(time.Now().UnixNano())
 	l := s.Master.Look()
 	return s.encoded.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(sum(l)) })
 }
@@ -38,7 +38,7 @@ func (s *Server) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
 
 // moment returns the current sums, and false if nobody has requested the statistics lately.
 func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
-	if time.Since(time.Unix(0, s.asked.Load())) > watchFor {
+	if time.Since(time.Unix(0, s.lastRequest.Load())) > watchFor {
 		return m, h, false
 	}
 	v := sum(s.Master.Look())
@@ -108,10 +108,10 @@ type list[T any] struct {
 
 // part returns the page of a list that a request asks for, filtered by a part of the name if it has
 // one.
-func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
+func part[T any](r *http.Request, items []T, name func(*T) string) (any, error) {
 	q := r.URL.Query()
-	if of := q.Get("part"); of != "" {
-		all = slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !strings.Contains(name(&x), of) })
+	if which := q.Get("part"); which != "" {
+		items = slices.DeleteFunc(slices.Clone(items), func(x T) bool { return !strings.Contains(name(&x), which) })
 	}
 	limit, err := number(q, "limit", 1, maxPage, maxPage)
 	if err != nil {
@@ -121,10 +121,10 @@ func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := min(int(from), len(all))
-	end := min(first+int(limit), len(all))
-	out := list[T]{Items: append([]T{}, all[first:end]...)}
-	if end < len(all) {
+	first := min(int(from), len(items))
+	end := min(first+int(limit), len(items))
+	out := list[T]{Items: append([]T{}, items[first:end]...)}
+	if end < len(items) {
 		out.Next = &end
 	}
 	return out, nil
@@ -148,7 +148,7 @@ func (s *Server) targets(r *http.Request) (any, error) {
 }
 
 func (s *Server) target(r *http.Request) (any, error) {
-	l, name := s.Master.Look(), named(r)
+	l, name := s.Master.Look(), targetOf(r)
 	i := slices.IndexFunc(l.Targets, func(t master.Target) bool { return t.Target.Target == name })
 	if i < 0 {
 		return nil, master.ErrUnserved

@@ -31,7 +31,7 @@ func TestNobodyLooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	watched(true)
-	s.asked.Store(time.Now().Add(-watchFor - time.Second).UnixNano())
+	s.lastRequest.Store(time.Now().Add(-watchFor - time.Second).UnixNano())
 	watched(false)
 }
 

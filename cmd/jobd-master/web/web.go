@@ -45,17 +45,17 @@ type Config struct {
 // Server answers requests.
 type Server struct {
 	Config
-	mux   *http.ServeMux
-	began time.Time
+	mux       *http.ServeMux
+	startedAt time.Time
 
-	past    moments.Ring
-	asked   atomic.Int64            // when the statistics were last asked for, in Unix nanoseconds
-	encoded replies.Cache[struct{}] // the statistics
+	past        moments.Ring
+	lastRequest atomic.Int64            // when the statistics were last asked for, in Unix nanoseconds
+	encoded     replies.Cache[struct{}] // the statistics
 }
 
 // New returns a Server that handles all requests.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), began: time.Now()}
+	s := &Server{Config: c, mux: http.NewServeMux(), startedAt: time.Now()}
 	for _, p := range []string{"/metrics", "/healthz", "/readyz"} {
 		s.open(p, c.Probes.ServeHTTP)
 	}
@@ -65,20 +65,20 @@ func New(c Config) *Server {
 	s.open("/{$}", s.index)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
 	for pattern, methods := range map[string]methods{
-		"/v1/rows/{id}":                  {"GET": {do: s.find}},
-		"/v1/status":                     {"GET": {do: s.status}},
-		"/v1/stats":                      {"GET": {do: s.stats}},
-		"/v1/findings":                   {"GET": {do: s.findings, query: []string{"subject", "cause", "limit"}}},
-		"/v1/moments":                    {"GET": {do: s.moments}},
-		"/v1/workers":                    {"GET": {do: s.workers, query: []string{"limit", "cursor", "part"}}},
-		"/v1/targets":                    {"GET": {do: s.targets, query: []string{"limit", "cursor", "part"}}},
-		"/v1/targets/{target}":           {"GET": {do: s.target}},
-		"/v1/targets/{target}/pause":     {"POST": {do: s.pause}},
-		"/v1/targets/{target}/resume":    {"POST": {do: s.resume}},
-		"/v1/targets/{target}/poke":      {"POST": {do: s.poke}},
-		"/v1/targets/{target}/run":       {"POST": {do: s.run}},
-		"/v1/targets/{target}/rows":      {"GET": {do: s.rows, query: []string{"status", "result", "limit", "cursor"}}},
-		"/v1/targets/{target}/rows/{id}": {"GET": {do: s.row}},
+		"/v1/rows/{id}":                  {"GET": {run: s.find}},
+		"/v1/status":                     {"GET": {run: s.status}},
+		"/v1/stats":                      {"GET": {run: s.stats}},
+		"/v1/findings":                   {"GET": {run: s.findings, query: []string{"subject", "cause", "limit"}}},
+		"/v1/moments":                    {"GET": {run: s.moments}},
+		"/v1/workers":                    {"GET": {run: s.workers, query: []string{"limit", "cursor", "part"}}},
+		"/v1/targets":                    {"GET": {run: s.targets, query: []string{"limit", "cursor", "part"}}},
+		"/v1/targets/{target}":           {"GET": {run: s.target}},
+		"/v1/targets/{target}/pause":     {"POST": {run: s.pause}},
+		"/v1/targets/{target}/resume":    {"POST": {run: s.resume}},
+		"/v1/targets/{target}/poke":      {"POST": {run: s.poke}},
+		"/v1/targets/{target}/run":       {"POST": {run: s.run}},
+		"/v1/targets/{target}/rows":      {"GET": {run: s.rows, query: []string{"status", "result", "limit", "cursor"}}},
+		"/v1/targets/{target}/rows/{id}": {"GET": {run: s.row}},
 	} {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, methods) })
 	}
@@ -95,13 +95,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // open serves a path that reveals nothing about rows, to any client.
-func (s *Server) open(pattern string, do http.HandlerFunc) {
+func (s *Server) open(pattern string, handler http.HandlerFunc) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if _, err := s.Door.Admit(w, r, door.Need{Methods: []string{http.MethodGet}, Open: true}); err != nil {
 			refuse(w, err)
 			return
 		}
-		do(w, r)
+		handler(w, r)
 	})
 }
 
@@ -120,7 +120,7 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 // operation is what a method does on a path. Its reply is the value that do returns, as JSON; nil
 // for none.
 type operation struct {
-	do    func(r *http.Request) (any, error)
+	run   func(r *http.Request) (any, error)
 	query []string // known parameters
 }
 
@@ -156,7 +156,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, m methods) {
 			return
 		}
 	}
-	out, err := op.do(r)
+	out, err := op.run(r)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -205,18 +205,18 @@ func invalid(format string, args ...any) *door.Refusal {
 	return &door.Refusal{Status: http.StatusBadRequest, Code: "invalid_value", Reason: fmt.Sprintf(format, args...)}
 }
 
-// named returns the target in the path. Browsers remove "." and ".." from paths, so the page puts a
-// byte before them that occurs in no name.
-func named(r *http.Request) string { return strings.TrimPrefix(r.PathValue("target"), "\xff") }
+// targetOf returns the target in the path. Browsers remove "." and ".." from paths, so the page
+// puts a byte before them that occurs in no name.
+func targetOf(r *http.Request) string { return strings.TrimPrefix(r.PathValue("target"), "\xff") }
 
-// number returns a parameter that is an integer from least to most, or absent if there is none.
-func number(q url.Values, name string, least, most, absent int64) (int64, error) {
+// number returns a parameter that is an integer from low to high, or absent if there is none.
+func number(q url.Values, name string, low, high, absent int64) (int64, error) {
 	if !q.Has(name) {
 		return absent, nil
 	}
 	n, err := strconv.ParseInt(q.Get(name), 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, invalid("%s must be from %d to %d, not %.40q", name, least, most, q.Get(name))
+	if err != nil || n < low || n > high {
+		return 0, invalid("%s must be from %d to %d, not %.40q", name, low, high, q.Get(name))
 	}
 	return n, nil
 }
@@ -240,18 +240,18 @@ func (s *Server) run(r *http.Request) (any, error) {
 	if len(body.IDs) == 0 || len(body.IDs) > maxIDs {
 		return nil, invalid("ids must be from 1 to %d ids, not %d", maxIDs, len(body.IDs))
 	}
-	return s.Master.Run(r.Context(), named(r), body.IDs, runTime), nil
+	return s.Master.Run(r.Context(), targetOf(r), body.IDs, runTime), nil
 }
 
 func (s *Server) pause(r *http.Request) (any, error) {
-	return nil, s.Master.Pause(r.Context(), named(r))
+	return nil, s.Master.Pause(r.Context(), targetOf(r))
 }
 func (s *Server) resume(r *http.Request) (any, error) {
-	return nil, s.Master.Resume(r.Context(), named(r))
+	return nil, s.Master.Resume(r.Context(), targetOf(r))
 }
 
 func (s *Server) poke(r *http.Request) (any, error) {
-	served, err := s.Master.Poke(named(r))
+	served, err := s.Master.Poke(targetOf(r))
 	return struct {
 		Served bool `json:"served"` // otherwise the poke is remembered
 	}{served}, err
@@ -259,11 +259,11 @@ func (s *Server) poke(r *http.Request) (any, error) {
 
 func (s *Server) rows(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	q := look.Query{Target: named(r), Status: query.Get("status"), Result: query.Get("result")}
-	if all := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(all, q.Status) {
-		return nil, invalid("status must be one of %s, not %.40q", strings.Join(all, ", "), q.Status)
+	q := look.Query{Target: targetOf(r), Status: query.Get("status"), Result: query.Get("result")}
+	if allowed := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(allowed, q.Status) {
+		return nil, invalid("status must be one of %s, not %.40q", strings.Join(allowed, ", "), q.Status)
 	}
-	if all := []string{"", "ok", "fail"}; !slices.Contains(all, q.Result) {
+	if allowed := []string{"", "ok", "fail"}; !slices.Contains(allowed, q.Result) {
 		return nil, invalid("result must be ok or fail, not %.40q", q.Result)
 	}
 	limit, err := number(query, "limit", 1, look.MostRows, 50)
@@ -282,9 +282,9 @@ func (s *Server) row(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.Master.Row(r.Context(), named(r), id)
+	out, err := s.Master.Row(r.Context(), targetOf(r), id)
 	if err == nil && out == nil {
-		return nil, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: fmt.Sprintf("there is no row %d in the table of %.100q", id, named(r))}
+		return nil, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: fmt.Sprintf("there is no row %d in the table of %.100q", id, targetOf(r))}
 	}
 	return raw(out, err)
 }
@@ -315,5 +315,5 @@ func (s *Server) status(r *http.Request) (any, error) {
 		Version string   `json:"version"`
 		Uptime  float64  `json:"uptime"` // seconds
 		Scopes  []string `json:"scopes"`
-	}{"jobd-master", cli.Version(), time.Since(s.began).Seconds(), Scopes}, nil
+	}{"jobd-master", cli.Version(), time.Since(s.startedAt).Seconds(), Scopes}, nil
 }

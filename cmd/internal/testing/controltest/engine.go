@@ -35,7 +35,7 @@ type Engine struct {
 	done    chan struct{}
 	end     error
 	fail    error
-	hold    chan struct{}
+	gate    chan struct{}
 }
 
 // New returns an engine that serves these targets with concurrency 1, 2, and
@@ -87,10 +87,10 @@ func (e *Engine) Fail(err error) {
 }
 
 // HoldShutdown keeps a Shutdown from ending until the channel is closed.
-func (e *Engine) HoldShutdown(until chan struct{}) {
+func (e *Engine) HoldShutdown(gate chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.hold = until
+	e.gate = gate
 }
 
 // End makes the engine end by itself.
@@ -170,9 +170,9 @@ func (e *Engine) RemoveTarget(name string) error {
 	})
 }
 
-func (e *Engine) change(do func() error) error {
+func (e *Engine) change(fn func() error) error {
 	e.mu.Lock()
-	err, changed := do(), e.changed
+	err, changed := fn(), e.changed
 	e.mu.Unlock()
 	if err == nil && changed != nil {
 		changed()
@@ -278,11 +278,11 @@ func (e *Engine) Health() error {
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	e.note("shutdown")
-	hold := e.hold
+	gate := e.gate
 	e.mu.Unlock()
-	if hold != nil {
+	if gate != nil {
 		select {
-		case <-hold:
+		case <-gate:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

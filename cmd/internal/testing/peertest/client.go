@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-const patience = 20 * time.Second
+const timeout = 20 * time.Second
 
 // Client is one plain connection.
 type Client struct {
@@ -27,7 +27,7 @@ type Client struct {
 // Dial connects to a daemon; the connection is closed with the test.
 func Dial(t testing.TB, addr string) *Client {
 	t.Helper()
-	sock, err := net.DialTimeout("tcp", addr, patience)
+	sock, err := net.DialTimeout("tcp", addr, timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func (c *Client) Write(text string) {
 // WriteRaw sends bytes as they are.
 func (c *Client) WriteRaw(text string) {
 	c.t.Helper()
-	_ = c.sock.SetWriteDeadline(time.Now().Add(patience))
+	_ = c.sock.SetWriteDeadline(time.Now().Add(timeout))
 	if _, err := io.WriteString(c.sock, text); err != nil {
 		c.t.Fatalf("cannot write: %v", err)
 	}
@@ -56,7 +56,7 @@ func (c *Client) WriteRaw(text string) {
 // Read returns the next message without its end.
 func (c *Client) Read() string {
 	c.t.Helper()
-	_ = c.sock.SetReadDeadline(time.Now().Add(patience))
+	_ = c.sock.SetReadDeadline(time.Now().Add(timeout))
 	message, err := c.in.ReadString(4)
 	if err != nil {
 		c.t.Fatalf("no message: %v (after %q)", err, message)
@@ -109,7 +109,7 @@ func (c *Client) Reset() {
 // ExpectEnd checks that the other end closes, without another message.
 func (c *Client) ExpectEnd() {
 	c.t.Helper()
-	_ = c.sock.SetReadDeadline(time.Now().Add(patience))
+	_ = c.sock.SetReadDeadline(time.Now().Add(timeout))
 	rest, err := io.ReadAll(c.in)
 	if err != nil && !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
 		c.t.Fatalf("not closed: %v", err)
@@ -123,7 +123,7 @@ func (c *Client) ExpectEnd() {
 func (c *Client) ExpectEndAfterPings() {
 	c.t.Helper()
 	for {
-		_ = c.sock.SetReadDeadline(time.Now().Add(patience))
+		_ = c.sock.SetReadDeadline(time.Now().Add(timeout))
 		message, err := c.in.ReadString(4)
 		switch {
 		case err == nil && message == "[2]\x04":
@@ -136,16 +136,16 @@ func (c *Client) ExpectEndAfterPings() {
 }
 
 // Until waits until a condition is true.
-func Until(t testing.TB, what string, condition func() bool) {
+func Until(t testing.TB, name string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited %v: %s", patience, what)
+			t.Fatalf("waited %v: %s", timeout, name)
 		case <-tick.C:
 		}
 	}

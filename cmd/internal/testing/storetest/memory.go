@@ -120,7 +120,7 @@ func (t *Table) Open(name string, lease time.Duration, place store.Place) *Memor
 	return &Memory{t: t, name: name, lease: lease, place: place}
 }
 
-func (s *Memory) enter() (func(), error) {
+func (s *Memory) lock() (func(), error) {
 	s.t.mu.Lock()
 	if s.t.err != nil {
 		err := s.t.err
@@ -131,11 +131,11 @@ func (s *Memory) enter() (func(), error) {
 }
 
 func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p store.Page, err error) {
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return p, err
 	}
-	defer leave()
+	defer unlock()
 	if o := s.t.owners[s.token]; o == nil || o.Dead {
 		return p, store.ErrFenced
 	}
@@ -143,7 +143,7 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 		limit = 1000
 	}
 	byID := func(a, b store.Row) int { return cmp.Compare(a.ID, b.ID) }
-	cut := make(map[string]bool)
+	truncated := make(map[string]bool)
 	for _, want := range wants {
 		var rows []store.Row
 		for _, r := range s.t.rows {
@@ -153,18 +153,18 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 		}
 		slices.SortFunc(rows, byID)
 		most := min(want.Rows, limit)
-		cut[want.Target] = len(rows) >= most
+		truncated[want.Target] = len(rows) >= most
 		rows = rows[:min(limit, len(rows))]
 		slices.SortStableFunc(rows, func(a, b store.Row) int { return cmp.Compare(b.Priority, a.Priority) })
 		p.Rows = append(p.Rows, rows[:min(most, len(rows))]...)
 	}
 	slices.SortFunc(p.Rows, byID)
 	for _, row := range p.Rows[min(limit, len(p.Rows)):] {
-		cut[row.Target] = true
+		truncated[row.Target] = true
 	}
 	p.Rows = p.Rows[:min(limit, len(p.Rows))]
 	for _, want := range wants {
-		if cut[want.Target] {
+		if truncated[want.Target] {
 			p.More = append(p.More, want.Target)
 		}
 	}
@@ -179,7 +179,7 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 		}
 	}
 	for _, row := range p.Rows {
-		s.take(row.ID, false)
+		s.accept(row.ID, false)
 		if row.Started != 0 {
 			s.t.rows[row.ID].Status, s.t.rows[row.ID].TimeStarted = store.Running, row.Started
 		}
@@ -187,17 +187,17 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 	return p, nil
 }
 
-func (s *Memory) take(id int64, manual bool) {
+func (s *Memory) accept(id int64, manual bool) {
 	s.t.rows[id].Status = store.Accepted
 	s.t.claims[id] = claim{token: s.token, manual: manual}
 }
 
 func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string) bool) ([]store.Request, error) {
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	if o := s.t.owners[s.token]; o == nil || o.Dead {
 		return nil, store.ErrFenced
 	}
@@ -212,7 +212,7 @@ func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string
 		switch {
 		case r.Status == store.Manual && serves(r.Target):
 			requests[i].Accepted, requests[i].Status = true, ""
-			s.take(id, true)
+			s.accept(id, true)
 		case r.Status == store.Manual || r.Status == store.Waiting:
 			r.Status = store.Ignored
 		}
@@ -224,17 +224,17 @@ func (s *Memory) Resolve(context.Context) ([]store.Row, error) { return nil, nil
 
 func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) {
 	w := store.Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return w, err
 	}
-	defer leave()
+	defer unlock()
 	token := b.Token
 	if token == 0 {
 		token = s.token
 	}
-	// ours returns the row if it is claimed and in a state that allows the change.
-	ours := func(id int64, states ...string) *Record {
+	// owned returns the row if it is claimed and in a state that allows the change.
+	owned := func(id int64, states ...string) *Record {
 		r := s.t.rows[id]
 		switch c, claimed := s.t.claims[id]; {
 		case !claimed || c.token != token:
@@ -253,22 +253,22 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) 
 		return nil
 	}
 	for _, id := range b.Start {
-		if r := ours(id, store.Accepted, store.Running); r != nil {
+		if r := owned(id, store.Accepted, store.Running); r != nil {
 			r.Status, r.TimeStarted = store.Running, b.At
 		}
 	}
 	for _, id := range b.Return {
-		if r := ours(id, store.Accepted); r != nil {
+		if r := owned(id, store.Accepted); r != nil {
 			s.t.giveBack(r)
 		}
 	}
 	for _, id := range b.Requeue {
-		if r := ours(id, store.Running); r != nil {
+		if r := owned(id, store.Running); r != nil {
 			s.t.giveBack(r)
 		}
 	}
 	for _, f := range b.Finish {
-		r := ours(f.ID, store.Running)
+		r := owned(f.ID, store.Running)
 		if x := s.t.rows[f.ID]; w.Lost[f.ID] == "claim is gone" && x != nil && x.Status == store.Done && x.Stderr != nil && *x.Stderr == store.Died(s.name) {
 			delete(w.Lost, f.ID)
 			r = x
@@ -309,11 +309,11 @@ func (t *Table) finish(r *Record, f store.Final) {
 }
 
 func (s *Memory) Register(context.Context) error {
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	s.token = rand.Int64N(1<<62) + 1
 	s.t.owners[s.token] = &memoryOwner{
 		Owner: store.Owner{Token: s.token, Name: s.name, Place: s.place, Beat: 1},
@@ -323,11 +323,11 @@ func (s *Memory) Register(context.Context) error {
 }
 
 func (s *Memory) Renew(context.Context) error {
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	o := s.t.owners[s.token]
 	if o == nil || o.Dead {
 		return store.ErrFenced
@@ -338,11 +338,11 @@ func (s *Memory) Renew(context.Context) error {
 }
 
 func (s *Memory) Leave(context.Context) error {
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	if o := s.t.owners[s.token]; o != nil {
 		o.Dead = true
 		if !s.t.claimsOf(s.token) {
@@ -362,11 +362,11 @@ func (t *Table) claimsOf(token int64) bool {
 }
 
 func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	var owners []store.Owner
 	for token, o := range s.t.owners {
 		if token != s.token {
@@ -386,30 +386,30 @@ func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	return owners, nil
 }
 
-func (s *Memory) Settle(_ context.Context, o store.Owner, how store.Orphans) (store.Settled, error) {
+func (s *Memory) Settle(_ context.Context, o store.Owner, orphans store.Orphans) (store.Settled, error) {
 	var sum store.Settled
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return sum, err
 	}
-	defer leave()
-	own := s.t.owners[o.Token]
-	if own != nil && !own.Dead && own.Beat != o.Beat {
+	defer unlock()
+	claims := s.t.owners[o.Token]
+	if claims != nil && !claims.Dead && claims.Beat != o.Beat {
 		return sum, nil
 	}
-	sum = s.t.settle(o.Token, how, func(id int64) bool { return !slices.Contains(how.Except, id) })
-	if sum.Left = len(how.Except) > 0; !sum.Left {
+	sum = s.t.settle(o.Token, orphans, func(id int64) bool { return !slices.Contains(orphans.Except, id) })
+	if sum.Left = len(orphans.Except) > 0; !sum.Left {
 		delete(s.t.owners, o.Token)
 	}
 	return sum, nil
 }
 
 func (s *Memory) Own(context.Context) (ids []int64, err error) {
-	leave, err := s.enter()
+	unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	for id, c := range s.t.claims {
 		if c.token == s.token {
 			ids = append(ids, id)
@@ -418,27 +418,27 @@ func (s *Memory) Own(context.Context) (ids []int64, err error) {
 	return ids, nil
 }
 
-func (s *Memory) Disown(_ context.Context, ids []int64, how store.Orphans) (sum store.Settled, err error) {
-	leave, err := s.enter()
+func (s *Memory) Disown(_ context.Context, ids []int64, orphans store.Orphans) (sum store.Settled, err error) {
+	unlock, err := s.lock()
 	if err != nil {
 		return sum, err
 	}
-	defer leave()
-	return s.t.settle(s.token, how, func(id int64) bool { return slices.Contains(ids, id) }), nil
+	defer unlock()
+	return s.t.settle(s.token, orphans, func(id int64) bool { return slices.Contains(ids, id) }), nil
 }
 
 // settle frees rows that have claims with a token.
-func (t *Table) settle(token int64, how store.Orphans, which func(id int64) bool) (sum store.Settled) {
+func (t *Table) settle(token int64, orphans store.Orphans, selects func(id int64) bool) (sum store.Settled) {
 	targets := make(map[string]bool)
 	for id, c := range t.claims {
-		if c.token != token || !which(id) {
+		if c.token != token || !selects(id) {
 			continue
 		}
 		switch r := t.rows[id]; {
 		case r == nil:
 			delete(t.claims, id)
-		case r.Status == store.Running && !how.Requeue:
-			t.finish(r, store.Final{ID: id, Code: -1, Stderr: how.Reason, At: how.At})
+		case r.Status == store.Running && !orphans.Requeue:
+			t.finish(r, store.Final{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
 			sum.Failed++
 		case r.Status == store.Accepted, r.Status == store.Running:
 			if t.giveBack(r); r.Status == store.Waiting {
