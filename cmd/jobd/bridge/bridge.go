@@ -42,47 +42,47 @@ import (
 // Bridge is a running engine.
 type Bridge struct {
 	// These fields are set once.
-	cfg      config.Worker
-	log      zerolog.Logger
-	store    store.Store
-	writer   *writer
-	guard    *launch.Guard // guards processes; nil without a launcher
-	link     *link.Link
-	jobs     *link.Jobs
-	m        *metrics
-	idPrefix string
-	registry prometheus.Registerer
-	life     context.Context // the context of all goroutines; ends last
-	end      context.CancelFunc
-	giving   context.Context // the context of submits; ends when a stop has waited long enough
-	giveUp   context.CancelFunc
-	loops    sync.WaitGroup
-	drives   sync.WaitGroup // goroutines of rows
-	slots    sync.WaitGroup // connections of crews
-	fetches  chan []queue.Want
-	fenced   chan struct{} // an Accept found this incarnation dead
-	done     chan struct{}
-	database health
-	fetched  health // health of fetches
-	lease    lease
-	reaper   reaper
+	cfg         config.Worker
+	log         zerolog.Logger
+	store       store.Store
+	writer      *writer
+	guard       *launch.Guard // guards processes; nil without a launcher
+	link        *link.Link
+	jobs        *link.Jobs
+	m           *metrics
+	idPrefix    string
+	registry    prometheus.Registerer
+	life        context.Context // the context of all goroutines; ends last
+	end         context.CancelFunc
+	submitCtx   context.Context // the context of submits; ends when a stop has waited long enough
+	giveUp      context.CancelFunc
+	loops       sync.WaitGroup
+	drives      sync.WaitGroup // goroutines of rows
+	slots       sync.WaitGroup // connections of crews
+	fetches     chan []queue.Want
+	fenced      chan struct{} // an Accept found this incarnation dead
+	done        chan struct{}
+	database    health
+	fetchHealth health // health of fetches
+	lease       lease
+	reaper      reaper
 
-	mu       sync.Mutex // guards the fields below
-	machine  *queue.Machine
-	inside   map[int64]*row
-	fields   map[int64][]byte // fields of queued rows; used without a launcher
-	byHand   map[int64]bool   // queued rows that a RunManual waits for
-	awaited  map[int64]*await
-	slotsOf  map[string]context.CancelFunc // by target: stops its slots
-	changed  func()                        // of OnTargets
-	fetching bool
-	pace     pace
-	taking   int // RunManual calls that accept rows
-	stopping bool
-	signal   syscall.Signal // the last signal that all processes got; new ones get it too
-	requeued map[int64]int
-	labels   map[string]string
-	err      error
+	mu        sync.Mutex // guards the fields below
+	machine   *queue.Machine
+	inBroker  map[int64]*row
+	fields    map[int64][]byte // fields of queued rows; used without a launcher
+	byHand    map[int64]bool   // queued rows that a RunManual waits for
+	awaited   map[int64]*await
+	slotsOf   map[string]context.CancelFunc // by target: stops its slots
+	changed   func()                        // of OnTargets
+	fetching  bool
+	pace      pace
+	accepting int // RunManual calls that accept rows
+	stopping  bool
+	signal    syscall.Signal // the last signal that all processes got; new ones get it too
+	requeued  map[int64]int
+	labels    map[string]string
+	err       error
 }
 
 // row is a row that has been given to the broker.
@@ -93,12 +93,12 @@ type row struct {
 
 	started  time.Time // in the broker
 	at       int64     // time_started, UNIX seconds
-	begun    bool      // a slot has it, or its run is being written
+	hasSlot  bool      // a slot has it, or its run is being written
 	returned bool      // given back: no slot may begin it
 	astray   bool      // the connection to the broker was lost while the broker had the row
 	process  *launch.Process
 	revoked  bool          // the process was killed because the claim had ended or was about to
-	ended    chan struct{} // closed when the row is written
+	done     chan struct{} // closed when the row is written
 }
 
 // maxOutput is the most bytes that are kept of an output whose column holds more.
@@ -108,9 +108,9 @@ const (
 	// openTimeout limits the time for the database in one attempt to open.
 	openTimeout = 30 * time.Second
 	openEvery   = time.Second
-	// patience is how long a row must be missing before it counts as deleted, and how
+	// confirmAfter is how long a row must be missing before it counts as deleted, and how
 	// long a trigger must refuse an output before the size counts as the reason.
-	patience = 5 * time.Second
+	confirmAfter = 5 * time.Second
 )
 
 // Main must be the first call of every program that opens a Bridge with a launcher. In a process
@@ -120,13 +120,13 @@ func Main() { launch.Main() }
 // Await is like Open, but waits while the database is away, and calls waits after each failed
 // attempt.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
-	for again := false; ; again = true {
+	for retrying := false; ; retrying = true {
 		b, err := Open(ctx, cfg, log, registry)
 		switch {
-		case err == nil && again:
+		case err == nil && retrying:
 			log.Warn().Msg("the database is back")
 		case store.Away(err) && ctx.Err() == nil:
-			if !again {
+			if !retrying {
 				log.Error().Err(err).Msg("the database is away; waiting for it")
 			}
 			waits(err)
@@ -142,7 +142,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 // the rows of a dead predecessor are settled and the targets' rows are being fetched.
 func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (*Bridge, error) {
 	s, err := store.Open(ctx, store.Options{
-		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", Patience: patience, Log: log,
+		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", Patience: confirmAfter, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
@@ -159,10 +159,10 @@ func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, s store.Store) (_ *Bridge, err error) {
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,
-		machine: queue.New(), inside: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
+		machine: queue.New(), inBroker: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
 		awaited: make(map[int64]*await), slotsOf: make(map[string]context.CancelFunc), requeued: make(map[int64]int), labels: make(map[string]string),
 		fetches: make(chan []queue.Want, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
-		database: health{what: "database is away"}, fetched: health{what: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
+		database: health{action: "database is away"}, fetchHealth: health{action: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
 	if b.idPrefix == "" {
 		b.idPrefix = cfg.MySQL.Database + "." + cfg.MySQL.Table + "/"
@@ -172,7 +172,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}
 	b.machine.Begins = cfg.Launcher == ""
 	b.life, b.end = context.WithCancel(context.Background())
-	b.giving, b.giveUp = context.WithCancel(b.life)
+	b.submitCtx, b.giveUp = context.WithCancel(b.life)
 	defer func() {
 		if err != nil {
 			b.release()
@@ -277,8 +277,8 @@ func (b *Bridge) startSlots(target string, slots int) {
 	}
 	b.stopSlots(target)
 	typ := b.typeOf(target)
-	ctx, leave := context.WithCancel(b.life)
-	b.slotsOf[target] = leave
+	ctx, stop := context.WithCancel(b.life)
+	b.slotsOf[target] = stop
 	b.link.Slots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
 			Type: typ, Handler: b.slot,
@@ -291,8 +291,8 @@ func (b *Bridge) startSlots(target string, slots int) {
 
 // stopSlots lets a target's slots finish in the background.
 func (b *Bridge) stopSlots(target string) {
-	if leave := b.slotsOf[target]; leave != nil {
-		leave()
+	if stop := b.slotsOf[target]; stop != nil {
+		stop()
 		delete(b.slotsOf, target)
 		for n := range maxConcurrency / link.MaxSlots {
 			b.link.Forget(side(b.typeOf(target), n+1))
@@ -348,11 +348,11 @@ func (b *Bridge) applyEffects() {
 	for _, r := range e.Start {
 		in := &row{
 			Row:     store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]},
-			awaited: b.byHand[r.ID], started: time.Now(), at: r.Started, begun: r.Started != 0, ended: make(chan struct{}),
+			awaited: b.byHand[r.ID], started: time.Now(), at: r.Started, hasSlot: r.Started != 0, done: make(chan struct{}),
 		}
 		delete(b.fields, r.ID)
 		delete(b.byHand, r.ID)
-		b.inside[r.ID] = in
+		b.inBroker[r.ID] = in
 		b.drives.Go(func() { b.submitRow(in) })
 	}
 	for _, id := range e.Release {
@@ -387,9 +387,9 @@ func (b *Bridge) giveBack(id int64) {
 func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.m.ended.WithLabelValues(b.label(r.Target), outcome).Inc()
-	if b.inside[r.ID] == r {
-		delete(b.inside, r.ID)
+	b.m.rowsEnded.WithLabelValues(b.label(r.Target), outcome).Inc()
+	if b.inBroker[r.ID] == r {
+		delete(b.inBroker, r.ID)
 	}
 	if outcome == "ok" || outcome == "fail" {
 		delete(b.requeued, r.ID)
@@ -405,7 +405,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 		return
 	}
 	b.machine.Done(r.ID)
-	b.pace.ended(r.Target, time.Since(r.started))
+	b.pace.observeEnd(r.Target, time.Since(r.started))
 	if b.guard != nil { // else a fetch and a start take the same time: one write
 		b.machine.Expect(r.Target, b.pace.share(r.Target))
 	}

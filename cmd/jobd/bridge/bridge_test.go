@@ -78,7 +78,7 @@ func (w *testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func begin(t *testing.T, table *storetest.Table, cfg config.Worker) *fixture {
+func startBridge(t *testing.T, table *storetest.Table, cfg config.Worker) *fixture {
 	t.Helper()
 	f := &fixture{t: t, table: table, reg: prometheus.NewRegistry()}
 	w := &testWriter{t: t}
@@ -106,7 +106,7 @@ func (f *fixture) hoard(target string) {
 	f.update(func() { f.machine.Expect(target, 1) })
 }
 
-func (f *fixture) put(status, target string, ids ...int64) {
+func (f *fixture) insert(status, target string, ids ...int64) {
 	for _, id := range ids {
 		f.table.Put(storetest.Record{Row: store.Row{ID: id, Target: target, Fields: fmt.Appendf(nil, `{"id":%d}`, id)}, Status: status})
 	}
@@ -117,11 +117,11 @@ func (f *fixture) status(id int64) string {
 	return r.Status
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t *testing.T, name string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(45 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in 45 s: %s", what)
+			t.Fatalf("not in 45 s: %s", name)
 		}
 	}
 }
@@ -155,15 +155,15 @@ func manual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.Outcome, 
 	return f.RunManual(ctx, ids)
 }
 
-const quick = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
+const shortPause = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
 
 func TestPolledRowsRun(t *testing.T) {
 	cfg := configFor(t, "a=3", "b=2")
-	script(t, &cfg, quick)
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1, 2, 3, 4, 5)
-	f.put(store.Waiting, "b", 6)
-	f.put(store.Waiting, "c", 7)
+	script(t, &cfg, shortPause)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1, 2, 3, 4, 5)
+	f.insert(store.Waiting, "b", 6)
+	f.insert(store.Waiting, "c", 7)
 	f.Poll([]string{"a", "nobody"})
 	f.await(store.Done, 1, 2, 3, 4, 5)
 	if f.status(6) != store.Waiting {
@@ -193,13 +193,13 @@ func TestOutputs(t *testing.T) {
 		cfg := configFor(t, "a")
 		cfg.MaxOutputBuffer = limit
 		script(t, &cfg, "head -c 3145728 /dev/zero | tr '\\0' x; echo why >&2")
-		f := begin(t, storetest.NewTable(), cfg)
-		f.put(store.Waiting, "a", 1)
+		f := startBridge(t, storetest.NewTable(), cfg)
+		f.insert(store.Waiting, "a", 1)
 		f.Poll(nil)
 		f.await(store.Done, 1)
 		r := f.record(1)
-		told := strings.HasPrefix(*r.Stderr, "[stdout is cut")
-		if len(*r.Stdout) != want || told != (limit >= 0) || limit != 0 && !strings.HasSuffix(*r.Stderr, "why\n") {
+		marked := strings.HasPrefix(*r.Stderr, "[stdout is cut")
+		if len(*r.Stdout) != want || marked != (limit >= 0) || limit != 0 && !strings.HasSuffix(*r.Stderr, "why\n") {
 			t.Errorf("limit %d: %d bytes, stderr %q", limit, len(*r.Stdout), *r.Stderr)
 		}
 	}
@@ -207,19 +207,19 @@ func TestOutputs(t *testing.T) {
 
 func TestRowsThatWaitAtTheStartRun(t *testing.T) {
 	cfg := configFor(t, "a")
-	script(t, &cfg, quick)
+	script(t, &cfg, shortPause)
 	table := storetest.NewTable()
 	table.Put(storetest.Record{Row: store.Row{ID: 1, Target: "a"}, Status: store.Waiting})
-	f := begin(t, table, cfg)
+	f := startBridge(t, table, cfg)
 	f.await(store.Done, 1)
 }
 
 func TestCommandThatCannotBeLaunched(t *testing.T) {
 	cfg := configFor(t, "a")
 	cfg.Launcher = "/no/such/command {id}"
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1)
-	f.put(store.Manual, "a", 2)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1)
+	f.insert(store.Manual, "a", 2)
 	f.Poll(nil)
 	f.await(store.Done, 1)
 	if r := f.record(1); *r.Result != "fail" || r.Code != nil || r.Signal != nil || !strings.Contains(*r.Stderr, "/no/such/command") {
@@ -235,33 +235,33 @@ func TestConcurrencyHolds(t *testing.T) {
 	cfg := configFor(t, "a=3")
 	dir := script(t, &cfg, `mkdir {dir}/in.$id; ls -d {dir}/in.* | wc -l; sleep 0.05; rmdir {dir}/in.$id`)
 	_ = dir
-	f := begin(t, storetest.NewTable(), cfg)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	var ids []int64
 	for id := int64(1); id <= 30; id++ {
 		ids = append(ids, id)
 	}
-	f.put(store.Waiting, "a", ids...)
+	f.insert(store.Waiting, "a", ids...)
 	f.Poll(nil)
 	f.await(store.Done, ids...)
-	most := 0
+	maxRunning := 0
 	for _, id := range ids {
 		var n int
 		fmt.Sscan(*f.record(id).Stdout, &n)
-		most = max(most, n)
+		maxRunning = max(maxRunning, n)
 	}
-	if most != 3 {
-		t.Fatalf("%d ran at once, want 3", most)
+	if maxRunning != 3 {
+		t.Fatalf("%d ran at once, want 3", maxRunning)
 	}
 }
 
 func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
-	script(t, &cfg, quick)
-	f := begin(t, storetest.NewTable(), cfg)
+	script(t, &cfg, shortPause)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	f.Pause([]string{"a"})
-	f.put(store.Waiting, "a", 1)
-	f.put(store.Waiting, "b", 2)
-	f.put(store.Manual, "a", 3)
+	f.insert(store.Waiting, "a", 1)
+	f.insert(store.Waiting, "b", 2)
+	f.insert(store.Manual, "a", 3)
 	f.Poll(nil)
 	f.await(store.Done, 2)
 	type answer struct {
@@ -292,7 +292,7 @@ func TestTargetsAtRunTime(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, storetest.NewTable(), cfg)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	changes := make(chan []string, 10)
 	f.OnTargets(func() { changes <- f.Targets() })
 	for _, c := range []struct {
@@ -309,8 +309,8 @@ func TestTargetsAtRunTime(t *testing.T) {
 			t.Errorf("%v, want %s", c.err, c.want)
 		}
 	}
-	f.put(store.Waiting, "a", 1, 2, 3)
-	f.put(store.Waiting, "b", 4)
+	f.insert(store.Waiting, "a", 1, 2, 3)
+	f.insert(store.Waiting, "b", 4)
 	f.Poll(nil)
 	f.await(store.Running, 1)
 	if err := f.RemoveTarget("a"); err != control.ErrTargetBusy {
@@ -345,11 +345,11 @@ func TestTargetsAtRunTime(t *testing.T) {
 
 func TestRunManual(t *testing.T) {
 	cfg := configFor(t, "a=2")
-	script(t, &cfg, quick)
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Manual, "a", 3, 4)
-	f.put(store.Done, "a", 5)
-	f.put(store.Manual, "nobody", 6)
+	script(t, &cfg, shortPause)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Manual, "a", 3, 4)
+	f.insert(store.Done, "a", 5)
+	f.insert(store.Manual, "nobody", 6)
 	got, texts, err := manual(t, f, 3, 4, 3, 5, 6, 999)
 	if err != nil {
 		t.Fatal(err)
@@ -372,8 +372,8 @@ func TestRunManual(t *testing.T) {
 func TestSignalsAndTheSecondClient(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, "exec sleep 1000")
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Manual, "a", 1, 2)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Manual, "a", 1, 2)
 	type answer struct {
 		got map[int64]control.Outcome
 		err error
@@ -427,8 +427,8 @@ func TestPagesAndRoom(t *testing.T) {
 	cfg := configFor(t, "a=4")
 	cfg.MySQL.FetchLimit = 3
 	dir := script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7)
 	f.Poll(nil)
 	f.await(store.Running, 1, 2, 3, 4) // in two pages
 	if f.length("a") != 4 || f.status(5) != store.Waiting {
@@ -444,19 +444,19 @@ func TestWorkersShareATarget(t *testing.T) {
 	for _, vanishes := range []bool{false, true} {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
 			t.Parallel()
-			const rows, places, each = 60, 3, 300 * time.Millisecond
+			const rows, places, perWorker = 60, 3, 300 * time.Millisecond
 			table := storetest.NewTable()
 			var fixtures []*fixture
 			var dirs []string
 			for i := range 3 {
 				cfg := configFor(t, fmt.Sprint("a=", places))
 				cfg.Name = fmt.Sprint("w", i)
-				dirs = append(dirs, script(t, &cfg, "echo $id >> {dir}/runs; sleep "+fmt.Sprint(each.Seconds())))
-				fixtures = append(fixtures, begin(t, table, cfg))
+				dirs = append(dirs, script(t, &cfg, "echo $id >> {dir}/runs; sleep "+fmt.Sprint(perWorker.Seconds())))
+				fixtures = append(fixtures, startBridge(t, table, cfg))
 			}
 			var ids []int64
 			for id := int64(1); id <= rows; id++ {
-				fixtures[0].put(store.Waiting, "a", id)
+				fixtures[0].insert(store.Waiting, "a", id)
 				ids = append(ids, id)
 			}
 			for _, f := range fixtures {
@@ -482,10 +482,10 @@ func TestPollInterval(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.PollInterval = 20 * time.Millisecond
 	script(t, &cfg, "true")
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1)
 	f.await(store.Done, 1)
-	f.put(store.Waiting, "a", 2)
+	f.insert(store.Waiting, "a", 2)
 	f.await(store.Done, 2)
 }
 
@@ -494,15 +494,15 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	cfg.SpoolDir = filepath.Join(t.TempDir(), "spool")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1, 2, 3)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1, 2, 3)
 	f.hoard("a")
 	f.Poll(nil)
 	f.await(store.Running, 1, 2)
 	f.await(store.Accepted, 3)
 	f.table.Fail(storetest.ErrUnreachable)
-	f.put(store.Waiting, "a", 4)
-	f.put(store.Manual, "a", 5)
+	f.insert(store.Waiting, "a", 4)
+	f.insert(store.Manual, "a", 5)
 	f.Poll(nil)
 	if _, _, err := manual(t, f, 5); err == nil || !strings.Contains(err.Error(), "database is away") {
 		t.Fatal(err)
@@ -546,21 +546,21 @@ func TestAnEndThatCannotBeWritten(t *testing.T) {
 			cfg.Orphans, cfg.Lease = c.orphans, time.Minute
 			script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-			f := begin(t, storetest.NewTable(), cfg)
-			f.put(store.Manual, "a", 1)
-			told := make(chan string, 1)
+			f := startBridge(t, storetest.NewTable(), cfg)
+			f.insert(store.Manual, "a", 1)
+			notified := make(chan string, 1)
 			go func() {
 				got, texts, err := f.RunManual(t.Context(), []int64{1})
 				results := make(map[int64]any)
 				for id, o := range got {
 					results[id] = struct{ string }{o.Result}
 				}
-				told <- strings.TrimSuffix(fmt.Sprint(results, texts, err), " <nil>")
+				notified <- strings.TrimSuffix(fmt.Sprint(results, texts, err), " <nil>")
 			}()
 			f.await(store.Running, 1)
 			f.table.Fail(storetest.ErrUnreachable)
 			touch(t, dir, "go")
-			if got := <-told; got != c.want {
+			if got := <-notified; got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 			f.table.Fail(nil)
@@ -616,8 +616,8 @@ func TestRowsThatCannotBeFetched(t *testing.T) {
 func TestMetricsMove(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Launcher = "true"
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1, 2, 3)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1, 2, 3)
 	f.Poll(nil)
 	f.await(store.Done, 1, 2, 3)
 	want := map[string]float64{

@@ -10,8 +10,8 @@ import (
 )
 
 // cutter is a proxy in front of the database. Instead of passing on the answer to every third
-// commit, it cuts the connection or, if instead is set, answers with that.
-func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int64) {
+// commit, it cuts the connection or, if reply is set, answers with that.
+func cutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,14 +31,14 @@ func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int
 				client.Close()
 				continue
 			}
-			var cut atomic.Bool
+			var cutting atomic.Bool
 			go func() { // forwards requests; the client waits for the answer to each of them
 				defer server.Close()
 				buf := make([]byte, 64<<10)
 				for {
 					n, err := client.Read(buf)
 					if string(buf[:n]) == "\x07\x00\x00\x00\x03COMMIT" && commits.Add(1)%3 == 0 {
-						cut.Store(true)
+						cutting.Store(true)
 					}
 					if _, failed := server.Write(buf[:n]); err != nil || failed != nil {
 						return
@@ -50,9 +50,9 @@ func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int
 				buf := make([]byte, 64<<10)
 				for {
 					n, err := server.Read(buf)
-					if cut.Swap(false) {
+					if cutting.Swap(false) {
 						cuts.Add(1)
-						if n = copy(buf, instead); n == 0 {
+						if n = copy(buf, reply); n == 0 {
 							return
 						}
 					}
@@ -69,19 +69,19 @@ func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int
 // TestCommitsWithoutAnAnswer: the claims show what was committed. With two daemons, polls and
 // runs by hand, no row runs twice or is left unfinished.
 func TestCommitsWithoutAnAnswer(t *testing.T) {
-	for name, instead := range map[string][]byte{
+	for name, reply := range map[string][]byte{
 		"a cut":            nil,
 		"what a proxy saw": []byte("\x18\x00\x00\x01\xff\xdd\x07#HY000Lost connection"),
 	} {
-		t.Run(name, func(t *testing.T) { commitsWithoutAnAnswer(t, instead) })
+		t.Run(name, func(t *testing.T) { commitsWithoutAnAnswer(t, reply) })
 	}
 }
 
-func commitsWithoutAnAnswer(t *testing.T, instead []byte) {
+func commitsWithoutAnAnswer(t *testing.T, reply []byte) {
 	server := mariadbtest.Shared(t)
 	c := &crash{site: newSite(t, server), orphans: "fail"}
 	const n = 150
-	port, cuts := cutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), instead)
+	port, cuts := cutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), reply)
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_150")
 	for _, name := range []string{crashOwner, crashFellow} {
 		cfg := c.config(name, 3)
@@ -97,8 +97,8 @@ func commitsWithoutAnAnswer(t *testing.T, instead []byte) {
 			c.fail("row %d ran %d times", id, len(runs))
 		}
 	}
-	if bad := c.count("SELECT COUNT(*) FROM jobs WHERE result <> 'ok' OR stdout <> CONCAT('out ', id, '\n')"); bad > 0 || len(c.runs()) != n {
-		c.fail("%d rows failed, %d ran", bad, len(c.runs()))
+	if wrong := c.count("SELECT COUNT(*) FROM jobs WHERE result <> 'ok' OR stdout <> CONCAT('out ', id, '\n')"); wrong > 0 || len(c.runs()) != n {
+		c.fail("%d rows failed, %d ran", wrong, len(c.runs()))
 	}
 	t.Logf("%d commits without an answer", cuts.Load())
 	if cuts.Load() < 20 {

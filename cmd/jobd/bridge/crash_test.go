@@ -105,31 +105,31 @@ func (c *crash) settled() {
 
 func (c *crash) check(id int64, status, result, stdout, stderr string, runs []run) {
 	c.t.Helper()
-	tell := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
+	text := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
 	died := strings.Contains(stderr, "died")
 	switch {
 	case status == store.Manual: // with requeue it may have run before
 		if len(runs) > 0 && c.orphans != "requeue" {
-			c.fail("%s: it ran", tell)
+			c.fail("%s: it ran", text)
 		}
 	case result == "ok":
 		if len(runs) == 0 || !runs[len(runs)-1].ended || stdout != fmt.Sprintf("out %d\n", id) {
-			c.fail("%s: not what an ok row looks like", tell)
+			c.fail("%s: not what an ok row looks like", text)
 		}
 	case !died || c.orphans == "requeue":
-		c.fail("%s: no reason to fail", tell)
+		c.fail("%s: no reason to fail", text)
 	}
 	if len(runs) > 1 && (c.orphans == "fail" || len(runs) > len(c.victims)) {
-		c.fail("%s: it ran too often", tell)
+		c.fail("%s: it ran too often", text)
 	}
 	for i, r := range runs {
 		last := i == len(runs)-1
-		if !last && strings.HasPrefix(r.who, crashFellow) {
-			c.fail("%s: the row of a living daemon was touched", tell)
+		if !last && strings.HasPrefix(r.worker, crashFellow) {
+			c.fail("%s: the row of a living daemon was touched", text)
 		}
 	}
-	if died && len(runs) == 1 && strings.HasPrefix(runs[0].who, crashFellow) {
-		c.fail("%s: the row of a living daemon was touched", tell)
+	if died && len(runs) == 1 && strings.HasPrefix(runs[0].worker, crashFellow) {
+		c.fail("%s: the row of a living daemon was touched", text)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 					<-v.ready
 					c.fellow = c.start(c.config(crashFellow, 1))
 					select {
-					case <-v.ended:
+					case <-v.exited:
 					case <-time.After(map[int]time.Duration{1: settledIn, 2: 3 * time.Second}[count]):
 						if count == 1 {
 							c.fail("A does not get to %s", name)

@@ -167,17 +167,17 @@ func (s *site) config(name, orphans string, concurrency int) config.Worker {
 
 // child is a daemon in its own process.
 type child struct {
-	t     *testing.T
-	name  string
-	cmd   *exec.Cmd
-	ready chan struct{} // closed when it is ready or has ended
-	ended chan struct{}
-	log   string
+	t      *testing.T
+	name   string
+	cmd    *exec.Cmd
+	ready  chan struct{} // closed when it is ready or has ended
+	exited chan struct{}
+	log    string
 }
 
 func (s *site) start(cfg config.Worker, env ...string) *child {
 	s.t.Helper()
-	self, err := os.Executable()
+	exe, err := os.Executable()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func (s *site) start(cfg config.Worker, env ...string) *child {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := &child{t: s.t, name: cfg.Name, cmd: exec.Command(self), ready: make(chan struct{}), ended: make(chan struct{})}
+	c := &child{t: s.t, name: cfg.Name, cmd: exec.Command(exe), ready: make(chan struct{}), exited: make(chan struct{})}
 	c.log = filepath.Join(s.dir, fmt.Sprintf("log.%s.%d", cfg.Name, time.Now().UnixNano()))
 	log, err := os.Create(c.log)
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *site) start(cfg config.Worker, env ...string) *child {
 		bufio.NewReader(out).ReadString('\n')
 		close(c.ready)
 		c.cmd.Wait()
-		close(c.ended)
+		close(c.exited)
 	}()
 	s.t.Cleanup(c.kill)
 	return c
@@ -213,17 +213,17 @@ func (s *site) start(cfg config.Worker, env ...string) *child {
 
 func (c *child) kill() {
 	c.cmd.Process.Kill()
-	<-c.ended
+	<-c.exited
 }
 
 // await waits for the daemon's end.
-func (c *child) await(what string) {
+func (c *child) await(name string) {
 	c.t.Helper()
 	select {
-	case <-c.ended:
+	case <-c.exited:
 	case <-time.After(45 * time.Second):
 		c.dump()
-		c.t.Fatalf("%s: daemon %s does not end", what, c.name)
+		c.t.Fatalf("%s: daemon %s does not end", name, c.name)
 	}
 }
 
@@ -237,8 +237,8 @@ func (c *child) dump() {
 
 // run is one execution of a row's process.
 type run struct {
-	who   string
-	ended bool
+	worker string
+	ended  bool
 }
 
 // runs reads the notes of the processes, by row, in order.
@@ -248,24 +248,24 @@ func (s *site) runs() map[int64][]run {
 	if err != nil && !os.IsNotExist(err) {
 		s.t.Fatal(err)
 	}
-	all := make(map[int64][]run)
+	byID := make(map[int64][]run)
 	for line := range strings.Lines(string(text)) {
-		var what, who string
+		var event, worker string
 		var id int64
-		if _, err := fmt.Sscan(line, &what, &id, &who); err != nil {
+		if _, err := fmt.Sscan(line, &event, &id, &worker); err != nil {
 			s.t.Fatalf("%q: %v", line, err)
 		}
-		if what == "start" {
-			all[id] = append(all[id], run{who: who})
+		if event == "start" {
+			byID[id] = append(byID[id], run{worker: worker})
 			continue
 		}
-		for i := range all[id] {
-			if all[id][i].who == who {
-				all[id][i].ended = true
+		for i := range byID[id] {
+			if byID[id][i].worker == worker {
+				byID[id][i].ended = true
 			}
 		}
 	}
-	return all
+	return byID
 }
 
 // killConnections makes the server drop all connections but this one.

@@ -57,14 +57,14 @@ func (b *Bridge) SetConcurrency(name string, concurrency int) error {
 }
 
 // change adds or resizes a target.
-func (b *Bridge) change(name string, concurrency int, how func(string, int) error) error {
+func (b *Bridge) change(name string, concurrency int, apply func(string, int) error) error {
 	if concurrency < 1 {
 		return control.ErrConcurrency
 	}
 	concurrency = b.boundConcurrency(concurrency)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	err := how(name, concurrency)
+	err := apply(name, concurrency)
 	switch {
 	case errors.Is(err, queue.ErrExists):
 		return control.ErrTargetExists(name)
@@ -80,10 +80,10 @@ func (b *Bridge) change(name string, concurrency int, how func(string, int) erro
 // targetsChanged calls the function that OnTargets has set.
 func (b *Bridge) targetsChanged() {
 	b.mu.Lock()
-	told := b.changed
+	notified := b.changed
 	b.mu.Unlock()
-	if told != nil {
-		told()
+	if notified != nil {
+		notified()
 	}
 }
 
@@ -117,7 +117,7 @@ func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 	defer b.mu.Unlock()
 	sent := make(map[int64]bool, len(signals))
 	for id, signal := range signals {
-		r := b.inside[id]
+		r := b.inBroker[id]
 		switch {
 		case r == nil || r.process == nil:
 			sent[id] = false
@@ -134,7 +134,7 @@ func (b *Bridge) Health() error {
 	if err := b.database.check(); err != nil {
 		return err
 	}
-	if err := b.fetched.check(); err != nil {
+	if err := b.fetchHealth.check(); err != nil {
 		return err
 	}
 	return b.brokerHealth()

@@ -20,25 +20,25 @@ const (
 func (b *Bridge) fetchLoop(ctx context.Context) {
 	fails, busy := 0, 0
 	for {
-		var asked []queue.Want
+		var queueWants []queue.Want
 		select {
 		case <-ctx.Done():
 			return
-		case asked = <-b.fetches:
+		case queueWants = <-b.fetches:
 		}
-		wants, targets := make([]store.Want, len(asked)), make([]string, len(asked))
-		for i, want := range asked {
+		wants, targets := make([]store.Want, len(queueWants)), make([]string, len(queueWants))
+		for i, want := range queueWants {
 			wants[i], targets[i] = store.Want(want), want.Target
 		}
-		began := time.Now()
+		start := time.Now()
 		page, err := b.store.Accept(ctx, wants, b.cfg.MySQL.FetchLimit)
-		took := time.Since(began)
-		b.m.fetched(took, err)
-		b.fetched.note("fetch", err)
+		elapsed := time.Since(start)
+		b.m.observeFetch(elapsed, err)
+		b.fetchHealth.note("fetch", err)
 		if err == nil {
 			fails = 0
 			failpoint.Point("bridge: accepted")
-			b.queuePage(page, took)
+			b.queuePage(page, elapsed)
 			if len(page.Busy) == 0 {
 				busy = 0
 				continue
@@ -64,7 +64,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		}
 		b.update(b.machine.Resume)
 		if !b.isFetching() { // paused or full by now: there may be no next fetch to report success
-			b.fetched.note("fetch", nil)
+			b.fetchHealth.note("fetch", nil)
 		}
 	}
 }
@@ -83,31 +83,31 @@ func (b *Bridge) pollLoop(ctx context.Context) {
 }
 
 // queuePage queues the rows of a page; took is how long it took to read.
-func (b *Bridge) queuePage(page store.Page, took time.Duration) {
+func (b *Bridge) queuePage(page store.Page, elapsed time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fetching = false
-	b.pace.fetched(took)
+	b.pace.observeFetch(elapsed)
 	b.machine.Fetched(b.countAccepted(page.Rows, "poll"), page.More)
 	b.applyEffects()
 }
 
 // countAccepted counts accepted rows and keeps their fields; b.mu is held.
-func (b *Bridge) countAccepted(rows []store.Row, by string) []queue.Row {
+func (b *Bridge) countAccepted(rows []store.Row, source string) []queue.Row {
 	list := make([]queue.Row, len(rows))
 	for i, r := range rows {
 		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Started: r.Started}
 		if b.guard == nil {
 			b.fields[r.ID] = r.Fields
 		}
-		b.m.accepted.WithLabelValues(b.label(r.Target), by).Inc()
+		b.m.accepted.WithLabelValues(b.label(r.Target), source).Inc()
 	}
 	if e := b.log.Debug(); e.Enabled() && len(rows) > 0 {
 		ids := make([]int64, len(rows))
 		for i, r := range rows {
 			ids[i] = r.ID
 		}
-		e.Ints64("ids", ids).Str("by", by).Msg("accepted")
+		e.Ints64("ids", ids).Str("by", source).Msg("accepted")
 	}
 	return list
 }

@@ -8,7 +8,7 @@ import (
 
 // health records whether a resource works for all its users and, if not, since when.
 type health struct {
-	what string
+	action string
 
 	mu    sync.Mutex       // guards the fields below
 	errs  map[string]error // by user
@@ -46,5 +46,5 @@ func (h *health) check() error {
 	if len(h.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s for %s: %w", h.what, time.Since(h.since).Round(time.Second), h.last)
+	return fmt.Errorf("%s for %s: %w", h.action, time.Since(h.since).Round(time.Second), h.last)
 }

@@ -68,7 +68,7 @@ func TestADatabaseThatTakesNothing(t *testing.T) {
 	defer b.Close()
 	f := &fixture{t: t, table: table, Bridge: b}
 	s.full.Store(true)
-	f.put(store.Waiting, "a", 1, 2)
+	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	eventually(t, "the daemon is ill", func() bool { return f.Health() != nil })
 	for before := s.renewals.Load(); s.renewals.Load() < before+2; {

@@ -14,29 +14,29 @@ import (
 type lease struct {
 	mu        sync.Mutex // guards the fields below
 	term      time.Duration
-	until     time.Time
+	expiresAt time.Time
 	renewedCh chan struct{} // closed and replaced with every renewal
 }
 
 func (l *lease) start(term time.Duration, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.until, l.renewedCh = term, sent.Add(term), make(chan struct{})
+	l.term, l.expiresAt, l.renewedCh = term, sent.Add(term), make(chan struct{})
 }
 
 func (l *lease) renewed(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until = sent.Add(l.term)
+	l.expiresAt = sent.Add(l.term)
 	close(l.renewedCh)
 	l.renewedCh = make(chan struct{})
 }
 
 // expiry returns when the lease expires, and a channel that is closed when the lease is renewed.
-func (l *lease) expiry() (until time.Time, moved <-chan struct{}) {
+func (l *lease) expiry() (expiresAt time.Time, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until, l.renewedCh
+	return l.expiresAt, l.renewedCh
 }
 
 // renewEvery returns the interval of renewals, which is so short that some may fail before the
@@ -109,8 +109,8 @@ func (b *Bridge) leaseRenewed(sent time.Time) {
 // daemon is stopped.
 func (b *Bridge) limit() {
 	if b.guardsProcesses() {
-		until, _ := b.lease.expiry()
-		b.guard.Until(until.Add(-b.margin()))
+		deadline, _ := b.lease.expiry()
+		b.guard.Until(deadline.Add(-b.margin()))
 	}
 }
 
@@ -124,7 +124,7 @@ func (b *Bridge) guardsProcesses() bool {
 func (b *Bridge) killAll(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, r := range b.inside {
+	for _, r := range b.inBroker {
 		if r.process != nil {
 			r.revoked = true
 			r.process.SignalGroup(signal)
@@ -139,13 +139,13 @@ func (b *Bridge) margin() time.Duration { return b.cfg.Lease / 10 }
 // rows again.
 func (b *Bridge) guardLoop(ctx context.Context) {
 	for {
-		until, moved := b.lease.expiry()
+		deadline, moved := b.lease.expiry()
 		for _, step := range []struct {
 			at     time.Time
 			signal syscall.Signal
 		}{
-			{until.Add(-2 * b.margin()), syscall.SIGTERM},
-			{until.Add(-b.margin()), syscall.SIGKILL},
+			{deadline.Add(-2 * b.margin()), syscall.SIGTERM},
+			{deadline.Add(-b.margin()), syscall.SIGKILL},
 		} {
 			if !sleep(ctx, max(0, time.Until(step.at)), moved) {
 				return
@@ -175,6 +175,6 @@ func (b *Bridge) mayLaunch() bool {
 	if !b.guardsProcesses() {
 		return true
 	}
-	until, _ := b.lease.expiry()
-	return time.Until(until) > 2*b.margin()
+	deadline, _ := b.lease.expiry()
+	return time.Until(deadline) > 2*b.margin()
 }

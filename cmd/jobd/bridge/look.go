@@ -20,7 +20,7 @@ func (b *Bridge) Look() look.Daemon {
 		row := look.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
 		if i < maxTargets {
 			row.Accepted = counted(b.m.accepted, t.Name, "poll") + counted(b.m.accepted, t.Name, "hand")
-			row.OK, row.Fail = counted(b.m.ended, t.Name, "ok"), counted(b.m.ended, t.Name, "fail")
+			row.OK, row.Fail = counted(b.m.rowsEnded, t.Name, "ok"), counted(b.m.rowsEnded, t.Name, "fail")
 		}
 		l.Targets = append(l.Targets, row)
 	}
@@ -38,9 +38,9 @@ func (b *Bridge) Look() look.Daemon {
 	return l
 }
 
-func counted(of *prometheus.CounterVec, labels ...string) uint64 {
+func counted(vec *prometheus.CounterVec, labels ...string) uint64 {
 	var m dto.Metric
-	_ = of.WithLabelValues(labels...).Write(&m)
+	_ = vec.WithLabelValues(labels...).Write(&m)
 	return uint64(m.GetCounter().GetValue())
 }
 

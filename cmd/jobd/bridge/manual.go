@@ -101,14 +101,14 @@ func (b *Bridge) addAwait(ids []int64, results chan<- result) error {
 	for _, id := range ids {
 		b.awaited[id] = &await{id: id, results: results}
 	}
-	b.taking++
+	b.accepting++
 	return nil
 }
 
 func (b *Bridge) manualTaken() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.taking--
+	b.accepting--
 }
 
 // removeAwait ends the wait of a call. Its jobs continue.

@@ -11,10 +11,10 @@ import (
 // metrics are the counters and histograms of a bridge. The labels of targets are bounded by
 // maxTargets.
 type metrics struct {
-	accepted, lost, settled, ended *prometheus.CounterVec
-	transactions                   *prometheus.CounterVec
-	fetchTime, writeTime, runTime  prometheus.Histogram
-	writeRows                      prometheus.Histogram
+	accepted, lost, settled, rowsEnded *prometheus.CounterVec
+	transactions                       *prometheus.CounterVec
+	fetchTime, writeTime, runTime      prometheus.Histogram
+	writeRows                          prometheus.Histogram
 }
 
 // maxTargets is the most labels for targets; all other targets share one.
@@ -30,7 +30,7 @@ func newMetrics() *metrics {
 	quick := prometheus.ExponentialBuckets(0.0005, 2, 15)
 	return &metrics{
 		accepted:     counter("rows_accepted_total", "Rows taken from the table, by poll or by hand.", "target", "by"),
-		ended:        counter("rows_ended_total", "Rows that left the daemon, by outcome.", "target", "outcome"),
+		rowsEnded:    counter("rows_ended_total", "Rows that left the daemon, by outcome.", "target", "outcome"),
 		lost:         counter("rows_lost_total", "Rows that no longer belonged to this daemon when it wrote them."),
 		settled:      counter("rows_settled_total", "Rows of dead daemons that were settled, by outcome.", "outcome"),
 		transactions: counter("transactions_total", "Transactions with the database, by outcome.", "kind", "outcome"),
@@ -41,14 +41,14 @@ func newMetrics() *metrics {
 	}
 }
 
-func (m *metrics) wrote(rows int, took time.Duration, err error) {
-	m.writeTime.Observe(took.Seconds())
+func (m *metrics) observeWrite(rows int, elapsed time.Duration, err error) {
+	m.writeTime.Observe(elapsed.Seconds())
 	m.writeRows.Observe(float64(rows))
 	m.transaction("write", err)
 }
 
-func (m *metrics) fetched(took time.Duration, err error) {
-	m.fetchTime.Observe(took.Seconds())
+func (m *metrics) observeFetch(elapsed time.Duration, err error) {
+	m.fetchTime.Observe(elapsed.Seconds())
 	m.transaction("fetch", err)
 }
 
@@ -79,7 +79,7 @@ var (
 )
 
 func (c collector) vectors() []prometheus.Collector {
-	return []prometheus.Collector{c.accepted, c.ended, c.lost, c.settled, c.transactions, c.fetchTime, c.writeTime, c.writeRows, c.runTime}
+	return []prometheus.Collector{c.accepted, c.rowsEnded, c.lost, c.settled, c.transactions, c.fetchTime, c.writeTime, c.writeRows, c.runTime}
 }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
@@ -104,7 +104,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			break
 		}
 		gauge(descConcurrency, float64(t.Concurrency), t.Name)
-		gauge(descPaused, one(t.Paused), t.Name)
+		gauge(descPaused, boolFloat(t.Paused), t.Name)
 		gauge(descQueued, float64(t.Queued), t.Name)
 		gauge(descRunning, float64(t.Running), t.Name)
 	}
@@ -112,11 +112,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descManual, float64(manual))
 	gauge(descPending, float64(pending))
 	gauge(descBytes, float64(bytes))
-	gauge(descDatabase, one(c.b.database.ok()))
-	gauge(descBroker, one(c.b.brokerHealth() == nil))
+	gauge(descDatabase, boolFloat(c.b.database.ok()))
+	gauge(descBroker, boolFloat(c.b.brokerHealth() == nil))
 }
 
-func one(b bool) float64 {
+func boolFloat(b bool) float64 {
 	if b {
 		return 1
 	}

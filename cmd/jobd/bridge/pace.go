@@ -6,7 +6,7 @@ import "time"
 // a lock may delay a single fetch, so the shorter of the last two fetches counts.
 type pace struct {
 	fetch, before time.Duration
-	stay          map[string]time.Duration // average time of a target's rows from start to end
+	avgStay       map[string]time.Duration // average time of a target's rows from start to end
 }
 
 // minFetch is the least time that counts for a fetch. With a smaller value, a daemon would fetch
@@ -16,22 +16,22 @@ const minFetch = 10 * time.Millisecond
 // The latest row has the weight 1/smoothing in the average.
 const smoothing = 8
 
-func (p *pace) fetched(took time.Duration) { p.fetch, p.before = took, p.fetch }
+func (p *pace) observeFetch(elapsed time.Duration) { p.fetch, p.before = elapsed, p.fetch }
 
-func (p *pace) ended(target string, stayed time.Duration) {
-	if p.stay == nil {
-		p.stay = make(map[string]time.Duration)
+func (p *pace) observeEnd(target string, stayed time.Duration) {
+	if p.avgStay == nil {
+		p.avgStay = make(map[string]time.Duration)
 	}
-	if stay, known := p.stay[target]; known {
+	if stay, known := p.avgStay[target]; known {
 		stayed = stay + (stayed-stay)/smoothing
 	}
-	p.stay[target] = max(stayed, 1)
+	p.avgStay[target] = max(stayed, 1)
 }
 
 // share returns how many rows end in one place of a target during a fetch.
 func (p *pace) share(target string) float64 {
-	if stay := p.stay[target]; stay > 0 {
-		return float64(max(min(p.fetch, p.before), minFetch)) / float64(stay)
+	if duration := p.avgStay[target]; duration > 0 {
+		return float64(max(min(p.fetch, p.before), minFetch)) / float64(duration)
 	}
 	return 0
 }

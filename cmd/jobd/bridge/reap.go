@@ -89,14 +89,14 @@ var errUnrenewed = errors.New("this daemon's own lease cannot be renewed at the 
 func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
-	if until, _ := b.lease.expiry(); time.Until(until) < b.cfg.Lease/2 {
-		b.reaper.watch.blind()
+	if deadline, _ := b.lease.expiry(); time.Until(deadline) < b.cfg.Lease/2 {
+		b.reaper.watch.skip()
 		return p, errUnrenewed
 	}
 	owners, err := b.store.Owners(ctx)
 	b.noteDatabase("reap", err)
 	if err != nil {
-		b.reaper.watch.blind()
+		b.reaper.watch.skip()
 		return p, err
 	}
 	// If an incarnation is gone, it has left, or another daemon has settled it: its rows may be
@@ -196,7 +196,7 @@ func (b *Bridge) loadSpool(sp *spool) {
 	}
 	var left []*change
 	err := sp.left(func(e spooled, size int64) {
-		c := &change{kind: finish, id: e.Final.ID, final: e.Final, token: e.Token, spooled: e.Token, spilled: size, dropped: true}
+		c := &change{kind: finish, id: e.Final.ID, final: e.Final, token: e.Token, spooled: e.Token, spilled: size, discarded: true}
 		c.final.Stdout, c.final.Stderr = "", ""
 		left = append(left, c)
 		b.reaper.protect(c)

@@ -18,14 +18,14 @@ const maxRequeues = 3
 
 // submitRemote submits a row to the workers of its type, once it is written that the row runs.
 func (b *Bridge) submitRemote(r *row) {
-	defer close(r.ended)
+	defer close(r.done)
 	if r.at == 0 && !b.writeStart(r) {
 		return
 	}
 	failpoint.Point("remote: running")
-	began := time.Now()
+	start := time.Now()
 	f, known := b.askWorkers(r)
-	b.m.runTime.Observe(time.Since(began).Seconds())
+	b.m.runTime.Observe(time.Since(start).Seconds())
 	failpoint.Point("remote: ended")
 	if known {
 		b.finish(r, f)
@@ -39,7 +39,7 @@ func (b *Bridge) submitRemote(r *row) {
 
 // writeStart writes that an accepted row runs. It returns false if the row was given back or is lost.
 func (b *Bridge) writeStart(r *row) bool {
-	if b.begin(r.ID) == nil {
+	if b.startRow(r.ID) == nil {
 		return false
 	}
 	v := b.writer.write(&change{kind: start, id: r.ID})
@@ -64,12 +64,12 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 			res, err = p.Result(b.life)
 		}
 		b.jobs.Note(b.typeOf(r.Target), err, true)
-		fate, reason := runResultOf(err)
-		r.astray = fate == unknown && errors.Is(err, gloom.ErrLost)
+		result, reason := runResultOf(err)
+		r.astray = result == unknown && errors.Is(err, gloom.ErrLost)
 		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
-			fate, reason = unknown, "the daemon stopped before the answer"
+			result, reason = unknown, "the daemon stopped before the answer"
 		}
-		switch fate {
+		switch result {
 		case answered:
 			return remoteFinal(r.ID, true, answerText(res.Body), ""), true
 		case failed:
@@ -103,21 +103,21 @@ func runResultOf(err error) (runResult, string) {
 	}
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError
-	var ended *gloom.JobError
+	var jobErr *gloom.JobError
 	switch {
 	case errors.As(err, &lost):
 		if lost.Sent {
 			return unknown, "the broker was lost while it had the job"
 		}
 		return unrun, ""
-	case errors.As(err, &ended):
+	case errors.As(err, &jobErr):
 		switch {
-		case ended.Code == gloom.ErrDraining:
+		case jobErr.Code == gloom.ErrDraining:
 			return unknown, "the broker stopped while it had the job"
-		case ended.Lost:
+		case jobErr.Lost:
 			return unknown, "the worker was lost while it ran the job"
 		}
-		return failed, ended.Reason
+		return failed, jobErr.Reason
 	case errors.As(err, &refused):
 		switch refused.Code {
 		case gloom.ErrSizeError, gloom.ErrInvalidType, gloom.ErrInvalidValue, gloom.ErrMissingField, gloom.ErrInvalidJSON:
@@ -148,7 +148,7 @@ func (b *Bridge) awaitRun(r *row) {
 			_ = p.Cancel(b.life) // if the connection is lost, the job ends with it
 			return
 		}
-		if fate, _ := runResultOf(err); fate == failed {
+		if result, _ := runResultOf(err); result == failed {
 			return // such a job never runs
 		}
 		var refused *gloom.RefusedError

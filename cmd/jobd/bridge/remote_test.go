@@ -106,10 +106,10 @@ func TestHalfACrew(t *testing.T) {
 		}
 	}()
 	cfg := configFor(t, "a=300")
-	script(t, &cfg, quick)
+	script(t, &cfg, shortPause)
 	s.config(&cfg)
 	cfg.Broker.WorkerAddr = l.Addr().String()
-	f := begin(t, storetest.NewTable(), cfg)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	joined := func() int {
 		n := 0
 		s.srv.Hub().View(func(b *broker.Broker, _ int64) { n = b.Idle(wire.Canonical(nil, f.typeOf("a"))) })
@@ -140,11 +140,11 @@ func TestRowsForOtherWorkers(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=2")
 	s.config(&cfg)
-	f := begin(t, storetest.NewTable(), cfg)
-	var most, now atomic.Int64
+	f := startBridge(t, storetest.NewTable(), cfg)
+	var maxHeld, now atomic.Int64
 	s.work("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
-		if n := now.Add(1); n > most.Load() {
-			most.Store(n)
+		if n := now.Add(1); n > maxHeld.Load() {
+			maxHeld.Store(n)
 		}
 		defer now.Add(-1)
 		var row struct{ ID int64 }
@@ -163,8 +163,8 @@ func TestRowsForOtherWorkers(t *testing.T) {
 		}
 		return row.ID, nil
 	})
-	f.put(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7, 8)
-	f.put(store.Manual, "a", 9)
+	f.insert(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7, 8)
+	f.insert(store.Manual, "a", 9)
 	f.Poll(nil)
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7, 8)
 	for id, want := range map[int64]string{1: "ok line\n\"two\" é ", 2: `ok {"n": [1, 2.50]} `, 3: "fail  no such invoice", 4: "ok null ", 5: "ok 5 "} {
@@ -173,8 +173,8 @@ func TestRowsForOtherWorkers(t *testing.T) {
 			t.Errorf("row %d: %q, want %q, %+v", id, got, want, r)
 		}
 	}
-	if most.Load() > 2 {
-		t.Errorf("%d rows were out at once", most.Load())
+	if maxHeld.Load() > 2 {
+		t.Errorf("%d rows were out at once", maxHeld.Load())
 	}
 	got, _, err := manual(t, f, 9)
 	if err != nil || got[9].Result != "ok" || got[9].Stdout != "9" || got[9].Code != nil {
@@ -185,18 +185,18 @@ func TestRowsForOtherWorkers(t *testing.T) {
 	}
 }
 
-// late is a store whose first accepted rows come when a test says.
-type late struct {
+// lateStore is a store whose first accepted rows come when a test says.
+type lateStore struct {
 	*storetest.Memory
-	taken, give chan struct{}
-	over        *atomic.Bool
+	accepted, release chan struct{}
+	stopped           *atomic.Bool
 }
 
-func (l late) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
+func (l lateStore) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
 	p, err := l.Memory.Accept(ctx, wants, limit)
-	if len(p.Rows) > 0 && !l.over.Swap(true) {
-		close(l.taken)
-		<-l.give
+	if len(p.Rows) > 0 && !l.stopped.Swap(true) {
+		close(l.accepted)
+		<-l.release
 	}
 	return p, err
 }
@@ -210,18 +210,18 @@ func TestAPauseWhileRowsBegin(t *testing.T) {
 			cfg := configFor(t, "a=2")
 			s.config(&cfg)
 			table := storetest.NewTable()
-			l := late{table.Open(cfg.Name, cfg.Lease, store.Place{}), make(chan struct{}), make(chan struct{}), new(atomic.Bool)}
+			l := lateStore{table.Open(cfg.Name, cfg.Lease, store.Place{}), make(chan struct{}), make(chan struct{}), new(atomic.Bool)}
 			f := &fixture{t: t, table: table}
 			var err error
 			if f.Bridge, err = open(t.Context(), cfg, zerolog.Nop(), nil, l); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { f.Close() })
-			var now, most, runs atomic.Int64
+			var now, maxHeld, runs atomic.Int64
 			release := make(chan struct{})
 			s.work("rows.a", 8, func(ctx context.Context, job *gloom.Job) (any, error) {
-				if n := now.Add(1); n > most.Load() {
-					most.Store(n)
+				if n := now.Add(1); n > maxHeld.Load() {
+					maxHeld.Store(n)
 				}
 				defer now.Add(-1)
 				runs.Add(1)
@@ -231,10 +231,10 @@ func TestAPauseWhileRowsBegin(t *testing.T) {
 				}
 				return "ok", nil
 			})
-			f.put(store.Waiting, "a", 1, 2)
-			f.put(store.Manual, "a", 3)
+			f.insert(store.Waiting, "a", 1, 2)
+			f.insert(store.Manual, "a", 3)
 			f.Poll(nil)
-			<-l.taken
+			<-l.accepted
 			f.await(store.Running, 1, 2)
 			byHand := make(chan error, 1)
 			if change == "" {
@@ -262,7 +262,7 @@ func TestAPauseWhileRowsBegin(t *testing.T) {
 				eventually(t, "it stops", f.stopped)
 				limit = 0
 			}
-			close(l.give)
+			close(l.release)
 			waiting := func() (n int64) {
 				for id := int64(1); id <= 2; id++ {
 					if r, _ := table.Get(id); r.Status == store.Waiting && r.TimeStarted == 0 {
@@ -292,8 +292,8 @@ func TestAPauseWhileRowsBegin(t *testing.T) {
 				}
 			}
 			f.await(store.Done, 1, 2)
-			if most.Load() > max(limit, 2) || table.ClaimCount() != 0 {
-				t.Fatal(most.Load(), table.ClaimCount())
+			if maxHeld.Load() > max(limit, 2) || table.ClaimCount() != 0 {
+				t.Fatal(maxHeld.Load(), table.ClaimCount())
 			}
 		})
 	}
@@ -306,14 +306,14 @@ func TestALostWorker(t *testing.T) {
 			cfg := configFor(t, "a")
 			s.config(&cfg)
 			cfg.Orphans = orphans
-			f := begin(t, storetest.NewTable(), cfg)
+			f := startBridge(t, storetest.NewTable(), cfg)
 			begun := make(chan struct{}, 10)
 			stop := s.work("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
 				begun <- struct{}{}
 				<-ctx.Done()
 				return nil, nil
 			})
-			f.put(store.Waiting, "a", 1)
+			f.insert(store.Waiting, "a", 1)
 			f.Poll(nil)
 			<-begun
 			stop()
@@ -338,7 +338,7 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 	cfg := configFor(t, "a")
 	s.config(&cfg)
 	cfg.Orphans = "requeue"
-	f := begin(t, storetest.NewTable(), cfg)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	var runs atomic.Int64
 	stops := make(chan func(), 1)
 	var next func()
@@ -351,7 +351,7 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 		})
 	}
 	next()
-	f.put(store.Waiting, "a", 1)
+	f.insert(store.Waiting, "a", 1)
 	f.Poll(nil)
 	f.await(store.Done, 1)
 	if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "run again 3 times") || runs.Load() != 4 {
@@ -366,7 +366,7 @@ func TestABrokerThatGoesAway(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=2", "b=1")
 	s.config(&cfg)
-	f := begin(t, storetest.NewTable(), cfg)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	begun := make(chan struct{}, 10)
 	s.work("rows.a", 1, func(ctx context.Context, job *gloom.Job) (any, error) {
 		if job.ID == "app.jobs/1" {
@@ -376,7 +376,7 @@ func TestABrokerThatGoesAway(t *testing.T) {
 		}
 		return "fine", nil
 	})
-	f.put(store.Waiting, "a", 1, 2, 3)
+	f.insert(store.Waiting, "a", 1, 2, 3)
 	f.Poll(nil)
 	<-begun
 	s.srv.Close()
@@ -384,7 +384,7 @@ func TestABrokerThatGoesAway(t *testing.T) {
 	if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "broker") {
 		t.Fatalf("%+v", r)
 	}
-	f.put(store.Waiting, "b", 4)
+	f.insert(store.Waiting, "b", 4)
 	f.Poll(nil)
 	f.await(store.Running, 4)
 	if f.Health() == nil {
@@ -429,7 +429,7 @@ func TestAConnectionLostWithRows(t *testing.T) {
 			cfg := configFor(t, "a=2", "b=2")
 			s.config(&cfg)
 			cfg.Broker.SubmitAddr, cfg.Orphans = l.Addr().String(), orphans
-			f := begin(t, storetest.NewTable(), cfg)
+			f := startBridge(t, storetest.NewTable(), cfg)
 			var now, most, runs atomic.Int64
 			release := make(chan struct{})
 			s.work("rows.a", 8, func(context.Context, *gloom.Job) (any, error) {
@@ -443,13 +443,13 @@ func TestAConnectionLostWithRows(t *testing.T) {
 				return "ok", nil
 			})
 			s.work("rows.b", 8, func(context.Context, *gloom.Job) (any, error) { return "ok", nil })
-			f.put(store.Waiting, "a", 1, 2)
+			f.insert(store.Waiting, "a", 1, 2)
 			f.Poll(nil)
 			eventually(t, "two rows run", func() bool { return now.Load() == 2 })
 			(<-conns).Close()
 			<-conns
-			f.put(store.Waiting, "a", 3, 4)
-			f.put(store.Waiting, "b", 5, 6)
+			f.insert(store.Waiting, "a", 3, 4)
+			f.insert(store.Waiting, "b", 5, 6)
 			f.Poll(nil)
 			f.await(store.Done, 5, 6)
 			close(release)
@@ -479,9 +479,9 @@ func TestAnEarlierCopyStillRuns(t *testing.T) {
 	if err != nil || p.Ack(t.Context()) != nil {
 		t.Fatal(err)
 	}
-	f := begin(t, storetest.NewTable(), cfg)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	s.work("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "fine", nil })
-	f.put(store.Waiting, "a", 1, 2)
+	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1)
 	if f.status(2) == store.Done {
@@ -501,14 +501,14 @@ func TestALauncherBehindASharedBroker(t *testing.T) {
 	s.config(&cfg)
 	script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1, 2)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1)
 	s.srv.Close()
 	touch(t, dir, "go.1")
 	f.await(store.Done, 1)
-	f.put(store.Waiting, "b", 3)
+	f.insert(store.Waiting, "b", 3)
 	f.Poll(nil)
 	f.await(store.Accepted, 2, 3)
 	touch(t, dir, "go.2")
@@ -529,13 +529,13 @@ func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	s.config(&cfg)
 	script(t, &cfg, "echo $id")
-	f := begin(t, storetest.NewTable(), cfg)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	cfg.Targets[0].Concurrency = 10
 	cfg.MySQL.Database = "other"
-	slots := begin(t, storetest.NewTable(), cfg)
+	slots := startBridge(t, storetest.NewTable(), cfg)
 	slots.mu.Lock() // so that its slots begin no row
 	defer slots.mu.Unlock()
-	f.put(store.Waiting, "a", 1, 2, 3, 4)
+	f.insert(store.Waiting, "a", 1, 2, 3, 4)
 	f.Poll(nil)
 	f.await(store.Done, 1, 2, 3, 4)
 }
@@ -548,8 +548,8 @@ func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
 			s.config(&cfg)
 			cfg.Orphans = orphans
 			cfg.ShutdownTimeout = 50 * time.Millisecond
-			f := begin(t, storetest.NewTable(), cfg)
-			f.put(store.Waiting, "a", 1, 2, 3)
+			f := startBridge(t, storetest.NewTable(), cfg)
+			f.insert(store.Waiting, "a", 1, 2, 3)
 			f.hoard("a")
 			f.Poll(nil)
 			f.await(store.Running, 1, 2)

@@ -37,7 +37,7 @@ func (b *Bridge) submitRow(r *row) {
 		p, err := b.submit(r, strconv.AppendInt(nil, r.ID, 10))
 		if err == nil {
 			select {
-			case <-r.ended:
+			case <-r.done:
 				return
 			case <-b.life.Done():
 				return
@@ -67,7 +67,7 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 		due = timer.C
 	}
 	select {
-	case <-r.ended:
+	case <-r.done:
 		return false
 	case <-b.life.Done():
 		return false
@@ -80,7 +80,7 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
 	job := b.jobOf(r)
 	job.Body = body
-	p, err := b.jobs.Submitter().Submit(b.giving, job)
+	p, err := b.jobs.Submitter().Submit(b.submitCtx, job)
 	if err == nil {
 		b.mu.Lock()
 		r.pending = p
@@ -99,18 +99,18 @@ func (b *Bridge) jobOf(r *row) gloom.Job {
 func (b *Bridge) hasBegun(r *row) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return r.begun || r.returned
+	return r.hasSlot || r.returned
 }
 
-// begin returns a row to the first caller, nil to others or if the row was given back.
-func (b *Bridge) begin(id int64) *row {
+// startRow returns a row to the first caller, nil to others or if the row was given back.
+func (b *Bridge) startRow(id int64) *row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.inside[id]
-	if r == nil || r.begun || r.returned {
+	r := b.inBroker[id]
+	if r == nil || r.hasSlot || r.returned {
 		return nil
 	}
-	r.begun = true
+	r.hasSlot = true
 	return r
 }
 
@@ -120,11 +120,11 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	if err != nil {
 		return nil, gloom.Fatal(fmt.Errorf("body is no row's id: %.40s", job.Body))
 	}
-	r := b.begin(id)
+	r := b.startRow(id)
 	if r == nil {
 		return nil, gloom.Fatal(fmt.Errorf("row %d does not wait for a slot of this daemon", id))
 	}
-	defer close(r.ended)
+	defer close(r.done)
 	failpoint.Point("slot: begun")
 	v := b.writer.write(&change{kind: start, id: id})
 	if !v.written() {
@@ -133,9 +133,9 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	}
 	r.at = v.at
 	failpoint.Point("slot: running")
-	began := time.Now()
+	start := time.Now()
 	final, ran := b.runProcess(r)
-	b.m.runTime.Observe(time.Since(began).Seconds())
+	b.m.runTime.Observe(time.Since(start).Seconds())
 	failpoint.Point("slot: ended")
 	if !ran {
 		v := b.writer.write(&change{kind: requeue, id: id})
@@ -174,7 +174,7 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	}
 	stdout, stderr := &launch.Kept{Limit: b.cfg.MaxOutputBuffer}, &launch.Kept{Limit: b.cfg.MaxOutputBuffer}
 	p, err := launch.Start(launch.Command{
-		Args: words(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
+		Args: commandArgs(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
 		Stdout: stdout, Stderr: stderr, Guard: b.guard,
 	})
 	if err != nil {
@@ -205,10 +205,10 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	if res.Signal != 0 {
 		f.Code, f.Signal = -1, launch.SignalName(res.Signal)
 	}
-	var cut bool
-	f.Stdout, cut = stdout.Text()
+	var truncated bool
+	f.Stdout, truncated = stdout.Text()
 	f.Stderr, _ = stderr.Text()
-	if cut {
+	if truncated {
 		f.TellCut()
 	}
 	if res.Err != nil {
@@ -220,11 +220,11 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 // placeholder is replaced by the row's id wherever it occurs in the command.
 const placeholder = "{id}"
 
-// words returns the command line for one row: command split at spaces, with placeholders replaced.
-// There is no shell, so quotes and other characters are literal.
-func words(command string, id int64) []string {
-	filled := strings.ReplaceAll(command, placeholder, strconv.FormatInt(id, 10))
-	return strings.FieldsFunc(filled, func(r rune) bool { return r == ' ' })
+// commandArgs returns the command line for one row: command split at spaces, with placeholders
+// replaced. There is no shell, so quotes and other characters are literal.
+func commandArgs(command string, id int64) []string {
+	arg := strings.ReplaceAll(command, placeholder, strconv.FormatInt(id, 10))
+	return strings.FieldsFunc(arg, func(r rune) bool { return r == ' ' })
 }
 
 // finish writes a row's end. A client that waits for the job gets its answer when the row is
@@ -240,12 +240,12 @@ func (b *Bridge) finish(r *row, f store.Final) {
 		select {
 		case v = <-written:
 		case <-timer.C:
-			told := answer
+			notified := answer
 			if b.cfg.Orphans == requeueOrphans && b.store.Claims() { // the row runs again if the lease is lost now
-				told = result{err: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
+				notified = result{err: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
 			}
 			b.mu.Lock()
-			b.answer(r.ID, told)
+			b.answer(r.ID, notified)
 			b.mu.Unlock()
 			v = <-written
 		}

@@ -13,7 +13,7 @@ func TestCommandIsSplitOnSpacesOnly(t *testing.T) {
 		"a{id}b{id} {ID} $HOME\t*": {"a37b37", "{ID}", "$HOME\t*"},
 		"":                         nil,
 	} {
-		if got := words(command, 37); !slices.Equal(got, want) {
+		if got := commandArgs(command, 37); !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", command, got, want)
 		}
 	}

@@ -91,8 +91,8 @@ func (s *spool) remove(token, id int64) {
 }
 
 // left calls f for each result that earlier daemons have spooled, with the size of its file, and
-// bad for each file that cannot be read.
-func (s *spool) left(f func(e spooled, size int64), bad func(file string, err error)) error {
+// onError for each file that cannot be read.
+func (s *spool) left(f func(e spooled, size int64), onError func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *spool) left(f func(e spooled, size int64), bad func(file string, err er
 			err = errors.New("the result in the file is not the one that its name says")
 		}
 		if err != nil {
-			bad(path, err)
+			onError(path, err)
 			continue
 		}
 		f(e, size)

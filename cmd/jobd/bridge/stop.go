@@ -23,8 +23,8 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	b.stopAccepting()
 
 	// Rows that have not begun are given back at once; running rows get time.
-	patience, cancel := context.WithTimeout(ctx, b.cfg.ShutdownTimeout)
-	b.waitUntil(patience, b.idle)
+	stopCtx, cancel := context.WithTimeout(ctx, b.cfg.ShutdownTimeout)
+	b.waitUntil(stopCtx, b.idle)
 	cancel()
 	b.endRunning(ctx)
 	err := b.waitUntil(ctx, func() bool {
@@ -79,8 +79,8 @@ func (b *Bridge) stopAccepting() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopping = true
-	for _, r := range b.inside {
-		if r.begun || r.returned {
+	for _, r := range b.inBroker {
+		if r.hasSlot || r.returned {
 			continue
 		}
 		r.returned = true
@@ -92,7 +92,7 @@ func (b *Bridge) stopAccepting() {
 			<-ch
 			b.leaveBroker(r, "returned", result{})
 			if b.guard != nil {
-				close(r.ended)
+				close(r.done)
 			}
 		})
 	}
@@ -104,13 +104,13 @@ func (b *Bridge) stopAccepting() {
 func (b *Bridge) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.inside) == 0 && !b.fetching && b.taking == 0
+	return len(b.inBroker) == 0 && !b.fetching && b.accepting == 0
 }
 
 func (b *Bridge) running() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.inside)
+	return len(b.inBroker)
 }
 
 // waitUntil waits until ok returns true or ctx ends.
@@ -135,7 +135,7 @@ func (b *Bridge) endRunning(ctx context.Context) {
 	b.log.Warn().Int("rows", b.running()).Msg("shutdown_timeout has passed: running jobs are told to end")
 	b.giveUp()
 	b.mu.Lock()
-	for _, r := range b.inside {
+	for _, r := range b.inBroker {
 		if b.guard == nil && r.pending != nil {
 			p := r.pending
 			b.drives.Go(func() { p.Cancel(b.life) })
@@ -143,16 +143,16 @@ func (b *Bridge) endRunning(ctx context.Context) {
 	}
 	b.mu.Unlock()
 	b.signalAll(syscall.SIGTERM)
-	patience, cancel := context.WithTimeout(ctx, termTimeout)
+	stopCtx, cancel := context.WithTimeout(ctx, termTimeout)
 	defer cancel()
-	b.waitUntil(patience, b.noProcess)
+	b.waitUntil(stopCtx, b.noProcess)
 	b.signalAll(syscall.SIGKILL)
 }
 
 func (b *Bridge) noProcess() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, r := range b.inside {
+	for _, r := range b.inBroker {
 		if r.process != nil && r.process.Running() {
 			return false
 		}
@@ -165,7 +165,7 @@ func (b *Bridge) signalAll(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.signal = signal
-	for _, r := range b.inside {
+	for _, r := range b.inBroker {
 		if r.process != nil {
 			r.process.SignalGroup(signal)
 		}
@@ -174,12 +174,12 @@ func (b *Bridge) signalAll(signal syscall.Signal) {
 
 // disconnect leaves the broker and the database.
 func (b *Bridge) disconnect(err error) {
-	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	leaveCtx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	b.end()
 	b.signalAll(syscall.SIGKILL)
 	b.release()
-	if leaveErr := b.store.Leave(leaving); leaveErr != nil {
+	if leaveErr := b.store.Leave(leaveCtx); leaveErr != nil {
 		b.log.Warn().Err(leaveErr).Msg("the lease could not be given up; it will expire")
 	}
 	b.store.Close()

@@ -24,8 +24,8 @@ func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	table := storetest.NewTable()
-	f := begin(t, table, cfg)
-	f.put(store.Waiting, "a", 1)
+	f := startBridge(t, table, cfg)
+	f.insert(store.Waiting, "a", 1)
 	f.Poll(nil)
 	f.await(store.Running, 1)
 	table.Fail(storetest.ErrUnreachable)
@@ -43,7 +43,7 @@ func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
 		t.Fatal("and stays one")
 	}
 	table.Fail(nil)
-	g := begin(t, table, cfg)
+	g := startBridge(t, table, cfg)
 	g.await(store.Done, 1)
 	if r := g.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
 		t.Fatalf("%+v", r)
@@ -75,7 +75,7 @@ func TestASpooledResultIsNotSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &fixture{t: t, table: table}
-		f.put(store.Waiting, "a", 1, 2)
+		f.insert(store.Waiting, "a", 1, 2)
 		if _, err := dead.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2}}, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -112,9 +112,9 @@ func TestGracefulStop(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1, 2, 3, 4)
-	f.put(store.Manual, "b", 5, 6)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1, 2, 3, 4)
+	f.insert(store.Manual, "b", 5, 6)
 	f.hoard("a")
 	f.Poll(nil)
 	type answer struct {
@@ -162,8 +162,8 @@ func TestAStopThatRunsOutOfPatienceSignals(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.ShutdownTimeout = 50 * time.Millisecond
 	script(t, &cfg, `[ $id = 2 ] && trap '' TERM; echo ready; while :; do sleep 0.05; done`)
-	f := begin(t, storetest.NewTable(), cfg)
-	f.put(store.Waiting, "a", 1, 2)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1, 2)
 	if err := f.Shutdown(t.Context()); err != nil {
@@ -188,8 +188,8 @@ func TestAbruptEnds(t *testing.T) {
 			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 			table := storetest.NewTable()
-			f := begin(t, table, cfg)
-			f.put(store.Waiting, "a", 1, 2)
+			f := startBridge(t, table, cfg)
+			f.insert(store.Waiting, "a", 1, 2)
 			f.hoard("a")
 			f.Poll(nil)
 			f.await(store.Running, 1)
@@ -200,7 +200,7 @@ func TestAbruptEnds(t *testing.T) {
 				t.Fatalf("%s %s: an abrupt end writes nothing", f.status(1), f.status(2))
 			}
 			touch(t, dir, "go")
-			g := begin(t, table, cfg)
+			g := startBridge(t, table, cfg)
 			g.await(store.Done, 1, 2)
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))
 			r := g.record(1)
@@ -228,29 +228,29 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 			cfg.Lease = 15 * time.Second // a tenth of the lease allows for stalls of this machine
 			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-			f := begin(t, storetest.NewTable(), cfg)
-			f.put(store.Waiting, "a", 1)
+			f := startBridge(t, storetest.NewTable(), cfg)
+			f.insert(store.Waiting, "a", 1)
 			f.Poll(nil)
 			f.await(store.Running, 1)
 			var p interface{ Running() bool }
 			eventually(t, "the process is there", func() bool {
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				if r := f.inside[1]; r != nil && r.process != nil {
+				if r := f.inBroker[1]; r != nil && r.process != nil {
 					p = r.process
 				}
 				return p != nil
 			})
 			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
 			f.table.Fail(storetest.ErrUnreachable)
-			until, _ := f.lease.expiry()
+			deadline, _ := f.lease.expiry()
 			if orphans == "requeue" {
 				eventually(t, "the process is ended", func() bool { return !p.Running() })
-				if late := time.Since(until); late > 0 {
+				if late := time.Since(deadline); late > 0 {
 					t.Fatalf("the process outlived the lease by %s", late)
 				}
 			} else {
-				eventually(t, "the lease is over", func() bool { return time.Now().After(until) })
+				eventually(t, "the lease is over", func() bool { return time.Now().After(deadline) })
 				if !p.Running() {
 					t.Fatal("the process was ended")
 				}
@@ -272,8 +272,8 @@ func TestADaemonThatWasTakenForDead(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	script(t, &cfg, "[ $id = 3 ] || exec sleep 1000")
 	table := storetest.NewTable()
-	f := begin(t, table, cfg)
-	f.put(store.Waiting, "a", 1)
+	f := startBridge(t, table, cfg)
+	f.insert(store.Waiting, "a", 1)
 	f.Poll(nil)
 	f.await(store.Running, 1)
 	other := table.Open("other", time.Hour, store.Place{})
@@ -289,7 +289,7 @@ func TestADaemonThatWasTakenForDead(t *testing.T) {
 	if r := f.record(1); *r.Stderr != "taken for dead" {
 		t.Fatalf("%+v", r)
 	}
-	f.put(store.Waiting, "a", 3)
+	f.insert(store.Waiting, "a", 3)
 	f.Poll(nil)
 	f.await(store.Done, 3)
 }
@@ -298,12 +298,12 @@ func TestRecover(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.Launcher = "true"
 	table := storetest.NewTable()
-	f := begin(t, table, cfg)
+	f := startBridge(t, table, cfg)
 	f.Pause(nil)
 	for i := int64(0); i < 2; i++ {
 		dead := table.Open(fmt.Sprint("dead", i), time.Millisecond, store.Place{})
 		dead.Register(t.Context())
-		f.put(store.Manual, "a", 1+i)
+		f.insert(store.Manual, "a", 1+i)
 		if _, err := dead.AcceptManual(t.Context(), []int64{1 + i}, func(string) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
@@ -324,10 +324,10 @@ func TestRowsThatAnotherDaemonGivesBack(t *testing.T) {
 	table, cfg := storetest.NewTable(), configFor(t, "a=1")
 	dir := script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")
 	cfg.ShutdownTimeout = 10 * time.Millisecond
-	leaving := begin(t, table, cfg)
+	leaving := startBridge(t, table, cfg)
 	cfg.Name = "other"
-	begin(t, table, cfg)
-	leaving.put(store.Waiting, "a", 1, 2)
+	startBridge(t, table, cfg)
+	leaving.insert(store.Waiting, "a", 1, 2)
 	leaving.hoard("a")
 	leaving.Poll(nil)
 	leaving.await(store.Running, 1)

@@ -40,10 +40,10 @@ func TestWhoIsAStray(t *testing.T) {
 // that it does not know.
 func TestTheDatabaseForgets(t *testing.T) {
 	cfg := configFor(t, "a=2")
-	script(t, &cfg, quick)
-	f := begin(t, storetest.NewTable(), cfg)
+	script(t, &cfg, shortPause)
+	f := startBridge(t, storetest.NewTable(), cfg)
 	f.Pause(nil)
-	f.put(store.Waiting, "a", 1, 2)
+	f.insert(store.Waiting, "a", 1, 2)
 	if _, err := f.store.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}

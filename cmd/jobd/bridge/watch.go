@@ -27,7 +27,7 @@ type sighting struct {
 
 // check takes the current list of other incarnations, and returns those that are dead and how
 // many of the others have an expired lease.
-func (w *ownerWatch) check(owners []store.Owner, now time.Time, gone func(store.Place) bool) (dead []store.Owner, undecided int) {
+func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(store.Place) bool) (dead []store.Owner, undecided int) {
 	if now.Sub(w.last) > w.gap {
 		w.seen = nil
 	}
@@ -40,7 +40,7 @@ func (w *ownerWatch) check(owners []store.Owner, now time.Time, gone func(store.
 		}
 		seen[o.Token] = s
 		switch {
-		case o.Dead, gone(o.Place), now.Sub(s.since) >= max(s.leaseLeft, w.minSilence):
+		case o.Dead, isGone(o.Place), now.Sub(s.since) >= max(s.leaseLeft, w.minSilence):
 			dead = append(dead, o)
 		case o.Expired():
 			undecided++
@@ -50,5 +50,5 @@ func (w *ownerWatch) check(owners []store.Owner, now time.Time, gone func(store.
 	return dead, undecided
 }
 
-// blind forgets all incarnations, after a check that failed.
-func (w *ownerWatch) blind() { w.seen = nil }
+// skip forgets all incarnations, after a check that failed.
+func (w *ownerWatch) skip() { w.seen = nil }

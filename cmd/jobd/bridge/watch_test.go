@@ -10,7 +10,7 @@ import (
 
 // TestWhoIsDead checks the same incarnation every second.
 func TestWhoIsDead(t *testing.T) {
-	living := func(store.Place) bool { return false }
+	alive := func(store.Place) bool { return false }
 	type look struct {
 		beat  int64
 		left  time.Duration // of the lease
@@ -42,10 +42,10 @@ func TestWhoIsDead(t *testing.T) {
 				l.pause = time.Second
 			}
 			if l.blind {
-				w.blind()
+				w.skip()
 			}
 			now = now.Add(l.pause)
-			dead, undecided := w.check([]store.Owner{{Token: 1, Beat: l.beat, Left: l.left}}, now, living)
+			dead, undecided := w.check([]store.Owner{{Token: 1, Beat: l.beat, Left: l.left}}, now, alive)
 			if len(dead) > 0 && got == 0 {
 				got = i + 1
 			}
@@ -58,8 +58,8 @@ func TestWhoIsDead(t *testing.T) {
 		}
 	}
 	w := ownerWatch{minSilence: time.Hour, gap: time.Hour}
-	gone := func(p store.Place) bool { return p.PID == 7 }
-	dead, _ := w.check([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}}}, time.Unix(5, 0), gone)
+	isGone := func(p store.Place) bool { return p.PID == 7 }
+	dead, _ := w.check([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}}}, time.Unix(5, 0), isGone)
 	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
 		t.Errorf("%s", fmt.Sprint(dead))
 	}

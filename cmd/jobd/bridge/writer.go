@@ -32,17 +32,17 @@ type change struct {
 	kind  changeKind
 	id    int64
 	final store.Final // of a finish
-	whole store.Final // final with its outputs, while it is being written
+	full  store.Final // final with its outputs, while it is being written
 	token int64       // token of the earlier incarnation that ran the row; 0 is this one
 
-	size    int64 // bytes of its outputs, while they are in memory
-	spilled int64 // size of outputs that are on disk, and are read back to be written
-	spooled int64 // the token under which it is in the spool; 0 if it is not
-	dropped bool  // its outputs are only in the spool
-	unsaved bool  // the spool had no room for it, which was logged
-	after   time.Time
-	fails   int
-	done    chan writeResult
+	size      int64 // bytes of its outputs, while they are in memory
+	spilled   int64 // size of outputs that are on disk, and are read back to be written
+	spooled   int64 // the token under which it is in the spool; 0 if it is not
+	discarded bool  // its outputs are only in the spool
+	unsaved   bool  // the spool had no room for it, which was logged
+	after     time.Time
+	fails     int
+	done      chan writeResult
 }
 
 // writeResult is the result of a change.
@@ -63,16 +63,16 @@ type writer struct {
 	log   zerolog.Logger
 	state func(error) // called after every transaction, with an error while the database is away for any change
 
-	mu      sync.Mutex // guards the fields below
-	pending []*change
-	open    int              // changes without a result, pending or in a transaction
-	bytes   int64            // bytes of outputs in memory
-	away    map[*change]bool // changes for which the database was away at the last try
-	awayErr error            // the last such error
-	writing int              // changes in transactions
-	began   time.Time        // when the last transaction began
-	closed  bool
-	wake    chan struct{}
+	mu        sync.Mutex // guards the fields below
+	pending   []*change
+	open      int              // changes without a result, pending or in a transaction
+	bytes     int64            // bytes of outputs in memory
+	failing   map[*change]bool // changes for which the database was away at the last try
+	awayErr   error            // the last such error
+	writing   int              // changes in transactions
+	lastStart time.Time        // when the last transaction began
+	closed    bool
+	wake      chan struct{}
 }
 
 const (
@@ -90,7 +90,7 @@ const (
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers), away: make(map[*change]bool)}
+	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers), failing: make(map[*change]bool)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
@@ -121,7 +121,7 @@ func (w *writer) lingers(now time.Time) time.Duration {
 	if len(w.pending) >= w.writing/2 {
 		return 0
 	}
-	return w.began.Add(linger).Sub(now)
+	return w.lastStart.Add(linger).Sub(now)
 }
 
 // bound bounds the memory of outputs that wait: it spools or cuts them.
@@ -134,17 +134,17 @@ func (w *writer) bound(c *change) {
 		return
 	}
 	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database; output is cut")
-	w.cut(c, cutTo/2)
+	w.truncate(c, cutTo/2)
 }
 
-// cut shortens each output to at most the given number of bytes.
-func (w *writer) cut(c *change, most int64) {
-	if int64(len(c.final.Stdout)) > most {
+// truncate shortens each output to at most the given number of bytes.
+func (w *writer) truncate(c *change, limit int64) {
+	if int64(len(c.final.Stdout)) > limit {
 		c.final.TellCut()
 	}
 	for _, out := range []*string{&c.final.Stdout, &c.final.Stderr} {
-		if int64(len(*out)) > most {
-			*out = store.Shorten(*out, most, "\n[cut while the database was away]")
+		if int64(len(*out)) > limit {
+			*out = store.Shorten(*out, limit, "\n[cut while the database was away]")
 		}
 	}
 	w.bytes -= c.size
@@ -177,14 +177,14 @@ func (w *writer) saveCut(c *change) bool {
 	if w.spool == nil || c.size <= 2*minCut {
 		return false
 	}
-	w.cut(c, minCut)
+	w.truncate(c, minCut)
 	return w.save(c)
 }
 
 // drop frees the memory of outputs that are in the spool.
 func (w *writer) drop(c *change) {
 	w.bytes -= c.size
-	c.spilled, c.size, c.dropped = c.size, 0, true
+	c.spilled, c.size, c.discarded = c.size, 0, true
 	c.final.Stdout, c.final.Stderr = "", ""
 }
 
@@ -197,18 +197,18 @@ func (w *writer) wakeUp() {
 
 // run writes changes until ctx ends; later changes are not written.
 func (w *writer) run(ctx context.Context) {
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range writers {
-		all.Go(func() { w.loop(ctx) })
+		wg.Go(func() { w.loop(ctx) })
 	}
-	all.Wait()
+	wg.Wait()
 	w.close()
 }
 
 func (w *writer) loop(ctx context.Context) {
 	fails := 0
 	for {
-		batch, wait := w.take(time.Now())
+		batch, wait := w.nextBatch(time.Now())
 		if len(batch) == 0 {
 			if !sleep(ctx, wait, w.wake) {
 				return
@@ -217,7 +217,7 @@ func (w *writer) loop(ctx context.Context) {
 		}
 		n := len(batch)
 		err := w.transact(ctx, batch)
-		w.ended(n)
+		w.recordCommit(n)
 		if err == nil {
 			fails = 0
 			continue
@@ -229,8 +229,8 @@ func (w *writer) loop(ctx context.Context) {
 	}
 }
 
-// ended notes the end of a transaction.
-func (w *writer) ended(changes int) {
+// recordCommit notes the end of a transaction.
+func (w *writer) recordCommit(changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.writing -= changes; len(w.pending) > 0 {
@@ -270,9 +270,9 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// take returns the changes of the next transaction, all of one incarnation. If none is due, it
+// nextBatch returns the changes of the next transaction, all of one incarnation. If none is due, it
 // returns how long to wait.
-func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
+func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d := w.lingers(now); d > 0 && len(w.pending) > 0 {
@@ -302,7 +302,7 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	clear(w.pending[len(left):])
 	w.pending = left
 	if len(batch) > 0 {
-		w.writing, w.began = w.writing+len(batch), now
+		w.writing, w.lastStart = w.writing+len(batch), now
 		if len(left) > 0 {
 			w.wakeUp()
 		}
@@ -315,18 +315,18 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 func (w *writer) transact(ctx context.Context, batch []*change) error {
 	now := time.Now()
 	b := store.Batch{Token: batch[0].token, At: now.Unix()}
-	var again []*change
+	var retry []*change
 	batch = slices.DeleteFunc(batch, func(c *change) bool {
 		if err := w.restore(c); err != nil {
 			c.fails++
 			c.after = now.Add(delay(c.fails))
 			w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read; trying again")
-			again = append(again, c)
+			retry = append(retry, c)
 			return true
 		}
 		return false
 	})
-	defer func() { w.putBack(again) }()
+	defer func() { w.putBack(retry) }()
 	if len(batch) == 0 {
 		return nil
 	}
@@ -335,7 +335,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		case start:
 			b.Start = append(b.Start, c.id)
 		case finish:
-			b.Finish = append(b.Finish, c.whole)
+			b.Finish = append(b.Finish, c.full)
 		case giveBack:
 			b.Return = append(b.Return, c.id)
 		case requeue:
@@ -343,28 +343,28 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		}
 	}
 	result, err := w.store.Write(ctx, b)
-	w.m.wrote(len(batch), time.Since(now), err)
+	w.m.observeWrite(len(batch), time.Since(now), err)
 	w.noteAway(batch, err)
 	if err != nil {
 		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written; trying again")
 	}
 	for _, c := range batch {
-		c.whole = store.Final{} // dropped outputs stay in the spool
+		c.full = store.Final{} // discarded outputs stay in the spool
 		lost, isLost := result.Lost[c.id]
 		switch {
 		case err != nil:
 			w.save(c)
-			again = append(again, c)
+			retry = append(retry, c)
 		case isLost:
 			w.finish(c, writeResult{lost: lost})
 		case result.Failed[c.id] != nil:
 			c.fails++
 			c.after = time.Now().Add(delay(c.fails))
 			w.log.Error().Err(result.Failed[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
-			again = append(again, c)
+			retry = append(retry, c)
 		case slices.Contains(result.Busy, c.id):
 			c.after = time.Now().Add(retryBusy)
-			again = append(again, c)
+			retry = append(retry, c)
 		default:
 			w.finish(c, writeResult{at: b.At})
 		}
@@ -379,12 +379,12 @@ func (w *writer) noteAway(batch []*change, err error) {
 	defer w.mu.Unlock()
 	for _, c := range batch {
 		if err != nil {
-			w.away[c], w.awayErr = true, err
+			w.failing[c], w.awayErr = true, err
 		} else {
-			delete(w.away, c)
+			delete(w.failing, c)
 		}
 	}
-	if len(w.away) > 0 {
+	if len(w.failing) > 0 {
 		err = w.awayErr
 	}
 	w.state(err)
@@ -393,20 +393,20 @@ func (w *writer) noteAway(batch []*change, err error) {
 // restore sets whole, with outputs from the spool if they were dropped. It returns an error if they
 // cannot be read now. If they are lost, the row says so.
 func (w *writer) restore(c *change) error {
-	c.whole = c.final
-	if !c.dropped {
+	c.full = c.final
+	if !c.discarded {
 		return nil
 	}
 	f, err := w.spool.load(c.spooled, c.id)
 	var file *fs.PathError
 	switch {
 	case err == nil:
-		c.whole = f
+		c.full = f
 	case errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist):
 		return err
 	default:
 		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
-		c.whole.Stderr = "jobd: the output was lost from the spool: " + err.Error()
+		c.full.Stderr = "jobd: the output was lost from the spool: " + err.Error()
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func TestFewChangesJoinOthers(t *testing.T) {
 	now := time.Now()
 	take := func(now time.Time, changes int, wait time.Duration) {
 		t.Helper()
-		if batch, d := w.take(now); len(batch) != changes || d != wait {
+		if batch, d := w.nextBatch(now); len(batch) != changes || d != wait {
 			t.Fatalf("%d changes, %v; want %d, %v", len(batch), d, changes, wait)
 		}
 	}
@@ -141,8 +141,8 @@ func TestFewChangesJoinOthers(t *testing.T) {
 	queue(1)
 	take(now.Add(linger), 0, linger/4)
 	take(now.Add(linger*5/4), 1, -1)
-	w.ended(40)
-	w.ended(20)
+	w.recordCommit(40)
+	w.recordCommit(20)
 	queue(1)
 	take(now.Add(linger*5/4), 1, -1)
 }
@@ -153,7 +153,7 @@ func TestChangesOfOneRowKeepApart(t *testing.T) {
 	w.queue(&change{kind: finish, id: 1})
 	w.queue(&change{kind: giveBack, id: 1})
 	w.queue(&change{kind: finish, id: 2, token: 9})
-	batch, _ := w.take(time.Now())
+	batch, _ := w.nextBatch(time.Now())
 	if len(batch) != 1 || batch[0].kind != finish {
 		t.Fatalf("%+v", batch)
 	}

@@ -42,8 +42,8 @@ func (s *section) set(key, value string, line int) {
 	s.entries = append(s.entries, entry{key, value})
 }
 
-// get returns the value of key; ok is false if it is absent or null.
-func (s *section) get(key string) (value string, ok bool) {
+// lookup returns the value of key; ok is false if it is absent or null.
+func (s *section) lookup(key string) (value string, ok bool) {
 	for _, e := range s.entries {
 		if e.key == key {
 			return e.value, e.value != "null"

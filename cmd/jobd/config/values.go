@@ -76,7 +76,7 @@ func (r *reader) failAt(line int, format string, args ...any) {
 
 func (r *reader) look(key string) (value string, ok bool) {
 	r.known = append(r.known, key)
-	return r.top.get(key)
+	return r.top.lookup(key)
 }
 
 // require records an error if a key is absent or empty.
@@ -105,7 +105,7 @@ func (r *reader) boolean(key string) bool {
 
 var (
 	numeric = regexp.MustCompile(`^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$`)
-	whole   = regexp.MustCompile(`^[+-]?\d+`)
+	integer = regexp.MustCompile(`^[+-]?\d+`)
 )
 
 // integer reads the integral part of a number between min and max.
@@ -130,7 +130,7 @@ func leading(value string) (n int, ok bool) {
 	if !numeric.MatchString(value) {
 		return 0, false
 	}
-	n, err := strconv.Atoi(whole.FindString(value))
+	n, err := strconv.Atoi(integer.FindString(value))
 	if errors.Is(err, strconv.ErrRange) {
 		return n, true // the nearest int, which is outside every range
 	}
@@ -149,19 +149,19 @@ func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Du
 		r.fail(key, "'%s' must be %s", key, kind)
 		return byDefault
 	}
-	const most = 1e9 // a Duration can hold about nine times that
-	if n < min.Seconds() || n > most {
-		r.fail(key, "'%s' must be between %v and %v seconds, got %s", key, min.Seconds(), most, value)
+	const maxSeconds = 1e9 // a Duration can hold about nine times that
+	if n < min.Seconds() || n > maxSeconds {
+		r.fail(key, "'%s' must be between %v and %v seconds, got %s", key, min.Seconds(), maxSeconds, value)
 		return byDefault
 	}
 	return time.Duration(n * float64(time.Second))
 }
 
 // choice reads one of a few words.
-func (r *reader) choice(key string, words ...string) string {
-	value := r.text(key, words[0])
-	if !slices.Contains(words, value) {
-		r.fail(key, "'%s' must be one of: %s, got '%s'", key, strings.Join(words, ", "), value)
+func (r *reader) choice(key string, values ...string) string {
+	value := r.text(key, values[0])
+	if !slices.Contains(values, value) {
+		r.fail(key, "'%s' must be one of: %s, got '%s'", key, strings.Join(values, ", "), value)
 	}
 	return value
 }
@@ -170,13 +170,13 @@ func (r *reader) choice(key string, words ...string) string {
 // because the original programs accept them and existing files may have some.
 func (r *reader) unknown(prefixes ...string) (warnings []string) {
 	for _, e := range r.top.entries {
-		ours := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })
-		if ours || slices.Contains(r.known, e.key) {
+		known := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })
+		if known || slices.Contains(r.known, e.key) {
 			continue
 		}
 		text := fmt.Sprintf("%s:%d: unknown key '%s' is ignored", r.path, r.top.lines[e.key], e.key)
-		if near := cli.Suggest(e.key, r.known); near != "" {
-			text += fmt.Sprintf("; did you mean '%s'?", near)
+		if suggestions := cli.Suggest(e.key, r.known); suggestions != "" {
+			text += fmt.Sprintf("; did you mean '%s'?", suggestions)
 		}
 		warnings = append(warnings, text)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-	ids, strange, err := manualIDs(data)
+	ids, unknown, err := manualIDs(data)
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +25,11 @@ func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessag
 			return nil, err
 		}
 	}
-	return manualJSON(outcomes, errs, strange), nil
+	return manualJSON(outcomes, errs, unknown), nil
 }
 
-// manualIDs reads the ids, each once. strange are the numbers that cannot be ids of rows.
-func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) {
+// manualIDs reads the ids, each once. unknown are the numbers that cannot be ids of rows.
+func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.No, err error) {
 	args, err := peer.Args(data, eot.Field{Name: "ids", Types: "a", Required: true})
 	if err != nil {
 		return nil, nil, err
@@ -38,28 +38,28 @@ func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) 
 	if len(elements) == 0 {
 		return nil, nil, errors.New("ids are empty")
 	}
-	const most = 1 << 53 // larger integers are not exact in JSON
+	const maxIDs = 1 << 53 // larger integers are not exact in JSON
 	seen := make(map[eot.No]bool, len(elements))
 	for _, e := range elements {
 		if t := eot.TypeOf(e); t != "number" {
 			return nil, nil, fmt.Errorf("all ids must be numbers, got %s", t)
 		}
-		n, whole := eot.Number(e)
+		n, number := eot.Number(e)
 		if seen[n] {
 			continue
 		}
 		seen[n] = true
-		if whole && n >= 0 && n <= most {
+		if number && n >= 0 && n <= maxIDs {
 			ids = append(ids, int64(n))
 		} else {
-			strange = append(strange, n)
+			unknown = append(unknown, n)
 		}
 	}
-	return ids, strange, nil
+	return ids, unknown, nil
 }
 
 // manualJSON encodes the results of the jobs; an empty member is left out.
-func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, strange []eot.No) json.RawMessage {
+func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, unknown []eot.No) json.RawMessage {
 	out := []byte{'{'}
 	separate := func(open string) {
 		if out[len(out)-1] != '{' {
@@ -76,13 +76,13 @@ func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, strange []eot
 		}
 		out = append(out, '}')
 	}
-	if len(errs)+len(strange) > 0 {
+	if len(errs)+len(unknown) > 0 {
 		separate(`"errors":{`)
 		for _, id := range slices.Sorted(maps.Keys(errs)) {
 			separate("")
 			out = eot.AppendString(appendID(out, id), errs[id])
 		}
-		for _, n := range strange {
+		for _, n := range unknown {
 			separate("")
 			out = append(eot.AppendString(out, n.String()), ':')
 			out = eot.AppendString(out, strangeJob(n))

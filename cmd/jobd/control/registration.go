@@ -62,8 +62,8 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 	})
 	defer engine.OnTargets(nil)
 
-	most := max(l.MaxPause, minPause)
-	pause := min(firstPause, most)
+	maxPause := max(l.MaxPause, minPause)
+	pause := min(firstPause, maxPause)
 	known := func() {}
 	for ctx.Err() == nil {
 		for len(engine.Targets()) == 0 {
@@ -78,7 +78,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 			return
 		}
 		if registered {
-			pause = min(firstPause, most)
+			pause = min(firstPause, maxPause)
 			known = func() { engine.Poll(nil) } // meanwhile the master may have sent polls
 		}
 		wait := pause + rand.N(pause/4+1) // random, so that not all workers reconnect at once
@@ -87,7 +87,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
-		pause = min(2*pause, most)
+		pause = min(2*pause, maxPause)
 	}
 }
 
@@ -122,18 +122,18 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 		}
 		registered = true
 		l.Log.Info().Strs("targets", targets).Str("name", l.Name).Msg("registered with the master")
-		if err := l.stay(ctx, conn, changed); err != nil {
+		if err := l.serve(ctx, conn, changed); err != nil {
 			return registered, err
 		}
 	}
 }
 
-// stay waits on a connection and returns nil when the targets have changed. An error ends the
+// serve waits on a connection and returns nil when the targets have changed. An error ends the
 // connection.
-func (l *Link) stay(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
+func (l *Link) serve(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
 	ping := time.NewTicker(cmp.Or(l.PingInterval, pingInterval))
 	defer ping.Stop()
-	heard, silent := conn.Heard(), 0
+	lastHeard, missed := conn.Heard(), 0
 	for {
 		select {
 		case <-changed:
@@ -146,10 +146,10 @@ func (l *Link) stay(ctx context.Context, conn *peer.Conn, changed <-chan struct{
 			conn.Flush(last)
 			return ctx.Err()
 		case <-ping.C:
-			if now := conn.Heard(); now.After(heard) {
-				heard, silent = now, 0
+			if now := conn.Heard(); now.After(lastHeard) {
+				lastHeard, missed = now, 0
 			}
-			if silent++; silent > maxSilent {
+			if missed++; missed > maxSilent {
 				return errSilent
 			}
 			conn.Ping()

@@ -66,23 +66,23 @@ func (s masterSide) write(text string) {
 }
 
 // registered reads a registration, and returns its number and the rest.
-func (s masterSide) registered() (no, rest string) {
+func (s masterSide) registered() (number, rest string) {
 	s.t.Helper()
 	message := s.read()
-	no, rest, ok := strings.Cut(strings.TrimPrefix(message, `[0,{"no":`), `,"type":"register-worker",`)
+	number, rest, ok := strings.Cut(strings.TrimPrefix(message, `[0,{"no":`), `,"type":"register-worker",`)
 	if !ok {
 		s.t.Fatalf("no registration: %s", message)
 	}
-	return no, rest
+	return number, rest
 }
 
-func (s masterSide) expectRegistration(want string) (no string) {
+func (s masterSide) expectRegistration(want string) (number string) {
 	s.t.Helper()
-	no, got := s.registered()
+	number, got := s.registered()
 	if got != want {
 		s.t.Fatalf("got registration %s, want %s", got, want)
 	}
-	return no
+	return number
 }
 
 func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string, ping time.Duration) (stop func()) {
@@ -104,7 +104,7 @@ func TestLinkRegisters(t *testing.T) {
 	m, e := newMaster(t), controltest.New("b", "a")
 	stop := link(t, m, e, "pass", time.Hour)
 	s := m.accept()
-	no := s.expectRegistration(`"data":{"targets":["b","a"],"name":"probe-w1"},"password":"pass"}]`)
+	number := s.expectRegistration(`"data":{"targets":["b","a"],"name":"probe-w1"},"password":"pass"}]`)
 
 	// The master's requests are served even before it has accepted the registration, and need no
 	// password.
@@ -116,7 +116,7 @@ func TestLinkRegisters(t *testing.T) {
 	if got := s.read(); got != `[3]` {
 		t.Error(got)
 	}
-	s.write(`[1,{"no":` + no + `,"data":"ok"}]|[0,{"no":2,"type":"pause"}]|`)
+	s.write(`[1,{"no":` + number + `,"data":"ok"}]|[0,{"no":2,"type":"pause"}]|`)
 	if got := s.read(); got != `[1,{"no":2,"data":"ok"}]` {
 		t.Error(got)
 	}
@@ -128,16 +128,16 @@ func TestLinkRegisters(t *testing.T) {
 	if err := e.AddTarget("new", 1); err != nil {
 		t.Fatal(err)
 	}
-	no = s.expectRegistration(`"data":{"targets":["b","a","new"],"name":"probe-w1"}}]`)
-	s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+	number = s.expectRegistration(`"data":{"targets":["b","a","new"],"name":"probe-w1"}}]`)
+	s.write(`[1,{"no":` + number + `,"data":"ok"}]|`)
 	if err := e.RemoveTarget("b"); err != nil {
 		t.Fatal(err)
 	}
-	no = s.expectRegistration(`"data":{"targets":["a","new"],"name":"probe-w1"}}]`)
+	number = s.expectRegistration(`"data":{"targets":["a","new"],"name":"probe-w1"}}]`)
 
 	// If a poll names a target that was just removed, the other targets are polled
 	// nevertheless.
-	s.write(`[1,{"no":` + no + `,"data":"ok"}]|[0,{"no":3,"type":"poll","data":{"targets":["b","a"]}}]|`)
+	s.write(`[1,{"no":` + number + `,"data":"ok"}]|[0,{"no":3,"type":"poll","data":{"targets":["b","a"]}}]|`)
 	if got := s.read(); got != `[1,{"no":3,"error":"invalid target 'b'"}]` {
 		t.Error(got)
 	}
@@ -152,8 +152,8 @@ func TestLinkComesBack(t *testing.T) {
 	link(t, m, e, "", time.Hour)
 	for i := range 3 {
 		s := m.accept()
-		no := s.expectRegistration(`"data":{"targets":["a"],"name":"probe-w1"}}]`)
-		s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+		number := s.expectRegistration(`"data":{"targets":["a"],"name":"probe-w1"}}]`)
+		s.write(`[1,{"no":` + number + `,"data":"ok"}]|`)
 		// Polls may have been lost while the master was stopped or could not reach us.
 		if i > 0 {
 			peertest.Until(t, "all targets are polled", func() bool { return strings.Join(e.Calls(), ",") == "poll []" })
@@ -161,8 +161,8 @@ func TestLinkComesBack(t *testing.T) {
 		s.sock.Close()
 	}
 	s := m.accept() // the master refuses this registration, but the daemon tries again
-	no, _ := s.registered()
-	s.write(`[1,{"no":` + no + `,"error":"invalid password"}]|`)
+	number, _ := s.registered()
+	s.write(`[1,{"no":` + number + `,"error":"invalid password"}]|`)
 	s.sock.Close()
 	m.accept().registered()
 }
@@ -172,8 +172,8 @@ func TestAMasterThatIsGone(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
 	link(t, m, e, "", 100*time.Millisecond)
 	s := m.accept()
-	no, _ := s.registered()
-	s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+	number, _ := s.registered()
+	s.write(`[1,{"no":` + number + `,"data":"ok"}]|`)
 	for range 5 { // more pings than may stay unanswered
 		if got := s.read(); got != "[2]" {
 			t.Fatal(got)
@@ -190,8 +190,8 @@ func TestLinkWithoutTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := m.accept()
-	no := s.expectRegistration(`"data":{"targets":["first"],"name":"probe-w1"}}]`)
-	s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+	number := s.expectRegistration(`"data":{"targets":["first"],"name":"probe-w1"}}]`)
+	s.write(`[1,{"no":` + number + `,"data":"ok"}]|`)
 	// Masters refuse an empty list, so the connection ends.
 	if err := e.RemoveTarget("first"); err != nil {
 		t.Fatal(err)

@@ -48,36 +48,36 @@ func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any
 }
 
 // onTargets returns a handler that calls a method with the request's targets, nil for all.
-func (s server) onTargets(do func(Engine, []string)) peer.Handler {
+func (s server) onTargets(apply func(Engine, []string)) peer.Handler {
 	return func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, _, err := s.targets(data)
 		if err != nil {
 			return nil, err
 		}
-		do(s.engine, targets)
+		apply(s.engine, targets)
 		return peer.OK, nil
 	}
 }
 
 // targets reads a list of targets, and returns all of them and those that exist. The error names
 // the first one that does not.
-func (s server) targets(data json.RawMessage) (all, known []string, err error) {
-	all, err = peer.Targets(data)
-	if err != nil || all == nil {
+func (s server) targets(data json.RawMessage) (names, known []string, err error) {
+	names, err = peer.Targets(data)
+	if err != nil || names == nil {
 		return nil, nil, err
 	}
-	ours := make(map[string]bool)
+	served := make(map[string]bool)
 	for _, t := range s.engine.Targets() {
-		ours[t] = true
+		served[t] = true
 	}
-	for _, t := range all {
-		if ours[t] {
+	for _, t := range names {
+		if served[t] {
 			known = append(known, t)
 		} else if err == nil {
 			err = fmt.Errorf("invalid target '%s'", t)
 		}
 	}
-	return all, known, err
+	return names, known, err
 }
 
 func (s server) status(context.Context, *peer.Conn, json.RawMessage) (any, error) {
@@ -97,7 +97,7 @@ func (s server) setConcurrency(_ context.Context, _ *peer.Conn, data json.RawMes
 	return s.withConcurrency(data, s.engine.SetConcurrency)
 }
 
-func (s server) withConcurrency(data json.RawMessage, do func(string, int) error) (any, error) {
+func (s server) withConcurrency(data json.RawMessage, apply func(string, int) error) (any, error) {
 	args, err := peer.Args(data, targetField, concurrencyField)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (s server) withConcurrency(data json.RawMessage, do func(string, int) error
 	if n < 1 || n > math.MaxInt32 {
 		return nil, ErrConcurrency
 	}
-	if err := do(eot.String(args.Get("target")), int(n)); err != nil {
+	if err := apply(eot.String(args.Get("target")), int(n)); err != nil {
 		return nil, err
 	}
 	return peer.OK, nil

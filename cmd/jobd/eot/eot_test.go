@@ -254,11 +254,11 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		again, err := Decode(wire[:len(wire)-1])
+		second, err := Decode(wire[:len(wire)-1])
 		if err != nil {
 			t.Fatalf("%q was made %q: %v", payload, wire, err)
 		}
-		if diff := cmp.Diff(m, again); diff != "" {
+		if diff := cmp.Diff(m, second); diff != "" {
 			t.Fatalf("%q was made %q: %s", payload, wire, diff)
 		}
 	})

@@ -27,7 +27,7 @@ func Members(raw json.RawMessage) []Member {
 	seen := make(map[string]int)
 	walk(raw, func(name, value json.RawMessage) {
 		m := Member{Name: String(name), Value: value}
-		if at, again := seen[m.Name]; again {
+		if at, index := seen[m.Name]; index {
 			list[at] = m
 			return
 		}

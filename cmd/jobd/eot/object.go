@@ -38,7 +38,7 @@ func ParseObject(raw json.RawMessage, fields ...Field) (Object, error) {
 			continue
 		}
 		if !f.accepts(value) {
-			return nil, fmt.Errorf("'%s' must be %s", f.Name, f.wanted())
+			return nil, fmt.Errorf("'%s' must be %s", f.Name, f.typeName())
 		}
 	}
 	return o, nil
@@ -74,7 +74,7 @@ func (f Field) accepts(value json.RawMessage) bool {
 	return false
 }
 
-func (f Field) wanted() string {
+func (f Field) typeName() string {
 	var names []string
 	for _, t := range []byte(f.Types) {
 		names = append(names, typeNames[t])

@@ -41,13 +41,13 @@ func (s *Splitter) Next() (message []byte, ok bool, err error) {
 		return nil, false, fmt.Errorf("message is longer than %d bytes", s.Max)
 	}
 	if end < 0 {
-		s.hold(part)
+		s.keep(part)
 		s.fed = nil
 		return nil, false, nil
 	}
 	message = make([]byte, 0, s.len+len(part))
-	for _, piece := range s.held {
-		message = append(message, piece...)
+	for _, part := range s.held {
+		message = append(message, part...)
 	}
 	message = append(message, part...)
 	s.fed = s.fed[end+1:]
@@ -55,7 +55,7 @@ func (s *Splitter) Next() (message []byte, ok bool, err error) {
 	return message, true, nil
 }
 
-func (s *Splitter) hold(part []byte) {
+func (s *Splitter) keep(part []byte) {
 	for len(part) > 0 {
 		last := len(s.held) - 1
 		if last < 0 || len(s.held[last]) == cap(s.held[last]) {

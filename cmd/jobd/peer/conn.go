@@ -65,9 +65,9 @@ type Conn struct {
 	maxMessage int
 	authorized bool
 
-	came  time.Time
-	heard atomic.Int64 // when the peer was last heard, in nanoseconds since came; 0: never
-	asked atomic.Bool  // it has made a request, with the right password if there is one
+	acceptedAt time.Time
+	lastHeard  atomic.Int64 // when the peer was last heard, in nanoseconds since acceptedAt; 0: never
+	served     atomic.Bool  // it has made a request, with the right password if there is one
 
 	mu      sync.Mutex
 	changed *sync.Cond // when out, writing, pending or closed have changed
@@ -77,7 +77,7 @@ type Conn struct {
 	closed  bool
 	givenUp bool // the peer has been told the reason
 	trusted bool // no limit on the bytes that it leaves unread
-	ended   bool // no more calls
+	eof     bool // no more calls
 	calls   map[eot.No]chan eot.Message
 	lastNo  int
 	greeted bool // the password was sent
@@ -104,7 +104,7 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 		c.in.Max = min(opt.MaxMessage, unauthorizedMax)
 	}
 	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
-	c.came = time.Now()
+	c.acceptedAt = time.Now()
 	return c
 }
 
@@ -118,7 +118,7 @@ func (c *Conn) Dialled() bool { return c.dialled }
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Heard returns when the peer last sent anything, or connected.
-func (c *Conn) Heard() time.Time { return c.came.Add(time.Duration(c.heard.Load())) }
+func (c *Conn) Heard() time.Time { return c.acceptedAt.Add(time.Duration(c.lastHeard.Load())) }
 
 // Trust lets the peer send messages of up to max bytes, and leave any amount unread. Handlers call
 // it once they know that the peer is a worker.
@@ -132,11 +132,11 @@ func (c *Conn) Trust(max int) {
 // Close ends the connection at once.
 func (c *Conn) Close() {
 	c.mu.Lock()
-	again := c.closed
+	already := c.closed
 	c.closed = true
 	c.changed.Broadcast()
 	c.mu.Unlock()
-	if !again {
+	if !already {
 		c.cancel()
 		c.sock.Close()
 	}
@@ -157,7 +157,7 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 	answer := make(chan eot.Message, 1)
 
 	c.mu.Lock()
-	if c.ended || c.closed {
+	if c.eof || c.closed {
 		c.mu.Unlock()
 		return nil, ErrClosed
 	}
@@ -197,7 +197,7 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 func (c *Conn) nextNo() eot.No {
 	for {
 		c.lastNo = c.lastNo%maxNo + 1
-		if _, taken := c.calls[eot.No(c.lastNo)]; !taken {
+		if _, inUse := c.calls[eot.No(c.lastNo)]; !inUse {
 			return eot.No(c.lastNo)
 		}
 	}
@@ -209,7 +209,7 @@ func (c *Conn) run() {
 	go c.write()
 	err := c.read()
 	c.mu.Lock()
-	c.ended = true
+	c.eof = true
 	c.mu.Unlock()
 	close(c.done)
 	switch {
@@ -234,7 +234,7 @@ func (c *Conn) read() error {
 	for {
 		n, err := c.sock.Read(buf)
 		if n > 0 {
-			c.heard.Store(int64(max(time.Since(c.came), 1)))
+			c.lastHeard.Store(int64(max(time.Since(c.acceptedAt), 1)))
 			if !c.dialled && c.opening.foreign(buf[:n]) {
 				c.log.Warn().Msg("the peer speaks HTTP or TLS: closing the connection")
 				return errForeign
@@ -306,11 +306,11 @@ func (c *Conn) messages() error {
 			return nil
 		}
 		m, err := eot.Decode(payload)
-		var wrong *eot.Error
+		var invalid *eot.Error
 		switch {
-		case errors.As(err, &wrong):
-			c.log.Warn().Str("error", clip(wrong.Text)).Msg("malformed message")
-			c.send(eot.Message{Kind: eot.Response, Error: wrong.Text})
+		case errors.As(err, &invalid):
+			c.log.Warn().Str("error", clip(invalid.Text)).Msg("malformed message")
+			c.send(eot.Message{Kind: eot.Response, Error: invalid.Text})
 		case err != nil:
 			c.log.Warn().Int("bytes", len(payload)).Msg("a message that is not JSON is ignored")
 		case m.Kind == eot.Ping:
@@ -347,7 +347,7 @@ func (c *Conn) request(m eot.Message) error {
 		c.authorized = true
 		c.in.Max = c.maxMessage
 	}
-	c.asked.Store(true)
+	c.served.Store(true)
 	c.log.Debug().Str("type", clip(m.Type)).Stringer("no", m.No).Msg("request")
 	route, known := c.routes[m.Type]
 	if !known {
@@ -358,18 +358,18 @@ func (c *Conn) request(m eot.Message) error {
 		c.serve(route.Handle, m)
 		return nil
 	}
-	most := 1024
+	maxLen := 1024
 	c.mu.Lock()
 	if c.trusted {
-		most = 64 << 10
+		maxLen = 64 << 10
 	}
-	full := c.pending >= most
+	full := c.pending >= maxLen
 	if !full {
 		c.pending++
 	}
 	c.mu.Unlock()
 	if full {
-		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection are waiting already", most)})
+		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection are waiting already", maxLen)})
 		return nil
 	}
 	go func() {
@@ -417,8 +417,8 @@ func (c *Conn) guard(handle Handler, m eot.Message) (result any, err error) {
 
 // clip shortens a peer's text for the log.
 func clip(text string) string {
-	if most := 200; len(text) > most {
-		return text[:most] + "…"
+	if maxLen := 200; len(text) > maxLen {
+		return text[:maxLen] + "…"
 	}
 	return text
 }

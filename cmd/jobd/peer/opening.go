@@ -15,7 +15,7 @@ const (
 	inTLS                 // perhaps a record of a handshake
 	inToken               // perhaps a method
 	inTarget              // perhaps the rest of a request line
-	ours
+	ownMessage
 	foreign
 )
 
@@ -23,7 +23,7 @@ const (
 // a method of capital letters by the space after it, and any other method by the path that follows.
 func (o *opening) foreign(p []byte) bool {
 	for _, c := range p {
-		if o.state >= ours {
+		if o.state >= ownMessage {
 			break
 		}
 		o.next(c)
@@ -45,7 +45,7 @@ func (o *opening) next(c byte) {
 	case o.state == inTLS && c == 3, o.state == inToken && c == ' ', o.state == inTarget && c == '/':
 		o.state = foreign
 	default:
-		o.state = ours
+		o.state = ownMessage
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *Conn) drain() {
 			case <-stop:
 				return
 			case <-tick.C:
-				if gone(c.sock) {
+				if isGone(c.sock) {
 					c.Close()
 				}
 			}
@@ -109,8 +109,8 @@ func (c *Conn) Flush(ctx context.Context) {
 // unread is reset, and the reset overtakes the answer.
 func (c *Conn) linger() {
 	c.flush(func() bool { return true })
-	half, ok := c.sock.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
+	closer, ok := c.sock.(interface{ CloseWrite() error })
+	if !ok || closer.CloseWrite() != nil {
 		return
 	}
 	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTime))
@@ -125,14 +125,14 @@ func (c *Conn) linger() {
 }
 
 // samePassword compares passwords in a time that does not depend on them.
-func samePassword(given, right string) bool {
-	g, r := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(right))
+func samePassword(given, want string) bool {
+	g, r := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(g[:], r[:]) == 1
 }
 
-// gone reports whether the peer of a half-closed connection is gone. The kernel notices (by
+// isGone reports whether the peer of a half-closed connection is gone. The kernel notices (by
 // keepalive), but no read is pending that would return the error.
-func gone(sock net.Conn) bool {
+func isGone(sock net.Conn) bool {
 	tcp, ok := sock.(*net.TCPConn)
 	return ok && tcpClosed(tcp)
 }

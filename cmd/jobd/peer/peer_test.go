@@ -24,7 +24,7 @@ type served struct {
 	*peer.Server
 	log     *throwaway.Log
 	release chan struct{} // lets "wait" go on, once for each value
-	gone    atomic.Int32  // number of "wait" requests that ended with their connection
+	closed  atomic.Int32  // number of "wait" requests that ended with their connection
 	bigs    atomic.Int32  // number of "big" requests
 	stalls  atomic.Int32  // number of "stall" requests
 }
@@ -47,7 +47,7 @@ func serve(t *testing.T, opt peer.Options) *served {
 			case <-s.release:
 				return "waited", nil
 			case <-ctx.Done():
-				s.gone.Add(1)
+				s.closed.Add(1)
 				return nil, ctx.Err()
 			}
 		}},
@@ -213,31 +213,31 @@ func TestWaitEndsWithConnection(t *testing.T) {
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
 	c.Quiet()
 	c.Reset()
-	peertest.Until(t, "the handler is told", func() bool { return s.gone.Load() == 1 })
+	peertest.Until(t, "the handler is told", func() bool { return s.closed.Load() == 1 })
 }
 
 func TestPassword(t *testing.T) {
 	const secret = "s3cret word"
-	refused := func(no int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"invalid password"}]`, no) }
-	request := func(no int, password string) string {
-		return fmt.Sprintf(`[0,{"no":%d,"type":"fail"%s}]|`, no, password)
+	refused := func(number int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"invalid password"}]`, number) }
+	request := func(number int, password string) string {
+		return fmt.Sprintf(`[0,{"no":%d,"type":"fail"%s}]|`, number, password)
 	}
-	right := `,"password":"` + secret + `"`
-	failed := func(no int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"it failed"}]`, no) }
+	correct := `,"password":"` + secret + `"`
+	failed := func(number int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"it failed"}]`, number) }
 	tests := map[string]struct {
 		in   string
 		out  []string
 		ends bool
 	}{
-		"right":                      {request(1, right), []string{failed(1)}, false},
+		"right":                      {request(1, correct), []string{failed(1)}, false},
 		"missing":                    {request(1, ""), []string{refused(1)}, true},
 		"empty":                      {request(1, `,"password":""`), []string{refused(1)}, true},
 		"wrong":                      {request(1, `,"password":"S3cret word"`), []string{refused(1)}, true},
-		"rest of the batch dropped":  {request(1, "") + request(2, right) + "[2]|", []string{refused(1)}, true},
-		"right once, then none":      {request(1, right) + request(2, ""), []string{failed(1), failed(2)}, false},
-		"right once, then wrong":     {request(1, right) + request(2, `,"password":"x"`), []string{failed(1), failed(2)}, false},
-		"ping before":                {"[2]|" + request(1, right), []string{"[3]", failed(1)}, false},
-		"malformed before":           {"[4]|" + request(1, right), []string{`[1,{"no":0,"error":"unexpected type 4"}]`, failed(1)}, false},
+		"rest of the batch dropped":  {request(1, "") + request(2, correct) + "[2]|", []string{refused(1)}, true},
+		"right once, then none":      {request(1, correct) + request(2, ""), []string{failed(1), failed(2)}, false},
+		"right once, then wrong":     {request(1, correct) + request(2, `,"password":"x"`), []string{failed(1), failed(2)}, false},
+		"ping before":                {"[2]|" + request(1, correct), []string{"[3]", failed(1)}, false},
+		"malformed before":           {"[4]|" + request(1, correct), []string{`[1,{"no":0,"error":"unexpected type 4"}]`, failed(1)}, false},
 		"malformed with no password": {"[0,{}]|", []string{malformed + `REQUEST message: missing required field type"}]`}, false},
 		"unknown without":            {`[0,{"no":9,"type":"nope"}]|`, []string{refused(9)}, true},
 	}
@@ -311,10 +311,10 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	a := s.dial(t)
 	a.Write(`[0,{"no":1,"type":"echo"}]|`)
 	a.Expect(`[1,{"no":1}]`)
-	for _, words := range []string{"", "[", "[2]|"} {
+	for _, prefixes := range []string{"", "[", "[2]|"} {
 		b := s.dial(t)
-		b.Write(words)
-		if words == "[2]|" {
+		b.Write(prefixes)
+		if prefixes == "[2]|" {
 			b.Expect(`[3]`)
 		}
 		time.Sleep(2 * time.Millisecond)

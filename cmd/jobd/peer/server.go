@@ -128,17 +128,17 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 // s.mu is held. Bytes and pings do not count, because clients without a password can send
 // them.
 func (s *Server) makeRoom() bool {
-	var silent *Conn
+	var victim *Conn
 	for c := range s.conns {
-		if !c.asked.Load() && (silent == nil || c.came.Before(silent.came)) {
-			silent = c
+		if !c.served.Load() && (victim == nil || c.acceptedAt.Before(victim.acceptedAt)) {
+			victim = c
 		}
 	}
-	if silent == nil || time.Since(silent.came) < s.opt.Silent {
+	if victim == nil || time.Since(victim.acceptedAt) < s.opt.Silent {
 		return false
 	}
-	delete(s.conns, silent)
-	silent.giveUp(fmt.Sprintf("too many connections (limit %d), and no request came on this one", s.opt.MaxConnections))
+	delete(s.conns, victim)
+	victim.giveUp(fmt.Sprintf("too many connections (limit %d), and no request came on this one", s.opt.MaxConnections))
 	return true
 }
 

@@ -9,23 +9,23 @@ import (
 // messages. Beyond the limit, the connection that holds most is closed; of several that hold the
 // same, the first that began to. Until it has freed its memory, the others do not read on.
 type unfinished struct {
-	most int // bytes
+	limit int // bytes
 
 	mu      sync.Mutex // guards the fields below
 	freed   sync.Cond
 	held    map[*Conn]holding
 	total   int // bytes held
 	closing int // of them, by connections that are being closed
-	begun   int
+	started int
 }
 
 type holding struct {
-	bytes, begun int
-	closing      bool
+	bytes, started int
+	closing        bool
 }
 
-func newUnfinished(most int) *unfinished {
-	u := &unfinished{most: most, held: make(map[*Conn]holding)}
+func newUnfinished(limit int) *unfinished {
+	u := &unfinished{limit: limit, held: make(map[*Conn]holding)}
 	u.freed.L = &u.mu
 	return u
 }
@@ -34,11 +34,11 @@ func newUnfinished(most int) *unfinished {
 // It returns when the connection may read on.
 func (u *unfinished) note(c *Conn, bytes int) {
 	for _, hoarder := range u.update(c, bytes) {
-		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.most))
+		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.limit))
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for bytes > 0 && u.total > u.most && !u.held[c].closing {
+	for bytes > 0 && u.total > u.limit && !u.held[c].closing {
 		u.freed.Wait()
 	}
 }
@@ -48,13 +48,13 @@ func (u *unfinished) update(c *Conn, bytes int) (hoarders []*Conn) {
 	defer u.mu.Unlock()
 	h, known := u.held[c]
 	if !known {
-		u.begun++
-		h.begun = u.begun
+		u.started++
+		h.started = u.started
 	}
-	grown := bytes - h.bytes
-	u.total += grown
+	added := bytes - h.bytes
+	u.total += added
 	if h.closing {
-		u.closing += grown
+		u.closing += added
 	}
 	h.bytes = bytes
 	if bytes > 0 {
@@ -62,18 +62,18 @@ func (u *unfinished) update(c *Conn, bytes int) (hoarders []*Conn) {
 	} else {
 		delete(u.held, c)
 	}
-	for u.total-u.closing > u.most {
-		var most *Conn
+	for u.total-u.closing > u.limit {
+		var largest *Conn
 		for c, h := range u.held {
-			if m := u.held[most]; !h.closing && (most == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.begun < m.begun) {
-				most = c
+			if m := u.held[largest]; !h.closing && (largest == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.started < m.started) {
+				largest = c
 			}
 		}
-		h := u.held[most]
+		h := u.held[largest]
 		h.closing = true
-		u.held[most] = h
+		u.held[largest] = h
 		u.closing += h.bytes
-		hoarders = append(hoarders, most)
+		hoarders = append(hoarders, largest)
 	}
 	u.freed.Broadcast()
 	return hoarders

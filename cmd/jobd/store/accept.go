@@ -27,22 +27,22 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 	var next map[string]passed
 	err = s.transact(ctx, "accept", func(tx *sql.Tx) error {
 		p = Page{}
-		var cut map[string]bool
+		var truncated map[string]bool
 		var err error
-		if p.Rows, cut, next, err = s.firstWaiting(ctx, tx, wants, limit); err != nil {
+		if p.Rows, truncated, next, err = s.firstWaiting(ctx, tx, wants, limit); err != nil {
 			return err
 		}
 		for _, want := range wants {
-			if cut[want.Target] {
+			if truncated[want.Target] {
 				p.More = append(p.More, want.Target)
 			}
 		}
-		s.begin(p.Rows, wants, time.Now().Unix())
+		s.recordClaims(p.Rows, wants, time.Now().Unix())
 		failpoint.Point("accept: rows locked")
 		if err := s.acceptLocked(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
 		}
-		return s.passedOver(ctx, tx, &p, wants, cut)
+		return s.passedOver(ctx, tx, &p, wants, truncated)
 	})
 	if ofRow(err) && s.passedOverCount() < maxPassedOver {
 		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
@@ -64,8 +64,8 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 	return p, nil
 }
 
-// begin chooses the rows that begin at once, the best ones of their targets.
-func (s *SQL) begin(rows []Row, wants []Want, at int64) {
+// recordClaims chooses the rows that begin at once, the best ones of their targets.
+func (s *SQL) recordClaims(rows []Row, wants []Want, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, want := range wants {
@@ -77,7 +77,7 @@ func (s *SQL) begin(rows []Row, wants []Want, at int64) {
 		}
 		slices.SortStableFunc(list, func(a, b *Row) int { return cmp.Compare(b.Priority, a.Priority) })
 		for _, row := range list[:min(want.Begin, len(list))] {
-			if _, ours := s.mine[row.ID]; !ours {
+			if _, known := s.claims[row.ID]; !known {
 				row.Started = at
 			}
 		}
@@ -96,25 +96,25 @@ const (
 // because a trigger refuses one row.
 func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, error) {
 	for _, row := range rows {
-		var taken []Row
+		var accepted []Row
 		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
-			taken, err = s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
+			accepted, err = s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
 				s.priority(), s.table().name, byID, row.ID, s.skip))
 			if err != nil {
 				return err
 			}
-			return s.acceptLocked(ctx, tx, taken, Waiting)
+			return s.acceptLocked(ctx, tx, accepted, Waiting)
 		})
 		switch {
 		case err == nil:
-			s.noteClaims(taken, false)
-			p.Rows = append(p.Rows, taken...)
+			s.noteClaims(accepted, false)
+			p.Rows = append(p.Rows, accepted...)
 		case ofRow(err):
 			s.passOver(row.ID)
 			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
 		default:
 			if undecided(err) {
-				s.addDoubt(taken, false)
+				s.addDoubt(accepted, false)
 			}
 			if len(p.Rows) > 0 {
 				return p, nil // if the error persists, the next Accept returns it
@@ -195,29 +195,29 @@ func (s *SQL) notePassed(wants []Want, next map[string]passed) {
 type source struct {
 	Want
 	passed
-	below int64 // ids below it were not read; 0 if all were
+	minID int64 // ids below it were not read; 0 if all were
 	rows  []Row // read and locked, not taken yet
 	room  int   // how many more rows may be read
 	full  bool  // the last part had as many rows as it might have
 }
 
-// firstWaiting reads and locks the waiting rows with the lowest ids of all targets, at most limit. cut
-// has the targets that may have more rows, and next is for notePassed.
+// firstWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
+// limit. truncated has the targets that may have more rows, and next is for notePassed.
 //
 // Of each target it first reads its share of the limit, and more only when these are used up: a row
 // that is locked and not accepted costs as much as one that is.
-func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit int) (rows []Row, cut map[string]bool, next map[string]passed, err error) {
-	all := make([]*source, len(wants))
+func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit int) (rows []Row, truncated map[string]bool, next map[string]passed, err error) {
+	sources := make([]*source, len(wants))
 	sum := 0
 	for i, want := range wants {
-		all[i] = &source{Want: want, room: min(want.Rows, limit), full: true}
+		sources[i] = &source{Want: want, room: min(want.Rows, limit), full: true}
 		if !s.table().hasPrio {
-			all[i].passed = s.lastPassed(want.Target)
-			all[i].below = all[i].from
+			sources[i].passed = s.lastPassed(want.Target)
+			sources[i].minID = sources[i].from
 		}
-		sum += all[i].room
+		sum += sources[i].room
 	}
-	for left := slices.Clone(all); len(rows) < limit; {
+	for left := slices.Clone(sources); len(rows) < limit; {
 		share := limit
 		if sum > limit {
 			share = (limit - len(rows) + len(left) - 1) / len(left)
@@ -240,9 +240,9 @@ func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit 
 		}
 	}
 	slices.SortFunc(rows, byRowID)
-	cut, next = make(map[string]bool), make(map[string]passed)
-	for _, src := range all {
-		cut[src.Target] = src.full || len(src.rows) > 0
+	truncated, next = make(map[string]bool), make(map[string]passed)
+	for _, src := range sources {
+		truncated[src.Target] = src.full || len(src.rows) > 0
 		if len(src.rows) > 0 {
 			src.from = src.rows[0].ID
 		}
@@ -250,7 +250,7 @@ func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit 
 			next[src.Target] = src.passed
 		}
 	}
-	return rows, cut, next, nil
+	return rows, truncated, next, nil
 }
 
 // readPart reads and locks the next waiting rows of a target or, if rows have a priority, the best of
@@ -268,49 +268,49 @@ func (s *SQL) readPart(ctx context.Context, tx *sql.Tx, src *source, share, limi
 	return err
 }
 
-// readNext reads and locks the next most rows of a target. At the end of the rows it goes back to the
-// lowest id.
-func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, most int) (err error) {
+// readNext reads and locks the next rows, at most limit, of a target. At the end of the rows it
+// goes back to the lowest id.
+func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, limit int) (err error) {
 	lock := " FOR UPDATE" + s.skip
-	if src.rows, err = s.readFirst(ctx, tx, src.Target, src.from, math.MaxInt64, most, lock); err != nil {
+	if src.rows, err = s.readFirst(ctx, tx, src.Target, src.from, math.MaxInt64, limit, lock); err != nil {
 		return err
 	}
-	src.room -= most
+	src.room -= limit
 	if n := len(src.rows); n > 0 {
 		if src.from = src.rows[n-1].ID + 1; src.from < 0 { // there is no larger id
 			src.from, src.room = 0, 0
 		}
 	}
-	if len(src.rows) < most && src.below > 0 {
-		lower, err := s.readFirst(ctx, tx, src.Target, 0, src.below-1, most-len(src.rows), lock)
+	if len(src.rows) < limit && src.minID > 0 {
+		lower, err := s.readFirst(ctx, tx, src.Target, 0, src.minID-1, limit-len(src.rows), lock)
 		if err != nil {
 			return err
 		}
 		src.rows = append(lower, src.rows...)
 		src.passed, src.room = passed{}, 0
 	}
-	src.full = len(src.rows) == most
+	src.full = len(src.rows) == limit
 	return nil
 }
 
 // readFirst reads the first waiting rows of a target whose ids are from lowest to highest.
-func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, most int, how string) ([]Row, error) {
+func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, limit int, lock string) ([]Row, error) {
 	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.allowed(), most, how), target, target)
+		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.allowed(), limit, lock), target, target)
 }
 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads these without
 // locks, and then locks rows until there are enough, skipping rows that others have taken
 // meanwhile.
-func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, limit int) (taken []Row, more bool, err error) {
+func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, limit int) (accepted []Row, more bool, err error) {
 	seen, err := s.readFirst(ctx, tx, target, 0, math.MaxInt64, limit, "")
 	if err != nil {
 		return nil, false, err
 	}
 	more = len(seen) == limit
 	slices.SortStableFunc(seen, func(a, b Row) int { return cmp.Compare(b.Priority, a.Priority) })
-	for len(seen) > 0 && len(taken) < most {
-		n := min(most-len(taken), len(seen))
+	for len(seen) > 0 && len(accepted) < most {
+		n := min(most-len(accepted), len(seen))
 		ids := make([]int64, n)
 		for i, row := range seen[:n] {
 			ids[i] = row.ID
@@ -320,9 +320,9 @@ func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, lim
 		if err != nil {
 			return nil, false, err
 		}
-		taken, seen = append(taken, rows...), seen[n:]
+		accepted, seen = append(accepted, rows...), seen[n:]
 	}
-	return taken, more || len(seen) > 0, nil
+	return accepted, more || len(seen) > 0, nil
 }
 
 func (s *SQL) priority() string {
@@ -355,13 +355,13 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		return nil
 	}
 	ids := make([]int64, len(rows))
-	var accepted, begun []int64
+	var accepted, started []int64
 	var at int64
 	for i, row := range rows {
 		if ids[i] = row.ID; row.Started == 0 {
 			accepted = append(accepted, row.ID)
 		} else {
-			begun, at = append(begun, row.ID), row.Started
+			started, at = append(started, row.ID), row.Started
 		}
 	}
 	s.clearClaims(ids)
@@ -374,7 +374,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 	for _, part := range []struct {
 		set string
 		ids []int64
-	}{{"status = 'accepted'", accepted}, {fmt.Sprintf("status = 'running', time_started = %d", at), begun}} {
+	}{{"status = 'accepted'", accepted}, {fmt.Sprintf("status = 'running', time_started = %d", at), started}} {
 		if len(part.ids) == 0 {
 			continue
 		}
@@ -386,7 +386,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 	if !s.claimed {
 		return nil
 	}
-	if err := s.alive(ctx, tx); err != nil {
+	if err := s.checkOwner(ctx, tx); err != nil {
 		return err
 	}
 	claims := make([]any, 0, 4*len(ids))
@@ -400,11 +400,12 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 	return err
 }
 
-// alive returns ErrFenced unless our lease is valid, and locks our record until the transaction
-// ends, so that a daemon that settles this incarnation later sees the claims made here.
-func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
-	own, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
-	if err == nil && len(own) == 0 {
+// checkOwner returns ErrFenced unless our lease is valid, and locks our record until the
+// transaction ends, so that a daemon that settles this incarnation later sees the claims made
+// here.
+func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
+	found, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
+	if err == nil && len(found) == 0 {
 		err = ErrFenced
 	}
 	return err
@@ -412,12 +413,12 @@ func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
 
 // passedOver finds the targets with waiting rows that this transaction could not see
 // because they were locked.
-func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, cut map[string]bool) error {
+func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, truncated map[string]bool) error {
 	if s.skip == "" {
 		return nil
 	}
 	for _, target := range targetsOf(wants) {
-		if cut[target] {
+		if truncated[target] {
 			continue
 		}
 		var name string
@@ -436,29 +437,29 @@ func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want,
 func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string) bool) ([]Request, error) {
 	answers := make(map[int64]Request, len(ids))
 	for part := range slices.Chunk(ids, page) {
-		var taken []Row
+		var accepted []Row
 		err := s.transact(ctx, "manual", func(tx *sql.Tx) error {
 			found, err := s.states(ctx, tx, part)
 			if err != nil {
 				return err
 			}
-			taken = nil
+			accepted = nil
 			var ignored []int64
 			for id, r := range found {
 				r.Accepted = r.Status == Manual && serves(r.Row.Target)
 				if r.Accepted {
-					taken = append(taken, r.Row)
+					accepted = append(accepted, r.Row)
 				} else if r.Status == Manual || r.Status == Waiting {
 					ignored = append(ignored, id)
 				}
 				found[id] = r
 			}
-			slices.SortFunc(taken, byRowID)
+			slices.SortFunc(accepted, byRowID)
 			failpoint.Point("manual: rows locked")
-			if err := s.acceptLocked(ctx, tx, taken, Manual); err != nil {
+			if err := s.acceptLocked(ctx, tx, accepted, Manual); err != nil {
 				return err
 			}
-			for _, row := range taken { // acceptLocked has added their fields
+			for _, row := range accepted { // acceptLocked has added their fields
 				found[row.ID] = Request{Row: row, Found: true, Accepted: true}
 			}
 			maps.Copy(answers, found)
@@ -471,12 +472,12 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 		})
 		if err != nil {
 			if undecided(err) {
-				s.addDoubt(taken, true)
+				s.addDoubt(accepted, true)
 			}
 			s.giveBack(answers, part)
 			return nil, err
 		}
-		s.noteClaims(taken, true)
+		s.noteClaims(accepted, true)
 	}
 	requests := make([]Request, len(ids))
 	for i, id := range ids {
@@ -521,36 +522,36 @@ func (s *SQL) addDoubt(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.doubt[row.ID] = &doubt{manual, row.Started}
+		s.doubtful[row.ID] = &doubtfulAccept{manual, row.Started}
 	}
 }
 
-func (s *SQL) doubts() map[int64]*doubt {
+func (s *SQL) doubts() map[int64]*doubtfulAccept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.doubt)
+	return maps.Clone(s.doubtful)
 }
 
 // Resolve implements Store. Its read waits for a transaction that is still in progress, so its
 // answer is final.
 func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
-	doubt, token := s.doubts(), s.Token()
-	if len(doubt) == 0 {
+	doubtful, token := s.doubts(), s.Token()
+	if len(doubtful) == 0 {
 		return nil, nil
 	}
-	ids := slices.Sorted(maps.Keys(doubt))
+	ids := slices.Sorted(maps.Keys(doubtful))
 	if !s.claimed {
 		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted or running")
-		s.settled(doubt, ids)
+		s.settled(doubtful, ids)
 		return nil, nil
 	}
 	var adopted []Row
 	var back []int64
 	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
-		if err := s.unbegin(ctx, tx, doubt, token); err != nil {
+		if err := s.unbegin(ctx, tx, doubtful, token); err != nil {
 			return err
 		}
-		mine, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table().claims+" c"+byID+
+		claims, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table().claims+" c"+byID+
 			" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id WHERE c.id IN ("+list(ids)+
 			") AND c.token = ? AND j.status = 'accepted' FOR UPDATE", token)
 		if err != nil {
@@ -558,8 +559,8 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		}
 		adopted, back = nil, nil
 		now := s.doubts()
-		for _, row := range mine {
-			switch d := doubt[row.ID]; {
+		for _, row := range claims {
+			switch d := doubtful[row.ID]; {
 			case now[row.ID] != d: // accepted again meanwhile
 			case d.manual:
 				back = append(back, row.ID)
@@ -577,7 +578,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.settled(doubt, ids)
+	s.settled(doubtful, ids)
 	s.forgetClaims(back)
 	s.noteClaims(adopted, false)
 	return adopted, nil
@@ -585,19 +586,19 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 
 // unbegin makes rows that began in an accept of unknown outcome accepted: nobody was told of them, so
 // they do not run.
-func (s *SQL) unbegin(ctx context.Context, tx *sql.Tx, doubt map[int64]*doubt, token int64) error {
-	began := "FALSE"
+func (s *SQL) unbegin(ctx context.Context, tx *sql.Tx, doubtful map[int64]*doubtfulAccept, token int64) error {
+	started := "FALSE"
 	now := s.doubts()
-	for _, id := range slices.Sorted(maps.Keys(doubt)) {
-		if d := doubt[id]; d.started != 0 && now[id] == d {
-			began += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.started)
+	for _, id := range slices.Sorted(maps.Keys(doubtful)) {
+		if d := doubtful[id]; d.started != 0 && now[id] == d {
+			started += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.started)
 		}
 	}
-	if began == "FALSE" {
+	if started == "FALSE" {
 		return nil
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" c"+byID+" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id SET j.status = 'accepted', j.time_started = 0"+
-		" WHERE c.id IN ("+list(slices.Sorted(maps.Keys(doubt)))+") AND c.token = ? AND j.status = 'running' AND ("+began+")", token)
+		" WHERE c.id IN ("+list(slices.Sorted(maps.Keys(doubtful)))+") AND c.token = ? AND j.status = 'running' AND ("+started+")", token)
 	return err
 }
 
@@ -609,12 +610,12 @@ func (s *SQL) joinedPriority() string {
 }
 
 // settled removes the given doubts about rows, but not later doubts about the same rows.
-func (s *SQL) settled(doubt map[int64]*doubt, ids []int64) {
+func (s *SQL) settled(doubtful map[int64]*doubtfulAccept, ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if s.doubt[id] == doubt[id] {
-			delete(s.doubt, id)
+		if s.doubtful[id] == doubtful[id] {
+			delete(s.doubtful, id)
 		}
 	}
 }

@@ -98,9 +98,9 @@ func (s *SQL) Register(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.number = token, number
-	clear(s.doubt) // others settle the rows of an earlier incarnation
+	clear(s.doubtful) // others settle the rows of an earlier incarnation
 	clear(s.unsure)
-	clear(s.mine)
+	clear(s.claims)
 	return nil
 }
 
@@ -215,13 +215,13 @@ func claimValues(n int) string {
 // settled, if the table has another number or still has claims of ours, because a settlement
 // removes the record last.
 func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err error) {
-	if err = s.alive(ctx, tx); err != ErrFenced {
+	if err = s.checkOwner(ctx, tx); err != ErrFenced {
 		return 0, err
 	}
 	s.mu.Lock()
-	token, was := s.token, s.number
+	token, old := s.token, s.number
 	s.mu.Unlock()
-	records, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, was, token))
+	records, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, old, token))
 	if err != nil {
 		return 0, err
 	}
@@ -232,22 +232,22 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 	if number, err = s.createOwner(ctx, tx, token); err != nil {
 		return 0, err
 	}
-	return number, s.alive(ctx, tx)
+	return number, s.checkOwner(ctx, tx)
 }
 
 // remembered returns claims on all rows that we have claimed or may have claimed.
 func (s *SQL) remembered() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rows := maps.Clone(s.mine)
+	rows := maps.Clone(s.claims)
 	for id := range s.unsure {
 		if c, ok := rows[id]; ok {
 			c.unsure = true
 			rows[id] = c
 		}
 	}
-	for id, d := range s.doubt {
-		if s.mine[id] == (claim{}) { // unknown, or cleared by that accept
+	for id, d := range s.doubtful {
+		if s.claims[id] == (claim{}) { // unknown, or cleared by that accept
 			rows[id] = claim{manual: d.manual, running: d.started != 0, started: d.started}
 		}
 	}
@@ -304,7 +304,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 
 // Settle implements Store. It first marks the incarnation, so that it can no longer renew its
 // lease, then settles its rows, some at a time, and finally removes the record.
-func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error) {
+func (s *SQL) Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, error) {
 	var sum Settled
 	if !s.claimed {
 		return sum, nil
@@ -330,17 +330,17 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 		return sum, err
 	}
 	targets := make(map[string]bool)
-	sum.Left = len(how.Except) > 0
+	sum.Left = len(orphans.Except) > 0
 	for {
 		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
-			s.table().claims, o.Token, list(append([]int64{numberID}, how.Except...)), page))
+			s.table().claims, o.Token, list(append([]int64{numberID}, orphans.Except...)), page))
 		if err != nil {
 			return sum, err
 		}
 		if len(ids) == 0 {
 			break
 		}
-		n, err := s.settlePart(ctx, o, how, ids, &sum, targets)
+		n, err := s.settlePart(ctx, o, orphans, ids, &sum, targets)
 		if err != nil {
 			return sum, err
 		}
@@ -364,9 +364,9 @@ func (s *SQL) Own(ctx context.Context) ([]int64, error) {
 }
 
 // Disown implements Store.
-func (s *SQL) Disown(ctx context.Context, ids []int64, how Orphans) (sum Settled, err error) {
+func (s *SQL) Disown(ctx context.Context, ids []int64, orphans Orphans) (sum Settled, err error) {
 	targets := make(map[string]bool)
-	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, how, ids, &sum, targets)
+	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, orphans, ids, &sum, targets)
 	sum.Targets = slices.Sorted(maps.Keys(targets))
 	return sum, err
 }
@@ -390,12 +390,12 @@ func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {
 
 // settlePart settles some rows and returns how many. The others were locked, or have been missing
 // only for a short time.
-func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64, sum *Settled, targets map[string]bool) (int, error) {
+func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []int64, sum *Settled, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
 	var part Settled
 	var freed []int64
 	var names []string
-	reason, _ := s.table().stderr.fit(how.Reason, reasonRoom)
+	reason, _ := s.table().stderr.fit(orphans.Reason, reasonRoom)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
 		part, freed, names = Settled{}, nil, nil
 		claims, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
@@ -421,12 +421,12 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 			locked[id] = true
 			switch {
 			case status == Accepted && manual:
-				p.hand = append(p.hand, id)
+				p.manual = append(p.manual, id)
 			case status == Accepted:
 				p.back = append(p.back, id)
 				names = append(names, target)
-			case status == Running && !how.Requeue:
-				p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: how.At})
+			case status == Running && !orphans.Requeue:
+				p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: orphans.At})
 			case status == Running && manual:
 				p.rehand = append(p.rehand, id)
 			case status == Running:
@@ -446,7 +446,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 		}
 		slices.Sort(freed)
 		p.free = freed
-		part.Returned = len(p.back) + len(p.hand) + len(p.requeue) + len(p.rehand)
+		part.Returned = len(p.back) + len(p.manual) + len(p.requeue) + len(p.rehand)
 		part.Failed = len(p.finish)
 		failpoint.Point("settle: rows locked")
 		return s.writePlan(ctx, tx, 0, &p)
@@ -474,11 +474,11 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	there, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
+	exists, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) || !s.isPermanent(id) }), nil
+	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(exists, id) || !s.isPermanent(id) }), nil
 }
 
 // reasonRoom is the largest size of a reason, in bytes.

@@ -129,13 +129,13 @@ func TestARowAcceptedAnew(t *testing.T) {
 func TestDoubtsWithoutClaims(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
-	table.put(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Manual})
+	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Manual})
 	s := registered(t, table.open(t, "d", long)).(*SQL)
 	var answer atomic.Pointer[error]
 	s.AnswerCommits(&answer)
 	var err error = &mysql.MySQLError{Number: 1105, Message: "unknown error"}
 	answer.Store(&err)
-	_, acceptErr := s.Accept(t.Context(), wants("a"), 1)
+	_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 	_, manualErr := s.AcceptManual(t.Context(), []int64{2}, func(string) bool { return true })
 	answer.Store(nil)
 	equal(t, "in doubt, statuses", fmt.Sprintln(Away(acceptErr), Away(manualErr), statuses(t, table, 2)), "true true accepted accepted\n")
@@ -164,7 +164,7 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
 	equal(t, "lost", fmt.Sprint(w.Lost), "map[2:claim is gone 3:claim is gone]")
 	equal(t, "statuses", statuses(t, table, 3), "done running running")
-	equal(t, "output", *table.get(t, 1).Stdout, "out")
+	equal(t, "output", *table.read(t, 1).Stdout, "out")
 }
 
 // TestASettledDaemonTakesNothingBack: a claim that another daemon has removed does not
@@ -195,13 +195,13 @@ func TestASettledDaemonTakesNothingBack(t *testing.T) {
 // TestRowZero: a row may have the id 0. It is claimed, found and settled like any other row, and
 // a daemon whose records are lost still notices that.
 func TestRowZero(t *testing.T) {
-	both(t, func(t *testing.T, jobs jobs) {
+	onBoth(t, func(t *testing.T, jobs jobs) {
 		table, real := jobs.(*sqlTable)
 		if real {
 			table.exec(t, "ALTER TABLE jobs MODIFY id INT(10) UNSIGNED NOT NULL") // in an AUTO_INCREMENT column, 0 would mean the next number
 		}
 		put := func(status string) {
-			jobs.put(t, storetest.Record{Row: Row{ID: 0, Target: "a"}, Status: status})
+			jobs.insert(t, storetest.Record{Row: Row{ID: 0, Target: "a"}, Status: status})
 		}
 		put(Waiting)
 		dead, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", long)
@@ -216,7 +216,7 @@ func TestRowZero(t *testing.T) {
 		sum, err := s.Settle(t.Context(), expired(t, s, dead.Token()), Orphans{Requeue: true})
 		equal(t, "settled", fmt.Sprintln(sum, err), "{1 0 [a] false} <nil>\n")
 		equal(t, "claims", jobs.claims(t), 0)
-		equal(t, "status", jobs.get(t, 0).Status, Waiting)
+		equal(t, "status", jobs.read(t, 0).Status, Waiting)
 
 		accept(t, s, 10, "a")
 		registered(t, dead)

@@ -34,8 +34,8 @@ func (s *SQL) Doubtful(rows []Row, manual bool) { s.addDoubt(rows, manual) }
 // Resolving begins as Resolve does, and returns a function that ends it as if it had found that
 // these rows are settled.
 func (s *SQL) Resolving(ids ...int64) (end func()) {
-	doubt := s.doubts()
-	return func() { s.settled(doubt, ids) }
+	doubtful := s.doubts()
+	return func() { s.settled(doubtful, ids) }
 }
 
 func (s *SQL) Remember(b Batch) { s.noteWritten(b) }

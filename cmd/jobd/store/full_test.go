@@ -12,8 +12,8 @@ import (
 // more room.
 func TestFullDisk(t *testing.T) {
 	const size = 700_000
-	room := func(most string) []string {
-		return []string{"--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:" + most, "--innodb-flush-log-at-trx-commit=1"}
+	room := func(limit string) []string {
+		return []string{"--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:" + limit, "--innodb-flush-log-at-trx-commit=1"}
 	}
 	server := mariadbtest.New(t, room("28M")...)
 	table := newTableOn(t, server)
@@ -42,7 +42,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "lost", write(t, s, b).Lost, "map[]")
-	if r := table.get(t, 1); r.Status != Done || len(*r.Stdout) != size {
+	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != size {
 		t.Fatalf("%s", r.Status)
 	}
 }

@@ -35,7 +35,7 @@ func TestIDsThatNoClaimHas(t *testing.T) {
 			if err != nil || sum.Returned != 1 || sum.Failed != 1 {
 				t.Errorf("%+v %v", sum, err)
 			}
-			equal(t, "rows 0 and 1", table.get(t, 0).Status+" "+table.get(t, 1).Status, "done waiting")
+			equal(t, "rows 0 and 1", table.read(t, 0).Status+" "+table.read(t, 1).Status, "done waiting")
 			if counts, err := s.(*SQL).Counts(t.Context(), Waiting, []string{"a"}); err != nil || len(counts) != 1 {
 				t.Errorf("counts %+v, %v", counts, err)
 			}

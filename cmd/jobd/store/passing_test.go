@@ -18,7 +18,7 @@ import (
 func TestPassingStates(t *testing.T) {
 	server := mariadbtest.New(t, "--log-bin=log", "--binlog-format=ROW", "--server-id=1")
 	output := strings.Repeat("x", 50_000)
-	for _, state := range []struct{ name, begin, end string }{
+	for _, state := range []struct{ name, start, end string }{
 		{"a trigger that fails", "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45001' SET MYSQL_ERRNO = 1690, MESSAGE_TEXT = 'no'", "DROP TRIGGER g"},
 		{"a column that is missing", "ALTER TABLE jobs CHANGE stdout other mediumtext", "ALTER TABLE jobs CHANGE other stdout mediumtext"},
 		{"a new column", "ALTER TABLE jobs ADD owner int NOT NULL", "SELECT 1"},
@@ -40,7 +40,7 @@ func TestPassingStates(t *testing.T) {
 			s := table.open(t, "d", long).(*SQL)
 			accept(t, s, 1, "a")
 			write(t, s, Batch{Start: []int64{1}})
-			table.exec(t, state.begin)
+			table.exec(t, state.start)
 			s.DB().SetMaxIdleConns(0) // the server's new settings apply to new connections
 			s.DB().SetMaxIdleConns(8)
 			b := Batch{Finish: []Final{{ID: 1, OK: true, Stdout: output}}}
@@ -49,18 +49,18 @@ func TestPassingStates(t *testing.T) {
 				t.Fatalf("lost: %v", w.Lost)
 			}
 			t.Logf("meanwhile: %v %v", err, w.Failed)
-			_, acceptErr := s.Accept(t.Context(), wants("a"), 1)
+			_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 			table.exec(t, state.end)
 			if err != nil || len(w.Failed) > 0 {
 				equal(t, "lost", write(t, s, b).Lost, "map[]")
 			}
-			if r := table.get(t, 1); r.Status != Done || *r.Stdout != output {
+			if r := table.read(t, 1); r.Status != Done || *r.Stdout != output {
 				t.Fatalf("%s, %d bytes", r.Status, len(*r.Stdout))
 			}
 			if acceptErr != nil {
 				accept(t, s, 1, "a")
 			}
-			equal(t, "row 2", table.get(t, 2).Status, Accepted)
+			equal(t, "row 2", table.read(t, 2).Status, Accepted)
 		})
 	}
 }
@@ -135,7 +135,7 @@ func TestATriggerThatPasses(t *testing.T) {
 	equal(t, "refused", len(final(1).Failed), 1)
 	for len(final(1).Failed) > 0 {
 	}
-	if n := len(*table.get(t, 1).Stdout); n == 0 || n > 5000 {
+	if n := len(*table.read(t, 1).Stdout); n == 0 || n > 5000 {
 		t.Errorf("%d bytes of what is refused for good", n)
 	}
 }
@@ -164,7 +164,7 @@ func TestDiscardedTablespace(t *testing.T) {
 		}
 	})
 	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).Lost, "map[]")
-	if r := table.get(t, 1); r.Status != Done || len(*r.Stdout) != 50_000 {
+	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != 50_000 {
 		t.Fatalf("%s", r.Status)
 	}
 }

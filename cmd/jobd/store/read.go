@@ -85,17 +85,17 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 			}
 		}
 	}
-	list, all := []look.Count{}, 0
+	list, total := []look.Count{}, 0
 	for _, target := range targets[:min(len(targets), 2*maxTargets)] {
-		most := maxCounted
-		if all >= countedInAll {
-			most = fewCounted
+		limit := maxCounted
+		if total >= countedInAll {
+			limit = fewCounted
 		}
-		c, seen, err := s.count(ctx, t, status, target, most)
+		c, seen, err := s.count(ctx, t, status, target, limit)
 		if err != nil {
 			return nil, err
 		}
-		if all += seen; c.Rows > 0 {
+		if total += seen; c.Rows > 0 {
 			list = append(list, c)
 		}
 	}
@@ -107,7 +107,7 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 	for len(list) < maxTargets {
 		query, args := "SELECT target FROM "+t.name+t.force()+" WHERE status = ?", []any{status}
 		if len(list) > 0 {
-			query, args = query+" AND target > "+t.like, append(args, list[len(list)-1])
+			query, args = query+" AND target > "+t.pattern, append(args, list[len(list)-1])
 		}
 		var target string
 		err := s.db.QueryRowContext(ctx, query+" ORDER BY target, id LIMIT 1", args...).Scan(&target)
@@ -123,9 +123,9 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 }
 
 // count counts rows, at most the given number, and returns how many it has read.
-func (s *SQL) count(ctx context.Context, t *table, status, target string, most int) (c look.Count, seen int, err error) {
+func (s *SQL) count(ctx context.Context, t *table, status, target string, limit int) (c look.Count, seen int, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.force()+
-		" WHERE status = ? AND target = "+t.like+readable+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, most)
+		" WHERE status = ? AND target = "+t.pattern+readable+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, limit)
 	if err != nil {
 		return c, 0, err
 	}
@@ -145,7 +145,7 @@ func (s *SQL) count(ctx context.Context, t *table, status, target string, most i
 	if err := rows.Err(); err != nil {
 		return c, 0, err
 	}
-	c.Target, c.More = target, seen == most
+	c.Target, c.More = target, seen == limit
 	if t.created && first != 0 {
 		var created int64
 		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+byID+" WHERE id = ?", first).Scan(&created)
@@ -161,10 +161,10 @@ func (s *SQL) count(ctx context.Context, t *table, status, target string, most i
 func (t *table) short() string {
 	columns := "id, target, status, result, return_code, sig, time_started, time_finished"
 	for _, c := range []struct {
-		name  string
-		there bool
+		name    string
+		present bool
 	}{{"time_created", t.created}, {"priority", t.hasPrio}} {
-		if c.there {
+		if c.present {
 			columns += ", " + c.name
 		} else {
 			columns += ", NULL"
@@ -174,9 +174,9 @@ func (t *table) short() string {
 }
 
 // scan reads a row's columns that short names, and further columns.
-func scan(rows *sql.Rows, l *look.Row, more ...any) error {
+func scan(rows *sql.Rows, l *look.Row, extra ...any) error {
 	var created, started, finished *int64
-	err := rows.Scan(append([]any{&l.ID, &l.Target, &l.Status, &l.Result, &l.Code, &l.Signal, &started, &finished, &created, &l.Priority}, more...)...)
+	err := rows.Scan(append([]any{&l.ID, &l.Target, &l.Status, &l.Result, &l.Code, &l.Signal, &started, &finished, &created, &l.Priority}, extra...)...)
 	l.Created, l.Started, l.Finished = moment(created), moment(started), moment(finished)
 	return err
 }
@@ -199,9 +199,9 @@ func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
 	if t.index == "" {
 		return look.List{}, errNoIndex
 	}
-	most := q.Limit
+	limit := q.Limit
 	if q.Result != "" {
-		most = slice
+		limit = slice
 	}
 	from, order, args := "", "id", []any{q.Status, q.Target}
 	if q.From != 0 {
@@ -210,8 +210,8 @@ func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
 	if q.Status == Done || q.Status == Ignored {
 		order, from = "id DESC", strings.Replace(from, ">", "<", 1)
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT "+t.short()+" FROM "+t.name+t.force()+" WHERE status = ? AND target = "+t.like+readable+from+
-		" ORDER BY "+order+" LIMIT ?", append(args, most)...)
+	rows, err := s.db.QueryContext(ctx, "SELECT "+t.short()+" FROM "+t.name+t.force()+" WHERE status = ? AND target = "+t.pattern+readable+from+
+		" ORDER BY "+order+" LIMIT ?", append(args, limit)...)
 	if err != nil {
 		return look.List{}, err
 	}
@@ -227,7 +227,7 @@ func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
 			list.Items = append(list.Items, l)
 		}
 	}
-	if len(list.Items) == q.Limit || seen == most {
+	if len(list.Items) == q.Limit || seen == limit {
 		list.Next = &last
 	}
 	return list, rows.Err()
@@ -261,11 +261,11 @@ func (s *SQL) Detail(ctx context.Context, id int64) (*look.Detail, error) {
 	}
 	var d look.Detail
 	values := make([]sql.RawBytes, len(t.fields))
-	more := []any{&d.Stdout, &d.StdoutBytes, &d.Stderr, &d.StderrBytes}
+	extra := []any{&d.Stdout, &d.StdoutBytes, &d.Stderr, &d.StderrBytes}
 	for i := range values {
-		more = append(more, &values[i])
+		extra = append(extra, &values[i])
 	}
-	if err := scan(rows, &d.Row, more...); err != nil {
+	if err := scan(rows, &d.Row, extra...); err != nil {
 		return nil, err
 	}
 	d.Stdout, d.Stderr = strings.ToValidUTF8(d.Stdout, "\ufffd"), strings.ToValidUTF8(d.Stderr, "\ufffd")

@@ -47,17 +47,17 @@ func TestReads(t *testing.T) {
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created, stdout, stderr) VALUES (200001, 'lonely', 'manual', 1700000000, NULL, 'e'), (200002, 'x', 'waiting', 1700000000, REPEAT('é', 100000), NULL)`)
 	table.exec(t, "ANALYZE TABLE jobs")
 	s := reader(t, table)
-	cheap := func(what string, most int64, do func()) {
+	cheap := func(name string, limit int64, do func()) {
 		t.Helper()
 		before := table.reads(t)
 		table.reads(t) // what reads itself costs
 		own := table.reads(t)
 		base := (own - before) / 2
 		do()
-		if n := table.reads(t) - own - base; n > most {
-			t.Errorf("%s reads %d entries, more than %d", what, n, most)
+		if n := table.reads(t) - own - base; n > limit {
+			t.Errorf("%s reads %d entries, more than %d", name, n, limit)
 		} else {
-			t.Logf("%s reads %d entries", what, n)
+			t.Logf("%s reads %d entries", name, n)
 		}
 	}
 	cheap("counting", 3*31_000, func() { // each entry once, and twice in temporary tables

@@ -42,22 +42,22 @@ type SQL struct {
 	claimed bool          // there is a companion table
 	people  chan struct{} // bounds the reads for operators that run at a time
 
-	mu              sync.Mutex       // guards the fields below
-	shapeRead       time.Time        // when the table's shape was last read
-	strange         string           // id of a row that is never run; "" if there is none
-	token           int64            // of this incarnation
-	doubt           map[int64]*doubt // rows of accepts whose commit may be lost
-	unsure          map[int64]bool   // rows of writes whose commit may be lost
-	number          int64            // the companion table's number, which changes if the table is emptied or created again
-	mine            map[int64]claim  // rows that this incarnation has claimed
+	mu              sync.Mutex                // guards the fields below
+	shapeRead       time.Time                 // when the table's shape was last read
+	badID           string                    // id of a row that is never run; "" if there is none
+	token           int64                     // of this incarnation
+	doubtful        map[int64]*doubtfulAccept // rows of accepts whose commit may be lost
+	unsure          map[int64]bool            // rows of writes whose commit may be lost
+	number          int64                     // the companion table's number, which changes if the table is emptied or created again
+	claims          map[int64]claim           // rows that this incarnation has claimed
 	sightings       map[int64]sighting
 	passed          map[string]passed   // by target, where the next Accept goes on
 	passedOverUntil map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
 }
 
-// doubt says that it is unknown whether an accept of a row was committed; a later accept of the
-// same row has a doubt of its own.
-type doubt struct {
+// doubtfulAccept says that it is unknown whether an accept of a row was committed; a later
+// accept of the same row has a record of its own.
+type doubtfulAccept struct {
 	manual  bool
 	started int64 // time_started of a row that began at once; 0 of others
 }
@@ -125,7 +125,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sightings: make(map[int64]sighting), passed: make(map[string]passed), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubtful: make(map[int64]*doubtfulAccept), unsure: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]sighting), passed: make(map[string]passed), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
@@ -163,7 +163,7 @@ func (s *SQL) readShape(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if was := s.shape.Swap(t); t.index == "" && (was == nil || was.index != "") {
+	if old := s.shape.Swap(t); t.index == "" && (old == nil || old.index != "") {
 		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
 			Msg("there is no index on (status, target, id): every poll reads the whole table")
 	}
@@ -178,10 +178,10 @@ func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 		id, err = "", nil
 	}
 	s.mu.Lock()
-	was := s.strange
-	s.strange = id
+	old := s.badID
+	s.badID = id
 	s.mu.Unlock()
-	if id != "" && was == "" {
+	if id != "" && old == "" {
 		s.opt.Log.Error().Str("table", s.opt.MySQL.Table).Str("id", id).
 			Msgf("rows with ids below 0 or above %d are never run", math.MaxInt64)
 	}

@@ -98,13 +98,13 @@ func (s *sqlTable) openWith(t *testing.T, opt Options) *SQL {
 	return store
 }
 
-func (s *sqlTable) put(t *testing.T, r storetest.Record) {
+func (s *sqlTable) insert(t *testing.T, r storetest.Record) {
 	t.Helper()
 	s.exec(t, `INSERT INTO jobs (id, target, status, time_started) VALUES (?, ?, ?, ?)
 		ON DUPLICATE KEY UPDATE target = VALUES(target), status = VALUES(status)`, r.ID, r.Target, r.Status, r.TimeStarted)
 }
 
-func (s *sqlTable) get(t *testing.T, id int64) storetest.Record {
+func (s *sqlTable) read(t *testing.T, id int64) storetest.Record {
 	t.Helper()
 	var r storetest.Record
 	err := s.db.QueryRow("SELECT id, target, status, time_started, time_finished, result, return_code, sig, stdout, stderr FROM jobs WHERE id = ?", id).
@@ -284,7 +284,7 @@ func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 		return tx
 	}
 	tx := lock(2)
-	begin := time.Now()
+	start := time.Now()
 	p := accept(t, s, 5, "a", "b")
 	equal(t, "rows", ids(p.Rows), "1a 3a 4b")
 	equal(t, "busy", p.Busy, "[a]")
@@ -293,8 +293,8 @@ func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	w := write(t, s, Batch{Start: []int64{1, 3, 4}})
 	equal(t, "busy", w.Busy, "[3]")
 	equal(t, "lost", w.Lost, "map[]")
-	if took := time.Since(begin); took >= 5*time.Second { // a wait for a lock would take lockTimeout
-		t.Errorf("took %s", took)
+	if elapsed := time.Since(start); elapsed >= 5*time.Second { // a wait for a lock would take lockTimeout
+		t.Errorf("took %s", elapsed)
 	}
 	tx.Rollback()
 	equal(t, "busy", write(t, s, Batch{Start: []int64{3}}).Busy, "[]")
@@ -337,7 +337,7 @@ func TestDeadlocksAreRetried(t *testing.T) {
 	table := newSQLTable(t)
 	const n = 40
 	for id := int64(1); id <= n; id++ {
-		table.put(t, storetest.Record{Row: Row{ID: id, Target: "a"}, Status: Manual})
+		table.insert(t, storetest.Record{Row: Row{ID: id, Target: "a"}, Status: Manual})
 	}
 	s := table.open(t, "d", long)
 	ctx, stop := context.WithCancel(t.Context())
@@ -360,11 +360,11 @@ func TestDeadlocksAreRetried(t *testing.T) {
 		done <- deadlocks
 	}()
 	for range 50 {
-		var all []int64
+		var ids []int64
 		for id := int64(1); id <= n; id++ {
-			all = append(all, id)
+			ids = append(ids, id)
 		}
-		answers, err := s.AcceptManual(t.Context(), all, func(string) bool { return true })
+		answers, err := s.AcceptManual(t.Context(), ids, func(string) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,8 +373,8 @@ func TestDeadlocksAreRetried(t *testing.T) {
 				t.Fatalf("%+v", a)
 			}
 		}
-		for len(all) > 0 {
-			all = write(t, s, Batch{Return: all}).Busy
+		for len(ids) > 0 {
+			ids = write(t, s, Batch{Return: ids}).Busy
 		}
 	}
 	stop()
@@ -399,7 +399,7 @@ func TestKilledConnectionsAndRestarts(t *testing.T) {
 			table.db.Exec(fmt.Sprint("KILL ", id))
 		}
 	}
-	retry := func(what string, f func() error) {
+	retry := func(name string, f func() error) {
 		t.Helper()
 		for deadline := time.Now().Add(45 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			err := f()
@@ -407,16 +407,16 @@ func TestKilledConnectionsAndRestarts(t *testing.T) {
 				return
 			}
 			if !Away(err) {
-				t.Fatalf("%s: %v", what, err)
+				t.Fatalf("%s: %v", name, err)
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: still %v", what, err)
+				t.Fatalf("%s: still %v", name, err)
 			}
 		}
 	}
 	kill()
 	var p Page
-	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), wants("a"), 3); return err })
+	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), wantRows("a"), 3); return err })
 	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
 	server.Stop()
 	if _, err := s.Write(t.Context(), Batch{Start: []int64{1}}); !Away(err) {
@@ -447,7 +447,7 @@ func TestReadOnlyServer(t *testing.T) {
 	opt.MySQL.User = "d"
 	s := registered(t, table.openWith(t, opt))
 	server.Exec(t, "", "SET GLOBAL read_only = 1")
-	if _, err := s.Accept(t.Context(), wants("a"), 3); !Away(err) {
+	if _, err := s.Accept(t.Context(), wantRows("a"), 3); !Away(err) {
 		t.Fatalf("%v", err)
 	}
 	server.Exec(t, "", "SET GLOBAL read_only = 0")
@@ -468,7 +468,7 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 		t.Fatalf("%s", table.log)
 	}
 	fill(t, table, Waiting, "a", "a", "a")
-	table.put(t, storetest.Record{Row: Row{ID: 4, Target: "a"}, Status: Manual})
+	table.insert(t, storetest.Record{Row: Row{ID: 4, Target: "a"}, Status: Manual})
 	accept(t, s, 5, "a")
 	if a, err := s.AcceptManual(t.Context(), []int64{4}, func(string) bool { return true }); err != nil || !a[0].Accepted {
 		t.Fatalf("%v %v", a, err)
@@ -491,7 +491,7 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "a")
-	table.put(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
+	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", long).(*SQL)
 	// Rows 1 and 2 were accepted, row 3 was not: in either case the doubt ends.
 	accept(t, s, 2, "a")
@@ -502,7 +502,7 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	s.Doubtful([]Row{{ID: 5}}, true)
 	p := accept(t, s, 1, "a")
 	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
-	equal(t, "the manual row is for the client to ask for again", table.get(t, 5).Status, Manual)
+	equal(t, "the manual row is for the client to ask for again", table.read(t, 5).Status, Manual)
 	equal(t, "claims", table.claims(t), 3)
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
 	b := Batch{Finish: []Final{{ID: 1}, {ID: 2}}}
@@ -527,7 +527,7 @@ func TestACommitOfBegunRowsWhoseAnswerGetsLost(t *testing.T) {
 	rows, err := s.Resolve(t.Context())
 	equal(t, "rows", fmt.Sprintln(ids(rows), rows[0].Started, err), "1a 0 <nil>\n")
 	equal(t, "statuses", statuses(t, table, 3), "accepted running running")
-	equal(t, "time_started", table.get(t, 1).TimeStarted, 0)
+	equal(t, "time_started", table.read(t, 1).TimeStarted, 0)
 	equal(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Final{{ID: 2}, {ID: 3}}}).Lost, "map[]")
 }
 
@@ -557,8 +557,8 @@ func TestAFailedAcceptForgetsNoClaim(t *testing.T) {
 // of a later one, whose own doubt stays when the earlier one ends.
 func TestADoubtIsAboutOneAccept(t *testing.T) {
 	table := newSQLTable(t)
-	table.put(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
-	table.put(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
+	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
+	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
 	s := registered(t, table.open(t, "d", long)).(*SQL)
 	s.Doubtful([]Row{{ID: 1}}, true) // the commit was not done, and the client repeats its request
 	if _, err := s.AcceptManual(t.Context(), []int64{1}, func(string) bool { return true }); err != nil {
@@ -582,14 +582,14 @@ func TestADoubtIsAboutOneAccept(t *testing.T) {
 func TestCommitsAnsweredByAnError(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
-	table.put(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
+	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
 	s := registered(t, table.open(t, "d", long)).(*SQL)
 	var answer atomic.Pointer[error]
 	s.AnswerCommits(&answer)
 	for _, number := range []uint16{1105, 1026, 1062, 1180, 1205, 3100, 65000} {
 		var err error = &mysql.MySQLError{Number: number, Message: "unknown error"}
 		answer.Store(&err)
-		_, acceptErr := s.Accept(t.Context(), wants("a"), 1)
+		_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 		_, manualErr := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true })
 		b := Batch{Return: []int64{1, 2}}
 		if !Away(acceptErr) || !Away(manualErr) {
@@ -597,7 +597,7 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 		}
 		answer.Store(nil)
 		equal(t, "rows", ids(accept(t, s, 2, "a").Rows), "1a 2a")
-		equal(t, "the manual row", table.get(t, 3).Status, Manual)
+		equal(t, "the manual row", table.read(t, 3).Status, Manual)
 		answer.Store(&err)
 		if _, err := s.Write(t.Context(), b); !Away(err) {
 			t.Errorf("%d: %v", number, err)
@@ -619,7 +619,7 @@ func TestARowThatCannotBeAccepted(t *testing.T) {
 	p := accept(t, s, 10, "a", "b")
 	equal(t, "rows", ids(p.Rows), "1a 3b 4a")
 	equal(t, "statuses", statuses(t, table, 4), "accepted waiting accepted accepted")
-	table.put(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Waiting})
+	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Waiting})
 	equal(t, "rows that come", ids(accept(t, s, 10, "a").Rows), "5a")
 	equal(t, "claims", table.claims(t), 4)
 }
@@ -648,7 +648,7 @@ func TestTableFromBefore(t *testing.T) {
 func TestStatementReplication(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"))
 	fill(t, table, Waiting, "a", "a")
-	table.put(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
+	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", long)
 	accept(t, s, 5, "a")
 	if a, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil || !a[0].Accepted {

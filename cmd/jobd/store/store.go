@@ -178,12 +178,12 @@ type Store interface {
 
 	// Settle settles the rows of a dead incarnation. It does nothing if the incarnation has
 	// renewed its lease since Owners returned it.
-	Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
+	Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, error)
 
 	// Own returns the rows on which this incarnation has claims. Disown settles some of these
 	// rows, like Settle.
 	Own(ctx context.Context) ([]int64, error)
-	Disown(ctx context.Context, ids []int64, how Orphans) (Settled, error)
+	Disown(ctx context.Context, ids []int64, orphans Orphans) (Settled, error)
 
 	// OutputRoom returns how many bytes of an output the larger of the two columns holds.
 	OutputRoom() int64
@@ -203,8 +203,8 @@ var ErrFenced = errors.New("lease was lost: this daemon's rows have been settled
 // Away reports whether an error means that the database cannot be reached, does not accept writes
 // or is too busy, rather than that it refuses a statement.
 func Away(err error) bool {
-	var away *AwayError
-	return errors.As(err, &away)
+	var awayErr *AwayError
+	return errors.As(err, &awayErr)
 }
 
 // AwayError is an error for which Away is true.

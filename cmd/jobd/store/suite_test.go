@@ -19,16 +19,16 @@ func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
 // jobs is a table of jobs as another client sees it.
 type jobs interface {
-	put(t *testing.T, r storetest.Record)
-	get(t *testing.T, id int64) storetest.Record
+	insert(t *testing.T, r storetest.Record)
+	read(t *testing.T, id int64) storetest.Record
 	remove(t *testing.T, id int64)
 	claims(t *testing.T) int
 	open(t *testing.T, name string, lease time.Duration) Store
 }
 
-// both runs a test on the database, with and without SKIP LOCKED, and on its
+// onBoth runs a test on the database, with and without SKIP LOCKED, and on its
 // twin.
-func both(t *testing.T, f func(t *testing.T, table jobs)) {
+func onBoth(t *testing.T, f func(t *testing.T, table jobs)) {
 	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
 	t.Run("old sql", func(t *testing.T) {
 		table := newSQLTable(t)
@@ -40,8 +40,8 @@ func both(t *testing.T, f func(t *testing.T, table jobs)) {
 
 type memoryTable struct{ *storetest.Table }
 
-func (m memoryTable) put(_ *testing.T, r storetest.Record) { m.Put(r) }
-func (m memoryTable) get(_ *testing.T, id int64) storetest.Record {
+func (m memoryTable) insert(_ *testing.T, r storetest.Record) { m.Put(r) }
+func (m memoryTable) read(_ *testing.T, id int64) storetest.Record {
 	r, _ := m.Get(id)
 	return r
 }
@@ -64,12 +64,12 @@ const long = time.Hour
 func fill(t *testing.T, table jobs, status string, targets ...string) {
 	t.Helper()
 	for i, target := range targets {
-		table.put(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
+		table.insert(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
 	}
 }
 
-// wants asks for all rows of targets.
-func wants(targets ...string) []Want {
+// wantRows asks for all rows of targets.
+func wantRows(targets ...string) []Want {
 	list := make([]Want, len(targets))
 	for i, target := range targets {
 		list[i] = Want{Target: target, Rows: 1 << 30}
@@ -79,7 +79,7 @@ func wants(targets ...string) []Want {
 
 func accept(t *testing.T, s Store, limit int, targets ...string) Page {
 	t.Helper()
-	p, err := s.Accept(t.Context(), wants(targets...), limit)
+	p, err := s.Accept(t.Context(), wantRows(targets...), limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,23 +110,23 @@ func statuses(t *testing.T, table jobs, n int64) string {
 	t.Helper()
 	var list []string
 	for id := int64(1); id <= n; id++ {
-		list = append(list, table.get(t, id).Status)
+		list = append(list, table.read(t, id).Status)
 	}
 	return strings.Join(list, " ")
 }
 
-func equal(t *testing.T, what string, got, want any) {
+func equal(t *testing.T, name string, got, want any) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Fatalf("%s: %v, want %v", what, got, want)
+		t.Fatalf("%s: %v, want %v", name, got, want)
 	}
 }
 
 func TestAcceptTakesTheLowestIDsOfItsTargets(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
-		table.put(t, storetest.Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
-		table.put(t, storetest.Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
+		table.insert(t, storetest.Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
+		table.insert(t, storetest.Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
 		s := table.open(t, "d", long)
 		p := accept(t, s, 4, "a", "c")
 		equal(t, "rows", ids(p.Rows), "1a 3c 4a 6c")
@@ -145,7 +145,7 @@ func TestAcceptTakesTheLowestIDsOfItsTargets(t *testing.T) {
 
 // TestPagesOfUnevenTargets: every page has the lowest ids of all its targets, however these are spread.
 func TestPagesOfUnevenTargets(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		const rows = 60
 		random := rand.New(rand.NewPCG(1, 2))
 		targets := make([]string, rows)
@@ -170,7 +170,7 @@ func TestPagesOfUnevenTargets(t *testing.T) {
 // TestARowBehindTheOthersWaitsAgain: a row with a lower id than those accepted last is found before
 // an Accept says that there are no more.
 func TestARowBehindTheOthersWaitsAgain(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a")
 		s := table.open(t, "d", long)
 		equal(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a 2a 3a")
@@ -188,13 +188,13 @@ func TestARowBehindTheOthersWaitsAgain(t *testing.T) {
 
 // TestLowerIDsAreNotLeftBehind: while there are always more rows, a row with a lower id has its turn.
 func TestLowerIDsAreNotLeftBehind(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a")
 		s := table.open(t, "d", long)
 		equal(t, "rows", ids(accept(t, s, 1, "a").Rows), "1a")
 		write(t, s, Batch{Return: []int64{1}})
 		for next := int64(3); ; next++ {
-			table.put(t, storetest.Record{Row: Row{ID: next, Target: "a"}, Status: Waiting})
+			table.insert(t, storetest.Record{Row: Row{ID: next, Target: "a"}, Status: Waiting})
 			if ids(accept(t, s, 1, "a").Rows) == "1a" {
 				return
 			}
@@ -208,29 +208,29 @@ func TestLowerIDsAreNotLeftBehind(t *testing.T) {
 // TestRowsThatBegin: an Accept writes the rows that begin as running, except those that are still
 // ours, which were set back by hand.
 func TestRowsThatBegin(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "b", "a", "a", "b")
 		s := table.open(t, "d", long)
-		began := time.Now().Unix()
+		start := time.Now().Unix()
 		p, err := s.Accept(t.Context(), []Want{{"a", 3, 2}, {"b", 2, 5}}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "statuses", statuses(t, table, 5), "running running running accepted running")
 		for _, row := range p.Rows {
-			r := table.get(t, row.ID)
-			if r.TimeStarted != row.Started || (row.Started >= began) != (row.ID != 4) {
+			r := table.read(t, row.ID)
+			if r.TimeStarted != row.Started || (row.Started >= start) != (row.ID != 4) {
 				t.Errorf("row %d began at %d, and the table says %d", row.ID, row.Started, r.TimeStarted)
 			}
 		}
 		equal(t, "claims", table.claims(t), 5)
-		equal(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: began, Finish: []Final{{ID: 2, OK: true, At: began}}}).Lost, "map[]")
+		equal(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: start, Finish: []Final{{ID: 2, OK: true, At: start}}}).Lost, "map[]")
 		equal(t, "statuses", statuses(t, table, 5), "waiting done running running running")
-		equal(t, "time_started", table.get(t, 1).TimeStarted, 0)
+		equal(t, "time_started", table.read(t, 1).TimeStarted, 0)
 
-		r := table.get(t, 3)
+		r := table.read(t, 3)
 		r.Status = Waiting
-		table.put(t, r)
+		table.insert(t, r)
 		if p, err = s.Accept(t.Context(), []Want{{"a", 9, 9}}, 10); err != nil {
 			t.Fatal(err)
 		}
@@ -240,24 +240,24 @@ func TestRowsThatBegin(t *testing.T) {
 }
 
 func TestTargetsAreExact(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
 		s := table.open(t, "d", long)
 		equal(t, "rows", ids(accept(t, s, 10, "low").Rows), "1low 4low")
 		equal(t, "rows", ids(accept(t, s, 10, "LOW", "😀", "Löw").Rows), "2LOW 3Löw")
-		equal(t, "status of a row whose name looks like one that cannot be", table.get(t, 6).Status, Waiting)
+		equal(t, "status of a row whose name looks like one that cannot be", table.read(t, 6).Status, Waiting)
 	})
 }
 
 func TestALifeOfRows(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "a", "a")
 		s := table.open(t, "d", long)
 		accept(t, s, 10, "a")
 		w := write(t, s, Batch{Start: []int64{1, 2, 3}, At: 1000, Return: []int64{4}})
 		equal(t, "lost", w.Lost, "map[]")
 		equal(t, "statuses", statuses(t, table, 5), "running running running waiting accepted")
-		if r := table.get(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
+		if r := table.read(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
 			t.Fatalf("%+v", r)
 		}
 		write(t, s, Batch{Start: []int64{5}, At: 1001, Requeue: []int64{3}, Finish: []Final{
@@ -266,24 +266,24 @@ func TestALifeOfRows(t *testing.T) {
 		}})
 		equal(t, "statuses", statuses(t, table, 5), "done done waiting waiting running")
 		equal(t, "claims", table.claims(t), 1)
-		r := table.get(t, 1)
+		r := table.read(t, 1)
 		equal(t, "row 1", []any{*r.Result, *r.Code, r.Signal == nil, *r.Stdout, *r.Stderr, r.TimeFinished}, []any{"ok", 0, true, "out'\\\x00\n", "ärr", 2000})
-		r = table.get(t, 2)
+		r = table.read(t, 2)
 		equal(t, "row 2", []any{*r.Result, r.Code == nil, *r.Signal, r.TimeFinished}, []any{"fail", true, "SIGRTMIN+9", 2001})
-		if r := table.get(t, 3); r.TimeStarted != 0 {
+		if r := table.read(t, 3); r.TimeStarted != 0 {
 			t.Fatalf("a row that waits again says it started at %d", r.TimeStarted)
 		}
 	})
 }
 
 func TestAcceptManual(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		for i, status := range []string{Manual, Waiting, Done, Running, Accepted, Ignored, Manual, Manual} {
 			target := "a"
 			if i == 6 {
 				target = "nobody"
 			}
-			table.put(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
+			table.insert(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
 		}
 		s := table.open(t, "d", long)
 		answers, err := s.AcceptManual(t.Context(), []int64{8, 7, 6, 5, 4, 3, 2, 1, 99, -1}, func(target string) bool { return target == "a" })
@@ -299,19 +299,19 @@ func TestAcceptManual(t *testing.T) {
 		equal(t, "target of 7", answers[1].Row.Target, "nobody")
 		equal(t, "statuses", statuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
 		write(t, s, Batch{Return: []int64{8}})
-		equal(t, "rows that came by hand become manual again", table.get(t, 8).Status, Manual)
+		equal(t, "rows that came by hand become manual again", table.read(t, 8).Status, Manual)
 	})
 }
 
 func TestRowsThatSomebodyElseChanged(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a")
 		s := table.open(t, "d", long)
 		accept(t, s, 10, "a")
 		set := func(id int64, status string) {
-			r := table.get(t, id)
+			r := table.read(t, id)
 			r.Status = status
-			table.put(t, r)
+			table.insert(t, r)
 		}
 		write(t, s, Batch{Start: []int64{5, 6, 7, 8}, At: 1})
 		set(1, Ignored)
@@ -333,12 +333,12 @@ func TestRowsThatSomebodyElseChanged(t *testing.T) {
 }
 
 func TestARowThatWasSetBackAndTakenAgain(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a")
 		s := table.open(t, "d", long)
 		accept(t, s, 10, "a")
 		write(t, s, Batch{Start: []int64{1}, At: 1})
-		table.put(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
+		table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
 		equal(t, "rows", ids(accept(t, s, 10, "a").Rows), "1a")
 		w := write(t, s, Batch{Finish: []Final{{ID: 1}}})
 		equal(t, "lost", len(w.Lost), 1)
@@ -352,12 +352,12 @@ func TestARowThatWasSetBackAndTakenAgain(t *testing.T) {
 
 func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 	for _, requeue := range []bool{false, true} {
-		both(t, func(t *testing.T, table jobs) {
+		onBoth(t, func(t *testing.T, table jobs) {
 			fill(t, table, Waiting, "a", "b", "a", "b", "a")
-			table.put(t, storetest.Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
-			table.put(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
-			table.put(t, storetest.Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
-			table.put(t, storetest.Record{Row: Row{ID: 9, Target: "c"}, Status: Manual})
+			table.insert(t, storetest.Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
+			table.insert(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
+			table.insert(t, storetest.Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
+			table.insert(t, storetest.Record{Row: Row{ID: 9, Target: "c"}, Status: Manual})
 			dead := table.open(t, "dead", time.Millisecond)
 			living := table.open(t, "living", long)
 			accept(t, dead, 3, "a", "b")
@@ -379,7 +379,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			} else {
 				equal(t, "sum", sum, "{3 2 [a] false}")
 				equal(t, "statuses", statuses(t, table, 9), "waiting done waiting running accepted manual accepted running done")
-				r := table.get(t, 2)
+				r := table.read(t, 2)
 				equal(t, "row 2", []any{*r.Result, r.Code == nil, r.Signal == nil, *r.Stderr, r.TimeFinished}, []any{"fail", true, true, "daemon died", 77})
 			}
 			if owners, err := living.Owners(t.Context()); err != nil || len(owners) != 0 {
@@ -390,7 +390,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			if err := dead.Renew(t.Context()); err != ErrFenced {
 				t.Fatalf("renewed: %v", err)
 			}
-			if _, err := dead.Accept(t.Context(), wants("a"), 5); err != ErrFenced {
+			if _, err := dead.Accept(t.Context(), wantRows("a"), 5); err != ErrFenced {
 				t.Fatalf("accepted: %v", err)
 			}
 			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
@@ -416,7 +416,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 
 // TestOwnClaims: a daemon settles rows of its own, and no others.
 func TestOwnClaims(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "b")
 		s, other := table.open(t, "d", long), table.open(t, "e", long)
 		accept(t, s, 3, "a")
@@ -452,7 +452,7 @@ func expired(t *testing.T, s Store, token int64) Owner {
 }
 
 func TestALivingDaemonIsNotSettled(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a")
 		slow := table.open(t, "slow", time.Millisecond)
 		other := table.open(t, "other", long)
@@ -472,7 +472,7 @@ func TestALivingDaemonIsNotSettled(t *testing.T) {
 }
 
 func TestLeave(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a")
 		a, b := table.open(t, "a", long), table.open(t, "b", long)
 		accept(t, a, 10, "a")
@@ -497,7 +497,7 @@ func TestLeave(t *testing.T) {
 }
 
 func TestWritesForAnEarlierIncarnation(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a")
 		old, s := table.open(t, "old", long), table.open(t, "new", long)
 		accept(t, old, 1, "a")
@@ -512,7 +512,7 @@ func TestWritesForAnEarlierIncarnation(t *testing.T) {
 }
 
 func TestRowsWithAResultAreNotSettled(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a")
 		dead, s := table.open(t, "dead", long), table.open(t, "s", long)
 		accept(t, dead, 2, "a")
@@ -537,7 +537,7 @@ func TestRowsWithAResultAreNotSettled(t *testing.T) {
 // When the other one then writes its results, these replace the reason in the rows, and nothing
 // else.
 func TestAResultAfterTheSettlement(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "a")
 		dead, other := table.open(t, "dead's", long), table.open(t, "other", long)
 		accept(t, dead, 4, "a")
@@ -548,16 +548,16 @@ func TestAResultAfterTheSettlement(t *testing.T) {
 		accept(t, other, 1, "a") // row 4, which Settle has returned
 		write(t, other, Batch{Start: []int64{4}})
 		s := table.open(t, "dead's", long)
-		if r := table.get(t, 2); r.Stderr == nil || *r.Stderr != Died("dead's") {
+		if r := table.read(t, 2); r.Stderr == nil || *r.Stderr != Died("dead's") {
 			t.Fatalf("%+v", r)
 		}
-		r := table.get(t, 3)
+		r := table.read(t, 3)
 		r.Status = Waiting // reset by hand
-		table.put(t, r)
+		table.insert(t, r)
 		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Final{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).Lost
 		equal(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
 		equal(t, "statuses", statuses(t, table, 4), "done done waiting running")
-		one, two := table.get(t, 1), table.get(t, 2)
+		one, two := table.read(t, 1), table.read(t, 2)
 		equal(t, "results", fmt.Sprintf("%s %s %d, %s %d %q", *one.Result, *one.Stdout, one.TimeFinished, *two.Result, *two.Code, *two.Stderr), `ok out 5, fail 3 ""`)
 	})
 }
@@ -565,7 +565,7 @@ func TestAResultAfterTheSettlement(t *testing.T) {
 // TestClaimsOfNobodyAreSettled: claims of an incarnation without a record are settled after the
 // time of a lease, in which a living owner would create its record again.
 func TestClaimsOfNobodyAreSettled(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a")
 		gone, s := table.open(t, "gone", long), table.open(t, "s", long)
 		accept(t, gone, 2, "a")
@@ -585,7 +585,7 @@ func TestClaimsOfNobodyAreSettled(t *testing.T) {
 		}
 		equal(t, "statuses", statuses(t, table, 2), "waiting done")
 		if _, ok := table.(*sqlTable); ok {
-			equal(t, "reason", *table.get(t, 2).Stderr, "jobd 'gone' died while the row was running")
+			equal(t, "reason", *table.read(t, 2).Stderr, "jobd 'gone' died while the row was running")
 		}
 		equal(t, "renewed", gone.Renew(t.Context()), ErrFenced)
 		equal(t, "claims", table.claims(t), 0)
@@ -593,10 +593,10 @@ func TestClaimsOfNobodyAreSettled(t *testing.T) {
 }
 
 func TestSeveralDaemonsShareATarget(t *testing.T) {
-	both(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table jobs) {
 		const n, daemons = 300, 3
 		for id := int64(1); id <= n; id++ {
-			table.put(t, storetest.Record{Row: Row{ID: id, Target: []string{"a", "b"}[id%2]}, Status: Waiting})
+			table.insert(t, storetest.Record{Row: Row{ID: id, Target: []string{"a", "b"}[id%2]}, Status: Waiting})
 		}
 		type result struct {
 			rows []Row
@@ -608,7 +608,7 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 			go func() {
 				var r result
 				for empty := 0; empty < 3; {
-					p, err := s.Accept(context.Background(), wants("a", "b"), 7)
+					p, err := s.Accept(context.Background(), wantRows("a", "b"), 7)
 					if err != nil {
 						r.err = err
 						break
@@ -656,7 +656,7 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 		}
 		equal(t, "rows taken", len(seen), n)
 		for id := int64(1); id <= n; id++ {
-			if r := table.get(t, id); r.Status != Done {
+			if r := table.read(t, id); r.Status != Done {
 				t.Fatalf("row %d is %s", id, r.Status)
 			}
 		}

@@ -16,7 +16,7 @@ type table struct {
 	index   string // index that begins with status and target, in any order; "" if there is none
 	lists   bool   // the index begins with status, so targets can be listed
 	target  string // SQL condition that a target equals the parameter exactly
-	like    string // SQL of the parameter, for comparing by the index
+	pattern string // SQL of the parameter, for comparing by the index
 	created bool   // there is a column time_created
 	fields  []field
 	hasPrio bool
@@ -45,20 +45,20 @@ var owned = append([]string{"time_created"}, required...)
 
 // quote quotes a name, which may be qualified by a database and may already be quoted.
 func quote(name string) string {
-	database, bare := split(name)
+	database, tableName := split(name)
 	if database == "" {
-		return quoteOne(bare)
+		return quoteOne(tableName)
 	}
-	return quoteOne(database) + "." + quoteOne(bare)
+	return quoteOne(database) + "." + quoteOne(tableName)
 }
 
 func quoteOne(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// split returns the database, "" if it is not named, and the bare name.
-func split(name string) (database, bare string) {
+// split returns the database, "" if it is not named, and the name of the table.
+func split(name string) (database, tableName string) {
 	name = strings.ReplaceAll(name, "`", "")
-	if database, bare, ok := strings.Cut(name, "."); ok {
-		return database, bare
+	if database, tableName, ok := strings.Cut(name, "."); ok {
+		return database, tableName
 	}
 	return "", name
 }
@@ -67,12 +67,12 @@ func split(name string) (database, bare string) {
 func companion(table string) string { return strings.ReplaceAll(table, "`", "") + "_claims" }
 
 func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, error) {
-	database, bare := split(name)
+	database, tableName := split(name)
 	t := &table{name: quote(name), claims: quote(claims)}
 	rows, err := db.QueryContext(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COALESCE(CHARACTER_SET_NAME, ''),
 		COALESCE(CHARACTER_OCTET_LENGTH, 0), COALESCE(CHARACTER_MAXIMUM_LENGTH, 0)
 		FROM information_schema.COLUMNS
-		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, database, bare)
+		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, database, tableName)
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +89,13 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		names = append(names, lower)
 		switch lower {
 		case "target":
-			t.target, t.like = "target = ? AND target = ?", "?"
+			t.target, t.pattern = "target = ? AND target = ?", "?"
 			if c.charset != "" {
 				// The usual collations treat Low and low as equal, but targets are
 				// case-sensitive. The conversion is explicit, because the server
 				// refuses an implicit one that loses characters.
 				name := "CONVERT(? USING " + c.charset + ")"
-				t.like = name
+				t.pattern = name
 				t.target = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
 			}
 		case "stdout":
@@ -122,16 +122,16 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		}
 	}
 	t.created = slices.Contains(names, "time_created")
-	t.index, t.lists, err = findIndex(ctx, db, database, bare)
+	t.index, t.lists, err = findIndex(ctx, db, database, tableName)
 	return t, err
 }
 
 // findIndex finds an index that returns a target's waiting rows by id, and reports whether it
 // begins with status. The primary key implicitly ends every index.
-func findIndex(ctx context.Context, db *sql.DB, database, bare string) (found string, lists bool, err error) {
+func findIndex(ctx context.Context, db *sql.DB, database, tableName string) (found string, lists bool, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT INDEX_NAME, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX),
 		COUNT(SUB_PART) FROM information_schema.STATISTICS
-		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? GROUP BY INDEX_NAME`, database, bare)
+		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? GROUP BY INDEX_NAME`, database, tableName)
 	if err != nil {
 		return "", false, err
 	}

@@ -8,7 +8,7 @@ import (
 // fit makes a text fit a column: it replaces characters outside the column's charset, as far as we
 // know them, and cuts a text that is too long between two characters and marks it. limit is another
 // limit, in bytes of UTF-8.
-func (c column) fit(s string, limit int64) (fits string, cut bool) {
+func (c column) fit(s string, limit int64) (text string, truncated bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if c.charset == "utf8" || c.charset == "utf8mb3" {
 		s = basic(s)
@@ -17,7 +17,7 @@ func (c column) fit(s string, limit int64) (fits string, cut bool) {
 		limit = room
 	}
 	if int64(len(s)) > limit {
-		s, cut = shorten(s, limit), true
+		s, truncated = shorten(s, limit), true
 	}
 	if c.chars > 0 && int64(len(s)) > c.chars && int64(utf8.RuneCountInString(s)) > c.chars {
 		at, n := 0, int64(0)
@@ -27,9 +27,9 @@ func (c column) fit(s string, limit int64) (fits string, cut bool) {
 			}
 			n++
 		}
-		s, cut = s[:at], true
+		s, truncated = s[:at], true
 	}
-	return s, cut
+	return s, truncated
 }
 
 // width returns the factor by which a UTF-8 text can grow in the charset.

@@ -38,10 +38,10 @@ func TestOutputsFitTheirColumns(t *testing.T) {
 			w := write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Stdout: c.out, Stderr: c.out}, {ID: 2, Stdout: "other"}}})
 			equal(t, "lost", w.Lost, "map[]")
 			equal(t, "statuses", statuses(t, table, 2), "done done")
-			if got := *table.get(t, 1).Stdout; !c.check(got) {
+			if got := *table.read(t, 1).Stdout; !c.check(got) {
 				t.Fatalf("%d bytes: %.60q", len(got), got)
 			}
-			equal(t, "the other row", *table.get(t, 2).Stdout, "other")
+			equal(t, "the other row", *table.read(t, 2).Stdout, "other")
 		})
 	}
 }
@@ -61,13 +61,13 @@ func TestOutputBeyondOnePacketIsCut(t *testing.T) {
 	}})
 	equal(t, "lost", w.Lost, "map[]")
 	equal(t, "statuses", statuses(t, table, 4), "done done done done")
-	if r := table.get(t, 1); len(*r.Stdout) < 900_000 || *r.Stderr != StdoutCut+"why" {
+	if r := table.read(t, 1); len(*r.Stdout) < 900_000 || *r.Stderr != StdoutCut+"why" {
 		t.Errorf("row 1: %d bytes, %q", len(*r.Stdout), *r.Stderr)
 	}
-	if r := table.get(t, 2); len(*r.Stdout) < 100_000 || len(*r.Stderr) < 100_000 {
+	if r := table.read(t, 2); len(*r.Stdout) < 100_000 || len(*r.Stderr) < 100_000 {
 		t.Errorf("row 2: %d and %d bytes", len(*r.Stdout), len(*r.Stderr))
 	}
-	if r := table.get(t, 3); len(*r.Stdout) != 900_000 {
+	if r := table.read(t, 3); len(*r.Stdout) != 900_000 {
 		t.Errorf("row 3: %d bytes", len(*r.Stdout))
 	}
 }
@@ -90,7 +90,7 @@ func TestARefusedUpdateIsRepeatedSmaller(t *testing.T) {
 	}
 	equal(t, "statuses", statuses(t, table, 3), "done done done")
 	equal(t, "failed", len(w.Failed), 0)
-	if n := len(*table.get(t, 2).Stdout); n == 0 || n > 5000 {
+	if n := len(*table.read(t, 2).Stdout); n == 0 || n > 5000 {
 		t.Errorf("%d bytes", n)
 	}
 	table.exec(t, "DROP TRIGGER guard")

@@ -25,14 +25,14 @@ func TestRefusedRollback(t *testing.T) {
 		id := int64(queries)
 		table.exec(t, "INSERT INTO jobs (id, target) VALUES (?, 'a')", id)
 		limit(queries)
-		p, err := s.Accept(t.Context(), wants("a"), 1)
+		p, err := s.Accept(t.Context(), wantRows("a"), 1)
 		within := err == nil && len(p.Rows) > 0
 		limit(1000000)
 		if !within {
 			p = accept(t, s, 1, "a")
 		}
 		if len(p.Rows) != 1 || p.Rows[0].ID != id {
-			t.Fatalf("row %d, refused after %d queries: %v, then %+v; it is %s", id, queries, err, p, table.get(t, id).Status)
+			t.Fatalf("row %d, refused after %d queries: %v, then %+v; it is %s", id, queries, err, p, table.read(t, id).Status)
 		}
 		if within {
 			if queries < 4 {

@@ -81,10 +81,10 @@ func (s *SQL) fitFinals(finals []Final) []Final {
 
 // fit makes the outputs of one row fit. If stdout is cut, stderr says so.
 func (t *table) fit(f Final, packet int64) Final {
-	stdout, cut := t.stdout.fit(f.Stdout, packet)
+	stdout, truncated := t.stdout.fit(f.Stdout, packet)
 	stderr, _ := t.stderr.fit(f.Stderr, packet)
 	a, b := fitPacket(stdout, stderr, packet)
-	if (cut || len(a) < len(stdout)) && f.TellCut() {
+	if (truncated || len(a) < len(stdout)) && f.TellCut() {
 		return t.fit(f, packet)
 	}
 	f.Stdout, f.Stderr = a, b
@@ -150,7 +150,7 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *Written
 		if size > 0 && int64(len(f.Stdout)) > size {
 			f.TellCut()
 		}
-		f.Stdout, f.Stderr = column{bytes: size}.cut(f.Stdout), column{bytes: size}.cut(f.Stderr)
+		f.Stdout, f.Stderr = column{bytes: size}.substring(f.Stdout), column{bytes: size}.substring(f.Stderr)
 		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Final{f}}, w)
 		if err == nil || Away(err) {
 			return err
@@ -158,8 +158,8 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *Written
 	}
 }
 
-// cut is like fit, but the size may be 0.
-func (c column) cut(s string) string {
+// substring is like fit, but the size may be 0.
+func (c column) substring(s string) string {
 	if int64(len(s)) <= c.bytes {
 		return s
 	}
@@ -222,7 +222,7 @@ func (s *SQL) markRunning(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, row := range rows {
-		if row.status == Accepted && s.mine[id].running {
+		if row.status == Accepted && s.claims[id].running {
 			row.status = Running
 			rows[id] = row
 		}
@@ -234,7 +234,7 @@ func (s *SQL) noteClaims(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.mine[row.ID] = claim{manual: manual, running: row.Started != 0, started: row.Started}
+		s.claims[row.ID] = claim{manual: manual, running: row.Started != 0, started: row.Started}
 	}
 }
 
@@ -243,7 +243,7 @@ func (s *SQL) noteRunning(ids []int64, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		s.mine[id] = claim{manual: s.mine[id].manual, running: true, started: at}
+		s.claims[id] = claim{manual: s.claims[id].manual, running: true, started: at}
 	}
 }
 
@@ -253,8 +253,8 @@ func (s *SQL) clearClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if _, ours := s.mine[id]; ours {
-			s.mine[id] = claim{}
+		if _, known := s.claims[id]; known {
+			s.claims[id] = claim{}
 		}
 	}
 }
@@ -264,17 +264,17 @@ func (s *SQL) forgetClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		delete(s.mine, id)
+		delete(s.claims, id)
 	}
 }
 
 // plan is what a part has to write, given the states of its rows.
 type plan struct {
-	start, back, hand []int64 // rows to start; rows to return to waiting, and to manual
-	requeue, rehand   []int64 // the same for running rows
-	finish            []Final
-	free              []int64 // claims to remove
-	number            int64   // see renumber
+	start, back, manual []int64 // rows to start; rows to return to waiting, and to manual
+	requeue, rehand     []int64 // the same for running rows
+	finish              []Final
+	free                []int64 // claims to remove
+	number              int64   // see renumber
 }
 
 // held is a row on which we have a claim.
@@ -304,7 +304,7 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 		case row.status != Accepted:
 			changed(id, row.status)
 		case row.manual:
-			p.hand = append(p.hand, id)
+			p.manual = append(p.manual, id)
 		default:
 			p.back = append(p.back, id)
 		}
@@ -329,7 +329,7 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 			changed(f.ID, row.status)
 		}
 	}
-	p.free = slices.Concat(p.free, p.back, p.hand, p.requeue, p.rehand)
+	p.free = slices.Concat(p.free, p.back, p.manual, p.requeue, p.rehand)
 }
 
 func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
@@ -343,13 +343,13 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 	}
 	simple(fmt.Sprintf("status = 'running', time_started = %d", at), p.start)
 	simple("status = 'waiting'", p.back)
-	simple("status = 'manual'", p.hand)
+	simple("status = 'manual'", p.manual)
 	simple("status = 'waiting', time_started = 0", p.requeue)
 	simple("status = 'manual', time_started = 0", p.rehand)
-	for _, same := range alike(p.finish) {
+	for _, group := range groupByEnd(p.finish) {
 		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table().stdout.parameter() +
-			", stderr = " + s.table().stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(same.ids) + ");")
-		args = append(args, same.args()...)
+			", stderr = " + s.table().stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(group.ids) + ");")
+		args = append(args, group.args()...)
 	}
 	if b.Len() > 0 {
 		if _, err := tx.ExecContext(ctx, b.String(), args...); err != nil {
@@ -375,15 +375,15 @@ func (f Final) args() []any {
 	return []any{result, code, sig, f.Stdout, f.Stderr, f.At}
 }
 
-// ending is a set of rows that end in the same way.
-type ending struct {
+// endState is a set of rows that end in the same way.
+type endState struct {
 	Final
 	ids []int64
 }
 
-// alike groups rows that one statement can end: many jobs have no output, or the same output.
-func alike(finals []Final) []ending {
-	var endings []ending
+// groupByEnd groups rows that one statement can end: many jobs have no output, or the same output.
+func groupByEnd(finals []Final) []endState {
+	var endings []endState
 	at := make(map[Final]int, len(finals))
 	for _, f := range finals {
 		key := f
@@ -393,7 +393,7 @@ func alike(finals []Final) []ending {
 			continue
 		}
 		at[key] = len(endings)
-		endings = append(endings, ending{f, []int64{f.ID}})
+		endings = append(endings, endState{f, []int64{f.ID}})
 	}
 	return endings
 }
@@ -440,37 +440,37 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	if len(missing) == 0 {
 		return lost, nil, nil
 	}
-	ours := missing
+	claimed := missing
 	if s.claimed {
-		ours, err = s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, list(missing), token))
+		claimed, err = s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, list(missing), token))
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(ours) < len(missing) && token == s.Token() {
+		if len(claimed) < len(missing) && token == s.Token() {
 			number, unknown, err := s.reclaim(ctx, tx)
 			if err != nil && err != ErrFenced {
 				return nil, nil, err
 			}
 			p.number = number
-			again, err := s.lock(ctx, tx, token, missing)
+			locked, err := s.lock(ctx, tx, token, missing)
 			if err != nil {
 				return nil, nil, err
 			}
-			maps.Copy(found, again)
-			ours = slices.Concat(ours, unknown, slices.Collect(maps.Keys(again)))
+			maps.Copy(found, locked)
+			claimed = slices.Concat(claimed, unknown, slices.Collect(maps.Keys(locked)))
 		}
 	}
-	there, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
+	exists, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range missing {
-		_, again := found[id]
+		_, locked := found[id]
 		switch {
-		case again:
-		case !slices.Contains(ours, id):
+		case locked:
+		case !slices.Contains(claimed, id):
 			lost[id] = claimGone
-		case !slices.Contains(there, id) && s.isPermanent(id):
+		case !slices.Contains(exists, id) && s.isPermanent(id):
 			lost[id] = "row was deleted"
 			p.free = append(p.free, id)
 		default:
@@ -501,9 +501,9 @@ func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, ro
 		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
 	}
 	reason, _ := s.table().stderr.fit(Died(s.opt.Name), reasonRoom)
-	ended, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
+	done, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
 		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skip, reason)
-	for _, id := range ended {
+	for _, id := range done {
 		rows[id] = held{status: Running}
 		delete(lost, id)
 	}

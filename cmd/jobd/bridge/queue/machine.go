@@ -93,23 +93,23 @@ type Machine struct {
 }
 
 type target struct {
-	name    string
-	limit   int
-	share   float64 // of Expect
-	paused  bool
-	wanted  bool
-	running int
-	kept    int // places for the rows of the fetch
-	queue   waiting
+	name       string
+	limit      int
+	share      float64 // of Expect
+	paused     bool
+	wantsFetch bool
+	running    int
+	fetching   int // places for the rows of the fetch
+	queue      waiting
 }
 
 func (t *target) length() int   { return t.running + len(t.queue) }
-func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t.limit+t.ahead() }
-func (t *target) room() int     { return t.limit + 2*t.ahead() - t.length() }
+func (t *target) fetches() bool { return t.wantsFetch && !t.paused && t.length() < t.limit+t.backlog() }
+func (t *target) room() int     { return t.limit + 2*t.backlog() - t.length() }
 
-// ahead returns how many rows end during a fetch. Less than a tenth of a row counts as 0: a place
+// backlog returns how many rows end during a fetch. Less than a tenth of a row counts as 0: a place
 // may be empty for so short a time.
-func (t *target) ahead() int {
+func (t *target) backlog() int {
 	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
 }
 
@@ -117,7 +117,7 @@ type job struct {
 	row     Row
 	arrival uint64
 	running bool // no longer in its target's queue
-	again   *Row
+	repeat  *Row
 }
 
 // New returns a machine without targets.
@@ -170,20 +170,20 @@ func (m *Machine) Expect(name string, share float64) {
 
 // Poll marks targets as wanted; nil means all. Unknown names are skipped.
 func (m *Machine) Poll(names []string) {
-	m.each(names, func(t *target) { t.wanted = true })
+	m.eachTarget(names, func(t *target) { t.wantsFetch = true })
 }
 
 // Pause keeps rows of targets from being fetched and started; nil means all targets.
 func (m *Machine) Pause(names []string) {
-	m.each(names, func(t *target) { t.paused = true })
+	m.eachTarget(names, func(t *target) { t.paused = true })
 }
 
 // Continue ends a pause; nil means all targets.
 func (m *Machine) Continue(names []string) {
-	m.each(names, func(t *target) { t.paused = false })
+	m.eachTarget(names, func(t *target) { t.paused = false })
 }
 
-func (m *Machine) each(names []string, f func(*target)) {
+func (m *Machine) eachTarget(names []string, f func(*target)) {
 	if names == nil {
 		for _, t := range m.order {
 			f(t)
@@ -201,9 +201,9 @@ func (m *Machine) each(names []string, f func(*target)) {
 func (m *Machine) Has(name string) bool { return m.targets[name] != nil }
 
 // Fetched is called with the rows that a fetch has accepted and the targets that may have more.
-func (m *Machine) Fetched(rows []Row, more []string) {
+func (m *Machine) Fetched(rows []Row, unfinished []string) {
 	m.fetchEnded()
-	m.Poll(append([]string{}, more...))
+	m.Poll(append([]string{}, unfinished...))
 	m.Accept(rows)
 }
 
@@ -218,7 +218,7 @@ func (m *Machine) FetchFailed(names []string) {
 func (m *Machine) fetchEnded() {
 	m.fetching = false
 	for _, t := range m.order {
-		t.kept = 0
+		t.fetching = 0
 	}
 }
 
@@ -236,7 +236,7 @@ func (m *Machine) Accept(rows []Row) {
 		}
 		if j := m.jobs[row.ID]; j != nil {
 			if j.running {
-				j.again = &row
+				j.repeat = &row
 			}
 			continue // still queued: it runs only once
 		}
@@ -283,8 +283,8 @@ func (m *Machine) Done(id int64) bool {
 	if t := m.targets[j.row.Target]; t != nil {
 		t.running--
 	}
-	if j.again != nil {
-		m.Accept([]Row{*j.again})
+	if j.repeat != nil {
+		m.Accept([]Row{*j.repeat})
 	}
 	return true
 }
@@ -318,7 +318,7 @@ func (m *Machine) Next() Effects {
 		return e
 	}
 	for _, t := range m.order {
-		for !t.paused && t.running+t.kept < t.limit && len(t.queue) > 0 {
+		for !t.paused && t.running+t.fetching < t.limit && len(t.queue) > 0 {
 			j := heap.Pop(&t.queue).(*job)
 			j.running = true
 			t.running++
@@ -332,12 +332,12 @@ func (m *Machine) Next() Effects {
 		return e
 	}
 	for _, t := range m.order {
-		if t.wanted && !t.paused && t.room() > 0 {
-			t.wanted = false
+		if t.wantsFetch && !t.paused && t.room() > 0 {
+			t.wantsFetch = false
 			if m.Begins {
-				t.kept = max(0, t.limit-t.length())
+				t.fetching = max(0, t.limit-t.length())
 			}
-			e.Fetch = append(e.Fetch, Want{t.name, t.room(), t.kept})
+			e.Fetch = append(e.Fetch, Want{t.name, t.room(), t.fetching})
 		}
 	}
 	m.fetching = true

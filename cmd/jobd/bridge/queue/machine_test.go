@@ -77,7 +77,7 @@ func (w *world) add(name string, concurrency int) {
 	}
 }
 
-func (w *world) some() []string {
+func (w *world) randomTargets() []string {
 	if w.rng.IntN(4) == 0 {
 		return nil
 	}
@@ -120,20 +120,20 @@ func (w *world) step() {
 		}
 		w.note("rows up to %d", w.nextID)
 	case 3, 4:
-		names := w.some()
+		names := w.randomTargets()
 		w.note("poll %v", names)
 		w.m.Poll(names)
-		w.n.each(names, func(t *naiveTarget) { t.wanted = true })
+		w.n.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
 	case 5:
-		names := w.some()
+		names := w.randomTargets()
 		w.note("pause %v", names)
 		w.m.Pause(names)
-		w.n.each(names, func(t *naiveTarget) { t.paused = true })
+		w.n.eachTarget(names, func(t *naiveTarget) { t.paused = true })
 	case 6, 7:
-		names := w.some()
+		names := w.randomTargets()
 		w.note("continue %v", names)
 		w.m.Continue(names)
-		w.n.each(names, func(t *naiveTarget) { t.paused = false })
+		w.n.eachTarget(names, func(t *naiveTarget) { t.paused = false })
 	case 8:
 		c := 1 + r.IntN(5)
 		w.note("resize %s %d", name, c)
@@ -232,9 +232,9 @@ func (w *world) answer() {
 	if w.rng.IntN(6) == 0 {
 		w.note("fetch %v fails", names)
 		w.m.FetchFailed(names)
-		w.n.fetched()
+		w.n.recordFetch()
 		w.n.held = true
-		w.n.each(names, func(t *naiveTarget) { t.wanted = true })
+		w.n.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
 		return
 	}
 	var found []Row
@@ -244,11 +244,11 @@ func (w *world) answer() {
 		}
 	}
 	slices.SortFunc(found, func(a, b Row) int { return int(a.ID - b.ID) })
-	more := []string{}
+	unfinished := []string{}
 	left := w.limit
 	found = slices.DeleteFunc(found, func(r Row) bool {
 		if wants[r.Target] == 0 || w.limit > 0 && left == 0 {
-			more = append(more, r.Target)
+			unfinished = append(unfinished, r.Target)
 			return true
 		}
 		wants[r.Target]--
@@ -263,11 +263,11 @@ func (w *world) answer() {
 			w.ended[r.ID] = w.running[r.ID]
 		}
 	}
-	w.note("fetched %v, more %v", found, more)
+	w.note("fetched %v, more %v", found, unfinished)
 	w.arrive(found)
-	w.m.Fetched(found, more)
-	w.n.fetched()
-	w.n.each(more, func(t *naiveTarget) { t.wanted = true })
+	w.m.Fetched(found, unfinished)
+	w.n.recordFetch()
+	w.n.eachTarget(unfinished, func(t *naiveTarget) { t.wantsFetch = true })
 	w.n.accept(found)
 }
 
@@ -275,7 +275,7 @@ func (w *world) answer() {
 func (w *world) arrive(rows []Row) {
 	for _, r := range rows {
 		row, old := w.table[r.ID], w.n.row(r.ID)
-		if old == nil || old.running && old.again == nil {
+		if old == nil || old.running && old.repeats == nil {
 			row.due++
 		}
 	}
@@ -312,7 +312,7 @@ func (w *world) settle() {
 		}
 		for _, want := range got.Fetch {
 			t := w.n.target(want.Target)
-			if length := w.n.count(t.name, true) + w.n.count(t.name, false); want.Rows < 1 || length+want.Rows > t.limit+2*t.ahead() {
+			if length := w.n.count(t.name, true) + w.n.count(t.name, false); want.Rows < 1 || length+want.Rows > t.limit+2*t.backlog() {
 				w.fail("%d rows beside %d of %s, which has %d places", want.Rows, length, t.name, t.limit)
 			}
 		}
@@ -327,7 +327,7 @@ func (w *world) settle() {
 		if s != (Status{t.name, t.paused, t.limit, w.n.count(t.name, false), w.n.count(t.name, true)}) {
 			w.fail("status %+v", s)
 		}
-		if !s.Paused && s.Queued > 0 && s.Running+t.kept < s.Concurrency {
+		if !s.Paused && s.Queued > 0 && s.Running+t.fetching < s.Concurrency {
 			w.fail("%s has queued rows and a free place", s.Name)
 		}
 		running += s.Running
@@ -338,7 +338,7 @@ func (w *world) settle() {
 	if len(got.Undo) > 0 {
 		for _, row := range got.Undo {
 			w.m.Poll([]string{row.Target})
-			w.n.each([]string{row.Target}, func(t *naiveTarget) { t.wanted = true })
+			w.n.eachTarget([]string{row.Target}, func(t *naiveTarget) { t.wantsFetch = true })
 		}
 		w.settle()
 	}
@@ -351,9 +351,9 @@ func (w *world) finish() {
 		w.add(name, 1+w.rng.IntN(3))
 	}
 	w.m.Continue(nil)
-	w.n.each(nil, func(t *naiveTarget) { t.paused = false })
+	w.n.eachTarget(nil, func(t *naiveTarget) { t.paused = false })
 	w.m.Poll(nil)
-	w.n.each(nil, func(t *naiveTarget) { t.wanted = true })
+	w.n.eachTarget(nil, func(t *naiveTarget) { t.wantsFetch = true })
 	w.settle()
 	for range 100_000 {
 		w.m.Resume()
@@ -449,10 +449,10 @@ func TestAPollWaitsForRoomAndForTheEndOfAPause(t *testing.T) {
 	m := New()
 	m.Add("a", 1)
 	m.Add("b", 1)
-	expect := func(what string, want Effects) {
+	expect := func(name string, want Effects) {
 		t.Helper()
 		if got := m.Next(); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("%s: %+v, want %+v", what, got, want)
+			t.Fatalf("%s: %+v, want %+v", name, got, want)
 		}
 	}
 	a1 := Row{ID: 1, Target: "a"}

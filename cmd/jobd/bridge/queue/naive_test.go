@@ -17,16 +17,16 @@ type naive struct {
 }
 
 type naiveTarget struct {
-	name   string
-	limit  int
-	share  float64
-	paused bool
-	wanted bool
-	kept   int
+	name       string
+	limit      int
+	share      float64
+	paused     bool
+	wantsFetch bool
+	fetching   int
 }
 
-// ahead counts the rows one by one; a rest of at least a tenth of a row counts as one more.
-func (t *naiveTarget) ahead() (rows int) {
+// backlog counts the rows one by one; a rest of at least a tenth of a row counts as one more.
+func (t *naiveTarget) backlog() (rows int) {
 	for t.share*float64(t.limit) > float64(rows)+0.1 {
 		rows++
 	}
@@ -36,7 +36,7 @@ func (t *naiveTarget) ahead() (rows int) {
 type naiveRow struct {
 	Row
 	running bool
-	again   []Row
+	repeats []Row
 }
 
 func (n *naive) target(name string) *naiveTarget {
@@ -67,7 +67,7 @@ func (n *naive) count(target string, running bool) int {
 	return c
 }
 
-func (n *naive) each(names []string, f func(*naiveTarget)) {
+func (n *naive) eachTarget(names []string, f func(*naiveTarget)) {
 	for i := range n.targets {
 		if names == nil || slices.Contains(names, n.targets[i].name) {
 			f(&n.targets[i])
@@ -75,9 +75,9 @@ func (n *naive) each(names []string, f func(*naiveTarget)) {
 	}
 }
 
-func (n *naive) fetched() {
+func (n *naive) recordFetch() {
 	n.fetching = false
-	n.each(nil, func(t *naiveTarget) { t.kept = 0 })
+	n.eachTarget(nil, func(t *naiveTarget) { t.fetching = 0 })
 }
 
 func (n *naive) accept(rows []Row) {
@@ -89,7 +89,7 @@ func (n *naive) accept(rows []Row) {
 		case n.target(r.Target) == nil || n.stopped:
 			n.undo = append(n.undo, r)
 		case old != nil && old.running:
-			old.again = []Row{r}
+			old.repeats = []Row{r}
 		case old == nil && r.Started != 0 && (n.target(r.Target).paused || n.count(r.Target, true) >= n.target(r.Target).limit):
 			n.undo = append(n.undo, r)
 		case old == nil && r.Started != 0:
@@ -106,9 +106,9 @@ func (n *naive) done(id int64) bool {
 	if r == nil || !r.running {
 		return false
 	}
-	again := r.again
+	repeats := r.repeats
 	n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
-	n.accept(again)
+	n.accept(repeats)
 	return true
 }
 
@@ -142,7 +142,7 @@ func (n *naive) next() Effects {
 		return e
 	}
 	for _, t := range n.targets {
-		for best := n.best(t.name); best != nil && !t.paused && n.count(t.name, true)+t.kept < t.limit; best = n.best(t.name) {
+		for best := n.best(t.name); best != nil && !t.paused && n.count(t.name, true)+t.fetching < t.limit; best = n.best(t.name) {
 			best.running = true
 			e.Start = append(e.Start, best.Row)
 		}
@@ -152,19 +152,19 @@ func (n *naive) next() Effects {
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
-		if t.wanted && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit+t.ahead() {
+		if t.wantsFetch && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit+t.backlog() {
 			n.fetching = true
 		}
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
-		room := t.limit + 2*t.ahead() - n.count(t.name, true) - n.count(t.name, false)
-		if n.fetching && t.wanted && !t.paused && room > 0 {
-			t.wanted = false
+		room := t.limit + 2*t.backlog() - n.count(t.name, true) - n.count(t.name, false)
+		if n.fetching && t.wantsFetch && !t.paused && room > 0 {
+			t.wantsFetch = false
 			if n.begins {
-				t.kept = max(0, t.limit-n.count(t.name, true)-n.count(t.name, false))
+				t.fetching = max(0, t.limit-n.count(t.name, true)-n.count(t.name, false))
 			}
-			e.Fetch = append(e.Fetch, Want{t.name, room, t.kept})
+			e.Fetch = append(e.Fetch, Want{t.name, room, t.fetching})
 		}
 	}
 	return e
