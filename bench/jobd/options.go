@@ -53,15 +53,15 @@ func DefaultOptions() Options {
 // Validate returns an error for the first option that is out of range.
 func (o Options) Validate() error {
 	for _, c := range []struct {
-		name  string
-		value int
-		least int
+		name    string
+		value   int
+		minJobs int
 	}{
 		{"rows", o.Rows, 1}, {"targets", o.Targets, 1}, {"concurrency", o.Concurrency, 1}, {"rounds", o.Rounds, 1},
 		{"fetch-limit", o.FetchLimit, 0}, {"backlog", o.Backlog, 0}, {"answer", o.Answer, 0},
 	} {
-		if c.value < c.least {
-			return fmt.Errorf("%s %d: must be at least %d", c.name, c.value, c.least)
+		if c.value < c.minJobs {
+			return fmt.Errorf("%s %d: must be at least %d", c.name, c.value, c.minJobs)
 		}
 	}
 	switch o.Mode {

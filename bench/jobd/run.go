@@ -113,14 +113,14 @@ func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, 
 		return Round{}, err
 	}
 	r := Round{Rows: o.Rows}
-	database, own, machine, flushes, began := b.cpu(), proc.OwnCPU(), proc.Machine(), b.flushes(ctx), time.Now()
+	database, ownCPU, machine, flushes, start := b.cpu(), proc.OwnCPU(), proc.Machine(), b.flushes(ctx), time.Now()
 	if err := w.run(ctx, o.Rows); err != nil {
 		return r, err
 	}
-	took := time.Since(began)
-	r.Seconds = took.Seconds()
-	r.DatabaseCPU, r.OwnCPU = int64(b.cpu()-database), int64(proc.OwnCPU()-own)
-	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.DatabaseCPU+r.OwnCPU)).Seconds()/took.Seconds())
+	elapsed := time.Since(start)
+	r.Seconds = elapsed.Seconds()
+	r.DatabaseCPU, r.OwnCPU = int64(b.cpu()-database), int64(proc.OwnCPU()-ownCPU)
+	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.DatabaseCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
 	r.Flushes = b.flushes(ctx) - flushes
 	if b, ok := w.(*bridgeRun); ok {
 		r.Batch = b.batch()
@@ -184,8 +184,8 @@ func (w *bridgeRun) batch() float64 {
 	return 0
 }
 
-// ended returns how many rows the bridge has ended.
-func (w *bridgeRun) ended() (n float64) {
+// rowsEnded returns how many rows the bridge has ended.
+func (w *bridgeRun) rowsEnded() (n float64) {
 	for _, m := range w.family("jobd_rows_ended_total") {
 		n += m.GetCounter().GetValue()
 	}
@@ -206,10 +206,10 @@ func (w *bridgeRun) run(ctx context.Context, rows int) error {
 	w.b.Poll(nil)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for w.ended() < float64(rows) {
+	for w.rowsEnded() < float64(rows) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%.0f of %d rows have ended: %w", w.ended(), rows, ctx.Err())
+			return fmt.Errorf("%.0f of %d rows have ended: %w", w.rowsEnded(), rows, ctx.Err())
 		case <-tick.C:
 		}
 	}

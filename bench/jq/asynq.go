@@ -21,7 +21,7 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 		p := t.Payload()
 		n := int(binary.BigEndian.Uint32(p[len(p)-4:]))
 		b.ran(n)
-		b.ended(n)
+		b.jobEnded(n)
 		return nil
 	}))
 	if err != nil {
@@ -30,7 +30,7 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	defer server.Shutdown()
 	client := asynq.NewClient(opt)
 	defer client.Close()
-	began := time.Now()
+	start := time.Now()
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	errs := make([]error, o.Pushers)
@@ -55,6 +55,6 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	if err := b.wait(ctx); err != nil {
 		return err
 	}
-	r.Seconds, r.P50, r.P99 = time.Since(began).Seconds(), b.quantile(50), b.quantile(99)
+	r.Seconds, r.P50, r.P99 = time.Since(start).Seconds(), b.quantile(50), b.quantile(99)
 	return nil
 }

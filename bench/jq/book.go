@@ -12,12 +12,12 @@ import (
 
 // ledger records what has happened to each job of a round.
 type ledger struct {
-	sent []time.Time
-	runs []atomic.Int32
-	ends atomic.Int64
-	all  int64
-	line bool          // load Waiting: the queue has more jobs than all, and their numbers do not matter
-	over chan struct{} // closed when all jobs have ended, or at the first error
+	sent  []time.Time
+	runs  []atomic.Int32
+	ends  atomic.Int64
+	total int64
+	line  bool          // load Waiting: the queue has more jobs than all, and their numbers do not matter
+	done  chan struct{} // closed when all jobs have ended, or at the first error
 
 	mu      sync.Mutex // guards the following
 	latency *hdrhistogram.Histogram
@@ -27,7 +27,7 @@ type ledger struct {
 
 func newBook(jobs int) *ledger {
 	return &ledger{
-		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), all: int64(jobs), over: make(chan struct{}),
+		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), total: int64(jobs), done: make(chan struct{}),
 		latency: hdrhistogram.New(1, int64(10*time.Minute/time.Microsecond), 3),
 	}
 }
@@ -43,14 +43,14 @@ func (b *ledger) ran(n int) {
 	}
 }
 
-func (b *ledger) ended(n int) {
+func (b *ledger) jobEnded(n int) {
 	if !b.line {
-		took := time.Since(b.sent[n])
+		elapsed := time.Since(b.sent[n])
 		b.mu.Lock()
-		b.latency.RecordValue(took.Microseconds())
+		b.latency.RecordValue(elapsed.Microseconds())
 		b.mu.Unlock()
 	}
-	if b.ends.Add(1) == b.all {
+	if b.ends.Add(1) == b.total {
 		b.fail(nil)
 	}
 }
@@ -64,13 +64,13 @@ func (b *ledger) fail(err error) {
 	}
 	if !b.closed {
 		b.closed = true
-		close(b.over)
+		close(b.done)
 	}
 }
 
 func (b *ledger) running() bool {
 	select {
-	case <-b.over:
+	case <-b.done:
 		return false
 	default:
 		return true
@@ -80,10 +80,10 @@ func (b *ledger) running() bool {
 // wait returns when all jobs have ended.
 func (b *ledger) wait(ctx context.Context) error {
 	select {
-	case <-b.over:
+	case <-b.done:
 		return b.err
 	case <-ctx.Done():
-		return fmt.Errorf("%d of %d jobs have ended: %w", b.ends.Load(), b.all, ctx.Err())
+		return fmt.Errorf("%d of %d jobs have ended: %w", b.ends.Load(), b.total, ctx.Err())
 	}
 }
 

@@ -91,8 +91,8 @@ func (rep *Report) summary(w io.Writer) {
 		rates[name] = append(rates[name], r.Rate())
 	}
 	var lines []string
-	for name, all := range rates {
-		lines = append(lines, fmt.Sprintf("%s, %s: %s\n", rep.Options.Load, name, result.Spread(all, "jobs/s")))
+	for name, metric := range rates {
+		lines = append(lines, fmt.Sprintf("%s, %s: %s\n", rep.Options.Load, name, result.Spread(metric, "jobs/s")))
 	}
 	slices.Sort(lines)
 	io.WriteString(w, strings.Join(lines, ""))

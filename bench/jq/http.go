@@ -26,9 +26,9 @@ func dial(addr string) (*client, error) {
 	return &client{conn: conn}, nil
 }
 
-// do makes a request; its result is valid until the next request. head has the form
+// send makes a request; its result is valid until the next request. head has the form
 // that appendRequest takes.
-func (c *client) do(head string, body []byte) (status int, answer []byte, err error) {
+func (c *client) send(head string, body []byte) (status int, answer []byte, err error) {
 	c.out = appendRequest(c.out[:0], head, body)
 	if _, err := c.conn.Write(c.out); err != nil {
 		return 0, nil, err
@@ -37,10 +37,10 @@ func (c *client) do(head string, body []byte) (status int, answer []byte, err er
 		c.in = slices.Grow(c.in, 4<<10)
 		n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
 		c.in = c.in[:len(c.in)+n]
-		first, answer, size, wrong := message(c.in)
+		first, answer, size, malformed := message(c.in)
 		switch {
-		case wrong != nil:
-			return 0, nil, wrong
+		case malformed != nil:
+			return 0, nil, malformed
 		case size > 0:
 			status, err = statusOf(first)
 			return status, answer, err
@@ -52,10 +52,10 @@ func (c *client) do(head string, body []byte) (status int, answer []byte, err er
 	}
 }
 
-// must makes a request, and returns an error unless the answer has the status
+// expect makes a request, and returns an error unless the answer has the status
 // want.
-func (c *client) must(want int, head string, body []byte) ([]byte, error) {
-	status, answer, err := c.do(head, body)
+func (c *client) expect(want int, head string, body []byte) ([]byte, error) {
+	status, answer, err := c.send(head, body)
 	if err == nil && status != want {
 		err = fmt.Errorf("%.40q…: status %d, not %d: %.200q", head, status, want, answer)
 	}
@@ -67,8 +67,8 @@ var lineEnd = []byte("\r\n")
 // message returns the first line and the body of the message at the beginning of in, and the length
 // of the message in bytes; size is 0 while the message is incomplete.
 func message(in []byte) (first, body []byte, size int, err error) {
-	head, rest, whole := bytes.Cut(in, []byte("\r\n\r\n"))
-	if !whole {
+	head, rest, complete := bytes.Cut(in, []byte("\r\n\r\n"))
+	if !complete {
 		return nil, nil, 0, nil
 	}
 	first, head, _ = bytes.Cut(head, lineEnd)
@@ -92,11 +92,11 @@ func message(in []byte) (first, body []byte, size int, err error) {
 
 // statusOf returns the status in the first line of an answer.
 func statusOf(first []byte) (int, error) {
-	words := bytes.SplitN(first, []byte(" "), 3)
-	if len(words) < 2 {
+	fields := bytes.SplitN(first, []byte(" "), 3)
+	if len(fields) < 2 {
 		return 0, fmt.Errorf("status line %q", first)
 	}
-	return strconv.Atoi(string(words[1]))
+	return strconv.Atoi(string(fields[1]))
 }
 
 // request returns the head of a request for appendRequest. Further headers end with CRLF.

@@ -58,15 +58,15 @@ func DefaultOptions() Options {
 // Validate returns an error for the first option that is out of range.
 func (o Options) Validate() error {
 	for _, c := range []struct {
-		name  string
-		value int
-		least int
+		name    string
+		value   int
+		minJobs int
 	}{
 		{"jobs", o.Jobs, 1}, {"pushers", o.Pushers, 1}, {"workers", o.Workers, 1}, {"slots", o.Slots, 1},
 		{"rounds", o.Rounds, 1}, {"constraints", o.Constraints, 0}, {"body", o.Body, 0}, {"systems", len(o.Systems), 1},
 	} {
-		if c.value < c.least {
-			return fmt.Errorf("%s %d: must be at least %d", c.name, c.value, c.least)
+		if c.value < c.minJobs {
+			return fmt.Errorf("%s %d: must be at least %d", c.name, c.value, c.minJobs)
 		}
 	}
 	if !slices.Contains([]string{Push, Batch, Waiting}, o.Load) {

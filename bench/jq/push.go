@@ -29,14 +29,14 @@ func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
 		return err
 	}
 	defer w.close()
-	began := time.Now()
+	start := time.Now()
 	if err := w.enqueue(ctx, o); err != nil {
 		return err
 	}
 	if err := b.wait(ctx); err != nil {
 		return err
 	}
-	r.Seconds = time.Since(began).Seconds()
+	r.Seconds = time.Since(start).Seconds()
 	r.P50, r.P99 = b.quantile(50), b.quantile(99)
 	return s.balanced(o.Jobs)
 }
@@ -49,7 +49,7 @@ func (s *servers) batches(ctx context.Context, jobs int, o Options) error {
 	head := request("POST", "/jobs", "msgpack", "")
 	left := atomic.Int64{}
 	left.Store(int64(jobs))
-	return s.each(min(o.Pushers, 4), func(c *client) error {
+	return s.eachConn(min(o.Pushers, 4), func(c *client) error {
 		for ctx.Err() == nil {
 			n := left.Add(-batch) + batch
 			if n <= 0 {
@@ -62,7 +62,7 @@ func (s *servers) batches(ctx context.Context, jobs int, o Options) error {
 				binary.BigEndian.PutUint32(one[len(one)-4:], uint32(i))
 				text = append(text, one...)
 			}
-			if _, err := c.must(201, head, text); err != nil {
+			if _, err := c.expect(201, head, text); err != nil {
 				return err
 			}
 		}
@@ -70,8 +70,8 @@ func (s *servers) batches(ctx context.Context, jobs int, o Options) error {
 	})
 }
 
-// each runs something on n connections at once.
-func (s *servers) each(n int, do func(*client) error) error {
+// eachConn runs something on n connections at once.
+func (s *servers) eachConn(n int, fn func(*client) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, n)
 	for i := range n {
@@ -81,7 +81,7 @@ func (s *servers) each(n int, do func(*client) error) error {
 		}
 		wg.Go(func() {
 			defer c.conn.Close()
-			errs[i] = do(c)
+			errs[i] = fn(c)
 		})
 	}
 	wg.Wait()
@@ -95,7 +95,7 @@ func (s *servers) balanced(want int) error {
 		return err
 	}
 	defer c.conn.Close()
-	text, err := c.must(200, request("GET", "/v1/stats", "json", "Accept: application/json\r\n"), nil)
+	text, err := c.expect(200, request("GET", "/v1/stats", "json", "Accept: application/json\r\n"), nil)
 	if err != nil {
 		return err
 	}

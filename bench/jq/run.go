@@ -99,19 +99,19 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 
 // measure measures the time and the processor time of a load. A load that sets the seconds
 // itself keeps its value.
-func (s *servers) measure(r *Round, do func() error) error {
+func (s *servers) measure(r *Round, fn func() error) error {
 	master, redis := s.cpu()
-	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
-	if err := do(); err != nil {
+	ownCPU, machine, start := proc.OwnCPU(), proc.Machine(), time.Now()
+	if err := fn(); err != nil {
 		return err
 	}
-	took := time.Since(began)
+	elapsed := time.Since(start)
 	m, d := s.cpu()
 	r.MasterCPU, r.RedisCPU = int64(m-master), int64(d-redis)
-	r.OwnCPU += int64(proc.OwnCPU() - own) // plus the time of a child, which the load has added
-	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/took.Seconds())
+	r.OwnCPU += int64(proc.OwnCPU() - ownCPU) // plus the time of a child, which the load has added
+	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
 	if r.Seconds == 0 {
-		r.Seconds = took.Seconds()
+		r.Seconds = elapsed.Seconds()
 	}
 	return nil
 }

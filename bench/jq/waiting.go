@@ -29,14 +29,14 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
+	start := time.Now()
 	if err := s.batches(ctx, o.Jobs, o); err != nil {
 		return nil, err
 	}
 	if err := s.constrain(0, 0, "ge"); err != nil { // the reply waits until the broker has all jobs
 		return nil, err
 	}
-	fill := time.Since(began).Seconds()
+	fill := time.Since(start).Seconds()
 	if err := s.drop(0); err != nil {
 		return nil, err
 	}
@@ -66,18 +66,18 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 		return rounds, err
 	}
 	last.Stall, err = s.stall(func() error {
-		began := time.Now()
+		start := time.Now()
 		err := s.constrain(0, batch/2, "lt")
-		last.Change = float64(time.Since(began).Microseconds()) / 1000
+		last.Change = float64(time.Since(start).Microseconds()) / 1000
 		return err
 	})
 	if err != nil || s.redis == nil {
 		return rounds, err
 	}
 	s.master.Kill()
-	began = time.Now()
+	start = time.Now()
 	err = s.master.Launch()
-	last.Recovery = time.Since(began).Seconds()
+	last.Recovery = time.Since(start).Seconds()
 	return rounds, err
 }
 
@@ -94,7 +94,7 @@ func (s *servers) operate(method string, i int, text string) error {
 		return err
 	}
 	defer c.conn.Close()
-	status, answer, err := c.do(request(method, fmt.Sprintf("/v1/constraints/bench-%d", i), "json", ""), []byte(text))
+	status, answer, err := c.send(request(method, fmt.Sprintf("/v1/constraints/bench-%d", i), "json", ""), []byte(text))
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("constraint %d: status %d: %s", i, status, answer)
 	}
@@ -105,7 +105,7 @@ func (s *servers) operate(method string, i int, text string) error {
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	b := newBook(r.Jobs)
 	b.line = true
-	began := time.Now()
+	start := time.Now()
 	w, err := hire(s.master.Addr, o, b)
 	if err != nil {
 		return err
@@ -114,13 +114,13 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	if err := b.wait(ctx); err != nil {
 		return err
 	}
-	r.Seconds = time.Since(began).Seconds()
+	r.Seconds = time.Since(start).Seconds()
 	return w.dismiss()
 }
 
 // stall returns the duration, in milliseconds, of the slowest of the requests that are made every
 // millisecond while do runs.
-func (s *servers) stall(do func() error) (float64, error) {
+func (s *servers) stall(fn func() error) (float64, error) {
 	c, err := dial(s.master.Addr)
 	if err != nil {
 		return 0, err
@@ -129,26 +129,26 @@ func (s *servers) stall(do func() error) (float64, error) {
 	head := request("POST", "/job", "msgpack", "")
 	text := body(Options{})
 	binary.BigEndian.PutUint32(text[len(text)-4:], 1)
-	var over atomic.Bool
-	worst, ended := time.Duration(0), make(chan error, 1)
+	var stop atomic.Bool
+	longest, done := time.Duration(0), make(chan error, 1)
 	go func() {
-		for next := time.Now(); !over.Load(); next = next.Add(time.Millisecond) {
+		for next := time.Now(); !stop.Load(); next = next.Add(time.Millisecond) {
 			time.Sleep(time.Until(next))
-			if _, err := c.must(201, head, text); err != nil {
-				ended <- err
+			if _, err := c.expect(201, head, text); err != nil {
+				done <- err
 				return
 			}
 			// It is measured from when the request should have left.
-			if worst = max(worst, time.Since(next)); time.Since(next) > time.Millisecond {
+			if longest = max(longest, time.Since(next)); time.Since(next) > time.Millisecond {
 				next = time.Now()
 			}
 		}
-		ended <- nil
+		done <- nil
 	}()
-	err = do()
-	over.Store(true)
-	if e := <-ended; err == nil {
+	err = fn()
+	stop.Store(true)
+	if e := <-done; err == nil {
 		err = e
 	}
-	return float64(worst.Microseconds()) / 1000, err
+	return float64(longest.Microseconds()) / 1000, err
 }

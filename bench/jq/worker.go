@@ -18,12 +18,12 @@ import (
 // share one thread: a goroutine for each connection would cost as much as the master under
 // measurement.
 type workers struct {
-	loop     *poll.Loop
-	listener net.Listener
-	addr     string
-	ledger   *ledger
-	all      []*reporter
-	ended    chan struct{} // closed when the loop has ended
+	loop      *poll.Loop
+	listener  net.Listener
+	addr      string
+	ledger    *ledger
+	reporters []*reporter
+	done      chan struct{} // closed when the loop has ended
 }
 
 // hire registers workers with a master.
@@ -32,9 +32,9 @@ func hire(addr string, o Options, b *ledger) (*workers, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &workers{loop: loop, addr: addr, ledger: b, ended: make(chan struct{})}
+	w := &workers{loop: loop, addr: addr, ledger: b, done: make(chan struct{})}
 	go func() {
-		defer close(w.ended)
+		defer close(w.done)
 		if err := loop.Run(func(int64) int64 { return -1 }); err != nil {
 			b.fail(err)
 		}
@@ -59,7 +59,7 @@ func (w *workers) register(o Options) error {
 	defer c.conn.Close()
 	for i := range o.Workers {
 		body := fmt.Sprintf(`{"name":"bench-%d","max_jobs":%d,"url":"http://%s/%d"}`, i, o.Slots, w.listener.Addr(), i)
-		answer, err := c.must(201, request("POST", "/worker", "json", ""), []byte(body))
+		answer, err := c.expect(201, request("POST", "/worker", "json", ""), []byte(body))
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (w *workers) register(o Options) error {
 		}
 		r := &reporter{id: id}
 		r.requester = requester{workers: w, want: 204, head: request("POST", "/done", "msgpack", "worker-id: "+id+"\r\n"), next: r.next, answered: r.answered}
-		w.all = append(w.all, r)
+		w.reporters = append(w.reporters, r)
 		if err := w.dial(&r.requester); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (w *workers) register(o Options) error {
 func (w *workers) dial(a *requester) (err error) {
 	w.loop.Do(func() {
 		if a.conn, err = w.loop.Dial(w.addr, a); err == nil {
-			a.ask()
+			a.request()
 		}
 	})
 	return err
@@ -127,20 +127,20 @@ func (w *workers) enqueue(ctx context.Context, o Options) error {
 // requester makes one request after the other.
 type requester struct {
 	*workers
-	conn     *poll.Conn
-	head     string
-	want     int           // status
-	next     func() []byte // the body of the next request; nil: none for now
-	answered func()
-	asking   bool
+	conn       *poll.Conn
+	head       string
+	want       int           // status
+	next       func() []byte // the body of the next request; nil: none for now
+	answered   func()
+	requesting bool
 }
 
-func (a *requester) ask() {
-	if a.asking {
+func (a *requester) request() {
+	if a.requesting {
 		return
 	}
 	if body := a.next(); body != nil {
-		a.asking = true
+		a.requesting = true
 		a.conn.SetOut(appendRequest(a.conn.Out(), a.head, body))
 	}
 }
@@ -162,15 +162,15 @@ func (a *requester) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
 		a.ledger.fail(err)
 		return len(in)
 	}
-	a.asking = false
+	a.requesting = false
 	a.answered()
-	a.ask()
+	a.request()
 	return size
 }
 
 // Closed implements poll.Handler.
 func (a *requester) Closed(_ *poll.Conn, err error) {
-	if a.asking {
+	if a.requesting {
 		a.ledger.fail(fmt.Errorf("%.40q…: the connection is gone: %w", a.head, errors.Join(err)))
 	}
 }
@@ -199,7 +199,7 @@ func (r *reporter) next() []byte {
 }
 
 func (r *reporter) answered() {
-	r.ledger.ended(int(r.jobs[0].number))
+	r.ledger.jobEnded(int(r.jobs[0].number))
 	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 }
 
@@ -224,15 +224,15 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 		worker, wrong := strconv.Atoi(index)
 		_, id, ok := bytes.Cut(body, idKey)
 		_, number, ok2 := bytes.Cut(body, numKey)
-		if err != nil || wrong != nil || worker >= len(s.all) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
+		if err != nil || wrong != nil || worker >= len(s.reporters) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
 			s.ledger.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, wrong)))
 			return len(in)
 		}
 		c.SetOut(append(c.Out(), accepted...))
 		r := run{[36]byte(id), binary.BigEndian.Uint32(number)}
 		s.ledger.ran(int(r.number))
-		s.all[worker].jobs = append(s.all[worker].jobs, r)
-		s.all[worker].ask()
+		s.reporters[worker].jobs = append(s.reporters[worker].jobs, r)
+		s.reporters[worker].request()
 	}
 }
 
@@ -246,7 +246,7 @@ func (w *workers) close() {
 		w.listener.Close()
 	}
 	w.loop.Stop()
-	<-w.ended
+	<-w.done
 }
 
 // dismiss unregisters the workers, which still report the jobs that they have run.
@@ -256,8 +256,8 @@ func (w *workers) dismiss() error {
 		return err
 	}
 	defer c.conn.Close()
-	for _, r := range w.all {
-		if _, err := c.must(204, request("DELETE", "/worker", "json", "worker-id: "+r.id+"\r\n"), nil); err != nil {
+	for _, r := range w.reporters {
+		if _, err := c.expect(204, request("DELETE", "/worker", "json", "worker-id: "+r.id+"\r\n"), nil); err != nil {
 			return err
 		}
 	}

@@ -19,21 +19,21 @@ type churn struct {
 	rng        *rand.Rand
 	workers    *schedule
 	submitters *schedule
-	away       []absence
+	absent     []absence
 	stopped    bool
 }
 
 type absence struct {
-	until  int64
-	dial   func() error
-	resume func()
+	returnAt int64
+	dial     func() error
+	resume   func()
 }
 
 // Churn starts to make peers come and go.
 func (g *Generator) Churn(c Churn) error {
 	i := uint64(0)
 	share := float64(len(g.lanes))
-	return g.each(func(l *lane) error {
+	return g.eachLane(func(l *lane) error {
 		seed := g.cfg.Seed + i*7919
 		i++
 		l.churn = &churn{Churn: c, lane: l, rng: rand.New(rand.NewPCG(seed, 1))}
@@ -50,10 +50,10 @@ func (g *Generator) Churn(c Churn) error {
 // stop ends the churn; peers that are away come back at once.
 func (c *churn) stop() {
 	c.stopped = true
-	for _, a := range c.away {
+	for _, a := range c.absent {
 		c.back(a)
 	}
-	c.away = nil
+	c.absent = nil
 }
 
 func (c *churn) step(now int64) (next int64) {
@@ -61,25 +61,25 @@ func (c *churn) step(now int64) (next int64) {
 		return -1
 	}
 	next = -1
-	for i := 0; i < len(c.away); {
-		a := c.away[i]
-		if a.until > now {
-			next = sooner(next, a.until)
+	for i := 0; i < len(c.absent); {
+		a := c.absent[i]
+		if a.returnAt > now {
+			next = sooner(next, a.returnAt)
 			i++
 			continue
 		}
-		c.away[i] = c.away[len(c.away)-1]
-		c.away = c.away[:len(c.away)-1]
+		c.absent[i] = c.absent[len(c.absent)-1]
+		c.absent = c.absent[:len(c.absent)-1]
 		c.back(a)
 	}
 	if s := c.workers; s != nil {
-		for _, ok := s.take(now); ok; _, ok = s.take(now) {
+		for _, ok := s.nextDue(now); ok; _, ok = s.nextDue(now) {
 			next = sooner(next, c.endWorker(now))
 		}
 		next = sooner(next, s.next)
 	}
 	if s := c.submitters; s != nil {
-		for _, ok := s.take(now); ok; _, ok = s.take(now) {
+		for _, ok := s.nextDue(now); ok; _, ok = s.nextDue(now) {
 			next = sooner(next, c.endSubmitter(now))
 		}
 		next = sooner(next, s.next)
@@ -102,7 +102,7 @@ func (c *churn) endWorker(now int64) int64 {
 	}
 	w.hangup(c.rng.IntN(2) == 0)
 	c.lane.count.WorkerHup++
-	return c.leave(now, w.dial, func() {})
+	return c.disconnect(now, w.dial, func() {})
 }
 
 func (c *churn) endSubmitter(now int64) int64 {
@@ -114,7 +114,7 @@ func (c *churn) endSubmitter(now int64) int64 {
 	s.hangup(c.rng.IntN(2) == 0)
 	s.budget = 0
 	c.lane.count.SubmitHup++
-	return c.leave(now, s.dial, func() {
+	return c.disconnect(now, s.dial, func() {
 		if !c.stopped {
 			s.budget = budget
 			s.pump()
@@ -122,11 +122,11 @@ func (c *churn) endSubmitter(now int64) int64 {
 	})
 }
 
-func (c *churn) leave(now int64, dial func() error, resume func()) int64 {
-	until := now
+func (c *churn) disconnect(now int64, dial func() error, resume func()) int64 {
+	returnAt := now
 	if c.Away > 0 {
-		until += c.rng.Int64N(int64(c.Away))
+		returnAt += c.rng.Int64N(int64(c.Away))
 	}
-	c.away = append(c.away, absence{until, dial, resume})
-	return until
+	c.absent = append(c.absent, absence{returnAt, dial, resume})
+	return returnAt
 }

@@ -44,7 +44,7 @@ func New(cfg Config) (*Generator, error) {
 		if err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
-		l := &lane{cfg: &g.cfg, body: body, loop: loop, window: cfg.Window, hist: newHistogram(), spare: newHistogram()}
+		l := &lane{cfg: &g.cfg, body: body, loop: loop, window: cfg.Window, hist: newHistogram(), spareHist: newHistogram()}
 		g.lanes = append(g.lanes, l)
 		go func() { g.errs <- loop.Run(l.step) }()
 	}
@@ -67,8 +67,8 @@ func New(cfg Config) (*Generator, error) {
 	return g, nil
 }
 
-// each runs f on every lane's thread, one lane after the other.
-func (g *Generator) each(f func(l *lane) error) error {
+// eachLane runs f on every lane's thread, one lane after the other.
+func (g *Generator) eachLane(f func(l *lane) error) error {
 	for _, l := range g.lanes {
 		var err error
 		if !l.loop.Do(func() { l.now = l.loop.Now(); err = f(l) }) {
@@ -83,9 +83,9 @@ func (g *Generator) each(f func(l *lane) error) error {
 
 // await waits until cond holds on every lane. It returns the time at which the
 // last lane saw it, in nanoseconds of the generator's clock.
-func (g *Generator) await(ctx context.Context, what string, cond func(l *lane) bool) (int64, error) {
+func (g *Generator) await(ctx context.Context, name string, cond func(l *lane) bool) (int64, error) {
 	waiter := make(chan int64, len(g.lanes))
-	err := g.each(func(l *lane) error {
+	err := g.eachLane(func(l *lane) error {
 		l.waiter, l.await = waiter, func() bool { return cond(l) }
 		return nil
 	})
@@ -98,8 +98,8 @@ func (g *Generator) await(ctx context.Context, what string, cond func(l *lane) b
 		case at := <-waiter:
 			last = max(last, at)
 		case <-ctx.Done():
-			_ = g.each(func(l *lane) error { l.await = nil; return nil })
-			return 0, fmt.Errorf("waiting for %s: %w (faults so far: %s)", what, ctx.Err(), g.Faults())
+			_ = g.eachLane(func(l *lane) error { l.await = nil; return nil })
+			return 0, fmt.Errorf("waiting for %s: %w (faults so far: %s)", name, ctx.Err(), g.Faults())
 		}
 	}
 	return last, nil
@@ -122,11 +122,11 @@ func (g *Generator) ConnectSubmitters(ctx context.Context) error {
 func connect[C interface {
 	dial() error
 	state() (index int, ready bool)
-}](ctx context.Context, g *Generator, what string, from, to int, of func(*lane) []C) error {
+}](ctx context.Context, g *Generator, name string, from, to int, connsOf func(*lane) []C) error {
 	for ; from < to; from += connectBatch {
 		end := min(from+connectBatch, to)
-		err := g.each(func(l *lane) error {
-			for _, c := range of(l) {
+		err := g.eachLane(func(l *lane) error {
+			for _, c := range connsOf(l) {
 				if i, _ := c.state(); i >= from && i < end {
 					if err := c.dial(); err != nil {
 						return err
@@ -138,8 +138,8 @@ func connect[C interface {
 		if err != nil {
 			return err
 		}
-		_, err = g.await(ctx, fmt.Sprintf("%s %d to %d to be ready", what, from, end-1), func(l *lane) bool {
-			return !slices.ContainsFunc(of(l), func(c C) bool {
+		_, err = g.await(ctx, fmt.Sprintf("%s %d to %d to be ready", name, from, end-1), func(l *lane) bool {
+			return !slices.ContainsFunc(connsOf(l), func(c C) bool {
 				i, ready := c.state()
 				return i >= from && i < end && !ready
 			})
@@ -153,12 +153,12 @@ func connect[C interface {
 
 // Submit lets the submitters together submit that many jobs, with at most window
 // outstanding each. It returns at once, with the time at which it began.
-func (g *Generator) Submit(jobs int64, window int) (began int64, err error) {
+func (g *Generator) Submit(jobs int64, window int) (start int64, err error) {
 	n := int64(g.cfg.Submitters)
 	first := true
-	err = g.each(func(l *lane) error {
+	err = g.eachLane(func(l *lane) error {
 		if first {
-			began, first = l.now, false
+			start, first = l.now, false
 		}
 		l.window = window
 		for _, s := range l.submitters {
@@ -170,13 +170,13 @@ func (g *Generator) Submit(jobs int64, window int) (began int64, err error) {
 		}
 		return nil
 	})
-	return began, err
+	return start, err
 }
 
 // Pace starts an open loop: pacer i serves lane i.
 func (g *Generator) Pace(pacer func(lane, lanes int) Pacer) error {
 	i := -1
-	return g.each(func(l *lane) error {
+	return g.eachLane(func(l *lane) error {
 		i++
 		l.sched = newSchedule(pacer(i, len(g.lanes)), l.now)
 		return nil
@@ -185,7 +185,7 @@ func (g *Generator) Pace(pacer func(lane, lanes int) Pacer) error {
 
 // Pause stops submitting; outstanding jobs continue.
 func (g *Generator) Pause() error {
-	return g.each(func(l *lane) error {
+	return g.eachLane(func(l *lane) error {
 		l.sched = nil
 		if l.churn != nil {
 			l.churn.stop()
@@ -222,7 +222,7 @@ func (l *lane) settled() bool {
 		}
 	}
 	for _, w := range l.workers {
-		if w.owed > 0 {
+		if w.unanswered > 0 {
 			return false
 		}
 	}
@@ -242,8 +242,8 @@ type Snapshot struct {
 func (g *Generator) Take(record bool) (Snapshot, error) {
 	var snap Snapshot
 	g.total.Reset()
-	err := g.each(func(l *lane) error {
-		l.hist, l.spare = l.spare, l.hist
+	err := g.eachLane(func(l *lane) error {
+		l.hist, l.spareHist = l.spareHist, l.hist
 		l.hist.Reset()
 		l.recording = record
 		snap.At = l.now
@@ -253,7 +253,7 @@ func (g *Generator) Take(record bool) (Snapshot, error) {
 		return nil
 	})
 	for _, l := range g.lanes {
-		g.total.Merge(l.spare)
+		g.total.Merge(l.spareHist)
 	}
 	snap.Latency = g.total
 	return snap, err
@@ -261,7 +261,7 @@ func (g *Generator) Take(record bool) (Snapshot, error) {
 
 // Outstanding returns the number of jobs submitted and not ended.
 func (g *Generator) Outstanding() (n int) {
-	_ = g.each(func(l *lane) error {
+	_ = g.eachLane(func(l *lane) error {
 		for _, s := range l.submitters {
 			n += s.jobs.count
 		}
@@ -281,14 +281,14 @@ func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 	if _, err := g.await(wait, "answers", (*lane).settled); err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return g.each(func(l *lane) error {
+	return g.eachLane(func(l *lane) error {
 		for _, s := range l.submitters {
 			l.missing(s)
 		}
 		for _, w := range l.workers {
-			if w.owed > 0 {
-				l.faults.Counts[Unacked] += int64(w.owed) - 1
-				l.faults.add(Unacked, "worker %d: %d answers", w.Index, w.owed)
+			if w.unanswered > 0 {
+				l.faults.Counts[Unacked] += int64(w.unanswered) - 1
+				l.faults.add(Unacked, "worker %d: %d answers", w.Index, w.unanswered)
 			}
 		}
 		return nil
@@ -309,7 +309,7 @@ func (l *lane) missing(s *Submitter) {
 // Faults returns the faults so far.
 func (g *Generator) Faults() *Faults {
 	var f Faults
-	_ = g.each(func(l *lane) error { f.Merge(&l.faults); return nil })
+	_ = g.eachLane(func(l *lane) error { f.Merge(&l.faults); return nil })
 	return &f
 }
 

@@ -20,11 +20,11 @@ func (h *heldJobs) due() int64 { return h.ring[h.head].due }
 
 func (h *heldJobs) push(due int64, w *Worker, job Job) {
 	if h.n == len(h.ring) {
-		grown := make([]heldJob, max(64, 2*len(h.ring)))
+		larger := make([]heldJob, max(64, 2*len(h.ring)))
 		for i := range h.n {
-			grown[i] = h.ring[(h.head+i)%len(h.ring)]
+			larger[i] = h.ring[(h.head+i)%len(h.ring)]
 		}
-		h.ring, h.head = grown, 0
+		h.ring, h.head = larger, 0
 	}
 	p := &h.ring[(h.head+h.n)%len(h.ring)]
 	h.n++

@@ -51,12 +51,12 @@ type lane struct {
 	count           Count
 	faults          Faults
 	recording       bool
-	hist, spare     *hdrhistogram.Histogram
+	hist, spareHist *hdrhistogram.Histogram
 
-	held  heldJobs
-	sched *schedule // for an open loop
-	turn  int       // index of the submitter that sends next
-	churn *churn
+	held          heldJobs
+	sched         *schedule // for an open loop
+	nextSubmitter int       // index of the submitter that sends next
+	churn         *churn
 
 	await  func() bool // the condition that the generator waits for
 	waiter chan<- int64
@@ -102,7 +102,7 @@ func sooner(a, b int64) int64 {
 // submitDue sends the jobs that should have left by now; submitters take turns.
 func (l *lane) submitDue(now int64) (next int64) {
 	for {
-		intended, ok := l.sched.take(now)
+		intended, ok := l.sched.nextDue(now)
 		if !ok {
 			return l.sched.next
 		}
@@ -111,8 +111,8 @@ func (l *lane) submitDue(now int64) (next int64) {
 		}
 		sent := false
 		for range l.submitters {
-			s := l.submitters[l.turn]
-			l.turn = (l.turn + 1) % len(l.submitters)
+			s := l.submitters[l.nextSubmitter]
+			l.nextSubmitter = (l.nextSubmitter + 1) % len(l.submitters)
 			if s.ready && s.submit(intended) {
 				sent = true
 				break

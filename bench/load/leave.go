@@ -3,9 +3,9 @@ package load
 // Vanish makes every submitter hang up at once, with a reset, even if it has unsent
 // bytes.
 func (g *Generator) Vanish() error {
-	return g.each(func(l *lane) error {
+	return g.eachLane(func(l *lane) error {
 		for _, s := range l.submitters {
-			if s.side != nil && !s.gone {
+			if s.side != nil && !s.disconnected {
 				s.budget = 0
 				s.hangup(true)
 			}

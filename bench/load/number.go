@@ -6,9 +6,9 @@ package load
 type Number uint64
 
 const (
-	slotBits = 22 // 4 M jobs outstanding per submitter
-	turnBits = 30
-	subBits  = 12
+	slotBits       = 22 // 4 M jobs outstanding per submitter
+	generationBits = 30
+	subBits        = 12
 
 	// MaxSubmitters is the largest number of submitters in one run.
 	MaxSubmitters = 1 << subBits
@@ -30,15 +30,15 @@ var digitValue = func() (t [256]uint8) {
 	return t
 }()
 
-func makeNumber(sub, turn, slot uint32) Number {
-	return Number(sub)<<(turnBits+slotBits) | Number(turn)<<slotBits | Number(slot)
+func makeNumber(sub, generation, slot uint32) Number {
+	return Number(sub)<<(generationBits+slotBits) | Number(generation)<<slotBits | Number(slot)
 }
 
-func (n Number) slot() uint32 { return uint32(n) & (1<<slotBits - 1) }
-func (n Number) turn() uint32 { return uint32(n>>slotBits) & (1<<turnBits - 1) }
+func (n Number) slot() uint32       { return uint32(n) & (1<<slotBits - 1) }
+func (n Number) generation() uint32 { return uint32(n>>slotBits) & (1<<generationBits - 1) }
 
 // Submitter returns the index of the submitter that sent the job.
-func (n Number) Submitter() int { return int(n >> (turnBits + slotBits)) }
+func (n Number) Submitter() int { return int(n >> (generationBits + slotBits)) }
 
 // Append appends the number's text: NumberLen characters that JSON, Redis keys and
 // subjects of NATS accept as they are.
@@ -57,11 +57,11 @@ func ParseNumber(text []byte) (Number, bool) {
 		return 0, false
 	}
 	var n Number
-	var bad uint8
+	var invalid uint8
 	for _, c := range text {
 		v := digitValue[c]
-		bad |= v
+		invalid |= v
 		n = n<<5 | Number(v&31)
 	}
-	return n, bad < 32
+	return n, invalid < 32
 }

@@ -8,10 +8,10 @@ import (
 func TestNumberText(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {
-		sub, turn, slot := rng.Uint32N(MaxSubmitters), rng.Uint32N(1<<turnBits), rng.Uint32N(MaxOutstanding)
+		sub, turn, slot := rng.Uint32N(MaxSubmitters), rng.Uint32N(1<<generationBits), rng.Uint32N(MaxOutstanding)
 		n := makeNumber(sub, turn, slot)
-		if n.Submitter() != int(sub) || n.turn() != turn || n.slot() != slot {
-			t.Fatalf("number of %d, %d, %d reads as %d, %d, %d", sub, turn, slot, n.Submitter(), n.turn(), n.slot())
+		if n.Submitter() != int(sub) || n.generation() != turn || n.slot() != slot {
+			t.Fatalf("number of %d, %d, %d reads as %d, %d, %d", sub, turn, slot, n.Submitter(), n.generation(), n.slot())
 		}
 		text := n.Append(nil)
 		if back, ok := ParseNumber(text); !ok || back != n || len(text) != NumberLen {

@@ -12,9 +12,9 @@ type outstanding struct {
 }
 
 type slot struct {
-	sent  int64
-	turn  uint32
-	state slotState
+	sent       int64
+	generation uint32
+	state      slotState
 }
 
 type slotState uint8
@@ -40,10 +40,10 @@ func (b *outstanding) open(sent int64) (Number, bool) {
 		b.slots = append(b.slots, slot{})
 	}
 	s := &b.slots[i]
-	s.turn = (s.turn + 1) & (1<<turnBits - 1)
+	s.generation = (s.generation + 1) & (1<<generationBits - 1)
 	s.sent, s.state = sent, slotSent
 	b.count++
-	return makeNumber(b.sub, s.turn, i), true
+	return makeNumber(b.sub, s.generation, i), true
 }
 
 // find judges a number: it returns the place that the job holds, or the fault.
@@ -57,9 +57,9 @@ func (b *outstanding) find(n Number) (*slot, Fault, bool) {
 	}
 	s := &b.slots[i]
 	switch {
-	case n.turn() == s.turn && s.state != slotFree:
+	case n.generation() == s.generation && s.state != slotFree:
 		return s, 0, true
-	case n.turn() <= s.turn:
+	case n.generation() <= s.generation:
 		return nil, Doubled, false
 	}
 	return nil, Unknown, false

@@ -34,8 +34,8 @@ func TestBookTellsFaultsApart(t *testing.T) {
 		n    Number
 		want Fault
 	}{
-		"another submitter's": {makeNumber(4, again.turn(), again.slot()), Swapped},
-		"a turn to come":      {makeNumber(3, again.turn()+1, again.slot()), Unknown},
+		"another submitter's": {makeNumber(4, again.generation(), again.slot()), Swapped},
+		"a turn to come":      {makeNumber(3, again.generation()+1, again.slot()), Unknown},
 		"a place never taken": {makeNumber(3, 1, 999), Unknown},
 	} {
 		if _, _, fault, ok := b.close(c.n); ok || fault != c.want {

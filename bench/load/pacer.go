@@ -74,8 +74,8 @@ func newSchedule(p Pacer, start int64) *schedule {
 	return s
 }
 
-// take returns the intended time of the next job, if one is due.
-func (s *schedule) take(now int64) (intended int64, ok bool) {
+// nextDue returns the intended time of the next job, if one is due.
+func (s *schedule) nextDue(now int64) (intended int64, ok bool) {
 	if s.next > now {
 		return 0, false
 	}

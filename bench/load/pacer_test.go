@@ -68,12 +68,12 @@ func TestNewPacerRefuses(t *testing.T) {
 func TestScheduleCatchesUp(t *testing.T) {
 	const start = 5_000
 	s := newSchedule(Constant{1e6}, start) // every microsecond
-	if _, ok := s.take(start - 1); ok {
+	if _, ok := s.nextDue(start - 1); ok {
 		t.Fatal("a job before the start")
 	}
 	var got []int64
 	for _, now := range []int64{start, start + 500, start + 1000, start + 10_400} {
-		for at, ok := s.take(now); ok; at, ok = s.take(now) {
+		for at, ok := s.nextDue(now); ok; at, ok = s.nextDue(now) {
 			if at > now {
 				t.Fatalf("job for %d given out at %d", at, now)
 			}

@@ -39,7 +39,7 @@ type SubmitSide interface {
 	// Pending returns how many bytes are queued and not yet written.
 	Pending() int
 	// Hangup closes the connections, with a reset if hard.
-	Hangup(hard bool)
+	Hangup(abort bool)
 }
 
 // WorkSide is a worker's end of a protocol. It reports to its Worker: Ready,
@@ -49,7 +49,7 @@ type WorkSide interface {
 	// Answer queues the echo of a job that was given to Worker.Job, and requests the
 	// next one if the protocol requires that.
 	Answer(job Job)
-	Hangup(hard bool)
+	Hangup(abort bool)
 }
 
 // Job is a job that a worker got. The slices are valid until Worker.Job returns; a job kept for

@@ -9,15 +9,15 @@ const maxUnacked = 4096
 type Submitter struct {
 	Index int
 
-	lane   *lane
-	side   SubmitSide
-	traits Traits
-	jobs   outstanding
-	ready  bool
-	gone   bool  // hung up on purpose
-	budget int64 // jobs that it may still submit in a closed loop
-	seq    int64 // jobs submitted
-	unack  int   // submitted, ack not seen
+	lane         *lane
+	side         SubmitSide
+	traits       Traits
+	jobs         outstanding
+	ready        bool
+	disconnected bool  // hung up on purpose
+	budget       int64 // jobs that it may still submit in a closed loop
+	seq          int64 // jobs submitted
+	unack        int   // submitted, ack not seen
 }
 
 // Types returns the names of the run's job types.
@@ -54,7 +54,7 @@ func (s *Submitter) Ready() {
 func (s *Submitter) state() (index int, ready bool) { return s.Index, s.ready }
 
 func (s *Submitter) dial() error {
-	s.gone = false
+	s.disconnected = false
 	s.side = s.lane.cfg.Protocol.Submitter(s)
 	return s.side.Dial(s.lane.loop)
 }
@@ -132,21 +132,21 @@ func (s *Submitter) oneAck() {
 
 // Answered reports an answer. id is nil where the protocol has none.
 func (s *Submitter) Answered(id, body []byte) {
-	n, whole := s.lane.body.Number(body)
+	n, fromBody := s.lane.body.Number(body)
 	if id != nil {
-		named, ok := ParseNumber(id)
+		fromID, ok := ParseNumber(id)
 		switch {
 		case !ok:
 			s.fault(Unknown, "answer for id %.40q", id)
 			return
-		case !whole:
+		case !fromBody:
 			s.fault(Damaged, "answer for id %s: body %.60q", id, body)
-		case named != n:
+		case fromID != n:
 			s.fault(Swapped, "answer for id %s with the body of %s", id, n.Append(nil))
 		}
-		n, whole = named, true
+		n, fromBody = fromID, true
 	}
-	if !whole {
+	if !fromBody {
 		s.fault(Damaged, "body %.60q", body)
 		return
 	}
@@ -196,7 +196,7 @@ func (s *Submitter) Misbehaved(format string, args ...any) { s.fault(Misbehaved,
 
 // Lost reports that a connection is gone.
 func (s *Submitter) Lost(err error) {
-	if s.gone {
+	if s.disconnected {
 		return
 	}
 	s.fault(Disconnected, "submitter %d: %s", s.Index, lossText(err))
@@ -208,8 +208,8 @@ func (s *Submitter) fault(kind Fault, format string, args ...any) {
 }
 
 // hangup disconnects with jobs outstanding; they are counted as forgotten.
-func (s *Submitter) hangup(hard bool) {
-	s.gone = true
+func (s *Submitter) hangup(abort bool) {
+	s.disconnected = true
 	if s.ready {
 		s.lane.readySubmitters--
 	}
@@ -217,7 +217,7 @@ func (s *Submitter) hangup(hard bool) {
 	s.lane.count.Forgotten += int64(s.jobs.count)
 	s.jobs.forget()
 	s.unack = 0
-	s.side.Hangup(hard)
+	s.side.Hangup(abort)
 }
 
 func lossText(err error) string {

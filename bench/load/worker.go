@@ -10,18 +10,18 @@ type Worker struct {
 	Several  bool   // it serves all types whose names begin with Type
 	Prefetch int    // jobs that it may have at a time; 0: joins without prefetch
 
-	lane  *lane
-	side  WorkSide
-	ready bool
-	gone  bool // hung up on purpose
-	life  int  // counts connections, so that old jobs are not answered on new ones
-	owed  int  // answers the server has not acknowledged
+	lane         *lane
+	side         WorkSide
+	ready        bool
+	disconnected bool // hung up on purpose
+	life         int  // counts connections, so that old jobs are not answered on new ones
+	unanswered   int  // answers the server has not acknowledged
 }
 
 // Addr returns the address that the worker connects to.
 func (w *Worker) Addr() string {
-	all := strings.Split(w.lane.cfg.WorkAddr, ",")
-	return all[w.Index%len(all)]
+	addrs := strings.Split(w.lane.cfg.WorkAddr, ",")
+	return addrs[w.Index%len(addrs)]
 }
 
 // Body makes the run's bodies.
@@ -42,7 +42,7 @@ func (w *Worker) Ready() {
 func (w *Worker) state() (index int, ready bool) { return w.Index, w.ready }
 
 func (w *Worker) dial() error {
-	w.gone = false
+	w.disconnected = false
 	w.life++
 	w.side = w.lane.cfg.Protocol.Worker(w)
 	return w.side.Dial(w.lane.loop)
@@ -59,19 +59,19 @@ func (w *Worker) Job(job Job) {
 }
 
 // Owe counts an answer that the server must acknowledge.
-func (w *Worker) Owe() { w.owed++ }
+func (w *Worker) Owe() { w.unanswered++ }
 
 // Paid counts the server's acknowledgement of an answer; false when none was missing.
 func (w *Worker) Paid() bool {
-	if w.owed == 0 {
+	if w.unanswered == 0 {
 		return false
 	}
-	w.owed--
+	w.unanswered--
 	return true
 }
 
 // Owed returns the number of answers not yet acknowledged.
-func (w *Worker) Owed() int { return w.owed }
+func (w *Worker) Owed() int { return w.unanswered }
 
 // Misbehaved reports bytes that the protocol does not allow.
 func (w *Worker) Misbehaved(format string, args ...any) {
@@ -85,7 +85,7 @@ func (w *Worker) Refused(code, reason string) {
 
 // Lost reports that the connection is gone.
 func (w *Worker) Lost(err error) {
-	if w.gone {
+	if w.disconnected {
 		return
 	}
 	w.lane.faults.add(Disconnected, "worker %d: %s", w.Index, lossText(err))
@@ -95,15 +95,15 @@ func (w *Worker) Lost(err error) {
 	}
 }
 
-func (w *Worker) hangup(hard bool) {
-	w.gone = true
+func (w *Worker) hangup(abort bool) {
+	w.disconnected = true
 	w.life++
-	w.owed = 0
+	w.unanswered = 0
 	if w.ready {
 		w.ready = false
 		w.lane.readyWorkers--
 	}
-	w.side.Hangup(hard)
+	w.side.Hangup(abort)
 }
 
 // Joined reports whether Ready was called for this connection.

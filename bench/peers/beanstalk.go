@@ -48,7 +48,7 @@ const (
 
 // beanReply is one reply: its words, and the data of a RESERVED reply.
 type beanReply struct {
-	word, arg, data []byte
+	name, arg, data []byte
 }
 
 // nextBean returns the reply at the start of in, and its length; used is 0 while the reply is
@@ -59,9 +59,9 @@ func nextBean(in []byte) (r beanReply, used int) {
 		return r, 0
 	}
 	var rest []byte
-	r.word, rest, _ = bytes.Cut(in[:end-1], []byte(" "))
+	r.name, rest, _ = bytes.Cut(in[:end-1], []byte(" "))
 	used = end + 1
-	if string(r.word) != "RESERVED" {
+	if string(r.name) != "RESERVED" {
 		r.arg = rest
 		return r, used
 	}
@@ -112,7 +112,7 @@ func (b *beanSubmitter) reply(in []byte) int {
 	if used == 0 {
 		return 0
 	}
-	switch string(r.word) {
+	switch string(r.name) {
 	case "INSERTED":
 		b.s.AckedNext()
 	case "RESERVED":
@@ -124,7 +124,7 @@ func (b *beanSubmitter) reply(in []byte) int {
 			b.s.Ready()
 		}
 	default:
-		b.s.Refused(nil, string(r.word), string(r.arg))
+		b.s.Refused(nil, string(r.name), string(r.arg))
 	}
 	return used
 }
@@ -160,7 +160,7 @@ func (b *beanWorker) reply(in []byte) int {
 	if used == 0 {
 		return 0
 	}
-	switch string(r.word) {
+	switch string(r.name) {
 	case "RESERVED":
 		b.w.Job(load.Job{ID: r.arg, Body: r.data})
 	case "INSERTED", "DELETED", "USING":
@@ -169,7 +169,7 @@ func (b *beanWorker) reply(in []byte) int {
 			b.w.Ready()
 		}
 	default:
-		b.w.Refused(string(r.word), string(r.arg))
+		b.w.Refused(string(r.name), string(r.arg))
 	}
 	return used
 }

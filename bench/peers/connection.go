@@ -49,11 +49,11 @@ func (l *serverConn) Closed(_ *poll.Conn, err error) { l.peer.Lost(err) }
 // Pending returns how many bytes are queued and not yet written.
 func (l *serverConn) Pending() int { return l.c.Pending() }
 
-// Hangup closes the connection, with a reset if hard.
-func (l *serverConn) Hangup(hard bool) {
+// Hangup closes the connection, with a reset if abort is set.
+func (l *serverConn) Hangup(abort bool) {
 	switch {
 	case l.c == nil: // never dialled
-	case hard:
+	case abort:
 		l.c.Reset()
 	default:
 		l.c.Close()
@@ -74,7 +74,7 @@ func (p *twoConns) Dial(loop *poll.Loop) error {
 	return p.answers.Dial(loop)
 }
 
-func (p *twoConns) Hangup(hard bool) {
-	p.serverConn.Hangup(hard)
-	p.answers.Hangup(hard)
+func (p *twoConns) Hangup(abort bool) {
+	p.serverConn.Hangup(abort)
+	p.answers.Hangup(abort)
 }

@@ -24,10 +24,10 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 	if err != nil {
 		return nil, err
 	}
-	ended := func() error { natstest.Close(nats); return nil }
+	join := func() error { natstest.Close(nats); return nil }
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, ended())
+			err = errors.Join(err, join())
 		}
 	}()
 	flags := set.Flags
@@ -37,8 +37,8 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 		if err != nil {
 			return nil, err
 		}
-		stop, before := one.Ended, ended
-		ended = func() error { return errors.Join(stop(), before()) }
+		stop, before := one.Ended, join
+		join = func() error { return errors.Join(stop(), before()) }
 		switch {
 		case s == nil:
 			s = one
@@ -51,13 +51,13 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 			s.Others = append(s.Others, one.PID)
 		}
 	}
-	s.Ended = ended
-	return s, met(ctx)
+	s.Ended = join
+	return s, awaitJoined(ctx)
 }
 
-// met waits until brokers that were just started have received each other's heartbeats: two
+// awaitJoined waits until brokers that were just started have received each other's heartbeats: two
 // heartbeats after the first one joins, 600 ms after its start.
-func met(ctx context.Context) error {
+func awaitJoined(ctx context.Context) error {
 	select {
 	case <-time.After(2 * time.Second):
 		return nil

@@ -145,13 +145,13 @@ func (g *gloomSubmitter) slow(p []byte) {
 
 type gloomWorker struct {
 	serverConn
-	w     *load.Worker
-	mid   []byte // the part of a job frame between id and body
-	named bool   // answers must name their job
+	w      *load.Worker
+	mid    []byte // the part of a job frame between id and body
+	withID bool   // answers must name their job
 }
 
 func newGloomWorker(w *load.Worker) *gloomWorker {
-	g := &gloomWorker{w: w, mid: []byte(`","type":"` + w.Type + `","body":`), named: w.Prefetch > 0}
+	g := &gloomWorker{w: w, mid: []byte(`","type":"` + w.Type + `","body":`), withID: w.Prefetch > 0}
 	join := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join",`...)
 	if w.Several {
 		join = append(join, `"types":["`+w.Type+`*"]`...)
@@ -159,7 +159,7 @@ func newGloomWorker(w *load.Worker) *gloomWorker {
 	} else {
 		join = append(join, `"type":"`+w.Type+`"`...)
 	}
-	if g.named {
+	if g.withID {
 		join = append(join, `,"prefetch":`...)
 		join = strconv.AppendInt(join, int64(w.Prefetch), 10)
 	}
@@ -177,7 +177,7 @@ func (g *gloomWorker) Answer(job load.Job) {
 	out := g.c.Out()
 	from := len(out)
 	out = append(out, answerTop...)
-	if g.named {
+	if g.withID {
 		out = append(out, `"id":"`...)
 		out = append(out, job.ID...)
 		out = append(out, `",`...)
@@ -234,7 +234,7 @@ func (g *gloomWorker) ok() {
 }
 
 func (g *gloomWorker) handed(id, body []byte) {
-	if !g.w.Joined() || !g.named && g.w.Owed() > 0 {
+	if !g.w.Joined() || !g.withID && g.w.Owed() > 0 {
 		g.w.Misbehaved("job %s came before the ok that worker %d expects", id, g.w.Index)
 	}
 	g.w.Job(load.Job{ID: id, Body: body})

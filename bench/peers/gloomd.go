@@ -42,11 +42,11 @@ func startGloomd(ctx context.Context, set Settings) (*Server, error) {
 // from the generator's.
 func startRelay(args ...string) func(ctx context.Context, set Settings) (*Server, error) {
 	return func(ctx context.Context, set Settings) (*Server, error) {
-		self, err := os.Executable()
+		exe, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		return startAnnounced(ctx, set, self, append([]string{"relay"}, args...), Relay{})
+		return startAnnounced(ctx, set, exe, append([]string{"relay"}, args...), Relay{})
 	}
 }
 

@@ -36,15 +36,15 @@ func TestParsersOnEveryCut(t *testing.T) {
 			[]string{"INSERTED|12|", "RESERVED|7|ab\r\nc", "DELETED||", "RESERVED|8|"},
 			func(in []byte) (string, int) {
 				r, n := nextBean(in)
-				return fmt.Sprintf("%s|%s|%s", r.word, r.arg, r.data), n
+				return fmt.Sprintf("%s|%s|%s", r.name, r.arg, r.data), n
 			},
 		},
 		"redis": {
 			"+PONG\r\n:42\r\n*2\r\n$5\r\nreply\r\n*1\r\n$4\r\na\r\nb\r\n-ERR no\r\n$0\r\n\r\n",
 			[]string{"+0PONG", ":4242", "*22", "$5reply", "*11", "$4a\r\nb", "-0ERR no", "$0"},
 			func(in []byte) (string, int) {
-				it, n := nextItem(in)
-				return fmt.Sprintf("%c%d%s", it.kind, it.n, it.text), n
+				reply, n := nextItem(in)
+				return fmt.Sprintf("%c%d%s", reply.kind, reply.n, reply.text), n
 			},
 		},
 		"nats": {

@@ -18,28 +18,28 @@ func (Redis) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Q
 
 // Submitter implements load.Protocol.
 func (Redis) Submitter(s *load.Submitter) load.SubmitSide {
-	r := &redisSubmitter{s: s, take: command("BLMPOP", "0", "1", replyList(s.Index), "LEFT", "COUNT", "1024")}
+	r := &redisSubmitter{s: s, popCommand: command("BLMPOP", "0", "1", replyList(s.Index), "LEFT", "COUNT", "1024")}
 	for _, name := range s.Types() {
 		r.pushes = append(r.pushes, pushHead(name, s.Body().Len()))
 	}
 	r.serverConn = serverConn{peer: s, greeting: command("PING"), next: r.pushed}
-	r.answers = serverConn{peer: s, greeting: r.take, next: r.taken}
+	r.answers = serverConn{peer: s, greeting: r.popCommand, next: r.popped}
 	return r
 }
 
 // Worker implements load.Protocol.
 func (Redis) Worker(w *load.Worker) load.WorkSide {
-	r := &redisWorker{w: w, take: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
-	r.serverConn = serverConn{peer: w, greeting: append(command("PING"), r.take...), next: r.reply}
+	r := &redisWorker{w: w, popCommand: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
+	r.serverConn = serverConn{peer: w, greeting: append(command("PING"), r.popCommand...), next: r.reply}
 	return r
 }
 
 func replyList(submitter int) string { return "reply-" + strconv.Itoa(submitter) }
 
 // command encodes a command for Redis.
-func command(words ...string) []byte {
-	out := append([]byte("*"), strconv.Itoa(len(words))...)
-	for _, w := range words {
+func command(args ...string) []byte {
+	out := append([]byte("*"), strconv.Itoa(len(args))...)
+	for _, w := range args {
 		out = append(out, "\r\n$"...)
 		out = strconv.AppendInt(out, int64(len(w)), 10)
 		out = append(out, "\r\n"...)
@@ -66,35 +66,35 @@ type item struct {
 
 // nextItem returns the element at the start of in, and its length; used is 0 while the element is
 // incomplete.
-func nextItem(in []byte) (it item, used int) {
+func nextItem(in []byte) (reply item, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 2 {
-		return it, 0
+		return reply, 0
 	}
-	it.kind, it.text, used = in[0], in[1:end-1], end+1
-	if it.kind == '+' || it.kind == '-' {
-		return it, used
+	reply.kind, reply.text, used = in[0], in[1:end-1], end+1
+	if reply.kind == '+' || reply.kind == '-' {
+		return reply, used
 	}
-	for _, c := range it.text {
-		it.n = it.n*10 + int(c-'0') // no valid reply is negative
+	for _, c := range reply.text {
+		reply.n = reply.n*10 + int(c-'0') // no valid reply is negative
 	}
-	if it.kind != '$' {
-		return it, used
+	if reply.kind != '$' {
+		return reply, used
 	}
-	if len(in)-used < it.n+2 {
-		return it, 0
+	if len(in)-used < reply.n+2 {
+		return reply, 0
 	}
-	it.text = in[used : used+it.n]
-	return it, used + it.n + 2
+	reply.text = in[used : used+reply.n]
+	return reply, used + reply.n + 2
 }
 
 type redisSubmitter struct {
 	twoConns
-	s      *load.Submitter
-	pushes [][]byte
-	take   []byte
-	left   int // answers still to come in the current reply
-	named  bool
+	s          *load.Submitter
+	pushes     [][]byte
+	popCommand []byte
+	left       int // answers still to come in the current reply
+	withID     bool
 }
 
 func (r *redisSubmitter) Submit(typ int, _ int64, n load.Number) {
@@ -104,51 +104,51 @@ func (r *redisSubmitter) Submit(typ int, _ int64, n load.Number) {
 }
 
 func (r *redisSubmitter) pushed(in []byte) int {
-	it, used := nextItem(in)
+	reply, used := nextItem(in)
 	switch {
 	case used == 0:
-	case it.kind == ':':
+	case reply.kind == ':':
 		r.s.AckedNext()
-	case it.kind == '+':
+	case reply.kind == '+':
 		r.s.Ready()
-	case it.kind == '-':
-		r.s.Refused(nil, "redis error", string(it.text))
+	case reply.kind == '-':
+		r.s.Refused(nil, "redis error", string(reply.text))
 	default:
-		r.s.Misbehaved("reply %c%.60q to a push", it.kind, it.text)
+		r.s.Misbehaved("reply %c%.60q to a push", reply.kind, reply.text)
 	}
 	return used
 }
 
-// taken handles the reply [list, [answer, …]] to a take, element by element.
-func (r *redisSubmitter) taken(in []byte) int {
-	it, used := nextItem(in)
+// popped handles the reply [list, [answer, …]] to a take, element by element.
+func (r *redisSubmitter) popped(in []byte) int {
+	reply, used := nextItem(in)
 	switch {
 	case used == 0:
-	case it.kind == '-':
-		r.s.Refused(nil, "redis error", string(it.text))
-	case it.kind == '*' && !r.named: // the outer array
-	case it.kind == '*':
-		r.left = it.n
+	case reply.kind == '-':
+		r.s.Refused(nil, "redis error", string(reply.text))
+	case reply.kind == '*' && !r.withID: // the outer array
+	case reply.kind == '*':
+		r.left = reply.n
 		// The next take is sent at once; it waits until this reply is read.
-		r.answers.c.SetOut(append(r.answers.c.Out(), r.take...))
-	case !r.named:
-		r.named = true
+		r.answers.c.SetOut(append(r.answers.c.Out(), r.popCommand...))
+	case !r.withID:
+		r.withID = true
 	case r.left > 0:
-		r.s.Answered(nil, it.text)
+		r.s.Answered(nil, reply.text)
 		r.left--
-		r.named = r.left > 0
+		r.withID = r.left > 0
 	default:
-		r.s.Misbehaved("reply %c%.60q to a take", it.kind, it.text)
+		r.s.Misbehaved("reply %c%.60q to a take", reply.kind, reply.text)
 	}
 	return used
 }
 
 type redisWorker struct {
 	serverConn
-	w       *load.Worker
-	take    []byte
-	replies map[int][]byte // for each submitter, the head of a push, up to the value
-	named   bool           // the name of the list has been read, and the job comes next
+	w          *load.Worker
+	popCommand []byte
+	replies    map[int][]byte // for each submitter, the head of a push, up to the value
+	withID     bool           // the name of the list has been read, and the job comes next
 }
 
 // Answer pushes the echo and takes the next job in one write.
@@ -166,22 +166,22 @@ func (r *redisWorker) Answer(job load.Job) {
 	out := append(r.c.Out(), head...)
 	out = append(out, job.Body...)
 	out = append(out, "\r\n"...)
-	r.c.SetOut(append(out, r.take...))
+	r.c.SetOut(append(out, r.popCommand...))
 }
 
 func (r *redisWorker) reply(in []byte) int {
-	it, used := nextItem(in)
+	reply, used := nextItem(in)
 	switch {
 	case used == 0:
-	case it.kind == '-':
-		r.w.Refused("redis error", string(it.text))
-	case it.kind == '+':
+	case reply.kind == '-':
+		r.w.Refused("redis error", string(reply.text))
+	case reply.kind == '+':
 		r.w.Ready()
-	case it.kind == '$' && !r.named:
-		r.named = true
-	case it.kind == '$':
-		r.named = false
-		r.w.Job(load.Job{Body: it.text})
+	case reply.kind == '$' && !r.withID:
+		r.withID = true
+	case reply.kind == '$':
+		r.withID = false
+		r.w.Job(load.Job{Body: reply.text})
 	}
 	return used
 }

@@ -162,9 +162,9 @@ func (c *Conn) read() {
 	buf, kept := c.loop.shared, 0
 	if len(c.in) > 0 {
 		if cap(c.in)-len(c.in) < minSpare {
-			grown := make([]byte, len(c.in), 2*len(c.in)+2*minSpare)
-			copy(grown, c.in)
-			c.in = grown
+			larger := make([]byte, len(c.in), 2*len(c.in)+2*minSpare)
+			copy(larger, c.in)
+			c.in = larger
 		}
 		buf, kept = c.in[:cap(c.in)], len(c.in)
 	}
@@ -184,15 +184,15 @@ func (c *Conn) read() {
 		return
 	}
 	c.loop.BytesIn += int64(n)
-	all := buf[:kept+n]
-	used := c.h.Data(c, all, c.loop.Now())
+	data := buf[:kept+n]
+	used := c.h.Data(c, data, c.loop.Now())
 	if c.fd < 0 {
 		return
 	}
-	rest := all[used:]
+	rest := data[used:]
 	switch {
 	case len(rest) > 0 && kept > 0:
-		c.in = all[:copy(all, rest)]
+		c.in = data[:copy(data, rest)]
 	case len(rest) > 0:
 		c.in = append(c.in[:0], rest...)
 	case cap(c.in) > keepBuffer:

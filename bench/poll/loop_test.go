@@ -73,7 +73,7 @@ func echoServer(t *testing.T, network, addr string) string {
 }
 
 // eventually polls a condition on the loop's thread.
-func eventually(t *testing.T, l *Loop, what string, cond func() bool) {
+func eventually(t *testing.T, l *Loop, name string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(45 * time.Second); time.Now().Before(deadline); {
 		ok := false
@@ -84,7 +84,7 @@ func eventually(t *testing.T, l *Loop, what string, cond func() bool) {
 			return
 		}
 	}
-	t.Fatalf("no %s within 45 s", what)
+	t.Fatalf("no %s within 45 s", name)
 }
 
 func TestBytesGoRoundWhole(t *testing.T) {
@@ -246,9 +246,9 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer.SetDeadline(time.Now().Add(45 * time.Second))
-	said := make([]byte, 5)
-	if _, err := io.ReadFull(peer, said); err != nil || string(said) != "hello" {
-		t.Fatalf("%q %v", said, err)
+	greeting := make([]byte, 5)
+	if _, err := io.ReadFull(peer, greeting); err != nil || string(greeting) != "hello" {
+		t.Fatalf("%q %v", greeting, err)
 	}
 	if _, err := peer.Write([]byte("and back")); err != nil {
 		t.Fatal(err)

@@ -65,8 +65,8 @@ func TestUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if grown := after.RSS - before.RSS; grown < size/2 || grown > 2*size {
-		t.Errorf("RSS grew by %d after touching %d bytes", grown, size)
+	if growth := after.RSS - before.RSS; growth < size/2 || growth > 2*size {
+		t.Errorf("RSS grew by %d after touching %d bytes", growth, size)
 	}
 	if after.Descriptors <= before.Descriptors {
 		t.Errorf("descriptors %d, then %d with one more open", before.Descriptors, after.Descriptors)

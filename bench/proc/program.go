@@ -12,14 +12,14 @@ import (
 // Program finds a program of this repository: the one that a flag names, the one beside this
 // program, or the one in PATH. Otherwise it builds the program from the source tree of the current
 // directory.
-func Program(ctx context.Context, name, named, flag string) (string, error) {
-	if named != "" {
-		return filepath.Abs(named)
+func Program(ctx context.Context, name, given, flag string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
 	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() {
-			return beside, nil
+	if exe, err := os.Executable(); err == nil {
+		sibling := filepath.Join(filepath.Dir(exe), name)
+		if st, err := os.Stat(sibling); err == nil && st.Mode().IsRegular() {
+			return sibling, nil
 		}
 	}
 	if path, err := exec.LookPath(name); err == nil {

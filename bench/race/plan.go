@@ -28,33 +28,33 @@ func Full(kinds []*peers.Kind) *Plan {
 
 // Fleet returns a race with two events: one job at a time, and 256 jobs outstanding.
 func Fleet(kinds []*peers.Kind, rounds int, duration time.Duration) *Plan {
-	through := shape.Defaults()
-	through.Submitters, through.Window, through.Workers, through.Prefetch = 4, 64, 8, 64
-	through.Duration, through.Warmup = duration, duration/3
-	one := through
-	one.Submitters, one.Window, one.Workers, one.Prefetch = 1, 1, 1, 0
+	relayed := shape.Defaults()
+	relayed.Submitters, relayed.Window, relayed.Workers, relayed.Prefetch = 4, 64, 8, 64
+	relayed.Duration, relayed.Warmup = duration, duration/3
+	single := relayed
+	single.Submitters, single.Window, single.Workers, single.Prefetch = 1, 1, 1, 0
 	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
-		{Name: One, Options: one, Run: shape.Steady},
-		{Name: Throughput, Options: through, Run: shape.Steady},
+		{Name: One, Options: single, Run: shape.Steady},
+		{Name: Throughput, Options: relayed, Run: shape.Steady},
 	}}
 }
 
 func plan(kinds []*peers.Kind, rounds int, duration, warmup time.Duration, backlog int64) *Plan {
-	through := shape.Defaults()
-	through.Duration, through.Warmup = duration, warmup
-	one := through
-	one.Submitters, one.Window, one.Workers, one.OneCPU = 1, 1, 1, true
-	one.Duration, one.Warmup = duration/2, warmup/2
-	ahead := through
-	ahead.Prefetch = 64
-	local := through
+	relayed := shape.Defaults()
+	relayed.Duration, relayed.Warmup = duration, warmup
+	single := relayed
+	single.Submitters, single.Window, single.Workers, single.OneCPU = 1, 1, 1, true
+	single.Duration, single.Warmup = duration/2, warmup/2
+	prefetching := relayed
+	prefetching.Prefetch = 64
+	local := relayed
 	local.Unix = true
 	queue := shape.Defaults()
 	queue.Jobs = backlog
 	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
-		{Name: Throughput, Options: through, Run: shape.Steady},
-		{Name: One, Options: one, Run: shape.Steady},
-		{Name: Prefetch, Options: ahead, Run: shape.Steady},
+		{Name: Throughput, Options: relayed, Run: shape.Steady},
+		{Name: One, Options: single, Run: shape.Steady},
+		{Name: Prefetch, Options: prefetching, Run: shape.Steady},
 		{Name: Unix, Options: local, Run: shape.Steady},
 		{Name: Backlog, Options: queue, Run: shape.Backlog},
 	}}

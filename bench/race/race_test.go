@@ -29,19 +29,19 @@ func fake(name string) *peers.Kind {
 // only that event, and the reason is kept.
 func TestOrderAndFailures(t *testing.T) {
 	var order []string
-	bad := errors.New("out of luck")
+	failure := errors.New("out of luck")
 	event := func(name string, fail string) *Event {
 		o := shape.Defaults()
 		o.Jobs = 10
 		return &Event{Name: name, Options: o, Run: func(_ context.Context, s *peers.Server, _ shape.Options) (*result.Round, error) {
 			order = append(order, s.Kind+name)
 			if s.Kind == fail {
-				return nil, bad
+				return nil, failure
 			}
 			return &result.Round{Jobs: 10, Faults: map[string]int64{"lost": 1}}, nil
 		}}
 	}
-	broken := peers.NewKind("d", "d", func(context.Context, peers.Settings) (*peers.Server, error) { return nil, bad })
+	broken := peers.NewKind("d", "d", func(context.Context, peers.Settings) (*peers.Server, error) { return nil, failure })
 	p := &Plan{Kinds: []*peers.Kind{fake("a"), fake("b"), fake("c"), broken}, Events: []*Event{event("1", ""), event("2", "b")}, Rounds: 2}
 	ended := 0
 	p.Ended = func(int, *peers.Kind, *Event, *result.Round, error) { ended++ }

@@ -38,23 +38,23 @@ func Sweepable() string {
 }
 
 // Sweep returns a race whose events differ in one parameter.
-func Sweep(kinds []*peers.Kind, over string, values []int, base shape.Options) (*Plan, error) {
-	i := slices.IndexFunc(sweepable, func(s parameter) bool { return s.name == over })
+func Sweep(kinds []*peers.Kind, param string, values []int, base shape.Options) (*Plan, error) {
+	i := slices.IndexFunc(sweepable, func(s parameter) bool { return s.name == param })
 	if i < 0 {
-		return nil, fmt.Errorf("over %q: must be one of %s", over, Sweepable())
+		return nil, fmt.Errorf("over %q: must be one of %s", param, Sweepable())
 	}
 	if len(values) < 2 {
 		return nil, fmt.Errorf("values: got %d, a sweep needs at least 2", len(values))
 	}
 	run := shape.Steady
-	if over == "backlog" {
+	if param == "backlog" {
 		run = shape.Backlog
 	}
 	p := &Plan{Kinds: kinds}
 	for _, v := range values {
 		o := base
 		sweepable[i].set(&o, v)
-		p.Events = append(p.Events, &Event{Name: fmt.Sprintf("%s %d", over, v), Options: o, Run: run})
+		p.Events = append(p.Events, &Event{Name: fmt.Sprintf("%s %d", param, v), Options: o, Run: run})
 	}
 	return p, nil
 }

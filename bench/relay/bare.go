@@ -12,7 +12,7 @@ import (
 type bareLoop struct {
 	*poll.Loop
 	pairs pairing
-	ended chan error
+	done  chan error
 }
 
 type bareConn struct {
@@ -26,14 +26,14 @@ func startBare() (*bareLoop, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &bareLoop{Loop: on, ended: make(chan error, 1)}
-	go func() { l.ended <- l.Run(func(int64) int64 { return -1 }) }()
+	l := &bareLoop{Loop: on, done: make(chan error, 1)}
+	go func() { l.done <- l.Run(func(int64) int64 { return -1 }) }()
 	return l, nil
 }
 
 func (l *bareLoop) stop() error {
 	l.Stop()
-	return <-l.ended
+	return <-l.done
 }
 
 func (l *bareLoop) adopt(c net.Conn, p *peer) (err error) {
@@ -50,7 +50,7 @@ func (l *bareLoop) adopt(c net.Conn, p *peer) (err error) {
 
 // Data implements poll.Handler.
 func (b *bareConn) Data(_ *poll.Conn, in []byte, _ int64) int {
-	used, _ := b.loop.pairs.take(b.peer, in)
+	used, _ := b.loop.pairs.consume(b.peer, in)
 	return used
 }
 

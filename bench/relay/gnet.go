@@ -67,7 +67,7 @@ func (l *gnetLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	}
 	in, _ := c.Peek(-1)
 	var used int
-	used, g.want = l.pairs.take(g.peer, in)
+	used, g.want = l.pairs.consume(g.peer, in)
 	if used > 0 { // Discard(0) would drop everything
 		_, _ = c.Discard(used)
 	}

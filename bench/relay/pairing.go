@@ -31,9 +31,9 @@ type pairing struct {
 	slab []byte
 }
 
-// take passes on each complete frame of in. It returns the length of these frames in bytes, and
+// consume passes on each complete frame of in. It returns the length of these frames in bytes, and
 // that of the next frame, 0 while it is not known.
-func (m *pairing) take(p *peer, in []byte) (used, want int) {
+func (m *pairing) consume(p *peer, in []byte) (used, want int) {
 	for len(in)-used >= 4 {
 		n := 4 + int(binary.BigEndian.Uint32(in[used:]))
 		if len(in)-used < n {
@@ -59,7 +59,7 @@ func (m *pairing) submitted(s *peer, f []byte) {
 			return
 		}
 	}
-	m.jobs.push(queued{s, m.keep(f)})
+	m.jobs.push(queued{s, m.copyFrame(f)})
 }
 
 func (m *pairing) answered(w *peer, f []byte) {
@@ -78,8 +78,8 @@ func (m *pairing) answered(w *peer, f []byte) {
 	m.idle.push(w)
 }
 
-// keep copies a frame that has to wait; many frames share one slab of memory.
-func (m *pairing) keep(f []byte) []byte {
+// copyFrame copies a frame that has to wait; many frames share one slab of memory.
+func (m *pairing) copyFrame(f []byte) []byte {
 	const slabSize = 64 << 10
 	if len(f) > slabSize/4 {
 		return append([]byte(nil), f...)

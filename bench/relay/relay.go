@@ -46,8 +46,8 @@ type loop interface {
 }
 
 // Start listens on both addresses ("host:port" or "unix:/path") and serves until
-// Close, on gnet's event loop or bare.
-func Start(submitAddr, workAddr string, bare bool) (*Relay, error) {
+// Close, on gnet's event loop or on a direct one.
+func Start(submitAddr, workAddr string, direct bool) (*Relay, error) {
 	submit, err := listen(submitAddr)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func Start(submitAddr, workAddr string, bare bool) (*Relay, error) {
 		return nil, errors.Join(err, submit.Close())
 	}
 	r := &Relay{submit: submit, work: work}
-	if bare {
+	if direct {
 		r.loop, err = startBare()
 	} else {
 		r.loop, err = startGnet()

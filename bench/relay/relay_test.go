@@ -54,17 +54,17 @@ func (w wire) want(payload string) {
 	}
 }
 
-// each runs a test on both loops, over TCP and unix sockets.
-func each(t *testing.T, do func(t *testing.T, r *Relay)) {
-	for _, bare := range []bool{false, true} {
+// eachMode runs a test on both loops, over TCP and unix sockets.
+func eachMode(t *testing.T, fn func(t *testing.T, r *Relay)) {
+	for _, direct := range []bool{false, true} {
 		for _, local := range []bool{false, true} {
-			t.Run(fmt.Sprintf("bare=%v,unix=%v", bare, local), func(t *testing.T) {
+			t.Run(fmt.Sprintf("bare=%v,unix=%v", direct, local), func(t *testing.T) {
 				submit, work := "127.0.0.1:0", "127.0.0.1:0"
 				if local {
 					dir := t.TempDir()
 					submit, work = "unix:"+dir+"/s", "unix:"+dir+"/w"
 				}
-				r, err := Start(submit, work, bare)
+				r, err := Start(submit, work, direct)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -73,7 +73,7 @@ func each(t *testing.T, do func(t *testing.T, r *Relay)) {
 						t.Error(err)
 					}
 				}()
-				do(t, r)
+				fn(t, r)
 			})
 		}
 	}
@@ -81,14 +81,14 @@ func each(t *testing.T, do func(t *testing.T, r *Relay)) {
 
 // Frames go from submitter to worker and back unchanged, oldest first, each to the
 // right peer.
-func TestFramesArePassedOn(t *testing.T) { each(t, passedOn) }
+func TestFramesArePassedOn(t *testing.T) { eachMode(t, passedOn) }
 
 func passedOn(t *testing.T, r *Relay) {
 	a, b := dial(t, r.SubmitAddr()), dial(t, r.SubmitAddr())
-	big := strings.Repeat("x", 3<<20)
+	large := strings.Repeat("x", 3<<20)
 	a.send("job 1")
 	a.want(SubmitAck)
-	b.send("job 2 " + big)
+	b.send("job 2 " + large)
 	b.want(SubmitAck)
 	a.send("job 3")
 	a.want(SubmitAck)
@@ -99,12 +99,12 @@ func passedOn(t *testing.T, r *Relay) {
 	w.want("job 1")
 	w.send("answer 1")
 	w.want(WorkerAck)
-	w.want("job 2 " + big)
+	w.want("job 2 " + large)
 	a.want("answer 1")
-	w.send("answer 2 " + big)
+	w.send("answer 2 " + large)
 	w.want(WorkerAck)
 	w.want("job 3")
-	b.want("answer 2 " + big)
+	b.want("answer 2 " + large)
 	b.Close() // and a's jobs are not lost
 	w.send("answer 3")
 	w.want(WorkerAck)
@@ -117,18 +117,18 @@ func passedOn(t *testing.T, r *Relay) {
 
 // A submitter's answers and acks are sent in one write per loop round: many jobs, few segments. The
 // test checks that none is missing.
-func TestManyFramesAtOnce(t *testing.T) { each(t, many) }
+func TestManyFramesAtOnce(t *testing.T) { eachMode(t, manyConns) }
 
-func many(t *testing.T, r *Relay) {
+func manyConns(t *testing.T, r *Relay) {
 	s, w := dial(t, r.SubmitAddr()), dial(t, r.WorkAddr())
 	w.send("join")
 	w.want(WorkerAck)
 	const jobs = 500
-	var all []byte
+	var received []byte
 	for range jobs {
-		all = append(all, frame("job")...)
+		received = append(received, frame("job")...)
 	}
-	if _, err := s.Write(all); err != nil {
+	if _, err := s.Write(received); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

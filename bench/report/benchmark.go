@@ -14,11 +14,11 @@ import (
 var benchUnits = map[result.Unit]string{result.PerSecond: "", result.Nanoseconds: "-ns", result.Bytes: "-B", result.Processors: ""}
 
 func benchUnit(m *result.Metric) string {
-	name, per, _ := strings.Cut(strings.ReplaceAll(m.Name, " ", "-"), "/")
-	if per != "" {
-		per = "/" + per
+	name, denominator, _ := strings.Cut(strings.ReplaceAll(m.Name, " ", "-"), "/")
+	if denominator != "" {
+		denominator = "/" + denominator
 	}
-	return name + benchUnits[m.Unit] + per
+	return name + benchUnits[m.Unit] + denominator
 }
 
 // benchmark writes the rounds of a file in Go's benchmark format, a line for each. benchstat shows

@@ -76,9 +76,9 @@ type chart struct {
 func init() { plot.DefaultFont.Variant = "Sans" }
 
 // newChart makes a chart whose title says what is shown, and at which load.
-func newChart(what, load string) *chart {
+func newChart(title, load string) *chart {
 	p := plot.New()
-	p.Title.Text = what + "\n" + text.WrapSoft(load, 100)
+	p.Title.Text = title + "\n" + text.WrapSoft(load, 100)
 	p.Title.TextStyle.Font.Size = vg.Points(11)
 	p.Title.Padding = vg.Points(8)
 	p.X.Padding, p.Y.Padding = vg.Points(6), vg.Points(6)
@@ -104,15 +104,15 @@ func (d *drawer) save(c *chart, name string) {
 		return
 	}
 	canvas := vgsvg.New(8*vg.Inch, c.height)
-	all := draw.New(canvas)
-	all.SetColor(color.White)
-	all.Fill(all.Rectangle.Path())
-	right := vg.Length(margin)
+	area := draw.New(canvas)
+	area.SetColor(color.White)
+	area.Fill(area.Rectangle.Path())
+	rightMargin := vg.Length(margin)
 	if c.names > 1 {
-		right += legendWidth
-		c.legend.Draw(draw.Crop(all, all.Max.X-legendWidth, 0, 0, -vg.Inch/2))
+		rightMargin += legendWidth
+		c.legend.Draw(draw.Crop(area, area.Max.X-legendWidth, 0, 0, -vg.Inch/2))
 	}
-	c.Draw(draw.Crop(all, margin/2, -right, margin/2, -margin/2))
+	c.Draw(draw.Crop(area, margin/2, -rightMargin, margin/2, -margin/2))
 	path := filepath.Join(d.dir, fileName(name)+".svg")
 	file, err := os.Create(path)
 	if err != nil {
@@ -151,7 +151,7 @@ var (
 )
 
 func stroke(kind string, i int) draw.LineStyle {
-	if kind == ours {
+	if kind == ourServer {
 		return draw.LineStyle{Color: blue, Width: vg.Points(2.2)}
 	}
 	return draw.LineStyle{Color: muted[i%len(muted)], Width: vg.Points(1.2), Dashes: plotutil.Dashes(i)}
@@ -205,21 +205,21 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 		return
 	}
 	slices.SortStableFunc(runs, func(a, b *result.Run) int {
-		if better := median(m.Values(a)) > median(m.Values(b)); better == m.Higher {
+		if higher := median(m.Values(a)) > median(m.Values(b)); higher == m.Higher {
 			return 1
 		}
 		return -1
 	})
-	own, others := make(plotter.Values, len(runs)), make(plotter.Values, len(runs))
+	ourValues, otherValues := make(plotter.Values, len(runs)), make(plotter.Values, len(runs))
 	var names []string
 	var points spans
 	rounds := 0
 	for i, r := range runs {
 		v := intervalOf(m.Values(r))
-		if r.Server.Kind == ours {
-			own[i] = v.mid
+		if r.Server.Kind == ourServer {
+			ourValues[i] = v.mid
 		} else {
-			others[i] = v.mid
+			otherValues[i] = v.mid
 		}
 		// The spaces are for a viewer's font, which may be wider than the font measured here.
 		names = append(names, r.Server.Title+strings.Repeat(" ", 1+len(r.Server.Title)/3))
@@ -232,7 +232,7 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 	for _, b := range []struct {
 		values plotter.Values
 		colour color.Color
-	}{{own, blue}, {others, grey}} {
+	}{{ourValues, blue}, {otherValues, grey}} {
 		bars := must[*plotter.BarChart](d)(plotter.NewBarChart(b.values, vg.Points(18)))
 		if d.err != nil {
 			return
@@ -309,7 +309,7 @@ func nines(n int) plot.ConstantTicks {
 // sweep draws each figure over the varied parameter, one line per server.
 func (d *drawer) sweep(f *result.File) {
 	for _, m := range result.Metrics() {
-		if m == result.Noise || !has(f.Runs, m) {
+		if m == result.Noise || !anyHas(f.Runs, m) {
 			continue
 		}
 		first := f.Runs[0]

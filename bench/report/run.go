@@ -54,15 +54,15 @@ func header(w io.Writer, f *result.File, s Style) {
 	}
 	text := fmt.Sprintf("%s, commit %s, %s; %s, %d processors, %s, %s.", f.Started.Format(time.DateOnly), commit, f.Build.Go,
 		f.Host.CPU, f.Host.Processors, f.Host.Kernel, f.Host.OS)
-	if n := noise(f); n >= loud {
+	if n := noise(f); n >= interferedShare {
 		text += fmt.Sprintf(" Other programs kept %.1f processors busy during the runs: CPU per job is more reliable than jobs per second.", n)
 	}
 	fmt.Fprintln(w, text)
 	fmt.Fprintln(w)
 }
 
-// loud is the number of processors busy with other programs at which a report warns.
-const loud = 0.15
+// interferedShare is the number of processors busy with other programs at which a report warns.
+const interferedShare = 0.15
 
 // noise returns how many processors other programs kept busy, as the median of all rounds.
 func noise(f *result.File) float64 {
@@ -77,12 +77,14 @@ func noise(f *result.File) float64 {
 }
 
 // shapes returns the names of a file's shapes in their order, kindsOf its servers.
-func shapes(f *result.File) []string { return named(f, func(r *result.Run) string { return r.Shape }) }
+func shapes(f *result.File) []string {
+	return runNames(f, func(r *result.Run) string { return r.Shape })
+}
 func kindsOf(f *result.File) []string {
-	return named(f, func(r *result.Run) string { return r.Server.Kind })
+	return runNames(f, func(r *result.Run) string { return r.Server.Kind })
 }
 
-func named(f *result.File, name func(*result.Run) string) (names []string) {
+func runNames(f *result.File, name func(*result.Run) string) (names []string) {
 	for _, r := range f.Runs {
 		if n := name(r); !slices.Contains(names, n) {
 			names = append(names, n)
@@ -103,7 +105,7 @@ func runsOn(f *result.File, kind string) []*result.Run {
 func figures(r *result.Run) *grid {
 	g := &grid{title: capital(r.Shape) + " on " + r.Server.Title, head: []string{"figure", "median", "min", "max"}}
 	if r.Skipped != "" {
-		g.notes = append(g.notes, "Not measured: "+r.Skipped+".")
+		g.footnotes = append(g.footnotes, "Not measured: "+r.Skipped+".")
 	}
 	for _, m := range result.Metrics() {
 		v := m.Values(r)
@@ -112,9 +114,9 @@ func figures(r *result.Run) *grid {
 		}
 		g.rows = append(g.rows, []string{m.Name, figure(median(v), m.Unit), figure(slices.Min(v), m.Unit), figure(slices.Max(v), m.Unit)})
 	}
-	g.notes = append(g.notes, load(&r.Params, len(r.Rounds)))
+	g.footnotes = append(g.footnotes, load(&r.Params, len(r.Rounds)))
 	if n := events(r); n != "" {
-		g.notes = append(g.notes, n)
+		g.footnotes = append(g.footnotes, n)
 	}
 	return g
 }
@@ -122,20 +124,20 @@ func figures(r *result.Run) *grid {
 // load describes the load in one line, without the varied parameter.
 func load(p *result.Params, rounds int, varied ...string) string {
 	var parts []string
-	is := func(name string) bool { return !slices.Contains(varied, name) }
+	notVaried := func(name string) bool { return !slices.Contains(varied, name) }
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if p.Rate > 0 && is("rate") && is("submitters") {
+	if p.Rate > 0 && notVaried("rate") && notVaried("submitters") {
 		add("%s jobs/s at %s intervals from %s", thousands(p.Rate), p.Arrivals, plural(p.Submitters, "submitter"))
-	} else if p.Window > 0 && is("window") && is("submitters") {
+	} else if p.Window > 0 && notVaried("window") && notVaried("submitters") {
 		add("%s × %s outstanding", plural(p.Submitters, "submitter"), thousands(float64(p.Window)))
 	}
-	if is("workers") {
+	if notVaried("workers") {
 		add("%s", plural(p.Workers, "worker"))
 	}
-	if p.Idle > 0 && is("idle-workers") {
+	if p.Idle > 0 && notVaried("idle-workers") {
 		add("%s idle workers", thousands(float64(p.Idle)))
 	}
-	if p.Types > 1 && is("types") {
+	if p.Types > 1 && notVaried("types") {
 		add("%s types", thousands(float64(p.Types)))
 	}
 	if p.Versatile {
@@ -144,16 +146,16 @@ func load(p *result.Params, rounds int, varied ...string) string {
 	if p.Groups > 0 {
 		add("%s groups", thousands(float64(p.Groups)))
 	}
-	if p.Priorities > 1 && is("priorities") {
+	if p.Priorities > 1 && notVaried("priorities") {
 		add("%s priorities", thousands(float64(p.Priorities)))
 	}
-	if p.Prefetch > 0 && is("prefetch") {
+	if p.Prefetch > 0 && notVaried("prefetch") {
 		add("prefetch %d", p.Prefetch)
 	}
 	if p.WorkTimeUS > 0 {
 		add("work of %v", time.Duration(p.WorkTimeUS)*time.Microsecond)
 	}
-	if is("body") {
+	if notVaried("body") {
 		add("body %s", size(float64(p.BodySize)))
 	}
 	if p.OneCPU {
@@ -165,7 +167,7 @@ func load(p *result.Params, rounds int, varied ...string) string {
 	if c := p.Churn; c != nil {
 		add("%g workers and %g submitters lost per second", c.Workers, c.Submitters)
 	}
-	if p.Jobs > 0 && is("backlog") {
+	if p.Jobs > 0 && notVaried("backlog") {
 		add("%s jobs", thousands(float64(p.Jobs)))
 	} else if p.Seconds > 0 {
 		add("%v", time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
@@ -176,11 +178,11 @@ func load(p *result.Params, rounds int, varied ...string) string {
 	return capital(strings.Join(parts, ", ")) + "."
 }
 
-func plural(n int, what string) string {
+func plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return thousands(float64(n)) + " " + what + "s"
+	return thousands(float64(n)) + " " + noun + "s"
 }
 
 // events describes what happened besides answers.

@@ -39,7 +39,7 @@ func samples(r *result.Run) *grid {
 				duration(float64(s.P99)), duration(float64(s.Max)), size(float64(s.RSS)), thousands(float64(s.Descriptors))})
 		}
 		if n >= 8 && round.Samples[0].Name == "" {
-			g.notes = append(g.notes, trend(round.Samples))
+			g.footnotes = append(g.footnotes, trend(round.Samples))
 		}
 	}
 	if g.rows == nil {
@@ -52,7 +52,7 @@ func samples(r *result.Run) *grid {
 // because a server needs some time to reach its size.
 func trend(s []result.Sample) string {
 	q := len(s) / 4
-	of := func(part []result.Sample, f func(result.Sample) float64) float64 {
+	quantile := func(part []result.Sample, f func(result.Sample) float64) float64 {
 		var v []float64
 		for _, x := range part {
 			v = append(v, f(x))
@@ -62,8 +62,8 @@ func trend(s []result.Sample) string {
 	rss := func(x result.Sample) float64 { return float64(x.RSS) }
 	fds := func(x result.Sample) float64 { return float64(x.Descriptors) }
 	second, end := s[q:2*q], s[len(s)-q:]
-	return fmt.Sprintf("From the second quarter to the last: RSS %s → %s, descriptors %s → %s (medians).", size(of(second, rss)),
-		size(of(end, rss)), thousands(of(second, fds)), thousands(of(end, fds)))
+	return fmt.Sprintf("From the second quarter to the last: RSS %s → %s, descriptors %s → %s (medians).", size(quantile(second, rss)),
+		size(quantile(end, rss)), thousands(quantile(second, fds)), thousands(quantile(end, fds)))
 }
 
 // timeline draws a long round's samples over time.
@@ -73,9 +73,9 @@ func (d *drawer) timeline(r *result.Run) {
 			continue
 		}
 		for _, m := range []struct {
-			name string
-			unit result.Unit
-			of   func(s result.Sample) float64
+			name  string
+			unit  result.Unit
+			value func(s result.Sample) float64
 		}{
 			{"p99", result.Nanoseconds, func(s result.Sample) float64 { return float64(s.P99) }},
 			{"RSS", result.Bytes, func(s result.Sample) float64 { return float64(s.RSS) }},
@@ -85,13 +85,13 @@ func (d *drawer) timeline(r *result.Run) {
 			c.Y.Tick.Marker = siTicks{plot.DefaultTicks{}, m.unit}
 			var points plotter.XYs
 			for _, s := range round.Samples {
-				points = append(points, plotter.XY{X: s.At, Y: m.of(s)})
+				points = append(points, plotter.XY{X: s.At, Y: m.value(s)})
 			}
 			line := must[*plotter.Line](d)(plotter.NewLine(points))
 			if d.err != nil {
 				return
 			}
-			line.LineStyle = stroke(ours, 0)
+			line.LineStyle = stroke(ourServer, 0)
 			c.Add(plotter.NewGrid(), line)
 			d.save(c, fmt.Sprintf("%s %d %s over time", r.Shape, i+1, m.name))
 		}

@@ -12,12 +12,12 @@ import (
 	"gloom/bench/result"
 )
 
-const ours = "gloomd"
+const ourServer = "gloomd"
 
 // columns returns the metrics in which servers differ, which depend on the kind of load.
 func columns(runs []*result.Run) []*result.Metric {
 	switch {
-	case has(runs, result.Fill):
+	case anyHas(runs, result.Fill):
 		return []*result.Metric{result.Rate, result.ServerCPU, result.Fill, result.FillCPU, result.JobMemory}
 	case runs[0].Params.Rate > 0 || runs[0].Params.Submitters*runs[0].Params.Window == 1:
 		return []*result.Metric{result.P50, result.P99, result.P999, result.ServerCPU}
@@ -28,7 +28,7 @@ func columns(runs []*result.Run) []*result.Metric {
 // decisive returns the columns that decide a race.
 func decisive(runs []*result.Run) []*result.Metric {
 	switch {
-	case has(runs, result.Fill):
+	case anyHas(runs, result.Fill):
 		return []*result.Metric{result.Rate, result.JobMemory}
 	case runs[0].Params.Rate > 0 || runs[0].Params.Submitters*runs[0].Params.Window == 1:
 		return []*result.Metric{result.P50}
@@ -36,14 +36,14 @@ func decisive(runs []*result.Run) []*result.Metric {
 	return []*result.Metric{result.Rate, result.ServerCPU}
 }
 
-func has(runs []*result.Run, m *result.Metric) bool {
+func anyHas(runs []*result.Run, m *result.Metric) bool {
 	return slices.ContainsFunc(runs, func(r *result.Run) bool { return len(m.Values(r)) > 0 })
 }
 
 // metricName returns a metric's name in a table of runs: if the run has a fill, the jobs per second
 // are those of the drain.
 func metricName(m *result.Metric, runs []*result.Run) string {
-	if !has(runs, result.Fill) {
+	if !anyHas(runs, result.Fill) {
 		return m.Name
 	}
 	switch m {
@@ -62,23 +62,23 @@ func servers(shape string, runs []*result.Run) *grid {
 	for _, r := range runs {
 		rounds = max(rounds, len(r.Rounds))
 	}
-	g.notes = append([]string{load(&runs[0].Params, rounds)}, g.notes...)
+	g.footnotes = append([]string{load(&runs[0].Params, rounds)}, g.footnotes...)
 	return g
 }
 
 // sweep returns the table of one server under loads that differ in one parameter.
-func sweep(over string, runs []*result.Run) *grid {
+func sweep(param string, runs []*result.Run) *grid {
 	metrics := columns(runs)
 	for _, m := range []*result.Metric{result.IdleMemory, result.Fill, result.JobMemory} {
-		if has(runs, m) && !slices.Contains(metrics, m) {
+		if anyHas(runs, m) && !slices.Contains(metrics, m) {
 			metrics = append(metrics, m)
 		}
 	}
-	g := medians(runs[0].Server.Title+" over "+over, over, "Not measured at %s: %s.", metrics, runs, func(r *result.Run) string {
-		x, _ := r.Params.Value(over)
+	g := medians(runs[0].Server.Title+" over "+param, param, "Not measured at %s: %s.", metrics, runs, func(r *result.Run) string {
+		x, _ := r.Params.Value(param)
 		return grouped(strconv.FormatFloat(x, 'f', -1, 64))
 	})
-	g.notes = append([]string{"The other parameters: " + load(&runs[0].Params, len(runs[0].Rounds), varied(over)...)}, g.notes...)
+	g.footnotes = append([]string{"The other parameters: " + load(&runs[0].Params, len(runs[0].Rounds), varied(param)...)}, g.footnotes...)
 	return g
 }
 
@@ -93,8 +93,8 @@ func varied(sweep string) []string {
 
 // medians returns a table of runs: the medians of their rounds, and how much the rounds differed.
 // Its notes name the runs that were not measured.
-func medians(title, of, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
-	g := &grid{title: title, head: []string{of}}
+func medians(title, param, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
+	g := &grid{title: title, head: []string{param}}
 	for _, m := range metrics {
 		g.head = append(g.head, metricName(m, runs))
 	}
@@ -118,7 +118,7 @@ func medians(title, of, absent string, metrics []*result.Metric, runs []*result.
 		g.rows = append(g.rows, cells)
 	}
 	for _, why := range slices.Sorted(maps.Keys(missing)) {
-		g.notes = append(g.notes, fmt.Sprintf(absent, strings.Join(missing[why], ", "), why))
+		g.footnotes = append(g.footnotes, fmt.Sprintf(absent, strings.Join(missing[why], ", "), why))
 	}
 	return g
 }
@@ -129,27 +129,27 @@ func medians(title, of, absent string, metrics []*result.Metric, runs []*result.
 func standings(f *result.File) *grid {
 	g := &grid{title: "Gloomd against …", head: []string{""}}
 	type column struct {
-		runs []*result.Run
-		own  *result.Run
-		m    *result.Metric
+		runs   []*result.Run
+		ourRun *result.Run
+		m      *result.Metric
 	}
 	var cols []column
 	var kinds []string
 	titles := map[string]string{}
 	for _, name := range shapes(f) {
 		runs := runsOf(f, name)
-		own := f.Find(name, ours)
+		ourRun := f.Find(name, ourServer)
 		for _, r := range runs {
-			if r.Server.Kind != ours && !slices.Contains(kinds, r.Server.Kind) {
+			if r.Server.Kind != ourServer && !slices.Contains(kinds, r.Server.Kind) {
 				kinds = append(kinds, r.Server.Kind)
 				titles[r.Server.Kind] = r.Server.Title
 			}
 		}
-		if own == nil || len(own.Rounds) == 0 || len(runs) < 2 {
+		if ourRun == nil || len(ourRun.Rounds) == 0 || len(runs) < 2 {
 			continue
 		}
 		for _, m := range decisive(runs) {
-			cols = append(cols, column{runs, own, m})
+			cols = append(cols, column{runs, ourRun, m})
 			g.head = append(g.head, name+", "+metricName(m, runs))
 		}
 	}
@@ -162,14 +162,14 @@ func standings(f *result.File) *grid {
 			cell := "–"
 			for _, r := range c.runs {
 				if r.Server.Kind == k {
-					cell = standing(c.m, c.own, r)
+					cell = standing(c.m, c.ourRun, r)
 				}
 			}
 			cells = append(cells, cell)
 		}
 		g.rows = append(g.rows, cells)
 	}
-	g.notes = append(g.notes, "Factors of medians, above 1 where gloomd is better; won or lost where the rounds of the two differ "+
+	g.footnotes = append(g.footnotes, "Factors of medians, above 1 where gloomd is better; won or lost where the rounds of the two differ "+
 		"by more than noise (Mann-Whitney U, p ≤ 0.05), ~ where they do not.")
 	return g
 }
@@ -179,8 +179,8 @@ const alpha = 0.05
 
 // standing says by what factor gloomd's metric is better than another server's, and whether that is
 // more than noise, by benchstat's test.
-func standing(m *result.Metric, own, other *result.Run) string {
-	x, y := m.Values(own), m.Values(other)
+func standing(m *result.Metric, ourRun, other *result.Run) string {
+	x, y := m.Values(ourRun), m.Values(other)
 	if len(x) == 0 || len(y) == 0 || median(x) <= 0 || median(y) <= 0 {
 		return "–"
 	}
@@ -191,13 +191,13 @@ func standing(m *result.Metric, own, other *result.Run) string {
 	t := benchmath.DefaultThresholds
 	t.CompareAlpha = alpha
 	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(x, &t), benchmath.NewSample(y, &t))
-	word := "~"
+	verdict := "~"
 	switch {
 	case c.P > alpha || factor == 1:
 	case factor > 1:
-		word = "won"
+		verdict = "won"
 	default:
-		word = "lost"
+		verdict = "lost"
 	}
-	return fmt.Sprintf("%.2f × %s", factor, word)
+	return fmt.Sprintf("%.2f × %s", factor, verdict)
 }

@@ -35,10 +35,10 @@ func ParseStyle(name string) (Style, error) {
 // grid is a table before it is written. The first column is text, the others
 // are figures.
 type grid struct {
-	title string
-	head  []string
-	rows  [][]string
-	notes []string
+	title     string
+	head      []string
+	rows      [][]string
+	footnotes []string
 }
 
 func (g *grid) write(w io.Writer, s Style) {
@@ -62,7 +62,7 @@ func (g *grid) write(w io.Writer, s Style) {
 		}
 		fmt.Fprintln(w, t.RenderMarkdown())
 		fmt.Fprintln(w)
-		for _, n := range g.notes {
+		for _, n := range g.footnotes {
 			fmt.Fprintf(w, "%s\n\n", n)
 		}
 		return
@@ -74,7 +74,7 @@ func (g *grid) write(w io.Writer, s Style) {
 		fmt.Fprintln(w, text.Bold.Sprint(g.title))
 	}
 	fmt.Fprintln(w, t.Render())
-	for _, n := range g.notes {
+	for _, n := range g.footnotes {
 		fmt.Fprintln(w, text.WrapSoft(n, 110))
 	}
 	fmt.Fprintln(w)

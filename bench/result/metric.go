@@ -5,7 +5,7 @@ type Metric struct {
 	Name   string // as in tables and on the command line
 	Unit   Unit
 	Higher bool // more is better
-	of     func(r *Round) (float64, bool)
+	value  func(r *Round) (float64, bool)
 }
 
 // Unit says how a figure is written.
@@ -19,13 +19,13 @@ const (
 )
 
 // Of returns the figure of a round; false when the round does not have it.
-func (m *Metric) Of(r *Round) (float64, bool) { return m.of(r) }
+func (m *Metric) Of(r *Round) (float64, bool) { return m.value(r) }
 
 // Values returns the figures of all rounds that have it.
 func (m *Metric) Values(r *Run) []float64 {
 	var v []float64
 	for _, round := range r.Rounds {
-		if x, ok := m.of(round); ok {
+		if x, ok := m.value(round); ok {
 			v = append(v, x)
 		}
 	}
@@ -42,12 +42,12 @@ func perJob(total func(r *Round) (float64, bool)) func(r *Round) (float64, bool)
 	}
 }
 
-func latency(of func(l *Latency) int64) func(r *Round) (float64, bool) {
+func latency(value func(l *Latency) int64) func(r *Round) (float64, bool) {
 	return func(r *Round) (float64, bool) {
 		if r.Latency == nil {
 			return 0, false
 		}
-		return float64(of(r.Latency)), true
+		return float64(value(r.Latency)), true
 	}
 }
 

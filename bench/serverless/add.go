@@ -25,7 +25,7 @@ func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during t
 	}
 	a := &adding{
 		request: append([]byte("POST /bench/job/idle HTTP/1.1\r\nHost: "+d.client.Addr+"\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"), body...),
-		end:     int64(during), left: clients, over: make(chan struct{}),
+		end:     int64(during), left: clients, done: make(chan struct{}),
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- loop.Run(func(int64) int64 { return -1 }) }()
@@ -35,20 +35,20 @@ func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during t
 		for range clients {
 			c, err := loop.Dial(d.client.Addr, &adder{adding: a})
 			if err != nil {
-				a.leave(err)
+				a.finish(err)
 				continue
 			}
 			c.SetOut(bytes.Clone(a.request))
 		}
 	})
 	select {
-	case <-a.over:
+	case <-a.done:
 	case err := <-stopped:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(during + patience):
-		return fmt.Errorf("an answer takes more than %v", patience)
+	case <-time.After(during + startTimeout):
+		return fmt.Errorf("an answer takes more than %v", startTimeout)
 	}
 	counted()
 	if a.err != nil {
@@ -67,18 +67,18 @@ type adding struct {
 	times   []time.Duration
 	left    int // clients that still add
 	err     error
-	over    chan struct{} // closed when the last client has ended
+	done    chan struct{} // closed when the last client has ended
 
 	in     bytes.Reader
 	lines  bufio.Reader
 	header fasthttp.ResponseHeader
 }
 
-// leave counts a client that has ended.
-func (a *adding) leave(err error) {
+// finish counts a client that has ended.
+func (a *adding) finish(err error) {
 	a.err = errors.Join(a.err, err)
 	if a.left--; a.left == 0 {
-		close(a.over)
+		close(a.done)
 	}
 }
 
@@ -122,7 +122,7 @@ func (a *adder) Data(c *poll.Conn, in []byte, now int64) int {
 	}
 	if err != nil || now >= a.end {
 		c.Close()
-		a.leave(err)
+		a.finish(err)
 		return 0
 	}
 	a.sent = now
@@ -132,5 +132,5 @@ func (a *adder) Data(c *poll.Conn, in []byte, now int64) int {
 
 // Closed implements poll.Handler.
 func (a *adder) Closed(_ *poll.Conn, err error) {
-	a.leave(errors.Join(errors.New("the daemon closed a connection"), err))
+	a.finish(errors.Join(errors.New("the daemon closed a connection"), err))
 }

@@ -38,7 +38,7 @@ func start(ctx context.Context, o Options) (*daemon, error) {
 	if o.Store != "" {
 		args = append(args, "--store", o.Store)
 	}
-	d := &daemon{client: fasthttp.HostClient{Addr: addr, MaxConns: o.Clients + 1, ReadTimeout: patience}}
+	d := &daemon{client: fasthttp.HostClient{Addr: addr, MaxConns: o.Clients + 1, ReadTimeout: startTimeout}}
 	d.server = &throwaway.Server{Program: program, Dir: dir, Args: func() []string { return args }, Ready: func(ctx context.Context) error {
 		return d.call(ctx, "GET", "/readyz", nil, nil)
 	}}
@@ -49,8 +49,8 @@ func start(ctx context.Context, o Options) (*daemon, error) {
 	return d, nil
 }
 
-// patience bounds the time for an answer.
-const patience = time.Minute
+// startTimeout bounds the time for an answer.
+const startTimeout = time.Minute
 
 // call sends a request and reads the JSON of its answer.
 func (d *daemon) call(ctx context.Context, method, path string, body []byte, answer any) error {

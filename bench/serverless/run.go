@@ -81,12 +81,12 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 // count begins to measure a round's time and processor time; counted ends that.
 func (d *daemon) count(r *Round) (counted func()) {
 	cpu, _ := proc.CPU(d.server.PID())
-	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
+	ownCPU, machine, start := proc.OwnCPU(), proc.Machine(), time.Now()
 	return func() {
-		took := time.Since(began)
+		elapsed := time.Since(start)
 		after, _ := proc.CPU(d.server.PID())
-		r.Seconds, r.CPU, r.Own = took.Seconds(), after-cpu, proc.OwnCPU()-own
-		r.Others = max(0, (proc.Machine()-machine-r.CPU-r.Own).Seconds()/took.Seconds())
+		r.Seconds, r.CPU, r.Own = elapsed.Seconds(), after-cpu, proc.OwnCPU()-ownCPU
+		r.Others = max(0, (proc.Machine()-machine-r.CPU-r.Own).Seconds()/elapsed.Seconds())
 	}
 }
 
@@ -101,7 +101,7 @@ func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
 
 // syncTimes returns the medians of a small write and its fdatasync, with and without making the
 // file longer.
-func syncTimes(dir string) (longer, same time.Duration, err error) {
+func syncTimes(dir string) (longer, overwrite time.Duration, err error) {
 	f, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {
 		return 0, 0, err
@@ -111,17 +111,17 @@ func syncTimes(dir string) (longer, same time.Duration, err error) {
 	median := func() time.Duration {
 		times := make([]time.Duration, writes)
 		for i := range times {
-			began := time.Now()
+			start := time.Now()
 			_, e := f.WriteAt(make([]byte, size), int64(i*size))
 			err = errors.Join(err, e, unix.Fdatasync(int(f.Fd())))
-			times[i] = time.Since(began)
+			times[i] = time.Since(start)
 		}
 		slices.Sort(times)
 		return times[writes/2]
 	}
 	longer = median()
-	same = median()
-	return longer, same, err
+	overwrite = median()
+	return longer, overwrite, err
 }
 
 // first runs the shape of that name: it measures the time from the answer to an add until the
@@ -161,10 +161,10 @@ func (d *daemon) first(ctx context.Context, r *Round) error {
 }
 
 // newTarget listens for the requests of an http handler.
-func newTarget(asked func()) (net.Listener, error) {
+func newTarget(onRequest func()) (net.Listener, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
-		go func() { _ = fasthttp.Serve(ln, func(*fasthttp.RequestCtx) { asked() }) }()
+		go func() { _ = fasthttp.Serve(ln, func(*fasthttp.RequestCtx) { onRequest() }) }()
 	}
 	return ln, err
 }

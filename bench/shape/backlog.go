@@ -58,11 +58,11 @@ func (s *session) fill(ctx context.Context) error {
 		return err
 	}
 	s.report("fill", -1, 0, nil)
-	began, err := s.gen.Submit(s.opt.Jobs, load.MaxOutstanding)
+	start, err := s.gen.Submit(s.opt.Jobs, load.MaxOutstanding)
 	if err != nil {
 		return err
 	}
-	ended, err := s.gen.Acked(ctx)
+	end, err := s.gen.Acked(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *session) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.FillSeconds = float64(ended-began) / 1e9
+	b.FillSeconds = float64(end-start) / 1e9
 	b.FillCPU = int64(after.server - before.server)
 	full, err := s.usage()
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *session) drain(limit, ctx context.Context) error {
 		return err
 	}
 	stop := s.watch(ctx)
-	ended, err := s.gen.Answered(limit)
+	end, err := s.gen.Answered(limit)
 	stop()
 	if err != nil && limit.Err() == nil {
 		return err // after the deadline, finish counts the lost jobs
@@ -111,7 +111,7 @@ func (s *session) drain(limit, ctx context.Context) error {
 		return merr
 	}
 	if err == nil {
-		to.At = ended
+		to.At = end
 	}
 	s.account(from, to, a, b)
 	if s.round.Server, err = s.usage(); err != nil {
@@ -130,7 +130,7 @@ func (s *session) watch(ctx context.Context) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	began := time.Now()
+	start := time.Now()
 	go func() {
 		defer close(done)
 		for {
@@ -140,8 +140,8 @@ func (s *session) watch(ctx context.Context) (stop func()) {
 			case <-time.After(progressEvery):
 			}
 			left := float64(s.gen.Outstanding())
-			gone := float64(s.opt.Jobs) - left
-			s.report("drain", gone/float64(s.opt.Jobs), gone/time.Since(began).Seconds(), nil)
+			drained := float64(s.opt.Jobs) - left
+			s.report("drain", drained/float64(s.opt.Jobs), drained/time.Since(start).Seconds(), nil)
 		}
 	}()
 	return func() { cancel(); <-done }

@@ -10,7 +10,7 @@ import (
 	"gloom/bench/shape"
 )
 
-func quick() shape.Options {
+func smallOptions() shape.Options {
 	o := shape.Defaults()
 	o.Submitters, o.Window, o.Workers, o.Jobs, o.Grace, o.Within = 2, 4, 3, 200, 300*time.Millisecond, time.Second
 	return o
@@ -77,7 +77,7 @@ func TestLiesAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := startLiar(t, c.liar)
-			r, err := shape.Steady(context.Background(), srv, quick())
+			r, err := shape.Steady(context.Background(), srv, smallOptions())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestLiesAreFound(t *testing.T) {
 // Without its ok a worker gets its next job too early; at the end all oks are missing.
 func TestWorkersWithoutOK(t *testing.T) {
 	srv := startLiar(t, &liar{onOK: func() []string { return nil }})
-	r, err := shape.Steady(context.Background(), srv, quick())
+	r, err := shape.Steady(context.Background(), srv, smallOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestWorkersWithoutOK(t *testing.T) {
 
 // Two answers with exchanged bodies count as two swapped ones.
 func TestSwappedAnswers(t *testing.T) {
-	o := quick()
+	o := smallOptions()
 	o.Submitters, o.Workers = 1, 2
 	var first []string
 	srv := startLiar(t, &liar{onAnswer: func(n int, id, body string) []string {
@@ -129,7 +129,7 @@ func TestSwappedAnswers(t *testing.T) {
 
 // A server that hangs up is a fault, and its outstanding answers are lost.
 func TestHangingUp(t *testing.T) {
-	o := quick()
+	o := smallOptions()
 	o.Submitters = 1
 	srv := startLiar(t, &liar{hangUp: 50})
 	r, err := shape.Steady(context.Background(), srv, o)
@@ -143,7 +143,7 @@ func TestHangingUp(t *testing.T) {
 
 // A timed round at a fixed rate finds faults, too.
 func TestLostAtAFixedRate(t *testing.T) {
-	o := quick()
+	o := smallOptions()
 	o.Jobs, o.Rate, o.Duration, o.Warmup = 0, 1000, 200*time.Millisecond, 50*time.Millisecond
 	srv := startLiar(t, &liar{onAnswer: func(n int, id, body string) []string {
 		if n == 60 {

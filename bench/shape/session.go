@@ -96,11 +96,11 @@ func (s *session) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
+	start := time.Now()
 	if err := s.gen.ConnectWorkers(ctx, s.opt.Workers, s.opt.Workers+s.opt.Idle); err != nil {
 		return err
 	}
-	s.round.Idle = &result.Idle{Workers: s.opt.Idle, Seconds: time.Since(began).Seconds()}
+	s.round.Idle = &result.Idle{Workers: s.opt.Idle, Seconds: time.Since(start).Seconds()}
 	after, err := s.usage()
 	if err != nil {
 		return err
@@ -143,8 +143,8 @@ func (s *session) account(from, to load.Snapshot, a, b meter) {
 	r.BytesOut = to.Count.BytesOut - from.Count.BytesOut
 	r.ServerCPU = int64(b.server - a.server)
 	r.GeneratorCPU = int64(b.generator - a.generator)
-	others := (b.machine - a.machine) - (b.server - a.server) - (b.generator - a.generator)
-	r.OthersCPU = max(0, others.Seconds()/r.Seconds)
+	otherCPU := (b.machine - a.machine) - (b.server - a.server) - (b.generator - a.generator)
+	r.OthersCPU = max(0, otherCPU.Seconds()/r.Seconds)
 }
 
 // finish waits for outstanding jobs and records the rest.
@@ -179,9 +179,9 @@ func (s *session) report(phase string, done, rate float64, lat *result.Latency) 
 	s.opt.Progress(p)
 }
 
-func wrap(srv *peers.Server, what string, err error) error {
+func wrap(srv *peers.Server, phase string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s on %s: %w", what, srv.Title, err)
+	return fmt.Errorf("%s on %s: %w", phase, srv.Title, err)
 }

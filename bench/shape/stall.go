@@ -21,8 +21,8 @@ const (
 	// trickleChunk bytes of the giant frame are sent every trickleEvery.
 	trickleChunk = 256 << 10
 	trickleEvery = 5 * time.Millisecond
-	// calm is how long a disturbance is measured after its end, because its effects may last.
-	calm = 300 * time.Millisecond
+	// settleTime is how long a disturbance is measured after its end, because its effects may last.
+	settleTime = 300 * time.Millisecond
 )
 
 // Stall probes a server at a fixed rate with jobs of one type while others do what may block it:
@@ -55,13 +55,13 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	if err := flood.ConnectSubmitters(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.begin(); err != nil {
+	if err := s.prepare(); err != nil {
 		return nil, err
 	}
 	if err := s.pass(ctx, "warm up", s.opt.Warmup, nil); err != nil {
 		return nil, err
 	}
-	began := time.Now()
+	start := time.Now()
 	a, err := s.meter()
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	}
 	for _, d := range []struct {
 		name string
-		do   func(ctx context.Context) error
+		fn   func(ctx context.Context) error
 	}{
 		{"nothing else", func(ctx context.Context) error { return wait(ctx, s.opt.Duration) }},
 		{fmt.Sprintf("a submitter queues %d jobs", backlog), func(ctx context.Context) error {
@@ -83,13 +83,13 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 			return err
 		}},
 		{"they are queued", func(ctx context.Context) error { return wait(ctx, s.opt.Duration) }},
-		{"metrics are scraped", func(ctx context.Context) error { return s.ask(ctx, "/metrics") }},
-		{"types are listed", func(ctx context.Context) error { return s.ask(ctx, "/v1/types") }},
-		{"jobs are listed", func(ctx context.Context) error { return s.ask(ctx, "/v1/jobs") }},
+		{"metrics are scraped", func(ctx context.Context) error { return s.get(ctx, "/metrics") }},
+		{"types are listed", func(ctx context.Context) error { return s.get(ctx, "/v1/types") }},
+		{"jobs are listed", func(ctx context.Context) error { return s.get(ctx, "/v1/jobs") }},
 		{"their submitter vanishes", func(context.Context) error { return flood.Vanish() }},
 		{"a frame of 16 MiB trickles in", s.trickle},
 	} {
-		if err := s.disturb(ctx, began, d.name, d.do); err != nil {
+		if err := s.disturb(ctx, start, d.name, d.fn); err != nil {
 			return nil, fmt.Errorf("while %s: %w", d.name, err)
 		}
 	}
@@ -117,7 +117,7 @@ func (s *session) flood() (*load.Generator, error) {
 }
 
 // disturb runs one disturbance and records the probe's latency during it and shortly after.
-func (s *session) disturb(ctx context.Context, began time.Time, name string, do func(context.Context) error) error {
+func (s *session) disturb(ctx context.Context, start time.Time, name string, fn func(context.Context) error) error {
 	s.report(name, -1, 0, nil)
 	from, err := s.gen.Take(true)
 	if err != nil {
@@ -125,21 +125,21 @@ func (s *session) disturb(ctx context.Context, began time.Time, name string, do 
 	}
 	limit, cancel := context.WithTimeout(ctx, s.opt.Within)
 	defer cancel()
-	err = do(limit)
+	err = fn(limit)
 	if errors.Is(err, errNotThere) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := wait(ctx, calm); err != nil {
+	if err := wait(ctx, settleTime); err != nil {
 		return err
 	}
 	to, err := s.gen.Take(true)
 	if err != nil {
 		return err
 	}
-	sample := result.Sample{Name: name, At: time.Since(began).Seconds(), Jobs: to.Count.Answered - from.Count.Answered,
+	sample := result.Sample{Name: name, At: time.Since(start).Seconds(), Jobs: to.Count.Answered - from.Count.Answered,
 		P50: to.Latency.ValueAtQuantile(50), P99: to.Latency.ValueAtQuantile(99), Max: to.Latency.Max()}
 	u, err := s.usage()
 	if err != nil {
@@ -166,8 +166,8 @@ func wait(ctx context.Context, d time.Duration) error {
 // errNotThere says that the server does not have what a disturbance needs.
 var errNotThere = errors.New("not there")
 
-// ask requests a page repeatedly, for Duration.
-func (s *session) ask(ctx context.Context, path string) error {
+// get requests a page repeatedly, for Duration.
+func (s *session) get(ctx context.Context, path string) error {
 	if s.srv.HTTPAddr == "" {
 		return errNotThere
 	}

@@ -52,14 +52,14 @@ func (s *session) count(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	began, err := s.gen.Submit(s.opt.Jobs, s.opt.Window)
+	start, err := s.gen.Submit(s.opt.Jobs, s.opt.Window)
 	if err != nil {
 		return err
 	}
 	s.report("measure", -1, 0, nil)
 	ctx, cancel := context.WithTimeout(ctx, s.opt.Within)
 	defer cancel()
-	ended, err := s.gen.Answered(ctx)
+	end, err := s.gen.Answered(ctx)
 	if err != nil && ctx.Err() == nil {
 		return err // at the deadline, finish counts the lost jobs
 	}
@@ -71,9 +71,9 @@ func (s *session) count(ctx context.Context) error {
 	if terr != nil {
 		return terr
 	}
-	from.At = began
+	from.At = start
 	if err == nil {
-		to.At = ended
+		to.At = end
 	}
 	s.account(from, to, a, b)
 	s.round.Server, err = s.usage()
@@ -86,7 +86,7 @@ func (s *session) count(ctx context.Context) error {
 
 // timed measures for a time, after a warm-up.
 func (s *session) timed(ctx context.Context) error {
-	if err := s.begin(); err != nil {
+	if err := s.prepare(); err != nil {
 		return err
 	}
 	if err := s.pass(ctx, "warm up", s.opt.Warmup, nil); err != nil {
@@ -121,8 +121,8 @@ func (s *session) timed(ctx context.Context) error {
 	return err
 }
 
-// begin starts the load.
-func (s *session) begin() error {
+// prepare starts the load.
+func (s *session) prepare() error {
 	if s.opt.Churn != nil {
 		if err := s.gen.Churn(*s.opt.Churn); err != nil {
 			return err
@@ -144,7 +144,7 @@ func (s *session) begin() error {
 // pass lets the load run for a time. If total is given, it records latencies, takes the samples
 // that the options ask for, and adds to total all latencies except those since the last report.
 func (s *session) pass(ctx context.Context, phase string, d time.Duration, total *hdrhistogram.Histogram) error {
-	began := time.Now()
+	start := time.Now()
 	end := time.NewTimer(d)
 	defer end.Stop()
 	tick := time.NewTicker(progressEvery)
@@ -159,7 +159,7 @@ func (s *session) pass(ctx context.Context, phase string, d time.Duration, total
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-end.C:
-			return smp.take(began, true)
+			return smp.sample(start, true)
 		case <-tick.C:
 		}
 		if s.opt.Progress == nil && s.opt.Interval == 0 {
@@ -170,12 +170,12 @@ func (s *session) pass(ctx context.Context, phase string, d time.Duration, total
 			return err
 		}
 		rate := float64(now.Count.Answered-last.Count.Answered) / (float64(now.At-last.At) / 1e9)
-		s.report(phase, min(1, time.Since(began).Seconds()/d.Seconds()), rate, quantiles(now.Latency))
+		s.report(phase, min(1, time.Since(start).Seconds()/d.Seconds()), rate, quantiles(now.Latency))
 		last = now
 		if total != nil && s.opt.Interval > 0 {
 			smp.hist.Merge(now.Latency)
 			smp.now = now
-			if err := smp.take(began, false); err != nil {
+			if err := smp.sample(start, false); err != nil {
 				return err
 			}
 		}
@@ -206,7 +206,7 @@ type sampler struct {
 	hist  *hdrhistogram.Histogram
 }
 
-func (p *sampler) take(began time.Time, last bool) error {
+func (p *sampler) sample(start time.Time, last bool) error {
 	interval := p.s.opt.Interval
 	if interval == 0 || p.now.At == 0 || !last && time.Duration(p.now.At-p.since.At) < interval {
 		return nil
@@ -214,7 +214,7 @@ func (p *sampler) take(began time.Time, last bool) error {
 	if last && time.Duration(p.now.At-p.since.At) < interval/2 {
 		return nil
 	}
-	sample := result.Sample{At: time.Since(began).Seconds(), Jobs: p.now.Count.Answered - p.since.Count.Answered,
+	sample := result.Sample{At: time.Since(start).Seconds(), Jobs: p.now.Count.Answered - p.since.Count.Answered,
 		P50: p.hist.ValueAtQuantile(50), P99: p.hist.ValueAtQuantile(99), Max: p.hist.Max()}
 	u, err := p.s.usage()
 	if err != nil {

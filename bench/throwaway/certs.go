@@ -49,8 +49,8 @@ func Certs(dir string) error {
 }
 
 // issue writes a certificate that is signed by another one, and its key.
-func issue(path string, c, by *x509.Certificate, key, byKey *ecdsa.PrivateKey) error {
-	der, err := x509.CreateCertificate(rand.Reader, c, by, key.Public(), byKey)
+func issue(path string, c, issuer *x509.Certificate, key, byKey *ecdsa.PrivateKey) error {
+	der, err := x509.CreateCertificate(rand.Reader, c, issuer, key.Public(), byKey)
 	if err != nil {
 		return err
 	}

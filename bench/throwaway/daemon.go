@@ -62,7 +62,7 @@ func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	}
 	line := d.Log.await(ready)
 	var err error
-	if d.process, err = begin(cmd); err != nil {
+	if d.process, err = startProcess(cmd); err != nil {
 		return d, err
 	}
 	timer := time.NewTimer(startTimeout)
@@ -70,7 +70,7 @@ func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	select {
 	case d.Ready = <-line:
 		return d, nil
-	case <-d.gone:
+	case <-d.exited:
 	case <-timer.C:
 		return d, fmt.Errorf("%s did not print %q within %s: %s", name(cmd), ready, startTimeout, &d.Log)
 	}
@@ -98,12 +98,12 @@ func (d *Daemon) Field(name string) string {
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
 // Gone returns a channel that is closed when the program has ended.
-func (d *Daemon) Gone() <-chan struct{} { return d.gone }
+func (d *Daemon) Gone() <-chan struct{} { return d.exited }
 
 // Running reports whether the program has not ended.
 func (d *Daemon) Running() bool {
 	select {
-	case <-d.gone:
+	case <-d.exited:
 		return false
 	default:
 		return true

@@ -29,7 +29,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	l.text = append(l.text, p...)
 	left := l.waits[:0]
 	for _, w := range l.waits {
-		if !w.met(l.text) {
+		if !w.matches(l.text) {
 			left = append(left, w)
 		}
 	}
@@ -37,8 +37,8 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// met reports whether a complete line matches, and sends that line to the waiter.
-func (w *wait) met(text []byte) bool {
+// matches reports whether a complete line matches, and sends that line to the waiter.
+func (w *wait) matches(text []byte) bool {
 	for {
 		n := bytes.IndexByte(text[w.from:], '\n')
 		if n < 0 {
@@ -76,7 +76,7 @@ func (l *Log) await(text string) <-chan string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := wait{text: text, line: make(chan string, 1)}
-	if !w.met(l.text) {
+	if !w.matches(l.text) {
 		l.waits = append(l.waits, w)
 	}
 	return w.line

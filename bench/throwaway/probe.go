@@ -15,9 +15,9 @@ type Probe struct {
 	// Dir is removed when the tests have ended.
 	Dir string
 
-	once sync.Once
-	path string
-	err  error
+	buildOnce sync.Once
+	path      string
+	err       error
 }
 
 // Main runs the tests, n at a time.
@@ -30,7 +30,7 @@ func (p *Probe) Main(n int, run func() (int, error)) int {
 // Command returns a command that runs the program, which is built at the first call. It gets PATH
 // from the environment, and p.Dir as its HOME and TMPDIR.
 func (p *Probe) Command(args ...string) (*exec.Cmd, error) {
-	p.once.Do(func() { p.path, p.err = Build(p.Dir, p.Name, Race) })
+	p.buildOnce.Do(func() { p.path, p.err = Build(p.Dir, p.Name, Race) })
 	cmd := exec.Command(p.path, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.Dir, "TMPDIR=" + p.Dir}
 	return cmd, p.err

@@ -17,12 +17,12 @@ const (
 
 // process is one run of a program. It ends with this process.
 type process struct {
-	cmd  *exec.Cmd
-	gone chan struct{} // closed when it has ended and its output is read
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has ended and its output is read
 }
 
-// begin starts a program. If it cannot be started, it counts as ended.
-func begin(cmd *exec.Cmd) (*process, error) {
+// startProcess starts a program. If it cannot be started, it counts as ended.
+func startProcess(cmd *exec.Cmd) (*process, error) {
 	// It has its own process group, so that a terminal's ^C does not reach it: its starter decides
 	// when it ends. It dies with the thread that forked it, so this thread is locked.
 	if cmd.SysProcAttr == nil {
@@ -30,12 +30,12 @@ func begin(cmd *exec.Cmd) (*process, error) {
 	}
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 	cmd.WaitDelay = outputTimeout
-	p := &process{cmd: cmd, gone: make(chan struct{})}
+	p := &process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		defer close(p.gone)
+		defer close(p.exited)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -44,17 +44,17 @@ func begin(cmd *exec.Cmd) (*process, error) {
 	}()
 	err := <-started
 	if err != nil {
-		<-p.gone
+		<-p.exited
 	}
 	return p, err
 }
 
-// within reports whether the process ends in that time.
-func (p *process) within(d time.Duration) bool {
+// exitsWithin reports whether the process ends in that time.
+func (p *process) exitsWithin(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-p.gone:
+	case <-p.exited:
 		return true
 	case <-timer.C:
 		return false
@@ -71,10 +71,10 @@ func (p *process) signal(s syscall.Signal) {
 // the second, and end returns false.
 func (p *process) end(first, second syscall.Signal) bool {
 	p.signal(first)
-	if p.within(stopTimeout) {
+	if p.exitsWithin(stopTimeout) {
 		return true
 	}
 	p.signal(second)
-	<-p.gone
+	<-p.exited
 	return false
 }

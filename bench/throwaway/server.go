@@ -49,7 +49,7 @@ func (s *Server) Launch() error {
 	cmd.Dir = s.Dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+s.Dir) // files of a killed server are removed with the directory
 	cmd.Stdout, cmd.Stderr = log, log
-	p, err := begin(cmd)
+	p, err := startProcess(cmd)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *Server) await(p *process) error {
 			return nil
 		}
 		select {
-		case <-p.gone:
+		case <-p.exited:
 			return fmt.Errorf("%s ended during its start: %s", s.Program, s.log())
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not answer within %s: %w: %s", s.Program, startTimeout, err, s.log())
@@ -128,7 +128,7 @@ func (s *Server) PID() int {
 func (s *Server) Exited() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.process.gone
+	return s.process.exited
 }
 
 // Close kills the server and removes its directory.
@@ -144,10 +144,10 @@ func (s *Server) log() string {
 
 // Tail returns the end of a program's output.
 func Tail(text []byte) string {
-	const most = 2000
+	const maxBytes = 2000
 	text = bytes.TrimSpace(text)
-	if len(text) > most {
-		text = text[len(text)-most:]
+	if len(text) > maxBytes {
+		text = text[len(text)-maxBytes:]
 	}
 	return string(text)
 }

@@ -24,8 +24,8 @@ var sources = sync.OnceFunc(func() {
 		if _, err = os.Stat(filepath.Join(root, "go.mod")); err == nil {
 			break
 		}
-		if above := filepath.Dir(root); above != root {
-			root, err = above, nil
+		if parent := filepath.Dir(root); parent != root {
+			root, err = parent, nil
 		}
 	}
 	if err != nil { // a test binary outside of the module, whose results go test does not cache

@@ -21,7 +21,7 @@ type Server struct {
 
 // Cluster starts n servers that form a cluster, with further arguments. Debian's package
 // nats-server must be installed.
-func Cluster(n int, further ...string) (all []*Server, err error) {
+func Cluster(n int, further ...string) (servers []*Server, err error) {
 	program := throwaway.Lookup("nats-server")
 	if program == "" {
 		return nil, errors.New("nats-server is not installed: install the Debian package nats-server (make deps)")
@@ -37,13 +37,13 @@ func Cluster(n int, further ...string) (all []*Server, err error) {
 	}
 	defer func() {
 		if err != nil {
-			Close(all)
+			Close(servers)
 		}
 	}()
 	for i := range n {
 		dir, err := os.MkdirTemp("", "gloom-nats-")
 		if err != nil {
-			return all, err
+			return servers, err
 		}
 		addr := fmt.Sprintf("127.0.0.1:%d", ports[i])
 		args := append([]string{"-a", "127.0.0.1", "-p", fmt.Sprint(ports[i])}, further...)
@@ -60,26 +60,26 @@ func Cluster(n int, further ...string) (all []*Server, err error) {
 				return err
 			},
 		}}
-		all = append(all, s)
+		servers = append(servers, s)
 		if err := s.Launch(); err != nil {
-			return all, err
+			return servers, err
 		}
 	}
-	return all, nil
+	return servers, nil
 }
 
 // URLs returns the addresses of all servers in the form of --fleet.
-func URLs(all []*Server) string {
+func URLs(servers []*Server) string {
 	var urls []string
-	for _, s := range all {
+	for _, s := range servers {
 		urls = append(urls, s.URL)
 	}
 	return strings.Join(urls, ",")
 }
 
 // Close stops all servers and removes their files.
-func Close(all []*Server) {
-	for _, s := range all {
+func Close(servers []*Server) {
+	for _, s := range servers {
 		s.Close()
 	}
 }

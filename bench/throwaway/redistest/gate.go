@@ -14,7 +14,7 @@ type Gate struct {
 	mu     sync.Mutex // guards what follows
 	target string
 	conns  map[*crossing]bool
-	mute   bool
+	silent bool
 	rate   atomic.Int64 // bytes in a second each way; 0: no limit
 }
 
@@ -22,7 +22,7 @@ type Gate struct {
 type crossing struct {
 	client, server net.Conn
 	held           bool
-	late           []byte // bytes from the client, not yet sent to the server
+	delayed        []byte // bytes from the client, not yet sent to the server
 }
 
 // NewGate opens a gate to a server's TCP address. It is closed when the test ends.
@@ -64,8 +64,8 @@ func (g *Gate) Cut() {
 // Throttle limits the bytes per second, each way of each connection.
 func (g *Gate) Throttle(rate int64) { g.rate.Store(rate) }
 
-// take waits for as long as n bytes take at the set rate.
-func (g *Gate) take(n int) {
+// acquire waits for as long as n bytes take at the set rate.
+func (g *Gate) acquire(n int) {
 	if rate := g.rate.Load(); rate > 0 {
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 	}
@@ -75,7 +75,7 @@ func (g *Gate) take(n int) {
 func (g *Gate) Mute() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mute = true
+	g.silent = true
 }
 
 // Hold keeps the bytes that arrive from now on over the open connections, even when their clients
@@ -95,9 +95,9 @@ func (g *Gate) Release() int {
 	n := 0
 	for c := range g.conns {
 		if c.held {
-			n += len(c.late)
-			c.server.Write(c.late)
-			c.held, c.late = false, nil
+			n += len(c.delayed)
+			c.server.Write(c.delayed)
+			c.held, c.delayed = false, nil
 		}
 	}
 	return n
@@ -116,22 +116,22 @@ func (g *Gate) accept() {
 		} else {
 			c := &crossing{client: client, server: server}
 			g.conns[c] = true
-			go g.up(c)
-			go g.down(c)
+			go g.copyUp(c)
+			go g.copyDown(c)
 		}
 		g.mu.Unlock()
 	}
 }
 
-func (g *Gate) up(c *crossing) {
+func (g *Gate) copyUp(c *crossing) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.client.Read(buf)
-		g.take(n)
+		g.acquire(n)
 		g.mu.Lock()
 		switch {
 		case c.held:
-			c.late = append(c.late, buf[:n]...)
+			c.delayed = append(c.delayed, buf[:n]...)
 		case err != nil:
 			g.drop(c)
 		default:
@@ -144,14 +144,14 @@ func (g *Gate) up(c *crossing) {
 	}
 }
 
-func (g *Gate) down(c *crossing) {
+func (g *Gate) copyDown(c *crossing) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.server.Read(buf)
-		g.take(n)
+		g.acquire(n)
 		g.mu.Lock()
-		if n > 0 && g.mute {
-			g.mute = false
+		if n > 0 && g.silent {
+			g.silent = false
 			err = net.ErrClosed
 		}
 		if err != nil {

@@ -21,13 +21,13 @@ func New(t TB, args ...string) *Server {
 }
 
 // Do sends one command and fails the test when it fails.
-func (s *Server) Do(t TB, words ...any) any {
+func (s *Server) Do(t TB, args ...any) any {
 	t.Helper()
 	c := s.Client()
 	defer c.Close()
-	v, err := c.Do(context.Background(), words...).Result()
+	v, err := c.Do(context.Background(), args...).Result()
 	if err != nil {
-		t.Fatalf("%v: %v", words, err)
+		t.Fatalf("%v: %v", args, err)
 	}
 	return v
 }
