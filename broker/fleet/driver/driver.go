@@ -34,7 +34,7 @@ type Driver struct {
 	frames     []byte
 	dialed     atomic.Pointer[natsConn] // the latest connection
 	rawConn    atomic.Pointer[natsConn] // the client's connection, if it has no TLS
-	maxPayload atomic.Int64             // the most bytes that NATS takes in one message
+	maxPayload atomic.Int64             // the most bytes that NATS takes in one message; 0 if that is too few
 	done       sync.WaitGroup
 	closing    sync.Mutex // guards nc against a client that is made after Close
 
@@ -205,7 +205,18 @@ func (d *Driver) handle(now int64, msg *nats.Msg) {
 	d.machine.NoListener(now, string(name))
 }
 
+// head is more than a message has beside its items, in bytes. A part of an item has leastPart at
+// least.
+const head, leastPart = 1 << 10, 512
+
 func (d *Driver) onConnect(nc *nats.Conn) {
+	if most := nc.MaxPayload(); most < head+leastPart {
+		// Heartbeats might pass, and jobs not: jobs would be lent and lost.
+		d.maxPayload.Store(0)
+		d.setAway(fmt.Sprintf("it takes messages of at most %d bytes (its max_payload), and a fleet needs %d", most, head+leastPart),
+			"fleet: NATS takes too short messages; this broker runs alone")
+		return
+	}
 	d.since.Store(time.Now().UnixNano())
 	d.mu.Lock()
 	d.awayReason, d.reasonsLogged = "", 0
@@ -218,8 +229,7 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 		}
 		d.rawConn.Store(c)
 	}
-	// A message without its items is well below 1 KiB.
-	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
+	part := int(min(256<<10, nc.MaxPayload()-head))
 	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
 		d.machine.Connected(now, part)
 		return nil
@@ -304,7 +314,7 @@ func (d *Driver) recheckSubjects() {
 	d.mu.Lock()
 	stillRefused := d.refused
 	d.refused, d.checking = false, stillRefused
-	recovered := !stillRefused && d.awayReason != "" && connected
+	recovered := !stillRefused && d.awayReason != "" && connected && d.maxPayload.Load() > 0
 	if recovered {
 		d.awayReason, d.reasonsLogged = "", 0
 		d.since.Store(time.Now().UnixNano())
@@ -503,11 +513,13 @@ func (x member) Memory() (n int64) {
 
 // WhyNotLent returns why no other broker has taken a waiting job of a type.
 func (d *Driver) WhyNotLent(typ []byte) (why string) {
-	away, connected, _ := d.isAway()
+	away, connected, reason := d.isAway()
 	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
 		lost = d.machine.Lost(typ)
 		switch wanting := d.machine.Wanting(typ); {
+		case away && connected && d.maxPayload.Load() == 0:
+			why = "the fleet is away: NATS is connected, but " + reason
 		case away && connected:
 			why = "the fleet is away: NATS refuses its subjects"
 		case away:

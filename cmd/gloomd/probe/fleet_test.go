@@ -410,6 +410,56 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestTinyPayload: if NATS takes only messages that are too short for a fleet, brokers run alone,
+// lose no jobs, and name the limit. They join when it is raised.
+func TestTinyPayload(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	set := func(most int) {
+		t.Helper()
+		if err := os.WriteFile(conf, fmt.Appendf(nil, "max_payload: %d\n", most), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(200)
+	nats, err := natstest.Cluster(1, "-c", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { natstest.Close(nats) })
+	var all []*site
+	for _, name := range []string{"a", "b"} {
+		s := &site{t: t, name: name, nats: nats[0].URL, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+		s.start()
+		all = append(all, s)
+	}
+	const limit = "at most 200 bytes (its max_payload), and a fleet needs 1536"
+	for _, s := range all {
+		until(t, "told of the limit", func() bool {
+			f := s.fleet()
+			return f.NATS != nil && !f.NATS.Connected && strings.Contains(f.NATS.Reason, limit)
+		})
+		s.found("fleet_away")
+	}
+	all[1].work([]string{"t"}, 1, all[1].echo)
+	long := strings.Repeat("1", 5000)
+	job, err := all[0].submitter().Submit(t.Context(), gloom.Job{ID: "waits", Type: "t", Body: body(long)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var why api.Job
+	until(t, "explained", func() bool { return all[0].get("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
+
+	set(4096)
+	nats[0].Stop()
+	if err := nats[0].Launch(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := job.Result(within(t)); err != nil || string(r.Body) != `"b`+long+`"` {
+		t.Errorf("the job: %.20s, %v", r.Body, err)
+	}
+}
+
 // TestRejoin: a broker joins again after NATS has ended its connection with an error, and after NATS
 // did not admit it for some time.
 func TestRejoin(t *testing.T) {
