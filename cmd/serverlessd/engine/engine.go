@@ -146,7 +146,7 @@ func closeStores(stores []store.Store) {
 }
 
 // Health returns nil, or an error that says why the daemon cannot do its work: it is stopping; a
-// store is away or refuses something; the journal cannot be read; the handlers have not been read
+// store is away or refuses something; the journal cannot be read, or refuses lines; the handlers have not been read
 // yet; or the broker is away and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
@@ -156,6 +156,9 @@ func (e *Engine) Health() error {
 		if err := b.health(); err != nil {
 			return err
 		}
+	}
+	if err := e.journal.Refuses(); err != nil {
+		return err
 	}
 	if e.handlers.handled() == nil {
 		return errUnread

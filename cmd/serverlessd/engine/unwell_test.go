@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"gloom/bench/throwaway"
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
 )
 
@@ -158,4 +160,30 @@ func TestTooSmall(t *testing.T) {
 		reaches(t, e, id, job.Succeeded)
 	}
 	until(t, "all is well", e.Health)
+}
+
+// TestReadyKnowsTheJournal: a daemon that can accept no jobs is not ready, and says why.
+func TestReadyKnowsTheJournal(t *testing.T) {
+	dir := t.TempDir()
+	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	until(t, "it is ready", e.Health)
+	path := filepath.Join(dir, "journal")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	lines := []journal.Batch{{Jobtype: "a-x", Lines: [][]byte{[]byte("1")}}}
+	if _, err := e.Add(t.Context(), lines); !errors.Is(err, journal.ErrFailed) {
+		t.Errorf("a job was added to a removed journal: %v", err)
+	}
+	if err := e.Health(); !errors.Is(err, journal.ErrFailed) {
+		t.Errorf("the daemon is ready: %v", err)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Add(t.Context(), lines); err != nil {
+		t.Error(err)
+	}
+	until(t, "it is ready again", e.Health)
 }

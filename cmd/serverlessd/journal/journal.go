@@ -128,6 +128,9 @@ type Journal struct {
 	news     chan struct{} // closed and replaced when there may be something to read
 	moved    chan struct{} // closed and replaced when something was synced
 
+	refusal   error     // of the last commit, also guarded by mu
+	refusedAt time.Time // when that ended
+
 	// The following fields belong to the goroutine that writes.
 	current *segment // nil: the next append begins a segment
 	buf     []byte

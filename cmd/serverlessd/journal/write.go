@@ -52,7 +52,7 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 		j.writing = true
 		j.mu.Unlock()
 		err := j.commit([]*request{r})
-		j.written()
+		j.written(err)
 		if err != nil {
 			return Receipt{}, err
 		}
@@ -88,7 +88,7 @@ func (j *Journal) write() {
 			continue
 		}
 		err := j.commit(group)
-		j.written()
+		j.written(err)
 		for _, r := range group {
 			if err != nil {
 				r.err, r.receipt = err, Receipt{}
@@ -99,13 +99,28 @@ func (j *Journal) write() {
 }
 
 // written ends a commit, so that the next group can be committed.
-func (j *Journal) written() {
+func (j *Journal) written(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.writing = false
+	j.refusal, j.refusedAt = err, time.Now()
 	if len(j.queue) > 0 || j.closed {
 		j.wake()
 	}
+}
+
+// refuses is how long the journal says that it refuses lines, if none come meanwhile.
+const refuses = 5 * time.Second
+
+// Refuses returns why the last lines were refused, or nil if they were accepted, or if that was more
+// than five seconds ago.
+func (j *Journal) Refuses() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if time.Since(j.refusedAt) > refuses {
+		return nil
+	}
+	return j.refusal
 }
 
 // group takes the next requests from the queue, and drops those that were cancelled. While another
