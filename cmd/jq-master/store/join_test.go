@@ -185,3 +185,21 @@ func TestNewJobsWithoutTheirSet(t *testing.T) {
 		t.Errorf("the schedule's job is loaded as %+v", got)
 	}
 }
+
+// TestNewJobsWithoutTheSetOfKeys: a job with an idempotency key that cannot be added to the set of
+// these keys is not written.
+func TestNewJobsWithoutTheSetOfKeys(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	shared.Do(t, "SET", r.keys.idems, "x")
+	j, key := newJob(1), &Key{Name: "k", TTL: time.Hour}
+	if e := await(t, enqueueing(r, key, j)); e.err == nil || !strings.Contains(e.err.Error(), "WRONGTYPE") {
+		t.Errorf("it is enqueued: %v", e.err)
+	}
+	holds(t, r)
+	if e := await(t, enqueueing(r, key, j)); e.err != nil || e.replayed {
+		t.Errorf("with the set: %+v", e)
+	}
+	holds(t, r, j)
+}

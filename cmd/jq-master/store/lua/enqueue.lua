@@ -13,6 +13,7 @@ if ARGV[3] ~= '' then
   if known and known ~= ARGV[3] then
     return known
   end
+  redis.call('ZCARD', KEYS[5]) -- fails here if the key is of another type, and not after jobs were written
 end
 local start, at, new = first, 5, 0
 while first <= #KEYS do
