@@ -119,13 +119,17 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	switch {
 	case c.live()+jobs > c.MaxJobs:
 		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the last eighth is for results: without room for results no job could end
+	case c.held()+bytes > c.bytesForJobs():
 		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
-		c.makeRoom(c.held() + bytes - (c.MaxBytes - c.MaxBytes/8))
+		c.makeRoom(c.held() + bytes - c.bytesForJobs())
 		return err
 	}
 	return nil
 }
+
+// bytesForJobs returns how much of MaxBytes new jobs may take. The last eighth is for results: without
+// room for results no job could end.
+func (l *Limits) bytesForJobs() int64 { return l.MaxBytes - l.MaxBytes/8 }
 
 // minKeys is how many idempotency keys are always allowed, however small MaxJobs is.
 const minKeys = 10_000

@@ -83,13 +83,21 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	if s.Paused > 0 {
 		master(api.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", s.Paused, s.Workers), "The list of workers says why: they are busy or cannot be reached.")
 	}
-	for _, l := range []struct {
-		flag    string
-		n, most int64
-	}{{"max-jobs", int64(s.Ledger.Waiting + s.Ledger.Running), int64(limits.MaxJobs)}, {"max-bytes", s.Bytes, limits.MaxBytes}} {
-		if l.most > 0 && l.n*100 >= l.most*near {
-			master(api.Warning, "limit", fmt.Sprintf("it is close to --%s: %d %%", l.flag, 100*l.n/l.most), "Beyond it, new jobs are refused.")
+	reach := func(what string, n, most int64) {
+		switch {
+		case most <= 0 || n*100 < most*near:
+		case n < most:
+			master(api.Warning, "limit", fmt.Sprintf("it is close to %s: %d %%", what, 100*n/most), "Beyond it, new jobs are refused.")
+		default:
+			master(api.Warning, "limit", fmt.Sprintf("it is past %s: %d %%", what, 100*n/most), "New jobs are refused.")
 		}
+	}
+	reach("--max-jobs", int64(s.Ledger.Waiting+s.Ledger.Running), int64(limits.MaxJobs))
+	if most := limits.MaxBytes; most > 0 && s.Bytes >= most && s.Results > 0 {
+		master(api.Severe, "limit", fmt.Sprintf("it holds %d %% of --max-bytes: new jobs and further results are refused", 100*s.Bytes/most),
+			"Jobs that keep a result cannot end until clients have fetched others, or --max-bytes is larger.")
+	} else {
+		reach("what --max-bytes leaves for jobs", s.Bytes, limits.bytesForJobs())
 	}
 	if n := s.Ledger.Waiting; s.Slots > 0 && s.Busy >= s.Slots && n > 0 {
 		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.Wait(n)), finding.Through(n, s.EndedRate)+"More workers would help.")

@@ -34,7 +34,11 @@ func TestFindings(t *testing.T) {
 		"held for good":    {s: &Stats{}, rules: rule(ConstraintView{Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs It lets no job run."},
 		"paused":           {s: &Stats{Workers: 3, Paused: 1}, want: "warning master paused 1 of its 3 workers"},
 		"full":             {s: &Stats{Ledger: Ledger{Waiting: 80, Running: 10}}, want: "warning master limit it is close to --max-jobs: 90 %"},
-		"heavy":            {s: &Stats{Bytes: 999}, want: "warning master limit it is close to --max-bytes: 99 %"},
+		"more than full":   {s: &Stats{Ledger: Ledger{Waiting: 110, Running: 10}}, want: "warning master limit it has reached --max-jobs: 120 % New jobs are refused."},
+		"heavy":            {s: &Stats{Bytes: 800}, want: "warning master limit it is close to what --max-bytes leaves for jobs: 91 % Beyond it, new jobs are refused."},
+		"heavier":          {s: &Stats{Bytes: 880, Results: 1}, want: "warning master limit it has reached what --max-bytes leaves for jobs: 100 % New jobs are refused."},
+		"no other result":  {s: &Stats{Bytes: 1100}, want: "warning master limit it has reached what --max-bytes leaves for jobs: 125 % New jobs are refused."},
+		"no more results":  {s: &Stats{Bytes: 1100, Results: 1}, want: "severe master limit it holds 110 % of --max-bytes: new jobs and further results are refused Jobs that keep"},
 		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs wait At this rate they will be done in 10s. More"},
 	} {
 		var said []string
