@@ -89,7 +89,7 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 		case n < most:
 			master(api.Warning, "limit", fmt.Sprintf("it is close to %s: %d %%", what, 100*n/most), "Beyond it, new jobs are refused.")
 		default:
-			master(api.Warning, "limit", fmt.Sprintf("it is past %s: %d %%", what, 100*n/most), "New jobs are refused.")
+			master(api.Warning, "limit", fmt.Sprintf("it has reached %s: %d %%", what, 100*n/most), "New jobs are refused.")
 		}
 	}
 	reach("--max-jobs", int64(s.Ledger.Waiting+s.Ledger.Running), int64(limits.MaxJobs))
