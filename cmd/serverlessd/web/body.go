@@ -48,6 +48,8 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 		return b.Bytes(), leave, nil
 	case errors.As(err, &over):
 		return nil, leave, tooLarge()
+	case errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength < 0:
+		return nil, leave, invalid("body", "the body ended before its last chunk")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, leave, invalid("body", "the body ended before its announced length, %d bytes", r.ContentLength)
 	default:

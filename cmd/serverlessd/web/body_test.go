@@ -2,9 +2,13 @@ package web
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // parsed parses a body for the client acme and the type t, with at most five lines of at most ten
@@ -94,4 +98,17 @@ func FuzzBody(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestCutBody: a body that is cut short is refused, with the length that was announced, if one was.
+func TestCutBody(t *testing.T) {
+	for length, want := range map[int64]string{9: "its announced length, 9 bytes", -1: "its last chunk"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", iotest.ErrReader(io.ErrUnexpectedEOF))
+		r.ContentLength = length
+		s := &Web{opt: Options{MaxBody: 100}}
+		_, _, err := s.read(&request{Request: r, w: httptest.NewRecorder()})
+		if f := errorOf(err); f == nil || f.Code != "invalid_value" || !strings.Contains(f.Reason, want) {
+			t.Errorf("%d bytes announced: %v, want %q", length, err, want)
+		}
+	}
 }
