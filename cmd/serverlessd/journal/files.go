@@ -36,7 +36,7 @@ type File interface {
 	Size() (int64, error)
 	Truncate(size int64) error
 	// Sync makes the content of the file durable. It fails if the file no longer has its name: nobody
-	// would find the content after this process.
+	// would find the content after this process. It also fails if another process uses the directory.
 	Sync() error
 }
 
@@ -47,6 +47,7 @@ var ErrLocked = errors.New("another daemon uses this directory")
 type directory struct {
 	path string
 	lock *flock.Flock
+	held os.FileInfo // of the file that is locked
 }
 
 // Directory returns dir/journal, which it creates if necessary, and locks dir.
@@ -60,10 +61,24 @@ func Directory(dir string) (Files, error) {
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: %w", dir, ErrLocked)
 	}
+	if err == nil {
+		d.held, err = d.lock.Stat()
+	}
 	if err != nil {
+		d.lock.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+var errTaken = errors.New("the file lock was replaced, and another daemon uses this directory; stop both, and start one again")
+
+// taken returns errTaken if the lock file was removed, and another process has made one.
+func (d *directory) taken() error {
+	if is, err := os.Stat(d.lock.Path()); err == nil && !os.SameFile(is, d.held) {
+		return errTaken
+	}
+	return nil
 }
 
 func (d *directory) List() ([]string, error) {
@@ -76,25 +91,28 @@ func (d *directory) List() ([]string, error) {
 }
 
 func (d *directory) Create(name string) (File, error) {
-	return open(filepath.Join(d.path, name), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	return d.open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 }
 
 func (d *directory) Open(name string) (File, error) {
-	return open(filepath.Join(d.path, name), os.O_RDWR)
+	return d.open(name, os.O_RDWR)
 }
 
 func (d *directory) Remove(name string) error { return os.Remove(filepath.Join(d.path, name)) }
 func (d *directory) Sync() error              { return durable.SyncDir(d.path) }
 func (d *directory) Close() error             { return d.lock.Close() }
 
-type file struct{ *os.File }
+type file struct {
+	*os.File
+	dir *directory
+}
 
-func open(path string, flags int) (File, error) {
-	f, err := os.OpenFile(path, flags, 0o600)
+func (d *directory) open(name string, flags int) (File, error) {
+	f, err := os.OpenFile(filepath.Join(d.path, name), flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return file{f}, nil
+	return file{f, d}, nil
 }
 
 var errRemoved = errors.New("the file was removed, moved or replaced")
@@ -110,7 +128,7 @@ func (f file) Sync() error {
 	if named, err := os.Stat(f.Name()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, named) {
 		return errRemoved
 	}
-	return nil
+	return f.dir.taken()
 }
 
 func (f file) Size() (int64, error) {

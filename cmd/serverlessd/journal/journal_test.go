@@ -614,6 +614,28 @@ func TestMovedFile(t *testing.T) {
 	}
 }
 
+// Somebody removes the file that locks the directory. Nothing is accepted any more once another daemon
+// uses the directory: it would not read that.
+func TestRemovedLock(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, must(Directory(dir)))
+	add(t, j, batch("a-x", "first"))
+	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
+		t.Fatal(err)
+	}
+	add(t, j, batch("a-x", "second"))
+	other := open(t, must(Directory(dir)))
+	equal(t, "lines", len(rest(t, other)), 2)
+	for range 2 {
+		if _, err := j.Append(t.Context(), []Batch{batch("a-x", "refused")}); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "another daemon") {
+			t.Errorf("appending beside another daemon: %v", err)
+		}
+	}
+	add(t, other, batch("a-x", "third"))
+	other.Close()
+	equal(t, "lines of a restart", len(rest(t, open(t, must(Directory(dir))))), 1)
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
