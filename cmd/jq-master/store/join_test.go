@@ -161,6 +161,34 @@ func TestMovedOnce(t *testing.T) {
 	}
 }
 
+// TestForgottenWhole: jobs that cannot leave the results, because their key is of another type, stay as
+// they are, and are forgotten later.
+func TestForgottenWhole(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	j := newJob(1)
+	add(t, r, j)
+	j = become(t, r, j, started(j), 0, 0)
+	j = become(t, r, j, ended(j, job.Done), 1, 1)
+	shared.Do(t, "RENAME", r.keys.results, r.keys.results+"-away")
+	shared.Do(t, "SET", r.keys.results, "x")
+	ids := []job.ID{j.ID}
+	for _, ask := range []func(func(error)){func(f func(error)) { r.Fetch(ids, f) }, func(f func(error)) { r.Forget(ids, f) }} {
+		if err := await(t, ask); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("it has left the results: %v", err)
+		}
+	}
+	if got := load(t, r).Jobs[j.ID]; string(got.Result) != string(j.Result) {
+		t.Errorf("the job is loaded as %+v", got)
+	}
+	shared.Do(t, "RENAME", r.keys.results+"-away", r.keys.results)
+	must(t, func(f func(error)) { r.Forget(ids, f) })
+	if n, err := r.client.Exists(t.Context(), r.keys.job(j.ID), r.keys.ended, r.keys.results).Result(); err != nil || n != 0 {
+		t.Errorf("%d keys of it are left, %v", n, err)
+	}
+}
+
 // TestNewJobsWithoutTheirSet: new jobs that cannot be added to the live ones, because their key is of
 // another type, are not written, and the schedule that made them does not advance.
 func TestNewJobsWithoutTheirSet(t *testing.T) {

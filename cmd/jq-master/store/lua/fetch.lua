@@ -1,4 +1,5 @@
 -- Drops results. KEYS: lease, seq, results, jobs.
+redis.call('ZCARD', KEYS[3]) -- fails here if the key is of another type, and not after results were dropped
 for i = 4, #KEYS do
   redis.call('HDEL', KEYS[i], 'result', 'drop')
   redis.call('ZREM', KEYS[3], string.sub(KEYS[i], -36))

@@ -1,7 +1,9 @@
 -- Undoes an enqueueing whose outcome is unknown. KEYS and ARGV[3] are as in enqueue.lua.
 local first = 4
+redis.call('ZCARD', KEYS[3]) -- fails here if a key is of another type, and not after something was removed
 if ARGV[3] ~= '' then
   first = 6
+  redis.call('ZCARD', KEYS[5])
   if redis.call('GET', KEYS[4]) == ARGV[3] then
     redis.call('DEL', KEYS[4])
     redis.call('ZREM', KEYS[5], KEYS[4])
