@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -176,6 +177,32 @@ func TestLoiterers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFlood: when all places are taken by connections that came a moment ago, one more is
+// accepted; the oldest of those beyond the limit is closed for it.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &connLimiter{max: 2}
+		var all []*limitedConn
+		for range l.max + SpareConns + 3 {
+			here, there := net.Pipe()
+			defer there.Close()
+			m := l.add(here)
+			if m == nil {
+				t.Fatalf("connection %d is refused", len(all)+1)
+			}
+			all = append(all, m)
+			l.onState(m, http.StateNew)
+		}
+		for i, m := range all {
+			closed := m.SetDeadline(time.Time{}) != nil
+			if want := i >= l.max && i < l.max+3; closed != want {
+				t.Errorf("connection %d is closed: %t", i+1, closed)
+			}
+			_ = m.Close()
+		}
+	})
 }
 
 // TestGrant: the token of a request decides what it may do; the token file is read again on

@@ -17,7 +17,9 @@ const SpareConns = 64
 
 // connLimiter bounds the connections of a listener. If there are too many, it closes one that has
 // made no request for long: one that is idle, or in the middle of a handshake or of the head of a
-// request, or that does not read the answer to a request that anybody may make (Need.Open).
+// request, or that does not read the answer to a request that anybody may make (Need.Open). If the
+// connections beyond the limit are too many, it closes the one that waits longest, however short
+// that is: so a flood of new connections leaves a health check time for its answer.
 type connLimiter struct {
 	net.Listener
 	max  int
@@ -25,7 +27,8 @@ type connLimiter struct {
 
 	mu      sync.Mutex
 	counted int       // how many connections have places within the limit
-	waiting list.List // list of *limitedConn, sorted by since
+	waiting list.List // list of *limitedConn within the limit, sorted by since
+	spare   list.List // the same for those beyond it
 }
 
 // limitedConn is a connection.
@@ -62,7 +65,8 @@ func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counted == c.max {
-		if hasRoom := c.makeRoom(); !hasRoom && int(c.open.Load()) >= c.max+SpareConns {
+		hasRoom := c.closeFirst(&c.waiting, minIdle) || c.closeFirst(&c.spare, minIdle)
+		if !hasRoom && int(c.open.Load()) >= c.max+SpareConns && !c.closeFirst(&c.spare, 0) {
 			return nil
 		}
 	}
@@ -74,20 +78,15 @@ func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	return m
 }
 
-// makeRoom closes the connection that has made no request for longest, if any may be closed: if
-// possible, one within the limit. The caller holds the mutex.
-func (c *connLimiter) makeRoom() bool {
-	var m *limitedConn
-	for at := c.waiting.Front(); at != nil && (m == nil || m.overLimit); at = at.Next() {
-		next := at.Value.(*limitedConn)
-		if time.Since(next.since) < minIdle {
-			break
-		}
-		if m == nil || !next.overLimit {
-			m = next
-		}
+// closeFirst closes the connection of a list that has made no request for longest, if that is at least
+// age. The caller holds the mutex.
+func (c *connLimiter) closeFirst(of *list.List, age time.Duration) bool {
+	first := of.Front()
+	if first == nil {
+		return false
 	}
-	if m == nil {
+	m := first.Value.(*limitedConn)
+	if time.Since(m.since) < age {
 		return false
 	}
 	c.unlist(m)
@@ -110,9 +109,17 @@ func (c *connLimiter) freePlace(m *limitedConn) {
 // unlist takes a connection off the list. The caller holds the mutex.
 func (c *connLimiter) unlist(m *limitedConn) {
 	if m.element != nil {
-		c.waiting.Remove(m.element)
+		c.list(m).Remove(m.element)
 		m.element = nil
 	}
+}
+
+// list returns the list in which a connection waits.
+func (c *connLimiter) list(m *limitedConn) *list.List {
+	if m.overLimit {
+		return &c.spare
+	}
+	return &c.waiting
 }
 
 // connOf returns the limiter's connection, which a TLS connection may wrap.
@@ -132,7 +139,7 @@ func (c *connLimiter) onState(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew, http.StateActive, http.StateIdle:
 		m.since, m.idle = time.Now(), state == http.StateIdle
-		m.element = c.waiting.PushBack(m)
+		m.element = c.list(m).PushBack(m)
 	case http.StateClosed, http.StateHijacked:
 		c.freePlace(m)
 		c.open.Add(-1)
@@ -152,7 +159,7 @@ func requestConn(r *http.Request) *limitedConn {
 	return m
 }
 
-// protect keeps makeRoom from closing a connection until its request is answered.
+// protect keeps closeFirst from closing a connection until its request is answered.
 func (c *connLimiter) protect(r *http.Request) {
 	if m := requestConn(r); m != nil {
 		c.mu.Lock()
