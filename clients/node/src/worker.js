@@ -189,15 +189,19 @@ export class Worker {
   async stop(timeout = this.#stopTimeout) {
     this.#stopping.abort();
     for (const service of this.#services) service.leave();
-    const late = new ClosedError(`the worker stopped with jobs running after ${timeout} ms`);
-    let cut = false;
+    /** @type {ClosedError | undefined} */
+    let late;
     const timer = setTimeout(() => {
-      cut = this.#services.size > 0;
+      if (this.#services.size === 0) return;
+      let jobs = 0;
+      for (const service of this.#services) jobs += service.runs.size;
+      const left = jobs ? `with ${jobs} ${jobs > 1 ? "jobs" : "job"} unanswered` : "without the brokers' replies";
+      late = new ClosedError(`the worker stopped after ${timeout} ms ${left}`);
       for (const service of this.#services) service.close(late);
     }, timeout);
     await this.#running;
     clearTimeout(timer);
-    if (cut) throw late;
+    if (late) throw late;
   }
 
   #begin() {
