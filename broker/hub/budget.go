@@ -133,13 +133,13 @@ type victim struct {
 // since when it has made no progress (0 means now).
 func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
 	now := h.clock()
-	var all []victim
+	var candidates []victim
 	weigh := func(c *Conn) {
 		if c.state == aborted {
 			return
 		}
 		if n, since := holds(c); n > 0 {
-			all = append(all, victim{c, n, float64(n) * (age(now, since) + time.Second).Seconds()})
+			candidates = append(candidates, victim{c, n, float64(n) * (age(now, since) + time.Second).Seconds()})
 		}
 	}
 	for c := range h.closing {
@@ -150,14 +150,14 @@ func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []
 			weigh(c)
 		}
 	}
-	slices.SortFunc(all, func(a, b victim) int { return cmp.Compare(b.weight, a.weight) })
-	for i := range all {
+	slices.SortFunc(candidates, func(a, b victim) int { return cmp.Compare(b.weight, a.weight) })
+	for i := range candidates {
 		if excess <= 0 {
-			return all[:i]
+			return candidates[:i]
 		}
-		excess -= all[i].bytes
+		excess -= candidates[i].bytes
 	}
-	return all
+	return candidates
 }
 
 func age(now, since int64) time.Duration {

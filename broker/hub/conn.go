@@ -55,7 +55,7 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := &Conn{hub: h, sink: sink, Port: port, Owner: owner, Remote: remote, Opened: h.clock()}
-	c.out.bare = sink.owner.Bare
+	c.out.unframed = sink.owner.Bare
 	if port == wire.SubmitPort {
 		c.Peer = h.core.AddSubmitter()
 	} else {

@@ -49,7 +49,7 @@ type Hub struct {
 	cfg      Config
 	clock    func() int64
 	ownClock *clock.Clock // the clock, if it is the hub's own
-	readAll  atomic.Pointer[func(then func())]
+	readAll  atomic.Pointer[func(fn func())]
 
 	mu     sync.Mutex
 	core   *broker.Broker

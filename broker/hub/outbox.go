@@ -40,10 +40,10 @@ type outbox struct {
 	// none waits. memory is how many bytes the waiting output occupies.
 	waitingSince, memory atomic.Int64
 
-	// bare reports that the stream consists only of the bodies of answers and the reasons of
+	// unframed reports that the stream consists only of the bodies of answers and the reasons of
 	// errors, without frames.
-	bare   bool
-	result BareResult
+	unframed bool
+	result   BareResult
 }
 
 // piece is a part of an outbox. Its memory is the capacity of mem.
@@ -142,7 +142,7 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
 	switch e.Op {
 	case broker.OpOK:
 		switch {
-		case o.bare:
+		case o.unframed:
 			o.result.Accepted = true
 		case e.State != 0:
 			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
@@ -156,7 +156,7 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
 		h.body(o, e.Body, share)
 	case broker.OpResult:
 		o.answers++
-		if !o.bare {
+		if !o.unframed {
 			o.buf = wire.AppendResultHead(o.buf, e.ID, len(e.Body))
 		}
 		h.body(o, e.Body, share)
@@ -166,7 +166,7 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
 	case broker.OpCancel:
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
-		if cause := causes[e.Code]; cause != "" && !o.bare {
+		if cause := causes[e.Code]; cause != "" && !o.unframed {
 			o.buf = wire.AppendJobFailed(o.buf, reason, cause, e.Delay/1e6, e.ID)
 			return
 		}
@@ -175,7 +175,7 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
 }
 
 func (o *outbox) fail(code wire.Code, reason string, id []byte) {
-	if o.bare {
+	if o.unframed {
 		o.result.Failed = code
 		o.buf = append(o.buf, reason...)
 		return
@@ -194,7 +194,7 @@ func (h *Hub) body(o *outbox, body []byte, share bool) {
 	} else {
 		buf = append(buf, body...)
 	}
-	if !o.bare {
+	if !o.unframed {
 		buf = append(buf, wire.BodyEnd)
 	}
 	o.buf = buf
@@ -220,8 +220,8 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	encode(o)
 	h.stats.FramesOut++
 	h.markDirty(c)
-	if grown := o.queued() - memory; grown != 0 {
-		c.count(grown)
+	if growth := o.queued() - memory; growth != 0 {
+		c.count(growth)
 	}
 	if before > h.cfg.MaxOutbound {
 		h.abort(c)

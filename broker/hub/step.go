@@ -65,9 +65,9 @@ func (s *Sink) Step(cmds []Command, outs *[]Output) {
 func (h *Hub) update(f func(now int64)) { h.step(nil, nil, f) }
 
 // step carries out f and its immediate consequences under the lock. The core changes only here.
-// self is the sink that calls it, or nil. If outs is not nil, the output of self is moved
+// own is the sink that calls it, or nil. If outs is not nil, the output of own is moved
 // there.
-func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
+func (h *Hub) step(own *Sink, outs *[]Output, f func(now int64)) {
 	defer h.exitOnPanic()
 	now := h.clock()
 	h.mu.Lock()
@@ -79,10 +79,10 @@ func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 		h.removePeer(c, "")
 	}
 	if outs != nil {
-		*outs = self.take(now, *outs)
+		*outs = own.take(now, *outs)
 	}
-	h.release(self)
-	if send && (self == nil || outs != nil) { // not in the middle of a round
+	h.release(own)
+	if send && (own == nil || outs != nil) { // not in the middle of a round
 		h.fleet.Send()
 	}
 }
@@ -102,8 +102,8 @@ func (h *Hub) exitOnPanic() {
 	panic(e)
 }
 
-// release arms the timer, releases the lock and wakes the owners with new output, except self.
-func (h *Hub) release(self *Sink) {
+// release arms the timer, releases the lock and wakes the owners with new output, except own.
+func (h *Hub) release(own *Sink) {
 	next := h.core.Next()
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
@@ -114,7 +114,7 @@ func (h *Hub) release(self *Sink) {
 	var few [4]*Sink
 	wake := few[:0]
 	for _, s := range h.woken {
-		if s == self {
+		if s == own {
 			s.pending.Store(false)
 		} else {
 			wake = append(wake, s)
@@ -123,7 +123,7 @@ func (h *Hub) release(self *Sink) {
 	h.woken = h.woken[:0]
 	h.mu.Unlock()
 	for _, s := range wake {
-		if self != nil || s.owner.Write == nil || !s.owner.Write() {
+		if own != nil || s.owner.Write == nil || !s.owner.Write() {
 			s.owner.Wake()
 		}
 	}

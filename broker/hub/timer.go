@@ -45,22 +45,22 @@ func (h *Hub) due(now int64) {
 
 // ReadFirst calls a function once everything that has arrived by now is read. The call may be on
 // any goroutine. It is for code that concludes something from a peer's silence.
-func (h *Hub) ReadFirst(then func(now int64)) {
+func (h *Hub) ReadFirst(fn func(now int64)) {
 	if h.ownClock != nil && h.ownClock.Stands() {
-		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })
+		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(fn) })
 		return
 	}
 	now := h.clock()
 	if read := h.readAll.Load(); read != nil {
-		(*read)(func() { then(now) })
+		(*read)(func() { fn(now) })
 		return
 	}
-	then(now)
+	fn(now)
 }
 
 // SetReadAll sets the function with which ReadFirst reads everything. It must call its argument
 // afterwards, or never if the connections are closed.
-func (h *Hub) SetReadAll(read func(then func())) { h.readAll.Store(&read) }
+func (h *Hub) SetReadAll(read func(fn func())) { h.readAll.Store(&read) }
 
 // After calls f once d has passed on the hub's clock and everything that arrived by then is
 // read. Stopping the timer prevents the call unless it is about to happen.

@@ -43,7 +43,7 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	cut := 0
-	answers := func(most int) []byte {
+	answers := func(limit int) []byte {
 		s := begin(t, nil)
 		lp := &loop{srv: s, batch: s.newBatch()}
 		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
@@ -52,9 +52,9 @@ func TestPieces(t *testing.T) {
 		lp.openConn(p)
 		var out []byte
 		for left := stream; len(left) > 0; {
-			n := min(1+rng.IntN(most), len(left))
-			if most == len(stream) {
-				n = most
+			n := min(1+rng.IntN(limit), len(left))
+			if limit == len(stream) {
+				n = limit
 			}
 			// Half of the turns are over at once.
 			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime)
@@ -74,7 +74,7 @@ func TestPieces(t *testing.T) {
 			}
 			// The frames before restAt have been carried out, so their memory does not count.
 			want := int64(max(0, cap(p.in.frame)-wire.HeaderLen))
-			if !p.in.big() {
+			if !p.in.isBig() {
 				want = int64(min(cap(p.in.frame), 2*len(p.in.frame)))
 			}
 			want += int64(min(cap(p.in.rest), 2*(len(p.in.rest)-p.in.restAt)))
@@ -95,9 +95,9 @@ func TestPieces(t *testing.T) {
 	if n := bytes.Count(want, []byte(`"ok":true`)); n < 50 {
 		t.Fatalf("%d frames were accepted: this proves nothing", n)
 	}
-	for _, most := range []int{2, 7, 500, 5000, 100_000} {
-		if got := answers(most); !bytes.Equal(got, want) {
-			t.Errorf("in pieces of 1 to %d bytes: %d bytes of answers, %d in one piece", most, len(got), len(want))
+	for _, limit := range []int{2, 7, 500, 5000, 100_000} {
+		if got := answers(limit); !bytes.Equal(got, want) {
+			t.Errorf("in pieces of 1 to %d bytes: %d bytes of answers, %d in one piece", limit, len(got), len(want))
 		}
 	}
 	if cut == 0 {
@@ -215,14 +215,14 @@ func TestGiants(t *testing.T) {
 // unfinished frames is, and more frames may follow at once.
 func TestLoneGiantFits(t *testing.T) {
 	t.Parallel()
-	const most = 4 << 20
-	s := begin(t, func(o *settings.Options) { o.MaxFrame, o.MaxInbound = most, most })
+	const limit = 4 << 20
+	s := begin(t, func(o *settings.Options) { o.MaxFrame, o.MaxInbound = limit, limit })
 	p := dial(t, s.SubmitAddr())
 	head, tail := `{"action":"submit","id":"j","type":"t","body":"`, `"}`
-	giant := frame("%s%s%s", head, strings.Repeat("x", most-len(head)-len(tail)), tail)
+	giant := frame("%s%s%s", head, strings.Repeat("x", limit-len(head)-len(tail)), tail)
 	end := frame(`{"action":"cancel","id":"j"}`)
 	for range 5 {
-		for _, piece := range [][]byte{giant[:3], giant[3:1000], giant[1000 : most/3], giant[most/3:], end[:2], end[2:]} {
+		for _, piece := range [][]byte{giant[:3], giant[3:1000], giant[1000 : limit/3], giant[limit/3:], end[:2], end[2:]} {
 			if _, err := p.Write(piece); err != nil {
 				t.Fatal(err)
 			}

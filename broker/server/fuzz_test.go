@@ -17,11 +17,11 @@ func FuzzInput(f *testing.F) {
 	f.Add(append(header(5), "abcdefgh"...), uint8(3), uint16(1), uint32(100))
 	f.Add(bytes.Repeat(header(0), 9), uint8(30), uint16(5), uint32(1))
 	f.Add(append(header(3000), header(1<<20)...), uint8(200), uint16(700), uint32(bigFrame))
-	f.Fuzz(func(t *testing.T, data []byte, big uint8, piece uint16, most uint32) {
+	f.Fuzz(func(t *testing.T, data []byte, big uint8, piece uint16, limit uint32) {
 		const max = 2 * bigFrame
 		// Some of the frames are big ones.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
-		in := input{pool: &container.Buffers{Limit: maxPool}, max: max, maxAtOnce: int(most)}
+		in := input{pool: &container.Buffers{Limit: maxPool}, max: max, maxAtOnce: int(limit)}
 		var want, got [][]byte
 		var bad, refused bool
 		for left := stream; ; {
@@ -54,7 +54,7 @@ func FuzzInput(f *testing.F) {
 				t.Fatalf("%d bytes are left, and nothing is awaited", len(in.data))
 			}
 			in.keepRest()
-			if most := growth*len(in.frame) + container.MaxBuffer; in.held() > most {
+			if limit := growth*len(in.frame) + container.MaxBuffer; in.held() > limit {
 				t.Fatalf("%d bytes are held for %d of a frame that have arrived", in.held(), len(in.frame))
 			}
 		}

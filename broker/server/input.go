@@ -28,7 +28,7 @@ func (c *conn) received(data []byte) {
 		return
 	}
 	c.in.feed(data)
-	if was := c.reading; was == ready || was == waitTurn {
+	if before := c.reading; before == ready || before == waitTurn {
 		c.reading = ready
 		used := len(c.in.data)
 		c.decode(c.loop.batch)
@@ -39,7 +39,7 @@ func (c *conn) received(data []byte) {
 		if c.readLimit = min(c.readLimit+c.readLimit/4, readBuffer); c.reading == waitTurn {
 			c.readLimit = max(used, minReadLimit)
 			c.src.requeue()
-		} else if c.reading == ready && was != ready {
+		} else if c.reading == ready && before != ready {
 			c.src.requeue() // what has arrived meanwhile has not been read
 		}
 	}
@@ -169,14 +169,14 @@ func (in *input) next() (payload []byte, stable bool, err *wire.Error) {
 	}
 	in.frames++
 	payload = in.frame[wire.HeaderLen:]
-	if in.inUse = !in.big(); !in.inUse {
+	if in.inUse = !in.isBig(); !in.inUse {
 		in.frame, in.size = nil, 0
 	}
 	return payload, !in.inUse, nil
 }
 
-// big reports whether the unfinished frame is a big one.
-func (in *input) big() bool { return in.size > wire.HeaderLen+bigFrame }
+// isBig reports whether the unfinished frame is a big one.
+func (in *input) isBig() bool { return in.size > wire.HeaderLen+bigFrame }
 
 // release frees a frame whose payload is no longer needed.
 func (in *input) release() {
@@ -195,7 +195,7 @@ func (in *input) add(size int) {
 			room = min(room, in.maxAtOnce)
 		}
 		switch {
-		case !in.big():
+		case !in.isBig():
 			old := in.frame
 			in.frame = append(in.pool.Get(room), old...)
 			in.pool.Put(old)
@@ -216,10 +216,10 @@ func withCapacity(buf []byte, room int) []byte {
 	return to
 }
 
-// spare returns the free memory of an unfinished big frame, which a read may fill directly.
+// freeSpace returns the free memory of an unfinished big frame, which a read may fill directly.
 // filled records how much was read.
-func (in *input) spare() []byte {
-	if !in.big() {
+func (in *input) freeSpace() []byte {
+	if !in.isBig() {
 		return nil
 	}
 	return in.frame[len(in.frame):min(cap(in.frame), in.size)]
@@ -248,7 +248,7 @@ func (in *input) keepRest() {
 // the data of one or two reads, and a single frame of the largest size must fit.
 func (in *input) held() int {
 	n := in.offloadedBytes
-	if in.big() {
+	if in.isBig() {
 		// The header does not count, so that a frame of the largest size just fits.
 		n += max(0, cap(in.frame)-wire.HeaderLen)
 	} else {

@@ -123,7 +123,7 @@ func TestGather(t *testing.T) {
 			if payload, _, err := in.next(); payload != nil || len(in.data) > 0 || err != nil {
 				t.Fatalf("of the header %d bytes are left, %v", len(in.data), err)
 			}
-			if !in.big() {
+			if !in.isBig() {
 				t.Fatalf("a frame of %d bytes is no big one", announced)
 			}
 			came := wire.HeaderLen
@@ -145,7 +145,7 @@ func TestGather(t *testing.T) {
 					}
 					break
 				}
-				if most := min(wire.HeaderLen+announced, growth*came); cap(in.frame) > most+64 {
+				if limit := min(wire.HeaderLen+announced, growth*came); cap(in.frame) > limit+64 {
 					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(in.frame))
 				}
 				if n := in.held(); n != cap(in.frame)-wire.HeaderLen {
@@ -157,13 +157,13 @@ func TestGather(t *testing.T) {
 	for _, n := range []int{0, 1, bigFrame} {
 		in := input{max: 1 << 20}
 		in.feed(binary.BigEndian.AppendUint32(nil, uint32(n)))
-		if _, _, err := in.next(); in.big() || err != nil {
+		if _, _, err := in.next(); in.isBig() || err != nil {
 			t.Errorf("a frame of %d bytes is assembled apart, %v", n, err)
 		}
 	}
 	in := input{max: 1 << 20}
 	in.feed([]byte{1, 0, 0})
-	if _, _, err := in.next(); len(in.data) > 0 || in.big() || err != nil {
+	if _, _, err := in.next(); len(in.data) > 0 || in.isBig() || err != nil {
 		t.Errorf("of a header that is not whole %d bytes are left: %v", len(in.data), err)
 	}
 	in.feed([]byte{0})

@@ -32,16 +32,16 @@ var socketNames = []string{"submit", "worker", "plain-submit", "plain-worker", "
 
 // listen binds all addresses. Sockets that systemd hands over replace configured addresses.
 func (s *Server) listen() error {
-	given, err := activation.ListenersWithNames()
+	activated, err := activation.ListenersWithNames()
 	if err != nil {
 		return fmt.Errorf("socket activation: %w", err)
 	}
-	return s.bind(given)
+	return s.bind(activated)
 }
 
 // bind binds the addresses for which no socket was handed over.
-func (s *Server) bind(given map[string][]net.Listener) error {
-	for name := range given {
+func (s *Server) bind(activated map[string][]net.Listener) error {
+	for name := range activated {
 		if !slices.Contains(socketNames, name) {
 			return fmt.Errorf("socket activation: a socket has the name %.64q; FileDescriptorName= must be one of %s", name, strings.Join(socketNames, ", "))
 		}
@@ -54,17 +54,17 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 		{wire.WorkerPort, "worker", s.opt.WorkerAddr, s.opt.WorkerSocket},
 	} {
 		add := func(ln net.Listener, secure bool) { s.listeners = append(s.listeners, &listener{ln, p.port, secure}) }
-		if err := s.open("plain-"+p.name, given, "", add); err != nil {
+		if err := s.open("plain-"+p.name, activated, "", add); err != nil {
 			return err
 		}
-		if err := s.open(p.name, given, p.values, add); err != nil {
+		if err := s.open(p.name, activated, p.values, add); err != nil {
 			return err
 		}
-		if len(given[p.name]) == 0 {
+		if len(activated[p.name]) == 0 {
 			s.bindSocket(p.port, p.socket)
 		}
 	}
-	return s.open("http", given, s.opt.HTTPAddr, func(ln net.Listener, secure bool) {
+	return s.open("http", activated, s.opt.HTTPAddr, func(ln net.Listener, secure bool) {
 		if secure {
 			ln = tls.NewListener(ln, s.certs.Config("http/1.1"))
 		}
@@ -75,8 +75,8 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 // open adds the sockets that systemd hands over under this name, after the same checks as for
 // addresses. If there are none, it binds the addresses in values. The last address comes first,
 // because a user who appends a flag to a command line expects the broker to report its address.
-func (s *Server) open(name string, given map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
-	for _, ln := range given[name] {
+func (s *Server) open(name string, activated map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
+	for _, ln := range activated[name] {
 		a, tcp := ln.Addr().(*net.TCPAddr)
 		secure := tcp && s.certs != nil && !strings.HasPrefix(name, "plain-")
 		if tcp && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.Guarded(secure) {
@@ -84,14 +84,14 @@ func (s *Server) open(name string, given map[string][]net.Listener, values strin
 		}
 		add(ln, secure)
 	}
-	if len(given[name]) > 0 || values == "" {
+	if len(activated[name]) > 0 || values == "" {
 		return nil
 	}
-	all, err := s.opt.Addresses(name+"-addr", values)
+	addresses, err := s.opt.Addresses(name+"-addr", values)
 	if err != nil {
 		return err
 	}
-	for _, a := range slices.Backward(all) {
+	for _, a := range slices.Backward(addresses) {
 		ln, err := a.Listen()
 		if err != nil {
 			return fmt.Errorf("--%s %s: %w", a.Flag, a.Value, err)

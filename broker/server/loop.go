@@ -25,7 +25,7 @@ import (
 // or brings what a stream has read.
 type loop struct {
 	srv    *Server
-	all    *loops
+	group  *loops
 	poller *poll.Poller
 	conns  []*conn // by descriptor; streams have none
 	sink   *hub.Sink
@@ -94,7 +94,7 @@ func (lp *loop) run() {
 func (lp *loop) ready(fd int, ev poll.Events) {
 	if fd == lp.poller.Mark() {
 		lp.step()
-		lp.all.markReached()
+		lp.group.markReached()
 		return
 	}
 	if fd >= len(lp.conns) || lp.conns[fd] == nil {
@@ -111,9 +111,9 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 
 // read reads once. The data waits for the step of the round: if it were handled between system
 // calls, neither code nor data would stay in the processor's nearest caches.
-func (lp *loop) read(c *conn, fd int, ended bool) {
+func (lp *loop) read(c *conn, fd int, eof bool) {
 	// Input that was read earlier must be handled before more is read directly into the frame.
-	if len(lp.in)-lp.inUsed-lp.directBytes < minRead || c.hasInput && c.in.big() {
+	if len(lp.in)-lp.inUsed-lp.directBytes < minRead || c.hasInput && c.in.isBig() {
 		if lp.step(); lp.steppedBytes >= maxRound {
 			lp.flush()
 		}
@@ -127,12 +127,12 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 		}
 		return
 	}
-	into, room := c.in.spare(), lp.in[lp.inUsed:]
+	into, room := c.in.freeSpace(), lp.in[lp.inUsed:]
 	if c.readLimit > 0 && len(room) > c.readLimit {
 		room = room[:c.readLimit]
 	}
-	if most := max(minLeft, maxLeft/(1+lp.lastCutTurns)); len(room) > most {
-		room = room[:most]
+	if limit := max(minLeft, maxLeft/(1+lp.lastCutTurns)); len(room) > limit {
+		room = room[:limit]
 	}
 	if len(into) > readBuffer {
 		into, room = into[:readBuffer], nil
@@ -158,7 +158,7 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 		lp.close(c)
 		return
 	}
-	if n == len(into)+len(room) || ended {
+	if n == len(into)+len(room) || eof {
 		c.src.requeue() // there may be more, and no event would report it
 	}
 	if c.heartbeat > 0 {
@@ -337,9 +337,9 @@ func (lp *loop) writeForLoop() bool {
 // send writes as much of c's output as the system accepts. If too much is left, c is not read
 // until its peer has read enough.
 func (lp *loop) send(c *conn) {
-	turn := maxWriteTurn
-	parts, held := c.peer.NextParts(lp.parts[:0], turn)
-	for held > 0 && turn > 0 {
+	budget := maxWriteTurn
+	parts, held := c.peer.NextParts(lp.parts[:0], budget)
+	for held > 0 && budget > 0 {
 		n, err := c.src.send(parts)
 		clear(parts)
 		if err != nil {
@@ -354,10 +354,10 @@ func (lp *loop) send(c *conn) {
 		if n == 0 {
 			break
 		}
-		if turn -= n; outcomes {
-			turn = 0
+		if budget -= n; outcomes {
+			budget = 0
 		}
-		parts, held = c.peer.NextParts(lp.parts[:0], turn)
+		parts, held = c.peer.NextParts(lp.parts[:0], budget)
 	}
 	switch congested := held > 0 && c.peer.Congested(); {
 	case c.reading == paused && !congested:
@@ -367,7 +367,7 @@ func (lp *loop) send(c *conn) {
 	}
 	if held == 0 && c.state == closing {
 		c.src.finish()
-	} else if held > 0 && turn == 0 {
+	} else if held > 0 && budget == 0 {
 		c.src.requeue()
 	}
 }

@@ -18,9 +18,9 @@ import (
 )
 
 type loops struct {
-	all  []*loop
-	next atomic.Uint32
-	done sync.WaitGroup
+	loops []*loop
+	next  atomic.Uint32
+	done  sync.WaitGroup
 
 	mu sync.Mutex // guards the following fields
 	// The functions in reading are called when all loops have read what has arrived; left
@@ -30,21 +30,21 @@ type loops struct {
 	left             int
 }
 
-// readAll calls then, on a goroutine of its own, once all loops have carried out what has
+// readAll calls fn, on a goroutine of its own, once all loops have carried out what has
 // arrived (from a connection with more than a turn's work, one turn's work). If the loops stop
 // first, the function is not called.
-func (l *loops) readAll(then func()) {
+func (l *loops) readAll(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting = append(l.waiting, then); l.left == 0 {
+	if l.waiting = append(l.waiting, fn); l.left == 0 {
 		l.sendMarks()
 	}
 }
 
 // sendMarks sends a mark to each loop. The caller holds mu.
 func (l *loops) sendMarks() {
-	l.reading, l.waiting, l.left = l.waiting, nil, len(l.all)
-	for _, lp := range l.all {
+	l.reading, l.waiting, l.left = l.waiting, nil, len(l.loops)
+	for _, lp := range l.loops {
 		lp.poller.SendMark()
 	}
 }
@@ -56,8 +56,8 @@ func (l *loops) markReached() {
 	if l.left--; l.left > 0 {
 		return
 	}
-	for _, then := range l.reading {
-		go then()
+	for _, fn := range l.reading {
+		go fn()
 	}
 	if l.reading = nil; len(l.waiting) > 0 {
 		l.sendMarks()
@@ -72,8 +72,8 @@ func (s *Server) newLoops() error {
 			return err
 		}
 		lp := s.newLoop(poller, maxParts)
-		lp.all, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{Limit: maxPool}
-		l.all = append(l.all, lp)
+		lp.group, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{Limit: maxPool}
+		l.loops = append(l.loops, lp)
 		l.done.Go(lp.run)
 	}
 	return nil
@@ -93,7 +93,7 @@ func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 
 // stop closes all connections.
 func (l *loops) stop() {
-	for _, lp := range l.all {
+	for _, lp := range l.loops {
 		lp.poller.Stop()
 	}
 	l.done.Wait()
@@ -114,7 +114,7 @@ func (l *loops) addConn(s *Server, nc net.Conn, port wire.Port) error {
 	if err != nil {
 		return err
 	}
-	lp := l.all[int(l.next.Add(1))%len(l.all)]
+	lp := l.loops[int(l.next.Add(1))%len(l.loops)]
 	c := lp.newConn(&socket{lp, fd}, port, remoteOf(nc))
 	if !lp.poller.Do(func() { lp.addConn(c, fd) }) {
 		return errors.Join(net.ErrClosed, unix.Close(fd))
@@ -166,7 +166,7 @@ func (s *Server) watch() {
 		case <-sweep.C:
 			s.hub.ReadFirst(func(int64) { s.hub.Sweep() })
 		case <-lag.C:
-			for _, lp := range s.loops.all {
+			for _, lp := range s.loops.loops {
 				sent := time.Now()
 				lp.poller.Do(func() {
 					s.recordLag(time.Since(sent))
@@ -180,8 +180,8 @@ func (s *Server) watch() {
 func (s *Server) recordLag(d time.Duration) {
 	for i := range s.maxLags {
 		for {
-			most := s.maxLags[i].Load()
-			if int64(d) <= most || s.maxLags[i].CompareAndSwap(most, int64(d)) {
+			limit := s.maxLags[i].Load()
+			if int64(d) <= limit || s.maxLags[i].CompareAndSwap(limit, int64(d)) {
 				break
 			}
 		}

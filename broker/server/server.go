@@ -175,13 +175,13 @@ func (s *Server) SubmitAddr() net.Addr { return s.Addrs(wire.SubmitPort)[0] }
 func (s *Server) WorkerAddr() net.Addr { return s.Addrs(wire.WorkerPort)[0] }
 
 // Addrs returns all addresses where the peers of a port connect, as bound.
-func (s *Server) Addrs(port wire.Port) (all []net.Addr) {
+func (s *Server) Addrs(port wire.Port) (addrs []net.Addr) {
 	for _, l := range s.listeners {
 		if l.port == port {
-			all = append(all, l.Addr())
+			addrs = append(addrs, l.Addr())
 		}
 	}
-	return all
+	return addrs
 }
 
 // HTTPAddr returns the address where operators connect, nil if there is none.
@@ -227,11 +227,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	t := time.NewTicker(drainPoll)
 	defer t.Stop()
-	for over := false; s.unfinished(over); {
+	for timeUp := false; s.unfinished(timeUp); {
 		select {
 		case <-ctx.Done():
 			s.endJobs()
-			over = true
+			timeUp = true
 		case <-s.Done():
 			return s.Close()
 		case <-t.C:
@@ -249,11 +249,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // unfinished reports whether there are jobs or, unless the time is over, results that
 // submitters have not read.
-func (s *Server) unfinished(over bool) bool {
+func (s *Server) unfinished(timeUp bool) bool {
 	held := uint64(0)
 	s.hub.View(func(c *broker.Broker, _ int64) { held = c.Held() + uint64(c.Borrowed()) })
-	owed, _, _ := s.hub.Backlog()
-	return held > 0 || !over && owed > 0
+	unread, _, _ := s.hub.Backlog()
+	return held > 0 || !timeUp && unread > 0
 }
 
 // endJobs ends the jobs that are left. It does so in slices, so that other commands get their
@@ -310,9 +310,9 @@ func (s *Server) trim() {
 	s.hub.Trim()
 	beside := s.hub.Memory().Total()
 	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect {
-		if most := s.opt.MaxMemory; most > 0 {
+		if limit := s.opt.MaxMemory; limit > 0 {
 			held := c.Memory()
-			c.LimitHistory(most*3/4 - beside - (held.Total() - held.History))
+			c.LimitHistory(limit*3/4 - beside - (held.Total() - held.History))
 		}
 		// Each command frees the slabs that the command before it emptied, so end with a
 		// command.

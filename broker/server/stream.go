@@ -204,14 +204,14 @@ func (p pipe) CloseWrite() error { return p.Close() }
 // It takes no descriptor and does not count against MaxConns. Once the broker drains, Dial
 // returns net.ErrClosed.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
-	ours, theirs := net.Pipe()
+	local, remote := net.Pipe()
 	s.inProcess.Add(1)
-	if s.draining.Load() || !s.serve(ours, func() {
+	if s.draining.Load() || !s.serve(local, func() {
 		defer s.inProcess.Add(-1)
-		s.serveStream(pipe{ours}, ours, port)
+		s.serveStream(pipe{local}, local, port)
 	}) {
 		s.inProcess.Add(-1)
 		return nil, net.ErrClosed
 	}
-	return theirs, nil
+	return remote, nil
 }

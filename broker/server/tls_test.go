@@ -67,25 +67,25 @@ func TestDismissedTLS(t *testing.T) {
 // is closed; the others stay open.
 func TestCrowdedTLS(t *testing.T) {
 	t.Parallel()
-	const most = 3
+	const limit = 3
 	s := begin(t, func(o *settings.Options) {
 		secure(t, o)
-		o.MaxMemory = most * tlsIdleBytes * 8
+		o.MaxMemory = limit * tlsIdleBytes * 8
 	})
 	var peers []*peer
-	for range most {
+	for range limit {
 		p := dialTLS(t, s.SubmitAddr())
 		p.send(`{"action":"ping"}`)
 		p.want("ok", true)
 		peers = append(peers, p)
 	}
 	if err := dialTLS(t, s.WorkerAddr()).Conn.(*tls.Conn).Handshake(); err == nil {
-		t.Errorf("connection %d got in", most+1)
+		t.Errorf("connection %d got in", limit+1)
 	}
 	peers[0].send(`{"action":"ping"}`)
 	peers[0].want("ok", true)
 	_ = peers[1].Close()
-	until(t, "there is room", func() bool { return s.Counts().Conns == most-1 })
+	until(t, "there is room", func() bool { return s.Counts().Conns == limit-1 })
 	p := dialTLS(t, s.WorkerAddr())
 	p.send(`{"action":"ping"}`)
 	p.want("ok", true)
