@@ -153,6 +153,8 @@ const (
 	Unreachable                   // never sent
 )
 
+var answerNames = [...]string{"taken", "unknown_name", "busy", "refused", "broken", "unreachable"}
+
 // Pusher sends jobs to workers. Push returns soon and calls answered exactly once, on another
 // goroutine. The caller does not change w until then.
 type Pusher interface {

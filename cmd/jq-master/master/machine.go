@@ -131,10 +131,9 @@ type machine struct {
 
 // metrics has counts since the start that are not in the ledger.
 type metrics struct {
-	fetched, expired              uint64
-	taken, unknown, busy, refused uint64 // answers to pushes
-	broken, unreachable           uint64
-	waitSeconds, runSeconds       histogram
+	fetched, expired        uint64
+	pushes                  [len(answerNames)]uint64 // by the kind of their answers
+	waitSeconds, runSeconds histogram
 }
 
 // environment is what the machine calls. All calls return soon. The outcome comes later, as a

@@ -60,11 +60,8 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge("workers", "Workers that are registered.", float64(workers))
 	gauge("slots", "Jobs that all workers together can run at once.", float64(slots))
-	for answer, n := range map[string]uint64{
-		"taken": more.taken, "unknown_name": more.unknown, "busy": more.busy,
-		"refused": more.refused, "broken": more.broken, "unreachable": more.unreachable,
-	} {
-		count("pushes_total", "Answers to pushes, by kind.", n, "answer", answer)
+	for kind, n := range more.pushes {
+		count("pushes_total", "Answers to pushes, by kind.", n, "answer", answerNames[kind])
 	}
 	gauge("results_kept", "Results that wait to be fetched.", float64(results))
 	count("results_fetched_total", "Results that were fetched.", more.fetched)

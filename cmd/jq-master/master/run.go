@@ -169,45 +169,28 @@ func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 		r.wait(func() { c.pushed(r, u, attempt, a) })
 		return
 	}
+	c.more.pushes[a.Kind]++
+	if a.Kind < Broken {
+		c.markReachable(w)
+	}
 	switch a.Kind {
-	case Taken:
-		c.more.taken++
-		c.markReachable(w)
 	case UnknownName:
-		c.more.unknown++
-		c.markReachable(w)
 		c.except(w, r.Name)
-		if current {
-			c.undoRun(r)
-		}
 	case Busy:
-		c.more.busy++
-		c.markReachable(w)
 		pause := a.RetryAfter
 		if pause <= 0 {
 			pause = firstPause
 		}
 		c.setPause(w, min(pause, maxPause), a.Reason)
-		if current {
-			c.undoRun(r)
-		}
-	case Refused:
-		c.more.refused++
-		c.markReachable(w)
-		if current {
-			c.fail(r, job.Other, a.Reason)
-		}
-	case Broken:
-		c.more.broken++
-		if current {
-			c.fail(r, job.Other, a.Reason)
-		}
-		c.markUnreachable(w, a.Reason)
-	case Unreachable:
-		c.more.unreachable++
-		if current {
-			c.undoRun(r)
-		}
+	}
+	switch {
+	case !current || a.Kind == Taken:
+	case a.Kind == Refused || a.Kind == Broken:
+		c.fail(r, job.Other, a.Reason)
+	default:
+		c.undoRun(r)
+	}
+	if a.Kind >= Broken {
 		c.markUnreachable(w, a.Reason)
 	}
 }
