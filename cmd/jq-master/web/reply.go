@@ -156,43 +156,26 @@ func accepted(header []string, request string) string {
 			return header[0]
 		}
 	}
-	// The quality of each type is that of the most specific range that matches it.
-	packed, text := wish{name: msgpackType}, wish{name: jsonType}
+	// The first wish is for the encoding of the request.
+	wishes := [2]wish{{name: request}, {name: jsonType}}
 	if request == jsonType {
-		text.place = -1
-	} else {
-		packed.name, packed.place = request, -1
+		wishes[1].name = msgpackType
 	}
-	place := 0
-	for part := range strings.SplitSeq(strings.Join(header, ","), ",") {
-		place++
+	for place, part := range strings.Split(strings.Join(header, ","), ",") {
 		q := quality(part)
 		name, _, _ := strings.Cut(part, ";")
-		switch name = strings.ToLower(strings.TrimSpace(name)); name {
-		case "*/*":
-			packed.hear(1, q, 0, "")
-			text.hear(1, q, 0, "")
-		case "application/*":
-			packed.hear(2, q, 0, "")
-			text.hear(2, q, 0, "")
-		case jsonType:
-			text.hear(4, q, place, "")
-		case "text/html":
-			text.hear(3, q, place, "") // the client is a browser, which can show JSON
-		default:
-			if mediaType(name) != "" {
-				packed.hear(4, q, place, name)
-			}
+		for i := range wishes {
+			wishes[i].hear(strings.ToLower(strings.TrimSpace(name)), q, place+1)
 		}
 	}
-	best := packed
-	if order := cmp.Or(cmp.Compare(text.q, packed.q), cmp.Compare(text.close, packed.close), cmp.Compare(packed.place, text.place)); order > 0 {
-		best = text
+	a, b := &wishes[0], &wishes[1]
+	if cmp.Or(cmp.Compare(b.q, a.q), cmp.Compare(b.close, a.close), cmp.Compare(a.place, b.place)) > 0 {
+		a = b
 	}
-	if best.q <= 0 {
+	if a.q <= 0 {
 		return ""
 	}
-	return best.name
+	return a.name
 }
 
 // quality returns the quality value (q) of one part of an Accept header.
@@ -209,20 +192,33 @@ func quality(part string) float64 {
 // wish says how much a client prefers an encoding.
 type wish struct {
 	name  string
-	close int
+	close int // how closely the range matched that q is from
 	q     float64
-	place int // position in the header; of equal wishes the first is chosen
+	place int // position of that range in the header, 0 if it names no encoding; of equal wishes the first is chosen
 }
 
-func (w *wish) hear(close int, q float64, place int, name string) {
-	if close < w.close || close == w.close && q <= w.q {
+// hear takes a range of the header into account. The quality of an encoding is that of the most
+// specific range that matches it.
+func (w *wish) hear(name string, q float64, place int) {
+	close, json := 0, w.name == jsonType
+	switch {
+	case name == "*/*":
+		close, place = 1, 0
+	case name == "application/*":
+		close, place = 2, 0
+	case json && name == "text/html": // the client is a browser, which can show JSON
+		close = 3
+	case mediaType(name) != "" && json == (name == jsonType):
+		close = 4
+	}
+	if close == 0 || close < w.close || close == w.close && q <= w.q {
 		return
 	}
 	w.close, w.q = close, q
 	if place > 0 {
 		w.place = place
 	}
-	if name != "" {
+	if close == 4 {
 		w.name = name
 	}
 }
