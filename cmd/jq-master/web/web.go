@@ -68,7 +68,6 @@ type Server struct {
 	pool     sync.Pool           // of *exchange
 	inbound  atomic.Int64        // bytes of bodies that are being read
 	outbound *semaphore.Weighted // bytes of jobs' data that are being written
-	date     date
 	past     moments.Ring
 	encoded  replies.Cache[statsRequest] // the statistics
 	began    time.Time
@@ -76,24 +75,6 @@ type Server struct {
 
 // outboundBytes returns how many bytes of jobs' data in large replies may be written at a time.
 func (c *Config) outboundBytes() int64 { return largeReplies * max(int64(c.MaxBody), large) }
-
-// date caches the Date header, which net/http would format for each reply.
-type date struct{ last atomic.Pointer[dated] }
-
-type dated struct {
-	second int64
-	header []string
-}
-
-func (d *date) now() []string {
-	t := time.Now()
-	last := d.last.Load()
-	if last == nil || last.second != t.Unix() {
-		last = &dated{t.Unix(), []string{t.UTC().Format(http.TimeFormat)}}
-		d.last.Store(last)
-	}
-	return last.header
-}
 
 //go:embed openapi.yaml
 var openAPI []byte
@@ -452,7 +433,7 @@ func (x *exchange) body() []byte {
 // send writes the reply and reports whether all of it was sent.
 func (x *exchange) send(status int) (whole bool) {
 	h := x.w.Header()
-	h["X-Content-Type-Options"], h["Date"] = noSniff, x.date.now()
+	h["X-Content-Type-Options"] = noSniff
 	if status == http.StatusNoContent {
 		x.w.WriteHeader(status)
 		return true
