@@ -64,6 +64,14 @@ type Caller struct {
 // Pulls reports whether the worker fetches its jobs; otherwise they are pushed to it.
 func (w *Worker) Pulls() bool { return w.URL == "" }
 
+// Mode returns how the worker gets its jobs, "push" or "pull".
+func (w *Worker) Mode() string {
+	if w.Pulls() {
+		return "pull"
+	}
+	return "push"
+}
+
 // Handout is a job on its way to a worker.
 type Handout struct {
 	ID       ID

@@ -123,6 +123,7 @@ func (w *world) start() {
 		Key:        c.loadKey,
 		Constraint: func(k *job.Constraint) error { pick, _ := Compile(k); c.replace(k, pick); return nil },
 		Job:        c.load,
+		Schedule:   func(string, []byte) error { return nil }, // restart reads them
 		Seq:        func(last uint64) { c.seq = max(c.seq, last) },
 	})
 	if err != nil {

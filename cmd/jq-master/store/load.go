@@ -58,7 +58,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := loadHash(ctx, r, r.keys.schedules, func(name string, text *json.RawMessage) error { return each.schedule(name, *text) }); err != nil {
+	if err := loadHash(ctx, r, r.keys.schedules, func(name string, text *json.RawMessage) error { return each.Schedule(name, *text) }); err != nil {
 		return err
 	}
 	if err := r.loadKeys(ctx, each.Key); err != nil {

@@ -220,7 +220,7 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 		_ = each.Constraint(c) // the master itself has stored it
 	}
 	for name, text := range schedules {
-		_ = each.schedule(name, text) // the master itself has stored it
+		_ = each.Schedule(name, text) // the master itself has stored it
 	}
 	for _, k := range append(live, ended...) {
 		each.Job(k.Job, k.forget, k.drop)

@@ -125,15 +125,8 @@ type Store interface {
 type Loaded struct {
 	Worker     func(*job.Worker)
 	Constraint func(*job.Constraint) error          // returns why it is invalid, or nil
-	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil; may be nil
+	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil
 	Key        func(until int64, size int)          // called for idempotency keys in the order of until; size is in bytes
 	Job        func(j *job.Job, forget, drop int64) // forget and drop are those of Finish
 	Seq        func(last uint64)                    // the largest Seq that any job has had
-}
-
-func (l *Loaded) schedule(name string, text []byte) error {
-	if l.Schedule == nil {
-		return nil
-	}
-	return l.Schedule(name, text)
 }

@@ -108,17 +108,13 @@ func postJob(x *exchange) (int, error) {
 		return 0, err
 	}
 	x.w.Header().Set("Location", "/job/"+ids[0].String())
-	if unique != "" {
-		x.object(2)
-		x.key("job_id")
-		x.id(ids[0])
-		x.text("unique", unique)
-		return http.StatusOK, nil
+	x.object(1 + btoi(unique != ""))
+	x.idOrNull("job_id", ids[0])
+	if unique == "" {
+		return http.StatusCreated, nil
 	}
-	x.object(1)
-	x.key("job_id")
-	x.id(ids[0])
-	return http.StatusCreated, nil
+	x.text("unique", unique)
+	return http.StatusOK, nil
 }
 
 func postJobs(x *exchange) (int, error) {

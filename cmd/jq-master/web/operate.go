@@ -139,8 +139,7 @@ const jobKeys = 18
 
 // job writes the fields of a job that lists show.
 func (a *answer) job(j *job.Job) {
-	a.key("id")
-	a.id(j.ID)
+	a.idOrNull("id", j.ID)
 	a.text("name", j.Name)
 	a.integer("priority", int64(j.Priority))
 	a.integer("max_retry", int64(j.MaxRetry))
@@ -201,11 +200,7 @@ func getDetail(x *exchange) (int, error) {
 	for i := range all {
 		x.attempt(&all[i])
 	}
-	x.key("blocked_by")
-	x.array(len(d.BlockedBy))
-	for _, id := range d.BlockedBy {
-		x.item(id)
-	}
+	x.texts("blocked_by", d.BlockedBy)
 	x.textOrNull("waits", d.Waits)
 	if d.Place < 0 {
 		x.null("place")
@@ -239,8 +234,7 @@ func (a *answer) run(t *job.Attempt) {
 	} else {
 		a.key("worker")
 		a.object(1)
-		a.key("id")
-		a.id(t.Worker)
+		a.idOrNull("id", t.Worker)
 	}
 	a.moment("started_at", t.Started)
 	a.integer("ran_ms", max(0, t.Finished-t.Started))
@@ -351,32 +345,22 @@ func getWorkers(x *exchange) (int, error) {
 		return 0, err
 	}
 	x.object(2)
+	last := job.ID{}
 	if len(workers) == limit {
-		x.key("cursor")
-		x.id(workers[limit-1].ID)
-	} else {
-		x.null("cursor")
+		last = workers[limit-1].ID
 	}
+	x.idOrNull("cursor", last)
 	x.key("workers")
 	x.array(len(workers))
 	for _, w := range workers {
 		x.object(14)
-		x.key("id")
-		x.id(w.ID)
+		x.idOrNull("id", w.ID)
 		x.text("name", w.Name)
 		x.integer("max_jobs", int64(w.MaxJobs))
 		x.integer("running", int64(w.Running))
-		mode := "push"
-		if w.Pulls() {
-			mode = "pull"
-		}
-		x.text("mode", mode)
+		x.text("mode", w.Mode())
 		x.textOrNull("url", w.URL)
-		x.key("names")
-		x.array(len(w.Names))
-		for _, n := range w.Names {
-			x.item(n)
-		}
+		x.texts("names", w.Names)
 		x.boolean("heartbeat", w.Heartbeat)
 		x.moment("registered_at", w.Since)
 		x.moment("seen_at", w.Seen)

@@ -98,6 +98,14 @@ func (a *answer) id(id job.ID) {
 	a.b = pack.AppendID(a.b, id)
 }
 
+func (a *answer) texts(k string, all []string) {
+	a.key(k)
+	a.array(len(all))
+	for _, s := range all {
+		a.item(s)
+	}
+}
+
 func (a *answer) ids(k string, all []job.ID) {
 	a.key(k)
 	a.array(len(all))

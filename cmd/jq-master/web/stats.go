@@ -29,12 +29,7 @@ func getStatus(x *exchange) (int, error) {
 	x.text("namespace", x.Master.Namespace())
 	x.float("uptime", time.Since(x.began).Seconds())
 	x.boolean("durable", st.Durable)
-	x.key("scopes")
-	may := slices.DeleteFunc(slices.Clone(Scopes), func(s string) bool { return !x.grant.Has(1 << slices.Index(Scopes, s)) })
-	x.array(len(may))
-	for _, name := range may {
-		x.item(name)
-	}
+	x.texts("scopes", slices.DeleteFunc(slices.Clone(Scopes), func(s string) bool { return !x.grant.Has(1 << slices.Index(Scopes, s)) }))
 	x.key("limits")
 	x.object(6)
 	x.integer("max_jobs", int64(l.MaxJobs))

@@ -75,14 +75,9 @@ func postWorker(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	mode := "push"
-	if reg.Pulls() {
-		mode = "pull"
-	}
 	x.object(3)
-	x.key("worker_id")
-	x.id(reg.ID)
-	x.text("mode", mode)
+	x.idOrNull("worker_id", reg.ID)
+	x.text("mode", reg.Mode())
 	x.float("heartbeat_interval", x.Master.Limits().Heartbeat.Seconds())
 	return http.StatusCreated, nil
 }
