@@ -37,16 +37,6 @@ func do(ctx context.Context, m *Master, f func(c *machine, reply func(error))) e
 	return err
 }
 
-// callAlways is like call, but for commands that reply even if the machine ends.
-func callAlways[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
-	told, _, err := send(m, f)
-	if err != nil {
-		return v, err
-	}
-	a := <-told
-	return a.v, m.ifLeaseHeld(a.err)
-}
-
 // ifLeaseHeld replaces an error if the lease has ended, because an error that comes from memory may
 // then be out of date. A nil error is kept: what was written to the store is true, whichever master
 // is active now.
@@ -217,9 +207,15 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(error)) { c.cancel(id, force, reply) })
 }
 
-// Register registers a worker, and returns it as it is registered.
+// Register registers a worker, and returns it as it is registered. It waits for the store's answer
+// even if the machine ends.
 func (m *Master) Register(w job.Worker) (*job.Worker, error) {
-	return callAlways(m, func(c *machine, reply func(*job.Worker, error)) { c.register(w, reply) })
+	told, _, err := send(m, func(c *machine, reply func(*job.Worker, error)) { c.register(w, reply) })
+	if err != nil {
+		return nil, err
+	}
+	a := <-told
+	return a.v, m.ifLeaseHeld(a.err)
 }
 
 // Unregister removes a worker. Its running jobs may still be answered.

@@ -119,12 +119,6 @@ type Number struct {
 	bits uint64
 }
 
-// Integer returns an integer as a Number.
-func Integer(n int64) Number { return Number{Int, uint64(n)} }
-
-// Real returns a float as a Number.
-func Real(f float64) Number { return Number{Float, math.Float64bits(f)} }
-
 // Integer returns the number if it is an integer, or a float with an integral value, that fits into
 // an int64.
 func (n Number) Integer() (int64, bool) {

@@ -154,11 +154,7 @@ func (f *form) above(name string, high, def float64) float64 {
 	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
 }
 
-// number returns a number field from low to high, or def if it is absent.
-func (f *form) number(name string, low, high, def float64) float64 {
-	return f.within(name, func(n float64) bool { return n >= low && n <= high }, func() string { return fmt.Sprintf("from %.12g to %.12g", low, high) }, def)
-}
-
+// within returns a number field that fits, or def if it is absent. limits says which numbers fit.
 func (f *form) within(name string, fits func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
 	if v == nil {
@@ -242,7 +238,8 @@ func (f *form) id(name string, unknown job.Code) job.ID {
 
 // seconds returns a field with a number of seconds up to high, or 0 if it is absent.
 func (f *form) seconds(name string, high int64) time.Duration {
-	return time.Duration(f.number(name, 0, float64(high), 0) * float64(time.Second))
+	n := f.within(name, func(n float64) bool { return n >= 0 && n <= float64(high) }, func() string { return fmt.Sprintf("from 0 to %d", high) }, 0)
+	return time.Duration(n * float64(time.Second))
 }
 
 // moment returns a field with a time in ISO 8601 as milliseconds since 1970, or 0 if it is absent.
