@@ -221,7 +221,7 @@ func (w *world) cancelOne(force bool) {
 func (w *world) constrain() {
 	id := fmt.Sprintf("k%d", w.rng.IntN(2))
 	if w.pick(3) {
-		w.step(w.c, func() { w.c.dropConstraint(id, 0, func(error) {}) })
+		w.step(w.c, func() { w.c.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
 		return
 	}
 	k := &job.Constraint{ID: id, Concurrency: int64(w.rng.IntN(4)) - 1, Enabled: !w.pick(4)}
@@ -237,7 +237,7 @@ func (w *world) constrain() {
 	if fault != nil {
 		w.fatalf("%v", fault)
 	}
-	w.step(w.c, func() { w.c.putConstraint(k, pick, 0, false, func(bool, error) {}) })
+	w.step(w.c, func() { w.c.changeConstraint(k.ID, k, pick, 0, false, func(bool, error) {}) })
 }
 
 func (w *world) storeGoes() {

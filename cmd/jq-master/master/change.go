@@ -9,59 +9,78 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// putConstraint sets a constraint. It replies when the change applies to all jobs.
-func (c *machine) putConstraint(n *job.Constraint, pick selector, ifMatch uint64, must bool, reply func(created bool, err error)) {
-	tell := func(created bool, err error) { c.later(func() { reply(created, err) }) }
-	old := c.constraints.byID[n.ID]
+// changeConstraint sets the constraint with an id to n, or drops it if n is nil. It replies when the
+// change applies to all jobs; created says that the constraint is new. ifMatch and must are those of
+// Master.PutConstraint.
+func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, must bool, reply func(created bool, err error)) {
+	tell := func(err error) { c.later(func() { reply(false, err) }) }
+	old := c.constraints.byID[id]
 	switch {
-	case c.away != nil:
-		tell(false, c.storeAway())
+	case c.away == nil && c.changing:
+		c.changes = append(c.changes, func() { c.changeConstraint(id, n, pick, ifMatch, must, reply) })
 		return
-	case c.changing:
-		c.changes = append(c.changes, func() { c.putConstraint(n, pick, ifMatch, must, reply) })
+	case n == nil && old == nil:
+		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
+		return
+	case c.away != nil:
+		tell(c.storeAway())
 		return
 	case (must || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
-		tell(false, job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", n.ID))
+		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", id))
 		return
 	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
-		tell(false, overloaded("there are %d constraints, and no more are allowed (max-constraints)", len(c.constraints.byID)))
+		tell(overloaded("there are %d constraints, and no more are allowed (max-constraints)", len(c.constraints.byID)))
 		return
 	}
-	patterns := (&constraint{Constraint: *n}).patterns()
-	for id, k := range c.constraints.byID {
-		if patterns > 0 && id != n.ID {
-			patterns += k.patterns()
+	var stored *job.Constraint
+	if n != nil {
+		patterns := (&constraint{Constraint: *n}).patterns()
+		for other, k := range c.constraints.byID {
+			if patterns > 0 && other != id {
+				patterns += k.patterns()
+			}
+		}
+		if patterns > broker.MaxLikeRules {
+			tell(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxLikeRules))
+			return
+		}
+		stored = new(*n)
+		if stored.Version = 1; old != nil {
+			stored.Version = old.Version + 1
 		}
 	}
-	if patterns > broker.MaxLikeRules {
-		tell(false, overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxLikeRules))
-		return
-	}
-	stored := *n
-	if stored.Version = 1; old != nil {
-		stored.Version = old.Version + 1
-	}
 	c.changing = true
-	c.later(func() {
-		c.env.store.PutConstraint(&stored, func(err error) {
-			c.env.run(func() {
-				defer c.changed()
-				if err != nil {
-					tell(false, c.notStored(err))
-					return
+	written := func(err error) {
+		c.env.run(func() {
+			defer c.changed()
+			told := func() { reply(old == nil, nil) }
+			switch {
+			case err != nil:
+				tell(c.notStored(err))
+			case stored == nil:
+				if old.gone = true; old.Enabled {
+					c.dropRules(old)
 				}
-				told := func() { reply(old == nil, nil) }
-				if old != nil && old.like(&stored) {
-					old.Constraint = stored
-					if old.Enabled {
-						c.set(old)
-					}
-					c.constraints.tell(told, len(c.bySeq))
-					return
+				delete(c.constraints.byID, id)
+				c.constraints.relist()
+				c.constraints.startSweep(nil, told)
+			case old != nil && old.like(stored):
+				old.Constraint = *stored
+				if old.Enabled {
+					c.set(old)
 				}
-				c.constraints.startSweep(c.replace(&stored, pick), told)
-			})
+				c.constraints.tell(told, len(c.bySeq))
+			default:
+				c.constraints.startSweep(c.replace(stored, pick), told)
+			}
 		})
+	}
+	c.later(func() {
+		if stored == nil {
+			c.env.store.DropConstraint(id, written)
+		} else {
+			c.env.store.PutConstraint(stored, written)
+		}
 	})
 }
 
@@ -137,42 +156,4 @@ func (k *constraint) rules(what byte) bool {
 		return k.Concurrency >= 0
 	}
 	return k.Rate > 0
-}
-
-// dropConstraint drops a constraint. It replies when the change applies to all jobs.
-func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
-	tell := func(err error) { c.later(func() { reply(err) }) }
-	k := c.constraints.byID[id]
-	switch {
-	case c.away == nil && c.changing:
-		c.changes = append(c.changes, func() { c.dropConstraint(id, ifMatch, reply) })
-		return
-	case k == nil:
-		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
-		return
-	case c.away != nil:
-		tell(c.storeAway())
-		return
-	case ifMatch != 0 && k.Version != ifMatch:
-		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", id))
-		return
-	}
-	c.changing = true
-	c.later(func() {
-		c.env.store.DropConstraint(id, func(err error) {
-			c.env.run(func() {
-				defer c.changed()
-				if err != nil {
-					tell(c.notStored(err))
-					return
-				}
-				if k.gone = true; k.Enabled {
-					c.dropRules(k)
-				}
-				delete(c.constraints.byID, id)
-				c.constraints.relist()
-				c.constraints.startSweep(nil, func() { reply(nil) })
-			})
-		})
-	})
 }

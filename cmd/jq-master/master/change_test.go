@@ -21,7 +21,7 @@ func TestIfMatchAtOnce(t *testing.T) {
 	put := func(ifMatch uint64) {
 		k := &job.Constraint{ID: "k", Match: []byte{0x80}, Concurrency: 1, Enabled: true}
 		w.step(c, func() {
-			c.putConstraint(k, selector{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
+			c.changeConstraint(k.ID, k, selector{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
 				var f *job.Fault
 				if errors.As(err, &f) && f.Code == job.PreconditionFailed {
 					refused++
@@ -35,7 +35,7 @@ func TestIfMatchAtOnce(t *testing.T) {
 	held.answer()
 	put(1)
 	put(1)
-	w.step(c, func() { c.dropConstraint("k", 1, func(error) { refused++ }) })
+	w.step(c, func() { c.changeConstraint("k", nil, selector{}, 1, false, func(bool, error) { refused++ }) })
 	for held.answer() {
 	}
 	if v := c.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || c.changing {
@@ -50,7 +50,7 @@ func TestManyPatterns(t *testing.T) {
 	put := func(id, per string, enabled bool) (err error) {
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Per: per, Rate: 1, Burst: 1, Concurrency: 1, Enabled: enabled}
 		pick, _ := Compile(k)
-		w.step(w.c, func() { w.c.putConstraint(k, pick, 0, false, func(_ bool, e error) { err = e }) })
+		w.step(w.c, func() { w.c.changeConstraint(k.ID, k, pick, 0, false, func(_ bool, e error) { err = e }) })
 		w.st.flush()
 		return err
 	}

@@ -157,7 +157,7 @@ func (w *world) heal() {
 		w.storeGoes()
 	}
 	for _, id := range []string{"k0", "k1"} {
-		w.step(w.c, func() { w.c.dropConstraint(id, 0, func(error) {}) })
+		w.step(w.c, func() { w.c.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
 	}
 	w.register()
 	w.register()

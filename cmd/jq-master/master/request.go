@@ -424,7 +424,7 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 	if fault != nil {
 		return nil, false, fault
 	}
-	created, err = call(ctx, m, func(c *machine, reply func(bool, error)) { c.putConstraint(k, pick, ifMatch, must, reply) })
+	created, err = call(ctx, m, func(c *machine, reply func(bool, error)) { c.changeConstraint(k.ID, k, pick, ifMatch, must, reply) })
 	if err != nil {
 		return nil, false, err
 	}
@@ -434,5 +434,8 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 
 // DropConstraint drops a constraint. If ifMatch is not 0, the constraint must have that version.
 func (m *Master) DropConstraint(ctx context.Context, id string, ifMatch uint64) error {
-	return do(ctx, m, func(c *machine, reply func(error)) { c.dropConstraint(id, ifMatch, reply) })
+	_, err := call(ctx, m, func(c *machine, reply func(bool, error)) {
+		c.changeConstraint(id, nil, selector{}, ifMatch, false, reply)
+	})
+	return err
 }
