@@ -146,7 +146,7 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 		m.want = operandOf(value)
 	case "lt", "le", "gt", "ge":
 		m.want = operandOf(value)
-		if !isNumber(value) && value.Kind() != pack.String {
+		if !value.IsNumber() && value.Kind() != pack.String {
 			p.refuse(job.InvalidType, at, "of %s must be a number or a string, not a value of the type %s", m.op, value.Kind())
 		}
 	case "in":
@@ -303,7 +303,7 @@ func (m *Matcher) test(a *job.Attributes) bool {
 }
 
 func typeOf(v pack.Value) string {
-	if isNumber(v) {
+	if v.IsNumber() {
 		return "number"
 	}
 	return v.Kind().String()

@@ -19,17 +19,12 @@ type operand struct {
 
 func operandOf(v pack.Value) operand { return operand{bytes.Clone(v), appendCanonical(nil, v)} }
 
-func isNumber(v pack.Value) bool {
-	k := v.Kind()
-	return k == pack.Int || k == pack.Uint || k == pack.Float
-}
-
 // equals reports whether a value equals the operand. Values of different types are unequal.
 func (o *operand) equals(v pack.Value) bool {
 	switch order, ok := o.compare(v); {
 	case ok:
 		return order == 0
-	case isNumber(v), v.Kind() != o.Kind():
+	case v.IsNumber(), v.Kind() != o.Kind():
 		return false
 	}
 	return bytes.Equal(appendCanonical(nil, bytes.Clone(v)), o.canonical) // a clone, so that a value in a buffer stays on the stack
@@ -39,7 +34,7 @@ func (o *operand) equals(v pack.Value) bool {
 // for other values, and for NaN, which have no order.
 func (o *operand) compare(v pack.Value) (order int, ok bool) {
 	switch {
-	case isNumber(v) && isNumber(o.Value):
+	case v.IsNumber() && o.IsNumber():
 		return v.Number().Compare(o.Number())
 	case v.Kind() == pack.String && o.Kind() == pack.String:
 		return bytes.Compare(v.Bytes(), o.Bytes()), true

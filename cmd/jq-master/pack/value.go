@@ -30,6 +30,9 @@ func (v Value) ExtType() int8 { return readHead(v).typ }
 // Bool returns the value of a Bool.
 func (v Value) Bool() bool { return readHead(v).bits != 0 }
 
+// IsNumber reports whether the value is an Int, a Uint or a Float.
+func (v Value) IsNumber() bool { k := v.Kind(); return k == Int || k == Uint || k == Float }
+
 // Number returns the number of an Int, a Uint or a Float.
 func (v Value) Number() Number {
 	h := readHead(v)

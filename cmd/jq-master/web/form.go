@@ -132,12 +132,10 @@ func (f *form) checkKind(name string, v pack.Value, kind pack.Kind) pack.Value {
 // integer returns an integer field from low to high, or def if it is absent.
 func (f *form) integer(name string, low, high, def int64) int64 {
 	v := f.value(name)
-	if v == nil {
+	switch {
+	case v == nil:
 		return def
-	}
-	switch v.Kind() {
-	case pack.Int, pack.Uint, pack.Float:
-	default:
+	case !v.IsNumber():
 		f.refuse(job.InvalidType, name, "must be an integer from %d to %d, not %s", low, high, shown(v))
 		return def
 	}
@@ -157,12 +155,10 @@ func (f *form) above(name string, high, def float64) float64 {
 // within returns a number field that fits, or def if it is absent. limits says which numbers fit.
 func (f *form) within(name string, fits func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
-	if v == nil {
+	switch {
+	case v == nil:
 		return def
-	}
-	switch v.Kind() {
-	case pack.Int, pack.Uint, pack.Float:
-	default:
+	case !v.IsNumber():
 		f.refuse(job.InvalidType, name, "must be a number %s, not %s", limits(), shown(v))
 		return def
 	}

@@ -70,17 +70,15 @@ var (
 )
 
 // fromQuery converts a query to a form. The limit becomes a number; all other values are strings.
-// If a name occurs twice, the last value counts.
 func fromQuery(q url.Values, names ...string) form {
 	a := answer{}
 	given := 0
 	for _, name := range names {
-		v := q[name]
-		if len(v) == 0 || v[len(v)-1] == "" {
+		text := q.Get(name)
+		if text == "" {
 			continue
 		}
 		given++
-		text := v[len(v)-1]
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && name == "limit" {
 			a.integer(name, n)
 		} else {
