@@ -31,9 +31,9 @@ const (
 
 var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay", "unique"}
 
-// readJob reads a job from a value, and copies what it keeps.
-func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
-	f := strict(v, prefix, jobFields...)
+// readJob reads a job with the named fields from a value, and copies what it keeps.
+func readJob(v pack.Value, prefix string, fields []string) (*master.New, *job.Fault) {
+	f := strict(v, prefix, fields...)
 	if f.value("name") == nil {
 		f.refuse(job.MissingField, "name", "is missing")
 	}
@@ -96,7 +96,7 @@ func postJob(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	n, fault := readJob(v, "")
+	n, fault := readJob(v, "", jobFields)
 	if fault != nil {
 		return 0, fault
 	}
@@ -129,9 +129,9 @@ func postJobs(x *exchange) (int, error) {
 	}
 	jobs := make([]*master.New, 0, v.Len())
 	for item := range v.Items() {
-		n, fault := readJob(item, "")
+		n, fault := readJob(item, "", jobFields)
 		if fault != nil { // read again for a fault that names the index of the job
-			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)))
+			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)), jobFields)
 			return 0, fault
 		}
 		if n.Sharing != nil {

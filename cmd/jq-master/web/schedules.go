@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -27,14 +26,9 @@ func ReadScheduledJob(text json.RawMessage) (*master.New, error) {
 	if fault != nil {
 		return nil, fault
 	}
-	f := strict(v, "job.", scheduledFields...)
-	if f.value("name") == nil {
-		f.refuse(job.MissingField, "name", "is missing")
-	}
-	n := attributes(&f)
-	n.Argument = bytes.Clone(f.need("argument", pack.Map))
-	if f.fault != nil {
-		return nil, f.fault
+	n, fault := readJob(v, "job.", scheduledFields)
+	if fault != nil {
+		return nil, fault
 	}
 	return n, nil
 }
