@@ -269,7 +269,7 @@ func (l *brokerConn) applyRule(r *ruleChange) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		var err error
 		if r.drop || !l.willDrop(r.pattern) {
-			err = l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
+			err = l.b.Rules.set(l.life, r)
 		}
 		if err == nil || l.life.Err() != nil || r.drop && errors.Is(err, errRefused) {
 			if told {

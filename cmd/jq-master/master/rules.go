@@ -21,10 +21,10 @@ type Rules struct {
 	Token string
 }
 
-// Set sets the rule of a pattern of groups, or drops it. Rate 0 and concurrency -1 mean no limit.
-func (r *Rules) Set(ctx context.Context, pattern string, drop bool, rate float64, burst, concurrency int64) error {
-	path := "/v1/groups/" + url.PathEscape(pattern)
-	if drop {
+// set sets the rule of a pattern of groups, or drops it.
+func (r *Rules) set(ctx context.Context, change *ruleChange) error {
+	path := "/v1/groups/" + url.PathEscape(change.pattern)
+	if change.drop {
 		return r.do(ctx, http.MethodDelete, path, nil, nil)
 	}
 	var rule struct {
@@ -32,11 +32,11 @@ func (r *Rules) Set(ctx context.Context, pattern string, drop bool, rate float64
 		Rate        *float64 `json:"rate,omitempty"`
 		Burst       *int64   `json:"burst,omitempty"`
 	}
-	if concurrency >= 0 {
-		rule.Concurrency = &concurrency
+	if change.concurrency >= 0 {
+		rule.Concurrency = &change.concurrency
 	}
-	if rate > 0 {
-		rule.Rate, rule.Burst = &rate, &burst
+	if change.rate > 0 {
+		rule.Rate, rule.Burst = &change.rate, &change.burst
 	}
 	return r.do(ctx, http.MethodPut, path, &rule, nil)
 }
