@@ -1,11 +1,9 @@
 package gloom
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"sync"
@@ -86,10 +84,10 @@ type user interface {
 	gone(*LostError)
 }
 
-// dial connects to a broker within the dial timeout, while ctx lasts, and sends hello, if it is
-// needed, and the frames that join sends. It returns once the broker has accepted all of them;
-// then run serves the connection until it fails or life ends.
-func (c *conn) dial(ctx, life context.Context, broker string, join func()) error {
+// dial connects to a broker within the dial timeout, while ctx lasts. Then it serves the
+// connection until that fails or life ends, and waits, within the dial timeout again, until done
+// is called, which greet gets with mu held.
+func (c *conn) dial(ctx, life context.Context, broker string, greet func(done func(error))) error {
 	soon, cancel := c.conf.timeout(ctx)
 	defer cancel()
 	var err error
@@ -106,49 +104,42 @@ func (c *conn) dial(ctx, life context.Context, broker string, join func()) error
 		c.fail(ErrClosed)
 	}
 	c.writer.Go(c.writeLoop)
-	if err := c.hello(join); err != nil {
-		c.run(err)
+	go c.run()
+	soon, cancel = c.conf.timeout(c.life)
+	defer cancel()
+	if err := await(soon, func(done func(error)) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		greet(done)
+		return nil
+	}); err != nil {
+		c.fail(err)
+		<-c.over
 		return fmt.Errorf("gloom: connect to %s: %w", c.addr, c.lost().Cause)
 	}
 	return nil
 }
 
-func (c *conn) hello(join func()) error {
-	ctx, cancel := c.conf.timeout(c.life)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })()
-	c.mu.Lock()
-	if conf := c.conf; conf.wantsHello() {
-		hello := wire.AppendHello(nil, conf.token, conf.client, conf.heartbeat.Milliseconds())
-		c.send(hello, request{verb: wire.Hello})
-	}
-	join()
-	said := c.waiting.tail
-	c.mu.Unlock()
-	return cmp.Or(c.readLoop(said), c.life.Err())
-}
-
 // await passes a function to ask, waits until it is called, and returns its argument. If ctx ends
 // first, it returns the context's cause.
 func await(ctx context.Context, ask func(done func(error)) error) error {
-	replied := make(chan error, 1)
-	if err := ask(func(err error) { replied <- err }); err != nil {
+	var reply error
+	replied := make(chan struct{})
+	if err := ask(func(err error) { reply = err; close(replied) }); err != nil {
 		return err
 	}
-	select {
-	case err := <-replied:
+	if err := wait(ctx, replied); err != nil {
 		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return reply
 }
 
-// run handles frames until reading or handling one fails, and then ends the connection. If err is
-// set, it only ends the connection.
-func (c *conn) run(err error) {
+// run handles frames until reading or handling one fails, and then ends the connection.
+func (c *conn) run() {
 	defer close(c.over)
-	if err == nil {
-		err = c.readLoop(math.MaxUint64)
+	var err error
+	for err == nil {
+		err = c.handle()
 	}
 	c.fail(err)
 	c.writer.Wait()
@@ -161,6 +152,27 @@ func (c *conn) run(err error) {
 	c.user.gone(lost)
 	c.mu.Unlock()
 	c.runNotices()
+}
+
+// handle reads a frame and acts on it.
+func (c *conn) handle() error {
+	payload, err := c.in.next(c.maxIn)
+	if err != nil {
+		return err
+	}
+	if err := c.decoder.Decode(payload, &c.frame); errors.Is(err, wire.ErrUnknownFrame) {
+		return nil
+	} else if err != nil {
+		return &ProtocolError{Reason: err.Error()}
+	}
+	c.mu.Lock()
+	err = c.receive(&c.frame)
+	if err == nil && c.user.finished() {
+		err = errFinished
+	}
+	c.mu.Unlock()
+	c.runNotices()
+	return err
 }
 
 func (c *conn) runNotices() {
@@ -198,6 +210,16 @@ func (c *conn) lost() *LostError {
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
+// hello sends a hello if the options ask for one.
+func (c *conn) hello(then func(error)) (sent bool) {
+	conf := c.conf
+	if sent = conf.token != "" || conf.client != "" || conf.heartbeat != 0; sent {
+		hello := wire.AppendHello(nil, conf.token, conf.client, conf.heartbeat.Milliseconds())
+		c.send(hello, request{verb: wire.Hello, then: then})
+	}
+	return sent
+}
+
 func (c *conn) send(frame []byte, r request) {
 	if c.life.Err() != nil {
 		return
@@ -231,31 +253,22 @@ func (c *conn) full() bool { return len(c.out) >= maxUnsent }
 
 func (c *conn) writeLoop() {
 	var buf []byte // written and reused in turn with c.out
-	for {
+	for last := false; !last; {
 		select {
 		case <-c.wake:
 		case <-c.life.Done():
 			return
 		}
-		var last bool
 		buf, last = c.take(buf)
 		_, err := c.nc.Write(buf)
 		if err == nil && last {
-			half, ok := c.nc.(interface{ CloseWrite() error })
-			if !ok {
-				c.fail(ErrClosed)
-				return
-			}
-			if err = half.CloseWrite(); err == nil {
-				return
+			err = ErrClosed
+			if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+				err = half.CloseWrite()
 			}
 		}
 		if err != nil {
-			select {
-			case <-time.After(finalWriteTime):
-				c.fail(err)
-			case <-c.life.Done():
-			}
+			time.AfterFunc(finalWriteTime, func() { c.fail(err) })
 			return
 		}
 	}
@@ -298,37 +311,4 @@ func (c *conn) Read(p []byte) (int, error) {
 		err = fmt.Errorf("no byte arrived for %v: %w", quiet, err)
 	}
 	return n, err
-}
-
-// readLoop handles frames until the requests before number n have been replied to, or until
-// reading or handling fails. It locks mu for each frame.
-func (c *conn) readLoop(n uint64) error {
-	for c.waiting.head < n {
-		payload, err := c.in.next(c.maxIn)
-		if err == nil {
-			err = c.handle(payload)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// handle acts on one frame. It locks mu.
-func (c *conn) handle(payload []byte) error {
-	if err := c.decoder.Decode(payload, &c.frame); err != nil {
-		if errors.Is(err, wire.ErrUnknownFrame) {
-			return nil
-		}
-		return &ProtocolError{Reason: err.Error()}
-	}
-	c.mu.Lock()
-	err := c.receive(&c.frame)
-	if err == nil && c.user.finished() {
-		err = errFinished
-	}
-	c.mu.Unlock()
-	c.runNotices()
-	return err
 }

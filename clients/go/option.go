@@ -165,10 +165,6 @@ func check(rules ...rule) error {
 	return nil
 }
 
-func (c *config) wantsHello() bool {
-	return c.token != "" || c.client != "" || c.heartbeat != 0
-}
-
 // timeout limits one step of connecting to a broker.
 func (c *config) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.dialTimeout,

@@ -78,13 +78,10 @@ func (c *conn) dropSilent(n uint64) {
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	c.dropSilent(due)
 	r := c.waiting.pop()
-	switch {
-	case refusal == nil:
+	if refusal == nil {
 		c.finishRequest(r, nil)
-	case r.verb == wire.Hello:
+	} else if c.finishRequest(r, refusal); r.verb == wire.Hello {
 		return refusal
-	default:
-		c.finishRequest(r, refusal)
 	}
 	return c.user.replied(r, refusal)
 }

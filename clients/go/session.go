@@ -20,10 +20,14 @@ type session struct {
 func (s *Submitter) open(home string) (*session, error) {
 	sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, home: home}
 	sess.user = sess
-	if err := sess.dial(s.life, s.life, home, func() {}); err != nil {
+	err := sess.dial(s.life, s.life, home, func(done func(error)) {
+		if !sess.hello(done) {
+			done(nil)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	go sess.run(nil)
 	s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
 	return sess, nil
 }

@@ -37,22 +37,27 @@ func (w *Worker) serveConn(addr string) Notice {
 	if w.Take == nil {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
-	err := s.dial(w.leaving, w.base, addr, func() {
+	err := s.dial(w.leaving, w.base, addr, func(done func(error)) {
 		w.sockets.Store(s, nil) // first, so that no change by Serve is missed
-		s.join()
+		s.hello(nil)
+		s.join(func(err error) { // on the reading goroutine, before any job
+			if err == nil {
+				w.join()
+				w.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
+			}
+			done(err)
+		})
 	})
 	if err != nil {
 		return Notice{Event: EventFailed, Addr: s.addr, Err: err}
 	}
-	w.join()
-	w.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
 	defer context.AfterFunc(w.leaving, s.leave)()
 	var all sync.WaitGroup
 	_, handlers := w.pool()
 	for range handlers {
 		all.Go(s.work)
 	}
-	s.run(nil)
+	<-s.over
 	all.Wait()
 	return Notice{Event: EventLost, Addr: s.addr, Err: s.lost().Cause}
 }
@@ -68,16 +73,16 @@ func (s *socket) gone(lost *LostError) {
 	}
 }
 
-func (s *socket) join() {
+func (s *socket) join(then func(error)) {
 	v := s.w.serves.Load()
 	if v.Prefetch == 0 && s.w.Take != nil {
-		s.send(wire.AppendLeave(nil), request{verb: wire.Leave})
+		s.send(wire.AppendLeave(nil), request{verb: wire.Leave, then: then})
 		return
 	}
 	s.send(wire.AppendJoin(nil, &wire.Request{
 		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
 		Prefetch: v.Prefetch, Cancel: true, WantHeaders: s.w.Headers,
-	}), request{verb: wire.Join})
+	}), request{verb: wire.Join, then: then})
 }
 
 // rejoin joins again, unless the socket is leaving, which a join would undo. It locks mu.
@@ -85,7 +90,7 @@ func (s *socket) rejoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.leaving {
-		s.join()
+		s.join(nil)
 	}
 }
 
