@@ -194,15 +194,7 @@ func (c *conn) fail(cause error) {
 	c.end(&LostError{Addr: c.addr, Cause: cause})
 }
 
-// finish ends the connection if it has nothing more to wait for. Here and below, mu is held
-// unless the comment says otherwise.
-func (c *conn) finish() {
-	if c.user.finished() {
-		c.end(&LostError{Addr: c.addr, Cause: errFinished})
-	}
-}
-
-// lost returns why the connection failed. It does not need mu.
+// lost returns why the connection failed.
 func (c *conn) lost() *LostError {
 	if lost, ok := context.Cause(c.life).(*LostError); ok {
 		return lost
@@ -220,6 +212,7 @@ func (c *conn) hello(then func(error)) (sent bool) {
 	return sent
 }
 
+// send sends a request. Here and below, mu must be held unless the comment says otherwise.
 func (c *conn) send(frame []byte, r request) {
 	if c.life.Err() != nil {
 		return

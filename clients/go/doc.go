@@ -41,12 +41,12 @@
 // A job, and the broker's frames about it, take this path:
 //
 //	Submit           checks the job, makes its frame, waits for a place in the window
-//	Submitter.send   waits for a connection that has room for the frame
+//	Submitter.start  waits for a connection that has room for the frame
 //	session.sendJob  adds the job to the connection's table, its request to those that
 //	                 wait for a reply, and its frame to those to be sent
 //	conn.writeLoop   writes all frames to be sent with one call
 //	…
-//	conn.readLoop    cuts incoming bytes into frames
+//	conn.handle      cuts a frame from the incoming bytes
 //	conn.receive     decides what each one is: the reply to the first waiting request,
 //	                 or, by its id, the end of a job
 //	session.replied  acts on a reply: the job is accepted, refused, or requested in another way

@@ -93,13 +93,14 @@ func (s *Submitter) adopt(sess *session) {
 	s.mu.Lock()
 	if sess.life.Err() == nil {
 		if old := s.current; old != nil {
-			old.retired = true
-			old.finish()
+			if old.retired = true; old.finished() {
+				old.end(ErrClosed)
+			}
 		}
 		s.current, s.sessions = sess, append(s.sessions, sess)
 		for _, p := range s.kept {
 			if p.session.home == sess.home {
-				p.err = sess.resume(p)
+				p.err = sess.sendJob(p, p.kept.frame)
 			}
 			if p.err != nil {
 				ended = append(ended, p)
@@ -112,7 +113,9 @@ func (s *Submitter) adopt(sess *session) {
 	s.refusal, s.lastErr = nil, nil
 	s.mu.broadcast()
 	s.mu.Unlock()
-	notifyAll(ended)
+	for _, p := range ended {
+		p.notify()
+	}
 }
 
 // endKept ends the kept jobs that no connection will resume.
@@ -123,12 +126,6 @@ func (s *Submitter) endKept() {
 	s.mu.Unlock()
 	for _, p := range kept {
 		p.kept.lost.Cause = ErrClosed
-	}
-	notifyAll(kept)
-}
-
-func notifyAll(ended []*Pending) {
-	for _, p := range ended {
 		p.notify()
 	}
 }

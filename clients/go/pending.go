@@ -118,7 +118,7 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 func (p *Pending) Cancel(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
 		r := request{verb: wire.Cancel, key: p.key, job: p, then: done}
-		return p.owner.send(ctx, r, wire.AppendCancelRequest(nil, []byte(p.key)), true)
+		return p.owner.send(ctx, r, wire.AppendCancelRequest(nil, []byte(p.key)))
 	})
 }
 

@@ -22,9 +22,6 @@ type request struct {
 	then    func(error) // called with the reply, without mu held
 }
 
-// enters reports whether the request brings a job to the connection.
-func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire.Attach }
-
 // receive acts on a frame. An error with a job's id is either the reply to a request or the end
 // of an accepted job. Two rules decide which. Replies come in the order of requests, so a reply
 // can only be for the first request that must have one, or for a silent one before it. And no

@@ -32,8 +32,17 @@ func (s *Submitter) open(home string) (*session, error) {
 	return sess, nil
 }
 
-// sendJob sends the request that brings a job to this connection, unless its frame is too large.
-func (s *session) sendJob(p *Pending, r request, frame []byte) error {
+// sendJob brings a job to this connection, unless its frame is too large; submit is the frame of
+// its submit. If the broker may have the job, it is attached to. If the broker turns out not to
+// know it, and the submit may be sent twice, the next request is the submit. If the broker refuses
+// that because the id exists, the submit on the lost connection has arrived late: the last request
+// is an attach again.
+func (s *session) sendJob(p *Pending, submit []byte) error {
+	r, frame := request{verb: wire.Submit, key: p.key, job: p, silent: p.silent}, submit
+	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.asked != 1) {
+		r.verb, r.silent = wire.Attach, false
+		frame = wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
+	}
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
 			Reason: fmt.Sprintf("frame of %d bytes, at most %d are allowed", size, s.maxOut)}

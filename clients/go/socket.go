@@ -108,7 +108,6 @@ func (s *socket) leave() {
 		default: // a handler was quicker
 		}
 	}
-	s.finish()
 }
 
 func (s *socket) finished() bool {

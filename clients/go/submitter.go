@@ -60,7 +60,7 @@ func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 		return nil, err
 	}
 	err = s.mu.waitFor(ctx, true, func() error {
-		if _, err := s.ready(ctx, &request{}); err != ErrNotConnected || s.lastErr == nil {
+		if err := s.ready(ctx, s.current); err != ErrNotConnected || s.lastErr == nil {
 			return err
 		}
 		return s.lastErr
@@ -133,7 +133,7 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	if err != nil {
 		return err
 	}
-	return s.send(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)), true)
+	return s.send(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)))
 }
 
 // Change is what to change about a waiting job. Nil fields leave it as it is.
@@ -168,7 +168,7 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 			return &RefusedError{Code: ErrInvalidValue, ID: id, Reason: fmt.Sprintf("delay is %v: must not be negative", *c.Delay)}
 		}
 	}
-	return s.send(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r), true)
+	return s.send(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r))
 }
 
 // Attach takes over a kept job: one submitted with Keep and the same token that has not ended or
@@ -196,7 +196,7 @@ func (s *Submitter) attach(ctx context.Context, id string, progress func(json.Ra
 // Ping waits for a reply from the broker.
 func (s *Submitter) Ping(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
-		return s.send(ctx, request{verb: wire.Ping, then: done}, wire.AppendPingRequest(nil), true)
+		return s.send(ctx, request{verb: wire.Ping, then: done}, wire.AppendPingRequest(nil))
 	})
 }
 
@@ -276,12 +276,23 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	return s.start(ctx, p, frame, wait)
 }
 
+// start sends a job once there is room in the window and a connection that has room, too.
 func (s *Submitter) start(ctx context.Context, p *Pending, submit []byte, wait bool) (*Pending, error) {
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
 	}
-	r, frame := p.entry(submit)
-	if err := s.send(ctx, r, frame, wait); err != nil {
+	err := s.mu.waitFor(ctx, wait, func() error {
+		sess := s.current
+		if err := s.ready(ctx, sess); err != nil {
+			return err
+		} else if s.closing.Load() {
+			return ErrClosed
+		} else if sess.jobs[p.key] != nil {
+			return &RefusedError{Code: ErrIDExists, ID: p.id, Reason: "id is pending on this connection"}
+		}
+		return sess.sendJob(p, submit)
+	})
+	if err != nil {
 		<-s.window
 		return nil, err
 	}
@@ -310,55 +321,45 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 	}
 }
 
-// send sends a request once a connection has room for it.
-func (s *Submitter) send(ctx context.Context, r request, frame []byte, wait bool) error {
-	return s.mu.waitFor(ctx, wait, func() error {
-		sess, err := s.ready(ctx, &r)
-		switch {
-		case err != nil:
-			return err
-		case !r.enters():
-			sess.send(frame, r)
-			return nil
-		case s.closing.Load():
-			return ErrClosed
-		case sess.jobs[r.key] != nil:
-			return &RefusedError{Code: ErrIDExists, ID: r.job.id, Reason: "id is pending on this connection"}
-		}
-		return sess.sendJob(r.job, r, frame)
-	})
-}
-
-// ready returns the connection for a request: its job's or else the current one. If that is
-// full, it returns ErrWindowFull. mu must be held.
-func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
-	sess := s.current
-	if !r.enters() && r.key != "" {
+// send sends any other request once the connection of its job, or else the current one, has room.
+func (s *Submitter) send(ctx context.Context, r request, frame []byte) error {
+	return s.mu.waitFor(ctx, true, func() error {
+		sess := s.current
 		for _, other := range s.sessions {
 			if p := other.jobs[r.key]; p != nil && (r.job == nil || r.job == p) {
 				sess = other
 				break
 			}
 		}
-	}
+		err := s.ready(ctx, sess)
+		if err == nil {
+			sess.send(frame, r)
+		}
+		return err
+	})
+}
+
+// ready returns why a request cannot be sent on a connection, which may be nil: ErrNotConnected
+// and ErrWindowFull if it may be possible later. mu must be held.
+func (s *Submitter) ready(ctx context.Context, sess *session) error {
 	alive := sess != nil && sess.life.Err() == nil
 	switch cause := context.Cause(ctx); {
 	case s.life.Err() != nil:
-		return nil, ErrClosed
+		return ErrClosed
 	case cause != nil && s.current != nil:
-		return nil, cause
+		return cause
 	case cause != nil && s.lastErr == nil:
-		return nil, fmt.Errorf("gloom: not connected yet: %w", cause)
+		return fmt.Errorf("gloom: not connected yet: %w", cause)
 	case cause != nil:
-		return nil, fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
+		return fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
 	case !alive && s.refusal != nil:
-		return nil, s.refusal
+		return s.refusal
 	case !alive:
-		return nil, ErrNotConnected
+		return ErrNotConnected
 	case sess.full():
-		return nil, ErrWindowFull
+		return ErrWindowFull
 	}
-	return sess, nil
+	return nil
 }
 
 func keyOf(id string) (string, error) {
