@@ -34,12 +34,24 @@ func (e *Envelope) Scan(payload []byte) *Error {
 	return nil
 }
 
-// ValidBody reports whether a broker accepts a text as a message's body: one JSON value,
-// in UTF-8, and not nested too deep.
-func ValidBody(text []byte) bool {
+// CheckBody returns why the broker would refuse text as a message's body, or nil. A body must be
+// one JSON value, in UTF-8, and not nested too deep. key is named in the error.
+func CheckBody(key string, text []byte) *Error {
 	var e Envelope
-	end, flags := e.skipValue(text, skipSpace(text, 0), 1)
-	return end >= 0 && skipSpace(text, end) == len(text) && (flags&sawNonASCII == 0 || utf8.Valid(text))
+	at, flags := e.skipValue(text, skipSpace(text, 0), 1)
+	if at >= 0 {
+		switch at = skipSpace(text, at); {
+		case at < len(text):
+			at = ^at
+		case flags&sawNonASCII == 0 || utf8.Valid(text):
+			return nil
+		default:
+			at = ^badUTF8(text)
+		}
+	}
+	err := e.syntaxError(text, ^at)
+	err.Reason = key + ": not one JSON value: " + err.Reason
+	return err
 }
 
 // Raw returns the verbatim JSON value of a key in the payload last scanned, nil if the

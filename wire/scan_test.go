@@ -163,7 +163,7 @@ func TestScanCountsDepthFromTheMessage(t *testing.T) {
 			value := strings.Repeat(c.open, n) + "1" + strings.Repeat(c.close, n)
 			err := e.Scan([]byte(`{"body":` + value + `}`))
 			deep := 1+n*perRepeat > wire.MaxDepth
-			if deep != (err != nil) || deep == wire.ValidBody([]byte(value)) {
+			if deep != (err != nil) || deep != (wire.CheckBody("body", []byte(value)) != nil) {
 				t.Errorf("%d levels of %s: %v", 1+n*perRepeat, c.open, err)
 			}
 			if err != nil && (err.Code != wire.InvalidJSON || !strings.Contains(err.Reason, fmt.Sprint(wire.MaxDepth))) {
@@ -177,13 +177,17 @@ func TestScanCountsDepthFromTheMessage(t *testing.T) {
 	}
 }
 
-func TestValidBody(t *testing.T) {
+func TestCheckBody(t *testing.T) {
 	for text, want := range map[string]bool{
 		"": false, " ": false, "1": true, " {\"a\":[null]}\t": true, `"ä"`: true, `"\ud800"`: true,
 		"\"\xff\"": false, "01": false, "nul": false, "1,2": false, `1,"type":"x"`: false, "1}": false, "\"\n\"": false,
 	} {
-		if wire.ValidBody([]byte(text)) != want {
-			t.Errorf("%q: not %v", text, want)
+		err := wire.CheckBody("body", []byte(text))
+		if (err == nil) != want {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err != nil && (err.Code != wire.InvalidJSON || !strings.HasPrefix(err.Reason, "body: not one JSON value: ")) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package gloom
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -11,13 +10,8 @@ import (
 	"gloom/wire"
 )
 
-// encoder has the buffers for encoding a frame. Encoders are pooled.
-type encoder struct {
-	frame []byte
-	names []byte
-	env   wire.Envelope
-	req   wire.Request
-}
+// encoder has the buffer for encoding a frame. Encoders are pooled.
+type encoder struct{ frame []byte }
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
@@ -25,64 +19,30 @@ func (e *encoder) release() {
 	if cap(e.frame) > keepBuffer {
 		e.frame = nil
 	}
-	e.req.Body, e.req.Groups, e.req.Headers = nil, nil, nil // they belong to the caller
 	encoders.Put(e)
 }
 
 var null = []byte("null")
 
-// submit encodes a job as a whole frame, valid until release.
-func (e *encoder) submit(job *Job, p *Pending, conf *config) ([]byte, error) {
-	key := p.key
-	r := &e.req
-	wire.ResetRequest(r)
-	e.names = append(e.names[:0], key...)
-	e.names = wire.Canonical(e.names, job.Type)
-	r.ID = e.names[:len(key):len(key)]
-	r.Type = e.names[len(key):]
-	r.Body, r.Priority = job.Body, job.Priority
+// submit encodes a job as a whole frame.
+func (e *encoder) submit(job *Job, key string) {
+	var typ [64]byte
+	r := wire.Request{
+		ID: []byte(key), Type: wire.Canonical(typ[:0], job.Type), Body: job.Body, Priority: job.Priority, Options: true,
+		DelayMS: millis(job.Delay), TimeoutMS: millis(job.Timeout), BackoffMS: millis(job.backoff()),
+		ExpiresMS: millis(job.Expires), AgeMS: millis(job.Age), KeepMS: millis(job.Keep), Retries: -1,
+		Detach: job.Detach, NoAck: job.NoAck, Progress: job.OnProgress != nil, Groups: canonicals(job.Groups),
+	}
 	if len(r.Body) == 0 {
 		r.Body = null
 	}
-	r.Options = true
-	r.DelayMS, r.TimeoutMS = millis(job.Delay), millis(job.Timeout)
-	r.BackoffMS, r.ExpiresMS = millis(job.backoff()), millis(job.Expires)
-	r.AgeMS, r.KeepMS = millis(job.Age), millis(job.Keep)
-	r.Detach, r.NoAck, r.Progress = job.Detach, job.NoAck, job.OnProgress != nil
-	r.Groups = canonicals(job.Groups)
 	if len(job.Headers) > 0 {
 		r.Headers = job.Headers
 	}
 	if job.Retries != 0 {
 		r.Retries = max(job.Retries, 0)
 	}
-	e.frame = wire.AppendSubmit(e.frame[:0], r)
-	if conf.trust {
-		return e.frame, nil
-	}
-	reason := e.wrong("body", wire.KeyBody, r.Body)
-	if reason == "" && r.Headers != nil {
-		reason = e.wrong("headers", wire.KeyHeaders, r.Headers)
-	}
-	if reason != "" {
-		return nil, &RefusedError{Code: ErrInvalidJSON, ID: p.id, Reason: reason}
-	}
-	return e.frame, nil
-}
-
-// wrong returns why the value under a key of the frame is not one JSON value that a broker
-// accepts; "" if it is.
-func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
-	payload := e.frame[wire.HeaderLen:]
-	if err := e.env.Scan(payload); err != nil {
-		return what + ": " + err.Reason
-	}
-	// It is not enough that the whole frame is valid: a value could end the message and begin
-	// another key.
-	if seen := e.env.Raw(payload, key); len(seen) != len(bytes.Trim(value, " \t\r\n")) {
-		return what + ": not one JSON value"
-	}
-	return ""
+	e.frame = wire.AppendSubmit(e.frame[:0], &r)
 }
 
 // backoff returns the backoff to send for Backoff.
@@ -97,16 +57,17 @@ func (j *Job) backoff() time.Duration {
 }
 
 // validate refuses values that the broker would refuse without naming the job, and values that
-// would be sent as something else.
-func (j *Job) validate() error {
-	if err := cmp.Or(checkNames("id", "", j.ID), checkNames("group", j.ID, j.Groups...), checkNames("type", j.ID, j.Type)); err != nil {
-		return err
-	}
-	if j.Retries < NoRetries {
-		return &RefusedError{Code: ErrInvalidValue, ID: j.ID,
+// would be sent as something else. With trust, it does not look at JSON.
+func (j *Job) validate(trust bool) error {
+	err := cmp.Or(checkNames("id", "", j.ID), checkNames("group", j.ID, j.Groups...), checkNames("type", j.ID, j.Type))
+	if err == nil && j.Retries < NoRetries {
+		err = &RefusedError{Code: ErrInvalidValue, ID: j.ID,
 			Reason: fmt.Sprintf("retries is %d: must be 0 … %d, or NoRetries", j.Retries, wire.MaxRetries)}
 	}
-	return nil
+	if err != nil || trust {
+		return err
+	}
+	return cmp.Or(checkJSON("body", j.ID, j.Body), checkJSON("headers", j.ID, j.Headers))
 }
 
 // checkNames refuses names that cannot be sent; it does not check an empty name. id is the id of
@@ -120,6 +81,17 @@ func checkNames(what, id string, names ...string) error {
 	return nil
 }
 
+// checkJSON is like checkNames, for a value that must be JSON unless it is empty.
+func checkJSON(what, id string, value []byte) error {
+	if len(value) == 0 {
+		return nil
+	}
+	if err := wire.CheckBody(what, value); err != nil {
+		return &RefusedError{Code: ErrInvalidJSON, ID: id, Reason: err.Reason}
+	}
+	return nil
+}
+
 // millis rounds away from zero, because 0 would mean none.
 func millis(d time.Duration) int64 {
 	return d.Milliseconds() + int64(cmp.Compare(d%time.Millisecond, 0))
@@ -127,10 +99,9 @@ func millis(d time.Duration) int64 {
 
 // canonical returns the form in which an id is sent and compared.
 func canonical(id string) string {
-	for i := range len(id) {
-		if c := id[i]; c < ' ' || c == '"' || c == '\\' {
-			return string(wire.Canonical(nil, id))
-		}
+	var buf [64]byte
+	if form := wire.Canonical(buf[:0], id); string(form) != id {
+		return string(form)
 	}
 	return id
 }

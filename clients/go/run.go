@@ -97,19 +97,16 @@ func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 			return wire.Respond
 		}
 	}
-	reason, f := clip(err.Error()), &failure{delay: -1}
+	reason, f := wire.Canonical(nil, clip(err.Error())), &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
-	switch {
-	case f.release:
+	if f.release {
 		e.frame = wire.AppendRelease(e.frame[:0], r.name(), millis(f.delay))
 		return wire.Release
-	default:
-		e.names = wire.Canonical(e.names[:0], reason)
-		if len(e.names) == 0 {
-			e.names = append(e.names, wire.DefaultFailReason...)
-		}
-		e.frame = wire.AppendFail(e.frame[:0], r.name(), e.names, !f.final, millis(f.delay))
 	}
+	if len(reason) == 0 {
+		reason = []byte(wire.DefaultFailReason)
+	}
+	e.frame = wire.AppendFail(e.frame[:0], r.name(), reason, !f.final, millis(f.delay))
 	return wire.Fail
 }
 
@@ -121,8 +118,8 @@ func (e *encoder) check(s *socket, body []byte) error {
 	if s.conf.trust {
 		return nil
 	}
-	if reason := e.wrong("answer", wire.KeyBody, body); reason != "" {
-		return Fatal(errors.New(reason))
+	if err := wire.CheckBody("answer", body); err != nil {
+		return Fatal(errors.New(err.Reason))
 	}
 	return nil
 }

@@ -253,27 +253,24 @@ func (s *Submitter) Close() error {
 }
 
 func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, error), wait bool) (*Pending, error) {
-	if err := job.validate(); err != nil {
+	if job.ID == "" {
+		var buf [32]byte
+		job.ID = string(strconv.AppendUint(append(buf[:0], s.prefix...), s.number.Add(1), 36))
+	}
+	if err := job.validate(s.conf.trust); err != nil {
 		return nil, err
 	}
 	p := &Pending{
-		id: job.ID, detach: job.Detach, silent: job.NoAck, progress: job.OnProgress, callback: notify, owner: s,
+		id: job.ID, key: canonical(job.ID), detach: job.Detach, silent: job.NoAck,
+		progress: job.OnProgress, callback: notify, owner: s,
 	}
-	if p.id == "" {
-		var buf [32]byte
-		p.id = string(strconv.AppendUint(append(buf[:0], s.prefix...), s.number.Add(1), 36))
-	}
-	p.key = canonical(p.id)
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	frame, refused := e.submit(job, p, s.conf)
-	if refused != nil {
-		return nil, refused
-	}
+	e.submit(job, p.key)
 	if job.Keep > 0 {
-		p.kept = &kept{frame: slices.Clone(frame), again: job.AtLeastOnce}
+		p.kept = &kept{frame: slices.Clone(e.frame), again: job.AtLeastOnce}
 	}
-	return s.start(ctx, p, frame, wait)
+	return s.start(ctx, p, e.frame, wait)
 }
 
 // start sends a job once there is room in the window and a connection that has room, too.

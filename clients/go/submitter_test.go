@@ -269,7 +269,7 @@ func TestRefusedBeforeItIsSent(t *testing.T) {
 		{gloom.Job{Body: []byte("\"\xff\"")}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{Body: []byte(" ")}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{Body: []byte(strings.Repeat("[", wire.MaxDepth) + strings.Repeat("]", wire.MaxDepth))}, gloom.ErrInvalidJSON, "body"},
-		{gloom.Job{Headers: gloom.Headers(`{`)}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Headers: gloom.Headers(`{`)}, gloom.ErrInvalidJSON, "headers: not one JSON value"},
 		{gloom.Job{Headers: gloom.Headers(`{},"priority":9`)}, gloom.ErrInvalidJSON, "headers: not one JSON value"},
 		{gloom.Job{Groups: []string{"ok", "a\xff"}}, gloom.ErrInvalidType, "group"},
 		{gloom.Job{ID: "a\xff"}, gloom.ErrInvalidType, "UTF-8"},

@@ -132,7 +132,7 @@ func TestWorkerErrors(t *testing.T) {
 		"panic":       `{"action":"fail","reason":"panic: boom"}`,
 		"nil map":     `{"action":"fail","reason":"panic: assignment to entry in nil map"}`,
 		"unencodable": `{"action":"fail","reason":"encode answer: json: unsupported type: chan int","retry":false}`,
-		"broken":      `{"action":"fail","reason":"answer: not one JSON value","retry":false}`,
+		"broken":      `{"action":"fail","reason":"answer: not one JSON value: not json at byte 7: ,\"b\":2","retry":false}`,
 		"large":       `{"action":"fail","reason":"answer makes a frame of 3030 bytes, at most 2000 are allowed","retry":false}`,
 	} {
 		broker.send(jobFor(id, "1"))

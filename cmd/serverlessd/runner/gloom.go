@@ -15,7 +15,7 @@ import (
 // GloomBody returns the body of a payload for Gloom workers: the payload itself if it is JSON that
 // a broker accepts, otherwise the payload as a JSON string.
 func GloomBody(payload []byte) []byte {
-	if wire.ValidBody(payload) {
+	if wire.CheckBody("payload", payload) == nil {
 		return payload
 	}
 	body, _ := json.Marshal(string(bytes.ToValidUTF8(payload, []byte("\uFFFD")))) // no error: a string can always be encoded
