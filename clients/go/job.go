@@ -96,7 +96,7 @@ func (j *Job) Progress(v any) error {
 	}
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	e.frame = wire.AppendWorkerProgress(e.frame[:0], r.name(), body)
+	e.frame = wire.AppendWorkerProgress(e.frame[:0], r.name, body)
 	if err := e.check(s, body); err != nil {
 		return err
 	}

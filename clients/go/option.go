@@ -1,9 +1,9 @@
 package gloom
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log"
 	"math"
@@ -138,31 +138,23 @@ func (c *config) validate() error {
 			return err
 		}
 	}
-	return check(
-		rule{len(c.addrs) == 0, "no broker address"},
-		rule{c.dialTimeout <= 0, fmt.Sprintf("dial timeout %v: must be above 0", c.dialTimeout)},
-		rule{c.maxFrame < 1024 || c.maxFrame > most, fmt.Sprintf("max frame %d: must be 1024 … %d", c.maxFrame, most)},
-		rule{c.window < 1, fmt.Sprintf("window %d: must be at least 1", c.window)},
-		rule{c.backoffBase <= 0 || c.backoffMax < c.backoffBase, fmt.Sprintf("backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax)},
-		rule{c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), fmt.Sprintf("heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat)},
-		rule{!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"},
+	return cmp.Or(
+		wrongIf(len(c.addrs) == 0, "no broker address"),
+		wrongIf(c.dialTimeout <= 0, "dial timeout %v: must be above 0", c.dialTimeout),
+		wrongIf(c.maxFrame < 1024 || c.maxFrame > most, "max frame %d: must be 1024 … %d", c.maxFrame, most),
+		wrongIf(c.window < 1, "window %d: must be at least 1", c.window),
+		wrongIf(c.backoffBase <= 0 || c.backoffMax < c.backoffBase, "backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax),
+		wrongIf(c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), "heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat),
+		wrongIf(!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"),
 	)
 }
 
-// rule is a condition of a configuration, and the reason to give if it is broken.
-type rule struct {
-	broken bool
-	reason string
-}
-
-// check returns the error of the first broken rule.
-func check(rules ...rule) error {
-	for _, r := range rules {
-		if r.broken {
-			return errors.New("gloom: " + r.reason)
-		}
+// wrongIf returns an error about the configuration if something is wrong with it.
+func wrongIf(wrong bool, format string, args ...any) error {
+	if !wrong {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("gloom: "+format, args...)
 }
 
 // timeout limits one step of connecting to a broker.

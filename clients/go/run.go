@@ -15,6 +15,7 @@ import (
 type Run struct {
 	job    Job
 	key    string // canonical id
+	name   []byte // the id in frames about the run, nil if it is implied
 	socket *socket
 	ctx    context.Context
 	cancel context.CancelCauseFunc // of a handler; nil for Take
@@ -27,7 +28,7 @@ func (r *Run) Job() *Job { return &r.job }
 // the run has been answered already or its connection is lost.
 func (r *Run) Answer(value any, err error) {
 	body, err := encodeAnswer(value, err)
-	r.socket.answer(r, body, err)
+	r.socket.answer(r, body, err, request{})
 }
 
 // unwanted notifies the handler, or Unwanted, that nobody waits for the run any more. The
@@ -48,18 +49,13 @@ func newRun(s *socket, ev *wire.Event) *Run {
 		ID: wire.Value(ev.ID), Type: wire.Value(ev.Type),
 		Body: bytes.Clone(ev.Body), Headers: Headers(bytes.Clone(ev.Headers)), run: r,
 	}
+	if s.named {
+		r.name = []byte(r.key)
+	}
 	if s.w.Take == nil {
 		r.ctx, r.cancel = context.WithCancelCause(s.life)
 	}
 	return r
-}
-
-// name returns the id in frames about the run, nil if it is implied.
-func (r *Run) name() []byte {
-	if !r.socket.named {
-		return nil
-	}
-	return []byte(r.key)
 }
 
 func (r *Run) call(h Handler) (body []byte, err error) {
@@ -92,7 +88,7 @@ func encodeAnswer(v any, err error) ([]byte, error) {
 // asks for. A body that the broker would refuse makes the job fail.
 func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 	if err == nil {
-		e.frame = wire.AppendRespond(e.frame[:0], r.name(), body)
+		e.frame = wire.AppendRespond(e.frame[:0], r.name, body)
 		if err = e.check(r.socket, body); err == nil {
 			return wire.Respond
 		}
@@ -100,13 +96,13 @@ func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 	reason, f := wire.Canonical(nil, clip(err.Error())), &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
 	if f.release {
-		e.frame = wire.AppendRelease(e.frame[:0], r.name(), millis(f.delay))
+		e.frame = wire.AppendRelease(e.frame[:0], r.name, millis(f.delay))
 		return wire.Release
 	}
 	if len(reason) == 0 {
 		reason = []byte(wire.DefaultFailReason)
 	}
-	e.frame = wire.AppendFail(e.frame[:0], r.name(), reason, !f.final, millis(f.delay))
+	e.frame = wire.AppendFail(e.frame[:0], r.name, reason, !f.final, millis(f.delay))
 	return wire.Fail
 }
 

@@ -98,14 +98,18 @@ func (s *socket) rejoin() {
 // all runs are answered. It locks mu.
 func (s *socket) leave() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.leaving = true
 	s.send(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
-	for s.named && len(s.queue) > 0 {
+	s.mu.Unlock()
+	for s.named {
 		select {
-		case r := <-s.queue:
+		case r, waits := <-s.queue:
+			if !waits {
+				return // the connection is lost
+			}
 			s.giveBack(r)
-		default: // a handler was quicker
+		default:
+			return
 		}
 	}
 }
@@ -138,7 +142,7 @@ func (s *socket) onJob(ev *wire.Event) error {
 	r := newRun(s, ev)
 	s.runs[r.key] = r
 	if s.leaving && s.named {
-		s.giveBack(r)
+		s.news = append(s.news, call(func() { s.giveBack(r) }))
 	} else {
 		s.deliver(r)
 	}
@@ -183,36 +187,29 @@ func (s *socket) work() {
 			body, err = r.call(s.w.Handler)
 		}
 		if s.life.Err() == nil { // otherwise the run is lost
-			s.answer(r, body, err)
+			s.answer(r, body, err, request{})
 		}
 		r.cancel(nil)
 	}
 }
 
-// answer sends how a run ended, unless the connection is lost. It locks mu. It need not wait for
-// room: there are at most as many answers as runs.
-func (s *socket) answer(r *Run, body []byte, err error) {
+// answer sends how a run ended, unless it has been answered or the connection is lost; then has
+// what refusedAnswer must know. It locks mu. It need not wait for room: there are at most as many
+// answers as runs.
+func (s *socket) answer(r *Run, body []byte, err error, then request) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	verb := e.answer(r, body, err)
+	then.verb, then.key, then.run = e.answer(r, body, err), r.key, r
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[r.key] == r {
 		delete(s.runs, r.key)
-		s.send(e.frame, request{verb: verb, key: r.key, run: r})
+		s.send(e.frame, then)
 	}
 }
 
-// endRun ends a run in place of its handler.
-func (s *socket) endRun(r *Run, err error, then request) {
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	delete(s.runs, r.key)
-	then.verb, then.key, then.run = e.answer(r, nil, err), r.key, r
-	s.send(e.frame, then)
-}
-
-func (s *socket) giveBack(r *Run) { s.endRun(r, Release(0), request{unbegun: true}) }
+// giveBack releases a run that has not begun. It locks mu.
+func (s *socket) giveBack(r *Run) { s.answer(r, nil, Release(0), request{unbegun: true}) }
 
 // refusedAnswer acts on the refusal of an answer, which leaves the run on this socket.
 func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
@@ -228,7 +225,8 @@ func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
 		if r.verb == wire.Respond {
 			err = Fatal(err)
 		}
-		s.endRun(r.run, err, request{again: true})
+		s.runs[r.key] = r.run
+		s.news = append(s.news, call(func() { s.answer(r.run, nil, err, request{again: true}) }))
 	}
 	return nil
 }

@@ -86,10 +86,11 @@ type Serving struct {
 // Serve changes what a worker with Take serves. If it returns an error, nothing has changed.
 // For a moment, runs that the change excludes may still arrive; runs that are out stay out.
 func (w *Worker) Serve(v Serving) error {
-	err := cmp.Or(check(
-		rule{len(v.Types) == 0, "a worker with Take needs at least one of Types"},
-		rule{v.Prefetch < 0, fmt.Sprintf("prefetch %d: must not be negative", v.Prefetch)},
-	), checkNames("type", "", slices.Concat(v.Types, v.Except)...))
+	err := cmp.Or(
+		wrongIf(len(v.Types) == 0, "a worker with Take needs at least one of Types"),
+		wrongIf(v.Prefetch < 0, "prefetch %d: must not be negative", v.Prefetch),
+		checkNames("type", "", slices.Concat(v.Types, v.Except)...),
+	)
 	if err != nil {
 		return err
 	}
@@ -206,15 +207,16 @@ func (w *Worker) check() (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conf, cmp.Or(checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...), check(
-		rule{w.Type == "" && len(w.Types) == 0, "worker type is empty"},
-		rule{w.Type != "" && len(w.Types) > 0, "worker has both a type and types"},
-		rule{w.Type != "" && len(w.Except) > 0, "worker has except without types"},
-		rule{w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != ""), "worker with Take has a handler, a concurrency or a single type"},
-		rule{w.Take == nil && w.Handler == nil, "worker has no handler"},
-		rule{w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"},
-		rule{w.Prefetch > 0 && w.Prefetch < w.Concurrency, fmt.Sprintf("prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency)},
-	))
+	return conf, cmp.Or(
+		checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...),
+		wrongIf(w.Type == "" && len(w.Types) == 0, "worker type is empty"),
+		wrongIf(w.Type != "" && len(w.Types) > 0, "worker has both a type and types"),
+		wrongIf(w.Type != "" && len(w.Except) > 0, "worker has except without types"),
+		wrongIf(w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != ""), "worker with Take has a handler, a concurrency or a single type"),
+		wrongIf(w.Take == nil && w.Handler == nil, "worker has no handler"),
+		wrongIf(w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"),
+		wrongIf(w.Prefetch > 0 && w.Prefetch < w.Concurrency, "prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency),
+	)
 }
 
 // pool returns how many sockets a broker gets, and how many handlers share one.
