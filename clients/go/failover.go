@@ -3,7 +3,6 @@ package gloom
 import (
 	"fmt"
 	"slices"
-	"time"
 )
 
 // stayConnected keeps a submitter connected until it is closed: to one broker while it accepts
@@ -12,7 +11,6 @@ func (s *Submitter) stayConnected() {
 	defer s.endKept()
 	pause := s.conf.retry()
 	var sess *session // nil if there is none; while another broker is looked for, it may be one that drains
-	var since time.Time
 	for {
 		except, over := "", s.life.Done()
 		if sess != nil {
@@ -23,7 +21,7 @@ func (s *Submitter) stayConnected() {
 		case s.life.Err() != nil:
 			return
 		case err == nil:
-			sess, since = next, time.Now()
+			sess = next
 			drained := sess.drained.Done()
 			if len(s.conf.addrs) == 1 {
 				drained = nil // there is no other broker
@@ -33,7 +31,7 @@ func (s *Submitter) stayConnected() {
 				continue // its pending jobs stay on it
 			case <-sess.over:
 			}
-		case !pause(Notice{Event: EventFailed, Err: err}, since, over):
+		case !pause(Notice{Event: EventFailed, Err: err}, over):
 			continue
 		}
 		if s.life.Err() != nil || s.leaving.Load() {
@@ -44,7 +42,7 @@ func (s *Submitter) stayConnected() {
 			s.next = slices.Index(s.conf.addrs, sess.home)
 		}
 		s.mu.Unlock()
-		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, since, s.life.Done())
+		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, s.life.Done())
 		sess = nil
 	}
 }

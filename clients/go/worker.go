@@ -234,26 +234,26 @@ func (w *Worker) pool() (sockets, handlers int) {
 func (w *Worker) serve(addr string) {
 	pause := w.conf.retry()
 	for {
-		since := time.Now()
 		n := w.serveConn(addr)
 		switch {
 		case w.leaving.Err() != nil:
 			return
 		case n.Event == EventFailed && permanent(n.Err):
-			w.refusedBy(n.Addr, n.Err)
+			w.giveUp(n)
 			return
-		case pause(n, since, w.leaving.Done()):
+		case pause(n, w.leaving.Done()):
 			return
 		}
 	}
 }
 
-// refusedBy records why a broker refuses the worker, once for all its sockets.
-func (w *Worker) refusedBy(addr string, err error) {
+// giveUp records why a broker refuses the worker, once for all its sockets.
+func (w *Worker) giveUp(n Notice) {
 	w.mu.Lock()
-	if !slices.ContainsFunc(w.refused, func(e error) bool { return e.Error() == err.Error() }) {
-		w.refused = append(w.refused, err)
+	if !slices.ContainsFunc(w.refused, func(e error) bool { return e.Error() == n.Err.Error() }) {
+		w.refused = append(w.refused, n.Err)
 	}
 	w.mu.Unlock()
-	w.conf.notify(Notice{Event: EventGivenUp, Addr: addr, Err: err})
+	n.Event = EventGivenUp
+	w.conf.notify(n)
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -62,4 +64,31 @@ func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error)
 		return nil, err
 	}
 	return tc, nil
+}
+
+// retry spaces attempts to connect: exponential backoff with full jitter. The returned function
+// reports n and waits until the next attempt is due, or stop is closed.
+func (c *config) retry() func(n Notice, stop <-chan struct{}) (stopped bool) {
+	limit, began := c.backoffBase, time.Now() // the limit of the next wait, and when the last one ended
+	return func(n Notice, stop <-chan struct{}) bool {
+		if n.Event == EventLost && time.Since(began) >= c.backoffMax {
+			limit = c.backoffBase
+		}
+		n.Wait = rand.N(limit)
+		limit += min(limit, c.backoffMax-limit)
+		c.notify(n)
+		select {
+		case <-time.After(n.Wait):
+			began = time.Now()
+			return false
+		case <-stop:
+			return true
+		}
+	}
+}
+
+// permanent reports whether another attempt would only get the same refusal.
+func permanent(err error) bool {
+	var r *RefusedError
+	return errors.As(err, &r) && r.Code != ErrOverloaded && r.Code != ErrDraining && r.Code != ErrInvalidState
 }
