@@ -26,26 +26,26 @@ const loggedReason = 500
 
 // endingOf decides what happens to a job whose run has ended.
 func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
-	verdict, status := job.Judge(o.Status)
+	code, status := job.Judge(o.Status)
 	if o.Again {
-		verdict = job.Retry
+		code = job.CodeRetry
 	}
 	end := &ending{run: r, wall: o.Wall, Ending: store.Ending{
-		Run: r.Run, Code: verdict.Code(), Status: status, BadLines: o.BadLines,
+		Run: r.Run, Code: code, Status: status, BadLines: o.BadLines,
 	}}
 	if o.Code != "" {
 		end.Code = o.Code
 		e.log.Info().Stringer("id", r.ID).Str("type", r.Jobtype).Int("try", r.Tries).Str("code", o.Code).
 			Bytes("reason", o.Data[:min(len(o.Data), loggedReason)]).Msg("a run failed")
 	}
-	if verdict != job.OK || r.Tries > 1 {
+	if code != job.CodeOK || r.Tries > 1 {
 		end.Last = &store.Last{
 			At: time.Now(), Took: o.Wall, Code: end.Code, Status: status,
 			Data: bytes.Clone(o.Data[:min(len(o.Data), store.LastKept)]), Stderr: o.Stderr,
 		}
 	}
 	options := &r.batch.handler.Options
-	if verdict == job.Retry || verdict == job.Error {
+	if code == job.CodeRetry || code == job.CodeError {
 		if r.age() < e.cfg.RetryFor {
 			end.Fate, end.Delay = store.Again, backoff(e.cfg.RetryDelay, e.cfg.RetryMax, r.Tries, rand.Float64())
 			if o.RetryAfter > 0 {
@@ -63,7 +63,7 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 		e.follow(end, line.Type, line.Payload)
 	}
 	next := options.Next
-	if verdict == job.Failed {
+	if code == job.CodeFailed {
 		next = options.NextFailed
 	}
 	e.archive(end, o.Data, next)

@@ -62,14 +62,14 @@ func TestDuration(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	for status, want := range map[int]struct {
-		verdict Verdict
-		kept    int
+		code string
+		kept int
 	}{
-		100: {Retry, 100}, 200: {OK, 200}, 299: {OK, 299}, 400: {Failed, 400}, 499: {Failed, 499}, 500: {Error, 500}, 599: {Error, 599},
-		301: {Error, 500}, 0: {Error, 500}, -1: {Error, 500}, 99: {Error, 500}, 600: {Error, 500},
+		100: {CodeRetry, 100}, 200: {CodeOK, 200}, 299: {CodeOK, 299}, 400: {CodeFailed, 400}, 499: {CodeFailed, 499}, 500: {CodeError, 500}, 599: {CodeError, 599},
+		301: {CodeError, 500}, 0: {CodeError, 500}, -1: {CodeError, 500}, 99: {CodeError, 500}, 600: {CodeError, 500},
 	} {
-		if verdict, kept := Judge(status); verdict != want.verdict || kept != want.kept {
-			t.Errorf("%d is %d, %d, want %d, %d", status, verdict, kept, want.verdict, want.kept)
+		if code, kept := Judge(status); code != want.code || kept != want.kept {
+			t.Errorf("%d is %s, %d, want %s, %d", status, code, kept, want.code, want.kept)
 		}
 	}
 }

@@ -29,26 +29,6 @@ type Line struct {
 	Payload []byte
 }
 
-// Verdict is what a status means.
-type Verdict uint8
-
-// The verdicts, by the first digit of a status.
-const (
-	Retry  Verdict = 1 // 1xx
-	OK     Verdict = 2 // 2xx
-	Failed Verdict = 4 // 4xx
-	Error  Verdict = 5 // 5xx, 3xx, and anything outside 100 … 599
-)
-
-// Judge returns the verdict of a status, and the status to store.
-func Judge(status int) (Verdict, int) {
-	switch {
-	case status < 100 || status > 599 || status/100 == 3:
-		return Error, 500
-	}
-	return Verdict(status / 100), status
-}
-
 // Codes that are stored with a job. They say why it last stopped.
 const (
 	CodeOK          = "ok"
@@ -63,23 +43,26 @@ const (
 	CodeTimeout     = "timeout"
 )
 
-// Code returns the name of a verdict.
-func (v Verdict) Code() string {
-	switch v {
-	case Retry:
-		return CodeRetry
-	case OK:
-		return CodeOK
-	case Failed:
-		return CodeFailed
+// Judge returns the code that a status stands for, by its first digit (CodeRetry, CodeOK, CodeFailed
+// or CodeError), and the status to store. 3xx and anything outside 100 … 599 count as 500.
+func Judge(status int) (code string, stored int) {
+	switch status / 100 {
+	case 1:
+		return CodeRetry, status
+	case 2:
+		return CodeOK, status
+	case 4:
+		return CodeFailed, status
+	case 5:
+		return CodeError, status
 	}
-	return CodeError
+	return CodeError, 500
 }
 
 // State is the state of a job.
 type State string
 
-// The states.
+// The states. Jobs that ended with CodeOK, CodeFailed or CodeExpired have the code as their state.
 const (
 	Waiting   State = "waiting"
 	Deferred  State = "deferred"
@@ -93,12 +76,8 @@ const (
 // Ended returns the state of an ended job with this code.
 func Ended(code string) State {
 	switch code {
-	case CodeOK:
-		return Succeeded
-	case CodeFailed:
-		return Fault
-	case CodeExpired:
-		return Expired
+	case CodeOK, CodeFailed, CodeExpired:
+		return State(code)
 	}
 	return Abandoned
 }

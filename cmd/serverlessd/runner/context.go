@@ -279,7 +279,7 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 		o = c.outcome(&m)
 	}
 	o.Wall = time.Since(began)
-	if verdict, _ := job.Judge(o.Status); verdict != job.OK || j.Tries > 1 {
+	if code, _ := job.Judge(o.Status); code != job.CodeOK || j.Tries > 1 {
 		o.Stderr = c.errors()
 	}
 	return o, f

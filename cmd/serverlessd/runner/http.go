@@ -203,7 +203,7 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 		o.Wall = wall
 		to.Ended(i, o)
 	}
-	if verdict, _ := job.Judge(status); f != nil || verdict != job.OK {
+	if code, _ := job.Judge(status); f != nil || code != job.CodeOK {
 		for i := range b.Jobs {
 			if f != nil {
 				end(i, f.outcome())
