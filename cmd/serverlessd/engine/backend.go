@@ -372,16 +372,12 @@ func (b *backend) loseSysid(sysid string) {
 	b.e.meter.sysidsLost.Inc()
 	b.mu.Lock()
 	b.sysid = ""
-	var batches []*batch
 	for _, r := range b.hand {
 		if r.sysid == sysid {
-			batches = append(batches, r.batch)
+			r.batch.cancel(errLocksLost)
 		}
 	}
 	b.mu.Unlock()
-	for _, t := range batches {
-		t.cancel(errLocksLost)
-	}
 	b.e.setGuardDeadline()
 	b.e.newSysid(sysid)
 }

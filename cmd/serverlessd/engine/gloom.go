@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -187,10 +188,7 @@ func (t *batch) askWorkers() {
 
 // askWorker returns how a job ended, or why no worker got it.
 func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
-	timeout := time.Duration(t.handler.Options.Timeout)
-	if timeout == 0 {
-		timeout = t.e.cfg.JobTimeout
-	}
+	timeout := cmp.Or(time.Duration(t.handler.Options.Timeout), t.e.cfg.JobTimeout)
 	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
 	defer cancel()
 	began := time.Now()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -125,10 +126,7 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 // batchSize returns how many jobs of a handler are taken for a slot. Gloom workers run all jobs of
 // a batch at the same time, so a limit on concurrency is shared among the slots.
 func (e *Engine) batchSize(h *job.Handler) int {
-	size := e.cfg.Batch
-	if h.Options.BatchSize > 0 {
-		size = h.Options.BatchSize
-	}
+	size := cmp.Or(h.Options.BatchSize, e.cfg.Batch)
 	if most := h.Options.Concurrency; h.Lang == job.Gloom && most > 0 {
 		size = max(1, min(size, most/e.cfg.Concurrency))
 	}

@@ -58,9 +58,11 @@ func (e *Engine) Shutdown(ctx context.Context) {
 	defer cancel()
 	if !e.waitIdle(drain) {
 		e.log.Warn().Stringer("drain", e.cfg.Drain).Msg("jobs still run: they are ended and given back")
-		for _, t := range e.runningBatches() {
+		e.mu.Lock()
+		for t := range e.batches {
 			t.cancel(errLeaving)
 		}
+		e.mu.Unlock()
 		gone, cancel := context.WithTimeout(context.Background(), lastWrites)
 		defer cancel()
 		if !e.waitIdle(gone) {
@@ -80,15 +82,6 @@ func (e *Engine) waitIdle(ctx context.Context) bool {
 	}
 }
 
-func (e *Engine) runningBatches() (all []*batch) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for t := range e.batches {
-		all = append(all, t)
-	}
-	return all
-}
-
 // release waits for the last writes and releases the sysids. If a store is away now, the next start
 // releases its sysid.
 func (e *Engine) release() {
@@ -100,7 +93,9 @@ func (e *Engine) release() {
 		written := b.written()
 		close(b.leaving)
 		<-b.left
-		left = left && written && b.hasNoSysid()
+		b.mu.Lock() // nothing is left if the store has no sysid of this daemon or of an earlier process
+		left = left && written && b.sysid == "" && len(b.old) == 0
+		b.mu.Unlock()
 	}
 	if left {
 		_ = os.Remove(e.sysidFile())
@@ -112,11 +107,4 @@ func (b *backend) written() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue) == 0
-}
-
-// hasNoSysid reports whether the store has no sysid of this daemon or of an earlier process.
-func (b *backend) hasNoSysid() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.sysid == "" && len(b.old) == 0
 }

@@ -454,17 +454,13 @@ func (j *Journal) Close() error {
 	defer j.mu.Unlock()
 	j.broadcast(&j.news)
 	j.broadcast(&j.moved)
-	return errors.Join(j.closeSegments(), j.opt.Files.Close())
-}
-
-func (j *Journal) closeSegments() error {
 	var errs []error
 	for _, s := range slices.Concat(j.old, j.segments) {
 		if s.file != nil {
 			errs = append(errs, s.file.Close())
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, j.opt.Files.Close())...)
 }
 
 // broadcast wakes all goroutines that wait for a channel, by replacing the channel and closing the
