@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,10 +21,9 @@ const (
 
 // events is the log of what happens to jobs, one JSON object per line.
 type events struct {
-	log zerolog.Logger // writes to the events themselves
-
 	mu   sync.Mutex // guards the following
 	to   *bufio.Writer
+	buf  []byte
 	file *lumberjack.Logger
 	due  *time.Timer // the next flush; nil when nothing waits
 }
@@ -34,9 +34,7 @@ func openEvents(path string, log zerolog.Logger) *events {
 	if _, err := file.Write(nil); err != nil { // the first write tries to open the file again
 		log.Error().Err(err).Str("file", path).Msg("cannot log the events of jobs yet")
 	}
-	l := &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
-	l.log = zerolog.New(l)
-	return l
+	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
 }
 
 // Close flushes and closes the log.
@@ -53,26 +51,40 @@ func (l *events) flush() {
 	l.due = nil
 }
 
-// Write writes a line, soon.
-func (l *events) Write(line []byte) (int, error) {
+// line logs an event of a job with the fields that add appends. Nothing in it needs escaping. It does
+// not use the daemon's log, which takes more than twice the time.
+func (l *events) line(event string, id job.ID, jobtype string, add func(b []byte) []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = l.to.Write(line)
+	b := append(l.buf[:0], `{"time":"`...)
+	b = time.Now().UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	b = append(append(b, `","event":"`...), event...)
+	b = append(append(b, `","id":"`...), id...)
+	b = append(append(append(b, `","type":"`...), jobtype...), '"')
+	l.buf = append(add(b), "}\n"...)
+	_, _ = l.to.Write(l.buf)
 	if l.due == nil {
 		l.due = time.AfterFunc(eventsFlush, l.flush)
 	}
-	return len(line), nil
 }
 
-// event begins a line.
-func (l *events) event(what string, id job.ID, jobtype string) *zerolog.Event {
-	return l.log.Log().Str("time", time.Now().UTC().Format("2006-01-02T15:04:05.000Z")).
-		Str("event", what).Str("id", string(id)).Str("type", jobtype)
+func appendNumber(b []byte, key string, n int) []byte {
+	b = append(append(append(b, `,"`...), key...), `":`...)
+	return strconv.AppendInt(b, int64(n), 10)
 }
 
-func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
+func appendSeconds(b []byte, key string, d time.Duration) []byte {
+	b = append(append(append(b, `,"`...), key...), `":`...)
+	return strconv.AppendFloat(b, d.Seconds(), 'f', 6, 64)
+}
 
-func (l *events) added(id job.ID, jobtype string) { l.event("added", id, jobtype).Send() }
+func appendStopped(b []byte, try int, code string) []byte {
+	return append(append(append(appendNumber(b, "try", try), `,"code":"`...), code...), '"')
+}
+
+func (l *events) added(id job.ID, jobtype string) {
+	l.line("added", id, jobtype, func(b []byte) []byte { return b })
+}
 
 func (l *events) followed(jobs []store.Follow) {
 	for _, f := range jobs {
@@ -84,17 +96,22 @@ func (l *events) followed(jobs []store.Follow) {
 func (e *Engine) started(r *run, at time.Time) {
 	waited := r.Waited + at.Sub(r.takenAt)
 	e.meter.waitTime.Observe(waited.Seconds())
-	e.events.event("started", r.ID, r.Jobtype).Int("try", r.Tries).Float64("wait", seconds(waited)).Send()
+	e.events.line("started", r.ID, r.Jobtype, func(b []byte) []byte {
+		return appendSeconds(appendNumber(b, "try", r.Tries), "wait", waited)
+	})
 }
 
 func (l *events) ended(end *ending) {
-	if end.Fate != store.GiveBack {
-		l.event("ended", end.ID, end.run.Jobtype).Int("try", end.Tries).Str("code", end.Code).
-			Int("exitcode", end.Status).Float64("run", seconds(end.wall)).Send()
+	if end.Fate == store.GiveBack {
+		return
 	}
+	l.line("ended", end.ID, end.run.Jobtype, func(b []byte) []byte {
+		b = appendNumber(appendStopped(b, end.Tries, end.Code), "exitcode", end.Status)
+		return appendSeconds(b, "run", end.wall)
+	})
 }
 
 // swept logs a job that did not end with a run.
 func (l *events) swept(end *store.Ended) {
-	l.event("ended", end.ID, end.Jobtype).Int("try", end.Tries).Str("code", end.Code).Send()
+	l.line("ended", end.ID, end.Jobtype, func(b []byte) []byte { return appendStopped(b, end.Tries, end.Code) })
 }
