@@ -16,7 +16,7 @@ func (crowded) kind(error) kind { return conflict }
 
 // TestAwayTellsWhy: if a transaction is repeated until its time is up, the error says why.
 func TestAwayTellsWhy(t *testing.T) {
-	s := &SQL{dialect: crowded{}, ready: true}
+	s := &SQL{dialect: crowded{}, ready: true, fenced: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := s.again(ctx, func(context.Context) error { return errInTheWay })
