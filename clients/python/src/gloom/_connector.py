@@ -38,7 +38,7 @@ class Session(Jobs, Link):
             self.close(ClosedError("nothing pending"))
 
     def on_writable(self) -> None:
-        self._gate.writable()
+        self._gate.wake()
 
     def retire(self) -> None:
         """Close as soon as nothing is pending."""

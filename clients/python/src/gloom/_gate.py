@@ -16,19 +16,14 @@ if TYPE_CHECKING:
 #: Most bytes that may wait for the event loop to send them.
 MAX_UNSENT = 1024 * 1024
 
-_Condition = Callable[[], bool]
-
 
 class Gate:
-    """Admits jobs. Threads and tasks of the connection's loop can wait here. All
-    methods except wait must be called in that loop's thread. The lock guards all
-    fields."""
+    """Admits jobs while there is a connection, and room in the window.  Any thread may
+    call enter; all other methods belong to the thread of the connection's loop, where
+    tasks wait.  The lock guards what enter reads and changes."""
 
     def __init__(self, window: int) -> None:
         self._lock = threading.Lock()
-        self._turns = threading.Condition(self._lock)  # for waiting threads
-        self._threads = 0  # how many are waiting
-        self._tasks: deque[asyncio.Future[None]] = deque()  # one for each waiting task
         self._window = window
         self._closing = False
         self.session: Session | None = None  # the connection for new jobs
@@ -38,6 +33,7 @@ class Gate:
         self._inbox: list[PendingJob] = []
         self._unsent = 0
         self.outstanding = 0  # admitted jobs that have not ended
+        self._turns: deque[asyncio.Future[None]] = deque()  # one for each waiting task
 
     # Called when something changes.
 
@@ -47,52 +43,48 @@ class Gate:
         with self._lock:
             self.session = session
             self._error = None if session is not None else error or self._error
-            self._wake(all=True)
+        self.wake()
 
     def take(self) -> list[PendingJob]:
         """Return the jobs that were admitted since the last call."""
         with self._lock:
             jobs, self._inbox = self._inbox, []
-            if self._unsent >= MAX_UNSENT:
-                self._wake(all=True)
-            self._unsent = 0
-            return jobs
+            unsent, self._unsent = self._unsent, 0
+        if unsent >= MAX_UNSENT:
+            self.wake()
+        return jobs
 
     def leave(self) -> None:
         """Stop counting one job."""
         with self._lock:
             self.outstanding -= 1
-            if self._threads or self._tasks:
-                self._wake(all=self._closing)
-
-    def writable(self) -> None:
-        """Called when the connection accepts more bytes."""
-        with self._lock:
-            self._wake(all=True)
+        if self._turns:
+            self.wake(all=self._closing)
 
     def close(self) -> None:
         """Admit no more jobs."""
         with self._lock:
             self._closing = True
-            self._wake(all=True)
+        self.wake()
 
-    # Conditions to wait for: called under the lock, they return true once they hold.
+    # Conditions to wait for.
 
     def enter(self, job: PendingJob) -> bool:
-        """Take a place in the window."""
-        if not self.ready(patient=True):
-            return False
-        assert self.session is not None
-        too_large = wire.too_large(job.frame, self.session.max_frame)
-        if too_large is not None:
-            raise errors.SizeError(too_large, job.id)
-        full = self.outstanding >= self._window or self._unsent >= MAX_UNSENT
-        if full or not self.session.writable:
-            return False
-        self.outstanding += 1
-        self._inbox.append(job)
-        self._unsent += len(job.frame)
-        return True
+        """Take a place in the window; returns whether there was one."""
+        with self._lock:
+            if not self.ready(patient=True):
+                return False
+            assert self.session is not None
+            too_large = wire.too_large(job.frame, self.session.max_frame)
+            if too_large is not None:
+                raise errors.SizeError(too_large, job.id)
+            full = self.outstanding >= self._window or self._unsent >= MAX_UNSENT
+            if full or not self.session.writable:
+                return False
+            self.outstanding += 1
+            self._inbox.append(job)
+            self._unsent += len(job.frame)
+            return True
 
     def ready(self, patient: bool) -> bool:
         """Whether there is a connection.  Raises the error of the last attempt to make
@@ -108,56 +100,36 @@ class Gate:
         """Whether no job is outstanding."""
         return not self.outstanding
 
-    def wait(self, condition: _Condition, wait: float | None) -> None:
-        """Block until a condition holds.  After wait seconds raise WindowFull,
+    async def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
+        """Wait until a condition holds.  After wait seconds raise WindowFull,
         NotConnected or, if the gate is closed, asyncio.TimeoutError."""
-        with self._lock:
-            if condition():
-                return  # the usual case
-            self._threads += 1
-            try:
-                if not self._turns.wait_for(condition, wait):
-                    self._give_up(wait)
-            except BaseException:
-                self._turns.notify()  # pass on a wakeup meant for this thread
-                raise
-            finally:
-                self._threads -= 1
-
-    async def wait_async(self, condition: _Condition, wait: float | None) -> None:
-        """Like wait, for a task."""
         loop = asyncio.get_running_loop()
         until = None if wait is None else loop.time() + wait
-        while True:
+        while not condition():
             left = None if until is None else until - loop.time()
-            with self._lock:
-                if condition():
-                    return
-                if left is not None and left <= 0:
-                    self._give_up(wait)
-                turn = loop.create_future()
-                self._tasks.append(turn)
+            if left is not None and left <= 0:
+                self.give_up(wait)
+            turn = loop.create_future()
+            self._turns.append(turn)
             try:
                 await asyncio.wait({turn}, timeout=left)
             except BaseException:
-                with self._lock:
-                    if turn.done():
-                        self._wake(all=False)
+                if turn.done():
+                    self.wake(all=False)  # pass it on
                 raise
             finally:
                 turn.cancel()
 
-    def _wake(self, all: bool) -> None:
-        """Have one waiter, or all, check their condition again."""
-        self._turns.notify(self._threads if all else 1)
-        while self._tasks:
-            turn = self._tasks.popleft()
+    def wake(self, all: bool = True) -> None:
+        """Have all waiting tasks, or one, check their condition again."""
+        while self._turns:
+            turn = self._turns.popleft()
             if not turn.done():  # its task is waiting
                 turn.set_result(None)
                 if not all:
                     return
 
-    def _give_up(self, wait: float | None) -> None:
+    def give_up(self, wait: float | None) -> None:
         """Raise the error that says why the condition does not hold."""
         outstanding = f"{self.outstanding} jobs outstanding"
         if self._closing:

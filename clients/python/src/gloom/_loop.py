@@ -140,6 +140,8 @@ class LoopThread:
             raise ClosedError("closed") from None
         except asyncio.TimeoutError as err:  # the same class since Python 3.11
             raise concurrent.futures.TimeoutError(*err.args) from None
+        finally:
+            result.cancel()  # if this thread was interrupted
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""

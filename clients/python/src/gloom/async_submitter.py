@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
 
 from . import wire
 from ._connector import Connector
@@ -14,11 +14,13 @@ from ._gate import Gate
 from ._loop import within
 from ._options import Options, Settings
 from .job_options import JobOptions, OnProgress, encode_submit, fields_of
-from .pending import AsyncPending
+from .pending import AsyncPending, PendingJob
 from .wire import check_name
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+P = TypeVar("P", bound=PendingJob)
 
 
 class AsyncSubmitter:
@@ -87,14 +89,14 @@ class AsyncSubmitter:
         made = self._encode_attach(id, on_progress, raw)
         return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
-    async def _send(self, pending: AsyncPending, wait: float | None) -> AsyncPending:
+    async def _send(self, pending: P, wait: float | None) -> P:
         await self._pass(lambda: self._gate.enter(pending), wait)
         self._connector.send()
         return pending
 
     async def _pass(self, condition: Callable[[], bool], wait: float | None) -> None:
         self._connector.begin()
-        await self._gate.wait_async(condition, wait)
+        await self._gate.wait(condition, wait)
 
     async def do(
         self,
@@ -158,7 +160,7 @@ class AsyncSubmitter:
         """Like Submitter.drain."""
         self._gate.close()
         try:
-            await self._gate.wait_async(self._gate.empty, wait)
+            await self._gate.wait(self._gate.empty, wait)
         finally:
             await self.close()
 

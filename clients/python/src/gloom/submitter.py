@@ -103,15 +103,18 @@ class Submitter:
         return self._send(Pending(self._ask_cancel, *made), wait)
 
     def _send(self, pending: Pending, wait: float | None) -> Pending:
-        inside, gate = self._thread.inside, self._core._gate
-        self._thread.check_here()
-        gate.wait(lambda: gate.enter(pending), 0 if inside else wait)
-        if inside:
+        thread, core = self._thread, self._core
+        thread.check_here()
+        if not core._gate.enter(pending):
+            if thread.inside:  # a callback cannot wait
+                core._gate.give_up(0)
+            thread.run(lambda: core._send(pending, wait))
+        elif thread.inside:
             self._send_all()
         elif not self._sending:
             self._sending = True
             try:
-                self._thread.call(self._send_all)
+                thread.call(self._send_all)
             except ClosedError:  # closed meanwhile: the jobs fail
                 self.close()
                 self._send_all()
