@@ -707,6 +707,24 @@ func TestServedTargets(t *testing.T) {
 	expect("both", unserved)
 }
 
+// TestReportedTargets: a Look has hardly more targets than workers have registered, whatever they report.
+func TestReportedTargets(t *testing.T) {
+	f := startWith(t, "", 20*time.Second)
+	a, b := f.worker("a", "x"), f.worker("b", "x")
+	looks := make(chan *master.Look)
+	go func() { looks <- f.master.Look() }()
+	var many []string
+	for i := range 1000 {
+		many = append(many, fmt.Sprintf(`{"target":"%d"}`, i))
+	}
+	answer(t, a, `"type":"look"`, `"data":{"targets":[`+strings.Join(many, ",")+`]}`)
+	answer(t, b, `"type":"look"`, `"data":{"targets":[{"target":"x"}]}`)
+	l := <-looks
+	if n := len(l.Targets); n != 1+100+1 || n != len(l.Workers[0].Targets)+len(l.Workers[1].Targets) {
+		t.Errorf("%d targets", n)
+	}
+}
+
 // TestTargetsOfAllWorkers: workers are refused when the targets of all would take too much memory,
 // until others have left. A registration in place of an earlier one counts once.
 func TestTargetsOfAllWorkers(t *testing.T) {

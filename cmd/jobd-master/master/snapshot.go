@@ -29,6 +29,9 @@ const (
 	// maxLeft is the most targets without their last worker that are remembered, leftTime for
 	// how long; maxUnserved is the most poked targets without a worker that a Look lists.
 	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
+	// maxNew is how many more targets than it has registered a worker may report: those that it has
+	// just got.
+	maxNew = 100
 )
 
 // Look is a snapshot of the fleet.
@@ -123,6 +126,9 @@ func (m *Master) look(now time.Time) *Look {
 	places := make(map[string]int)        // by target: in l.Targets
 	target := func(name string) *Target { // valid until the next call
 		i, ok := places[name]
+		if !ok && len(l.Targets) >= maxTargets/targetBytes {
+			return new(Target) // workers report more than they could register
+		}
 		if !ok {
 			i = len(l.Targets)
 			places[name], l.Targets = i, append(l.Targets, Target{Target: look.Target{Target: name}})
@@ -150,6 +156,7 @@ func (m *Master) look(now time.Time) *Look {
 				row.Targets = append(row.Targets, look.Target{Target: t})
 			}
 		}
+		row.Targets = row.Targets[:min(len(row.Targets), len(w.targets)+maxNew)]
 		l.Workers = append(l.Workers, row)
 		for _, t := range row.Targets {
 			target(t.Target).add(t)
