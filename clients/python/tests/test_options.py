@@ -7,7 +7,7 @@ from unittest import mock
 
 import support  # noqa: F401  (finds the package)
 
-from gloom._backoff import Backoff
+from gloom._link import Backoff
 from gloom._options import Options, local_socket, millis, split_addr
 
 

@@ -1,22 +1,28 @@
 """Matching frames to requests and jobs, without a socket."""
 
+import asyncio
 import json
 import random
+import types
 import unittest
 
 import support  # noqa: F401  (finds the package)
 
 from gloom import errors, wire
-from gloom._replies import Jobs
+from gloom._options import Options
+from gloom._session import Session
 from gloom.pending import PendingJob
 
 
-class Wire(Jobs):
-    """A connection that passes on what is sent."""
+def connection(send, freed):
+    """A session that passes on what is sent, and has no socket."""
 
-    def __init__(self, send, freed):
-        super().__init__("h:1")
-        self.send, self.freed = send, freed
+    async def make():
+        link = Session(Options([], "", 1), "h:1", types.SimpleNamespace(freed=freed))
+        link.send = send
+        return link
+
+    return asyncio.run(make())
 
 
 class Job(PendingJob):
@@ -51,7 +57,7 @@ class RepliesCase(unittest.TestCase):
         self.anew()
 
     def anew(self):
-        self.link = Wire(self.send, self.free)
+        self.link = connection(self.send, self.free)
 
     def send(self, frame):
         self.sent.append(json.loads(frame[4:]))
@@ -211,8 +217,8 @@ class Silent(RepliesCase):
     def test_detached_is_confirmed_by_a_ping(self):
         a, b = (self.submit(id, silent=True, detached=True) for id in "ab")
         self.assertEqual(a.events, [])
-        self.link.confirm()
-        self.link.confirm()
+        self.link.before_flush()
+        self.link.before_flush()
         self.assertEqual([m["action"] for m in self.sent], ["submit", "submit", "ping"])
         self.refuse("id_exists", "b")
         self.get(ok=True)
@@ -223,9 +229,9 @@ class Silent(RepliesCase):
     def test_no_ping_where_something_else_replies(self):
         a = self.submit("a", silent=True, detached=True)
         self.submit("b")
-        self.link.confirm()
+        self.link.before_flush()
         self.submit("c", silent=True)
-        self.link.confirm()
+        self.link.before_flush()
         self.assertEqual(len(self.sent), 3)
         self.get(ok=True, id="b")
         self.assertEqual(a.events, ["accepted"])
@@ -500,7 +506,7 @@ class Random(unittest.TestCase):
         broker = ModelBroker(rng)
         freed = []
         jobs = []
-        link = Wire(
+        link = connection(
             lambda frame: broker.requests.append(self.sent(frame, jobs)),
             lambda: freed.append(1),
         )
@@ -512,7 +518,7 @@ class Random(unittest.TestCase):
                 jobs.append(job)
                 link.submit(job)
                 if rng.random() < 0.7:
-                    link.confirm()
+                    link.before_flush()
             elif choice < 0.35:
                 id = rng.choice("abcdefg")
                 link.request("cancel", id, {}, cancels.append)
@@ -527,7 +533,7 @@ class Random(unittest.TestCase):
                 broker.work()
             elif broker.out:
                 self.deliver(link, broker)
-        link.confirm()
+        link.before_flush()
         while broker.requests:
             broker.handle()
         while broker.running:
@@ -657,7 +663,7 @@ class Cuts(unittest.TestCase):
                 self.run_one(random.Random(seed))
 
     def connect(self, broker, freed, jobs):
-        link = Wire(
+        link = connection(
             lambda frame: broker.requests.append(json.loads(frame[4:])),
             lambda: freed.append(1),
         )

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import logging
 import os
+import signal
 import threading
 import time
 import unittest
@@ -607,6 +608,23 @@ class Window(SubmitterCase):
         second = outcome.result(PATIENCE)
         peer.send({"id": peer.take(), "body": 2})
         self.assertEqual(second.result(PATIENCE), 2)
+
+    def test_interrupted_while_the_window_is_full(self):
+        jobs = self.submitter(window=1)
+        jobs.submit("echo", 1)
+        peer = self.broker.accept()
+
+        def interrupt():
+            eventually(lambda: jobs._core._connector._turns)  # submit waits
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with self.assertRaises(KeyboardInterrupt):
+            jobs.submit("echo", 2)
+        peer.send({"id": peer.take(), "body": 1})
+        eventually(lambda: not jobs.outstanding)
+        jobs.submit("echo", 3)
+        self.assertEqual(peer.expect("submit")["body"], 3)
 
     def test_failing_callbacks_harm_nobody(self):
         logging.disable(logging.CRITICAL)

@@ -1,64 +1,49 @@
-"""A submitter's connection to one of several brokers, reestablished when lost."""
+"""A submitter's way to a broker: jobs wait for room and for a connection, which is
+reestablished when lost."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from typing import Mapping
+from collections import deque
+from typing import Callable, Mapping
 
-from ._backoff import Backoff, hopeless
-from ._gate import Gate
-from ._link import Link
+from . import errors, wire
+from ._link import Backoff, Done, hopeless
 from ._loop import start
 from ._options import Event, Notice, Options
-from ._replies import Done, Jobs
+from ._session import Session
 from .errors import ClosedError, GloomError, LostError, NotConnected, RefusedError
 from .pending import PendingJob
 
-
-class Session(Jobs, Link):
-    """One connection, and the jobs and requests pending on it."""
-
-    def __init__(self, options: Options, addr: str, gate: Gate) -> None:
-        super().__init__(options, addr)
-        self._gate = gate
-        self.over = asyncio.Event()  # set when it is lost, or the broker is stopping
-        self._retired = False
-
-    def freed(self) -> None:
-        self._gate.leave()
-
-    def before_flush(self) -> None:
-        self.confirm()
-
-    def after_read(self) -> None:
-        if self.draining:
-            self.over.set()
-        if self._retired and self.idle:
-            self.close(ClosedError("nothing pending"))
-
-    def on_writable(self) -> None:
-        self._gate.wake()
-
-    def retire(self) -> None:
-        """Close as soon as nothing is pending."""
-        self._retired = True
-        self.after_read()
+#: Most bytes that may wait for the event loop to send them.
+MAX_UNSENT = 1024 * 1024
 
 
 class Connector:
-    """Keeps a session with one of the brokers while it serves, then with the next
-    one that does, and sends the jobs that the gate admits. It must be used only in the
-    event loop's thread.
+    """A submitter's way to the brokers.  Keeps a session with one of them while it
+    serves, then with the next one that does, and admits jobs while there is a session
+    and room in the window.
 
-    It tells the gate which connection takes new jobs or, after an attempt at every
-    broker has failed, why there is none: a RefusedError when all refuse
-    permanently, else NotConnected.
+    Any thread may call enter; all other methods belong to the thread of the connection's
+    loop, where tasks wait.  The lock guards what enter reads and changes.
     """
 
-    def __init__(self, options: Options, gate: Gate) -> None:
+    def __init__(self, options: Options, window: int) -> None:
         self._options = options
-        self._gate = gate
+        self._window = window
+        self._lock = threading.Lock()
+        self._shut = False  # no more jobs are admitted
+        self.session: Session | None = None  # the connection for new jobs
+        #: Why the last attempt to reach any broker failed: a RefusedError when all
+        #: refuse permanently, else NotConnected.
+        self._error: Exception | None = None
+        # Admitted jobs that have yet to be sent, and their bytes.
+        self._inbox: list[PendingJob] = []
+        self._unsent = 0
+        self.outstanding = 0  # admitted jobs that have not ended
+        self._turns: deque[asyncio.Future[None]] = deque()  # one for each waiting task
         self._next = 0
         self._sessions: set[Session] = set()
         # Kept jobs of the last session, which was lost, and the address of its broker.
@@ -68,6 +53,84 @@ class Connector:
         self._asked: list[tuple[str, str, Mapping[str, object], Done]] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+
+    # Admission: conditions, and waiting for them.
+
+    def enter(self, job: PendingJob) -> bool:
+        """Take a place in the window; returns whether there was one."""
+        with self._lock:
+            if not self.ready(patient=True):
+                return False
+            assert self.session is not None
+            too_large = wire.too_large(job.frame, self.session.max_frame)
+            if too_large is not None:
+                raise errors.SizeError(too_large, job.id)
+            full = self.outstanding >= self._window or self._unsent >= MAX_UNSENT
+            if full or not self.session.writable:
+                return False
+            self.outstanding += 1
+            self._inbox.append(job)
+            self._unsent += len(job.frame)
+            return True
+
+    def ready(self, patient: bool) -> bool:
+        """Whether there is a connection.  Raises the error of the last attempt to make
+        one; if patient, only when all brokers refuse permanently."""
+        if self._shut:
+            raise ClosedError("closed")
+        if self.session is None and self._error is not None:
+            if not patient or isinstance(self._error, RefusedError):
+                raise errors.again(self._error)
+        return self.session is not None
+
+    def empty(self) -> bool:
+        """Whether no job is outstanding."""
+        return not self.outstanding
+
+    async def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
+        """Wait until a condition holds.  After wait seconds raise WindowFull,
+        NotConnected or, if it is shut, asyncio.TimeoutError."""
+        loop = asyncio.get_running_loop()
+        until = None if wait is None else loop.time() + wait
+        while not condition():
+            left = None if until is None else until - loop.time()
+            if left is not None and left <= 0:
+                self.give_up(wait)
+            turn = loop.create_future()
+            self._turns.append(turn)
+            try:
+                await asyncio.wait({turn}, timeout=left)
+            except BaseException:
+                if turn.done():
+                    self.wake(all=False)  # pass it on
+                raise
+            finally:
+                turn.cancel()
+
+    def wake(self, all: bool = True) -> None:
+        """Have all waiting tasks, or one, check their condition again."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():  # its task is waiting
+                turn.set_result(None)
+                if not all:
+                    return
+
+    def give_up(self, wait: float | None) -> None:
+        """Raise the error that says why the condition does not hold."""
+        outstanding = f"{self.outstanding} jobs outstanding"
+        if self._shut:
+            raise asyncio.TimeoutError(f"{outstanding} after {wait} s")
+        after = f" within {wait:g} s" if wait else ""
+        if self.session is not None:
+            full = self.outstanding >= self._window
+            why = outstanding if full else "too many bytes unsent"
+            raise errors.WindowFull(f"{why}, no room{after}")
+        raise NotConnected(
+            f"not connected{after}: {self._error or 'no attempt yet'}"
+        ) from self._error
+
+    # The connection.
 
     def begin(self) -> None:
         """Connect, and reconnect until closed."""
@@ -91,7 +154,7 @@ class Connector:
                 patience = 0.0 if len(addrs) > 1 else None
             else:
                 if old is None:
-                    self._gate.connected(None, tried)
+                    self._use(None, tried)
                     if isinstance(tried, RefusedError):
                         self._drop_kept(tried)
                 patience = backoff.wait()
@@ -115,24 +178,24 @@ class Connector:
         Errors are returned, not raised: they reach users, and their tracebacks
         must not expose the frames that continue to run here.
         """
-        errors = []
+        failures: list[tuple[str, Exception]] = []
         for _ in self._options.addrs:
             addr = self._options.addrs[self._next % len(self._options.addrs)]
             self._next += 1
             if draining is not None and addr == draining.addr:
                 continue
-            session = Session(self._options, addr, self._gate)
+            session = Session(self._options, addr, self)
             try:
                 await session.open()
                 return session
             except Exception as err:
-                errors.append((addr, err.with_traceback(None)))
-        if not errors:
+                failures.append((addr, err.with_traceback(None)))
+        if not failures:
             return NotConnected("no broker reached: the only one is draining")
-        first = errors[0][1]
-        if isinstance(first, RefusedError) and all(hopeless(err) for _, err in errors):
+        first = failures[0][1]
+        if isinstance(first, RefusedError) and all(hopeless(err) for _, err in failures):
             return first
-        told = "; ".join(f"{addr}: {err}" for addr, err in errors)
+        told = "; ".join(f"{addr}: {err}" for addr, err in failures)
         error = NotConnected(f"no broker reached: {told}")
         error.__cause__ = first
         return error
@@ -151,17 +214,25 @@ class Connector:
         for request in asked:
             session.request(*request)
         self._kept_at = session.addr
-        self._gate.connected(session, None)
+        self._use(session, None)
+
+    def _use(self, session: Session | None, error: Exception | None) -> None:
+        """Set the connection for new jobs, None if there is none.  error: why the last
+        attempt to make one failed; None keeps the previous error."""
+        with self._lock:
+            self.session = session
+            self._error = None if session is not None else error or self._error
+        self.wake()
 
     def _gone(self, session: Session) -> None:
-        cause, current = session.lost.result(), session is self._gate.session
+        cause, current = session.lost.result(), session is self.session
         if self._closed:
             cause = ClosedError("closed")
         keep = current and not isinstance(cause, ClosedError)
         self._kept += session.lose(cause, keep)
         self._sessions.discard(session)
         if current:
-            self._gate.connected(None, None)
+            self._use(None, None)
         session.over.set()
 
     def _drop_kept(self, cause: Exception) -> None:
@@ -172,17 +243,22 @@ class Connector:
             done(cause)
 
     def _drop(self, job: PendingJob, cause: Exception) -> None:
-        self._gate.leave()
+        self.freed()
         job._failed(LostError(cause, self._kept_at, job.id, job.acked, job.sent))
 
-    # Called by submitters.
+    # Called by submitters and sessions.
 
     def send(self) -> None:
-        """Send the jobs that the gate has admitted, or attach to them.  They fail at
-        once if the connection has just been lost."""
-        for job in self._gate.take():
-            if self._gate.session is not None:
-                self._gate.session.submit(job)
+        """Send the jobs that were admitted since the last call, or attach to them.  They
+        fail at once if the connection has just been lost."""
+        with self._lock:
+            jobs, self._inbox = self._inbox, []
+            unsent, self._unsent = self._unsent, 0
+        if unsent >= MAX_UNSENT:
+            self.wake()
+        for job in jobs:
+            if self.session is not None:
+                self.session.submit(job)
             elif job.kept and not self._closed:
                 self._kept.append(job)
             else:
@@ -195,7 +271,7 @@ class Connector:
         the one for new jobs.  A request about a kept job of a lost connection waits
         until that job is attached to."""
         pending = (session for session in self._sessions if id in session.jobs)
-        session = next(pending, self._gate.session)
+        session = next(pending, self.session)
         if session is not None:
             session.request(verb, id, fields, done)
         elif id is not None and any(job.id == id for job in self._kept):
@@ -203,21 +279,36 @@ class Connector:
         else:
             done(NotConnected("no connection to a broker"))
 
+    def freed(self) -> None:
+        """Stop counting one job against the window."""
+        with self._lock:
+            self.outstanding -= 1
+        if self._turns:
+            self.wake(all=self._shut)
+
+    def shut(self) -> None:
+        """Admit no more jobs."""
+        with self._lock:
+            self._shut = True
+        self.wake()
+
     async def leave(self, wait: float) -> None:
         """Close; if kept jobs are out, first read what the broker has sent, for at most
         wait seconds."""
-        await self._stop()
-        kept = [s for s in self._sessions if any(j.kept for j in s.jobs.values())]
-        for session in kept:
-            session.end_output()
-        if kept:
-            await asyncio.wait([session.lost for session in kept], timeout=wait)
-        await self.close()
+        try:
+            await self._stop()
+            kept = [s for s in self._sessions if any(j.kept for j in s.jobs.values())]
+            for session in kept:
+                session.end_output()
+            if kept:
+                await asyncio.wait([session.lost for session in kept], timeout=wait)
+        finally:
+            await self.close()
 
     async def _stop(self) -> None:
         """Take no more jobs and make no more connections."""
         self._closed = True
-        self._gate.close()
+        self.shut()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -1,7 +1,7 @@
-"""One connection to a broker: bytes out, messages in, and its end.
+"""One connection to a broker: bytes out, messages in, its end, and when to try again.
 
-It handles hello and ping, which concern the connection itself; subclasses handle
-all other messages.
+It handles hello and ping, which concern the connection itself, and finds the request
+that a reply belongs to; subclasses handle all other messages.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import socket
 import ssl
 import weakref
-from typing import cast
+from collections import deque
+from typing import Any, Callable, NamedTuple, Optional, cast
 
-from . import wire
+from . import errors, wire
 from ._loop import within
 from ._options import FRAME_SLACK, Options, split_addr
-from ._replies import Replies
-from .errors import GloomError
-from .wire import FrameReader
+from .errors import BrokerError, GloomError, ProtocolError, RefusedError
+from .wire import FrameReader, Message
 
 # Heartbeats without a byte after which a connection is given up.  The broker gives up
 # after two; waiting for one more leaves the decision to the side that pings.
@@ -28,12 +29,30 @@ _SILENT_BEATS = 3
 # Most bytes that wait for the end of a round of the loop.
 _BATCH = 256 * 1024
 
+#: Called with None when a request was accepted, else with the error.
+Done = Callable[[Optional[Exception]], None]
 
-class Link(Replies, asyncio.Protocol):
-    """A connection.  All methods must be called in the event loop's thread."""
+
+class _Request(NamedTuple):
+    done: Done
+    id: str | None  # the job that it is about
+    silent: bool  # it gets a reply only if it is refused
+
+
+class Link(asyncio.Protocol):
+    """A connection.  All methods must be called in the event loop's thread.
+
+    Replies come in the order of the requests.  A silent request is known to be accepted
+    as soon as a frame comes that the broker sends only after it.
+    """
 
     def __init__(self, options: Options, addr: str) -> None:
-        super().__init__(addr)
+        self.addr = addr  # of the broker
+        self.unsent: list[bytes] = []  # frames not written yet
+        self.reply: Message | None = None  # the last ok
+        self.refusal: BrokerError | None = None  # sent before the broker closes it
+        # Requests without a reply, silent ones included, in the order of the replies.
+        self._requests: deque[_Request] = deque()
         self._loop = asyncio.get_running_loop()
         self._options = options
         self.max_frame = options.max_frame  # largest that the broker accepts, in bytes
@@ -48,7 +67,10 @@ class Link(Replies, asyncio.Protocol):
         self._last_byte = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
-    # Hooks of subclasses, beside those for messages and errors.
+    # Hooks of subclasses; on_error is another.
+
+    def on_message(self, message: Message) -> None:
+        """Called with each message that is neither a ping, an ok nor an error."""
 
     def before_flush(self) -> None:
         """Called before each write; may send more frames."""
@@ -123,6 +145,59 @@ class Link(Replies, asyncio.Protocol):
             out, self.unsent, self._out_size = self.unsent, [], 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
+    # Requests and their replies.
+
+    def ask(
+        self, frame: bytes, done: Done, id: str | None = None, silent: bool = False
+    ) -> None:
+        """Send a request; done is called with its reply, or with the error that ended
+        the connection first."""
+        self._requests.append(_Request(done, id, silent))
+        self.send(frame)
+
+    def receive(self, message: Message) -> None:
+        """Handle one message.  Raises ProtocolError, or the broker's error about the
+        whole connection, which cannot be used after that."""
+        if message.kind == wire.ERROR:
+            code, reason = message.get("error"), message.get("reason")
+            lost = message.get("cause") == "lost"
+            self.on_error(errors.from_code(code, reason, message.id, lost=lost))
+        elif message.kind != wire.OK:
+            self.on_message(message)
+        else:
+            request = self._due()
+            if request is None:
+                raise ProtocolError("an ok without a request")
+            if request.id is not None and message.id not in (None, request.id):
+                raise ProtocolError(f"an ok for {message.id!r}, not {request.id!r}")
+            self.reply = message
+            self._settle(request)
+
+    def on_error(self, error: BrokerError) -> None:
+        """Called with each error.  It is the reply to the next request or, if none is
+        waiting, about the connection."""
+        if isinstance(error, (errors.SizeError, errors.Unauthorized)):
+            self.refusal = error
+        request = self._due()
+        if request is None:
+            raise error
+        self._settle(request, error)
+
+    def _due(self, id: str | None = None) -> _Request | None:
+        """The request whose reply comes next: the first that is not silent, or an
+        earlier silent one about this id."""
+        for request in self._requests:
+            if not request.silent or request.id == id:
+                return request
+        return None
+
+    def _settle(self, request: _Request, error: Exception | None = None) -> None:
+        """Complete a request.  The silent ones before it were accepted, or their errors
+        would have come first."""
+        while (first := self._requests.popleft()) is not request:
+            first.done(None)
+        request.done(error)
+
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -179,15 +254,12 @@ class Link(Replies, asyncio.Protocol):
             path, host, port, wants_tls = split_addr(self.addr)
             tls = options.tls or (ssl.create_default_context() if wants_tls else None)
             name = options.server_hostname or host or "localhost" if tls else None
+            how: Any = {"ssl": tls, "server_hostname": name}
             if path:
-                await loop.create_unix_connection(
-                    lambda: self, path, ssl=tls, server_hostname=name
-                )
+                await loop.create_unix_connection(lambda: self, path, **how)
             else:
-                await loop.create_connection(
-                    lambda: self, host, port, ssl=tls, server_hostname=name
-                )
-        if options.wants_hello:
+                await loop.create_connection(lambda: self, host, port, **how)
+        if options.token or options.client or options.heartbeat:
             await self._hello()
 
     async def _hello(self) -> None:
@@ -257,3 +329,35 @@ def _keep_alive(sock: socket.socket) -> None:
     ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def hopeless(error: BaseException) -> bool:
+    """Whether trying again would only get the same refusal."""
+    return isinstance(error, RefusedError) and not isinstance(
+        error, (errors.Overloaded, errors.Draining, errors.InvalidState)
+    )
+
+
+class Backoff:
+    """Waits between 0 and a limit that doubles from base up to a maximum.
+
+    The waits are random, so the clients of a broker that restarts do not all
+    reconnect at once.
+    """
+
+    def __init__(self, limits: tuple[float, float]) -> None:
+        self._base, self._most = limits
+        self._limit = self._base
+
+    def wait(self) -> float:
+        """Seconds to wait now; the next limit is twice as large."""
+        seconds = random.uniform(0.0, self._limit)
+        self._limit = min(self._limit * 2, self._most)
+        return seconds
+
+    def lasted(self, seconds: float) -> None:
+        """Record how long a connection lasted.  Only one that lasted at least as long
+        as the longest wait resets the limit, so a broker that hangs up at once is not
+        tried more often."""
+        if seconds >= self._most:
+            self._limit = self._base

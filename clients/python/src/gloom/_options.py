@@ -171,11 +171,6 @@ class Options:
         for text in self.token, self.client:
             (text or "").encode("utf-8")
 
-    @property
-    def wants_hello(self) -> bool:
-        """Whether connections begin with a hello."""
-        return bool(self.token or self.client or self.heartbeat)
-
     def tell(self, notice: Notice) -> None:
         """Pass a notice to notify; log an exception that it raises."""
         try:

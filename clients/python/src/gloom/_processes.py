@@ -17,8 +17,7 @@ from typing import Any, Callable
 
 from .body import RawJSON
 from .errors import ClosedError, GloomError
-from .failure import Outcome, execute, verdict
-from .job import Job
+from .job import Job, Outcome, execute, failed, verdict
 
 _Handler = Callable[[Job], Any]
 _Pipe = multiprocessing.connection.Connection
@@ -35,23 +34,22 @@ class Processes:
                 f"handler {handler!r}: a process cannot import it by name: {err}"
             ) from None
         self._what = handler, raw
-        self._own = threading.local()  # the thread's child
-        self._lock = threading.Lock()  # guards the fields below
-        self._children: set[_Child] = set()
+        self._lock = threading.Lock()  # guards _closed: no child is started after close
         self._closed = False
+        self._children: dict[int, _Child] = {}  # by the thread that it serves
 
     def run(self, job: Job) -> Outcome:
         """Have a child run the handler for a job whose body is RawJSON."""
         try:
             child = self._child()
         except (EOFError, OSError) as err:
-            return Outcome(reason=f"no process could be started: {err}")
+            return failed(f"no process could be started: {err}")
         try:
             return child.run(job)
         except (EOFError, OSError):
             child.process.join()
             code = child.process.exitcode
-            return Outcome(reason=f"worker process ended with exit code {code}")
+            return failed(f"worker process ended with exit code {code}")
         except Exception as err:  # such as a result that cannot be unpickled here
             return verdict(err)
 
@@ -59,30 +57,26 @@ class Processes:
         """End the children; if kill is set, even while they run a job."""
         with self._lock:
             self._closed = True
-        for child in self._children:
+        for child in self._children.values():
             end = child.process.kill if kill else child.pipe.close
             end()
             child.process.join()
 
     def _child(self) -> _Child:
-        child: _Child | None = getattr(self._own, "child", None)
-        if child is not None and child.process.is_alive():
-            return child
-        with self._lock:
-            if self._closed:
-                raise EOFError("the worker was stopped")
-            if child is not None:
-                self._children.discard(child)
-            child = self._own.child = _Child(*self._what)
-            self._children.add(child)
-            return child
+        child = self._children.get(threading.get_ident())
+        if child is None or not child.process.is_alive():
+            with self._lock:
+                if self._closed:
+                    raise EOFError("the worker was stopped")
+                child = self._children[threading.get_ident()] = _Child(*self._what)
+        return child
 
 
 class _Child:
     """One process, as its parent sees it.
 
     The parent sends the names of _Servant's methods and their arguments; the child
-    sends an Outcome, or bytes to report.
+    sends an Outcome, or bytes to report.  Errors of this package can be pickled.
     """
 
     def __init__(self, *what: Any) -> None:
@@ -109,27 +103,18 @@ class _Child:
             try:
                 job.progress(RawJSON._trusted(told))
             except GloomError as err:
-                error = _portable(err)
+                error = err
             except RuntimeError as err:
                 error = ClosedError(str(err))
             self._send("reported", error)
 
     def _tell_unwanted(self, id: str, cause: GloomError) -> None:
         with contextlib.suppress(OSError):  # the child has died; run notices that
-            self._send("unwanted", id, _portable(cause))
+            self._send("unwanted", id, cause)
 
     def _send(self, *message: object) -> None:
         with self._sending:
             self.pipe.send(message)
-
-
-def _portable(error: GloomError) -> GloomError:
-    """Return the error, or a GloomError with its text if it cannot be pickled."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return GloomError(str(error))
-    return error
 
 
 # Runs in the child.

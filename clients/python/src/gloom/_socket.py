@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING
 
 from . import errors, wire
 from ._link import Link
-from ._options import Options, logger
+from ._options import logger
 from .errors import ClosedError, GloomError, LostError, ProtocolError
-from .failure import Outcome, clip
-from .job import JobBase
+from .job import JobBase, Outcome, failed
 from .wire import Message
+
+if TYPE_CHECKING:
+    from .worker import AsyncWorker
 
 #: Most unanswered progress frames on a socket.
 MAX_REPORTS = 64
-
-
-class Service(NamedTuple):
-    """What a worker's sockets serve."""
-
-    join: bytes  # the join frame
-    prefetch: int  # most jobs on a socket with named jobs, or 0
-    handlers: int  # most runs at once on a socket; other jobs wait
-    raw: bool  # bodies are RawJSON
-    #: Makes the job object that the handler receives.
-    kind: Callable[[str, str, Any, "dict[str, Any] | None"], JobBase]
-    #: Starts a run, and later calls finish of its socket in the loop's thread.
-    start: Callable[[JobBase], None]
-    joined: Callable[[str], None]  # called when a socket has joined, with its broker
 
 
 def _raise(refusal: Exception | None) -> None:
@@ -41,13 +29,14 @@ def _raise(refusal: Exception | None) -> None:
 class Socket(Link):
     """One connection that has joined, or is joining."""
 
-    def __init__(self, options: Options, addr: str, service: Service) -> None:
-        super().__init__(options, addr)
-        self._service = service
+    def __init__(self, worker: AsyncWorker, addr: str) -> None:
+        super().__init__(worker._options, addr)
+        self._worker = worker
+        self._handlers = worker._concurrency if worker._prefetch else 1
         # The jobs of this socket: some wait, some run.
         self._runs: dict[str, JobBase] = {}
         self._queue: deque[JobBase] = deque()
-        self._running: set[JobBase] = set()
+        self.running: set[JobBase] = set()  # while their handlers run
         self._finished = asyncio.Event()  # set when a handler returns
         self._room = asyncio.Semaphore(MAX_REPORTS)
         self._leaving = self._left = False
@@ -67,7 +56,7 @@ class Socket(Link):
     async def serve(self) -> Exception:
         """Join, and serve until the connection is gone.  Returns the cause once the
         last handler has returned: until then it counts against the concurrency."""
-        self.ask(self._service.join, self._join_replied)
+        self.ask(self._worker._join, self._join_replied)
         limit = self._options.dial_timeout
         await asyncio.wait({self.lost}, timeout=limit)
         if not self.joined:
@@ -75,26 +64,21 @@ class Socket(Link):
         cause = await asyncio.shield(self.lost)
         cause = self.refusal or cause
         self.abandon(LostError(cause, self.addr))
-        while self._running:
+        while self.running:
             self._finished.clear()
             await self._finished.wait()
         return cause
-
-    @property
-    def running(self) -> int:
-        """How many handlers run."""
-        return len(self._running)
 
     def abandon(self, cause: GloomError) -> None:
         """End all runs: nobody waits for them any more."""
         self._queue.clear()
         self._runs.clear()
-        for run in list(self._running):
+        for run in list(self.running):
             run._end(cause)
         self._room.release()  # each waiter passes it on
 
     def after_read(self) -> None:
-        if self._left and not self._runs and not self.awaited:
+        if self._left and not self._runs and not self._requests:
             self.close(ClosedError("left"))
 
     # Messages from the broker.
@@ -112,13 +96,13 @@ class Socket(Link):
         for wrong, when in (
             (self._left, "after the ok of leave"),
             (not self.joined, "before the ok of join"),
-            (len(self._runs) >= max(self._service.prefetch, 1), "beyond the prefetch"),
+            (len(self._runs) >= max(self._worker._prefetch, 1), "beyond the prefetch"),
             (id in self._runs, "sent twice"),
         ):
             if wrong:
                 raise ProtocolError(f"job {id!r} {when}")
-        body = message.raw("body") if self._service.raw else message.get("body")
-        run = self._service.kind(id, message.get("type"), body, message.get("headers"))
+        body = message.raw("body") if self._worker._raw else message.get("body")
+        run = self._worker._kind(id, message.get("type"), body, message.get("headers"))
         run._socket = self
         self._runs[id] = run
         if self._leaving:  # it crossed our leave
@@ -143,7 +127,7 @@ class Socket(Link):
     def _join_replied(self, error: Exception | None) -> None:
         _raise(error)
         self.joined = True
-        self._service.joined(self.addr)
+        self._worker._on_joined(self.addr)
 
     def _leave_replied(self, error: Exception | None) -> None:
         self._left = True  # even on an error: close once no jobs are left
@@ -151,20 +135,20 @@ class Socket(Link):
     # Runs and their answers.
 
     def _start_next(self) -> None:
-        while self._queue and len(self._running) < self._service.handlers:
+        while self._queue and len(self.running) < self._handlers:
             run = self._queue.popleft()
             if run.cause is not None:  # cancelled while it waited
-                self._send_answer(run, Outcome(reason="cancelled"))
+                self._send_answer(run, failed("cancelled"))
                 continue
-            self._running.add(run)
-            self._service.start(run)
+            self.running.add(run)
+            self._worker._start_run(run)
 
     def finish(self, run: JobBase, outcome: Outcome) -> None:
         """Answer a run whose handler has returned, and start the next one."""
         if outcome.trace and run.cause is None:
             what = f"job {run.id!r} of type {run.type!r}"
             logger.error("%s failed\n%s", what, outcome.trace)
-        self._running.discard(run)
+        self.running.discard(run)
         self._send_answer(run, outcome)
         self._start_next()
         self._finished.set()
@@ -178,27 +162,21 @@ class Socket(Link):
             # After any other error the job is still on this socket.
             late = (errors.InvalidState, errors.UnknownID)
             if error is not None and not isinstance(error, late):
-                retry = None if outcome.body is None else False
-                instead = Outcome(reason=f"answer {error}", retry=retry)
+                retry = False if outcome.verb == "respond" else None
+                instead = failed(f"answer {error}", retry=retry)
                 self.ask(self._encode(run, instead), _raise)
 
         self.ask(self._encode(run, outcome), replied)
 
     def _encode(self, run: JobBase, outcome: Outcome) -> bytes:
-        how = {"id": self._name(run), "delay_ms": outcome.delay_ms}
-        if outcome.body is not None:
-            frame = wire.request("respond", id=self._name(run), body=outcome.body)
-            too_large = wire.too_large(frame, self.max_frame)
-            if too_large is None:
-                return frame
-            outcome = Outcome(reason=f"answer makes a {too_large}", retry=False)
-        reason = clip(outcome.reason)
-        if outcome.release:
-            return wire.request("release", **how)
-        return wire.request("fail", reason=reason, retry=outcome.retry, **how)
+        frame = wire.request(outcome.verb, id=self._name(run), **outcome.fields)
+        too_large = wire.too_large(frame, self.max_frame)
+        if outcome.verb != "respond" or too_large is None:
+            return frame
+        return self._encode(run, failed(f"answer makes a {too_large}", retry=False))
 
     def _name(self, run: JobBase) -> str | None:
-        return run.id if self._service.prefetch else None
+        return run.id if self._worker._prefetch else None
 
     async def report(self, run: JobBase, body: bytes) -> None:
         """Send progress of a run, as soon as fewer than MAX_REPORTS are unanswered."""

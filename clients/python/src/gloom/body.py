@@ -55,15 +55,6 @@ def _deeply(function: Callable[..., T], *args: Any) -> T:
             sys.setrecursionlimit(before)
 
 
-def text_of(data: bytes) -> str:
-    """Decode UTF-8 bytes; ProtocolError if they are invalid."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as err:
-        where = f"byte {err.start} of {len(data)}"
-        raise ProtocolError(f"invalid UTF-8 at {where}") from None
-
-
 def skip(text: str, at: int) -> int:
     """The index of the first character that is not white space."""
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]
@@ -84,12 +75,18 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
         raise ProtocolError(f"invalid JSON: {err}") from None
 
 
-def decode(text: str) -> Any:
-    """Decode a text of exactly one JSON value; ProtocolError if it is not one."""
+def decode(data: bytes) -> tuple[Any, str]:
+    """Decode bytes of exactly one JSON value, ProtocolError if they are not that.
+    Returns the value and its text."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as err:
+        where = f"byte {err.start} of {len(data)}"
+        raise ProtocolError(f"invalid UTF-8 at {where}") from None
     value, end = value_at(text, skip(text, 0))
     if skip(text, end) != len(text):
         raise ProtocolError(f"more than one JSON value, at character {end}")
-    return value
+    return value, text
 
 
 class RawJSON:
@@ -105,7 +102,7 @@ class RawJSON:
     def __init__(self, data: bytes | bytearray | memoryview | str) -> None:
         self.data = data.encode("utf-8") if isinstance(data, str) else bytes(data)
         try:
-            decode(text_of(self.data))
+            decode(self.data)
         except ProtocolError as err:
             raise ValueError(f"not a JSON value: {err}") from None
         check_depth(self.data)
@@ -118,7 +115,7 @@ class RawJSON:
 
     def value(self) -> Any:
         """The Python value.  Integers too long for int become Decimal."""
-        return decode(self.data.decode("utf-8"))
+        return decode(self.data)[0]
 
     def __bytes__(self) -> bytes:
         return self.data

@@ -1,15 +1,22 @@
-"""The jobs that handlers receive."""
+"""The jobs that handlers receive, and what becomes of what they return or raise."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Callable
+import traceback
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
+from ._options import millis
+from ._trace import as_told_by
 from .body import encode_body
 from .errors import GloomError, again
 
 if TYPE_CHECKING:
     from ._socket import Socket
+
+#: Most bytes of an error's text that are sent as the reason.
+MAX_REASON = 4096
 
 
 class JobBase:
@@ -89,3 +96,82 @@ class AsyncJob(JobBase):
     async def progress(self, body: Any) -> None:
         """Send progress to a submitter that asked for it; like Job.progress."""
         await self._socket.report(self, self._news(body))
+
+
+class Fatal(Exception):
+    """Raised by a handler: the job fails at once, even if it has retries left.  The
+    text is the reason that the submitter gets."""
+
+
+class RetryAfter(Exception):
+    """Raised by a handler: the run has failed.  If the job has retries left,
+    the next run starts after this many seconds (0 … a year) instead of
+    the job's backoff."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(seconds, reason)
+        self.delay_ms = millis("seconds", seconds)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Release(Exception):
+    """Raised by a handler: the job goes back to its place as if it had never been
+    handed out, and first waits for this many seconds (0 … a year).  No retry is used;
+    with 0 the same worker may get it again at once."""
+
+    def __init__(self, seconds: float = 0) -> None:
+        super().__init__(seconds)
+        self.delay_ms = millis("seconds", seconds) or None
+
+
+class Outcome(NamedTuple):
+    """The outcome of a run, as the worker's request says it."""
+
+    verb: str  # respond, fail or release
+    fields: dict[str, Any]
+    trace: str = ""  # the traceback of an unexpected error
+
+
+def failed(reason: str, trace: str = "", **fields: object) -> Outcome:
+    """The outcome of a run that failed.  The reason is cut to MAX_REASON bytes."""
+    data = reason.encode("utf-8", "backslashreplace")
+    more = "…" if len(data) > MAX_REASON else ""
+    cut = data[:MAX_REASON].decode("utf-8", "ignore") + more
+    return Outcome("fail", {"reason": cut, **fields}, trace)
+
+
+def execute(handler: Callable[[Job], object], job: Job) -> Outcome:
+    """Run a handler."""
+    try:
+        with as_told_by(job.headers):
+            return answer(handler(job))
+    except BaseException as err:
+        return verdict(err)
+
+
+def answer(value: object) -> Outcome:
+    """The outcome of a run whose handler returned."""
+    try:
+        return Outcome("respond", {"body": encode_body(value)})
+    except (TypeError, ValueError) as err:
+        return failed(f"encode answer: {err}", retry=False)
+
+
+def verdict(error: BaseException) -> Outcome:
+    """The outcome of a run whose handler raised."""
+    if isinstance(error, Fatal):
+        return failed(str(error) or "fatal error", retry=False)
+    if isinstance(error, RetryAfter):
+        reason = error.reason or "failed, to be retried later"
+        return failed(reason, delay_ms=error.delay_ms)
+    if isinstance(error, Release):
+        return Outcome("release", {"delay_ms": error.delay_ms})
+    begin = error.__traceback__ and error.__traceback__.tb_next  # without our frame
+    trace = "".join(traceback.format_exception(type(error), error, begin))
+    name, said = type(error).__name__, ""
+    with contextlib.suppress(Exception):
+        said = str(error)
+    return failed(f"{name}: {said}" if said else name, trace.rstrip())

@@ -112,7 +112,7 @@ def encode_submit(
     if type is not None:
         check_name("type", type)
     given = fields_of(options).items()
-    fields = {k: v for k, v in given if v or k in _EMPTY_TOO and v is not None}
+    fields = {k: v for k, v in given if v or k in _EMPTY_TOO}
     if options.get("backoff") is None and options.get("retries") != 0:
         fields["backoff_ms"] = DEFAULT_BACKOFF_MS
     headers = with_trace(options.get("headers"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Iterable, Mapping
 
-from .body import RawJSON, decode, encode, skip, text_of, value_at
+from .body import RawJSON, decode, encode, skip, value_at
 from .errors import FrameTooLarge, ProtocolError
 
 HEADER = struct.Struct(">I")
@@ -122,8 +122,7 @@ def _kind(values: dict[str, Any]) -> str | None:
 
 def read(payload: bytes) -> Message:
     """Read a frame of the broker; ProtocolError for what is no message at all."""
-    text = text_of(payload)
-    values = decode(text)
+    values, text = decode(payload)
     if not isinstance(values, dict):
         raise ProtocolError("the frame's JSON is not an object")
     kind = _kind(values)

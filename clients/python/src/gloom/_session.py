@@ -1,128 +1,62 @@
-"""Matches frames of the broker to requests and jobs.
+"""A submitter's connection: finds the job that a frame of the broker is about.
 
-Replies come in the order of the requests; results, progress and the errors
-that end an accepted job come in any order between them.  An error with an
-id may be either: until the broker is known to have accepted the job it is the
-reply to the submit, after that it is the end of the job.
-
-This module uses no sockets, clocks or threads.
+Results, progress and the errors that end an accepted job come in any order between the
+replies to requests.  An error with an id may be either: until the broker is known to
+have accepted the job it is the reply to the submit, after that it is the end of the job.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Callable, Mapping, NamedTuple, Optional
+import asyncio
+from typing import TYPE_CHECKING, Mapping
 
 from . import errors, wire
-from .errors import BrokerError, LostError, ProtocolError
+from ._link import Done, Link
+from ._options import Options
+from .errors import BrokerError, ClosedError, LostError, ProtocolError
 from .pending import PendingJob
 from .wire import Message
 
-#: Called with None when a request was accepted, else with the error.
-Done = Callable[[Optional[Exception]], None]
+if TYPE_CHECKING:
+    from ._connector import Connector
 
 
-class _Request(NamedTuple):
-    done: Done
-    id: str | None  # the job that it is about
-    silent: bool  # it gets a reply only if it is refused
+class Session(Link):
+    """One connection, and the jobs and requests pending on it."""
 
-
-class Replies:
-    """A connection's requests in the order in which their replies come.
-
-    A silent request is known to be accepted as soon as a frame comes that the
-    broker sends only after it.
-    """
-
-    def __init__(self, addr: str) -> None:
-        self.addr = addr  # of the broker
-        self.unsent: list[bytes] = []  # frames not written yet
-        self.reply: Message | None = None  # the last ok
-        self.refusal: BrokerError | None = None  # sent before the broker closes it
-        self._requests: deque[_Request] = deque()
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame that has no reply."""
-        raise NotImplementedError
-
-    def ask(
-        self, frame: bytes, done: Done, id: str | None = None, silent: bool = False
-    ) -> None:
-        """Send a request; done is called with its reply, or with the error that ended
-        the connection first."""
-        self._requests.append(_Request(done, id, silent))
-        self.send(frame)
-
-    @property
-    def awaited(self) -> int:
-        """Requests without a reply, silent ones included."""
-        return len(self._requests)
-
-    def receive(self, message: Message) -> None:
-        """Handle one message.  Raises ProtocolError, or the broker's error about the
-        whole connection, which cannot be used after that."""
-        if message.kind == wire.ERROR:
-            code, reason = message.get("error"), message.get("reason")
-            lost = message.get("cause") == "lost"
-            self.on_error(errors.from_code(code, reason, message.id, lost=lost))
-        elif message.kind != wire.OK:
-            self.on_message(message)
-        else:
-            request = self._due()
-            if request is None:
-                raise ProtocolError("an ok without a request")
-            if request.id is not None and message.id not in (None, request.id):
-                raise ProtocolError(f"an ok for {message.id!r}, not {request.id!r}")
-            self.reply = message
-            self._settle(request)
-
-    def on_message(self, message: Message) -> None:
-        """Called with each message that is neither an ok nor an error."""
-
-    def on_error(self, error: BrokerError) -> None:
-        """Called with each error.  It is the reply to the next request or, if none is
-        waiting, about the connection."""
-        if isinstance(error, (errors.SizeError, errors.Unauthorized)):
-            self.refusal = error
-        request = self._due()
-        if request is None:
-            raise error
-        self._settle(request, error)
-
-    def _due(self, id: str | None = None) -> _Request | None:
-        """The request whose reply comes next: the first that is not silent, or an
-        earlier silent one about this id."""
-        for request in self._requests:
-            if not request.silent or request.id == id:
-                return request
-        return None
-
-    def _settle(self, request: _Request, error: Exception | None = None) -> None:
-        """Complete a request.  The silent ones before it were accepted, or their errors
-        would have come first."""
-        while (first := self._requests.popleft()) is not request:
-            first.done(None)
-        request.done(error)
-
-
-class Jobs(Replies):
-    """The requests of a submitter's connection, and the jobs pending on it."""
-
-    def __init__(self, *connection: Any) -> None:
-        super().__init__(*connection)
+    def __init__(self, options: Options, addr: str, connector: Connector) -> None:
+        super().__init__(options, addr)
+        self._connector = connector
         self._unconfirmed = False
+        self._retired = False
         self.jobs: dict[str, PendingJob] = {}
         self.draining = False  # the broker has reported that it is stopping
+        self.over = asyncio.Event()  # set when it is lost, or the broker is stopping
 
-    def freed(self) -> None:
-        """Called once for each job, when it no longer counts against the window."""
-        raise NotImplementedError
+    def before_flush(self) -> None:
+        """Send a ping if only its reply can show that detached jobs without an ack were
+        accepted."""
+        if self._unconfirmed:
+            self.request("ping", None, {}, lambda _: None)
+
+    def after_read(self) -> None:
+        if self.draining:
+            self.over.set()
+        if self._retired and self.idle:
+            self.close(ClosedError("nothing pending"))
+
+    def on_writable(self) -> None:
+        self._connector.wake()
+
+    def retire(self) -> None:
+        """Close as soon as nothing is pending."""
+        self._retired = True
+        self.after_read()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is pending."""
-        return not self.jobs and not self.awaited
+        return not self.jobs and not self._requests
 
     # Requests.
 
@@ -130,7 +64,7 @@ class Jobs(Replies):
         """Send a job.  An id that is still pending here is refused without a frame,
         because the broker's refusal would look like the end of the first job."""
         if job.id in self.jobs:
-            self.freed()
+            self._connector.freed()
             job._failed(errors.IDExists("still pending on this connection", job.id))
             return
         self.jobs[job.id] = job
@@ -190,12 +124,6 @@ class Jobs(Replies):
         self._unconfirmed = False
         self.ask(wire.request(verb, id=id, **fields), replied, id)
 
-    def confirm(self) -> None:
-        """Call after each batch of submits.  Sends a ping if only its reply can show
-        that detached jobs without an ack were accepted."""
-        if self._unconfirmed:
-            self.request("ping", None, {}, lambda _: None)
-
     # Messages.
 
     def on_message(self, message: Message) -> None:
@@ -248,7 +176,8 @@ class Jobs(Replies):
                 kept.append(self.jobs.pop(job.id))
             else:
                 self._lose(job, cause)
-        requests, self._requests = self._requests, deque()
+        requests = list(self._requests)
+        self._requests.clear()
         for request in requests:
             request.done(LostError(cause, self.addr))
         return kept
@@ -276,5 +205,5 @@ class Jobs(Replies):
         if self.jobs.get(job.id) is not job:
             return False
         del self.jobs[job.id]
-        self.freed()
+        self._connector.freed()
         return True
