@@ -435,7 +435,7 @@ func TestTinyPayload(t *testing.T) {
 	}
 	const limit = "at most 200 bytes (its max_payload), and a fleet needs 1536"
 	for _, s := range all {
-		until(t, "told of the limit", func() bool {
+		eventually(t, "told of the limit", func() bool {
 			f := s.fleet()
 			return f.NATS != nil && !f.NATS.Connected && strings.Contains(f.NATS.Reason, limit)
 		})
@@ -448,7 +448,7 @@ func TestTinyPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	var why api.Job
-	until(t, "explained", func() bool { return all[0].get("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
+	eventually(t, "explained", func() bool { return all[0].get("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
 
 	set(4096)
 	nats[0].Stop()
