@@ -202,7 +202,7 @@ func (c *conn) lost() *LostError {
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
-// hello sends a hello if the options ask for one.
+// hello sends a hello if the options ask for one. mu must be held.
 func (c *conn) hello(then func(error)) (sent bool) {
 	conf := c.conf
 	if sent = conf.token != "" || conf.client != "" || conf.heartbeat != 0; sent {

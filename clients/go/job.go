@@ -89,7 +89,7 @@ type Job struct {
 func (j *Job) Progress(v any) error {
 	r := j.run
 	if r == nil {
-		return errNoRun
+		return errors.New("gloom: progress of a job that no worker received")
 	}
 	s := r.socket
 	body, err := encodeAnswer(v, nil)
@@ -107,7 +107,7 @@ func (j *Job) Progress(v any) error {
 		case cause != nil:
 			return cause
 		case s.runs[r.key] != r:
-			return errAnswered
+			return errors.New("gloom: job has been answered")
 		case s.full() || s.reports == maxReports:
 			return ErrWindowFull
 		}
@@ -116,11 +116,6 @@ func (j *Job) Progress(v any) error {
 		return nil
 	})
 }
-
-var (
-	errAnswered = errors.New("gloom: job has been answered")
-	errNoRun    = errors.New("gloom: progress of a job that no worker received")
-)
 
 // Result is the answer to a job.
 type Result struct {

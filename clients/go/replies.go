@@ -110,7 +110,7 @@ func (c *conn) accepted(ev *wire.Event) error {
 // refused acts on an error frame: it is the next reply, the refusal or the end of job p, which is
 // pending under its id, or the broker's reason for closing the connection.
 func (c *conn) refused(ev *wire.Event, p *Pending) error {
-	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
+	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason, ID: wire.Value(ev.ID)}
 	code, due := refusal.Code, c.due()
 	replies, nameless := due != c.waiting.tail, c.jobs == nil // to a worker, all errors are replies
 	if ev.ID == nil {
@@ -119,7 +119,6 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 			replies = replies && c.waiting.at(due).verb == wire.Hello
 		}
 	} else {
-		refusal.ID = wire.Value(ev.ID)
 		replies = replies && (nameless || c.waiting.at(due).key == string(ev.ID) && !c.isEnd(code, p, due))
 	}
 	switch {
@@ -165,8 +164,8 @@ func (c *conn) mayBeRefused(p *Pending) bool { return p.seq >= c.waiting.head }
 
 // endsJob reports whether the code can end an accepted job.
 func endsJob(code Code) bool {
-	c, known := wire.ParseCode(string(code))
-	return known && c.EndsJob()
+	c, _ := wire.ParseCode(string(code))
+	return c.EndsJob()
 }
 
 // endJob removes a job from the table, unless it has ended already.
