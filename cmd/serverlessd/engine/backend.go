@@ -64,13 +64,13 @@ func newBackend(e *Engine, s store.Store) *backend {
 }
 
 // note records the result of a call that one of the loops has made to the store, and returns err.
-func (b *backend) note(what string, err error) error {
+func (b *backend) note(action string, err error) error {
 	switch {
 	case err != nil && b.e.life.Err() != nil, errors.Is(err, store.ErrTaken):
 	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
 		b.answers(err)
 	default: // the store answers, even if it refuses the call
-		b.setRefused(what, err)
+		b.setRefused(action, err)
 		b.answers(nil)
 	}
 	return err
@@ -78,19 +78,19 @@ func (b *backend) note(what string, err error) error {
 
 // setRefused records why the store refuses something, or with nil that it does not, and logs each
 // change once.
-func (b *backend) setRefused(what string, err error) {
+func (b *backend) setRefused(action string, err error) {
 	b.mu.Lock()
-	was := b.refused[what]
-	if b.refused[what] = err; err == nil {
-		delete(b.refused, what)
+	was := b.refused[action]
+	if b.refused[action] = err; err == nil {
+		delete(b.refused, action)
 	}
 	b.mu.Unlock()
 	switch {
 	case (was == nil) == (err == nil):
 	case err != nil:
-		b.log.Error().Err(err).Msg("cannot " + what + "; trying again")
+		b.log.Error().Err(err).Msg("cannot " + action + "; trying again")
 	default:
-		b.log.Info().Msg("it works again: " + what)
+		b.log.Info().Msg("it works again: " + action)
 	}
 }
 

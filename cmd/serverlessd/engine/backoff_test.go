@@ -8,10 +8,10 @@ import (
 // TestBackoff: the backoff doubles with each try up to the maximum; up to a quarter is added.
 func TestBackoff(t *testing.T) {
 	for _, c := range []struct {
-		tries       int
-		chance      float64
-		least, most time.Duration
-		want        time.Duration
+		tries        int
+		chance       float64
+		least, limit time.Duration
+		want         time.Duration
 	}{
 		{1, 0, 10 * time.Second, 5 * time.Minute, 10 * time.Second},
 		{1, 1, 10 * time.Second, 5 * time.Minute, 12500 * time.Millisecond},
@@ -21,8 +21,8 @@ func TestBackoff(t *testing.T) {
 		{1 << 40, 0.5, 10 * time.Second, 5 * time.Minute, 337500 * time.Millisecond},
 		{1, 0, time.Hour, time.Minute, time.Minute},
 	} {
-		if got := backoff(c.least, c.most, c.tries, c.chance); got != c.want {
-			t.Errorf("backoff(%v, %v, %d, %v) = %v, want %v", c.least, c.most, c.tries, c.chance, got, c.want)
+		if got := backoff(c.least, c.limit, c.tries, c.chance); got != c.want {
+			t.Errorf("backoff(%v, %v, %d, %v) = %v, want %v", c.least, c.limit, c.tries, c.chance, got, c.want)
 		}
 	}
 }

@@ -59,10 +59,10 @@ func (t *batch) jobtype() string { return t.handler.Jobtype }
 // addRunning adds the jobs of these batches to the jobs in hand. From then on their locks are
 // renewed, and the batches are ended when the sysid is lost. It returns false if the sysid was lost
 // before.
-func (b *backend) addRunning(all []*batch, sysid string) bool {
+func (b *backend) addRunning(batches []*batch, sysid string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range all {
+	for _, t := range batches {
 		for _, r := range t.runs {
 			b.hand[r.ID] = r
 		}

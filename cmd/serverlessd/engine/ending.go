@@ -75,8 +75,8 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 func (e *Engine) archive(end *ending, data []byte, next string) {
 	end.Fate = store.Archive
 	end.Data = data
-	if most := min(e.cfg.MaxResult, maxData); len(data) > most {
-		end.Data, end.Truncated = data[:most], true
+	if limit := min(e.cfg.MaxResult, maxData); len(data) > limit {
+		end.Data, end.Truncated = data[:limit], true
 	}
 	if next == "" {
 		return

@@ -98,13 +98,13 @@ func TestConcurrencyOfWorkers(t *testing.T) {
 	t.Run("more than slots", func(t *testing.T) { concurrencyOfWorkers(t, 10, 2) })
 }
 
-func concurrencyOfWorkers(t *testing.T, most, slots int) {
+func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	const jobs = 40
 	e := runningAs(t, t.TempDir(), func(c *Config) { c.Concurrency = slots }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	begins, ends := make(chan struct{}, jobs), make(chan struct{})
 	var now, highest atomic.Int32
-	addGloomHandler(t, e, "a-x", job.Options{Concurrency: most}, func(context.Context, *gloom.Job) (any, error) {
+	addGloomHandler(t, e, "a-x", job.Options{Concurrency: limit}, func(context.Context, *gloom.Job) (any, error) {
 		for n, h := now.Add(1), highest.Load(); n > h && !highest.CompareAndSwap(h, n); h = highest.Load() {
 		}
 		begins <- struct{}{}
@@ -118,14 +118,14 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
 	}
 	e.Start()
-	for range most { // as many as allowed run at the same time
+	for range limit { // as many as allowed run at the same time
 		closed(t, "one begins", begins)
 	}
 	close(ends)
 	for _, id := range ids {
 		reaches(t, e, id, job.Succeeded)
 	}
-	if n := highest.Load(); int(n) != most {
+	if n := highest.Load(); int(n) != limit {
 		t.Errorf("%d ran at the same time", n)
 	}
 }
@@ -185,8 +185,8 @@ func TestFarWorkers(t *testing.T) {
 		reaches(t, e, id, job.Succeeded)
 	}
 	// One at a time, with a pause of 50 ms before each, they would take 7 s.
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("%d jobs took %v, in %d tries", jobs, took, tries.Load())
+	if elapsed := time.Since(began); elapsed > 5*time.Second {
+		t.Errorf("%d jobs took %v, in %d tries", jobs, elapsed, tries.Load())
 	}
 }
 

@@ -46,7 +46,7 @@ func newer(a, b *job.Handler) *job.Handler {
 	return a
 }
 
-func (h *handlers) has(jobtype string) bool { return h.newest(jobtype) != nil }
+func (h *handlers) contains(jobtype string) bool { return h.newest(jobtype) != nil }
 
 // needBroker reports whether a handler is for Gloom workers.
 func (e *Engine) needBroker() bool {
@@ -66,7 +66,7 @@ func (h *handlers) handled() func(jobtype string) bool {
 	if len(h.known) < len(h.e.backends) {
 		return nil
 	}
-	return h.has
+	return h.contains
 }
 
 // Unhandled reports whether a jobtype has no handler. It returns false until the handlers of all
@@ -198,20 +198,20 @@ func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler,
 }
 
 // Versions returns the versions of a jobtype's handler that are kept, newest first.
-func (e *Engine) Versions(ctx context.Context, jobtype string) (all []store.Version, err error) {
+func (e *Engine) Versions(ctx context.Context, jobtype string) (versions []store.Version, err error) {
 	for _, b := range e.backends {
 		list, err := b.store.Versions(ctx, jobtype)
 		if b.noteRequest(ctx, err) != nil {
 			return nil, err
 		}
 		for _, v := range list {
-			if !slices.ContainsFunc(all, func(known store.Version) bool { return known.ID == v.ID }) {
-				all = append(all, v)
+			if !slices.ContainsFunc(versions, func(known store.Version) bool { return known.ID == v.ID }) {
+				versions = append(versions, v)
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b store.Version) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(b.ID, a.ID)) })
-	return all, nil
+	slices.SortFunc(versions, func(a, b store.Version) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(b.ID, a.ID)) })
+	return versions, nil
 }
 
 // Handlers returns the newest version of each handler, by jobtype, as far as this daemon knows. It

@@ -40,8 +40,8 @@ func TestScrapes(t *testing.T) {
 	for range scrapes {
 		scrape(e, "")
 	}
-	if took := time.Since(began); took > scrapes*scrapeWait+5*time.Second {
-		t.Errorf("%d scrapes took %s", scrapes, took)
+	if elapsed := time.Since(began); elapsed > scrapes*scrapeWait+5*time.Second {
+		t.Errorf("%d scrapes took %s", scrapes, elapsed)
 	}
 	id := add(t, e, "a-x", "1")[0]
 	until(t, "it is ingested while jobs are counted", func() error {

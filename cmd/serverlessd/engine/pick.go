@@ -127,8 +127,8 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 // a batch at the same time, so a limit on concurrency is shared among the slots.
 func (e *Engine) batchSize(h *job.Handler) int {
 	size := cmp.Or(h.Options.BatchSize, e.cfg.Batch)
-	if most := h.Options.Concurrency; h.Lang == job.Gloom && most > 0 {
-		size = max(1, min(size, most/e.cfg.Concurrency))
+	if limit := h.Options.Concurrency; h.Lang == job.Gloom && limit > 0 {
+		size = max(1, min(size, limit/e.cfg.Concurrency))
 	}
 	return size
 }

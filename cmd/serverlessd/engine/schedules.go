@@ -65,16 +65,16 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 
 // settleSome settles schedules, and reports whether it has settled any. If the store refuses
 // several together, it settles them one by one.
-func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[string]int) (some bool) {
+func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[string]int) (settled bool) {
 	ctx, cancel := b.call()
 	began := time.Now()
 	all, err := b.store.SettleSchedules(ctx, due, since)
 	cancel()
 	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
 		for i := range due {
-			some = b.settleSome(due[i:i+1], since, skipped) || some
+			settled = b.settleSome(due[i:i+1], since, skipped) || settled
 		}
-		return some
+		return settled
 	}
 	if b.note("make the jobs of schedules", err) != nil {
 		return false
@@ -117,7 +117,7 @@ func (b *backend) keepFile() {
 
 // putFile writes the schedules of the file to the store, and drops those that are no longer in the
 // file.
-func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
+func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
 	ctx, cancel := b.call()
 	old, err := b.store.FileSchedules(ctx)
 	cancel()
@@ -126,7 +126,7 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 	}
 	known, dropped, put := make(map[schedule.Key]bool, len(old)), 0, 0
 	for _, n := range old {
-		spec, ok := all[n.Key]
+		spec, ok := specs[n.Key]
 		if known[n.Key] = ok && n.Schedule != nil && n.Same(&spec); ok {
 			continue
 		}
@@ -138,7 +138,7 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 		}
 		dropped++
 	}
-	for key, spec := range all {
+	for key, spec := range specs {
 		if known[key] {
 			continue
 		}
@@ -153,7 +153,7 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 		}
 		put++
 	}
-	b.log.Info().Int("schedules", len(all)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
+	b.log.Info().Int("schedules", len(specs)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
 	return nil
 }
 

@@ -93,7 +93,7 @@ func times(h prometheus.Histogram) (bounds []float64, counts []uint64) {
 }
 
 // stores returns what is known of each store, and by how many jobs their counts are wrong.
-func (e *Engine) stores() (all []StoreSnapshot, off int64) {
+func (e *Engine) stores() (snapshots []StoreSnapshot, off int64) {
 	for _, b := range e.backends {
 		s := StoreSnapshot{Name: b.store.Name()}
 		if err := b.health(); err != nil {
@@ -103,9 +103,9 @@ func (e *Engine) stores() (all []StoreSnapshot, off int64) {
 		s.Away, s.Sysid, s.InHand = b.awayReason != nil, b.sysid, len(b.hand)
 		off += b.miscounted
 		b.mu.Unlock()
-		all = append(all, s)
+		snapshots = append(snapshots, s)
 	}
-	return all, off
+	return snapshots, off
 }
 
 // batchesAtWork returns the number of running batches, and whether jobs are handed out.

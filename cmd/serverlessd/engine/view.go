@@ -102,7 +102,7 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 			rec, err = b.store.Job(ctx, id)
 			return err
 		}); err == nil {
-			if rec.State == job.Waiting && rec.Code == "" && !e.handlers.has(rec.Jobtype) {
+			if rec.State == job.Waiting && rec.Code == "" && !e.handlers.contains(rec.Jobtype) {
 				rec.Code = job.CodeNoHandler
 			}
 			return rec, nil
@@ -133,10 +133,10 @@ func accepted(entry *journal.Entry) *store.Record {
 	return rec
 }
 
-// Result returns a job's data. If it is longer than most, it is nil, and the record has its size.
-func (e *Engine) Result(ctx context.Context, id job.ID, most int) (rec *store.Record, data []byte, err error) {
+// Result returns a job's data. If it is longer than limit, it is nil, and the record has its size.
+func (e *Engine) Result(ctx context.Context, id job.ID, limit int) (rec *store.Record, data []byte, err error) {
 	err = e.find(ctx, func(b *backend) (err error) {
-		rec, data, err = b.store.Result(ctx, id, most)
+		rec, data, err = b.store.Result(ctx, id, limit)
 		return err
 	})
 	return rec, data, err
@@ -179,15 +179,15 @@ func (e *Engine) change(ctx context.Context, id job.ID, do func(store.Store, con
 	})
 }
 
-// Payload returns the payload with which a job was added. If it is longer than most and in a store,
-// it is nil, and the record has its size.
-func (e *Engine) Payload(ctx context.Context, id job.ID, most int) (rec *store.Record, data []byte, err error) {
+// Payload returns the payload with which a job was added. If it is longer than limit and in a
+// store, it is nil, and the record has its size.
+func (e *Engine) Payload(ctx context.Context, id job.ID, limit int) (rec *store.Record, data []byte, err error) {
 	for range 2 { // the job may move from the journal to the store between the two searches
 		if entry, waits, _ := e.journal.Find(id); waits {
 			return accepted(&entry), entry.Payload, nil
 		}
 		err = e.find(ctx, func(b *backend) (err error) {
-			rec, data, err = b.store.Payload(ctx, id, most)
+			rec, data, err = b.store.Payload(ctx, id, limit)
 			return err
 		})
 		if !errors.Is(err, store.ErrUnknown) {
@@ -199,23 +199,23 @@ func (e *Engine) Payload(ctx context.Context, id job.ID, most int) (rec *store.R
 
 // Jobs lists jobs of one client or of all, newest first. It also returns the id from which the next
 // call continues, or "" if there are no more jobs.
-func (e *Engine) Jobs(ctx context.Context, q store.Query) (all []store.Record, next job.ID, err error) {
+func (e *Engine) Jobs(ctx context.Context, q store.Query) (records []store.Record, next job.ID, err error) {
 	for _, b := range e.backends {
 		some, after, err := b.store.Jobs(ctx, q)
 		if b.noteRequest(ctx, err) != nil {
 			return nil, "", err
 		}
-		all, next = merge(all, some), max(next, after)
+		records, next = merge(records, some), max(next, after)
 	}
 	// A store may not have returned all its jobs that are older than next.
-	if end := slices.IndexFunc(all, func(r store.Record) bool { return r.ID < next }); end >= 0 {
-		all = all[:end]
+	if end := slices.IndexFunc(records, func(r store.Record) bool { return r.ID < next }); end >= 0 {
+		records = records[:end]
 	}
-	if len(all) > q.Limit {
-		all = all[:q.Limit]
-		next = all[q.Limit-1].ID
+	if len(records) > q.Limit {
+		records = records[:q.Limit]
+		next = records[q.Limit-1].ID
 	}
-	return all, next, nil
+	return records, next, nil
 }
 
 // merge merges two lists, both in the order newest first.

@@ -123,13 +123,13 @@ func (r *Runner) answered(status int, header http.Header) job.Outcome {
 }
 
 // retryAfter parses a Retry-After header, which has seconds or a date. It returns how long to wait,
-// but not more than most, or 0 if the header is invalid.
-func retryAfter(header string, now time.Time, most time.Duration) time.Duration {
+// but not more than limit, or 0 if the header is invalid.
+func retryAfter(header string, now time.Time, limit time.Duration) time.Duration {
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
-		return max(job.AtOnce, min(time.Duration(n)*time.Second, most))
+		return max(job.AtOnce, min(time.Duration(n)*time.Second, limit))
 	}
 	if at, err := http.ParseTime(header); err == nil {
-		return max(job.AtOnce, min(at.Sub(now), most))
+		return max(job.AtOnce, min(at.Sub(now), limit))
 	}
 	return 0
 }

@@ -58,8 +58,8 @@ func TestLimits(t *testing.T) {
 				t.Errorf("%s: the context is still there", c.what)
 			}
 		}
-		most := job.Source{Lang: l.lang, EID: "e", Body: fmt.Sprintf(flood, line, 100)}
-		if o := one(t, r, handler(most), "x"); len(o.Lines) != 100 {
+		limit := job.Source{Lang: l.lang, EID: "e", Body: fmt.Sprintf(flood, line, 100)}
+		if o := one(t, r, handler(limit), "x"); len(o.Lines) != 100 {
 			t.Errorf("%d lines of 100, %d %s", len(o.Lines), o.Status, o.Code)
 		}
 	})

@@ -117,13 +117,13 @@ func (o *output) keep(part []byte) {
 		head = min(head, len(part))
 		o.line, part = append(o.line, part[:head]...), part[head:]
 	}
-	most := logLine
+	limit := logLine
 	if bytes.HasPrefix(o.line, []byte("R: ")) {
-		most = len(o.line) + len(part)
+		limit = len(o.line) + len(part)
 	} else if _, ok := cutFollow(o.line); ok {
-		most = o.max + job.MaxType + 16 // a longer line is bad whatever follows
+		limit = o.max + job.MaxType + 16 // a longer line is bad whatever follows
 	}
-	o.line = append(o.line, part[:max(0, min(len(part), most-len(o.line)))]...)
+	o.line = append(o.line, part[:max(0, min(len(part), limit-len(o.line)))]...)
 }
 
 func (o *output) endLine() error {

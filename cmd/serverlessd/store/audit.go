@@ -20,14 +20,14 @@ type auditState struct {
 
 // audit compares the counts of the next few types with the jobs in the store. It does this in one
 // statement, so that the counts and the jobs are of the same moment.
-func (s *SQL) audit(ctx context.Context, _ Sweeping, did *Swept) error {
+func (s *SQL) audit(ctx context.Context, _ Sweeping, swept *Swept) error {
 	s.mu.Lock()
 	before := s.audited
 	s.mu.Unlock()
 	var round auditState
 	types := 0
 	err := s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-		did.Miscounted, did.Imbalance, round, types = nil, 0, before, 0
+		swept.Miscounted, swept.Imbalance, round, types = nil, 0, before, 0
 		const jobs = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
 		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
 			" c.running - "+jobs+"> '' AND j.`lock` < ?) - "+jobs+"> ?)"+
@@ -37,21 +37,21 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping, did *Swept) error {
 				var open, running int64
 				err := r.Scan(&jobtype, &open, &running)
 				if types++; open != 0 || running != 0 {
-					did.Miscounted = append(did.Miscounted, jobtype)
+					swept.Miscounted = append(swept.Miscounted, jobtype)
 				}
-				did.Imbalance += max(open, -open) + max(running, -running)
+				swept.Imbalance += max(open, -open) + max(running, -running)
 				round.after = max(round.after, jobtype)
 				return err
 			})
 	})
 	if err != nil {
-		did.Miscounted, did.Imbalance = nil, 0
+		swept.Miscounted, swept.Imbalance = nil, 0
 		return err
 	}
-	if round.miscounted += did.Imbalance; types < auditTypes {
+	if round.miscounted += swept.Imbalance; types < auditTypes {
 		round = auditState{last: round.miscounted}
 	}
-	did.Imbalance = max(round.miscounted, round.last)
+	swept.Imbalance = max(round.miscounted, round.last)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.audited = round

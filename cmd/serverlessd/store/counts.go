@@ -57,13 +57,13 @@ func (t *tx) writeCounts() {
 }
 
 // Counts implements Store.
-func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts, err error) {
+func (s *SQL) Counts(ctx context.Context, client string) (counts map[string]Counts, err error) {
 	from, to := "", "~" // sorts after all names of the client
 	if client != "" {
 		from, to = client+"-", client+"."
 	}
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-		all = make(map[string]Counts)
+		counts = make(map[string]Counts)
 		return eachRow(ctx, q, "SELECT type, SUM("+strings.Join(countColumns, "), SUM(")+") FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
 			var jobtype string
 			var c Counts
@@ -71,17 +71,17 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 				return err
 			}
 			c.Added = c.Waiting + c.Running + c.OK + c.Failed + c.Abandoned + c.Expired + c.Deleted
-			all[jobtype] = c
+			counts[jobtype] = c
 			return nil
 		})
 	})
-	return all, err
+	return counts, err
 }
 
 // Divide implements Store.
-func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
+func (s *SQL) Divide(ctx context.Context, counts map[string]Counts) error {
 	return s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		for jobtype, c := range all {
+		for jobtype, c := range counts {
 			if c.Waiting+c.Deferred == 0 {
 				continue
 			}
@@ -96,7 +96,7 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			if c.Waiting -= c.Deferred; c.Waiting > 0 {
 				c.Oldest = job.Milliseconds(max(0, now.Sub(oldest.time())))
 			}
-			all[jobtype] = c
+			counts[jobtype] = c
 		}
 		return nil
 	})

@@ -192,8 +192,8 @@ func (c *keySharing) write() error {
 // extend delays the job that holds a key until due, but not beyond ask.Max after its submission.
 // The job never becomes due earlier than it was.
 func (c *keySharing) extend(k *key, due time.Time) {
-	if most := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(most) {
-		due = most
+	if limit := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(limit) {
+		due = limit
 	}
 	if due.After(k.job.dt) {
 		k.job.dt = due
@@ -236,8 +236,8 @@ func (t *tx) reclaim(h held) error {
 }
 
 // expireKeys removes keys whose window is over.
-func (s *SQL) expireKeys(ctx context.Context, want Sweeping, did *Swept) error {
-	return s.sweeping(ctx, "lapse", did, func(t *tx) error {
+func (s *SQL) expireKeys(ctx context.Context, want Sweeping, swept *Swept) error {
+	return s.sweeping(ctx, "lapse", swept, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, settle); err != nil || !ok {
 			return err
 		}
@@ -248,7 +248,7 @@ func (s *SQL) expireKeys(ctx context.Context, want Sweeping, did *Swept) error {
 			ids = append(ids, id)
 			return err
 		})
-		if did.More = did.More || len(ids) == want.Limit; err != nil {
+		if swept.More = swept.More || len(ids) == want.Limit; err != nil {
 			return err
 		}
 		for text, args := range inLists(ids) {

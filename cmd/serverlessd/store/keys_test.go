@@ -198,10 +198,10 @@ func TestShareTimes(t *testing.T) {
 		}
 		id := share(t, s, unique.Ask{}, late(time.Minute))[0].ID
 		due := func() time.Duration { return time.Until(get(t, s, id).Due).Round(10 * time.Second) }
-		for _, c := range []struct{ by, most, want time.Duration }{
+		for _, c := range []struct{ by, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			equal(t, "how", share(t, s, unique.Ask{Mode: unique.Extend, Max: c.most}, late(c.by))[0], Shared{ID: id, How: unique.Extended})
+			equal(t, "how", share(t, s, unique.Ask{Mode: unique.Extend, Max: c.limit}, late(c.by))[0], Shared{ID: id, How: unique.Extended})
 			equal(t, "due", due(), c.want)
 		}
 	})

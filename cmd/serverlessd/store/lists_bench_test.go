@@ -16,9 +16,9 @@ func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
 	if _, err := s.Counts(b.Context(), ""); err != nil { // makes the tables
 		b.Fatal(err)
 	}
-	const now, most = "'2026-01-01 00:00:00.000'", 100_000 // in a statement
-	for low := 0; low < n; low += most {
-		high := min(n, low+most) - 1
+	const now, limit = "'2026-01-01 00:00:00.000'", 100_000 // in a statement
+	for low := 0; low < n; low += limit {
+		high := min(n, low+limit) - 1
 		id, from := "CONCAT('1m8', LPAD(i, 6, '0'), '-aaaaaa-00000')", fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", low, high)
 		typ := fmt.Sprintf("CONCAT('client-', LPAD(i %% %d, 4, '0'))", types)
 		if IsSQLite(s) {

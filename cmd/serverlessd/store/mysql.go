@@ -145,7 +145,7 @@ func (*mysqlDialect) atOnce(rows int) int { return rows }
 
 // exec sends statements together.
 func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
-	most := min(maxText, int(m.link.MinPacket())-packetHead)
+	limit := min(maxText, int(m.link.MinPacket())-packetHead)
 	var text strings.Builder
 	var args []any
 	size := 0
@@ -170,7 +170,7 @@ func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error 
 				more += 32
 			}
 		}
-		if size+more > most {
+		if size+more > limit {
 			if err := flush(); err != nil {
 				return err
 			}

@@ -66,7 +66,7 @@ func record(ctx context.Context, q querier, now time.Time, id job.ID) (found *Re
 }
 
 // Result implements Store.
-func (s *SQL) Result(ctx context.Context, id job.ID, most int) (rec *Record, data []byte, err error) {
+func (s *SQL) Result(ctx context.Context, id job.ID, limit int) (rec *Record, data []byte, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		rec, err = record(ctx, q, now, id)
 		if err != nil {
@@ -75,7 +75,7 @@ func (s *SQL) Result(ctx context.Context, id job.ID, most int) (rec *Record, dat
 		if rec.Lock != done {
 			return ErrNotDone
 		}
-		return one(ctx, q, "SELECT CASE WHEN LENGTH(data) <= ? THEN data END, LENGTH(data) FROM sq_results WHERE id = ?", []any{most, string(id)}, &data, &rec.DataBytes)
+		return one(ctx, q, "SELECT CASE WHEN LENGTH(data) <= ? THEN data END, LENGTH(data) FROM sq_results WHERE id = ?", []any{limit, string(id)}, &data, &rec.DataBytes)
 	})
 	return rec, data, err
 }
@@ -87,14 +87,14 @@ func payloadExpr(function string) string {
 }
 
 // Payload implements Store.
-func (s *SQL) Payload(ctx context.Context, id job.ID, most int) (rec *Record, data []byte, err error) {
+func (s *SQL) Payload(ctx context.Context, id job.ID, limit int) (rec *Record, data []byte, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		if rec, err = record(ctx, q, now, id); err != nil {
 			return err
 		}
 		size := payloadExpr("LENGTH")
 		var n sql.NullInt64 // not null for an empty payload, for which SQLite's driver returns nil
-		err = one(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{most, string(id)}, &data, &n)
+		err = one(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{limit, string(id)}, &data, &n)
 		if rec.Bytes = n.Int64; n.Valid && rec.Bytes == 0 {
 			data = []byte{}
 		}

@@ -54,22 +54,22 @@ func TestBytesAreBounded(t *testing.T) {
 		}
 		ingest(t, s, all...)
 		var got []string
-		for _, most := range []int{1, 5, 4 * long, 4*long + 1, 30 * long, 0} {
-			taken, err := s.Take(t.Context(), Taking{Sysid: sysid, Jobtype: "a-x", N: n, Bytes: most, TTL: ttl})
+		for _, limit := range []int{1, 5, 4 * long, 4*long + 1, 30 * long, 0} {
+			taken, err := s.Take(t.Context(), Taking{Sysid: sysid, Jobtype: "a-x", N: n, Bytes: limit, TTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}
 			size := 0
 			for i, j := range taken {
-				if size >= most && most > 0 {
-					t.Errorf("of %d bytes, %d jobs of %d are beyond", most, len(taken)-i, len(taken))
+				if size >= limit && limit > 0 {
+					t.Errorf("of %d bytes, %d jobs of %d are beyond", limit, len(taken)-i, len(taken))
 					break
 				}
 				size += len(j.Payload)
 				got = append(got, string(j.Payload[:4]))
 			}
-			if size < most && len(got) < n {
-				t.Errorf("of %d bytes %d were taken, and there are more", most, size)
+			if size < limit && len(got) < n {
+				t.Errorf("of %d bytes %d were taken, and there are more", limit, size)
 			}
 			equal(t, "running", counts(t, s, "a-x").Running, len(got))
 		}

@@ -81,8 +81,8 @@ type Store interface {
 	// Result returns a job's record and data, or ErrNotDone if the job has not ended. Payload
 	// returns its record and payload, which is nil if the store has lost it. They do not read
 	// more than most bytes: of something longer they return nil, and its size in the record.
-	Result(ctx context.Context, id job.ID, most int) (*Record, []byte, error)
-	Payload(ctx context.Context, id job.ID, most int) (*Record, []byte, error)
+	Result(ctx context.Context, id job.ID, limit int) (*Record, []byte, error)
+	Payload(ctx context.Context, id job.ID, limit int) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
 	// Retry makes an ended job run again from the beginning, under the same id. It returns ErrHeld
 	// if another job holds its unique key.

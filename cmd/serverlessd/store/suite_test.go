@@ -127,13 +127,13 @@ func sweep(t *testing.T, s Store, w Sweeping) Swept {
 	if w.Limit == 0 {
 		w.Limit = 1000
 	}
-	did, err := s.Sweep(t.Context(), w)
+	swept, err := s.Sweep(t.Context(), w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "jobs ended", len(did.Ended), did.Abandoned+did.Expired)
-	did.Ended, did.Made = nil, nil
-	return did
+	equal(t, "jobs ended", len(swept.Ended), swept.Abandoned+swept.Expired)
+	swept.Ended, swept.Made = nil, nil
+	return swept
 }
 
 // lax removes nothing.

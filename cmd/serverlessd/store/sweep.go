@@ -11,34 +11,34 @@ import (
 )
 
 // Sweep implements Store.
-func (s *SQL) Sweep(ctx context.Context, want Sweeping) (did Swept, err error) {
+func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
 	for _, f := range []func(context.Context, Sweeping, *Swept) error{s.expireLocks, s.setRight, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.audit} {
-		if err := f(ctx, want, &did); err != nil {
-			return did, err
+		if err := f(ctx, want, &swept); err != nil {
+			return swept, err
 		}
 	}
-	return did, nil
+	return swept, nil
 }
 
-// sweeping runs one kind of maintenance in a transaction. If the transaction is rolled back, did is
-// as before.
-func (s *SQL) sweeping(ctx context.Context, name string, did *Swept, f func(*tx) error) error {
-	before := *did
+// sweeping runs one kind of maintenance in a transaction. If the transaction is rolled back,
+// swept is as before.
+func (s *SQL) sweeping(ctx context.Context, name string, swept *Swept, f func(*tx) error) error {
+	before := *swept
 	err := s.transact(ctx, name, func(t *tx) error {
-		*did = before
+		*swept = before
 		return f(t)
 	})
 	if err != nil {
-		*did = before
+		*swept = before
 	}
 	return err
 }
 
 // expireLocks frees the jobs of daemons that were lost or have left, and releases their sysids. It
 // lets locks expire by the clock only when this daemon has watched the clock for a ttl.
-func (s *SQL) expireLocks(ctx context.Context, want Sweeping, did *Swept) error {
-	return s.sweeping(ctx, "expire locks", did, func(t *tx) error {
-		did.Ahead = t.date().Sub(t.now).Round(maxJitter)
+func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) error {
+	return s.sweeping(ctx, "expire locks", swept, func(t *tx) error {
+		swept.Ahead = t.date().Sub(t.now).Round(maxJitter)
 		old, err := t.clockSteady(want.TTL, want.RetryFor)
 		if err != nil {
 			return err
@@ -54,18 +54,18 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping, did *Swept) error 
 			if err != nil {
 				return err
 			}
-			did.More = did.More || len(rows) == want.Limit
+			swept.More = swept.More || len(rows) == want.Limit
 			for _, h := range rows {
 				switch {
 				case h.jobtype == sysidType:
 					t.atEnd("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
 				case old && t.now.Sub(h.first) > want.RetryFor:
 					t.lostRun(h)
-					if err := t.abandon(h, want, job.CodeLockExpired, did); err != nil {
+					if err := t.abandon(h, want, job.CodeLockExpired, swept); err != nil {
 						return err
 					}
 				default:
-					did.Freed++
+					swept.Freed++
 					t.lostRun(h)
 					t.free(h, t.now, ", code = ?", job.CodeLockExpired)
 				}
@@ -84,7 +84,7 @@ const sought = 10
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
 // they wait no longer than requested. It searches for them once after the store was opened, and
 // after each time the clock was set back; each sweep does a slice of the search.
-func (s *SQL) setRight(ctx context.Context, want Sweeping, did *Swept) error {
+func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 	s.mu.Lock()
 	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.searched
 	s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, did *Swept) error {
 			s.clock.righted = sets
 		}
 	}
-	did.More, did.Righted = did.More || more && len(late) > 0, len(late)
+	swept.More, swept.Righted = swept.More || more && len(late) > 0, len(late)
 	return nil
 }
 
@@ -157,9 +157,9 @@ func (h *held) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 }
 
 // abandon ends a job without a further run, and adds its follow-on job.
-func (t *tx) abandon(h held, want Sweeping, code string, did *Swept) error {
-	did.Abandoned++
-	did.end(h, code)
+func (t *tx) abandon(h held, want Sweeping, code string, swept *Swept) error {
+	swept.Abandoned++
+	swept.end(h, code)
 	*t.from(h).ended(code)++
 	t.archive(h, code, 0)
 	if want.Next == nil {
@@ -170,7 +170,7 @@ func (t *tx) abandon(h held, want Sweeping, code string, did *Swept) error {
 		return nil
 	}
 	follow := Follow{ID: want.NextID(), Jobtype: next}
-	did.Made = append(did.Made, follow)
+	swept.Made = append(swept.Made, follow)
 	return t.insert([]row{{id: follow.ID, jobtype: next, dt: t.now, created: t.now}})
 }
 
@@ -179,7 +179,7 @@ func (s *Swept) end(h held, code string) {
 }
 
 // abandonUnhandled ends jobs whose type has had no handler for too long.
-func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping, did *Swept) error {
+func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping, swept *Swept) error {
 	if want.Handled == nil {
 		return nil
 	}
@@ -192,39 +192,39 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping, did *Swept) e
 			}
 		})
 	})
-	most := did.Abandoned + want.Limit
+	limit := swept.Abandoned + want.Limit
 	for _, jobtype := range types {
-		if err != nil || did.Abandoned == most {
+		if err != nil || swept.Abandoned == limit {
 			break
 		}
-		err = s.sweeping(ctx, "abandon", did, func(t *tx) error {
+		err = s.sweeping(ctx, "abandon", swept, func(t *tx) error {
 			if ok, err := t.clockSteady(want.TTL, want.RetryFor); err != nil || !ok {
 				return err
 			}
 			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
-				jobtype, at(t.now.Add(-want.RetryFor)), most-did.Abandoned)
+				jobtype, at(t.now.Add(-want.RetryFor)), limit-swept.Abandoned)
 			for _, h := range rows {
-				if err := t.abandon(h, want, job.CodeNoHandler, did); err != nil {
+				if err := t.abandon(h, want, job.CodeNoHandler, swept); err != nil {
 					return err
 				}
 			}
 			return err
 		})
 	}
-	did.More = did.More || did.Abandoned == most
+	swept.More = swept.More || swept.Abandoned == limit
 	return err
 }
 
 // expire ends jobs that have waited for too long without ever being run.
-func (s *SQL) expire(ctx context.Context, want Sweeping, did *Swept) error {
-	return s.sweeping(ctx, "expire", did, func(t *tx) error {
+func (s *SQL) expire(ctx context.Context, want Sweeping, swept *Swept) error {
+	return s.sweeping(ctx, "expire", swept, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepUnrun); err != nil || !ok {
 			return err
 		}
 		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
-		did.Expired, did.More = len(rows), did.More || len(rows) == want.Limit
+		swept.Expired, swept.More = len(rows), swept.More || len(rows) == want.Limit
 		for _, h := range rows {
-			did.end(h, job.CodeExpired)
+			swept.end(h, job.CodeExpired)
 			t.from(h).Expired++
 			t.archive(h, job.CodeExpired, 0)
 		}
@@ -234,8 +234,8 @@ func (s *SQL) expire(ctx context.Context, want Sweeping, did *Swept) error {
 
 // purge removes jobs that ended long ago. They are still counted, under the rest of their client if
 // they were the last jobs of their type.
-func (s *SQL) purge(ctx context.Context, want Sweeping, did *Swept) error {
-	return s.sweeping(ctx, "purge", did, func(t *tx) error {
+func (s *SQL) purge(ctx context.Context, want Sweeping, swept *Swept) error {
+	return s.sweeping(ctx, "purge", swept, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {
 			return err
 		}
@@ -243,7 +243,7 @@ func (s *SQL) purge(ctx context.Context, want Sweeping, did *Swept) error {
 		if err != nil {
 			return err
 		}
-		did.Purged, did.More = len(rows), did.More || len(rows) == want.Limit
+		swept.Purged, swept.More = len(rows), swept.More || len(rows) == want.Limit
 		if err := t.remove(rows, " AND until IS NULL"); err != nil {
 			return err
 		}

@@ -32,10 +32,10 @@ func TestSweepInPart(t *testing.T) {
 			}
 			return ""
 		}
-		did, err := s.Sweep(ctx, w)
+		swept, err := s.Sweep(ctx, w)
 		fails(t, err, context.Canceled)
-		equal(t, "ended", []int{len(did.Ended), did.Abandoned}, []int{1, 1})
-		equal(t, "type", did.Ended[0].Jobtype, "a-x")
+		equal(t, "ended", []int{len(swept.Ended), swept.Abandoned}, []int{1, 1})
+		equal(t, "type", swept.Ended[0].Jobtype, "a-x")
 		equal(t, "a-x", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
 		equal(t, "a-y", counts(t, s, "a-y"), Counts{Added: 1, Waiting: 1})
 	})
@@ -173,12 +173,12 @@ func TestClockJumps(t *testing.T) {
 	s := open()
 	w := Sweeping{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
 		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
-	pass := func(s Store, d time.Duration) (did Swept) {
+	pass := func(s Store, d time.Duration) (swept Swept) {
 		for end := up + d; ; up += min(10*time.Minute, end-up) {
 			some := sweep(t, s, w)
-			did.Freed, did.Abandoned, did.Expired, did.Purged = did.Freed+some.Freed, did.Abandoned+some.Abandoned, did.Expired+some.Expired, did.Purged+some.Purged
+			swept.Freed, swept.Abandoned, swept.Expired, swept.Purged = swept.Freed+some.Freed, swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
 			if up == end {
-				return did
+				return swept
 			}
 		}
 	}
@@ -298,7 +298,7 @@ func TestClockWasAhead(t *testing.T) {
 			}
 			pass := func(d time.Duration) {
 				for end := up + d; up < end; up += min(5*time.Minute, end-up) {
-					for did := sweep(t, s, w); did.More; did = sweep(t, s, w) {
+					for swept := sweep(t, s, w); swept.More; swept = sweep(t, s, w) {
 					}
 				}
 			}
@@ -339,8 +339,8 @@ func TestAudit(t *testing.T) {
 		// round runs sweeps until all types have been audited.
 		round := func() (off int64, types []string) {
 			for range 4 {
-				did := sweep(t, s, lax)
-				off, types = did.Imbalance, append(types, did.Miscounted...)
+				swept := sweep(t, s, lax)
+				off, types = swept.Imbalance, append(types, swept.Miscounted...)
 			}
 			slices.Sort(types)
 			return off, slices.Compact(types)

@@ -21,11 +21,11 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 			leave()
 		}
 	}()
-	most := int64(s.opt.MaxBody)
+	limit := int64(s.opt.MaxBody)
 	tooLarge := func() error {
-		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes (--max-body)", most)
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes (--max-body)", limit)
 	}
-	if r.ContentLength > most {
+	if r.ContentLength > limit {
 		r.w.Header().Set("Connection", "close") // the rest of the body is not read
 		return nil, leave, tooLarge()
 	}
@@ -33,11 +33,11 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	if r.ContentLength > 0 {
 		b.Grow(int(min(r.ContentLength, smallBody)) + bytes.MinRead)
 	}
-	from := http.MaxBytesReader(r.w, r.Body, most)
+	from := http.MaxBytesReader(r.w, r.Body, limit)
 	if _, err = io.CopyN(&b, from, smallBody); err == nil {
 		if !s.places.take(r.Context(), r.client) {
 			r.w.Header().Set("Connection", "close")
-			return nil, leave, busy("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.places.most, r.client)
+			return nil, leave, busy("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.places.limit, r.client)
 		}
 		leave = func() { s.places.leave(r.client) }
 		_, err = b.ReadFrom(from)

@@ -25,8 +25,8 @@ const (
 
 // endCounts says how many runs had ended by a moment, and how many of those had not succeeded.
 type endCounts struct {
-	at       time.Time
-	all, bad int64
+	at            time.Time
+	total, failed int64
 }
 
 // past has the counts of earlier calls of find, and since when each finding has existed.
@@ -42,8 +42,8 @@ func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unread
 		if code == "retry" {
 			continue
 		}
-		if is.all += n; code != "ok" {
-			is.bad += n
+		if is.total += n; code != "ok" {
+			is.failed += n
 		}
 	}
 	for len(p.ends) > 0 && now.Sub(p.ends[0].at) > lately {
@@ -51,7 +51,7 @@ func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unread
 	}
 	p.ends = append(p.ends, is)
 	was := p.ends[0]
-	return p.memory.Note(judge(l, handlers, unready, opt, is.all-was.all, is.bad-was.bad, now.Sub(was.at)), now)
+	return p.memory.Note(judge(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
 }
 
 // judge returns the current findings. ended is how many runs ended in the last period, and bad how
@@ -113,8 +113,8 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 	if age := time.Duration(l.Journal.Age); age > behind {
 		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once it has them.")
 	}
-	if n, most := l.Journal.Bytes, opt.JournalMax; most > 0 && n*100 >= most*near {
-		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/most), "Beyond it, new jobs are refused.")
+	if n, limit := l.Journal.Bytes, opt.JournalMax; limit > 0 && n*100 >= limit*near {
+		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/limit), "Beyond it, new jobs are refused.")
 	}
 	if opt.Concurrency > 0 && l.Batches >= opt.Concurrency && sum.Waiting > 0 {
 		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.Wait(sum.Waiting)),

@@ -133,9 +133,9 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 	return checkOptions(fields, to)
 }
 
-func checkOptions(given map[string]json.RawMessage, o *job.Options) error {
-	_, size := given["batchSize"]
-	_, concurrency := given["concurrency"]
+func checkOptions(options map[string]json.RawMessage, o *job.Options) error {
+	_, size := options["batchSize"]
+	_, concurrency := options["concurrency"]
 	switch {
 	case size && (o.BatchSize < 1 || o.BatchSize > maxBatch):
 		return invalid("options.batchSize", "options.batchSize %d: must be from 1 to %d", o.BatchSize, maxBatch)
@@ -143,12 +143,12 @@ func checkOptions(given map[string]json.RawMessage, o *job.Options) error {
 		return invalid("options.concurrency", "options.concurrency %d: must be from 1 to %d", o.Concurrency, maxBatch)
 	}
 	for name, d := range map[string]job.Duration{"timeout": o.Timeout, "cpu": o.CPU} {
-		if _, ok := given[name]; ok && (d <= 0 || time.Duration(d) > maxTimeout) {
+		if _, ok := options[name]; ok && (d <= 0 || time.Duration(d) > maxTimeout) {
 			return invalid("options."+name, "options.%s %s: must be from 1ms to 1d", name, d)
 		}
 	}
 	for name, typ := range map[string]string{"next": o.Next, "nextFailed": o.NextFailed} {
-		if _, ok := given[name]; ok {
+		if _, ok := options[name]; ok {
 			if err := job.CheckType(typ); err != nil {
 				return invalid("options."+name, "options.%s: %v", name, err)
 			}

@@ -131,10 +131,10 @@ func (s *Web) record(r *request) (*store.Record, error) {
 		return nil, err
 	}
 	rec, err := s.queue.Job(r.Context(), id)
-	return rec, r.mine(rec, err)
+	return rec, r.checkOwner(rec, err)
 }
 
-func (r *request) mine(rec *store.Record, err error) error {
+func (r *request) checkOwner(rec *store.Record, err error) error {
 	if errors.Is(err, store.ErrUnknown) {
 		return unknownJob(r.name)
 	}
@@ -164,12 +164,12 @@ func (s *Web) retry(r *request) error { return s.change(r, s.queue.Retry) }
 func (s *Web) runNow(r *request) error { return s.change(r, s.queue.Hasten) }
 
 // change calls do for the job in the path.
-func (s *Web) change(r *request, do func(context.Context, job.ID) error) error {
+func (s *Web) change(r *request, fn func(context.Context, job.ID) error) error {
 	rec, err := s.record(r)
 	if err != nil {
 		return err
 	}
-	if err := do(r.Context(), rec.ID); errors.Is(err, store.ErrUnknown) {
+	if err := fn(r.Context(), rec.ID); errors.Is(err, store.ErrUnknown) {
 		return unknownJob(r.name)
 	} else if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *Web) result(r *request) error {
 		}
 		return fail(http.StatusNotFound, "not_done", "id", "job %s has not ended", id)
 	}
-	if err := r.mine(rec, err); err != nil {
+	if err := r.checkOwner(rec, err); err != nil {
 		return err
 	}
 	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
@@ -203,7 +203,7 @@ func (s *Web) payload(r *request) error {
 		return err
 	}
 	rec, data, err := s.queue.Payload(r.Context(), id, smallBody)
-	if err := r.mine(rec, err); err != nil {
+	if err := r.checkOwner(rec, err); err != nil {
 		return err
 	}
 	if data == nil && rec.Bytes == 0 {
@@ -218,7 +218,7 @@ func (s *Web) write(r *request, id job.ID, data []byte, size int64, read func(co
 	if size > smallBody || len(data) > smallBody {
 		data = nil
 		if !s.unread.take(r.Context(), r.client) {
-			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.unread.most, r.client)
+			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.unread.limit, r.client)
 		}
 		defer s.unread.leave(r.client)
 		if _, data, err = read(r.Context(), id, math.MaxInt); err != nil {

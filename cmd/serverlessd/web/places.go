@@ -16,16 +16,16 @@ const placeWait = time.Second
 // places limits how many large bodies or results are in memory. Each of them occupies a place. A
 // client may have half of the places.
 type places struct {
-	most int
+	limit int
 
-	mu    sync.Mutex // guards the following
-	taken int
-	of    map[string]int // by client
-	freed chan struct{}  // closed and replaced when a place becomes free
+	mu       sync.Mutex // guards the following
+	inUse    int
+	byClient map[string]int
+	freed    chan struct{} // closed and replaced when a place becomes free
 }
 
-func newPlaces(most int) *places {
-	return &places{most: most, of: make(map[string]int), freed: make(chan struct{})}
+func newPlaces(limit int) *places {
+	return &places{limit: limit, byClient: make(map[string]int), freed: make(chan struct{})}
 }
 
 // take waits for a place, and reports whether it has got one in time.
@@ -34,10 +34,10 @@ func (p *places) take(ctx context.Context, client string) bool {
 	defer cancel()
 	for {
 		p.mu.Lock()
-		free := p.taken < p.most && p.of[client] < (p.most+1)/2
+		free := p.inUse < p.limit && p.byClient[client] < (p.limit+1)/2
 		if free {
-			p.taken++
-			p.of[client]++
+			p.inUse++
+			p.byClient[client]++
 		}
 		freed := p.freed
 		p.mu.Unlock()
@@ -55,9 +55,9 @@ func (p *places) take(ctx context.Context, client string) bool {
 func (p *places) leave(client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken--
-	if p.of[client]--; p.of[client] == 0 {
-		delete(p.of, client)
+	p.inUse--
+	if p.byClient[client]--; p.byClient[client] == 0 {
+		delete(p.byClient, client)
 	}
 	close(p.freed)
 	p.freed = make(chan struct{})

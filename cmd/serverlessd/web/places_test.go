@@ -19,15 +19,15 @@ import (
 // TestSlowBodies: bodies that do not end keep no other client from adding, and do not keep their
 // own client from small adds. When they end, their places become free.
 func TestSlowBodies(t *testing.T) {
-	const most = 4
-	s := &Web{queue: away{}, places: newPlaces(most), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: most}}
+	const limit = 4
+	s := &Web{queue: away{}, places: newPlaces(limit), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: limit}}
 	add := func(client string, body io.Reader) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), client: client, name: "t"})
 	}
 	large := func() io.Reader { return strings.NewReader(strings.Repeat("a", 2*smallBody)) }
-	ended, goesOn := make(chan error, most), make(chan struct{})
-	for range most {
+	ended, goesOn := make(chan error, limit), make(chan struct{})
+	for range limit {
 		from, to := io.Pipe()
 		go func() {
 			_, _ = to.Write(make([]byte, smallBody+1))
@@ -36,7 +36,7 @@ func TestSlowBodies(t *testing.T) {
 		}()
 		go func() { ended <- add("slow", from) }()
 	}
-	for range most / 2 {
+	for range limit / 2 {
 		if f := errorOf(<-ended); f == nil || f.Code != "overloaded" {
 			t.Errorf("beyond half of the places: %v", f)
 		}
@@ -52,7 +52,7 @@ func TestSlowBodies(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	close(goesOn)
-	for range most - most/2 {
+	for range limit - limit/2 {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -69,9 +69,9 @@ type results struct {
 	read atomic.Int64 // how often it was read
 }
 
-func (q *results) Result(_ context.Context, id job.ID, most int) (*store.Record, []byte, error) {
+func (q *results) Result(_ context.Context, id job.ID, limit int) (*store.Record, []byte, error) {
 	rec := &store.Record{ID: id, Jobtype: job.Jobtype("slow", "t"), Status: 200, DataBytes: int64(len(q.data))}
-	if len(q.data) > most {
+	if len(q.data) > limit {
 		return rec, nil, nil
 	}
 	q.read.Add(1)
@@ -93,31 +93,31 @@ func (w stalled) Write(p []byte) (int, error) {
 // TestUnreadResults: only a limited number of large results that clients do not read is in memory,
 // and they do not delay small results. One more client is told so, and its result is not read.
 func TestUnreadResults(t *testing.T) {
-	const most = 4
+	const limit = 4
 	q := &results{data: bytes.Repeat([]byte("a"), smallBody+1)}
-	s := New(q, nil, Options{MaxBodies: most})
+	s := New(q, nil, Options{MaxBodies: limit})
 	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
 	get := func(w http.ResponseWriter) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		return s.result(&request{Request: r, w: w, client: "slow", name: id, grant: &guard.Grant{All: true}})
 	}
 	begun, goesOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
-	for range most / 2 {
+	for range limit / 2 {
 		go func() { ended <- get(stalled{httptest.NewRecorder(), begun, goesOn}) }()
 		<-begun
 	}
 	if err := get(httptest.NewRecorder()); err == nil || errorOf(err).status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "at most 4 large results") {
 		t.Errorf("one more: %v", err)
 	}
-	if n := q.read.Load(); n != most/2 {
-		t.Errorf("large results were read %d times, %d have places", n, most/2)
+	if n := q.read.Load(); n != limit/2 {
+		t.Errorf("large results were read %d times, %d have places", n, limit/2)
 	}
 	q.data = q.data[:smallBody]
 	if err := get(httptest.NewRecorder()); err != nil {
 		t.Errorf("a small one: %v", err)
 	}
 	close(goesOn)
-	for range most / 2 {
+	for range limit / 2 {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

@@ -157,13 +157,13 @@ func (s *Web) schedules(r *request) error {
 func (r *request) limit() (int, error) { return r.number("limit", listed, 1, maxList) }
 
 // number reads a parameter, which may be absent.
-func (r *request) number(name string, absent, least, most int) (n int, err error) {
+func (r *request) number(name string, absent, least, limit int) (n int, err error) {
 	text := r.query.Get(name)
 	if text == "" {
 		return absent, nil
 	}
-	if n, err = strconv.Atoi(text); err != nil || n < least || n > most {
-		return 0, invalid(name, "%s=%.40q: must be from %d to %d", name, text, least, most)
+	if n, err = strconv.Atoi(text); err != nil || n < least || n > limit {
+		return 0, invalid(name, "%s=%.40q: must be from %d to %d", name, text, least, limit)
 	}
 	return n, nil
 }

@@ -150,8 +150,8 @@ func (s *Web) stats(r *request) error {
 		return err
 	}
 	key := snapshotKey{types: types, part: r.query.Get("part"), grant: r.grant}
-	if most := job.MaxClient + 1 + job.MaxType; len(key.part) > most {
-		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.part), most)
+	if limit := job.MaxClient + 1 + job.MaxType; len(key.part) > limit {
+		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.part), limit)
 	}
 	s.snapshots.mu.Lock()
 	s.renew(&s.snapshots)

@@ -71,8 +71,8 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(r.query.Get(name), 10, 64)
-	if most := unique.MaxTime.Milliseconds(); err != nil || n < 1 || n > most {
-		return 0, invalid(name, "%s=%.40q: must be from 1 to %d", name, r.query.Get(name), most)
+	if limit := unique.MaxTime.Milliseconds(); err != nil || n < 1 || n > limit {
+		return 0, invalid(name, "%s=%.40q: must be from 1 to %d", name, r.query.Get(name), limit)
 	}
 	return time.Duration(n) * time.Millisecond, nil
 }

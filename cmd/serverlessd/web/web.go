@@ -39,11 +39,11 @@ type Queue interface {
 	Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error)
 	Stored(ctx context.Context, r journal.Receipt) error
 	Job(ctx context.Context, id job.ID) (*store.Record, error)
-	Result(ctx context.Context, id job.ID, most int) (*store.Record, []byte, error)
+	Result(ctx context.Context, id job.ID, limit int) (*store.Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
 	Retry(ctx context.Context, id job.ID) error
 	Hasten(ctx context.Context, id job.ID) error
-	Payload(ctx context.Context, id job.ID, most int) (*store.Record, []byte, error)
+	Payload(ctx context.Context, id job.ID, limit int) (*store.Record, []byte, error)
 	Jobs(ctx context.Context, q store.Query) (list []store.Record, next job.ID, err error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
