@@ -448,7 +448,7 @@ func TestTinyPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	var why api.Job
-	eventually(t, "explained", func() bool { return all[0].get("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
+	eventually(t, "explained", func() bool { return all[0].getJSON("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
 
 	set(4096)
 	nats[0].Stop()
