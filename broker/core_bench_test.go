@@ -142,10 +142,10 @@ func BenchmarkRemind(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				c.ReportIdle()
-				told := 0
-				c.Moved(func(*broker.Move) { told++ })
-				if told != 1 {
-					b.Fatalf("told of %d types", told)
+				notified := 0
+				c.Moved(func(*broker.Move) { notified++ })
+				if notified != 1 {
+					b.Fatalf("told of %d types", notified)
 				}
 			}
 		})

@@ -147,17 +147,17 @@ func TestVanishedAtWork(t *testing.T) {
 	for i := range n {
 		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), Quiet: true})
 	}
-	told := map[string]bool{}
+	notified := map[string]bool{}
 	tell := func(fx []Effect) {
 		t.Helper()
 		if len(fx) > tickSteps {
 			t.Fatalf("one step tells %d workers, at most %d", len(fx), tickSteps)
 		}
 		for _, e := range fx {
-			if e.Op != OpCancel || told[string(e.ID)] {
-				t.Fatalf("told %x of %x (again: %v)", e.Op, e.ID, told[string(e.ID)])
+			if e.Op != OpCancel || notified[string(e.ID)] {
+				t.Fatalf("told %x of %x (again: %v)", e.Op, e.ID, notified[string(e.ID)])
 			}
-			told[string(e.ID)] = true
+			notified[string(e.ID)] = true
 		}
 	}
 	tell(b.Gone(0, s))
@@ -167,7 +167,7 @@ func TestVanishedAtWork(t *testing.T) {
 		if fx := b.Respond(0, w, numbered(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
 			t.Fatalf("a discarded answer has effects %v", fx)
 		}
-		if !told[string(id)] {
+		if !notified[string(id)] {
 			answered++
 		}
 		if i%100 == 0 && b.Next() <= 0 {
@@ -177,11 +177,11 @@ func TestVanishedAtWork(t *testing.T) {
 	for ticks := 0; b.Next() <= 0; ticks++ {
 		tell(b.Tick(0))
 		if ticks > 2*n/tickSteps+2 {
-			t.Fatalf("%d ticks, and %d of %d told", ticks, len(told), n)
+			t.Fatalf("%d ticks, and %d of %d told", ticks, len(notified), n)
 		}
 	}
-	if len(told)+answered != n {
-		t.Errorf("%d runs told, %d answered before, want %d in all", len(told), answered, n)
+	if len(notified)+answered != n {
+		t.Errorf("%d runs told, %d answered before, want %d in all", len(notified), answered, n)
 	}
 	if b.total.Running != uint64(n-n/2) || b.total.Discarded != uint64(n/2) {
 		t.Errorf("ledger: %+v", b.total)

@@ -137,7 +137,7 @@ func (b *Broker) front(k *jobType) *queue {
 	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
 		b.openPens(k)
 	}
-	for more := !b.unfinished; more && k.line.Len() > 0; more = b.spendLook() {
+	for hasMore := !b.unfinished; hasMore && k.line.Len() > 0; hasMore = b.spendLook() {
 		ref := k.line.Top().Ref
 		switch number := ref &^ refMarks; ref & refMarks {
 		case refTenant:

@@ -186,18 +186,18 @@ func TestListing(t *testing.T) {
 		all := x.matching(q)
 		seen := map[string]int{}
 		for from := 0; from >= 0; {
-			now := x.matching(q)
+			matching := x.matching(q)
 			from = x.core.Jobs(x.now, from, 1+x.r.IntN(5), q, func(j *broker.JobInfo) {
-				if seen[string(j.ID)]++; !now[string(j.ID)] {
+				if seen[string(j.ID)]++; !matching[string(j.ID)] {
 					t.Fatalf("seed %d, round %d: %s %s is listed for %+v", seed, round, j.State, j.ID, q)
 				}
 			})
 			for range x.r.IntN(4) {
 				x.change()
 			}
-			now = x.matching(q)
+			matching = x.matching(q)
 			for id := range all {
-				if !now[id] {
+				if !matching[id] {
 					delete(all, id)
 				}
 			}
@@ -271,12 +271,12 @@ func TestRevokeRunning(t *testing.T) {
 	if n != 2 || next != -1 || count("running") != 3 || count("queued") != 1 {
 		t.Errorf("%d jobs are cancelled, %d run, %d wait, next is %d; want 2, 3, 1, -1", n, count("running"), count("queued"), next)
 	}
-	told := map[broker.Op]int{}
+	ops := map[broker.Op]int{}
 	for _, e := range fx {
-		told[e.Op]++
+		ops[e.Op]++
 	}
-	if told[broker.OpCancel] != 2 || told[broker.OpEnd] != 2 {
-		t.Errorf("told are %v", told)
+	if ops[broker.OpCancel] != 2 || ops[broker.OpEnd] != 2 {
+		t.Errorf("told are %v", ops)
 	}
 	if _, n, _ := core.RevokeJobs(0, 0, math.MaxInt, &broker.JobFilter{ID: "r", State: "running"}); n != 0 {
 		t.Errorf("%d jobs are cancelled twice", n)

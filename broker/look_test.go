@@ -129,7 +129,7 @@ func TestPlace(t *testing.T) {
 // do, in a fair type, jobs that wait for other turns. In both cases the place is not exact.
 func TestPlaceAmongGroups(t *testing.T) {
 	for _, c := range []struct {
-		what  string
+		name  string
 		fair  bool
 		group string // the job's group; 100 older jobs are alternately in the groups a and held
 		prio  int64  // of these
@@ -168,7 +168,7 @@ func TestPlaceAmongGroups(t *testing.T) {
 		for core.Place([]byte("100"), &p) {
 		}
 		if p.Ahead != c.ahead || p.Exact() != c.exact {
-			t.Errorf("%s: %d are ahead (exact: %v), want %d (exact: %v)", c.what, p.Ahead, p.Exact(), c.ahead, c.exact)
+			t.Errorf("%s: %d are ahead (exact: %v), want %d (exact: %v)", c.name, p.Ahead, p.Exact(), c.ahead, c.exact)
 		}
 	}
 }

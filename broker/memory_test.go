@@ -191,8 +191,8 @@ func TestMemoryIsTheHeap(t *testing.T) {
 			took := heapNow() - before
 			m := b.Memory()
 			t.Logf("the heap has %d bytes, Memory reports %.2f of them", took, float64(m.Total())/float64(took))
-			if told := m.Total(); float64(told) < 0.8*float64(took) || float64(told) > 1.2*float64(took) {
-				t.Errorf("the heap has %d bytes, Memory reports %d (%.2f): %+v", took, told, float64(told)/float64(took), m)
+			if total := m.Total(); float64(total) < 0.8*float64(took) || float64(total) > 1.2*float64(took) {
+				t.Errorf("the heap has %d bytes, Memory reports %d (%.2f): %+v", took, total, float64(total)/float64(took), m)
 			}
 			runtime.KeepAlive(b)
 		})

@@ -27,11 +27,11 @@ func TestOverdueRunHoldsTheWorker(t *testing.T) {
 					b.Cancel(0, sub, []byte("late"))
 				}
 				now := int64(time.Second)
-				jobs := func(what string, fx []Effect) {
+				jobs := func(name string, fx []Effect) {
 					t.Helper()
 					for _, e := range fx {
 						if e.Op == OpJob {
-							t.Errorf("%s hands out %s", what, e.ID)
+							t.Errorf("%s hands out %s", name, e.ID)
 						}
 					}
 				}

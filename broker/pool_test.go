@@ -75,11 +75,11 @@ func TestPoolsAgainstTwin(t *testing.T) {
 			if len(x.workers) > 0 {
 				n = r.IntN(len(x.workers))
 			}
-			what := ""
+			name := ""
 			switch v := r.IntN(100); {
 			case v < 40:
 				j := twinJob{fmt.Sprintf("j%d", step), types[r.IntN(len(types))], int64(r.IntN(3))}
-				what = fmt.Sprintf("submit %+v", j)
+				name = fmt.Sprintf("submit %+v", j)
 				fx = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.prio, Quiet: true})
 				x.jobs = append(x.jobs, j)
 			case v < 75 && n >= 0:
@@ -87,7 +87,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				if w.job == "" {
 					continue
 				}
-				what = fmt.Sprintf("respond %d", w.peer)
+				name = fmt.Sprintf("respond %d", w.peer)
 				fx = b.Respond(0, w.peer, nil, []byte("1"), false)
 				w.job = ""
 				x.line++
@@ -99,7 +99,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				}
 				w := &x.workers[n]
 				list := lists[r.IntN(len(lists))]
-				what = fmt.Sprintf("join %d %s", w.peer, list)
+				name = fmt.Sprintf("join %d %s", w.peer, list)
 				q, like, unlike := Joining{}, []wire.Pattern{}, []wire.Pattern{}
 				for _, f := range strings.Fields(list) {
 					if f[0] == '-' || len(q.Except) > 0 {
@@ -126,13 +126,13 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				if w.job != "" {
 					continue
 				}
-				what = fmt.Sprintf("gone %d", w.peer)
+				name = fmt.Sprintf("gone %d", w.peer)
 				fx = b.Gone(0, w.peer)
 				x.workers = slices.Delete(x.workers, n, n+1)
 			default:
 				typ := types[r.IntN(len(types))]
 				x.paused[typ] = !x.paused[typ]
-				what = fmt.Sprintf("pause %s %v", typ, x.paused[typ])
+				name = fmt.Sprintf("pause %s %v", typ, x.paused[typ])
 				fx, _ = b.Pause(0, []byte(typ), x.paused[typ])
 			}
 			var got []string
@@ -142,7 +142,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				}
 			}
 			if want := x.handOut(); !slices.Equal(got, want) {
-				t.Fatalf("seed %d, step %d, %s: got %q, want %q", seed, step, what, got, want)
+				t.Fatalf("seed %d, step %d, %s: got %q, want %q", seed, step, name, got, want)
 			}
 		}
 	}

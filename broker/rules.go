@@ -35,8 +35,8 @@ func (x *ruleIndex) add(r *rule) {
 	}
 	e.rules[text] = append(e.rules[text], r)
 	if len(e.rules[text]) == 1 {
-		if more := len(text) + 1 - len(e.lengths); more > 0 {
-			e.lengths = append(e.lengths, make([]int, more)...)
+		if missing := len(text) + 1 - len(e.lengths); missing > 0 {
+			e.lengths = append(e.lengths, make([]int, missing)...)
 		}
 		e.lengths[len(text)]++
 	}

@@ -43,7 +43,7 @@ func TestConfigure(t *testing.T) {
 		groups = 2500
 	}
 	for _, c := range []struct {
-		what          string
+		name          string
 		before, after broker.Settings
 		groups        int // the jobs are in this many groups
 		run           int // how many jobs then run
@@ -56,7 +56,7 @@ func TestConfigure(t *testing.T) {
 		{"a type for a rule of many groups", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(none, "g-*"), Types: typ(0)}, groups, 1},
 		{"a rule for another of many groups", broker.Settings{Rules: rules(none, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(none, "x*", "g*")}, groups, 0},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			b := broker.New(broker.Config{})
 			if _, err := b.Configure(0, &c.before); err != nil {
 				t.Fatal(err)
@@ -76,12 +76,12 @@ func TestConfigure(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			more, ticks := jobsIn(fx), 0
+			moreJobs, ticks := jobsIn(fx), 0
 			for ; b.Next() <= 0 && ticks < 10_000; ticks++ {
-				more += jobsIn(b.Tick(0))
+				moreJobs += jobsIn(b.Tick(0))
 			}
-			if more > 0 || b.Next() <= 0 {
-				t.Errorf("%d jobs were let go, in %d ticks", more, ticks)
+			if moreJobs > 0 || b.Next() <= 0 {
+				t.Errorf("%d jobs were let go, in %d ticks", moreJobs, ticks)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestConfigureRefused(t *testing.T) {
 		many = append(many, broker.RuleInfo{Pattern: fmt.Appendf(nil, "p%d-*", i), Rule: broker.Rule{Concurrency: 1}})
 	}
 	for _, c := range []struct {
-		what    string
+		name    string
 		s       broker.Settings
 		pattern string // the pattern that is reported as bad
 		typ     string // the type that is reported as bad; if both are empty, all settings are valid
@@ -126,9 +126,9 @@ func TestConfigureRefused(t *testing.T) {
 		_, bad := b.Configure(0, &c.s)
 		switch {
 		case (bad != nil) != (c.pattern+c.typ != ""), bad != nil && (string(bad.Pattern) != c.pattern || string(bad.Type) != c.typ):
-			t.Errorf("%s: %+v, want %q", c.what, bad, c.pattern+c.typ)
+			t.Errorf("%s: %+v, want %q", c.name, bad, c.pattern+c.typ)
 		case bad != nil && !reflect.DeepEqual(state(), was):
-			t.Errorf("%s: refused (%+v), but %+v has become %+v", c.what, bad, was, state())
+			t.Errorf("%s: refused (%+v), but %+v has become %+v", c.name, bad, was, state())
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestSmallTypesAndHoldings(t *testing.T) {
 		n = 1500
 	}
 	for _, c := range []struct {
-		what  string
+		name  string
 		limit int64
 		do    func(b *broker.Broker)
 	}{
@@ -51,7 +51,7 @@ func TestSmallTypesAndHoldings(t *testing.T) {
 		before := heapBytes()
 		c.do(b)
 		if each := (heapBytes() - before) / int64(n); each > c.limit {
-			t.Errorf("%s takes %d bytes, want at most %d", c.what, each, c.limit)
+			t.Errorf("%s takes %d bytes, want at most %d", c.name, each, c.limit)
 		}
 		runtime.KeepAlive(b)
 	}

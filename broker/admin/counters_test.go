@@ -42,13 +42,13 @@ func TestCountersStay(t *testing.T) {
 			oneJob(w, id, name, r.IntN(2) == 0)
 		}
 		_, f := scrape(t, w)
-		now := counters(f)
+		after := counters(f)
 		for series, v := range before {
-			if got, ok := now[series]; !ok || got < v {
+			if got, ok := after[series]; !ok || got < v {
 				t.Fatalf("%s was %v, now it is %v", series, v, got)
 			}
 		}
-		before = now
+		before = after
 		want := map[string]float64{"other": 0}
 		for i, name := range made {
 			if i >= 100 {

@@ -55,12 +55,12 @@ func TestEnded(t *testing.T) {
 		t.Errorf("in pages: %s", got)
 	}
 	// A cursor that no answer has returned acts as the nearest one before it.
-	for said := range int64(500) {
-		w.call("GET", fmt.Sprintf("/v1/jobs?state=ended&cursor=%d", said), "", 200)
+	for cursor := range int64(500) {
+		w.call("GET", fmt.Sprintf("/v1/jobs?state=ended&cursor=%d", cursor), "", 200)
 	}
-	for _, said := range []int64{1 << 18, 1<<18 + 1, 1 << 40, math.MaxInt64} {
-		if got := w.ids(fmt.Sprintf("/v1/jobs?state=ended&type=run&cursor=%d", said)); len(got) != 5 {
-			t.Errorf("from %d on there are %v", said, got)
+	for _, cursor := range []int64{1 << 18, 1<<18 + 1, 1 << 40, math.MaxInt64} {
+		if got := w.ids(fmt.Sprintf("/v1/jobs?state=ended&type=run&cursor=%d", cursor)); len(got) != 5 {
+			t.Errorf("from %d on there are %v", cursor, got)
 		}
 	}
 	for id, kept := range map[string]bool{"r0": false, "r4": true} {

@@ -80,9 +80,9 @@ func TestHeadOfEvents(t *testing.T) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	fmt.Fprintf(c, "HEAD /v1/events HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
-	said, err := io.ReadAll(c)
-	if err != nil || !strings.HasPrefix(string(said), "HTTP/1.1 200 OK\r\n") || !strings.Contains(string(said), "text/event-stream") {
-		t.Errorf("%q, %v", said, err)
+	head, err := io.ReadAll(c)
+	if err != nil || !strings.HasPrefix(string(head), "HTTP/1.1 200 OK\r\n") || !strings.Contains(string(head), "text/event-stream") {
+		t.Errorf("%q, %v", head, err)
 	}
 }
 
@@ -240,8 +240,8 @@ func TestSortedTypes(t *testing.T) {
 			if n := v["count"]; n != float64(limit) && !strings.Contains(query, "filter") {
 				t.Errorf("%s: count is %v, want %d", query, n, limit)
 			}
-			next, more := v["next"]
-			if !more {
+			next, hasNext := v["next"]
+			if !hasNext {
 				return names
 			}
 			cursor = fmt.Sprintf("&cursor=%v", next)

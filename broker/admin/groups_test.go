@@ -210,8 +210,8 @@ func TestGroupsLately(t *testing.T) {
 		eventually(t, recent+" is answered twice from one look", func() bool {
 			before := waiting(recent)
 			submit()
-			if now := waiting(path); now != float64(jobs) {
-				t.Fatalf("%s shows %v jobs of %d", path, now, jobs)
+			if count := waiting(path); count != float64(jobs) {
+				t.Fatalf("%s shows %v jobs of %d", path, count, jobs)
 			}
 			return waiting(recent) == before
 		})

@@ -17,8 +17,8 @@ func (w *world) ids(path string) (ids []string) {
 		for _, item := range x["items"].([]any) {
 			ids = append(ids, item.(map[string]any)["id"].(string))
 		}
-		next, more := x["next"]
-		if !more {
+		next, hasNext := x["next"]
+		if !hasNext {
 			return ids
 		}
 		cursor = fmt.Sprintf("&cursor=%.0f", next)

@@ -350,22 +350,22 @@ func TestForeignPage(t *testing.T) {
 // TestSubmitDrains: a request that waits is answered when the broker stops.
 func TestSubmitDrains(t *testing.T) {
 	w := start(t, nil)
-	told := make(chan string, 1)
+	drained := make(chan string, 1)
 	go func() {
 		resp, err := http.Post(w.url+"/v1/jobs?wait=10m", "application/json", strings.NewReader(`{"type":"t","id":"a","body":1}`))
 		if err != nil {
-			told <- err.Error()
+			drained <- err.Error()
 			return
 		}
 		defer resp.Body.Close()
 		data, _ := io.ReadAll(resp.Body)
-		told <- resp.Status + string(data)
+		drained <- resp.Status + string(data)
 	}()
 	eventually(t, "the job is there", func() bool { return w.status("/v1/jobs/a") == 200 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // no time for the job to end
 	_ = w.srv.Shutdown(ctx)
-	if s := <-told; !strings.HasPrefix(s, "503 ") || !strings.Contains(s, `"draining"`) || !strings.Contains(s, `"a"`) {
+	if s := <-drained; !strings.HasPrefix(s, "503 ") || !strings.Contains(s, `"draining"`) || !strings.Contains(s, `"a"`) {
 		t.Errorf("told: %s", s)
 	}
 }

@@ -52,15 +52,15 @@ func TestLog(t *testing.T) {
 			pos = before
 		}
 		for range 200 { // Floor rounds any number down to a record's position
-			said := rnd.Int64N(l.Last()+2*LogChunk) - 10
+			position := rnd.Int64N(l.Last()+2*LogChunk) - 10
 			want := int64(0)
 			for _, x := range all[n:] {
-				if x.pos <= said {
+				if x.pos <= position {
 					want = x.pos
 				}
 			}
-			if got := l.Floor(said); got != want {
-				t.Fatalf("seed %d: the record at %d or before it is at %d, want %d", seed, said, got, want)
+			if got := l.Floor(position); got != want {
+				t.Fatalf("seed %d: the record at %d or before it is at %d, want %d", seed, position, got, want)
 			}
 		}
 		if *l.First() != all[n].record {

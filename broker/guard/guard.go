@@ -76,8 +76,8 @@ func (o *Options) loadTLS() (*tls.Config, error) {
 // Certificates are the certificates of TLS listeners; they can be reloaded while
 // connections are open.
 type Certificates struct {
-	opt *Options
-	now atomic.Pointer[tls.Config]
+	opt     *Options
+	current atomic.Pointer[tls.Config]
 }
 
 // Certificates reads the certificates that the options name. It returns nil and no error if
@@ -92,9 +92,9 @@ func (o *Options) Certificates() (*Certificates, error) {
 
 // Load reads the files again. If that fails, the old certificates stay in use.
 func (c *Certificates) Load() error {
-	now, err := c.opt.loadTLS()
+	loaded, err := c.opt.loadTLS()
 	if err == nil {
-		c.now.Store(now)
+		c.current.Store(loaded)
 	}
 	return err
 }
@@ -105,9 +105,9 @@ func (c *Certificates) Config(protocols ...string) *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			now := c.now.Load().Clone()
-			now.NextProtos = protocols
-			return now, nil
+			config := c.current.Load().Clone()
+			config.NextProtos = protocols
+			return config, nil
 		},
 	}
 }

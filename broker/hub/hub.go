@@ -101,8 +101,8 @@ func New(cfg Config) *Hub {
 		h.clock = h.ownClock.Now
 	}
 	if h.cfg.Fatal == nil {
-		h.cfg.Fatal = func(what string) {
-			fmt.Fprintln(os.Stderr, what)
+		h.cfg.Fatal = func(description string) {
+			fmt.Fprintln(os.Stderr, description)
 			os.Exit(70)
 		}
 	}

@@ -367,8 +367,8 @@ func TestDismiss(t *testing.T) {
 // TestFatal: when the core panics, the description names the command, and the hub does nothing
 // more.
 func TestFatal(t *testing.T) {
-	said := ""
-	h := hub.New(hub.Config{Core: broker.Config{}, MaxOutbound: 1 << 20, Fatal: func(s string) { said = s }})
+	description := ""
+	h := hub.New(hub.Config{Core: broker.Config{}, MaxOutbound: 1 << 20, Fatal: func(s string) { description = s }})
 	s := open(t, h, wire.SubmitPort)
 	func() {
 		defer func() {
@@ -380,9 +380,9 @@ func TestFatal(t *testing.T) {
 			Verb: 99, ID: []byte("culprit"), Body: []byte(`"a secret"`), Headers: []byte(`{"a":"secret"}`), Token: []byte("secret"),
 		}}})
 	}()
-	if !strings.Contains(said, "culprit") || !strings.Contains(said, "verb 99") || !strings.Contains(said, "10 bytes of body") ||
-		strings.Contains(said, "secret") || strings.Contains(said, "115 101 99") {
-		t.Errorf("said %q", said)
+	if !strings.Contains(description, "culprit") || !strings.Contains(description, "verb 99") || !strings.Contains(description, "10 bytes of body") ||
+		strings.Contains(description, "secret") || strings.Contains(description, "115 101 99") {
+		t.Errorf("said %q", description)
 	}
 }
 

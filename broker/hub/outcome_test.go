@@ -76,15 +76,15 @@ func TestOutcomesInTurns(t *testing.T) {
 		if n == 0 || n > limit {
 			t.Fatalf("%d outcomes are written at once, want 1 to %d", n, limit)
 		}
-		more := s.conn.MarkWritten(len(buf))
+		hasMore := s.conn.MarkWritten(len(buf))
 		written += n
 		h.View(func(b *broker.Broker, _ int64) {
 			if kept, _ := b.Outcomes(); kept != jobs-written {
 				t.Fatalf("%d outcomes are kept after %d of %d were written", kept, written, jobs)
 			}
 		})
-		if more != (written < jobs) {
-			t.Fatalf("more outcomes wait: %t, after %d of %d", more, written, jobs)
+		if hasMore != (written < jobs) {
+			t.Fatalf("more outcomes wait: %t, after %d of %d", hasMore, written, jobs)
 		}
 	}
 }

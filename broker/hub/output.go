@@ -108,8 +108,8 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	if freed > 0 {
 		c.count(-freed)
 	}
-	more := o.seenEnd.Load() > written
-	if !more {
+	unread := o.seenEnd.Load() > written
+	if !unread {
 		o.waitingSince.Store(0)
 	} else if n > 0 {
 		o.waitingSince.Store(h.clock())
@@ -121,7 +121,7 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	if n > 0 && c.noCredit.Load() { // a peer that reads nothing may be lost
 		h.credit(c)
 	}
-	if more && len(o.taken) == 0 {
+	if unread && len(o.taken) == 0 {
 		h.mu.Lock()
 		o.take(h.clock())
 		h.mu.Unlock()

@@ -427,12 +427,12 @@ func (x *twins) frames(p *pair) {
 					max(0, x.next-x.rng.IntN(20)), x.rng.IntN(3), x.groups()))
 				continue
 			}
-			more := ""
+			extra := ""
 			if groups := x.groups(); groups != "[]" {
-				more = `,"groups":` + groups + `,"headers":{"trace": 1}`
+				extra = `,"groups":` + groups + `,"headers":{"trace": 1}`
 			}
 			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","type":%q,"body":%s,"progress":%t,"keep_ms":%d%s}`,
-				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, more))
+				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, extra))
 			x.next += x.rng.IntN(20) / 2 % 2 // sometimes the same id again
 			continue
 		}

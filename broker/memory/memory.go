@@ -72,11 +72,11 @@ func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 		case <-t.C:
 		}
 		trim()
-		now := heap()
-		if now.idle(before) {
+		after := heap()
+		if after.idle(before) {
 			debug.FreeOSMemory()
 		}
-		before = now
+		before = after
 	}
 }
 

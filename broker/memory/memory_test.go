@@ -5,7 +5,7 @@ import "testing"
 func TestHeapIdle(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
-		what      string
+		name      string
 		heap      heapSize
 		allocated uint64 // bytes allocated in the last period
 		idle      bool
@@ -20,7 +20,7 @@ func TestHeapIdle(t *testing.T) {
 	} {
 		c.heap.allocated = 1<<40 + c.allocated
 		if got := c.heap.idle(heapSize{allocated: 1 << 40}); got != c.idle {
-			t.Errorf("%s: idle is %v", c.what, got)
+			t.Errorf("%s: idle is %v", c.name, got)
 		}
 	}
 }

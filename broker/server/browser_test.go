@@ -33,7 +33,7 @@ func TestBrowser(t *testing.T) {
 		}
 	}
 	for _, s := range []*Server{plain, secret} {
-		until(t, "all are closed", func() bool { return s.Counts().Conns == 0 })
+		eventually(t, "all are closed", func() bool { return s.Counts().Conns == 0 })
 		stats, refused := s.Hub().Stats(), uint64(0)
 		for _, n := range stats.Errors {
 			refused += n

@@ -126,7 +126,7 @@ func TestLastWords(t *testing.T) {
 			t.Fatalf("%d bytes, %v: the connection should have ended", n, err)
 		}
 	}
-	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
+	eventually(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
 }
 
 // TestLongReads: if a peer sends more than one read can take, everything is read.
@@ -205,7 +205,7 @@ func TestGiants(t *testing.T) {
 		}
 	}
 	senders.Wait()
-	until(t, "those that left are gone", func() bool { return s.Counts().Conns == 6 && s.Counts().Inbound == 0 })
+	eventually(t, "those that left are gone", func() bool { return s.Counts().Conns == 6 && s.Counts().Inbound == 0 })
 	if s.unfinished(true) {
 		t.Error("jobs are held")
 	}
@@ -236,13 +236,13 @@ func TestLoneGiantFits(t *testing.T) {
 // in order, even if it sends nothing more.
 func TestManyTurns(t *testing.T) {
 	t.Parallel()
-	for _, what := range transports {
+	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {
-			if what == "TLS" {
+			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		p := reach(t, s, what)
+		p := reach(t, s, name)
 		const n = 20 * maxTurnFrames
 		go func() {
 			var stream []byte
@@ -258,7 +258,7 @@ func TestManyTurns(t *testing.T) {
 			_, _ = io.ReadFull(in, head[:])
 			payload := make([]byte, binary.BigEndian.Uint32(head[:]))
 			if _, err := io.ReadFull(in, payload); err != nil || !bytes.Contains(payload, fmt.Appendf(nil, `"id":"%d"`, i)) {
-				t.Fatalf("%s: answer %d is %.200q, %v", what, i, payload, err)
+				t.Fatalf("%s: answer %d is %.200q, %v", name, i, payload, err)
 			}
 		}
 	}

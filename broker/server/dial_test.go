@@ -94,26 +94,26 @@ func TestDialGone(t *testing.T) {
 // use the id again at once, on an old connection, too.
 func TestSameIDAgain(t *testing.T) {
 	t.Parallel()
-	for _, what := range transports {
+	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {
-			if what == "TLS" {
+			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		submitter, worker := reach(t, s, what), within(t, s, wire.WorkerPort)
+		submitter, worker := reach(t, s, name), within(t, s, wire.WorkerPort)
 		worker.send(`{"action":"join","type":"t"}`)
 		worker.want("ok", true)
 		for begun, i := time.Now(), 0; i < 20 || time.Since(begun) < 250*time.Millisecond; i++ {
 			submitter.send(`{"action":"submit","id":"a","type":"t","body":1,"keep_ms":60000}`)
 			if m, err := submitter.next(); err != nil || m["ok"] != true {
-				t.Fatalf("%s: submit %d got %v, %v", what, i, m, err)
+				t.Fatalf("%s: submit %d got %v, %v", name, i, m, err)
 			}
 			worker.want("id", "a")
 			worker.send(`{"action":"respond","body":2}`)
 			worker.want("ok", true)
 			submitter.want("id", "a")
 		}
-		until(t, "nobody is taken for one that does not read", func() bool {
+		eventually(t, "nobody is taken for one that does not read", func() bool {
 			stuck := 0
 			s.Hub().Each(func(c *hub.Conn) {
 				if c.UnreadFor(s.Hub().Now()) > 0 {

@@ -21,20 +21,20 @@ import (
 func TestBytesIn(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
 	all := append(append([]byte{}, ping...), submit...)
-	for _, what := range transports {
+	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {
-			if what == "TLS" {
+			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		p := reach(t, s, what)
+		p := reach(t, s, name)
 		_, _ = p.Write(all[:20000])
 		p.want("ok", true)
 		_, _ = p.Write(all[20000:])
 		p.want("id", "j")
-		until(t, "all bytes are counted", func() bool { return s.Counts().BytesIn >= uint64(len(all)) })
+		eventually(t, "all bytes are counted", func() bool { return s.Counts().BytesIn >= uint64(len(all)) })
 		if n := s.Counts().BytesIn; n != uint64(len(all)) {
-			t.Errorf("%s: %d bytes were counted, %d sent", what, n, len(all))
+			t.Errorf("%s: %d bytes were counted, %d sent", name, n, len(all))
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 		submitter.want("id", "j")
 	}
 	body = ""
-	until(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
+	eventually(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
 }
 
 // TestClientIsCut: the name that a peer gives itself is cut if it is too long.
@@ -86,8 +86,8 @@ func TestClientIsCut(t *testing.T) {
 // behind that would close it a second time.
 func TestNoBeatAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	said := &throwaway.Log{}
-	s, err := Start(options(nil), zerolog.New(said))
+	log := &throwaway.Log{}
+	s, err := Start(options(nil), zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,9 +103,9 @@ func TestNoBeatAfterTheEnd(t *testing.T) {
 			time.Sleep(beat + beat/6)
 		})
 	}
-	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
+	eventually(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
 	time.Sleep(3 * beat) // time for a timer that is left behind
-	if text := said.String(); strings.Contains(text, "two beats") {
+	if text := log.String(); strings.Contains(text, "two beats") {
 		t.Errorf("connections that had closed were dropped:\n%s", text)
 	}
 }
@@ -189,7 +189,7 @@ func TestSilence(t *testing.T) {
 	time.Sleep(beat / 8)
 	p.send(`{"action":"pong"}`)
 	last := time.Now()
-	until(t, "it is dropped", func() bool { return s.Counts().Conns == 0 })
+	eventually(t, "it is dropped", func() bool { return s.Counts().Conns == 0 })
 	if took := time.Since(last); took < 2*beat || took > 2*beat+3*beat/4 {
 		t.Errorf("dropped %v after the last byte, with a beat of %v", took, beat)
 	}
@@ -198,8 +198,8 @@ func TestSilence(t *testing.T) {
 // TestBeatInAPause: a peer does not count as silent while its frames are not read.
 func TestBeatInAPause(t *testing.T) {
 	t.Parallel()
-	said := &throwaway.Log{}
-	s, err := Start(options(nil), zerolog.New(said))
+	log := &throwaway.Log{}
+	s, err := Start(options(nil), zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,9 +213,9 @@ func TestBeatInAPause(t *testing.T) {
 	for end := time.Now().Add(3 * beat); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		own.loop.poller.Call(func() { own.reading = paused })
 	}
-	if text := said.String(); strings.Contains(text, "two beats") {
+	if text := log.String(); strings.Contains(text, "two beats") {
 		t.Errorf("dropped in a pause:\n%s", text)
 	}
 	own.loop.poller.Call(func() { own.resume() })
-	until(t, "it is dropped for its silence", func() bool { return s.Counts().Conns == 0 })
+	eventually(t, "it is dropped for its silence", func() bool { return s.Counts().Conns == 0 })
 }

@@ -62,13 +62,13 @@ func TestGivenSockets(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "own", "submit.sock")
-	said := &throwaway.Log{}
+	log := &throwaway.Log{}
 	s, err := Start(options(func(o *settings.Options) {
 		secure(t, o)
 		o.SubmitAddr = "unix:" + filepath.Join(dir, "s") + ",tcp://127.0.0.1:0,tls://127.0.0.1:0"
 		o.SubmitSocket, o.WorkerSocket = path, filepath.Join(dir, "none", "at", "all")
 		o.WorkerAddr, o.Insecure = "0.0.0.0:0", true
-	}), zerolog.New(said))
+	}), zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func TestAddresses(t *testing.T) {
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want a socket for its user alone", fi, err)
 	}
-	if n := len(s.Addrs(wire.WorkerPort)); n != 1 || !strings.Contains(said.String(), "none/at/all") {
-		t.Errorf("%d addresses for workers, want 1 and a line about the other:\n%s", n, said.String())
+	if n := len(s.Addrs(wire.WorkerPort)); n != 1 || !strings.Contains(log.String(), "none/at/all") {
+		t.Errorf("%d addresses for workers, want 1 and a line about the other:\n%s", n, log.String())
 	}
 	_, port, _ := net.SplitHostPort(s.WorkerAddr().String())
 	if c, err := net.Dial("tcp6", net.JoinHostPort("::1", port)); err == nil {
@@ -118,8 +118,8 @@ func TestKeepAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range []struct {
-		name              string
-		level, what, want int
+		name                string
+		level, option, want int
 	}{
 		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 		{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 30},
@@ -128,7 +128,7 @@ func TestKeepAlive(t *testing.T) {
 		{"TCP_USER_TIMEOUT", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 60000},
 	} {
 		_ = rc.Control(func(fd uintptr) {
-			if got, err := unix.GetsockoptInt(int(fd), o.level, o.what); err != nil || got != o.want {
+			if got, err := unix.GetsockoptInt(int(fd), o.level, o.option); err != nil || got != o.want {
 				t.Errorf("%s is %d, %v; want %d", o.name, got, err, o.want)
 			}
 		})

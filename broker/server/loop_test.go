@@ -40,7 +40,7 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	}()
 	<-reached
 	p.send(`{"action":"ping"}`)
-	until(t, "the loop has read", func() (read bool) {
+	eventually(t, "the loop has read", func() (read bool) {
 		lp.poller.Call(func() { read = len(lp.reads) > 0 })
 		return read
 	})

@@ -47,10 +47,10 @@ func TestReadLate(t *testing.T) {
 		worker.want("id", fmt.Sprint("j", i))
 		worker.send(`{"action":"respond","body":"%s"}`, body)
 		worker.want("ok", true)
-		until(t, "output is held back", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+		eventually(t, "output is held back", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
 		submitter.want("id", fmt.Sprint("j", i))
 	}
-	until(t, "the backlog is gone", func() bool { _, sum, _ := s.Hub().Backlog(); return sum == 0 })
+	eventually(t, "the backlog is gone", func() bool { _, sum, _ := s.Hub().Backlog(); return sum == 0 })
 	if n := s.Hub().Stats().Overflows; n != 0 {
 		t.Errorf("%d connections were given up", n)
 	}
@@ -60,14 +60,14 @@ func TestReadLate(t *testing.T) {
 // it has read enough, even if they were on their way when the pause began.
 func TestSentInAPause(t *testing.T) {
 	t.Parallel()
-	for _, what := range transports {
+	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {
 			o.MaxOutbound = 1 << 20
-			if what == "TLS" {
+			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		submitter, worker := reach(t, s, what), within(t, s, wire.WorkerPort)
+		submitter, worker := reach(t, s, name), within(t, s, wire.WorkerPort)
 		submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
 		submitter.want("ok", true)
 		worker.send(`{"action":"join","type":"t"}`)
@@ -81,7 +81,7 @@ func TestSentInAPause(t *testing.T) {
 				own = c.Owner.(*conn)
 			}
 		})
-		until(t, "the pause has begun", func() (begun bool) {
+		eventually(t, "the pause has begun", func() (begun bool) {
 			own.loop.poller.Call(func() { begun = own.reading == paused })
 			return begun
 		})

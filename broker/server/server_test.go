@@ -152,18 +152,18 @@ func TestDrainLetsRead(t *testing.T) {
 
 // TestHTTPLog: the messages of the HTTP server about its clients appear in the log.
 func TestHTTPLog(t *testing.T) {
-	said := &throwaway.Log{}
+	log := &throwaway.Log{}
 	s, err := Start(options(func(o *settings.Options) {
 		secure(t, o)
 		o.HTTPAddr = "127.0.0.1:0"
-	}), zerolog.New(said))
+	}), zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	s.ServeHTTP(nil)
 	_, _ = dial(t, s.HTTPAddr()).Write([]byte("GET / HTTP/1.0\r\n\r\n"))
-	until(t, "a line about it", func() bool {
-		return strings.Contains(said.String(), `"from":"http"`) && strings.Contains(said.String(), "TLS handshake error")
+	eventually(t, "a line about it", func() bool {
+		return strings.Contains(log.String(), `"from":"http"`) && strings.Contains(log.String(), "TLS handshake error")
 	})
 }

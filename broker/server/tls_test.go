@@ -39,13 +39,13 @@ func TestDeafTLS(t *testing.T) {
 		worker.send(`{"action":"respond","body":"%s"}`, body)
 		worker.want("ok", true)
 		if i == 0 {
-			until(t, "output waits", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+			eventually(t, "output waits", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
 		}
 		if s.Hub().Stats().Overflows > 0 {
 			break
 		}
 	}
-	until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
+	eventually(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
 	if n := s.Hub().Stats().Overflows; n != 1 {
 		t.Errorf("%d connections were given up", n)
 	}
@@ -60,7 +60,7 @@ func TestDismissedTLS(t *testing.T) {
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))
 	worker.want("ok", true)
 	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // the length of a frame that is too long
-	until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
+	eventually(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
 }
 
 // TestCrowdedTLS: TLS connections may use a share of the memory. A connection beyond that share
@@ -85,7 +85,7 @@ func TestCrowdedTLS(t *testing.T) {
 	peers[0].send(`{"action":"ping"}`)
 	peers[0].want("ok", true)
 	_ = peers[1].Close()
-	until(t, "there is room", func() bool { return s.Counts().Conns == limit-1 })
+	eventually(t, "there is room", func() bool { return s.Counts().Conns == limit-1 })
 	p := dialTLS(t, s.WorkerAddr())
 	p.send(`{"action":"ping"}`)
 	p.want("ok", true)

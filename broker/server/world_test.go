@@ -107,12 +107,12 @@ func (p *peer) want(key string, value any) map[string]any {
 	return m
 }
 
-// until polls a condition until it is true, which must happen in time.
-func until(t *testing.T, what string, ok func() bool) {
+// eventually polls a condition until it is true, which must happen in time.
+func eventually(t *testing.T, name string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", patience, name)
 		}
 	}
 }

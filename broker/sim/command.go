@@ -190,8 +190,8 @@ func (c *command) String() string {
 		{"retry-in", textIf(c.failDelay >= 0 && c.verb == fail, time.Duration(c.failDelay))},
 	}.String()
 	for _, x := range c.others {
-		_, what, _ := strings.Cut(x.String(), " ")
-		s += " and " + strings.TrimSpace(what)
+		_, rest, _ := strings.Cut(x.String(), " ")
+		s += " and " + strings.TrimSpace(rest)
 	}
 	return s
 }

@@ -193,11 +193,11 @@ func (w *walk) items() map[string]bool {
 }
 
 func (w *walk) step(limit int) error {
-	now := w.items()
+	current := w.items()
 	if w.lasting == nil {
-		w.from, w.lasting, w.seen = 0, now, map[string]bool{}
+		w.from, w.lasting, w.seen = 0, current, map[string]bool{}
 	}
-	maps.DeleteFunc(w.lasting, func(key string, _ bool) bool { return !now[key] })
+	maps.DeleteFunc(w.lasting, func(key string, _ bool) bool { return !current[key] })
 	var keys []string
 	keys, w.from = w.page(w.from, limit)
 	for _, key := range keys {

@@ -173,7 +173,7 @@ func (o *oracle) pause(c *command) {
 
 // configure changes settings, all of them or none.
 func (o *oracle) configure(c *command) {
-	settings, more := c.settings(), 0
+	settings, added := c.settings(), 0
 	for _, c := range settings {
 		switch c.verb {
 		case limit:
@@ -182,10 +182,10 @@ func (o *oracle) configure(c *command) {
 			}
 			fallthrough
 		case setFair:
-			more += o.addedTypes(c)
+			added += o.addedTypes(c)
 		}
 	}
-	if o.tooMany(more) {
+	if o.tooMany(added) {
 		return
 	}
 	for _, c := range settings {

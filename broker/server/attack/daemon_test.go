@@ -28,10 +28,10 @@ var full = flag.Bool("full", false, "attack for longer, with more peers")
 const (
 	mib      = 1 << 20
 	patience = 45 * time.Second
-	// budget is how much memory the attacked broker may hold. most is how large its resident
+	// budget is how much memory the attacked broker may hold. maxMemory is how large its resident
 	// memory may become.
-	budget = 128 * mib
-	most   = budget*5/4 + 64*mib
+	budget    = 128 * mib
+	maxMemory = budget*5/4 + 64*mib
 )
 
 var scratch string
@@ -87,7 +87,7 @@ func (d *daemon) rss() int64 {
 }
 
 // parts returns the memory that the daemon's metrics report, in bytes by part.
-func (d *daemon) parts() (said string) {
+func (d *daemon) parts() (text string) {
 	answer, err := http.Get("http://" + d.http + "/metrics")
 	if err != nil {
 		return err.Error()
@@ -100,10 +100,10 @@ func (d *daemon) parts() (said string) {
 	}
 	for in := bufio.NewScanner(answer.Body); in.Scan(); {
 		if strings.HasPrefix(in.Text(), "gloom_memory_bytes") || strings.HasPrefix(in.Text(), "go_memstats_heap") {
-			said += "\n" + in.Text()
+			text += "\n" + in.Text()
 		}
 	}
-	return said
+	return text
 }
 
 // peer is a connection to the daemon.
@@ -224,8 +224,8 @@ func (d *daemon) bounded(attack func()) {
 	attack()
 	d.served("after")
 	peak := stop()
-	if peak > most {
-		d.t.Errorf("resident memory rose to %d MiB, at most %d are allowed", peak/mib, most/mib)
+	if peak > maxMemory {
+		d.t.Errorf("resident memory rose to %d MiB, at most %d are allowed", peak/mib, maxMemory/mib)
 	}
 	end := time.Now()
 	for d.rss() > before+64*mib {

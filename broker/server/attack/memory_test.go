@@ -12,7 +12,7 @@ import (
 // enough returns how many things of this size together exceed most or, in the full attack, ten
 // times as many.
 func enough(size int) int {
-	n := most/size + 1
+	n := maxMemory/size + 1
 	if *full {
 		n *= 10
 	}
@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 	junk := strings.Repeat("j", 14*mib)
 	body := strings.Repeat("b", 130<<10)
 	for _, a := range []struct {
-		what string
+		name string
 		do   func(d *daemon)
 	}{
 		{"frames around jobs", func(d *daemon) {
@@ -145,7 +145,7 @@ func TestMemory(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(a.what, func(t *testing.T) {
+		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			d := start(t)
 			d.bounded(func() { a.do(d); d.hangUp() })
@@ -154,13 +154,13 @@ func TestMemory(t *testing.T) {
 }
 
 // deaf lets many peers send the same bytes again and again for some time and read nothing.
-func (d *daemon) deaf(what []byte) {
+func (d *daemon) deaf(frames []byte) {
 	var all sync.WaitGroup
 	end := time.Now().Add(longer(3 * time.Second))
 	for range 40 {
 		p := d.dial(d.submit)
 		all.Go(func() {
-			for time.Now().Before(end) && p.try(what) {
+			for time.Now().Before(end) && p.try(frames) {
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 // Only the full attack, which has the machine to itself, checks how soon.
 func TestTurns(t *testing.T) {
 	floods := []struct {
-		what  string
+		name  string
 		bytes []byte
 	}{
 		{"empty frames", make([]byte, 256<<10)},
@@ -24,13 +24,13 @@ func TestTurns(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for _, c := range []struct {
 			peers int
-			most  time.Duration
+			limit time.Duration
 		}{{1, 2 * time.Millisecond}, {32, 20 * time.Millisecond}} {
 			for i, f := range floods {
 				if !*full && i > 0 && (secure || c.peers == 1) {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s from %d peers, TLS %t", f.what, c.peers, secure), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s from %d peers, TLS %t", f.name, c.peers, secure), func(t *testing.T) {
 					var flags []string
 					if secure {
 						flags = certificate(t)
@@ -51,8 +51,8 @@ func TestTurns(t *testing.T) {
 							}
 						}()
 					}
-					if p50 := d.pings(longer(time.Second)); *full && p50 > c.most {
-						t.Errorf("half of the pings took more than %v, at most %v may pass", p50, c.most)
+					if p50 := d.pings(longer(time.Second)); *full && p50 > c.limit {
+						t.Errorf("half of the pings took more than %v, at most %v may pass", p50, c.limit)
 					}
 				})
 			}

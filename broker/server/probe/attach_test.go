@@ -8,9 +8,9 @@ import (
 
 // attach attaches to a kept job and checks the state in the reply. The string more adds keys
 // to the frame.
-func (s submitter) attach(id, state, more string) {
+func (s submitter) attach(id, state, fields string) {
 	s.t.Helper()
-	s.send(`{"action":"attach","id":%s%s}`, quote(id), more)
+	s.send(`{"action":"attach","id":%s%s}`, quote(id), fields)
 	s.attached(id, state)
 }
 
@@ -51,35 +51,35 @@ func TestAttach(t *testing.T) {
 	})
 	t.Run("taken over while its connection lives", func(t *testing.T) {
 		typ := name("attach")
-		s, heir, w := b.submitter(t), b.submitter(t), b.worker(t)
+		s, successor, w := b.submitter(t), b.submitter(t), b.worker(t)
 		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
-		heir.attach(id, "queued", `,"progress":true`)
+		successor.attach(id, "queued", `,"progress":true`)
 		s.failsFor("taken_over", id)
 		s.cancelFails("unknown_id", id)
 		s.changeFails("unknown_id", id, `"priority":1`)
 		w.join(typ)
 		w.takes(id)
 		w.progress(`1`)
-		heir.progressOf(id, `1`)
+		successor.progressOf(id, `1`)
 		s.attach(id, "running", "") // and back
-		heir.failsFor("taken_over", id)
+		successor.failsFor("taken_over", id)
 		w.progress(`2`)
-		heir.close() // the heir has lost the job to s, so its end changes nothing
+		successor.close() // the successor has lost the job to s, so its end changes nothing
 		w.respond(`2`)
 		s.result(id, `2`)
 		s.quiet()
 	})
 	t.Run("who lost it may go, the job stays", func(t *testing.T) {
 		typ := name("attach")
-		s, heir := b.submitter(t), b.submitter(t)
+		s, successor := b.submitter(t), b.submitter(t)
 		id := s.freshWith(typ, `1`, keep)
-		heir.attach(id, "queued", "")
+		successor.attach(id, "queued", "")
 		s.failsFor("taken_over", id)
 		b.lose(t, s, (*conn).close)
-		heir.attach(id, "queued", "") // has it already
-		heir.quiet()
-		heir.cancel(id)
-		heir.cancelFails("unknown_id", id)
+		successor.attach(id, "queued", "") // has it already
+		successor.quiet()
+		successor.cancel(id)
+		successor.cancelFails("unknown_id", id)
 	})
 	t.Run("progress is set anew by each", func(t *testing.T) {
 		typ := name("attach")
@@ -87,10 +87,10 @@ func TestAttach(t *testing.T) {
 		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
 		w.takes(id)
 		for _, c := range []struct {
-			more string
-			asks bool
+			fields string
+			asks   bool
 		}{{"", false}, {`,"progress":true`, true}, {`,"progress":false`, false}, {`,"progress":null`, false}, {`,"progress":true`, true}} {
-			s.attach(id, "running", c.more)
+			s.attach(id, "running", c.fields)
 			w.progress(`7`)
 			if c.asks {
 				s.progressOf(id, `7`)
@@ -150,13 +150,13 @@ func TestAttach(t *testing.T) {
 			w.takes(id)
 			w.respond(fmt.Sprint(i))
 		}
-		heir := b.submitter(t)
-		heir.raw(batch)
+		successor := b.submitter(t)
+		successor.raw(batch)
 		for i, id := range ids {
-			heir.attached(id, "ended")
-			heir.result(id, fmt.Sprint(i))
+			successor.attached(id, "ended")
+			successor.result(id, fmt.Sprint(i))
 		}
-		heir.quiet()
+		successor.quiet()
 	})
 	t.Run("progress of the wrong kind", func(t *testing.T) {
 		typ := name("attach")
@@ -173,24 +173,24 @@ func TestAttach(t *testing.T) {
 		w := b.joined(t, typ)
 		won := map[string]int{}
 		for range 60 {
-			s, heir := b.submitter(t), b.submitter(t)
+			s, successor := b.submitter(t), b.submitter(t)
 			id := s.freshWith(typ, `1`, keep)
 			w.takes(id)
 			w.send(`{"action":"respond","body":"x"}`)
-			heir.send(`{"action":"attach","id":%q}`, id)
-			f := heir.recv()
+			successor.send(`{"action":"attach","id":%q}`, id)
+			f := successor.recv()
 			switch {
 			case f.text("error") == "unknown_id":
 				s.result(id, `"x"`)
 			case f.has("ok"):
-				heir.result(id, `"x"`)
+				successor.result(id, `"x"`)
 			default:
 				t.Fatalf("attach: %s", f)
 			}
 			won[f.text("error")+f.text("state")]++
 			w.ok()
 			s.close()
-			heir.close()
+			successor.close()
 		}
 		t.Logf("won by %v", won)
 	})
@@ -214,13 +214,13 @@ func TestAttach(t *testing.T) {
 					continue
 				}
 			}
-			heir := b.submitter(t)
-			heir.send(`{"action":"attach","id":%q}`, id)
-			f := heir.recv()
+			successor := b.submitter(t)
+			successor.send(`{"action":"attach","id":%q}`, id)
+			f := successor.recv()
 			if f.text("error") == "unknown_id" {
 				continue // the result was written completely to the connection that was cut
 			}
-			heir.result(id, `"x"`)
+			successor.result(id, `"x"`)
 		}
 	})
 	t.Run("with tokens", func(t *testing.T) {
@@ -245,8 +245,8 @@ func TestAttach(t *testing.T) {
 			other.send(`{"action":%q,"id":%q}`, verb, id)
 			other.failsFor("unknown_id", id)
 		}
-		heir := b.submitterAs(t, "all-1")
-		heir.attach(id, "ended", "")
-		heir.result(id, `2`)
+		successor := b.submitterAs(t, "all-1")
+		successor.attach(id, "ended", "")
+		successor.result(id, `2`)
 	})
 }

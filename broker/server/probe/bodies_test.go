@@ -8,7 +8,7 @@ import (
 )
 
 // bodies are JSON texts whose bytes would change if a parser decoded and encoded them.
-var bodies = []struct{ what, body string }{
+var bodies = []struct{ name, body string }{
 	{"null", `null`},
 	{"true", `true`},
 	{"false", `false`},
@@ -55,7 +55,7 @@ func TestBodiesAreVerbatim(t *testing.T) {
 	typ := name("body")
 	s, w := b.submitter(t), b.joined(t, typ)
 	for _, c := range bodies {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 			id := s.fresh(typ, c.body)
 			got, body := w.job()
@@ -73,7 +73,7 @@ func TestBodyPlaces(t *testing.T) {
 	b := shared(t)
 	typ := name("place")
 	s, w := b.submitter(t), b.joined(t, typ)
-	for i, c := range []struct{ what, submit, respond string }{
+	for i, c := range []struct{ name, submit, respond string }{
 		{"first key", `{"body":{"x":1},"action":"submit","id":%s,"type":%s}`, `{"body":[1, 2],"action":"respond"}`},
 		{"middle key", `{"id":%s,"body":{"x":1},"action":"submit","type":%s}`, `{"a":0,"body":[1, 2],"action":"respond"}`},
 		{"white space around", " \t\r\n{ \"id\" : %s , \"type\" : %s , \"body\" : \n {\"x\":1} \t , \"action\" : \"submit\" } \n ",
@@ -83,7 +83,7 @@ func TestBodyPlaces(t *testing.T) {
 		{"escaped keys", `{"\u0061ction":"submit","\u0069d":%s,"t\u0079pe":%s,"bod\u0079":{"x":1}}`,
 			`{"acti\u006fn":"re\u0073pond","\u0062ody":[1, 2]}`},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 			id := fmt.Sprintf("%s-%d", typ, i)
 			s.send(c.submit, quote(id), quote(typ))

@@ -420,10 +420,10 @@ func TestChangeWithTokens(t *testing.T) {
 	bound := owner.fresh("img-a", `1`)
 	owner.close()
 	other.change(shared, `"priority":6`)
-	heir := b.submitterAs(t, "all-1")
+	successor := b.submitterAs(t, "all-1")
 	until(t, "the owner is gone", func() error {
-		heir.send(`{"action":"change","id":%q,"priority":1}`, kept)
-		f := heir.recv()
+		successor.send(`{"action":"change","id":%q,"priority":1}`, kept)
+		f := successor.recv()
 		if f.has("error") {
 			return fmt.Errorf("%s", f)
 		}
@@ -432,7 +432,7 @@ func TestChangeWithTokens(t *testing.T) {
 	other.changeFails("unknown_id", kept, `"priority":9`) // another token's job
 	other.cancelFails("unknown_id", kept)
 	other.changeFails("unknown_id", bound, `"priority":9`)
-	heir.cancel(kept)
+	successor.cancel(kept)
 }
 
 func TestAge(t *testing.T) {
@@ -459,19 +459,19 @@ func TestAge(t *testing.T) {
 		typ := name("age")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"age_ms":3600000`)
-		told := func(when string) {
+		checkAge := func(when string) {
 			t.Helper()
 			if age, _ := b.info(t, id)["age_seconds"].(float64); age < 3600 || age > 3700 {
 				t.Errorf("%s: age_seconds %v, want a bit more than 3600", when, age)
 			}
 		}
 		w.takes(id)
-		told("running")
+		checkAge("running")
 		w.leave()
 		w.fail(`,"delay_ms":60000`)
-		told("delayed")
+		checkAge("delayed")
 		s.change(id, `"delay_ms":0`)
-		told("queued")
+		checkAge("queued")
 		younger := s.freshWith(typ, `1`, `,"age_ms":1800000`)
 		b.inOrder(t, typ, id, younger)
 	})

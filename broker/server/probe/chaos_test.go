@@ -128,23 +128,23 @@ func chaosSubmitter(f *fiber, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) s
 		if n < jobs && len(open) < 20 {
 			n++
 			id := name("chaos")
-			more := fmt.Sprintf(`,"priority":%d`, r.IntN(3))
+			fields := fmt.Sprintf(`,"priority":%d`, r.IntN(3))
 			for _, option := range []string{`,"delay_ms":%d`, `,"timeout_ms":%d`, `,"backoff_ms":%d`, `,"expires_ms":5%d`} {
 				if r.IntN(4) == 0 {
-					more += fmt.Sprintf(option, 5+r.IntN(40))
+					fields += fmt.Sprintf(option, 5+r.IntN(40))
 				}
 			}
 			if r.IntN(3) == 0 {
-				more += fmt.Sprintf(`,"retries":%d`, r.IntN(4))
+				fields += fmt.Sprintf(`,"retries":%d`, r.IntN(4))
 			}
 			if r.IntN(8) == 0 {
-				s.put(id, typeOf(r), `1`, more+`,"detach":true,"ack":false`)
+				s.put(id, typeOf(r), `1`, fields+`,"detach":true,"ack":false`)
 				continue
 			}
 			if r.IntN(3) == 0 {
-				more += `,"progress":true`
+				fields += `,"progress":true`
 			}
-			s.put(id, typeOf(r), `1`, more)
+			s.put(id, typeOf(r), `1`, fields)
 			open[id] = "sent"
 			if r.IntN(6) == 0 {
 				s.send(`{"action":"cancel","id":%q}`, id)

@@ -132,11 +132,11 @@ func TestBadFlags(t *testing.T) {
 		{"--no-such-flag", "no-such-flag"},
 		{"stray", "stray"},
 	} {
-		what := c.flag
-		if len(what) > 60 {
-			what = what[:60]
+		name := c.flag
+		if len(name) > 60 {
+			name = name[:60]
 		}
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if text := refusedWith(t, 2, spec{flags: []string{c.flag}}); !strings.Contains(text, c.names) {
 				t.Errorf("the error does not name %s:\n%.1000s", c.names, text)
@@ -182,7 +182,7 @@ func TestPrecedence(t *testing.T) {
 	}
 	config, env, flag := "--config="+file, []string{"GLOOM_DEFAULT_TYPE=from-env"}, "--default-type=from-flag"
 	for _, c := range []struct {
-		what string
+		name string
 		spec spec
 		want string
 	}{
@@ -196,7 +196,7 @@ func TestPrecedence(t *testing.T) {
 		{"flag over both", spec{flags: []string{config, flag}, env: env}, "from-flag"},
 		{"file named by the environment", spec{env: []string{"GLOOM_CONFIG=" + file}}, "from-file"},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if got := winner(t, startSpec(t, c.spec)); got != c.want {
 				t.Errorf("a submit without type went to %q, want %q", got, c.want)
@@ -209,12 +209,12 @@ func TestPrecedence(t *testing.T) {
 			"GLOOM_WORKER_ADDR=127.0.0.1:0", "GLOOM_HTTP_ADDR=127.0.0.1:0", "GLOOM_LOG_FORMAT=json"}})
 		b.alive(t)
 	})
-	for _, c := range []struct{ what, text, names string }{
+	for _, c := range []struct{ name, text, names string }{
 		{"unknown key in the file", `no-such-key = 1`, "no-such-key"},
 		{"bad value in the file", `retries = "many"`, "retries"},
 		{"no configuration at all", `not [ a { file`, ""},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "bad.toml")
 			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {

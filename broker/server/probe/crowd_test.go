@@ -171,8 +171,8 @@ func TestDescriptorsAreGivenBack(t *testing.T) {
 		}
 	})
 	until(t, "descriptors are given back", func() error {
-		if now := b.usage().Descriptors; now > before+5 {
-			return fmt.Errorf("%d open, %d before", now, before)
+		if open := b.usage().Descriptors; open > before+5 {
+			return fmt.Errorf("%d open, %d before", open, before)
 		}
 		return nil
 	})

@@ -10,7 +10,7 @@ import (
 
 // deaths are the ways in which a peer can end its connection.
 var deaths = []struct {
-	what string
+	name string
 	end  func(c *conn)
 }{
 	{"FIN", (*conn).close},
@@ -29,31 +29,31 @@ func TestWorkerLostAtWork(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, d := range deaths {
-		t.Run(d.what, func(t *testing.T) {
+		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("lost")
 			w, s := b.joined(t, typ), b.submitter(t)
 			id := s.fresh(typ, `{"n":1}`)
 			w.takes(id)
 			d.end(w.conn)
-			heir := b.joined(t, typ)
-			if got, body := heir.job(); got != id || body != `{"n":1}` {
+			successor := b.joined(t, typ)
+			if got, body := successor.job(); got != id || body != `{"n":1}` {
 				t.Fatalf("job %q body %s, want %q", got, body, id)
 			}
-			heir.respond(`"done"`)
+			successor.respond(`"done"`)
 			s.result(id, `"done"`)
 			s.quiet()
-			serve(t, s, heir, typ)
+			serve(t, s, successor, typ)
 		})
-		t.Run(d.what+", heir already idle", func(t *testing.T) {
+		t.Run(d.name+", successor already idle", func(t *testing.T) {
 			t.Parallel()
 			typ := name("lost")
-			w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+			w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
 			id := s.fresh(typ, `1`)
 			w.takes(id)
 			d.end(w.conn)
-			heir.takes(id)
-			heir.respond(`2`)
+			successor.takes(id)
+			successor.respond(`2`)
 			s.result(id, `2`)
 		})
 	}
@@ -63,7 +63,7 @@ func TestIdleWorkerLost(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, d := range deaths {
-		t.Run(d.what, func(t *testing.T) {
+		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("idle")
 			w, s := b.joined(t, typ), b.submitter(t)
@@ -71,9 +71,9 @@ func TestIdleWorkerLost(t *testing.T) {
 			// If the broker does not know of the loss when the job arrives, it may send the job to
 			// the lost worker. Then it must hand the job out again.
 			id := s.fresh(typ, `1`)
-			heir := b.joined(t, typ)
-			heir.takes(id)
-			heir.respond(`2`)
+			successor := b.joined(t, typ)
+			successor.takes(id)
+			successor.respond(`2`)
 			s.result(id, `2`)
 		})
 	}
@@ -240,20 +240,20 @@ func TestBadFrameAtWork(t *testing.T) {
 	b := shared(t)
 	t.Run("size_error", func(t *testing.T) {
 		typ := name("bad")
-		w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
 		w.takes(id)
 		w.raw(announce(0x7fffffff))
 		w.fails("size_error")
 		w.eof()
 		s.failsFor("job_failed", id)
-		heir.quiet()
+		successor.quiet()
 		s.submit(id, typ, `1`) // the id is free
-		heir.takes(id)
+		successor.takes(id)
 	})
 	t.Run("invalid_json", func(t *testing.T) {
 		typ := name("bad")
-		w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
 		w.takes(id)
 		w.raw(pack(`{"action":"respond","body":[1,}`))
@@ -264,13 +264,13 @@ func TestBadFrameAtWork(t *testing.T) {
 			return
 		}
 		s.failsFor("job_failed", id)
-		heir.quiet()
+		successor.quiet()
 		s.submit(id, typ, `1`)
-		heir.takes(id)
+		successor.takes(id)
 	})
 	t.Run("invalid UTF-8", func(t *testing.T) {
 		typ := name("bad")
-		w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
 		w.takes(id)
 		w.raw(pack("{\"action\":\"respond\",\"body\":\"\xff\"}"))
@@ -281,8 +281,8 @@ func TestBadFrameAtWork(t *testing.T) {
 			return
 		}
 		s.failsFor("job_failed", id) // the submitter has not been closed
-		heir.quiet()
-		serve(t, s, heir, typ)
+		successor.quiet()
+		serve(t, s, successor, typ)
 	})
 	t.Run("an idle one gets no jobs any more", func(t *testing.T) {
 		for _, bad := range []string{"{", "\xff"} {

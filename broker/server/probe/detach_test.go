@@ -67,9 +67,9 @@ func TestDetach(t *testing.T) {
 	t.Run("running without its submitter, it is retried", func(t *testing.T) {
 		t.Parallel()
 		typ := name("detach")
-		s, w, heir := b.submitter(t), b.worker(t), b.worker(t)
+		s, w, successor := b.submitter(t), b.worker(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
-		heir.join(typ)
+		successor.join(typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
 		w.takes(id)
 		plain := s.fresh(name("elsewhere"), `1`)
@@ -77,8 +77,8 @@ func TestDetach(t *testing.T) {
 		b.waitState(t, plain, "")
 		w.quiet() // the job is not unwanted, so no notice comes
 		w.close()
-		heir.takes(id)
-		heir.respond(`1`)
+		successor.takes(id)
+		successor.respond(`1`)
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("cancelled by anybody", func(t *testing.T) {
@@ -154,11 +154,11 @@ func TestAck(t *testing.T) {
 		s := b.submitter(t)
 		var batch []byte
 		for i := range 100 {
-			more := ""
+			fields := ""
 			if i%3 != 0 {
-				more = `,"ack":false`
+				fields = `,"ack":false`
 			}
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":1%s}`, typ, i, typ, more))...)
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":1%s}`, typ, i, typ, fields))...)
 		}
 		s.raw(batch)
 		for i := 0; i < 100; i += 3 {
@@ -201,8 +201,8 @@ func TestProgress(t *testing.T) {
 	t.Run("to nobody else", func(t *testing.T) {
 		typ := name("progress")
 		s, w := b.submitter(t), b.joined(t, typ)
-		for _, more := range []string{``, `,"progress":false`, `,"progress":null`} {
-			id := s.freshWith(typ, `1`, more)
+		for _, fields := range []string{``, `,"progress":false`, `,"progress":null`} {
+			id := s.freshWith(typ, `1`, fields)
 			w.takes(id)
 			w.progress(`1`)
 			s.quiet()

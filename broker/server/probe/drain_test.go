@@ -85,13 +85,13 @@ func TestDrain(t *testing.T) {
 		w.takes(running)
 		begin := time.Now()
 		b.Signal(syscall.SIGTERM)
-		told := map[string]bool{}
+		notified := map[string]bool{}
 		for range 2 {
 			f := s.fails("draining")
-			told[f.text("id")] = true
+			notified[f.text("id")] = true
 		}
-		if !told[running] || !told[queued] {
-			t.Errorf("told about %v, want %q and %q", told, running, queued)
+		if !notified[running] || !notified[queued] {
+			t.Errorf("told about %v, want %q and %q", notified, running, queued)
 		}
 		if d := time.Since(begin); d < 600*time.Millisecond {
 			t.Errorf("the running job was given up after %s, drain timeout 700 ms", d)

@@ -150,7 +150,7 @@ func TestWorkerRefusals(t *testing.T) {
 }
 
 // Payloads that are not JSON, or not UTF-8.
-var brokenPayloads = []struct{ what, payload string }{
+var brokenPayloads = []struct{ name, payload string }{
 	{"open brace", `{`},
 	{"no value", `{"action":}`},
 	{"word", `nope`},
@@ -206,7 +206,7 @@ func TestInvalidJSON(t *testing.T) {
 	s, w := b.submitter(t), b.joined(t, typ)
 	for _, c := range brokenPayloads {
 		for _, port := range []string{"submit", "work"} {
-			t.Run(fmt.Sprintf("%s: %s", port, c.what), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s: %s", port, c.name), func(t *testing.T) {
 				bad := dial(t, map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port])
 				bad.raw(pack(c.payload))
 				bad.fails("invalid_json")
@@ -280,20 +280,20 @@ func TestNestingBombs(t *testing.T) {
 	typ := name("bystander")
 	s, w := b.submitter(t), b.joined(t, typ)
 	const deep = 1_000_000
-	for _, c := range []struct{ what, body string }{
+	for _, c := range []struct{ name, body string }{
 		{"arrays", strings.Repeat("[", deep) + strings.Repeat("]", deep)},
 		{"objects", strings.Repeat(`{"a":`, deep) + "1" + strings.Repeat("}", deep)},
 		{"arrays never closed", strings.Repeat("[", deep)},
 		{"objects never closed", strings.Repeat(`{"":`, deep)},
 	} {
-		t.Run("body: "+c.what, func(t *testing.T) {
+		t.Run("body: "+c.name, func(t *testing.T) {
 			bad := b.submitter(t)
 			bad.send(`{"action":"submit","id":"bomb","type":"bomb","body":%s}`, c.body)
 			bad.fails("invalid_json")
 			staysOrCloses(t, bad.conn)
 			serve(t, s, w, typ)
 		})
-		t.Run("answer: "+c.what, func(t *testing.T) {
+		t.Run("answer: "+c.name, func(t *testing.T) {
 			bomb := name("bomb")
 			bad, owner := b.joined(t, bomb), b.submitter(t)
 			id := owner.fresh(bomb, `1`)
@@ -308,7 +308,7 @@ func TestNestingBombs(t *testing.T) {
 			}
 			serve(t, s, w, typ)
 		})
-		t.Run("whole frame: "+c.what, func(t *testing.T) {
+		t.Run("whole frame: "+c.name, func(t *testing.T) {
 			bad := b.submitter(t)
 			bad.raw(pack(c.body))
 			bad.fails("invalid_json|invalid_type")

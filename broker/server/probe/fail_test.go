@@ -117,9 +117,9 @@ func TestLeave(t *testing.T) {
 		s.result(id, `2`)
 		w.quiet()
 		w.close() // loses nothing
-		heir := b.joined(t, typ)
-		heir.takes(next)
-		heir.respond(`3`)
+		successor := b.joined(t, typ)
+		successor.takes(next)
+		successor.respond(`3`)
 		s.result(next, `3`)
 	})
 	t.Run("at work, then failed", func(t *testing.T) {

@@ -62,10 +62,10 @@ func turns(t *testing.T, bodies []string, n int) {
 }
 
 // flood submits n jobs of a group, with numbered bodies.
-func (s submitter) flood(typ, letter string, n int, more string) {
+func (s submitter) flood(typ, letter string, n int, fields string) {
 	s.t.Helper()
 	for i := range n {
-		s.freshWith(typ, fmt.Sprintf(`"%s%04d"`, letter, i), more)
+		s.freshWith(typ, fmt.Sprintf(`"%s%04d"`, letter, i), fields)
 	}
 }
 
@@ -288,8 +288,8 @@ func TestFair(t *testing.T) {
 }
 
 // newcomer submits one job and returns its body.
-func (s submitter) newcomer(typ, body, more string) string {
+func (s submitter) newcomer(typ, body, fields string) string {
 	s.t.Helper()
-	s.freshWith(typ, quote(body), more)
+	s.freshWith(typ, quote(body), fields)
 	return body
 }

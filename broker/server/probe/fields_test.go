@@ -135,24 +135,24 @@ func TestSubmitBooleans(t *testing.T) {
 func TestJoinFields(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	most := limits(t, b)["max_prefetch"]
+	limit := limits(t, b)["max_prefetch"]
 	typ := name("join")
 	w, s := b.joined(t, typ), b.submitter(t)
-	refuse := func(t *testing.T, more, code string, parts ...string) {
+	refuse := func(t *testing.T, fields, code string, parts ...string) {
 		t.Helper()
 		w := worker{&conn{t, w.net, w.in}}
-		w.send(`{"action":"join","type":"elsewhere"%s}`, more)
+		w.send(`{"action":"join","type":"elsewhere"%s}`, fields)
 		reasonNames(t, w.fails(code), parts...)
 		serve(t, s, w, typ) // still joined as before, with answers that need no id
 	}
 	t.Run("prefetch of a wrong kind", func(t *testing.T) {
 		for _, v := range noIntegers {
-			refuse(t, `,"prefetch":`+v, "invalid_type", "prefetch", fmt.Sprint(most))
+			refuse(t, `,"prefetch":`+v, "invalid_type", "prefetch", fmt.Sprint(limit))
 		}
 	})
 	t.Run("prefetch out of range", func(t *testing.T) {
-		for _, v := range append([]string{`0`, `-1`, fmt.Sprint(most + 1)}, farNumbers...) {
-			refuse(t, `,"prefetch":`+v, "invalid_value", "prefetch", fmt.Sprint(most))
+		for _, v := range append([]string{`0`, `-1`, fmt.Sprint(limit + 1)}, farNumbers...) {
+			refuse(t, `,"prefetch":`+v, "invalid_value", "prefetch", fmt.Sprint(limit))
 		}
 	})
 	t.Run("cancel of a wrong kind", func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestJoinFields(t *testing.T) {
 	})
 	t.Run("the ends", func(t *testing.T) {
 		w := b.worker(t)
-		w.joinWith(typ, fmt.Sprintf(`,"prefetch":%d,"cancel":true`, most))
+		w.joinWith(typ, fmt.Sprintf(`,"prefetch":%d,"cancel":true`, limit))
 		w.joinWith(name("elsewhere"), `,"prefetch":1,"cancel":false`)
 	})
 }
@@ -179,10 +179,10 @@ func TestFailFields(t *testing.T) {
 	w, s := b.joined(t, typ), b.submitter(t)
 	id := s.fresh(typ, `1`)
 	w.takes(id)
-	refuse := func(t *testing.T, more, codes string, parts ...string) {
+	refuse := func(t *testing.T, fields, codes string, parts ...string) {
 		t.Helper()
 		w := worker{&conn{t, w.net, w.in}}
-		w.send(`{"action":"fail"%s}`, more)
+		w.send(`{"action":"fail"%s}`, fields)
 		reasonNames(t, w.fails(codes), parts...)
 		w.quiet()
 	}

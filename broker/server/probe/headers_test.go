@@ -41,18 +41,18 @@ func TestHeaders(t *testing.T) {
 		typ := name("head")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"headers":true`)
-		for _, more := range []string{``, `,"headers":null`} {
-			id := s.freshWith(typ, `1`, more)
+		for _, fields := range []string{``, `,"headers":null`} {
+			id := s.freshWith(typ, `1`, fields)
 			w.takesHeaders(id, "")
 			w.respond(`1`)
 			s.result(id, `1`)
 		}
 	})
 	t.Run("only to who asked", func(t *testing.T) {
-		for _, more := range []string{``, `,"headers":false`, `,"headers":null`} {
+		for _, fields := range []string{``, `,"headers":false`, `,"headers":null`} {
 			typ := name("head")
 			s, w := b.submitter(t), b.worker(t)
-			w.joinWith(typ, more)
+			w.joinWith(typ, fields)
 			id := s.freshWith(typ, `1`, `,"headers":{"a":1}`)
 			w.takesHeaders(id, "")
 			w.respond(`1`)
@@ -102,16 +102,16 @@ func TestHeaders(t *testing.T) {
 	})
 	t.Run("through change and attach", func(t *testing.T) {
 		typ := name("head")
-		s, w, heir := b.submitter(t), b.worker(t), b.submitter(t)
+		s, w, successor := b.submitter(t), b.worker(t), b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"delay_ms":60000,"keep_ms":60000,"headers":{"k":"v"}`)
 		s.change(id, `"priority":5`)
 		s.close()
-		heir.attach(id, "delayed", "")
-		heir.change(id, `"delay_ms":0`)
+		successor.attach(id, "delayed", "")
+		successor.change(id, `"delay_ms":0`)
 		w.joinWith(typ, `,"headers":true`)
 		w.takesHeaders(id, `{"k":"v"}`)
 		w.respond(`2`)
-		heir.result(id, `2`)
+		successor.result(id, `2`)
 	})
 	t.Run("in no progress and no error", func(t *testing.T) {
 		typ := name("head")

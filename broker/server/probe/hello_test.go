@@ -11,8 +11,8 @@ import (
 // onBoth runs a check on a fresh connection to either port.
 func onBoth(t *testing.T, b *daemon, do func(t *testing.T, c *conn)) {
 	t.Helper()
-	for _, port := range []struct{ what, addr string }{{"submit", b.submitAddr}, {"work", b.workerAddr}} {
-		t.Run(port.what, func(t *testing.T) {
+	for _, port := range []struct{ name, addr string }{{"submit", b.submitAddr}, {"work", b.workerAddr}} {
+		t.Run(port.name, func(t *testing.T) {
 			t.Parallel()
 			do(t, dial(t, port.addr))
 		})
@@ -50,10 +50,10 @@ func TestHello(t *testing.T) {
 			t.Errorf("limits %v", l)
 		}
 	})
-	for _, more := range []string{``, `,"token":null,"client":null,"heartbeat_ms":null`, `,"heartbeat_ms":0`,
+	for _, fields := range []string{``, `,"token":null,"client":null,"heartbeat_ms":null`, `,"heartbeat_ms":0`,
 		`,"client":""`, `,"client":"é\ud83d\ude00"`, `,"token":"ignored without tokens"`, `,"id":5,"type":[],"body":{},"extra":1`} {
-		t.Run("accepted"+more, func(t *testing.T) {
-			onBoth(t, b, func(t *testing.T, c *conn) { c.hello(more); c.quiet() })
+		t.Run("accepted"+fields, func(t *testing.T) {
+			onBoth(t, b, func(t *testing.T, c *conn) { c.hello(fields); c.quiet() })
 		})
 	}
 	t.Run("twice", func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestHello(t *testing.T) {
 	})
 	t.Run("refused, then again", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
-			for _, bad := range []struct{ more, code, names string }{
+			for _, bad := range []struct{ fields, code, names string }{
 				{`,"token":5`, "invalid_type", "token"},
 				{`,"token":{}`, "invalid_type", "token"},
 				{`,"client":[]`, "invalid_type", "client"},
@@ -104,7 +104,7 @@ func TestHello(t *testing.T) {
 				{`,"heartbeat_ms":-1`, "invalid_value", "heartbeat_ms"},
 				{`,"heartbeat_ms":99999999999999999999`, "invalid_value", "heartbeat_ms"},
 			} {
-				c.send(`{"action":"hello"%s}`, bad.more)
+				c.send(`{"action":"hello"%s}`, bad.fields)
 				reasonNames(t, c.fails(bad.code), bad.names)
 			}
 			c.hello(`,"heartbeat_ms":3600000`)
@@ -282,9 +282,9 @@ func TestHeartbeat(t *testing.T) {
 		if f.text("id") != id {
 			t.Fatalf("got %s", f)
 		}
-		heir := b.joined(t, typ)
-		heir.takes(id)
-		heir.respond(`1`)
+		successor := b.joined(t, typ)
+		successor.takes(id)
+		successor.respond(`1`)
 		s.result(id, `1`)
 	})
 	t.Run("a silent submitter is gone", func(t *testing.T) {

@@ -28,9 +28,9 @@ func (s submitter) progressOf(id, body string) {
 }
 
 // fail fails a run and reads the ok. The string more adds keys to the frame.
-func (w worker) fail(more string) {
+func (w worker) fail(fields string) {
 	w.t.Helper()
-	w.send(`{"action":"fail"%s}`, more)
+	w.send(`{"action":"fail"%s}`, fields)
 	w.ok()
 }
 
@@ -63,9 +63,9 @@ func (d *daemon) named(t tb, typ, prefetch string) worker {
 }
 
 // hello sends hello and returns the reply.
-func (c *conn) hello(more string) frame {
+func (c *conn) hello(fields string) frame {
 	c.t.Helper()
-	c.send(`{"action":"hello"%s}`, more)
+	c.send(`{"action":"hello"%s}`, fields)
 	f := c.recv()
 	if string(f.keys["ok"]) != "true" {
 		c.t.Fatalf("hello: %s", f)

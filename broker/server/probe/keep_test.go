@@ -22,10 +22,10 @@ func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 }
 
 // ended submits a kept job, loses the submitter, and has the job answered.
-func (d *daemon) ended(t tb, typ, body, more string) (id string) {
+func (d *daemon) ended(t tb, typ, body, fields string) (id string) {
 	t.Helper()
 	s, w := d.submitter(t), d.worker(t)
-	id = s.freshWith(typ, `1`, keep+more)
+	id = s.freshWith(typ, `1`, keep+fields)
 	d.lose(t, s, (*conn).close)
 	w.join(typ)
 	w.takes(id)
@@ -67,10 +67,10 @@ func TestKeep(t *testing.T) {
 			if got := b.state(t, id); got != "ended" {
 				t.Fatalf("state %q, want ended", got)
 			}
-			heir := b.submitter(t)
-			heir.attach(id, "ended", "")
-			heir.result(id, `{"v" : 1e400}`)
-			heir.submit(id, typ, `1`)
+			successor := b.submitter(t)
+			successor.attach(id, "ended", "")
+			successor.result(id, `{"v" : 1e400}`)
+			successor.submit(id, typ, `1`)
 		})
 	}
 	t.Run("lost at work, it is answered for the next", func(t *testing.T) {
@@ -82,9 +82,9 @@ func TestKeep(t *testing.T) {
 		b.lose(t, s, (*conn).close)
 		w.quiet() // the run is not unwanted, so no notice comes
 		w.respond(`2`)
-		heir := b.submitter(t)
-		heir.attach(id, "ended", "")
-		heir.result(id, `2`)
+		successor := b.submitter(t)
+		successor.attach(id, "ended", "")
+		successor.result(id, `2`)
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("without its connection it is retried", func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestKeep(t *testing.T) {
 	})
 	t.Run("errors are kept too", func(t *testing.T) {
 		typ := name("keep")
-		s, heir := b.submitter(t), b.submitter(t)
+		s, successor := b.submitter(t), b.submitter(t)
 		failed := s.freshWith(typ, `1`, keep+`,"retries":0`)
 		cancelled := s.freshWith(name("keep"), `1`, keep)
 		timed := s.freshWith(typ, `1`, keep+`,"retries":0,"timeout_ms":20`)
@@ -136,8 +136,8 @@ func TestKeep(t *testing.T) {
 		del(t, b, cancelled, 200)
 		for id, code := range map[string]string{failed: "job_failed", expired: "expired", cancelled: "cancelled", timed: "job_failed"} {
 			b.waitState(t, id, "ended")
-			heir.attach(id, "ended", "")
-			f := heir.failsFor(code, id)
+			successor.attach(id, "ended", "")
+			f := successor.failsFor(code, id)
 			if id == failed {
 				reasonNames(t, f, "as it happens")
 			}
@@ -147,7 +147,7 @@ func TestKeep(t *testing.T) {
 	t.Run("forgotten when keep_ms is over", func(t *testing.T) {
 		t.Parallel()
 		typ := name("keep")
-		s, w, heir := b.submitter(t), b.worker(t), b.submitter(t)
+		s, w, successor := b.submitter(t), b.worker(t), b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"keep_ms":400`)
 		b.lose(t, s, (*conn).close)
 		time.Sleep(20 * ms) // keep_ms counts from the job's end, not from the loss
@@ -155,24 +155,24 @@ func TestKeep(t *testing.T) {
 		w.takes(id)
 		begin := time.Now()
 		w.respond(`2`)
-		heir.put(id, typ, `1`, "")
-		if f := heir.recv(); f.text("error") != "id_exists" && since(begin) < 300*ms {
+		successor.put(id, typ, `1`, "")
+		if f := successor.recv(); f.text("error") != "id_exists" && since(begin) < 300*ms {
 			t.Errorf("got %s, want id_exists while it is kept", f)
 		}
 		b.waitState(t, id, "")
 		notBefore(t, begin, 400*ms, "forgotten")
 		soonAfter(t, begin, 400*ms, "forgotten")
-		heir.attachFails("unknown_id", id)
-		heir.submit(id, typ, `1`)
+		successor.attachFails("unknown_id", id)
+		successor.submit(id, typ, `1`)
 	})
 	t.Run("holds its id until it is read", func(t *testing.T) {
 		typ := name("keep")
 		id := b.ended(t, typ, `2`, "")
-		s, heir := b.submitter(t), b.submitter(t)
+		s, successor := b.submitter(t), b.submitter(t)
 		s.put(id, typ, `1`, "")
 		s.failsFor("id_exists", id)
-		heir.attach(id, "ended", "")
-		heir.result(id, `2`)
+		successor.attach(id, "ended", "")
+		successor.result(id, `2`)
 		s.submit(id, typ, `1`) // the id is free for all submitters, at once
 		b.submitter(t).attachFails("unknown_id", id)
 	})
@@ -305,29 +305,29 @@ func TestKeptHalfRead(t *testing.T) {
 	s.reset()
 	for range 2 {
 		b.waitState(t, id, "ended")
-		heir := submitter{slowReader(t, b.submitAddr)}
+		successor := submitter{slowReader(t, b.submitAddr)}
 		until(t, "it can be attached", func() error {
-			heir.send(`{"action":"attach","id":%q}`, id)
-			f := heir.recv()
+			successor.send(`{"action":"attach","id":%q}`, id)
+			f := successor.recv()
 			if f.text("state") != "ended" {
 				return fmt.Errorf("%s", f)
 			}
 			return nil
 		})
-		half(heir)
-		heir.reset()
+		half(successor)
+		successor.reset()
 	}
-	heir := b.submitter(t)
+	successor := b.submitter(t)
 	until(t, "it can be attached", func() error {
-		heir.send(`{"action":"attach","id":%q}`, id)
-		f := heir.recv()
+		successor.send(`{"action":"attach","id":%q}`, id)
+		f := successor.recv()
 		if f.text("state") != "ended" {
 			return fmt.Errorf("%s", f)
 		}
 		return nil
 	})
-	heir.result(id, body)
-	heir.attachFails("unknown_id", id)
+	successor.result(id, body)
+	successor.attachFails("unknown_id", id)
 }
 
 func TestKeptLimits(t *testing.T) {

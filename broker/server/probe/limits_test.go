@@ -144,10 +144,10 @@ func TestLimits(t *testing.T) {
 		s.submit("waits", typ, `0`)
 		w.close()
 		waitRequeued(t, b, typ, s, "lost")
-		heir := b.joined(t, typ)
+		successor := b.joined(t, typ)
 		for _, id := range []string{"lost", "waits"} {
-			heir.takes(id)
-			heir.respond(`1`)
+			successor.takes(id)
+			successor.respond(`1`)
 			s.result(id, `1`)
 		}
 	})

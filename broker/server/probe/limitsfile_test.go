@@ -175,7 +175,7 @@ rate = 2.5
 
 func TestBadLimitsFiles(t *testing.T) {
 	t.Parallel()
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		text  string
 		names []string
 	}{
@@ -192,7 +192,7 @@ func TestBadLimitsFiles(t *testing.T) {
 		"fair of a group":   {"[groups.g]\nconcurrency = 1\nfair = true\n", []string{"fair"}},
 		"twice":             {"groups.a.concurrency = 1\ngroups.a.concurrency = 2\n", []string{"2"}},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := limitsFile(t, c.text)
 			out := refusedWith(t, 0, spec{flags: []string{"--limits=" + path}})

@@ -13,18 +13,18 @@ const mib = 1 << 20
 
 // backTo waits until resident memory is at most limit. Under the race detector, whose shadow
 // memory is never released, it only logs the value.
-func (d *daemon) backTo(t *testing.T, what string, base, peak, limit int64) {
+func (d *daemon) backTo(t *testing.T, name string, base, peak, limit int64) {
 	t.Helper()
 	begin := time.Now()
 	for {
-		now := d.usage().RSS
-		if now <= limit {
-			t.Logf("%s: resident %d MiB before, %d at the peak, %d after %s", what, base/mib, peak/mib, now/mib, since(begin))
+		rss := d.usage().RSS
+		if rss <= limit {
+			t.Logf("%s: resident %d MiB before, %d at the peak, %d after %s", name, base/mib, peak/mib, rss/mib, since(begin))
 			return
 		}
 		if throwaway.Race || time.Since(begin) > 20*time.Second {
 			text := fmt.Sprintf("%s: resident %d MiB before, %d at the peak, still %d after %s, limit %d",
-				what, base/mib, peak/mib, now/mib, since(begin), limit/mib)
+				name, base/mib, peak/mib, rss/mib, since(begin), limit/mib)
 			if throwaway.Race {
 				t.Log(text)
 			} else {
@@ -126,14 +126,14 @@ func TestPartialFrames(t *testing.T) {
 	t.Parallel()
 	half := make([]byte, 8*mib)
 	for _, c := range []struct {
-		what  string
+		name  string
 		flags []string
 		limit int64 // how much memory may grow at the peak; 0 is no limit
 	}{
 		{"200 MiB", nil, 0},
 		{"200 MiB, at most 32 allowed", []string{"--max-inbound=32MiB"}, 128 * mib},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t, c.flags...)
 			typ := name("bystander")

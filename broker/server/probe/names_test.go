@@ -80,7 +80,7 @@ func TestIDsAreUnique(t *testing.T) {
 }
 
 // sameNames are pairs of spellings with the same value.
-var sameNames = []struct{ what, one, two string }{
+var sameNames = []struct{ name, one, two string }{
 	{"accent", `é`, `\u00e9`},
 	{"hex case", `\u00E9`, `\u00e9`},
 	{"plain letter escaped", `a`, `\u0061`},
@@ -102,7 +102,7 @@ func TestNamesAreComparedByValue(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range sameNames {
-		t.Run("id "+c.what, func(t *testing.T) {
+		t.Run("id "+c.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("value")
 			s := b.submitter(t)
@@ -120,7 +120,7 @@ func TestNamesAreComparedByValue(t *testing.T) {
 				w.close()
 			}
 		})
-		t.Run("type "+c.what, func(t *testing.T) {
+		t.Run("type "+c.name, func(t *testing.T) {
 			t.Parallel()
 			base := name("value")
 			s, w := b.submitter(t), b.worker(t)
@@ -199,7 +199,7 @@ func TestNameLength(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range []struct {
-		what, unit, wire string
+		name, unit, wire string
 		fits             int
 	}{
 		{"ascii", "x", "x", 1024},
@@ -207,7 +207,7 @@ func TestNameLength(t *testing.T) {
 		{"two bytes, escaped", "é", `\u00e9`, 512},
 		{"four bytes, escaped", "😀", `\ud83d\ude00`, 256},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			typ := name("length")
 			s := b.submitter(t)
 			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits), typ)
@@ -247,14 +247,14 @@ func tooLong(t *testing.T, c *conn, field string) {
 func TestKeysAreCaseSensitive(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	for _, c := range []struct{ what, payload, code string }{
+	for _, c := range []struct{ name, payload, code string }{
 		{"BODY", `{"action":"submit","id":"k","type":"t","BODY":1}`, "missing_field"},
 		{"Body", `{"action":"submit","id":"k","type":"t","Body":1}`, "missing_field"},
 		{"ID", `{"action":"submit","ID":"k","type":"t","body":1}`, "missing_field"},
 		{"Action", `{"Action":"submit","id":"k","type":"t","body":1}`, "missing_field"},
 		{"verb SUBMIT", `{"action":"SUBMIT","id":"k","type":"t","body":1}`, "unknown_action"},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			s := b.submitter(t)
 			s.raw(pack(c.payload))
 			s.fails(c.code)

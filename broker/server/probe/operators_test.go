@@ -251,8 +251,8 @@ func TestLedger(t *testing.T) {
 	typ := name("ledger")
 	s, w := b.submitter(t), b.joined(t, typ)
 	want := map[string]int64{}
-	step := func(what string, do func(t *testing.T, s submitter, w worker), change ...string) {
-		t.Run(what, func(t *testing.T) {
+	step := func(name string, do func(t *testing.T, s submitter, w worker), change ...string) {
+		t.Run(name, func(t *testing.T) {
 			do(t, submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}})
 			for _, c := range change {
 				want[c]++

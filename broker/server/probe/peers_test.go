@@ -32,9 +32,9 @@ func (d *daemon) joined(t tb, typ string) worker {
 }
 
 // put sends a submit and reads no reply. The string more adds keys to the frame.
-func (s submitter) put(id, typ, body, more string) {
+func (s submitter) put(id, typ, body, fields string) {
 	s.t.Helper()
-	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, more)
+	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, fields)
 }
 
 // submit submits a job and reads its ack.
@@ -45,9 +45,9 @@ func (s submitter) submit(id, typ, body string) {
 }
 
 // submitWith also sets further keys, written as `,"priority":5`.
-func (s submitter) submitWith(id, typ, body, more string) {
+func (s submitter) submitWith(id, typ, body, fields string) {
 	s.t.Helper()
-	s.put(id, typ, body, more)
+	s.put(id, typ, body, fields)
 	s.ack(id)
 }
 
@@ -59,10 +59,10 @@ func (s submitter) fresh(typ, body string) string {
 	return id
 }
 
-func (s submitter) freshWith(typ, body, more string) string {
+func (s submitter) freshWith(typ, body, fields string) string {
 	s.t.Helper()
 	id := name("job")
-	s.submitWith(id, typ, body, more)
+	s.submitWith(id, typ, body, fields)
 	return id
 }
 
@@ -72,9 +72,9 @@ func (w worker) join(typ string) {
 	w.ok()
 }
 
-func (w worker) joinWith(typ, more string) {
+func (w worker) joinWith(typ, fields string) {
 	w.t.Helper()
-	w.send(`{"action":"join","type":%s%s}`, quote(typ), more)
+	w.send(`{"action":"join","type":%s%s}`, quote(typ), fields)
 	w.ok()
 }
 
@@ -154,7 +154,7 @@ func (d *daemon) claim(t tb, id, typ string) submitter {
 }
 
 // until calls check until it returns nil, which must happen in time.
-func until(t tb, what string, check func() error) {
+func until(t tb, name string, check func() error) {
 	t.Helper()
 	end := time.Now().Add(patience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -163,7 +163,7 @@ func until(t tb, what string, check func() error) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s: %v", patience, what, err)
+			t.Fatalf("not within %s: %s: %v", patience, name, err)
 			return
 		}
 		time.Sleep(pause)

@@ -315,13 +315,13 @@ func TestPrefetch(t *testing.T) {
 		for range 2 - retried {
 			s.fails("job_failed")
 		}
-		heir := b.joined(t, typ)
+		successor := b.joined(t, typ)
 		for range retried {
-			id, _ := heir.job()
-			heir.respond(`2`)
+			id, _ := successor.job()
+			successor.respond(`2`)
 			s.result(id, `2`)
 		}
-		heir.quiet()
+		successor.quiet()
 		s.quiet()
 	})
 	t.Run("ten thousand jobs through one socket", func(t *testing.T) {

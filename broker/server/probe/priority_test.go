@@ -28,7 +28,7 @@ func TestPriorityOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range []struct {
-		what       string
+		name       string
 		priorities []string // in JSON; "": absent
 		order      []int    // the expected order, as indexes of priorities
 	}{
@@ -45,7 +45,7 @@ func TestPriorityOrder(t *testing.T) {
 		{"groups", []string{"1", "2", "1", "2", "1", "2"}, []int{1, 3, 5, 0, 2, 4}},
 		{"rising", []string{"1", "2", "3", "4", "5", "6", "7"}, []int{6, 5, 4, 3, 2, 1, 0}},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("prio")
 			s := b.submitter(t)
@@ -107,7 +107,7 @@ func TestThousandsInOrder(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	for _, c := range []struct {
-		what   string
+		name   string
 		choose func(r *rand.Rand) int64
 	}{
 		{"few priorities", func(r *rand.Rand) int64 { return r.Int64N(5) - 2 }},
@@ -117,7 +117,7 @@ func TestThousandsInOrder(t *testing.T) {
 			return []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}[r.IntN(7)]
 		}},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 3))
 			jobs := volume(5000)

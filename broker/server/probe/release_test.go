@@ -8,9 +8,9 @@ import (
 )
 
 // release releases a job and reads the ok. The string more adds keys to the frame.
-func (w worker) release(more string) {
+func (w worker) release(fields string) {
 	w.t.Helper()
-	w.send(`{"action":"release"%s}`, more)
+	w.send(`{"action":"release"%s}`, fields)
 	w.ok()
 }
 
@@ -113,9 +113,9 @@ func TestRelease(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff delays only failed jobs
-		for _, more := range []string{`,"delay_ms":null`, `,"delay_ms":0`, ""} {
+		for _, fields := range []string{`,"delay_ms":null`, `,"delay_ms":0`, ""} {
 			w.takes(id)
-			w.release(more)
+			w.release(fields)
 		}
 		w.takes(id)
 	})

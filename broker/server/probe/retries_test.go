@@ -71,8 +71,8 @@ func TestRetries(t *testing.T) {
 		b := start(t, "--retries=1")
 		typ := name("retry")
 		s, w := b.submitter(t), b.joined(t, typ)
-		for _, more := range []string{``, `,"retries":null`} {
-			id := s.freshWith(typ, `1`, more)
+		for _, fields := range []string{``, `,"retries":null`} {
+			id := s.freshWith(typ, `1`, fields)
 			w.failsRuns(2, id)
 			s.failsFor("job_failed", id)
 		}
@@ -120,22 +120,22 @@ func TestBackoff(t *testing.T) {
 	t.Run("of a lost worker", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":86400000`)
 		w.takes(id)
 		begin := time.Now()
 		w.close()
-		heir.takes(id) // at once, because the loss of a worker causes no backoff
+		successor.takes(id) // at once, because the loss of a worker causes no backoff
 		soonAfter(t, begin, 0, "retried")
 	})
 	t.Run("of a timeout", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"backoff_ms":200,"timeout_ms":100`)
 		w.takes(id)
-		heir.takes(id)
+		successor.takes(id)
 		notBefore(t, begin, 300*ms, "retried")
 		soonAfter(t, begin, 350*ms, "retried")
 	})

@@ -86,8 +86,8 @@ func TestShapes(t *testing.T) {
 	b := shared(t)
 	typ := name("shape")
 	s, w := b.submitter(t), b.worker(t)
-	check := func(what string, f frame, shape string) {
-		t.Run(what, func(t *testing.T) {
+	check := func(name string, f frame, shape string) {
+		t.Run(name, func(t *testing.T) {
 			if f.shape() != shape {
 				t.Errorf("%s: keys %q, want %q", f, f.shape(), shape)
 			}
@@ -104,13 +104,13 @@ func TestShapes(t *testing.T) {
 	w.send(`{"action":"respond","body":7}`)
 	check("respond's ok", w.recv(), "ok")
 	check("result", s.recv(), "body id")
-	for _, e := range []struct{ what, payload string }{
+	for _, e := range []struct{ name, payload string }{
 		{"error without a job", `{"action":"frobnicate"}`},
 		{"error about a job", fmt.Sprintf(`{"action":"submit","id":"%s-2","type":%q}`, typ, typ)},
 	} {
 		s.send("%s", e.payload)
 		f := s.fails("unknown_action|missing_field")
-		t.Run(e.what, func(t *testing.T) {
+		t.Run(e.name, func(t *testing.T) {
 			for _, key := range []string{"ok", "body", "action"} {
 				if f.has(key) {
 					t.Errorf("%s has key %q", f, key)

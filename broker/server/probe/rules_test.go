@@ -29,7 +29,7 @@ func (d *daemon) ruleIs(t tb, pattern string, concurrency, rate, burst float64) 
 		t.Fatalf("GET rule %q: %v: %s", pattern, err, text)
 	}
 	for key, want := range map[string]float64{"concurrency": concurrency, "rate": rate, "burst": burst} {
-		if got, said := rule[key].(float64); want < 0 && said || want >= 0 && (!said || got != want) {
+		if got, value := rule[key].(float64); want < 0 && value || want >= 0 && (!value || got != want) {
 			t.Errorf("rule %q: %s is %v, want %v (-1: not said)", pattern, key, rule[key], want)
 		}
 	}
@@ -164,12 +164,12 @@ func TestMaxGroups(t *testing.T) {
 	s, w := b.submitter(t), b.worker(t)
 	first := s.freshWith("t", `1`, in("a", "b"))
 	s.freshWith("t", `1`, in("c")+`,"delay_ms":60000`)
-	refused := func(more string) {
+	refused := func(fields string) {
 		t.Helper()
 		id := name("group")
-		s.put(id, "t", `1`, more)
+		s.put(id, "t", `1`, fields)
 		overloaded(t, s, id, "max-groups")
-		s.put(id, "t", `1`, `,"ack":false`+more)
+		s.put(id, "t", `1`, `,"ack":false`+fields)
 		overloaded(t, s, id, "max-groups")
 		if got := b.state(t, id); got != "" {
 			t.Errorf("a refused job is %q", got)

@@ -31,10 +31,10 @@ func slowReader(t tb, addr string) *conn {
 }
 
 // shout writes the same frame again and again, until the broker closes the connection.
-func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
+func shout(t *testing.T, c *conn, wire func(n int) []byte, limit int) {
 	t.Helper()
 	end := time.Now().Add(2 * patience)
-	for n := range most {
+	for n := range limit {
 		_ = c.net.SetWriteDeadline(time.Now().Add(patience))
 		if _, err := c.net.Write(wire(n)); err != nil {
 			if !isEnd(err) {
@@ -49,8 +49,8 @@ func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
 	}
 	// all frames are written; the close may still be on its way
 	until(t, "the connection of a peer that never reads is closed", func() error {
-		if _, err := c.net.Write(wire(most)); err == nil {
-			return fmt.Errorf("still open after %d frames", most)
+		if _, err := c.net.Write(wire(limit)); err == nil {
+			return fmt.Errorf("still open after %d frames", limit)
 		}
 		return nil
 	})
@@ -63,7 +63,7 @@ func TestSlowReaders(t *testing.T) {
 	const mib = 1 << 20
 	big := quote(strings.Repeat("s", 64<<10))
 	for _, c := range []struct {
-		what string
+		name string
 		do   func(t *testing.T, b *daemon)
 	}{
 		{"submitter that never reads its results", func(t *testing.T, b *daemon) {
@@ -97,7 +97,7 @@ func TestSlowReaders(t *testing.T) {
 			shout(t, slowReader(t, b.workerAddr), func(int) []byte { return batch }, 3000)
 		}},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			// The limit on jobs must not be reached before the limit on output.
 			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB")
@@ -165,10 +165,10 @@ func TestDeafWorker(t *testing.T) {
 	s.result(id, `1`)
 	// if the worker dies, another worker gets the job
 	id = s.fresh(typ, body)
-	heir := b.joined(t, typ)
+	successor := b.joined(t, typ)
 	w.reset()
-	heir.takes(id)
-	heir.respond(`2`)
+	successor.takes(id)
+	successor.respond(`2`)
 	s.result(id, `2`)
 }
 
@@ -180,17 +180,17 @@ func TestBulkyPrefetch(t *testing.T) {
 	body := quote(strings.Repeat("p", 256<<10))
 	b := start(t, "--max-outbound=16MiB")
 	for _, c := range []struct {
-		what  string
+		name  string
 		reads bool
 	}{{"reads late", true}, {"never reads", false}} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			typ := name("bulky")
 			w := worker{slowReader(t, b.workerAddr)}
-			more := ""
+			fields := ""
 			if !c.reads {
-				more = `,"heartbeat_ms":500`
+				fields = `,"heartbeat_ms":500`
 			}
-			w.hello(more)
+			w.hello(fields)
 			w.joinWith(typ, fmt.Sprintf(`,"prefetch":%d`, jobs))
 			s := b.submitter(t)
 			want := map[string]bool{}

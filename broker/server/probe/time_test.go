@@ -8,18 +8,18 @@ import (
 
 // notBefore checks that at least d has passed since begin. The broker starts its clock when it
 // handles a frame, which is after begin, so not even a millisecond may be missing.
-func notBefore(t tb, begin time.Time, d time.Duration, what string) {
+func notBefore(t tb, begin time.Time, d time.Duration, name string) {
 	t.Helper()
 	if got := time.Since(begin); got < d {
-		t.Errorf("%s after %s, not before %s", what, got, d)
+		t.Errorf("%s after %s, not before %s", name, got, d)
 	}
 }
 
 // soonAfter checks that not much more than d has passed since begin; the margin is wide.
-func soonAfter(t tb, begin time.Time, d time.Duration, what string) {
+func soonAfter(t tb, begin time.Time, d time.Duration, name string) {
 	t.Helper()
 	if got, limit := time.Since(begin), d+patience; got > limit {
-		t.Errorf("%s after %s, want about %s", what, got, d)
+		t.Errorf("%s after %s, want about %s", name, got, d)
 	}
 }
 
@@ -156,9 +156,9 @@ func TestExpires(t *testing.T) {
 		s.result(id, `"late, but an answer"`)
 	})
 	for _, c := range []struct {
-		what, more string
-		end        func(b *daemon, w worker, id string)
-		code       string
+		name, fields string
+		end          func(b *daemon, w worker, id string)
+		code         string
 	}{
 		{"fail after it, a retry left", ``, func(_ *daemon, w worker, _ string) { w.fail(``) }, "expired"},
 		{"fail after it, none left", `,"retries":0`, func(_ *daemon, w worker, _ string) { w.fail(``) }, "job_failed"},
@@ -168,11 +168,11 @@ func TestExpires(t *testing.T) {
 		{"timeout after it, a retry left", `,"timeout_ms":1000`, func(*daemon, worker, string) {}, "expired"},
 		{"timeout after it, none left", `,"timeout_ms":1000,"retries":0`, func(*daemon, worker, string) {}, "job_failed"},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("expires")
 			s, w := b.submitter(t), b.joined(t, typ)
-			id := s.freshWith(typ, `1`, `,"expires_ms":100`+c.more)
+			id := s.freshWith(typ, `1`, `,"expires_ms":100`+c.fields)
 			w.takes(id)
 			s.silent(150 * ms)
 			c.end(b, w, id)

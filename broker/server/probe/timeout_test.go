@@ -110,14 +110,14 @@ func TestTimeout(t *testing.T) {
 	t.Run("stalled for ever, it closes", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":1`)
 		w.takes(id)
-		heir.takes(id)
+		successor.takes(id)
 		w.close() // the run has failed already, so its loss does not count again
-		heir.respond(`1`)
+		successor.respond(`1`)
 		s.result(id, `1`)
-		heir.quiet()
+		successor.quiet()
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("stalled, rejoining frees nothing", func(t *testing.T) {

@@ -168,8 +168,8 @@ func TestTLS(t *testing.T) {
 			serve(t, s, w, typ)
 		}
 	})
-	for what, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
-		t.Run(what, func(t *testing.T) {
+	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
 			c := secured(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version})
 			c.ping()
 		})
@@ -210,7 +210,7 @@ func TestTLS(t *testing.T) {
 		c.eof()
 	})
 	for _, d := range []struct {
-		what string
+		name string
 		end  func(c *conn)
 	}{
 		{"closed", (*conn).close},
@@ -221,7 +221,7 @@ func TestTLS(t *testing.T) {
 		}},
 		{"half-closed", (*conn).halfClose},
 	} {
-		t.Run("worker lost: "+d.what, func(t *testing.T) {
+		t.Run("worker lost: "+d.name, func(t *testing.T) {
 			typ := name("tls")
 			w := worker{secured(t, b.workerAddr, conf)}
 			w.join(typ)
@@ -229,13 +229,13 @@ func TestTLS(t *testing.T) {
 			id := s.fresh(typ, `1`)
 			w.takes(id)
 			d.end(w.conn)
-			heir := worker{secured(t, b.workerAddr, conf)}
-			heir.join(typ)
-			heir.takes(id)
-			heir.respond(`2`)
+			successor := worker{secured(t, b.workerAddr, conf)}
+			successor.join(typ)
+			successor.takes(id)
+			successor.respond(`2`)
 			s.result(id, `2`)
 		})
-		t.Run("submitter gone: "+d.what, func(t *testing.T) {
+		t.Run("submitter gone: "+d.name, func(t *testing.T) {
 			gone := submitter{secured(t, b.submitAddr, conf)}
 			id := gone.fresh(name("tls"), `1`)
 			d.end(gone.conn)
@@ -273,12 +273,12 @@ func TestTLS(t *testing.T) {
 			c := dial(t, addr)
 			_ = c.write(pack(`{"action":"ping"}`))
 			_ = c.net.SetReadDeadline(time.Now().Add(patience))
-			said, err := io.ReadAll(c.in)
+			rest, err := io.ReadAll(c.in)
 			if err != nil && !isEnd(err) {
 				t.Errorf("read: %v", err)
 			}
-			if strings.Contains(string(said), "{") {
-				t.Errorf("it was told %q", said)
+			if strings.Contains(string(rest), "{") {
+				t.Errorf("it was told %q", rest)
 			}
 		}
 	})
@@ -341,11 +341,11 @@ func TestMutualTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, certs := range map[string][]tls.Certificate{
+	for name, certs := range map[string][]tls.Certificate{
 		"no certificate": nil, "one of another authority": {foreign.client()}, "an expired one": {expired},
 	} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-			t.Run(what+" "+tls.VersionName(version), func(t *testing.T) {
+			t.Run(name+" "+tls.VersionName(version), func(t *testing.T) {
 				for _, addr := range []string{b.submitAddr, b.workerAddr} {
 					shut(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
 						// Send the certificate even if the server does not accept its authority.
@@ -398,7 +398,7 @@ func TestBadTLSFlags(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	flags, others := ca.flags(), other.flags()
 	for _, c := range []struct {
-		what  string
+		name  string
 		flags []string
 		names string
 	}{
@@ -410,7 +410,7 @@ func TestBadTLSFlags(t *testing.T) {
 		{"authority without certificate", []string{"--tls-client-ca=" + ca.caFile()}, "tls-client-ca"},
 		{"authority that is none", append([]string{"--tls-client-ca=" + ca.write("none.pem", []byte("x"))}, flags...), "tls-client-ca"},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if text := refusedWith(t, 0, spec{flags: c.flags}); !strings.Contains(text, c.names) {
 				t.Errorf("the error does not name %s:\n%s", c.names, text)

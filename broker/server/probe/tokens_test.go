@@ -269,13 +269,13 @@ func TestTokensAreReadAgain(t *testing.T) {
 
 func TestBadTokenFiles(t *testing.T) {
 	t.Parallel()
-	for what, text := range map[string]string{
+	for name, text := range map[string]string{
 		"a line without scopes": "lonely\n",
 		"an unknown scope":      "tok fly\n",
 		"too many fields":       "tok submit a b\n",
 		"an empty scope":        "tok submit,\n",
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := tokenFile(t, text)
 			out := refusedWith(t, 0, spec{flags: []string{"--token-file=" + path}})

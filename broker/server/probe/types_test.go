@@ -27,9 +27,9 @@ func (d *daemon) serves(t tb, types ...string) worker {
 }
 
 // joinTypes joins with a list of types, as JSON. The string more adds keys to the frame.
-func (w worker) joinTypes(types, more string) {
+func (w worker) joinTypes(types, fields string) {
 	w.t.Helper()
-	w.send(`{"action":"join","types":%s%s}`, types, more)
+	w.send(`{"action":"join","types":%s%s}`, types, fields)
 	w.ok()
 }
 
@@ -203,9 +203,9 @@ func TestTypes(t *testing.T) {
 		s, w := b.submitter(t), b.serves(t, p+"-a", p+"-b")
 		id := s.fresh(p+"-a", `1`)
 		w.takes(id)
-		heir := b.serves(t, p+"*")
+		successor := b.serves(t, p+"*")
 		w.close()
-		heir.takes(id)
+		successor.takes(id)
 	})
 	t.Run("workers with room take turns, whatever their sets", func(t *testing.T) {
 		one, two := name("turn"), name("turn")
@@ -396,7 +396,7 @@ func TestTypesRefused(t *testing.T) {
 	s, w := b.submitter(t), b.serves(t, typ)
 	long := strings.Repeat("x", 1025)
 	for _, c := range []struct {
-		what, keys, code string
+		name, keys, code string
 		names            []string
 	}{
 		{"neither", `"prefetch":5`, "missing_field", []string{"type"}},
@@ -427,7 +427,7 @@ func TestTypesRefused(t *testing.T) {
 		{"headers, a number", `"types":["a"],"headers":1`, "invalid_type", []string{"headers", "1"}},
 		{"headers, a string", `"types":["a"],"headers":"true"`, "invalid_type", []string{"headers"}},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 			w.send(`{"action":"join",%s}`, c.keys)
 			reasonNames(t, w.fails(c.code), c.names...)
@@ -495,7 +495,7 @@ func TestTypesWithTokens(t *testing.T) {
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	s := b.submitterAs(t, "all-1")
 	for _, c := range []struct {
-		what, types string
+		name, types string
 		served      []string
 		not         []string
 	}{
@@ -505,7 +505,7 @@ func TestTypesWithTokens(t *testing.T) {
 		{"a foreign name beside a pattern", `["other3","img-d*"]`, []string{"img-d"}, []string{"other3"}},
 		{"a pattern of which nothing is ours", `["zzz-*"]`, nil, []string{"zzz-a"}},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			w := b.workerAs(t, "img-1")
 			defer w.close()
 			w.joinTypes(c.types, "")

@@ -48,9 +48,9 @@ func TestUnixSockets(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.takes(id)
 		w.close()
-		heir := b.joined(t, typ)
-		heir.takes(id)
-		heir.respond(`2`)
+		successor := b.joined(t, typ)
+		successor.takes(id)
+		successor.respond(`2`)
 		s.result(id, `2`)
 	})
 	t.Run("errors and the end", func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 // submitterEnds are those ways in which a connection can end that a submitter can use, too.
 var submitterEnds = []struct {
-	what string
+	name string
 	end  func(c *conn)
 }{
 	{"FIN", (*conn).close},
@@ -23,7 +23,7 @@ func TestSubmitterGone(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, d := range submitterEnds {
-		t.Run("queued jobs cleared: "+d.what, func(t *testing.T) {
+		t.Run("queued jobs cleared: "+d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("gone")
 			s, other := b.submitter(t), b.submitter(t)
@@ -42,7 +42,7 @@ func TestSubmitterGone(t *testing.T) {
 			other.result(kept, `1`)
 			w.quiet()
 		})
-		t.Run("running job finishes: "+d.what, func(t *testing.T) {
+		t.Run("running job finishes: "+d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("gone")
 			s, w := b.submitter(t), b.joined(t, typ)
@@ -64,10 +64,10 @@ func TestSubmitterGone(t *testing.T) {
 			other.result(running, `"for other"`)
 			other.quiet()
 		})
-		t.Run("then its worker is lost: "+d.what, func(t *testing.T) {
+		t.Run("then its worker is lost: "+d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("gone")
-			s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+			s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 			running := s.fresh(typ, `0`)
 			w.takes(running)
 			queued := s.fresh(name("elsewhere"), `0`)
@@ -77,7 +77,7 @@ func TestSubmitterGone(t *testing.T) {
 			// the job is dropped and not retried: its id becomes free, and the other worker
 			// gets no frame
 			b.claim(t, running, name("new"))
-			heir.quiet()
+			successor.quiet()
 		})
 	}
 	t.Run("the worker after an orphan is as good as new", func(t *testing.T) {

@@ -128,12 +128,12 @@ func TestRejoin(t *testing.T) {
 		w.join(two)
 		w.close()
 		// the job goes back to its own type
-		heir := b.joined(t, one)
-		f := heir.want("job")
+		successor := b.joined(t, one)
+		f := successor.want("job")
 		if f.text("id") != id || f.text("type") != one {
 			t.Fatalf("job %s, want %q of type %q", f, id, one)
 		}
-		heir.respond(`1`)
+		successor.respond(`1`)
 		s.result(id, `1`)
 	})
 	t.Run("a type without jobs", func(t *testing.T) {

@@ -240,10 +240,10 @@ func TestTwice(t *testing.T) {
 	b.Press("Submit a test job")
 	b.Fill("type", "mail")
 	b.Fill("wait", "0")
-	said := pagetest.Eval[bool](b, `const f = document.querySelector('dialog form'); f.requestSubmit(); f.requestSubmit(); f.requestSubmit();
+	shown := pagetest.Eval[bool](b, `const f = document.querySelector('dialog form'); f.requestSubmit(); f.requestSubmit(); f.requestSubmit();
 		const go = f.querySelector('button.first');
 		return go.innerText === 'Submit…' && go.ariaDisabled === 'true'`)
-	if !said {
+	if !shown {
 		t.Error("a dialog does not say that it is working")
 	}
 	b.Sees("is queued.")

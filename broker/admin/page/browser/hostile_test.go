@@ -64,9 +64,9 @@ func TestLongBodies(t *testing.T) {
 		const deep = 200_000, plain = '"' + 'x'.repeat(15e6) + '"', escapes = '"' + '\\"'.repeat(7e6) + '"';
 		return [pretty('['.repeat(deep) + ']'.repeat(deep)).length, pretty(plain).length, pretty(escapes).length,
 			members('{"body":' + escapes + ',"n":1}').body.length, pretty('{"a":[1,"\\""]}').length]`)
-	for i, most := range []int{3_000_000, 15_000_002, 14_000_002, 14_000_002, 32} {
-		if sizes[i] > most || sizes[i] < most/2 {
-			t.Errorf("text %d came to %d characters, want half of %d to that", i, sizes[i], most)
+	for i, limit := range []int{3_000_000, 15_000_002, 14_000_002, 14_000_002, 32} {
+		if sizes[i] > limit || sizes[i] < limit/2 {
+			t.Errorf("text %d came to %d characters, want half of %d to that", i, sizes[i], limit)
 		}
 	}
 	b.Strict()
@@ -163,9 +163,9 @@ func TestDirection(t *testing.T) {
 	}
 	b.At("#/type/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202egnp"))
 	b.Sees(`\u202eboj`)
-	for _, what := range []string{"h1", "[aria-label=Jobs] .id"} {
-		if text := pagetest.Eval[string](b, `return document.querySelector($0).innerText`, what); text[0] != '\\' {
-			t.Errorf("%s is %q", what, text)
+	for _, selector := range []string{"h1", "[aria-label=Jobs] .id"} {
+		if text := pagetest.Eval[string](b, `return document.querySelector($0).innerText`, selector); text[0] != '\\' {
+			t.Errorf("%s is %q", selector, text)
 		}
 	}
 	b.At("#/job/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202eboj"))

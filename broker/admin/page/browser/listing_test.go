@@ -61,13 +61,13 @@ func typed(n int) (jobs []gloom.Job) {
 
 // TestManyTypes: only the visible ones of ten thousand types are drawn.
 func TestManyTypes(t *testing.T) {
-	most, shown := 10_000, "10,000 types"
+	limit, shown := 10_000, "10,000 types"
 	if testing.Short() {
-		most, shown = 2_000, "2,000 types"
+		limit, shown = 2_000, "2,000 types"
 	}
 	w := start(t, nil)
-	jobs := typed(most)
-	last := jobs[most-1].Type
+	jobs := typed(limit)
+	last := jobs[limit-1].Type
 	w.submit(jobs...)
 	b := w.open("#/types?sort=type")
 	b.Sees(shown, "type-00000")

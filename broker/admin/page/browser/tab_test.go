@@ -178,11 +178,11 @@ func TestFind(t *testing.T) {
 func TestTabs(t *testing.T) {
 	w := start(t, nil)
 	tabs := []*pagetest.Tab{w.open("")}
-	most := 7
+	limit := 7
 	if *long {
-		most = 50
+		limit = 50
 	}
-	for len(tabs) < most {
+	for len(tabs) < limit {
 		b := pagetest.NewTab(t, tabs[0].Context())
 		b.Visit(w.url + "/")
 		tabs = append(tabs, b)

@@ -80,8 +80,8 @@ func TestCancelAndChange(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	s := b.submitter()
-	told := make(chan error, 1)
-	if err := s.SubmitFunc(b.ctx(), gloom.Job{ID: "mine", Type: "mail"}, func(_ gloom.Result, err error) { told <- err }); err != nil {
+	cancelled := make(chan error, 1)
+	if err := s.SubmitFunc(b.ctx(), gloom.Job{ID: "mine", Type: "mail"}, func(_ gloom.Result, err error) { cancelled <- err }); err != nil {
 		t.Fatal(err)
 	}
 	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "queued") == 11 })
@@ -99,7 +99,7 @@ func TestCancelAndChange(t *testing.T) {
 	p.reads("b <i>")
 	p.asks("^Cancel$", "mine", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mine") == 1 })
 	select {
-	case err := <-told:
+	case err := <-cancelled:
 		if !errors.Is(err, gloom.ErrCancelled) {
 			t.Errorf("the submitter is told %v", err)
 		}

@@ -23,12 +23,12 @@ type stall struct {
 	mend           func(*broker) // ends the condition; nil if it cannot be ended
 }
 
-// some returns n jobs of a type.
-func some(typ string, n int, more func(*gloom.Job)) (jobs []gloom.Job) {
+// jobsOfType returns n jobs of a type.
+func jobsOfType(typ string, n int, edit func(*gloom.Job)) (jobs []gloom.Job) {
 	for i := range n {
 		j := gloom.Job{ID: fmt.Sprintf("%s-%d", typ, i), Type: typ}
-		if more != nil {
-			more(&j)
+		if edit != nil {
+			edit(&j)
 		}
 		jobs = append(jobs, j)
 	}
@@ -36,7 +36,7 @@ func some(typ string, n int, more func(*gloom.Job)) (jobs []gloom.Job) {
 }
 
 // steady submits a job of a type every 20 ms until the test ends.
-func (b *broker) steady(typ string, more func(*gloom.Job)) {
+func (b *broker) steady(typ string, edit func(*gloom.Job)) {
 	s := b.submitter()
 	b.stops = append(b.stops, func() { _ = s.Close() })
 	ctx, end := context.WithCancel(context.Background())
@@ -51,8 +51,8 @@ func (b *broker) steady(typ string, more func(*gloom.Job)) {
 				return
 			case <-tick.C:
 				j := gloom.Job{ID: fmt.Sprintf("%s-steady-%d", typ, i), Type: typ}
-				if more != nil {
-					more(&j)
+				if edit != nil {
+					edit(&j)
 				}
 				_, _ = s.TrySubmit(j)
 			}
@@ -78,20 +78,20 @@ func (b *broker) raw(addr string, frames ...string) net.Conn {
 
 var stalls = []stall{
 	{name: "no worker", of: "report", says: "no worker serves",
-		stage: func(b *broker) { b.hand(some("report", 3, nil)...) },
+		stage: func(b *broker) { b.hand(jobsOfType("report", 3, nil)...) },
 		mend:  func(b *broker) { b.work(&gloom.Worker{Type: "report", Handler: done}) }},
 	{name: "paused", of: "mail", says: "paused",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done})
 			b.does("POST", "/v1/types/mail/pause", "{}")
-			b.hand(some("mail", 3, nil)...)
+			b.hand(jobsOfType("mail", 3, nil)...)
 		},
 		mend: func(b *broker) { b.does("POST", "/v1/types/mail/resume", "{}") }},
 	{name: "limit of concurrency", of: "mail", says: "has reached its concurrency",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 3})
 			b.does("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
-			b.hand(some("mail", 5, nil)...)
+			b.hand(jobsOfType("mail", 5, nil)...)
 		},
 		mend: func(b *broker) {
 			b.does("PUT", "/v1/types/mail/limits", `{"concurrency":0}`)
@@ -101,33 +101,33 @@ var stalls = []stall{
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 3})
 			b.does("PUT", "/v1/types/mail/limits", `{"rate":0.01}`)
-			b.hand(some("mail", 20, nil)...)
+			b.hand(jobsOfType("mail", 20, nil)...)
 		},
 		mend: func(b *broker) { b.does("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
 	{name: "group held", of: "customer-7", says: "held|holds|rule",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done})
 			b.does("PUT", "/v1/groups/customer-*", `{"concurrency":0}`)
-			b.hand(some("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
+			b.hand(jobsOfType("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
 		},
 		mend: func(b *broker) { b.does("DELETE", "/v1/groups/customer-*", "") }},
 	{name: "all busy", of: "mail", says: "all workers.*at work|busy",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
-			b.hand(some("mail", 5, nil)...)
+			b.hand(jobsOfType("mail", 5, nil)...)
 		},
 		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 4}) }},
 	{name: "worker that never answers", of: "scan", says: "overdue|timeout|passed",
 		stage: func(b *broker) {
 			b.raw(b.worker, `{"action":"join","type":"scan"}`)
-			b.hand(some("scan", 1, func(j *gloom.Job) { j.Timeout = 200 * time.Millisecond })...)
+			b.hand(jobsOfType("scan", 1, func(j *gloom.Job) { j.Timeout = 200 * time.Millisecond })...)
 		}},
 	{name: "workers that have gone", of: "mail", says: "no worker|gone|left|lost",
 		stage: func(b *broker) {
 			stop := b.work(&gloom.Worker{Type: "mail", Handler: done})
-			b.hand(some("mail", 1, nil)...)
+			b.hand(jobsOfType("mail", 1, nil)...)
 			stop()
-			b.hand(some("mail", 3, nil)...)
+			b.hand(jobsOfType("mail", 3, nil)...)
 		},
 		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done}) }},
 	{name: "all fail", of: "mail", says: "fail",
@@ -156,17 +156,17 @@ var stalls = []stall{
 			b.work(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
 				return nil, gloom.Release(20 * time.Millisecond)
 			}})
-			b.hand(some("mail", 20, nil)...)
+			b.hand(jobsOfType("mail", 20, nil)...)
 		},
 		mend: func(b *broker) { b.leave() }},
 	{name: "close to a limit", of: "broker", says: "max-jobs", args: []string{"--max-jobs", "100"},
-		stage: func(b *broker) { b.hand(some("report", 97, nil)...) },
+		stage: func(b *broker) { b.hand(jobsOfType("report", 97, nil)...) },
 		mend: func(b *broker) {
 			b.work(&gloom.Worker{Type: "report", Handler: done, Concurrency: 4})
 		}},
 	{name: "refused at a limit", of: "", says: "refused|full", args: []string{"--max-jobs", "20"},
 		stage: func(b *broker) {
-			b.hand(some("report", 20, nil)...)
+			b.hand(jobsOfType("report", 20, nil)...)
 			b.steady("mail", nil)
 		}},
 	{name: "connections turned away", of: "broker", says: "max-conns|connection", args: []string{"--max-conns", "8"},
@@ -203,7 +203,7 @@ var stalls = []stall{
 	{name: "draining", of: "", says: "drain", args: []string{"--drain-timeout", "10m"},
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
-			b.hand(some("mail", 1, nil)...)
+			b.hand(jobsOfType("mail", 1, nil)...)
 			b.does("POST", "/v1/drain", "{}")
 			b.t.Cleanup(b.Kill)
 		}},
@@ -212,7 +212,7 @@ var stalls = []stall{
 			stop := b.work(&gloom.Worker{Type: "mail", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("disk full"))
 			}})
-			b.hand(some("mail", 50, func(j *gloom.Job) { j.Detach = true })...)
+			b.hand(jobsOfType("mail", 50, func(j *gloom.Job) { j.Detach = true })...)
 			b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 50 })
 			stop()
 		}},

@@ -274,21 +274,21 @@ func (p *person) rows(table string) (rows [][]string) {
 }
 
 // until waits until a condition is true.
-func (p *person) until(what string, is func() bool) {
+func (p *person) until(name string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Fatalf("never: %s; %s\nthe page:\n%.12000s", what, p.where(), p.outline())
+			p.t.Fatalf("never: %s; %s\nthe page:\n%.12000s", name, p.where(), p.outline())
 		}
 	}
 }
 
 // ought is like until, but the test continues if the condition stays false.
-func (p *person) ought(what string, is func() bool) {
+func (p *person) ought(name string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Errorf("never: %s; %s\nthe page:\n%.3000s", what, p.where(), p.text())
+			p.t.Errorf("never: %s; %s\nthe page:\n%.3000s", name, p.where(), p.text())
 			return
 		}
 	}
