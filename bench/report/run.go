@@ -199,14 +199,14 @@ func events(r *result.Run) string {
 	var parts []string
 	for _, e := range []struct {
 		n    int64
-		what string
+		name string
 	}{
 		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {again, "jobs sent to a worker again"},
 		{failed, "jobs failed after losing their workers"}, {forgotten, "jobs were outstanding when their submitter hung up"},
 		{late, "jobs were sent more than 1 ms late because of the generator"},
 	} {
 		if e.n > 0 {
-			parts = append(parts, thousands(float64(e.n))+" "+e.what)
+			parts = append(parts, thousands(float64(e.n))+" "+e.name)
 		}
 	}
 	if parts == nil {

@@ -109,18 +109,18 @@ func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
 	resp, err := (&http.Client{Timeout: patience}).Do(req)
 	ts.Check(err)
 	defer resp.Body.Close()
-	said, err := io.ReadAll(resp.Body)
+	answer, err := io.ReadAll(resp.Body)
 	ts.Check(err)
 	if resp.StatusCode/100 != 2 {
-		ts.Fatalf("%s: %s: %s", args[0], resp.Status, said)
+		ts.Fatalf("%s: %s: %s", args[0], resp.Status, answer)
 	}
 	if name == "" {
 		return
 	}
-	_, after, ok := strings.Cut(string(said), fmt.Sprintf(`"%s":`, field))
+	_, after, ok := strings.Cut(string(answer), fmt.Sprintf(`"%s":`, field))
 	var value string
 	if !ok || json.NewDecoder(strings.NewReader(strings.TrimPrefix(after, "["))).Decode(&value) != nil {
-		ts.Fatalf("%s: no %s in %s", args[0], field, said)
+		ts.Fatalf("%s: no %s in %s", args[0], field, answer)
 	}
 	ts.Setenv(name, value)
 }

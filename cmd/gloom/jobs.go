@@ -120,17 +120,17 @@ func newJobs(t *tool) *cobra.Command {
 			}
 			query, all := q.query(), len(args) == 0
 			if q.state == "ended" {
-				none := "no such jobs are remembered"
+				emptyText := "no such jobs are remembered"
 				if all && query == "state=ended" {
-					none = "no ended jobs are remembered"
+					emptyText = "no ended jobs are remembered"
 				}
-				return listing(cmd.Context(), l, path+"?"+query, none, l.endedTable)
+				return listing(cmd.Context(), l, path+"?"+query, emptyText, l.endedTable)
 			}
-			none := "no such jobs"
+			emptyText := "no such jobs"
 			if all && query == "" {
-				none = "no jobs wait or run"
+				emptyText = "no jobs wait or run"
 			}
-			return listing(cmd.Context(), l, path+"?"+query, none, l.jobTable)
+			return listing(cmd.Context(), l, path+"?"+query, emptyText, l.jobTable)
 		},
 	}
 	f := cmd.Flags()

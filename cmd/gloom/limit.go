@@ -97,31 +97,31 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 	}
 	o := l.conn.operator()
 	path := "/v1/types/" + api.Segment(typ)
-	var now api.Type
-	err := o.call(ctx, http.MethodGet, path, nil, &now)
+	var state api.Type
+	err := o.call(ctx, http.MethodGet, path, nil, &state)
 	if err != nil && !(status(err) == http.StatusNotFound && (l.sets() || l.setFair)) {
 		return err
 	}
 	if l.sets() {
 		if l.concurrency.set {
-			now.Limits.Concurrency = int(l.concurrency.n)
+			state.Limits.Concurrency = int(l.concurrency.n)
 		}
 		if l.rate.set {
-			now.Limits.Rate = l.rate.perSecond
+			state.Limits.Rate = l.rate.perSecond
 		}
-		if l.burst.set || now.Limits.Rate == 0 {
-			now.Limits.Burst = int(l.burst.n)
+		if l.burst.set || state.Limits.Rate == 0 {
+			state.Limits.Burst = int(l.burst.n)
 		}
-		if err := o.call(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
+		if err := o.call(ctx, http.MethodPut, path+"/limits", state.Limits, &state); err != nil {
 			return err
 		}
 	}
 	if l.setFair {
-		if err := o.call(ctx, http.MethodPut, path, api.Fair{Fair: l.fair}, &now); err != nil {
+		if err := o.call(ctx, http.MethodPut, path, api.Fair{Fair: l.fair}, &state); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.Clean(typ), cmp.Or(setOn(&now), "no limits"))
+	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.Clean(typ), cmp.Or(setOn(&state), "no limits"))
 	return outputError(err)
 }
 
@@ -147,34 +147,34 @@ func (l *limit) ofGroup(ctx context.Context) error {
 		l.note("groups %s: the rule is gone", cli.Clean(l.group))
 		return nil
 	}
-	var now api.Rule
-	err := o.call(ctx, http.MethodGet, path, nil, &now)
+	var rule api.Rule
+	err := o.call(ctx, http.MethodGet, path, nil, &rule)
 	if err != nil && !(status(err) == http.StatusNotFound && l.sets()) {
 		return err
 	}
 	if l.sets() {
 		if l.concurrency.set {
-			now.Concurrency = l.concurrency.value()
+			rule.Concurrency = l.concurrency.value()
 		}
 		if l.rate.set {
-			if now.Rate = &l.rate.perSecond; l.rate.isNone {
-				now.Rate = nil
+			if rule.Rate = &l.rate.perSecond; l.rate.isNone {
+				rule.Rate = nil
 			}
 		}
 		if l.burst.set {
-			now.Burst = l.burst.value()
-		} else if now.Rate == nil {
-			now.Burst = nil
+			rule.Burst = l.burst.value()
+		} else if rule.Rate == nil {
+			rule.Burst = nil
 		}
-		if now.Concurrency == nil && now.Rate == nil && now.Burst == nil {
+		if rule.Concurrency == nil && rule.Rate == nil && rule.Burst == nil {
 			return cli.Usagef("none of the limits of groups %s would be left", cli.Clean(l.group)).
 				Advise("--remove removes the rule")
 		}
-		if err := o.call(ctx, http.MethodPut, path, now.RuleLimits, &now); err != nil {
+		if err := o.call(ctx, http.MethodPut, path, rule.RuleLimits, &rule); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.Clean(l.group), ruleText(&now))
+	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.Clean(l.group), ruleText(&rule))
 	return outputError(err)
 }
 

@@ -56,23 +56,23 @@ func compare(a, b *sample) *view {
 		before[a.types[i].Type] = &a.types[i]
 	}
 	for i := range b.types {
-		now := &b.types[i]
-		was := before[now.Type]
-		if was == nil || was.Ledger.Submitted > now.Ledger.Submitted || was.Ledger.Ended() > now.Ledger.Ended() {
+		typ := &b.types[i]
+		was := before[typ.Type]
+		if was == nil || was.Ledger.Submitted > typ.Ledger.Submitted || was.Ledger.Ended() > typ.Ledger.Ended() {
 			was = &api.Type{}
 		}
 		r := row{
-			Type: now.Type, Paused: now.Paused, Limits: now.Limits, Queued: now.Queued, Delayed: now.Delayed,
-			Oldest: now.OldestSeconds, Running: now.Running, Workers: now.Workers, Idle: now.Idle, unserved: now.Unserved(),
+			Type: typ.Type, Paused: typ.Paused, Limits: typ.Limits, Queued: typ.Queued, Delayed: typ.Delayed,
+			Oldest: typ.OldestSeconds, Running: typ.Running, Workers: typ.Workers, Idle: typ.Idle, unserved: typ.Unserved(),
 		}
 		if v.status.Rates == nil {
 			r.In, r.Out = new(0.0), new(0.0)
 			if v.Interval > 0 {
-				*r.In = float64(now.Ledger.Submitted-was.Ledger.Submitted) / v.Interval
-				*r.Out = float64(now.Ledger.Ended()-was.Ledger.Ended()) / v.Interval
+				*r.In = float64(typ.Ledger.Submitted-was.Ledger.Submitted) / v.Interval
+				*r.Out = float64(typ.Ledger.Ended()-was.Ledger.Ended()) / v.Interval
 			}
 		}
-		r.Dispatched, r.Wait = p99(was.Wait, now.Wait, max(was.OldestSeconds, now.OldestSeconds))
+		r.Dispatched, r.Wait = p99(was.Wait, typ.Wait, max(was.OldestSeconds, typ.OldestSeconds))
 		v.Types = append(v.Types, r)
 	}
 	return v
@@ -296,8 +296,8 @@ func (v *view) summary(addr string) []string {
 	}
 	if v.found != nil && len(v.found.Items) > 0 {
 		line := headline(&v.found.Items[0])
-		if more := len(v.found.Items) - 1 + v.found.More; more > 0 {
-			line += fmt.Sprintf(" (and %d more: gloom findings)", more)
+		if hidden := len(v.found.Items) - 1 + v.found.More; hidden > 0 {
+			line += fmt.Sprintf(" (and %d more: gloom findings)", hidden)
 		}
 		lines = append(lines, line)
 	}

@@ -346,8 +346,8 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, repor
 			}
 			cancel()
 		case 2:
-			stopped, now := context.WithCancel(context.Background())
-			now()
+			stopped, runCtx := context.WithCancel(context.Background())
+			runCtx()
 			go worker.Stop(stopped)
 		case 3:
 			close(kill)

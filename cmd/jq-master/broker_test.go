@@ -407,14 +407,14 @@ func TestScrapes(t *testing.T) {
 	c := start(t, append(usesBroker(b), "--broker-http", front.Listener.Addr().String())...).client(t, jsonType)
 	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).want(201)
 	asked.Store(0)
-	began := time.Now()
+	start := time.Now()
 	for range 50 {
 		if !strings.Contains(c.do("GET", "/metrics", "").want(200).text, `gloom_jq_blocked{constraint="k"} 0`) {
 			t.Fatal("the metrics lack the constraint")
 		}
 	}
-	if n, most := asked.Load(), 2+int32(time.Since(began)/time.Second); n > most {
-		t.Errorf("the broker was asked %d times in %v", n, time.Since(began))
+	if n, most := asked.Load(), 2+int32(time.Since(start)/time.Second); n > most {
+		t.Errorf("the broker was asked %d times in %v", n, time.Since(start))
 	}
 }
 

@@ -267,11 +267,11 @@ func (s *site) progress(more int) {
 	})
 }
 
-func (s *site) until(what string, holds func() bool) {
+func (s *site) until(name string, ok func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not within %s: %s", patience, what)
+			s.t.Fatalf("not within %s: %s", patience, name)
 		}
 	}
 }

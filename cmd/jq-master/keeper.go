@@ -23,8 +23,8 @@ type keeper struct {
 	store.Store
 	path string
 
-	mu  sync.Mutex // guards all, and the file
-	all map[string]*job.Constraint
+	mu   sync.Mutex // guards byID, and the file
+	byID map[string]*job.Constraint
 }
 
 // kept is a constraint in the file, which has the form {"constraints": […]}, as in the reply of GET
@@ -41,7 +41,7 @@ type kept struct {
 
 // openKeeper reads the file, if it exists.
 func openKeeper(s store.Store, path string) (*keeper, error) {
-	k := &keeper{Store: s, path: path, all: make(map[string]*job.Constraint)}
+	k := &keeper{Store: s, path: path, byID: make(map[string]*job.Constraint)}
 	data, err := os.ReadFile(path)
 	switch {
 	case os.IsNotExist(err):
@@ -68,7 +68,7 @@ func openKeeper(s store.Store, path string) (*keeper, error) {
 			return nil, fmt.Errorf("--constraints %s: constraint %q: %w", path, id.Bytes(), fault)
 		}
 		c.Version = 1
-		k.all[c.ID] = c
+		k.byID[c.ID] = c
 		n++
 	}
 	return k, nil
@@ -79,8 +79,8 @@ func (k *keeper) write() error {
 	file := struct {
 		Constraints []kept `json:"constraints"`
 	}{[]kept{}}
-	for _, id := range slices.Sorted(maps.Keys(k.all)) {
-		c := k.all[id]
+	for _, id := range slices.Sorted(maps.Keys(k.byID)) {
+		c := k.byID[id]
 		e := kept{ID: c.ID, Match: pack.AppendJSON(nil, c.Match), Rate: c.Rate, Burst: c.Burst, Per: c.Per, Enabled: c.Enabled}
 		if c.Concurrency >= 0 {
 			e.Concurrency = &c.Concurrency
@@ -102,7 +102,7 @@ func (k *keeper) write() error {
 func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
 	go func() { // so that the caller does not wait for the disk
 		k.mu.Lock()
-		old := k.all[id]
+		old := k.byID[id]
 		k.put(id, c)
 		err := k.write()
 		if err != nil {
@@ -119,9 +119,9 @@ func (k *keeper) change(id string, c *job.Constraint, done func(error), then fun
 
 func (k *keeper) put(id string, c *job.Constraint) {
 	if c == nil {
-		delete(k.all, id)
+		delete(k.byID, id)
 	} else {
-		k.all[id] = c
+		k.byID[id] = c
 	}
 }
 
@@ -136,13 +136,13 @@ func (k *keeper) DropConstraint(id string, done func(error)) {
 }
 
 // Load implements store.Store.
-func (k *keeper) Load(ctx context.Context, each store.Loaded) error {
-	tell := each.Constraint
-	each.Constraint = func(*job.Constraint) error { return nil }
+func (k *keeper) Load(ctx context.Context, load store.Loaded) error {
+	tell := load.Constraint
+	load.Constraint = func(*job.Constraint) error { return nil }
 	k.mu.Lock()
-	for _, c := range k.all {
+	for _, c := range k.byID {
 		_ = tell(c) // openKeeper has checked it
 	}
 	k.mu.Unlock()
-	return k.Store.Load(ctx, each)
+	return k.Store.Load(ctx, load)
 }

@@ -77,11 +77,11 @@ func (d *process) ready() {
 	})
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
+func eventually(t testing.TB, name string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("not in time: %s", name)
 		}
 	}
 }

@@ -108,10 +108,10 @@ func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
 }
 
 // lendJob makes a worker at b run a job of a.
-func (o *ordeal) lendJob(t *testing.T, typ, id, more string) (s, w *peer) {
+func (o *ordeal) lendJob(t *testing.T, typ, id, fields string) (s, w *peer) {
 	t.Helper()
 	s, w = submitter(t, o.a), worker(t, o.b, `"cancel":true,"type":`+quote(typ))
-	s.ok(`{"action":"submit","id":"%s","type":%s,"body":1%s}`, id, quote(typ), more)
+	s.ok(`{"action":"submit","id":"%s","type":%s,"body":1%s}`, id, quote(typ), fields)
 	w.job()
 	return s, w
 }

@@ -142,7 +142,7 @@ func (f *fleet) close() error {
 }
 
 // until repeats a check until there is no error.
-func until(what string, try func() error) error {
+func until(name string, try func() error) error {
 	end := time.Now().Add(patience)
 	for {
 		err := try()
@@ -150,7 +150,7 @@ func until(what string, try func() error) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("not within %s that %s: %w", patience, what, err)
+			return fmt.Errorf("not within %s that %s: %w", patience, name, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -286,11 +286,11 @@ func (b *broker) send(method, path string, in any) (*http.Response, error) {
 	if err == nil {
 		return answer, nil
 	}
-	failed, then, written := time.Since(start), time.Duration(connected.Load()), time.Duration(wrote.Load())
-	if then != 0 && cmp.Or(written, failed)-then >= headerTime {
+	failed, sentAt, written := time.Since(start), time.Duration(connected.Load()), time.Duration(wrote.Load())
+	if sentAt != 0 && cmp.Or(written, failed)-sentAt >= headerTime {
 		return nil, fmt.Errorf("%w: %w", errUnread, err)
 	}
-	return nil, fmt.Errorf("%w (connected after %v, request written after %v, failed after %v)", err, then, written, failed)
+	return nil, fmt.Errorf("%w (connected after %v, request written after %v, failed after %v)", err, sentAt, written, failed)
 }
 
 func (b *broker) fleet() (v api.Fleet, err error) {

@@ -82,8 +82,8 @@ func TestGroupOpensAtHome(t *testing.T) {
 	home, other := f.brokers[0], f.brokers[1]
 	s := submitter(t, home)
 	for _, c := range []struct {
-		name         string
-		before, then map[string]float64
+		name          string
+		before, after map[string]float64
 	}{
 		{"limit", map[string]float64{"concurrency": 1}, map[string]float64{"concurrency": 2}},
 		{"rate", map[string]float64{"rate": 0.2}, nil},
@@ -102,8 +102,8 @@ func TestGroupOpensAtHome(t *testing.T) {
 			}
 		}
 		second.quiet(3 * time.Second) // long enough that every offer has been forgotten
-		if c.then != nil {
-			set(c.then)
+		if c.after != nil {
+			set(c.after)
 		}
 		second.job()
 		for i, w := range []*peer{first, second} {

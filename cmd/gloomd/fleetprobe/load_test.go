@@ -206,12 +206,12 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 				if r.IntN(6) != 0 {
 					continue
 				}
-				token, more := recent[r.IntN(len(recent))], ""
+				token, fields := recent[r.IntN(len(recent))], ""
 				if verb == "change" {
-					more = `,"priority":3`
+					fields = `,"priority":3`
 				}
 				requests = append(requests, request{verb, token})
-				s.write(fmt.Sprintf(`{"action":%q,"id":%q%s}`, verb, token, more))
+				s.write(fmt.Sprintf(`{"action":%q,"id":%q%s}`, verb, token, fields))
 			}
 			recent = recent[10:]
 		}
@@ -251,22 +251,22 @@ func draw(r *rand.Rand, token string, s *session) *entry {
 }
 
 func (e *entry) frame(r *rand.Rand) string {
-	more := ""
+	fields := ""
 	if e.expires {
-		more += fmt.Sprintf(`,"expires_ms":%d`, 20+r.IntN(1000))
+		fields += fmt.Sprintf(`,"expires_ms":%d`, 20+r.IntN(1000))
 	} else if r.IntN(10) == 0 {
-		more += fmt.Sprintf(`,"delay_ms":%d`, 1+r.IntN(500))
+		fields += fmt.Sprintf(`,"delay_ms":%d`, 1+r.IntN(500))
 	}
 	if e.timeout > 0 {
-		more += fmt.Sprintf(`,"timeout_ms":%d`, e.timeout)
+		fields += fmt.Sprintf(`,"timeout_ms":%d`, e.timeout)
 	}
 	if e.Do == "report" {
-		more += `,"progress":true`
+		fields += `,"progress":true`
 	}
 	if r.IntN(4) == 0 {
-		more += fmt.Sprintf(`,"priority":%d,"groups":["g%d"],"headers":{"h":%d},"backoff_ms":%d`, r.IntN(5)-2, r.IntN(4), r.IntN(9), r.IntN(50))
+		fields += fmt.Sprintf(`,"priority":%d,"groups":["g%d"],"headers":{"h":%d},"backoff_ms":%d`, r.IntN(5)-2, r.IntN(4), r.IntN(9), r.IntN(50))
 	}
-	return fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s,"retries":%d%s}`, e.Token, e.typ, e.body, e.retries, more)
+	return fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s,"retries":%d%s}`, e.Token, e.typ, e.body, e.retries, fields)
 }
 
 // work runs a worker at a broker, on one connection after another.
@@ -329,14 +329,14 @@ func (l *load) serve(p *peer, b *broker, join string) {
 			if !ok {
 				continue
 			}
-			told := make(chan struct{})
+			cancelled := make(chan struct{})
 			mu.Lock()
-			out[f.ID] = told
+			out[f.ID] = cancelled
 			mu.Unlock()
 			runs.Go(func() {
-				l.do(p, e, told, gone)
+				l.do(p, e, cancelled, gone)
 				mu.Lock()
-				if out[f.ID] == told {
+				if out[f.ID] == cancelled {
 					delete(out, f.ID)
 				}
 				mu.Unlock()

@@ -105,8 +105,8 @@ func TestStrangers(t *testing.T) {
 	if len(subjects) == 0 {
 		t.Fatal("nothing is heard on gloom.>")
 	}
-	for _, more := range []string{"gloom.a", "gloom.x", "gloom.a.a", "gloom.want.x"} {
-		subjects[more] = true
+	for _, fields := range []string{"gloom.a", "gloom.x", "gloom.a.a", "gloom.want.x"} {
+		subjects[fields] = true
 	}
 	say := func(t *testing.T, subject string, data []byte) {
 		t.Helper()

@@ -53,14 +53,14 @@ func storm(t *testing.T, servers, n int) {
 	for _, s := range f.nats {
 		w.busy[s] = new(sync.Mutex)
 	}
-	began := time.Now()
+	start := time.Now()
 	var under sync.WaitGroup
 	for i := range n {
 		w.fault(i, r, &under)
 		w.pause(r, 1500)
 	}
 	under.Wait()
-	t.Logf("%d faults in %s", n, time.Since(began).Round(time.Second))
+	t.Logf("%d faults in %s", n, time.Since(start).Round(time.Second))
 	if err := f.whole(); err != nil {
 		t.Error(err)
 	}
@@ -258,11 +258,11 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 		}
 		w.busy[k.target].Lock()
 		defer w.busy[k.target].Unlock()
-		began := time.Now()
+		start := time.Now()
 		if err := k.do(); err != nil {
 			w.t.Errorf("fault %d, %s: %v", i, k.name, err)
 		}
-		w.t.Logf("fault %d, %s: %s to %s", i, k.name, began.Format("15:04:05.000"), time.Now().Format("05.000"))
+		w.t.Logf("fault %d, %s: %s to %s", i, k.name, start.Format("15:04:05.000"), time.Now().Format("05.000"))
 	}
 	if aside {
 		under.Go(do)

@@ -29,7 +29,7 @@ func TestDelay(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
-		began := time.Now()
+		start := time.Now()
 		s.ok(`{"action":"submit","id":"late","type":%s,"body":1,"delay_ms":700}`, quote(typ))
 		s.ok(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
 		for f := w.job(); ; f = w.job() {
@@ -38,7 +38,7 @@ func TestDelay(t *testing.T) {
 				break
 			}
 		}
-		if d := time.Since(began); d < 700*time.Millisecond {
+		if d := time.Since(start); d < 700*time.Millisecond {
 			t.Errorf("a delay of 700 ms was over after %s", d)
 		}
 	})
@@ -135,11 +135,11 @@ func TestRetries(t *testing.T) {
 		}
 		s.ok(`{"action":"submit","id":"own","type":%s,"body":1,"retries":1,"backoff_ms":80000000}`, quote(typ))
 		w.job()
-		began := time.Now()
+		start := time.Now()
 		w.ok(`{"action":"fail","delay_ms":5000}`)
 		awaitState(t, a, "own", "delayed") // so that the test sees it in time on a busy machine
 		w.job()
-		if d := time.Since(began); d < 5*time.Second {
+		if d := time.Since(start); d < 5*time.Second {
 			t.Errorf("the worker's delay of 5 s was over after %s", d)
 		}
 		w.ok(`{"action":"respond","body":1}`)

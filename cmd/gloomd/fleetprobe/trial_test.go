@@ -44,14 +44,14 @@ func (t *trial) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-func (t *trial) wrong(file string, line int, what string) {
+func (t *trial) wrong(file string, line int, name string) {
 	where := ""
 	for skip := 3; skip < 7; skip++ { // the frame of the test
 		if _, file, line, ok := runtime.Caller(skip); ok && strings.HasSuffix(file, "job_test.go") {
 			where = fmt.Sprintf("%d, ", line)
 		}
 	}
-	t.wrongs = append(t.wrongs, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, what))
+	t.wrongs = append(t.wrongs, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, name))
 }
 
 var trials atomic.Int64 // makes the names of each trial unique

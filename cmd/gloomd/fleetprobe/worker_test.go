@@ -41,10 +41,10 @@ func TestRelease(t *testing.T) {
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		s.ok(`{"action":"submit","id":"rel","type":%s,"body":1,"retries":0}`, quote(typ))
 		w.job()
-		began := time.Now()
+		start := time.Now()
 		w.ok(`{"action":"release","delay_ms":400}`)
 		w.job()
-		if d := time.Since(began); d < 400*time.Millisecond {
+		if d := time.Since(start); d < 400*time.Millisecond {
 			t.Errorf("released for 400 ms, back after %s", d)
 		}
 		w.ok(`{"action":"leave"}`)

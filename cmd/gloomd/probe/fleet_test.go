@@ -455,7 +455,7 @@ func TestTinyPayload(t *testing.T) {
 	if err := nats[0].Launch(); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := job.Result(within(t)); err != nil || string(r.Body) != `"b`+long+`"` {
+	if r, err := job.Result(testContext(t)); err != nil || string(r.Body) != `"b`+long+`"` {
 		t.Errorf("the job: %.20s, %v", r.Body, err)
 	}
 }

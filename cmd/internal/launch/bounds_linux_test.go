@@ -95,10 +95,10 @@ func TestUser(t *testing.T) {
 
 func TestMeter(t *testing.T) {
 	const burn = `i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done;`
-	for what, text := range map[string]string{
+	for name, text := range map[string]string{
 		"itself": burn, "a child that has ended": "(" + burn + ");", "a child that runs": "(" + burn + " echo burnt; sleep 1000) & wait;",
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			job := script(t, burn+"echo before; read go <&3;"+text+" echo burnt; exec sleep 1000")
 			r, w, err := os.Pipe()
 			if err != nil {

@@ -170,13 +170,13 @@ func TestDirectoryEnvironmentAndInput(t *testing.T) {
 
 func TestCommandIsFoundWithItsPathAndDirectory(t *testing.T) {
 	path := script(t, "echo found")
-	for what, c := range map[string]Command{
+	for name, c := range map[string]Command{
 		"PATH":            {Args: []string{"job"}, Env: []string{"PATH=" + filepath.Dir(path) + ":/usr/bin:/bin"}},
 		"directory":       {Args: []string{"./job"}, Dir: filepath.Dir(path)},
 		"a relative PATH": {Args: []string{"job"}, Dir: filepath.Dir(path), Env: []string{"PATH=.:/bin"}},
 	} {
 		if r := runCommand(t, c); r.out != "found\n" {
-			t.Errorf("by %s: %+v", what, r)
+			t.Errorf("by %s: %+v", name, r)
 		}
 	}
 }

@@ -18,10 +18,10 @@ type Jobs struct {
 	end  context.CancelFunc
 	done sync.WaitGroup
 
-	mu     sync.Mutex // guards the following
-	now    *gloom.Submitter
-	side   string // its name in the link's news
-	opened int
+	mu      sync.Mutex // guards the following
+	current *gloom.Submitter
+	side    string // its name in the link's news
+	opened  int
 }
 
 // NewJobs opens a submitter with further options.
@@ -43,7 +43,7 @@ func (j *Jobs) open() error {
 	}
 	s, err := gloom.NewSubmitter(append(j.link.submitter(side), j.opts...)...)
 	if err == nil {
-		j.now, j.side = s, side
+		j.current, j.side = s, side
 	}
 	return err
 }
@@ -52,7 +52,7 @@ func (j *Jobs) open() error {
 func (j *Jobs) Submitter() *gloom.Submitter {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.now
+	return j.current
 }
 
 // Note records how a job of this type ended; err may be nil. While jobs like it are refused
@@ -70,7 +70,7 @@ func (j *Jobs) Note(typ string, err error, waits bool) {
 func (j *Jobs) renew() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	old, side := j.now, j.side
+	old, side := j.current, j.side
 	if j.life.Err() != nil || j.open() != nil {
 		return // the next refusal tries again
 	}

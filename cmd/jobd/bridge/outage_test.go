@@ -100,7 +100,7 @@ func wait(d time.Duration) { <-time.After(d) }
 // have expired, but no daemon may settle the rows of another that is alive.
 func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
-	for what, outage := range map[string]struct{ begin, end func(*site) }{
+	for name, outage := range map[string]struct{ begin, end func(*site) }{
 		"away": {
 			func(*site) { server.Stop() },
 			func(s *site) {
@@ -114,7 +114,7 @@ func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 			func(s *site) { s.exec("SET GLOBAL read_only = 0") },
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := newSite(t, server)
 			s.exec("CREATE OR REPLACE USER app@'127.0.0.1'; GRANT ALL ON " + s.name + ".* TO app@'127.0.0.1'; CREATE OR REPLACE USER app@localhost; GRANT ALL ON " + s.name + ".* TO app@localhost")
 			job := "#!/bin/sh\nwhile [ ! -e " + s.dir + "/go ]; do sleep 0.02; done\necho out $1\n"
@@ -219,7 +219,7 @@ func TestWithoutCompanionTable(t *testing.T) {
 
 func TestOpenFails(t *testing.T) {
 	s := newSite(t, mariadbtest.Shared(t))
-	for what, change := range map[string]func(*config.Worker){
+	for name, change := range map[string]func(*config.Worker){
 		"no table":  func(c *config.Worker) { c.MySQL.Table = "nope" },
 		"no server": func(c *config.Worker) { c.MySQL.Port = 1 },
 		"no user":   func(c *config.Worker) { c.MySQL.User = "nobody"; c.MySQL.Password = "hush-hush" },
@@ -234,7 +234,7 @@ func TestOpenFails(t *testing.T) {
 		b, err := Open(t.Context(), cfg, zerolog.Nop(), nil)
 		if err == nil {
 			b.Close()
-			t.Errorf("%s: opened", what)
+			t.Errorf("%s: opened", name)
 		}
 	}
 	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // one record is that of the table's number

@@ -141,12 +141,12 @@ func TestRowsForOtherWorkers(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	s.config(&cfg)
 	f := startBridge(t, storetest.NewTable(), cfg)
-	var maxHeld, now atomic.Int64
+	var maxHeld, held atomic.Int64
 	s.work("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
-		if n := now.Add(1); n > maxHeld.Load() {
+		if n := held.Add(1); n > maxHeld.Load() {
 			maxHeld.Store(n)
 		}
-		defer now.Add(-1)
+		defer held.Add(-1)
 		var row struct{ ID int64 }
 		if err := json.Unmarshal(job.Body, &row); err != nil || job.ID != fmt.Sprint("app.jobs/", row.ID) {
 			return nil, gloom.Fatal(fmt.Errorf("%s %s", job.ID, job.Body))
@@ -217,13 +217,13 @@ func TestAPauseWhileRowsBegin(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { f.Close() })
-			var now, maxHeld, runs atomic.Int64
+			var held, maxHeld, runs atomic.Int64
 			release := make(chan struct{})
 			s.work("rows.a", 8, func(ctx context.Context, job *gloom.Job) (any, error) {
-				if n := now.Add(1); n > maxHeld.Load() {
+				if n := held.Add(1); n > maxHeld.Load() {
 					maxHeld.Store(n)
 				}
-				defer now.Add(-1)
+				defer held.Add(-1)
 				runs.Add(1)
 				select {
 				case <-release:
@@ -430,13 +430,13 @@ func TestAConnectionLostWithRows(t *testing.T) {
 			s.config(&cfg)
 			cfg.Broker.SubmitAddr, cfg.Orphans = l.Addr().String(), orphans
 			f := startBridge(t, storetest.NewTable(), cfg)
-			var now, most, runs atomic.Int64
+			var running, maxRunning, runs atomic.Int64
 			release := make(chan struct{})
 			s.work("rows.a", 8, func(context.Context, *gloom.Job) (any, error) {
-				if n := now.Add(1); n > most.Load() {
-					most.Store(n)
+				if n := running.Add(1); n > maxRunning.Load() {
+					maxRunning.Store(n)
 				}
-				defer now.Add(-1)
+				defer running.Add(-1)
 				if runs.Add(1) <= 2 {
 					<-release
 				}
@@ -445,7 +445,7 @@ func TestAConnectionLostWithRows(t *testing.T) {
 			s.work("rows.b", 8, func(context.Context, *gloom.Job) (any, error) { return "ok", nil })
 			f.insert(store.Waiting, "a", 1, 2)
 			f.Poll(nil)
-			eventually(t, "two rows run", func() bool { return now.Load() == 2 })
+			eventually(t, "two rows run", func() bool { return running.Load() == 2 })
 			(<-conns).Close()
 			<-conns
 			f.insert(store.Waiting, "a", 3, 4)
@@ -454,8 +454,8 @@ func TestAConnectionLostWithRows(t *testing.T) {
 			f.await(store.Done, 5, 6)
 			close(release)
 			f.await(store.Done, 1, 2, 3, 4)
-			if most.Load() > 2 {
-				t.Errorf("%d rows ran at once", most.Load())
+			if maxRunning.Load() > 2 {
+				t.Errorf("%d rows ran at once", maxRunning.Load())
 			}
 			eventually(t, "the target is empty", func() bool { return f.length("a") == 0 })
 			if n := f.table.ClaimCount(); n != 0 {

@@ -155,7 +155,7 @@ func (l *brokerConn) backlog() (pending, changes int) {
 func (l *brokerConn) submit(s submission)  { l.put(brokerRequest{submit: &s, id: s.id}) }
 func (l *brokerConn) cancel(id job.ID)     { l.put(brokerRequest{cancel: true, id: id}) }
 func (l *brokerConn) setRule(r ruleChange) { l.put(brokerRequest{rule: &r}) }
-func (l *brokerConn) flush(told func())    { l.put(brokerRequest{flushed: told}) }
+func (l *brokerConn) flush(onDone func())  { l.put(brokerRequest{flushed: onDone}) }
 func (l *brokerConn) change(id job.ID, groups []string, priority *int64, delay *time.Duration) {
 	l.put(brokerRequest{change: &gloom.Change{Priority: priority, Groups: groups, Delay: delay}, id: id})
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // changeConstraint sets the constraint with an id to n, or drops it if n is nil. It replies when the
-// change applies to all jobs; created says that the constraint is new. ifMatch and must are those of
+// change applies to all jobs; created says that the constraint is new. ifMatch and mustExist are those of
 // Master.PutConstraint.
-func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, must bool, reply func(created bool, err error)) {
+func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
 	tell := func(err error) { c.later(func() { reply(false, err) }) }
 	old := c.constraints.byID[id]
 	switch {
 	case c.away == nil && c.changing:
-		c.changes = append(c.changes, func() { c.changeConstraint(id, n, pick, ifMatch, must, reply) })
+		c.changes = append(c.changes, func() { c.changeConstraint(id, n, pick, ifMatch, mustExist, reply) })
 		return
 	case n == nil && old == nil:
 		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
@@ -25,7 +25,7 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 	case c.away != nil:
 		tell(c.storeAway())
 		return
-	case (must || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
+	case (mustExist || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
 		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", id))
 		return
 	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
@@ -53,7 +53,7 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 	written := func(err error) {
 		c.env.run(func() {
 			defer c.changed()
-			told := func() { reply(old == nil, nil) }
+			onDone := func() { reply(old == nil, nil) }
 			switch {
 			case err != nil:
 				tell(c.notStored(err))
@@ -63,15 +63,15 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 				}
 				delete(c.constraints.byID, id)
 				c.constraints.relist()
-				c.constraints.startSweep(nil, told)
-			case old != nil && old.like(stored):
+				c.constraints.startSweep(nil, onDone)
+			case old != nil && old.sameRules(stored):
 				old.Constraint = *stored
 				if old.Enabled {
 					c.set(old)
 				}
-				c.constraints.tell(told, len(c.bySeq))
+				c.constraints.tell(onDone, len(c.bySeq))
 			default:
-				c.constraints.startSweep(c.replace(stored, pick), told)
+				c.constraints.startSweep(c.replace(stored, pick), onDone)
 			}
 		})
 	}
@@ -143,16 +143,16 @@ func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
 	return k
 }
 
-// like reports whether two constraints match the same jobs and have rules of the same kinds, so
-// that they differ only in numbers.
-func (k *constraint) like(n *job.Constraint) bool {
+// sameRules reports whether two constraints match the same jobs and have rules of the same
+// kinds, so that they differ only in numbers.
+func (k *constraint) sameRules(n *job.Constraint) bool {
 	return k.Enabled == n.Enabled && k.Per == n.Per && bytes.Equal(k.Match, n.Match) &&
 		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)
 }
 
 // rules reports whether a constraint has a rule of a kind: 'c' for concurrency, 'r' for rate.
-func (k *constraint) rules(what byte) bool {
-	if what == 'c' {
+func (k *constraint) rules(kind byte) bool {
+	if kind == 'c' {
 		return k.Concurrency >= 0
 	}
 	return k.Rate > 0

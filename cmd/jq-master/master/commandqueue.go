@@ -43,7 +43,7 @@ func (m *Master) run(rounds int) {
 			go m.run(1 << 20)
 			return
 		}
-		queue := m.commands.take()
+		queue := m.commands.takeAll()
 		if len(queue) == 0 {
 			return
 		}
@@ -81,8 +81,8 @@ func (m *Master) run(rounds int) {
 	}
 }
 
-// take returns all queued commands. If there are none, the caller must stop running commands.
-func (o *commandQueue) take() []command {
+// takeAll returns all queued commands. If there are none, the caller must stop running commands.
+func (o *commandQueue) takeAll() []command {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	queue := o.queue

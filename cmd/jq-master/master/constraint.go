@@ -199,18 +199,18 @@ func (g *set) contains(k *constraint) bool {
 	return g != nil && slices.ContainsFunc(g.members, func(m membership) bool { return m.of == k })
 }
 
-func (g *set) count(r *record, by int) {
+func (g *set) count(r *record, delta int) {
 	for i := range g.members {
 		m := &g.members[i]
 		k := m.of
-		k.matching += by
+		k.matching += delta
 		if r.State == job.Running {
-			k.running += by
+			k.running += delta
 		}
 		if k.per == nil {
 			continue
 		}
-		if k.buckets[m.bucket] += by; k.buckets[m.bucket] == 0 {
+		if k.buckets[m.bucket] += delta; k.buckets[m.bucket] == 0 {
 			delete(k.buckets, m.bucket)
 		}
 	}
@@ -242,8 +242,8 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 
 // group returns the name of the group of a kind ('c' or 'r') and a bucket. Concurrency and rate
 // have separate groups, so that a running job can be in the group for concurrency alone.
-func (k *constraint) group(what byte, b bucket) string {
-	name := string(what) + ":" + k.groups
+func (k *constraint) group(kind byte, b bucket) string {
+	name := string(kind) + ":" + k.groups
 	if k.per != nil {
 		name += ":" + hex.EncodeToString(b[:])
 	}
@@ -251,8 +251,8 @@ func (k *constraint) group(what byte, b bucket) string {
 }
 
 // pattern returns a pattern that matches exactly the constraint's groups of one kind.
-func (k *constraint) pattern(what byte) string {
-	name := string(what) + ":" + k.groups
+func (k *constraint) pattern(kind byte) string {
+	name := string(kind) + ":" + k.groups
 	if k.per != nil {
 		name += ":*"
 	}

@@ -111,10 +111,10 @@ func (c *machine) expire() {
 }
 
 // forget removes ended jobs, at most maxStepRecords.
-func (c *machine) forget(all []*record) {
-	ids := make([]job.ID, 0, len(all))
-	kept := all[:0]
-	for _, r := range all {
+func (c *machine) forget(records []*record) {
+	ids := make([]job.ID, 0, len(records))
+	kept := records[:0]
+	for _, r := range records {
 		if r.op == idle {
 			c.endedBytes -= r.size()
 			r.op = forgetting

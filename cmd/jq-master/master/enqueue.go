@@ -136,8 +136,8 @@ const minKeys = 10_000
 
 // admitsKey returns why there is no room for one more idempotency key, or nil.
 func (c *machine) admitsKey() error {
-	most := max(c.MaxJobs, minKeys)
-	if n := c.keys.len() + c.newKeys; n >= most {
+	limit := max(c.MaxJobs, minKeys)
+	if n := c.keys.len() + c.newKeys; n >= limit {
 		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, minKeys)
 	}
 	return nil
@@ -196,13 +196,13 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 			c.submitWaiting(r)
 		}
 	}
-	told := func(error) { e.reply(ids, replayed, err) }
+	onDone := func(error) { e.reply(ids, replayed, err) }
 	if c.settleShare(e, r, old); old == nil || r == nil {
-		c.later(func() { told(nil) })
+		c.later(func() { onDone(nil) })
 		return
 	}
 	e.ids, e.unique = ids, unique.Replaced
-	c.cancelNow(old, told) // calls told later, without the lock
+	c.cancelNow(old, onDone) // calls onDone later, without the lock
 }
 
 // refusal returns the error for an enqueueing that the store has refused.

@@ -44,12 +44,12 @@ const (
 
 func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	all := finding.Look{}
-	master := func(severity, cause, what, advice string) { all.Add(severity, "master", "master", cause, what, advice) }
+	master := func(severity, cause, text, advice string) { all.Add(severity, "master", "master", cause, text, advice) }
 	if s.StoreAway != "" {
 		master(api.Severe, "store_away", "its store is away: "+s.StoreAway, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
 	}
-	name := func(severity string, n *NameStats, cause, what, advice string) {
-		all.Add(severity, "name", n.Name, cause, what, advice)
+	name := func(severity string, n *NameStats, cause, text, advice string) {
+		all.Add(severity, "name", n.Name, cause, text, advice)
 	}
 	failing := false
 	for i := range s.Names {
@@ -83,18 +83,18 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	if s.Paused > 0 {
 		master(api.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", s.Paused, s.Workers), "The list of workers says why: they are busy or cannot be reached.")
 	}
-	reach := func(what string, n, most int64) {
+	reach := func(name string, n, limit int64) {
 		switch {
-		case most <= 0 || n*100 < most*near:
-		case n < most:
-			master(api.Warning, "limit", fmt.Sprintf("it is close to %s: %d %%", what, 100*n/most), "Beyond it, new jobs are refused.")
+		case limit <= 0 || n*100 < limit*near:
+		case n < limit:
+			master(api.Warning, "limit", fmt.Sprintf("it is close to %s: %d %%", name, 100*n/limit), "Beyond it, new jobs are refused.")
 		default:
-			master(api.Warning, "limit", fmt.Sprintf("it has reached %s: %d %%", what, 100*n/most), "New jobs are refused.")
+			master(api.Warning, "limit", fmt.Sprintf("it has reached %s: %d %%", name, 100*n/limit), "New jobs are refused.")
 		}
 	}
 	reach("--max-jobs", int64(s.Ledger.Waiting+s.Ledger.Running), int64(limits.MaxJobs))
-	if most := limits.MaxBytes; most > 0 && s.Bytes >= most && s.Results > 0 {
-		master(api.Severe, "limit", fmt.Sprintf("it holds %d %% of --max-bytes: new jobs and further results are refused", 100*s.Bytes/most),
+	if limit := limits.MaxBytes; limit > 0 && s.Bytes >= limit && s.Results > 0 {
+		master(api.Severe, "limit", fmt.Sprintf("it holds %d %% of --max-bytes: new jobs and further results are refused", 100*s.Bytes/limit),
 			"Jobs that keep a result cannot end until clients have fetched others, or --max-bytes is larger.")
 	} else {
 		reach("what --max-bytes leaves for jobs", s.Bytes, limits.bytesForJobs())

@@ -164,8 +164,8 @@ type brokerLink interface {
 	// removeWorker ends a worker's connection.
 	removeWorker(w job.ID)
 	setRule(ruleChange)
-	// flush calls told when the broker has processed all earlier calls.
-	flush(told func())
+	// flush calls onDone when the broker has processed all earlier calls.
+	flush(onDone func())
 }
 
 // submission is a job as it is submitted to the broker.
@@ -385,27 +385,27 @@ func brokerDuration(milliseconds int64) time.Duration {
 }
 
 // count adds a job to all counts (by is 1), or subtracts it (-1).
-func (c *machine) count(r *record, by int) {
-	c.counts[r.State] += by
-	if r.name.counts[r.State] += by; !r.State.Ended() {
-		if r.name.live += by; r.name.live == max(by, 0) { // the first job of this name that has not ended came, or the last one went
-			c.busy += by
+func (c *machine) count(r *record, delta int) {
+	c.counts[r.State] += delta
+	if r.name.counts[r.State] += delta; !r.State.Ended() {
+		if r.name.live += delta; r.name.live == max(delta, 0) { // the first job of this name that has not ended came, or the last one went
+			c.busy += delta
 		}
 	}
-	if by > 0 && r.isWaiting() {
+	if delta > 0 && r.isWaiting() {
 		c.older = min(c.older, r.Seq)
 	}
-	c.bytes += int64(by) * r.size()
+	c.bytes += int64(delta) * r.size()
 	switch p := r.runInfo; {
 	case p != nil && p.drop != 0:
-		c.results += by
+		c.results += delta
 	case r.State.Ended() && r.op != forgetting:
-		c.endedBytes += int64(by) * r.size()
+		c.endedBytes += int64(delta) * r.size()
 	}
 	if r.State == job.Running {
 		if g := r.groups; g != nil {
 			for i := range g.members {
-				g.members[i].of.running += by
+				g.members[i].of.running += delta
 			}
 		}
 	}
@@ -544,9 +544,9 @@ func (c *machine) whenIdle(r *record, u *run, f func()) {
 }
 
 // write sends a transition of a record's Job to j to the store. When the store has written it, j is
-// the record's Job, and write calls then. forget and drop are those of store.Move. If the write
+// the record's Job, and write calls onDone. forget and drop are those of store.Move. If the write
 // fails, the machine ends, because it no longer knows what is stored.
-func (c *machine) write(o op, r *record, j *job.Job, forget, drop int64, then func()) {
+func (c *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {
 	was := r.Job
 	r.op = o
 	c.later(func() {
@@ -558,7 +558,7 @@ func (c *machine) write(o op, r *record, j *job.Job, forget, drop int64, then fu
 				}
 				r.op = idle
 				c.replaceJob(r, j)
-				then()
+				onDone()
 				c.callWaiting(r)
 			})
 		})

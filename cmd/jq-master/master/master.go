@@ -237,7 +237,7 @@ func (m *Master) serve(ctx context.Context) error {
 
 // load reads the content of the store.
 func (m *Master) load(ctx context.Context, c *machine) error {
-	began := time.Now()
+	start := time.Now()
 	err := m.opt.Store.Load(ctx, store.Loaded{
 		Worker: c.loadWorker,
 		Key:    c.loadKey,
@@ -264,7 +264,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	c.setTime(m.clock())
 	c.loaded()
 	if n := c.jobs.Len(); n > 0 {
-		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Dur("took", time.Since(began)).Msg("the store is read")
+		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Dur("took", time.Since(start)).Msg("the store is read")
 	}
 	return nil
 }

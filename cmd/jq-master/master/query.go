@@ -180,11 +180,11 @@ func askers(last map[string]int64) []asker {
 
 // silence reports whether any worker serves a name, and how long ago one that does last asked for
 // jobs.
-func silence(all []asker, name string, now int64) (served bool, since time.Duration) {
+func silence(askers []asker, name string, now int64) (served bool, since time.Duration) {
 	at := int64(0)
-	for i := range all {
-		if all[i].Fits(name) {
-			served, at = true, max(at, all[i].at)
+	for i := range askers {
+		if askers[i].Fits(name) {
+			served, at = true, max(at, askers[i].at)
 		}
 	}
 	if !served {
@@ -485,14 +485,14 @@ func (r *rates) span() (a, b *Ledger, seconds int) {
 	return &r.samples[max(0, r.n-1-seconds)%len(r.samples)], &r.samples[max(0, r.n-1)%len(r.samples)], seconds
 }
 
-func (r *rates) perSecond() (enqueued, handedOut, ended float64) {
+func (r *rates) perSecond() (enqueued, handedOut, endRate float64) {
 	a, b, seconds := r.span()
 	if seconds < 1 {
 		return 0, 0, 0
 	}
-	over := func(x, y uint64) float64 { return float64(y-x) / float64(seconds) }
-	return over(a.Enqueued, b.Enqueued), over(a.HandedOut, b.HandedOut),
-		over(a.Done+a.Failed+a.Cancelled, b.Done+b.Failed+b.Cancelled)
+	rate := func(x, y uint64) float64 { return float64(y-x) / float64(seconds) }
+	return rate(a.Enqueued, b.Enqueued), rate(a.HandedOut, b.HandedOut),
+		rate(a.Done+a.Failed+a.Cancelled, b.Done+b.Failed+b.Cancelled)
 }
 
 // ended returns how many jobs ended in the last minute, and how many of those with an error.

@@ -291,13 +291,13 @@ const lingering = 5 * time.Millisecond
 // and the store to write the attempt.
 const minPull = 100 * time.Millisecond
 
-// Pull returns up to most jobs for a worker. If there are none, it waits for some, at most for
+// Pull returns up to limit jobs for a worker. If there are none, it waits for some, at most for
 // wait.
-func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.Duration) ([]job.Handout, error) {
+func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time.Duration) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
 	came := make(chan struct{}, 1)
-	p := &puller{max: most, ready: func() { came <- struct{}{} }}
+	p := &puller{max: limit, ready: func() { came <- struct{}{} }}
 	var of *machine
 	var dead <-chan struct{}
 	w, err := look(m, func(c *machine) (*worker, error) {
@@ -328,7 +328,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 	timeout := false
 	select {
 	case <-came:
-		if most > 1 {
+		if limit > 1 {
 			t := time.NewTimer(lingering)
 			select {
 			case <-t.C:
@@ -370,8 +370,8 @@ func (m *Master) Constraints() ([]*ConstraintView, error) {
 }
 
 // blocked asks the broker how many jobs each constraint holds back.
-func (m *Master) blocked(line *brokerConn, all []*ConstraintView) {
-	if line == nil || len(all) == 0 {
+func (m *Master) blocked(line *brokerConn, views []*ConstraintView) {
+	if line == nil || len(views) == 0 {
 		return
 	}
 	held, err := m.held.get(func() (map[string]int, bool, error) { return m.heldBack(line) })
@@ -379,7 +379,7 @@ func (m *Master) blocked(line *brokerConn, all []*ConstraintView) {
 		m.log.Warn().Err(err).Msg("the broker did not report what its groups hold back")
 		return
 	}
-	for _, v := range all {
+	for _, v := range views {
 		v.Blocked = min(held[v.ID], v.Matching-v.Running)
 	}
 }
@@ -418,13 +418,15 @@ func (m *Master) Constraint(id string) (*ConstraintView, error) {
 }
 
 // PutConstraint sets a constraint. If ifMatch is not 0, the constraint must exist in that version;
-// if must is set, it must exist in any version.
-func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch uint64, must bool) (v *ConstraintView, created bool, err error) {
+// if mustExist is set, it must exist in any version.
+func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch uint64, mustExist bool) (v *ConstraintView, created bool, err error) {
 	pick, fault := Compile(k)
 	if fault != nil {
 		return nil, false, fault
 	}
-	created, err = call(ctx, m, func(c *machine, reply func(bool, error)) { c.changeConstraint(k.ID, k, pick, ifMatch, must, reply) })
+	created, err = call(ctx, m, func(c *machine, reply func(bool, error)) {
+		c.changeConstraint(k.ID, k, pick, ifMatch, mustExist, reply)
+	})
 	if err != nil {
 		return nil, false, err
 	}

@@ -105,8 +105,8 @@ func TestClock(t *testing.T) {
 	last, _, _ := m.clock()
 	for end := up() + 50; last < end; {
 		now, _, _ := m.clock()
-		if most := up(); now < last || now > most {
-			t.Fatalf("%d after %d, and the boot clock says %d", now, last, most)
+		if limit := up(); now < last || now > limit {
+			t.Fatalf("%d after %d, and the boot clock says %d", now, last, limit)
 		}
 		last = now
 	}

@@ -25,7 +25,7 @@ type Rules struct {
 func (r *Rules) set(ctx context.Context, change *ruleChange) error {
 	path := "/v1/groups/" + url.PathEscape(change.pattern)
 	if change.drop {
-		return r.do(ctx, http.MethodDelete, path, nil, nil)
+		return r.call(ctx, http.MethodDelete, path, nil, nil)
 	}
 	var rule struct {
 		Concurrency *int64   `json:"concurrency,omitempty"`
@@ -38,14 +38,14 @@ func (r *Rules) set(ctx context.Context, change *ruleChange) error {
 	if change.rate > 0 {
 		rule.Rate, rule.Burst = &change.rate, &change.burst
 	}
-	return r.do(ctx, http.MethodPut, path, &rule, nil)
+	return r.call(ctx, http.MethodPut, path, &rule, nil)
 }
 
 // Explain returns what the broker knows about a job, or an error if the broker does not have the
 // job.
 func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 	var j api.Job
-	if err := r.do(ctx, http.MethodGet, "/v1/jobs/"+id, nil, &j); err != nil {
+	if err := r.call(ctx, http.MethodGet, "/v1/jobs/"+id, nil, &j); err != nil {
 		return nil, err
 	}
 	return &j, nil
@@ -60,17 +60,17 @@ const manyGroups = 10_000
 // Groups returns groups that have jobs in them.
 func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
 	var all api.Groups
-	err := r.do(ctx, http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", manyGroups), nil, &all)
+	err := r.call(ctx, http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", manyGroups), nil, &all)
 	return all.Groups, err
 }
 
 // Served reports whether the broker has a worker for a type.
 func (r *Rules) Served(ctx context.Context, typ string) bool {
 	var t api.Type
-	return r.do(ctx, http.MethodGet, "/v1/types/"+url.PathEscape(typ), nil, &t) == nil && t.Workers > 0
+	return r.call(ctx, http.MethodGet, "/v1/types/"+url.PathEscape(typ), nil, &t) == nil && t.Workers > 0
 }
 
-func (r *Rules) do(ctx context.Context, method, path string, in, out any) error {
+func (r *Rules) call(ctx context.Context, method, path string, in, out any) error {
 	req, err := api.NewRequest(ctx, method, r.Base+path, r.Token, in)
 	if err != nil {
 		return err

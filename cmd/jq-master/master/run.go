@@ -9,19 +9,19 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// onHandout is called when the broker hands out a job to a worker. own says that the worker already
-// runs the job, which was submitted again for this worker alone.
-func (c *machine) onHandout(worker, id job.ID, own bool, h handle) {
+// onHandout is called when the broker hands out a job to a worker. alreadyRuns says that the
+// worker already runs the job, which was submitted again for this worker alone.
+func (c *machine) onHandout(worker, id job.ID, alreadyRuns bool, h handle) {
 	w, r := c.workers[worker], c.jobs.Get(id)
 	switch {
-	case r == nil && !own, !c.env.store.Holds(): // it is another master's job or was cancelled, or the lease has ended
+	case r == nil && !alreadyRuns, !c.env.store.Holds(): // it is another master's job or was cancelled, or the lease has ended
 		c.giveBack(h, resubmitPause)
 		return
-	case r == nil || r.State.Ended() || own && r.State != job.Running:
+	case r == nil || r.State.Ended() || alreadyRuns && r.State != job.Running:
 		c.later(h.end)
 		return
 	case r.State == job.Running:
-		if u := r.runInfo.run; !own {
+		if u := r.runInfo.run; !alreadyRuns {
 			c.giveBack(h, resubmitPause)
 		} else if u.handle == nil && u.own && u.worker == w {
 			u.handle = h
@@ -30,7 +30,7 @@ func (c *machine) onHandout(worker, id job.ID, own bool, h handle) {
 		}
 		return
 	case r.op != idle:
-		r.wait(func() { c.onHandout(worker, id, own, h) })
+		r.wait(func() { c.onHandout(worker, id, alreadyRuns, h) })
 		return
 	}
 	r.handedOut = true
@@ -243,8 +243,8 @@ func (c *machine) reported(r *record, w job.ID, attempt int32) bool {
 	return false
 }
 
-func (c *machine) replyAll(all []reply, err error) {
-	for _, answer := range all {
+func (c *machine) replyAll(replies []reply, err error) {
+	for _, answer := range replies {
 		c.later(func() { answer(err) })
 	}
 }
@@ -357,12 +357,12 @@ func (c *machine) limitOutcome(o *job.Outcome) *job.Outcome {
 }
 
 // cut shortens s to the given number of bytes, or a few less so that it splits no character.
-func cut(s string, most int) string {
-	if len(s) <= most {
+func cut(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return s[:most]
+	return s[:limit]
 }

@@ -115,7 +115,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 }
 
 // writeSchedule stores a schedule with its due jobs, or drops it if now is nil.
-func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *New, jobs []*job.Job, then func(error)) {
+func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *New, jobs []*job.Job, onDone func(error)) {
 	s.busy = true
 	written := func(err error) {
 		c.env.run(func() {
@@ -126,7 +126,7 @@ func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 				}
 				c.schedules.set(name, s, now, n, c.wallTime())
 			}
-			then(err)
+			onDone(err)
 			waits := s.waits
 			s.waits = nil
 			for _, f := range waits {
@@ -331,14 +331,14 @@ func (m *Master) keepFile(ctx context.Context) {
 
 // putFile stores the schedules of the file, and drops those that came from the file and are no
 // longer in it.
-func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec) error {
+func (m *Master) putFile(ctx context.Context, specs map[schedule.Key]schedule.Spec) error {
 	old, err := m.Schedules("", schedule.MaxSchedules)
 	if err != nil {
 		return err
 	}
 	known, dropped, put := make(map[string]bool, len(old)), 0, 0
 	for _, s := range old {
-		spec, there := all[schedule.Key{Name: s.Name}]
+		spec, there := specs[schedule.Key{Name: s.Name}]
 		known[s.Name] = there && s.FromFile && s.Same(&spec)
 		if there || !s.FromFile {
 			continue
@@ -348,7 +348,7 @@ func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec
 		}
 		dropped++
 	}
-	for key, spec := range all {
+	for key, spec := range specs {
 		if known[key.Name] {
 			continue
 		}
@@ -357,7 +357,7 @@ func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec
 		}
 		put++
 	}
-	m.log.Info().Int("schedules", len(all)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
+	m.log.Info().Int("schedules", len(specs)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
 	return nil
 }
 

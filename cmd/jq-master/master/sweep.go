@@ -7,9 +7,9 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// startSweep starts a sweep that applies the constraint k to all jobs, in slices, and calls told at
-// its end; k is nil if a constraint was dropped. A sweep in progress starts over.
-func (s *constraints) startSweep(k *constraint, told func()) {
+// startSweep starts a sweep that applies the constraint k to all jobs, in slices, and calls
+// onDone at its end; k is nil if a constraint was dropped. A sweep in progress starts over.
+func (s *constraints) startSweep(k *constraint, onDone func()) {
 	news := make([]*constraint, 0, len(s.news)+1)
 	for _, n := range append(slices.Clip(s.news), k) {
 		if n != nil && n.Enabled && !n.gone {
@@ -17,16 +17,16 @@ func (s *constraints) startSweep(k *constraint, told func()) {
 		}
 	}
 	s.news, s.sweep = news, 0
-	s.tell(told, 0)
+	s.tell(onDone, 0)
 }
 
-// tell makes told be called at the end of the current sweep. If there is none, it starts a sweep at
-// from, which is an index in machine.bySeq.
-func (s *constraints) tell(told func(), from int) {
+// tell makes onDone be called at the end of the current sweep. If there is none, it starts a
+// sweep at from, which is an index in machine.bySeq.
+func (s *constraints) tell(onDone func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from
 	}
-	s.sweeps = append(s.sweeps, told)
+	s.sweeps = append(s.sweeps, onDone)
 }
 
 // slice is one slice of a sweep.
@@ -109,8 +109,8 @@ func (c *machine) sweepSlice(p *slice) {
 		return
 	}
 	s.sweep, s.news = -1, nil
-	for _, told := range s.sweeps {
-		c.tellBroker(func(b brokerLink) { b.flush(told) })
+	for _, onDone := range s.sweeps {
+		c.tellBroker(func(b brokerLink) { b.flush(onDone) })
 	}
 	s.sweeps = nil
 }

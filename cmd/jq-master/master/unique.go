@@ -59,8 +59,8 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 }
 
 // shared replies to a pusher with the id of the job that holds the key.
-func (c *machine) shared(e *enqueueing, r *record, how string) {
-	e.unique = how
+func (c *machine) shared(e *enqueueing, r *record, mode string) {
+	e.unique = mode
 	ids := []job.ID{r.ID}
 	c.later(func() { e.reply(ids, false, nil) })
 }

@@ -73,11 +73,11 @@ func (c *machine) typeOf(r *record) string {
 }
 
 // addTypes appends the types at the broker of jobs with a name.
-func (c *machine) addTypes(all []string, name string) []string {
+func (c *machine) addTypes(names []string, name string) []string {
 	if c.once != c.prefix {
-		all = append(all, c.once+name)
+		names = append(names, c.once+name)
 	}
-	return append(all, c.prefix+name)
+	return append(names, c.prefix+name)
 }
 
 // ownType returns the type at the broker of jobs that the worker already runs.

@@ -121,7 +121,7 @@ func endShared() error {
 }
 
 // until waits until a condition holds, and fails the test if it does not.
-func until(t testing.TB, what string, check func() error) {
+func until(t testing.TB, name string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
@@ -130,7 +130,7 @@ func until(t testing.TB, what string, check func() error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s: %v", patience, what, err)
+			t.Fatalf("not within %s: %s: %v", patience, name, err)
 		}
 		time.Sleep(wait)
 	}

@@ -118,16 +118,16 @@ func TestConstraints(t *testing.T) {
 			for range 8 {
 				w.pullOne(t)
 			}
-			if took := time.Since(begin); took < 1100*time.Millisecond {
-				t.Errorf("8 jobs at 5/s, 2 at once, took %s", took)
+			if elapsed := time.Since(begin); elapsed < 1100*time.Millisecond {
+				t.Errorf("8 jobs at 5/s, 2 at once, took %s", elapsed)
 			}
 		})
 	})
 }
 
-func contains(r reply, what string) bool {
-	for i := 0; i+len(what) <= len(r.body); i++ {
-		if string(r.body[i:i+len(what)]) == what {
+func contains(r reply, name string) bool {
+	for i := 0; i+len(name) <= len(r.body); i++ {
+		if string(r.body[i:i+len(name)]) == name {
 			return true
 		}
 	}

@@ -19,31 +19,31 @@ type clock struct {
 const slewed = 2000
 
 // begin sets the clock to the store's time.
-func (c *clock) begin(told, up time.Duration) {
+func (c *clock) begin(told, uptime time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.base, c.up = told, up
+	c.base, c.up = told, uptime
 }
 
 // follow corrects the clock towards the store's time.
-func (c *clock) follow(told, up time.Duration) {
+func (c *clock) follow(told, uptime time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	passed := up - c.up
+	passed := uptime - c.up
 	if passed <= 0 {
 		return
 	}
 	most := passed / slewed
 	c.base += passed
 	c.base += min(max(told-c.base, -most), most)
-	c.up = up
+	c.up = uptime
 }
 
 // at returns the time in milliseconds since 1970.
-func (c *clock) at(up time.Duration) int64 {
+func (c *clock) at(uptime time.Duration) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (c.base + up - c.up).Milliseconds()
+	return (c.base + uptime - c.up).Milliseconds()
 }
 
 // since1970 returns the time since 1970, as clock counts it.

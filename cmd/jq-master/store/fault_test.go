@@ -181,11 +181,11 @@ func (l *lives) goesOn() {
 	}(l.count()))
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t *testing.T, name string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", within, what)
+			t.Fatalf("not within %s: %s", within, name)
 		}
 	}
 }

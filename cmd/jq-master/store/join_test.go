@@ -26,7 +26,7 @@ func TestJoin(t *testing.T) {
 	}
 	stored := func([]job.ID, bool, error) {}
 	for _, c := range []struct {
-		what string
+		name string
 		ask  func(Store)
 		want string
 	}{
@@ -64,7 +64,7 @@ func TestJoin(t *testing.T) {
 			got = append(got, fmt.Sprint(len(run), " ", run[0].name))
 		}
 		if text := strings.Join(got, ", "); text != c.want {
-			t.Errorf("%s: %s, want %s", c.what, text, c.want)
+			t.Errorf("%s: %s, want %s", c.name, text, c.want)
 		}
 	}
 }

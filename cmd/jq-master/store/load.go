@@ -19,7 +19,7 @@ const page = 1000
 
 // Load implements Store. A record that cannot be read is counted and logged, and stays where it is.
 // A key of the wrong type is renamed, because nothing could be written to it.
-func (r *Redis) Load(ctx context.Context, each Loaded) error {
+func (r *Redis) Load(ctx context.Context, load Loaded) error {
 	if err := r.checkTypes(ctx); err != nil {
 		return err
 	}
@@ -38,12 +38,12 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.keys.seq, err)
 	}
-	each.Seq(last)
+	load.Seq(last)
 	err = loadHash(ctx, r, r.keys.workers, func(field string, w *job.Worker) error {
 		if w.ID.String() != field || w.MaxJobs < 0 || w.MaxJobs > job.MaxWorkerJobs {
 			return errors.New("it is not a worker")
 		}
-		each.Worker(w)
+		load.Worker(w)
 		return nil
 	})
 	if err != nil {
@@ -53,21 +53,21 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 		if fault := pack.Check(c.Match); c.ID != field || fault != nil || !(c.Rate >= 0) || c.Rate > 0 && c.Burst < 1 || c.Concurrency < -1 {
 			return errors.New("it is not a constraint")
 		}
-		return each.Constraint(c)
+		return load.Constraint(c)
 	})
 	if err != nil {
 		return err
 	}
-	if err := loadHash(ctx, r, r.keys.schedules, func(name string, text *json.RawMessage) error { return each.Schedule(name, *text) }); err != nil {
+	if err := loadHash(ctx, r, r.keys.schedules, func(name string, text *json.RawMessage) error { return load.Schedule(name, *text) }); err != nil {
 		return err
 	}
-	if err := r.loadKeys(ctx, each.Key); err != nil {
+	if err := r.loadKeys(ctx, load.Key); err != nil {
 		return err
 	}
-	if err := r.loadSet(ctx, r.keys.live, false, each.Job); err != nil {
+	if err := r.loadSet(ctx, r.keys.live, false, load.Job); err != nil {
 		return err
 	}
-	return r.loadSet(ctx, r.keys.ended, true, each.Job)
+	return r.loadSet(ctx, r.keys.ended, true, load.Job)
 }
 
 // checkTypes renames keys that have the wrong type.

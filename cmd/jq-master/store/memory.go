@@ -180,7 +180,7 @@ func (m *Memory) DropSchedule(name string, f func(error)) {
 }
 
 // Load implements Store.
-func (m *Memory) Load(_ context.Context, each Loaded) error {
+func (m *Memory) Load(_ context.Context, load Loaded) error {
 	m.mu.Lock()
 	seq := m.seq
 	workers := slices.Collect(maps.Values(m.workers))
@@ -206,32 +206,32 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 	}
 	m.mu.Unlock()
 	for _, k := range keys {
-		each.Key(k.until, k.size)
+		load.Key(k.until, k.size)
 	}
 	slices.SortFunc(live, func(a, b kept) int { return cmp.Compare(a.Seq, b.Seq) })
 	slices.SortFunc(ended, func(a, b kept) int {
 		return cmp.Or(cmp.Compare(a.forget, b.forget), strings.Compare(a.ID.String(), b.ID.String()))
 	})
-	each.Seq(seq)
+	load.Seq(seq)
 	for _, w := range workers {
-		each.Worker(w)
+		load.Worker(w)
 	}
 	for _, c := range constraints {
-		_ = each.Constraint(c) // the master itself has stored it
+		_ = load.Constraint(c) // the master itself has stored it
 	}
 	for name, text := range schedules {
-		_ = each.Schedule(name, text) // the master itself has stored it
+		_ = load.Schedule(name, text) // the master itself has stored it
 	}
 	for _, k := range append(live, ended...) {
-		each.Job(k.Job, k.forget, k.drop)
+		load.Job(k.Job, k.forget, k.drop)
 	}
 	return nil
 }
 
 // At implements Store.
-func (m *Memory) At(up time.Duration) int64 {
-	m.clock.follow(since1970(m.now()), up)
-	return m.clock.at(up)
+func (m *Memory) At(uptime time.Duration) int64 {
+	m.clock.follow(since1970(m.now()), uptime)
+	return m.clock.at(uptime)
 }
 
 // Durable implements Store.

@@ -109,7 +109,7 @@ func Open(opt Options) (*Redis, error) {
 func (r *Redis) Durable() bool { return true }
 
 // At implements Store.
-func (r *Redis) At(up time.Duration) int64 { return r.clock.at(up) }
+func (r *Redis) At(uptime time.Duration) int64 { return r.clock.at(uptime) }
 
 // Watch implements Store.
 func (r *Redis) Watch(changed func(error)) { r.watch = changed }

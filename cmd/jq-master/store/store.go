@@ -86,7 +86,7 @@ type Store interface {
 	// At returns the time of the store when boot.Since was up, in milliseconds since 1970. All
 	// stored times of jobs and idempotency keys are times of this clock. From one Acquire to the
 	// next it runs evenly, even if the clock of a host is set.
-	At(up time.Duration) int64
+	At(uptime time.Duration) int64
 	// Durable reports whether stored data survives this process.
 	Durable() bool
 
@@ -100,7 +100,7 @@ type Store interface {
 	// the caller's goroutine: first for workers, constraints and schedules, then for jobs that have
 	// not ended, by Seq, then for ended jobs, by the time to forget them. If the store goes away
 	// meanwhile, Load continues when the store is back.
-	Load(ctx context.Context, each Loaded) error
+	Load(ctx context.Context, load Loaded) error
 	// Lost is closed when the lease of the last Acquire is lost (then Err returns ErrFenced), or
 	// when the store has lost data (then Err returns ErrLost). The master has to call Acquire and
 	// Load again.

@@ -66,9 +66,9 @@ func (x *exchange) constraintID() string {
 	return id
 }
 
-// ifMatch returns the version in the If-Match header, 0 for any version. must says that the
+// ifMatch returns the version in the If-Match header, 0 for any version. mustExist says that the
 // constraint must exist.
-func (x *exchange) ifMatch() (version uint64, must bool) {
+func (x *exchange) ifMatch() (version uint64, mustExist bool) {
 	text := strings.TrimSpace(x.r.Header.Get("If-Match"))
 	if text == "" || text == "*" {
 		return 0, text != ""

@@ -41,7 +41,7 @@ func strict(v pack.Value, prefix string, names ...string) form {
 }
 
 // unknown returns the fault for an unknown field. It names the known ones.
-func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
+func unknown(label, prefix string, k pack.Value, names []string) *job.Fault {
 	field := ""
 	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
 		field = prefix + fmt.Sprintf("%.80s", k.Bytes())
@@ -50,7 +50,7 @@ func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 	if len(names) > 0 {
 		known = "use one of " + strings.Join(names, ", ")
 	}
-	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", what, shown(k), known)
+	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", label, shown(k), known)
 }
 
 // lax reads the named fields of a value, which must be a map, and ignores all others. It is for
@@ -152,8 +152,8 @@ func (f *form) above(name string, high, def float64) float64 {
 	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
 }
 
-// within returns a number field that fits, or def if it is absent. limits says which numbers fit.
-func (f *form) within(name string, fits func(float64) bool, limits func() string, def float64) float64 {
+// within returns a number field that is valid, or def if it is absent. limits says which numbers are valid.
+func (f *form) within(name string, valid func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
 	switch {
 	case v == nil:
@@ -163,7 +163,7 @@ func (f *form) within(name string, fits func(float64) bool, limits func() string
 		return def
 	}
 	n := v.Number().Float()
-	if !fits(n) {
+	if !valid(n) {
 		f.refuse(job.InvalidValue, name, "must be a number %s, not %s", limits(), shown(v))
 		return def
 	}
@@ -188,28 +188,29 @@ func (f *form) text(name string) string {
 	return strings.ToValidUTF8(string(v.Bytes()), string(utf8.RuneError))
 }
 
-// name returns a string field of 1 to most bytes without control characters, or "" if it is absent.
-func (f *form) name(name string, most int) string {
+// name returns a string field of 1 to limit bytes without control characters, or "" if it is
+// absent.
+func (f *form) name(name string, limit int) string {
 	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return ""
 	}
 	s := string(v.Bytes())
-	if why := badName(s, most); why != "" {
+	if why := badName(s, limit); why != "" {
 		f.refuse(job.InvalidValue, name, "%s", why)
 		return ""
 	}
 	return s
 }
 
-// badName returns what is wrong with a name, or "" if it is valid. most is the longest valid name,
-// in bytes.
-func badName(s string, most int) string {
+// badName returns what is wrong with a name, or "" if it is valid. limit is the length of the
+// longest valid name, in bytes.
+func badName(s string, limit int) string {
 	switch {
 	case s == "":
 		return "must not be empty"
-	case len(s) > most:
-		return fmt.Sprintf("must have at most %d bytes, but has %d", most, len(s))
+	case len(s) > limit:
+		return fmt.Sprintf("must have at most %d bytes, but has %d", limit, len(s))
 	case !utf8.ValidString(s):
 		return "must be UTF-8"
 	case strings.ContainsFunc(s, unicode.IsControl):

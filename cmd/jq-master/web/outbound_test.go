@@ -33,8 +33,8 @@ func (u *unread) Flush() {}
 // results are in memory. Small results do not wait, and a client that disconnects has fetched
 // nothing.
 func TestUnread(t *testing.T) {
-	const most = 4 * large
-	s := &Server{Config: Config{MaxBody: most}}
+	const limit = 4 * large
+	s := &Server{Config: Config{MaxBody: limit}}
 	s.outbound = semaphore.NewWeighted(s.outboundBytes())
 	writes, reads := make(chan struct{}, 1000), make(chan struct{})
 	fetched := make(chan bool, 1000)
@@ -61,14 +61,14 @@ func TestUnread(t *testing.T) {
 		}
 	}
 	for range 3 * largeReplies {
-		send(t.Context(), most)
+		send(t.Context(), limit)
 	}
 	took(largeReplies)
 	send(t.Context(), large)
 	took(1)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	send(ctx, 2*largeReplies*most) // a result that was stored when larger bodies were allowed
+	send(ctx, 2*largeReplies*limit) // a result that was stored when larger bodies were allowed
 	if <-fetched {
 		t.Error("a client that has left has fetched the result")
 	}
@@ -79,6 +79,6 @@ func TestUnread(t *testing.T) {
 			t.Error("a client that has read the result has not fetched it")
 		}
 	}
-	send(t.Context(), 2*largeReplies*most)
+	send(t.Context(), 2*largeReplies*limit)
 	all.Wait()
 }

@@ -106,10 +106,10 @@ func (a *answer) texts(k string, all []string) {
 	}
 }
 
-func (a *answer) ids(k string, all []job.ID) {
+func (a *answer) ids(k string, ids []job.ID) {
 	a.key(k)
-	a.array(len(all))
-	for _, id := range all {
+	a.array(len(ids))
+	for _, id := range ids {
 		a.id(id)
 	}
 }

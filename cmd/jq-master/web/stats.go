@@ -27,7 +27,7 @@ func getStatus(x *exchange) (int, error) {
 	x.text("name", "jq-master")
 	x.text("version", cli.Version())
 	x.text("namespace", x.Master.Namespace())
-	x.float("uptime", time.Since(x.began).Seconds())
+	x.float("uptime", time.Since(x.startedAt).Seconds())
 	x.boolean("durable", st.Durable)
 	x.texts("scopes", slices.DeleteFunc(slices.Clone(Scopes), func(s string) bool { return !x.grant.Has(1 << slices.Index(Scopes, s)) }))
 	x.key("limits")
@@ -150,7 +150,7 @@ func getFindings(x *exchange) (int, error) {
 }
 
 func getMoments(x *exchange) (int, error) {
-	all := x.past.Lately()
+	all := x.moments.Lately()
 	x.object(1)
 	x.key("items")
 	x.array(len(all))
@@ -182,11 +182,11 @@ func (a *answer) severities(k string, n *api.Severities) {
 	a.integer("info", int64(n.Info))
 }
 
-func (a *answer) findings(k string, all []api.Finding) {
+func (a *answer) findings(k string, list []api.Finding) {
 	a.key(k)
-	a.array(len(all))
-	for i := range all {
-		f := &all[i]
+	a.array(len(list))
+	for i := range list {
+		f := &list[i]
 		a.object(8)
 		a.text("severity", f.Severity)
 		a.text("kind", f.Kind)
@@ -210,15 +210,15 @@ func (a *answer) counts(k string, counts []uint64) {
 // statNames is the most names in the statistics; a request may ask for fewer.
 const statNames = 1000
 
-// count returns a query parameter from least to most, or def if it is absent.
-func (x *exchange) count(name string, def, least, most int) int {
+// count returns a query parameter from low to high, or def if it is absent.
+func (x *exchange) count(name string, def, low, high int) int {
 	text := x.query.Get(name)
 	if text == "" {
 		return def
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		x.wrong(job.InvalidValue, name, "%s must be an integer from %d to %d, not %.40q", name, least, most, text)
+	if err != nil || n < low || n > high {
+		x.wrong(job.InvalidValue, name, "%s must be an integer from %d to %d, not %.40q", name, low, high, text)
 	}
 	return n
 }

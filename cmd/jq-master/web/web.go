@@ -63,14 +63,14 @@ type Config struct {
 // Server handles HTTP requests.
 type Server struct {
 	Config
-	mux      *http.ServeMux
-	requests *prometheus.CounterVec
-	pool     sync.Pool           // of *exchange
-	inbound  atomic.Int64        // bytes of bodies that are being read
-	outbound *semaphore.Weighted // bytes of jobs' data that are being written
-	past     moments.Ring
-	encoded  replies.Cache[statsRequest] // the statistics
-	began    time.Time
+	mux       *http.ServeMux
+	requests  *prometheus.CounterVec
+	pool      sync.Pool           // of *exchange
+	inbound   atomic.Int64        // bytes of bodies that are being read
+	outbound  *semaphore.Weighted // bytes of jobs' data that are being written
+	moments   moments.Ring
+	encoded   replies.Cache[statsRequest] // the statistics
+	startedAt time.Time
 }
 
 // outboundBytes returns how many bytes of jobs' data in large replies may be written at a time.
@@ -81,7 +81,7 @@ var openAPI []byte
 
 // New returns a Server that handles all requests.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes()), began: time.Now()}
+	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes()), startedAt: time.Now()}
 	s.pool.New = func() any { return &exchange{Server: s} }
 	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gloom_jq_http_requests_total", Help: "Requests, by route and by the code of the reply.",
@@ -109,7 +109,7 @@ func New(c Config) *Server {
 // Watch reads the statistics and findings at intervals until stop is closed. So plots have data
 // when the page is opened, and the since of a finding is right.
 func (s *Server) Watch(stop <-chan struct{}) {
-	s.past.Run(stop, func() (m moments.Moment, h moments.Histograms, known bool) {
+	s.moments.Run(stop, func() (m moments.Moment, h moments.Histograms, known bool) {
 		_, err := s.Master.Findings()
 		st, fault := s.Master.Stats(0)
 		if err != nil || fault != nil {
@@ -340,14 +340,14 @@ type exchange struct {
 // reserve lets a reply with n bytes of jobs' data wait, if it is large, while many others are being
 // written: each stays in memory meanwhile. It fails if the client has gone.
 func (x *exchange) reserve(n int) error {
-	most := min(int64(n), x.outboundBytes())
-	if most <= large {
+	limit := min(int64(n), x.outboundBytes())
+	if limit <= large {
 		return nil
 	}
-	if err := x.outbound.Acquire(x.r.Context(), most); err != nil {
+	if err := x.outbound.Acquire(x.r.Context(), limit); err != nil {
 		return err
 	}
-	x.reserved = most
+	x.reserved = limit
 	return nil
 }
 
@@ -512,8 +512,8 @@ const (
 // readBody reads the request's body, up to MaxBody. The memory that it uses grows with the bytes
 // that arrive, not with the announced length.
 func (x *exchange) readBody() *job.Fault {
-	most := x.MaxBody
-	if x.r.ContentLength > int64(most) {
+	limit := x.MaxBody
+	if x.r.ContentLength > int64(limit) {
 		return x.tooLarge(strconv.FormatInt(x.r.ContentLength, 10))
 	}
 	counted := 0
@@ -521,14 +521,14 @@ func (x *exchange) readBody() *job.Fault {
 	for {
 		if grown := x.in.Len() + step - counted; grown > 0 {
 			counted += grown
-			if x.inbound.Add(int64(grown)) > inboundBodies*int64(most) {
+			if x.inbound.Add(int64(grown)) > inboundBodies*int64(limit) {
 				x.w.Header().Set("Connection", "close")
-				return job.Refuse(job.Overloaded, "", "the bodies being received have more than %d bytes", inboundBodies*most)
+				return job.Refuse(job.Overloaded, "", "the bodies being received have more than %d bytes", inboundBodies*limit)
 			}
 		}
-		n, err := x.in.ReadFrom(io.LimitReader(x.r.Body, min(step, int64(most+1-x.in.Len()))))
+		n, err := x.in.ReadFrom(io.LimitReader(x.r.Body, min(step, int64(limit+1-x.in.Len()))))
 		switch {
-		case x.in.Len() > most:
+		case x.in.Len() > limit:
 			return x.tooLarge("more")
 		case err != nil:
 			x.w.Header().Set("Connection", "close")

@@ -131,11 +131,11 @@ func heartbeat(x *exchange) (int, error) {
 }
 
 func pull(x *exchange) (int, error) {
-	from, most, wait := x.worker(), x.count("max", 1, 1, job.MaxWorkerJobs), x.wait("wait", defaultPull)
+	from, limit, wait := x.worker(), x.count("max", 1, 1, job.MaxWorkerJobs), x.wait("wait", defaultPull)
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	jobs, err := x.Master.Pull(x.r.Context(), from, most, wait)
+	jobs, err := x.Master.Pull(x.r.Context(), from, limit, wait)
 	if err != nil {
 		return 0, err
 	}

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // patience bounds every wait, even on a busy machine.
 const patience = 45 * time.Second
 
-func until(t *testing.T, what string, check func() error) {
+func until(t *testing.T, name string, check func() error) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		err := check()
@@ -41,17 +41,17 @@ func until(t *testing.T, what string, check func() error) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s: %v", what, err)
+			t.Fatalf("waited in vain until %s: %v", name, err)
 		}
 	}
 }
 
-func closed(t *testing.T, what string, c <-chan struct{}) {
+func closed(t *testing.T, name string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
 	case <-time.After(patience):
-		t.Fatalf("waited in vain until %s", what)
+		t.Fatalf("waited in vain until %s", name)
 	}
 }
 

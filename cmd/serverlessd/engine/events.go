@@ -101,7 +101,7 @@ func (e *Engine) started(r *run, at time.Time) {
 	})
 }
 
-func (l *events) ended(end *ending) {
+func (l *events) logEnd(end *ending) {
 	if end.Fate == store.GiveBack {
 		return
 	}

@@ -24,7 +24,7 @@ type handlers struct {
 	mu      sync.Mutex // guards the following; the maps of handlers are by jobtype, and are never changed
 	version map[*backend]int64
 	known   map[*backend]map[string]*job.Handler
-	all     map[string]*job.Handler // the newest of those in known
+	byType  map[string]*job.Handler // the newest of those in known
 }
 
 func newHandlers(e *Engine) *handlers {
@@ -35,7 +35,7 @@ func newHandlers(e *Engine) *handlers {
 func (h *handlers) newest(jobtype string) *job.Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.all[jobtype]
+	return h.byType[jobtype]
 }
 
 // newer returns the newer one of two versions, either of which may be nil.
@@ -135,10 +135,10 @@ func (h *handlers) read(b *backend) error {
 		fresh[jobtype] = handler
 	}
 	h.mu.Lock()
-	h.known[b], h.version[b], h.all = fresh, version, make(map[string]*job.Handler)
+	h.known[b], h.version[b], h.byType = fresh, version, make(map[string]*job.Handler)
 	for _, known := range h.known {
 		for jobtype, handler := range known {
-			h.all[jobtype] = newer(h.all[jobtype], handler)
+			h.byType[jobtype] = newer(h.byType[jobtype], handler)
 		}
 	}
 	h.mu.Unlock()
@@ -219,5 +219,5 @@ func (e *Engine) Versions(ctx context.Context, jobtype string) (versions []store
 func (e *Engine) Handlers() map[string]*job.Handler {
 	e.handlers.mu.Lock()
 	defer e.handlers.mu.Unlock()
-	return e.handlers.all
+	return e.handlers.byType
 }

@@ -57,7 +57,7 @@ func (m *meter) called(call string, began time.Time) {
 	m.storeTime.WithLabelValues(call).Observe(time.Since(began).Seconds())
 }
 
-func (m *meter) ended(end *store.Ending) {
+func (m *meter) observeEnd(end *store.Ending) {
 	switch end.Fate {
 	case store.GiveBack:
 		m.givenBack.Inc()

@@ -146,12 +146,12 @@ func TestTooSmall(t *testing.T) {
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
-	for what, refuses := range map[string]*atomic.Bool{taking: &s.taking, renewing: &s.renewing, "write how jobs ended": &s.ending} {
+	for name, refuses := range map[string]*atomic.Bool{taking: &s.taking, renewing: &s.renewing, "write how jobs ended": &s.ending} {
 		until(t, "all is well", e.Health)
 		refuses.Store(true)
 		id := add(t, e, "a-x", "1")[0]
 		until(t, "it is told", func() error {
-			if err := e.Health(); !errors.Is(err, errTight) || !strings.Contains(err.Error(), what) {
+			if err := e.Health(); !errors.Is(err, errTight) || !strings.Contains(err.Error(), name) {
 				return fmt.Errorf("health: %v", err)
 			}
 			return nil

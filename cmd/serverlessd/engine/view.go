@@ -37,7 +37,7 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 
 // Share adds jobs with unique keys, all or none. They go to the first store and not through the
 // journal, because only the store knows which job holds a key.
-func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error) {
+func (e *Engine) Share(ctx context.Context, lines []store.Keyed, req unique.Ask) ([]store.Shared, error) {
 	if e.isLeaving() {
 		return nil, ErrDraining
 	}
@@ -56,7 +56,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask)
 	if err := b.reachable(); err != nil {
 		return nil, err
 	}
-	shared, err := b.store.Share(ctx, lines, ask, time.Now)
+	shared, err := b.store.Share(ctx, lines, req, time.Now)
 	if b.noteRequest(ctx, err) != nil {
 		return nil, err
 	}
@@ -79,10 +79,10 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 
 // find asks one store after the other for a job. If no store has the job, but one could not be
 // asked, it returns ErrAway.
-func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
+func (e *Engine) find(ctx context.Context, lookUp func(b *backend) error) error {
 	missing := error(store.ErrUnknown)
 	for _, b := range e.backends {
-		err := b.noteRequest(ctx, ask(b))
+		err := b.noteRequest(ctx, lookUp(b))
 		switch {
 		case errors.Is(err, store.ErrUnknown):
 		case errors.Is(err, store.ErrAway):
@@ -161,17 +161,17 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 }
 
 // changeStored changes a job as soon as a store has it.
-func (e *Engine) changeStored(ctx context.Context, id job.ID, do func(store.Store, context.Context, job.ID) error) error {
+func (e *Engine) changeStored(ctx context.Context, id job.ID, fn func(store.Store, context.Context, job.ID) error) error {
 	e.ingestNow()
 	if err := e.journal.Left(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
-	return e.change(ctx, id, do)
+	return e.change(ctx, id, fn)
 }
 
-func (e *Engine) change(ctx context.Context, id job.ID, do func(store.Store, context.Context, job.ID) error) error {
+func (e *Engine) change(ctx context.Context, id job.ID, fn func(store.Store, context.Context, job.ID) error) error {
 	return e.find(ctx, func(b *backend) error {
-		err := do(b.store, ctx, id)
+		err := fn(b.store, ctx, id)
 		if err == nil {
 			b.wakePick()
 		}

@@ -126,7 +126,7 @@ func (b *backend) writeOnce(ends []*ending) error {
 	}
 	b.mu.Unlock()
 	for i, end := range ends {
-		b.e.ended(end, counted[i])
+		b.e.recordEnd(end, counted[i])
 	}
 	if follow {
 		b.wakePick()
@@ -134,19 +134,19 @@ func (b *backend) writeOnce(ends []*ending) error {
 	return nil
 }
 
-// ended counts and logs a run whose end was written.
-func (e *Engine) ended(end *ending, counted bool) {
+// recordEnd counts and logs a run whose end was written.
+func (e *Engine) recordEnd(end *ending, counted bool) {
 	if !counted {
 		e.meter.discarded.Inc()
 		e.log.Warn().Stringer("id", end.ID).Msg("a run's end was not written: the job has been taken again since")
 		return
 	}
-	e.meter.ended(&end.Ending)
+	e.meter.observeEnd(&end.Ending)
 	if end.Fate != store.GiveBack {
 		e.meter.runTime.Observe(end.wall.Seconds())
 	}
 	e.events.followed(end.Follow)
-	e.events.ended(end)
+	e.events.logEnd(end)
 	if end.BadLines > 0 {
 		e.meter.badLines.Add(float64(end.BadLines))
 		e.log.Warn().Stringer("id", end.ID).Int("lines", end.BadLines).Msg("a run printed invalid J: lines")

@@ -33,7 +33,7 @@ func BenchmarkAppend(b *testing.B) {
 				batch.Lines = append(batch.Lines, []byte(strings.Repeat("x", 100)))
 			}
 			var mu sync.Mutex
-			var took []time.Duration
+			var elapsed []time.Duration
 			var wg sync.WaitGroup
 			b.ResetTimer()
 			for client := range c.clients {
@@ -49,14 +49,14 @@ func BenchmarkAppend(b *testing.B) {
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					took = append(took, mine...)
+					elapsed = append(elapsed, mine...)
 				})
 			}
 			wg.Wait()
 			b.StopTimer()
-			slices.Sort(took)
+			slices.Sort(elapsed)
 			b.ReportMetric(float64(b.N*c.lines)/b.Elapsed().Seconds(), "lines/s")
-			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(elapsed[len(elapsed)/2].Microseconds()), "p50-µs")
 			s := j.Stats()
 			b.ReportMetric(float64((time.Duration(s.SyncTime) / time.Duration(s.Syncs)).Microseconds()), "sync-µs")
 			b.ReportMetric(0, "ns/op")

@@ -392,29 +392,29 @@ func (j *Journal) finish(s *segment, from, to int64) []*segment {
 
 // sweep removes segments from the list whose lines are all in stores, and returns them. It keeps
 // the last segment, and those that are needed because they say where another one ends.
-func (j *Journal) sweep() (gone []*segment) {
+func (j *Journal) sweep() (removed []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {
 		needed := len(kept) > 0 && kept[len(kept)-1] == j.segments[i-1] && j.segments[i-1].refused
 		if s.low < s.end || needed || i == len(j.segments)-1 {
 			kept = append(kept, s)
 		} else {
-			gone = append(gone, s)
+			removed = append(removed, s)
 		}
 	}
 	j.segments = kept
-	return gone
+	return removed
 }
 
 // remove deletes segments one by one, durably, and the oldest first, because as long as a segment
 // exists, the one that says where it ends must exist, too.
-func (j *Journal) remove(gone []*segment) {
-	if len(gone) == 0 {
+func (j *Journal) remove(segments []*segment) {
+	if len(segments) == 0 {
 		return
 	}
 	j.removing.Lock()
 	defer j.removing.Unlock()
-	j.doomed = append(j.doomed, gone...)
+	j.doomed = append(j.doomed, segments...)
 	for len(j.doomed) > 0 {
 		s := j.doomed[0]
 		s.file.Close()

@@ -191,7 +191,7 @@ func (j *Journal) commit(group []*request) error {
 		j.endSegment()
 		return classify(err)
 	}
-	took := time.Since(start)
+	elapsed := time.Since(start)
 	failpoint.Point("journal: synced")
 
 	j.mu.Lock()
@@ -201,7 +201,7 @@ func (j *Journal) commit(group []*request) error {
 	}
 	s.end += int64(len(j.buf))
 	j.stats.Syncs++
-	j.stats.SyncTime += job.Milliseconds(took)
+	j.stats.SyncTime += job.Milliseconds(elapsed)
 	for _, r := range group {
 		for _, b := range r.batches {
 			j.count(b.Jobtype, len(b.Lines), b.Due)
@@ -376,8 +376,8 @@ func (j *Journal) beginOne() error {
 	return nil
 }
 
-func (j *Journal) failed(err error, what string) {
-	j.opt.Log.Error().Err(err).Msg("journal: cannot " + what)
+func (j *Journal) failed(err error, action string) {
+	j.opt.Log.Error().Err(err).Msg("journal: cannot " + action)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.stats.Failures++

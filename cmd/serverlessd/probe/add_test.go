@@ -15,27 +15,27 @@ var idForm = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}-[0
 // TestAdd: lines can be added in all documented ways, and the answers are right.
 func TestAdd(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
+	client := tenant()
 	for _, c := range []struct {
 		name, path, body string
 		count            int
 	}{
-		{"a line", "/" + who + "/job/a/add", "x\n", 1},
-		{"without /add", "/" + who + "/job/a", "x\n", 1},
-		{"two, the last without its newline", "/" + who + "/job/a/add", "x\ny", 2},
-		{"empty lines are skipped", "/" + who + "/job/a/add", "\n\nx\n\ny\n\n", 2},
-		{"none", "/" + who + "/job/a/add", "", 0},
-		{"newlines alone", "/" + who + "/job/a/add", "\n\n\n", 0},
-		{"a payload may begin with #", "/" + who + "/job/a/add", "#x\n# y\n", 2},
-		{"names are decoded once", "/" + who + "/job/a%2eb%40c/add", "x\n", 1},
-		{"a type with all it may have", "/" + who + "/job/A9_.:@+-z/add", "x\n", 1},
-		{"a type called add", "/" + who + "/job/add/add", "x\n", 1},
-		{"by query", "/add?jobtype=a&client=" + who, "x\n", 1},
-		{"a batch", "/" + who + "/job/a/add", "#:Batch bytes=4\nx\ny\n#:EndBatch\n", 2},
-		{"a batch in which nothing is a directive", "/" + who + "/job/a/add", "#:Batch bytes=13\n#:EndBatch\nx\n#:EndBatch\n", 2},
-		{"a batch of a bare type", "/" + who + "/job/a/add", "#:Batch bytes=2,jobtype=b,date=whenever\nx\n#:EndBatch\n", 1},
-		{"a batch of a full type", "/" + who + "/job/a/add", "#:Batch bytes=2,jobtype=" + who + "-b-c\nx\n#:EndBatch\n", 1},
-		{"lines and batches", "/" + who + "/job/a/add", "x\n#:Batch bytes=2\ny\n#:EndBatch\nz\n#:Batch bytes=0\n#:EndBatch\n", 3},
+		{"a line", "/" + client + "/job/a/add", "x\n", 1},
+		{"without /add", "/" + client + "/job/a", "x\n", 1},
+		{"two, the last without its newline", "/" + client + "/job/a/add", "x\ny", 2},
+		{"empty lines are skipped", "/" + client + "/job/a/add", "\n\nx\n\ny\n\n", 2},
+		{"none", "/" + client + "/job/a/add", "", 0},
+		{"newlines alone", "/" + client + "/job/a/add", "\n\n\n", 0},
+		{"a payload may begin with #", "/" + client + "/job/a/add", "#x\n# y\n", 2},
+		{"names are decoded once", "/" + client + "/job/a%2eb%40c/add", "x\n", 1},
+		{"a type with all it may have", "/" + client + "/job/A9_.:@+-z/add", "x\n", 1},
+		{"a type called add", "/" + client + "/job/add/add", "x\n", 1},
+		{"by query", "/add?jobtype=a&client=" + client, "x\n", 1},
+		{"a batch", "/" + client + "/job/a/add", "#:Batch bytes=4\nx\ny\n#:EndBatch\n", 2},
+		{"a batch in which nothing is a directive", "/" + client + "/job/a/add", "#:Batch bytes=13\n#:EndBatch\nx\n#:EndBatch\n", 2},
+		{"a batch of a bare type", "/" + client + "/job/a/add", "#:Batch bytes=2,jobtype=b,date=whenever\nx\n#:EndBatch\n", 1},
+		{"a batch of a full type", "/" + client + "/job/a/add", "#:Batch bytes=2,jobtype=" + client + "-b-c\nx\n#:EndBatch\n", 1},
+		{"lines and batches", "/" + client + "/job/a/add", "x\n#:Batch bytes=2\ny\n#:EndBatch\nz\n#:Batch bytes=0\n#:EndBatch\n", 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := d.expect(t, 200, "POST", c.path, c.body)
@@ -47,7 +47,7 @@ func TestAdd(t *testing.T) {
 				if !idForm.MatchString(id.(string)) || i > 0 && id.(string) <= ids[i-1].(string) {
 					t.Errorf("id %v, behind %v", id, ids[max(0, i-1)])
 				}
-				if g := d.job(t, who, id.(string)); g.text("id") != id || g.text("type") == "" {
+				if g := d.job(t, client, id.(string)); g.text("id") != id || g.text("type") == "" {
 					t.Errorf("at once: %s", g)
 				}
 			}
@@ -63,7 +63,7 @@ func TestAdd(t *testing.T) {
 	t.Run("ids sort by acceptance", func(t *testing.T) {
 		var last string
 		for range 20 {
-			ids := d.add(t, who, "order", "a\nb\nc\n")
+			ids := d.add(t, client, "order", "a\nb\nc\n")
 			if ids[0] <= last || !slices.IsSorted(ids) {
 				t.Fatalf("%v behind %s", ids, last)
 			}
@@ -76,7 +76,7 @@ func TestAdd(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 20 {
-					for _, id := range d.add(t, who, "many", "a\nb\n") {
+					for _, id := range d.add(t, client, "many", "a\nb\n") {
 						if _, twice := all.LoadOrStore(id, true); twice {
 							t.Errorf("%s was given twice", id)
 						}
@@ -91,8 +91,8 @@ func TestAdd(t *testing.T) {
 // TestPayload: a payload with any bytes except newlines reaches the handler unchanged.
 func TestPayload(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
-	d.handler(t, who, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
+	client := tenant()
+	d.handler(t, client, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
 	for name, payload := range map[string]string{
 		"text":          "hello world",
 		"bars":          "a|b||c|",
@@ -107,8 +107,8 @@ func TestPayload(t *testing.T) {
 		"a journal row": "1m8187qcq-6jne19-00000|a-b|x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			id := d.one(t, who, "raw", payload)
-			if got, want := d.awaitEnd(t, who, id, "ok"), fmt.Sprintf("%x0a", payload); got != want {
+			id := d.one(t, client, "raw", payload)
+			if got, want := d.awaitEnd(t, client, id, "ok"), fmt.Sprintf("%x0a", payload); got != want {
 				t.Errorf("the handler got %s, want %s", got, want)
 			}
 		})
@@ -118,8 +118,8 @@ func TestPayload(t *testing.T) {
 // TestBadAdds: all lines are accepted, or none.
 func TestBadAdds(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
-	add := "/" + who + "/job/a/add"
+	client := tenant()
+	add := "/" + client + "/job/a/add"
 	for _, c := range []struct {
 		name         string
 		status       int
@@ -131,13 +131,13 @@ func TestBadAdds(t *testing.T) {
 		{"a client with a hyphen", 400, "invalid_client", "POST", "/a-b/job/x/add", "x", []string{"a-b"}},
 		{"a client too long", 400, "invalid_client", "POST", "/" + strings.Repeat("c", 65) + "/job/x/add", "x", []string{"64"}},
 		{"a client that begins with a dot", 400, "invalid_client", "POST", "/.a/job/x/add", "x", nil},
-		{"a type with a comma", 400, "invalid_type", "POST", "/" + who + "/job/a,b/add", "x", []string{"a,b"}},
-		{"a type with a bar", 400, "invalid_type", "POST", "/" + who + "/job/a%7Cb/add", "x", nil},
-		{"a type with a newline", 400, "invalid_type", "POST", "/" + who + "/job/a%0Ab/add", "x", nil},
-		{"a type too long", 400, "invalid_type", "POST", "/" + who + "/job/" + strings.Repeat("t", 129) + "/add", "x", []string{"128"}},
-		{"a type that begins with a hyphen", 400, "invalid_type", "POST", "/" + who + "/job/-a/add", "x", nil},
-		{"no jobtype", 400, "missing_field", "POST", "/add?client=" + who, "x", []string{"jobtype"}},
-		{"an empty jobtype", 400, "", "POST", "/add?jobtype=&client=" + who, "x", nil},
+		{"a type with a comma", 400, "invalid_type", "POST", "/" + client + "/job/a,b/add", "x", []string{"a,b"}},
+		{"a type with a bar", 400, "invalid_type", "POST", "/" + client + "/job/a%7Cb/add", "x", nil},
+		{"a type with a newline", 400, "invalid_type", "POST", "/" + client + "/job/a%0Ab/add", "x", nil},
+		{"a type too long", 400, "invalid_type", "POST", "/" + client + "/job/" + strings.Repeat("t", 129) + "/add", "x", []string{"128"}},
+		{"a type that begins with a hyphen", 400, "invalid_type", "POST", "/" + client + "/job/-a/add", "x", nil},
+		{"no jobtype", 400, "missing_field", "POST", "/add?client=" + client, "x", []string{"jobtype"}},
+		{"an empty jobtype", 400, "", "POST", "/add?jobtype=&client=" + client, "x", nil},
 		{"a line too long", 413, "too_large", "POST", add, "x\n" + strings.Repeat("y", 4097) + "\n", []string{"4096"}},
 		{"a line too many", 413, "too_large", "POST", add, strings.Repeat("y\n", 1001), []string{"1000", "--max-lines"}},
 		{"a body too large", 413, "too_large", "POST", add, strings.Repeat("y\n", 40000), []string{"65536"}},
@@ -155,7 +155,7 @@ func TestBadAdds(t *testing.T) {
 		{"a dt beyond ten years", 400, "invalid_value", "POST", add + "?dt=2999-01-01T00:00:00Z", "x", nil},
 		{"a bad wait", 400, "invalid_value", "POST", add + "?wait=forever", "x", []string{"forever"}},
 		{"a wrong verb", 405, "method_not_allowed", "PUT", add, "x", nil},
-		{"an unknown path", 404, "not_found", "POST", "/" + who + "/jobs/a/b/c", "x", nil},
+		{"an unknown path", 404, "not_found", "POST", "/" + client + "/jobs/a/b/c", "x", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.code == "" {
@@ -167,7 +167,7 @@ func TestBadAdds(t *testing.T) {
 			d.expectError(t, c.status, c.code, c.method, c.path, c.body, c.words...)
 		})
 	}
-	if k := d.counts(t, who, "a"); k != nil {
+	if k := d.counts(t, client, "a"); k != nil {
 		t.Errorf("something was added: %v", k)
 	}
 	t.Run("Allow", func(t *testing.T) {
@@ -180,8 +180,8 @@ func TestBadAdds(t *testing.T) {
 // TestDelay: a job waits until its time.
 func TestDelay(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
-	d.handler(t, who, "d", "sh", `exit 0`)
+	client := tenant()
+	d.handler(t, client, "d", "sh", `exit 0`)
 	soon := time.Now().Add(time.Hour).UTC()
 	for _, c := range []struct{ name, query, state string }{
 		{"in an hour", "?delay=1h", "deferred"},
@@ -193,10 +193,10 @@ func TestDelay(t *testing.T) {
 		{"soon", "?delay=250ms", "ok"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := d.expect(t, 200, "POST", "/"+who+"/job/d/add"+c.query, "x")
+			r := d.expect(t, 200, "POST", "/"+client+"/job/d/add"+c.query, "x")
 			id := r.json["ids"].([]any)[0].(string)
 			until(t, c.state, func() error {
-				if g := d.job(t, who, id); g.text("state") != c.state {
+				if g := d.job(t, client, id); g.text("state") != c.state {
 					return fmt.Errorf("%s", g)
 				}
 				return nil
@@ -204,8 +204,8 @@ func TestDelay(t *testing.T) {
 		})
 	}
 	t.Run("wait=store", func(t *testing.T) {
-		r := d.expect(t, 200, "POST", "/"+who+"/job/late/add?wait=store&delay=1h", "x\ny\n")
-		if k := d.counts(t, who, "late"); k["deferred"] != 2.0 || r.json["stored"] == false {
+		r := d.expect(t, 200, "POST", "/"+client+"/job/late/add?wait=store&delay=1h", "x\ny\n")
+		if k := d.counts(t, client, "late"); k["deferred"] != 2.0 || r.json["stored"] == false {
 			t.Errorf("%s, counts %v", r, k)
 		}
 	})

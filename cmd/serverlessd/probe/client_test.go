@@ -112,9 +112,9 @@ var number atomic.Int64
 func tenant() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
 
 // add adds lines and returns their ids.
-func (c *client) add(t testing.TB, who, typ, lines string) []string {
+func (c *client) add(t testing.TB, client, typ, lines string) []string {
 	t.Helper()
-	r := c.expect(t, 200, "POST", "/"+who+"/job/"+typ+"/add", lines)
+	r := c.expect(t, 200, "POST", "/"+client+"/job/"+typ+"/add", lines)
 	all, _ := r.json["ids"].([]any)
 	ids := make([]string, len(all))
 	for i, id := range all {
@@ -127,9 +127,9 @@ func (c *client) add(t testing.TB, who, typ, lines string) []string {
 }
 
 // one adds one line and returns the id of its job.
-func (c *client) one(t testing.TB, who, typ, payload string) string {
+func (c *client) one(t testing.TB, client, typ, payload string) string {
 	t.Helper()
-	ids := c.add(t, who, typ, payload+"\n")
+	ids := c.add(t, client, typ, payload+"\n")
 	if len(ids) != 1 {
 		t.Fatalf("one line made the jobs %v", ids)
 	}
@@ -137,7 +137,7 @@ func (c *client) one(t testing.TB, who, typ, payload string) string {
 }
 
 // handler adds a handler in a language.
-func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...string) {
+func (c *client) handler(t testing.TB, client, typ, lang, body string, options ...string) {
 	t.Helper()
 	h := map[string]any{"lang": lang, "body": body}
 	for _, o := range options {
@@ -151,32 +151,32 @@ func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.expect(t, 200, "POST", "/"+who+"/handler/add/"+typ, string(b), "Content-Type: application/json")
+	c.expect(t, 200, "POST", "/"+client+"/handler/add/"+typ, string(b), "Content-Type: application/json")
 }
 
 // job returns the reply of job/get.
-func (c *client) job(t testing.TB, who, id string) reply {
+func (c *client) job(t testing.TB, client, id string) reply {
 	t.Helper()
-	return c.expect(t, 200, "GET", "/"+who+"/job/get/"+id, "")
+	return c.expect(t, 200, "GET", "/"+client+"/job/get/"+id, "")
 }
 
 // awaitEnd waits until a job has ended in this state, and returns its data.
-func (c *client) awaitEnd(t *testing.T, who, id, state string) (data string) {
+func (c *client) awaitEnd(t *testing.T, client, id, state string) (data string) {
 	t.Helper()
 	until(t, id+" ends "+state, func() error {
-		if r := c.job(t, who, id); r.text("state") != state {
+		if r := c.job(t, client, id); r.text("state") != state {
 			return fmt.Errorf("%s", r)
 		}
 		return nil
 	})
-	return c.expect(t, 200, "GET", "/"+who+"/job/result/"+id, "").body
+	return c.expect(t, 200, "GET", "/"+client+"/job/result/"+id, "").body
 }
 
 // awaitCode waits until the code of a job, which says why it last stopped, is this one.
-func (c *client) awaitCode(t *testing.T, who, id, code string) {
+func (c *client) awaitCode(t *testing.T, client, id, code string) {
 	t.Helper()
 	until(t, id+" stops with "+code, func() error {
-		r := c.job(t, who, id)
+		r := c.job(t, client, id)
 		if r.slow() {
 			t.Logf("its first run took all the time that it had: %s", r)
 		} else if r.text("code") != code {
@@ -195,9 +195,9 @@ func (r reply) slow() bool {
 }
 
 // counts returns a type's counts, as /state gives them.
-func (c *client) counts(t testing.TB, who, typ string) map[string]any {
+func (c *client) counts(t testing.TB, client, typ string) map[string]any {
 	t.Helper()
-	r := c.expect(t, 200, "GET", "/"+who+"/state", "")
+	r := c.expect(t, 200, "GET", "/"+client+"/state", "")
 	types, _ := r.json["types"].(map[string]any)
 	k, _ := types[typ].(map[string]any)
 	return k

@@ -105,7 +105,7 @@ func sharing(t *testing.T) *daemon {
 }
 
 // until waits until a condition holds, and fails the test if it does not.
-func until(t *testing.T, what string, check func() error) {
+func until(t *testing.T, name string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
@@ -114,7 +114,7 @@ func until(t *testing.T, what string, check func() error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s: %v", patience, what, err)
+			t.Fatalf("not within %s: %s: %v", patience, name, err)
 		}
 		time.Sleep(wait)
 	}

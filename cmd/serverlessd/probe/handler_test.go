@@ -8,15 +8,15 @@ import (
 // TestHandlers: valid handlers are accepted, and the API shows them and their versions.
 func TestHandlers(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
-	add := "/" + who + "/handler/add/h"
+	client := tenant()
+	add := "/" + client + "/handler/add/h"
 	t.Run("unknown", func(t *testing.T) {
-		d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
-		d.expectError(t, 404, "unknown_handler", "DELETE", "/"+who+"/handler/del/h", "")
+		d.expectError(t, 404, "unknown_handler", "GET", "/"+client+"/handler/get/h", "")
+		d.expectError(t, 404, "unknown_handler", "DELETE", "/"+client+"/handler/del/h", "")
 	})
 	t.Run("get", func(t *testing.T) {
 		d.expect(t, 200, "PUT", add+"/add", `{"lang":"sh","body":"exit 0","eid":"e","before":"b","beforeEach":"be","afterEach":"ae","options":{"batch":true,"timeout":"5s"}}`, "Content-Type: application/json")
-		r := d.expect(t, 200, "GET", "/"+who+"/handler/get/h", "")
+		r := d.expect(t, 200, "GET", "/"+client+"/handler/get/h", "")
 		for key, want := range map[string]string{"lang": "sh", "body": "exit 0", "eid": "e", "before": "b", "beforeEach": "be", "afterEach": "ae", "type": "h"} {
 			if r.text(key) != want {
 				t.Errorf("%s is %v, want %s", key, r.json[key], want)
@@ -30,23 +30,23 @@ func TestHandlers(t *testing.T) {
 	})
 	t.Run("a source", func(t *testing.T) {
 		d.expect(t, 200, "POST", add+"?lang=sh", "exit 65", "Content-Type: text/plain")
-		if r := d.expect(t, 200, "GET", "/"+who+"/handler/get/h", ""); r.text("body") != "exit 65" {
+		if r := d.expect(t, 200, "GET", "/"+client+"/handler/get/h", ""); r.text("body") != "exit 65" {
 			t.Errorf("the newest does not win: %s", r)
 		}
-		d.awaitEnd(t, who, d.one(t, who, "h", "x"), "failed")
+		d.awaitEnd(t, client, d.one(t, client, "h", "x"), "failed")
 	})
 	t.Run("all versions go", func(t *testing.T) {
-		r := d.expect(t, 200, "POST", "/"+who+"/handler/del/h/delete", "")
+		r := d.expect(t, 200, "POST", "/"+client+"/handler/del/h/delete", "")
 		if r.json["deleted"] != 2.0 {
 			t.Errorf("%s, want 2", r)
 		}
-		d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
+		d.expectError(t, 404, "unknown_handler", "GET", "/"+client+"/handler/get/h", "")
 	})
 	t.Run("ten are kept", func(t *testing.T) {
 		for range 13 {
-			d.handler(t, who, "ten", "sh", "exit 0")
+			d.handler(t, client, "ten", "sh", "exit 0")
 		}
-		if r := d.expect(t, 200, "DELETE", "/"+who+"/handler/del/ten", ""); r.json["deleted"] != 10.0 {
+		if r := d.expect(t, 200, "DELETE", "/"+client+"/handler/del/ten", ""); r.json["deleted"] != 10.0 {
 			t.Errorf("%s, want 10", r)
 		}
 	})
@@ -76,7 +76,7 @@ func TestHandlers(t *testing.T) {
 		{"sh that does not parse", 400, "invalid_value", add + "?lang=sh", `if; fi`, "text/plain"},
 		{"a source without lang", 400, "missing_field", add, `exit 0`, "text/plain"},
 		{"a malformed client", 400, "invalid_client", "/a-b/handler/add/h", `{"lang":"sh","body":"x"}`, "application/json"},
-		{"a malformed type", 400, "invalid_type", "/" + who + "/handler/add/a,b", `{"lang":"sh","body":"x"}`, "application/json"},
+		{"a malformed type", 400, "invalid_type", "/" + client + "/handler/add/a,b", `{"lang":"sh","body":"x"}`, "application/json"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := d.ask(t, "POST", c.path, c.body, "Content-Type: "+c.kind)
@@ -86,15 +86,15 @@ func TestHandlers(t *testing.T) {
 		})
 	}
 	t.Run("none of these was added", func(t *testing.T) {
-		d.expectError(t, 404, "unknown_handler", "GET", "/"+who+"/handler/get/h", "")
+		d.expectError(t, 404, "unknown_handler", "GET", "/"+client+"/handler/get/h", "")
 	})
 	t.Run("jobs wait for a handler", func(t *testing.T) {
-		id := d.one(t, who, "later", "x")
-		if r := d.job(t, who, id); r.text("state") != "waiting" {
+		id := d.one(t, client, "later", "x")
+		if r := d.job(t, client, id); r.text("state") != "waiting" {
 			t.Fatalf("%s", r)
 		}
-		d.handler(t, who, "later", "sh", "exit 0")
-		d.awaitEnd(t, who, id, "ok")
+		d.handler(t, client, "later", "sh", "exit 0")
+		d.awaitEnd(t, client, id, "ok")
 	})
 	t.Run("a wrong verb", func(t *testing.T) {
 		if r := d.ask(t, "GET", add, ""); r.status != 405 || !strings.Contains(r.header.Get("Allow"), "POST") || !strings.Contains(r.header.Get("Allow"), "PUT") {

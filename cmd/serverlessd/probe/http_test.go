@@ -55,44 +55,44 @@ func TestHTTPHandlers(t *testing.T) {
 		service.CloseClientConnections()
 		service.Close()
 	})
-	run := func(t *testing.T, path, lines, state string, options ...string) (who string, ids []string) {
+	run := func(t *testing.T, path, lines, state string, options ...string) (client string, ids []string) {
 		t.Helper()
-		who = tenant()
-		ids = d.add(t, who, "h", lines)
-		d.handler(t, who, "h", "http", service.URL+path+"/"+who, options...)
+		client = tenant()
+		ids = d.add(t, client, "h", lines)
+		d.handler(t, client, "h", "http", service.URL+path+"/"+client, options...)
 		for _, id := range ids {
 			if state != "" {
-				d.awaitEnd(t, who, id, state)
+				d.awaitEnd(t, client, id, state)
 			}
 		}
-		return who, ids
+		return client, ids
 	}
 	t.Run("ok", func(t *testing.T) {
-		who, ids := run(t, "/ok", "pay|load\n", "ok")
+		client, ids := run(t, "/ok", "pay|load\n", "ok")
 		mu.Lock()
-		c := calls["/ok/"+who]
+		c := calls["/ok/"+client]
 		mu.Unlock()
 		if len(c) != 1 || c[0].method != "POST" || c[0].body != "pay|load\n" || c[0].header.Get("job-id") != ids[0] ||
 			c[0].header.Get("job-type") != "h" || c[0].header.Get("job-try") != "1" {
 			t.Errorf("%+v", c)
 		}
-		if got := d.awaitEnd(t, who, ids[0], "ok"); strings.TrimRight(got, "\n") != "data\nmore" {
+		if got := d.awaitEnd(t, client, ids[0], "ok"); strings.TrimRight(got, "\n") != "data\nmore" {
 			t.Errorf("data %q", got)
 		}
-		if k := d.counts(t, who, "b"); k["added"] != 2.0 {
+		if k := d.counts(t, client, "b"); k["added"] != 2.0 {
 			t.Errorf("its J: lines: %v", k)
 		}
 	})
 	t.Run("another verb", func(t *testing.T) {
-		who := tenant()
-		d.expect(t, 200, "POST", "/"+who+"/handler/add/h?method=PUT", fmt.Sprintf(`{"lang":"http","body":"%s/ok/%s"}`, service.URL, who), "Content-Type: application/json")
-		d.awaitEnd(t, who, d.one(t, who, "h", "x"), "ok")
+		client := tenant()
+		d.expect(t, 200, "POST", "/"+client+"/handler/add/h?method=PUT", fmt.Sprintf(`{"lang":"http","body":"%s/ok/%s"}`, service.URL, client), "Content-Type: application/json")
+		d.awaitEnd(t, client, d.one(t, client, "h", "x"), "ok")
 		mu.Lock()
 		defer mu.Unlock()
-		if c := calls["/ok/"+who]; len(c) != 1 || c[0].method != "PUT" {
+		if c := calls["/ok/"+client]; len(c) != 1 || c[0].method != "PUT" {
 			t.Errorf("%+v", c)
 		}
-		if r := d.expect(t, 200, "GET", "/"+who+"/handler/get/h", ""); r.text("method") != "PUT" {
+		if r := d.expect(t, 200, "GET", "/"+client+"/handler/get/h", ""); r.text("method") != "PUT" {
 			t.Errorf("%s", r)
 		}
 	})
@@ -102,53 +102,53 @@ func TestHTTPHandlers(t *testing.T) {
 	}{"/gone": {"failed", 410}, "/again": {"ok", 200}, "/redirect": {"abandoned", 500}, "/cut": {"abandoned", 500}, "/hang": {"abandoned", 500}} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			who, ids := run(t, path, "x\n", want.state, `options={"timeout":"500ms"}`)
-			if r := d.job(t, who, ids[0]); r.json["exitcode"] != want.code {
+			client, ids := run(t, path, "x\n", want.state, `options={"timeout":"500ms"}`)
+			if r := d.job(t, client, ids[0]); r.json["exitcode"] != want.code {
 				t.Errorf("%s, want %v", r, want.code)
 			}
 		})
 	}
 	t.Run("nobody listens", func(t *testing.T) {
 		t.Parallel()
-		who := tenant()
-		d.handler(t, who, "h", "http", "http://127.0.0.1:1/")
-		id := d.one(t, who, "h", "x")
-		d.awaitEnd(t, who, id, "abandoned")
+		client := tenant()
+		d.handler(t, client, "h", "http", "http://127.0.0.1:1/")
+		id := d.one(t, client, "h", "x")
+		d.awaitEnd(t, client, id, "abandoned")
 	})
 	t.Run("link-local is never called", func(t *testing.T) {
 		t.Parallel()
-		who := tenant()
-		r := d.ask(t, "POST", "/"+who+"/handler/add/h", `{"lang":"http","body":"http://169.254.169.254/latest"}`, "Content-Type: application/json")
+		client := tenant()
+		r := d.ask(t, "POST", "/"+client+"/handler/add/h", `{"lang":"http","body":"http://169.254.169.254/latest"}`, "Content-Type: application/json")
 		if r.status == 200 {
-			id := d.one(t, who, "h", "x")
-			d.awaitEnd(t, who, id, "abandoned")
+			id := d.one(t, client, "h", "x")
+			d.awaitEnd(t, client, id, "abandoned")
 		} else if r.status != 400 {
 			t.Errorf("%s", r)
 		}
 	})
 	t.Run("a batch", func(t *testing.T) {
-		who, ids := run(t, "/batch", "a\nb\nc\n", "", `options={"batch":true,"batchSize":10}`)
-		if got := d.awaitEnd(t, who, ids[0], "ok"); got != "one" {
+		client, ids := run(t, "/batch", "a\nb\nc\n", "", `options={"batch":true,"batchSize":10}`)
+		if got := d.awaitEnd(t, client, ids[0], "ok"); got != "one" {
 			t.Errorf("%q", got)
 		}
-		d.awaitEnd(t, who, ids[1], "failed")
-		d.awaitEnd(t, who, ids[2], "ok") // it runs again alone, as the first job of the next batch
-		if r := d.job(t, who, ids[2]); r.json["tries"] != 2.0 {
+		d.awaitEnd(t, client, ids[1], "failed")
+		d.awaitEnd(t, client, ids[2], "ok") // it runs again alone, as the first job of the next batch
+		if r := d.job(t, client, ids[2]); r.json["tries"] != 2.0 {
 			t.Errorf("%s", r)
 		}
 		mu.Lock()
-		first := calls["/batch/"+who][0]
+		first := calls["/batch/"+client][0]
 		mu.Unlock()
 		if first.body != "a\nb\nc\n" {
 			t.Errorf("body %q", first.body)
 		}
 	})
 	t.Run("a bad line spoils itself and what follows", func(t *testing.T) {
-		who, ids := run(t, "/badbatch", "a\nb\nc\n", "", `options={"batch":true,"batchSize":10}`)
-		d.awaitEnd(t, who, ids[0], "ok")
+		client, ids := run(t, "/badbatch", "a\nb\nc\n", "", `options={"batch":true,"batchSize":10}`)
+		d.awaitEnd(t, client, ids[0], "ok")
 		until(t, "the others are tried again", func() error {
 			for _, id := range ids[1:] {
-				if r := d.job(t, who, id); r.json["tries"].(float64) < 1 || r.text("state") == "waiting" && r.json["exitcode"] != 500.0 {
+				if r := d.job(t, client, id); r.json["tries"].(float64) < 1 || r.text("state") == "waiting" && r.json["exitcode"] != 500.0 {
 					return fmt.Errorf("%s", r)
 				}
 			}
@@ -160,7 +160,7 @@ func TestHTTPHandlers(t *testing.T) {
 // TestBadHTTP: invalid requests.
 func TestBadHTTP(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
+	client := tenant()
 	addr := strings.TrimPrefix(d.base, "http://")
 	talk := func(t *testing.T, request string, close bool) string {
 		t.Helper()
@@ -180,19 +180,19 @@ func TestBadHTTP(t *testing.T) {
 		return strings.TrimSpace(line)
 	}
 	t.Run("a body cut short adds nothing", func(t *testing.T) {
-		talk(t, "POST /"+who+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx\ny\n", true)
-		if k := d.counts(t, who, "cut"); k != nil {
+		talk(t, "POST /"+client+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx\ny\n", true)
+		if k := d.counts(t, client, "cut"); k != nil {
 			t.Errorf("%v", k)
 		}
 	})
 	t.Run("a chunk cut short adds nothing", func(t *testing.T) {
-		talk(t, "POST /"+who+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nx\ny\n\r\n", true)
-		if k := d.counts(t, who, "cut"); k != nil {
+		talk(t, "POST /"+client+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nx\ny\n\r\n", true)
+		if k := d.counts(t, client, "cut"); k != nil {
 			t.Errorf("%v", k)
 		}
 	})
 	t.Run("too large, announced", func(t *testing.T) {
-		if got := talk(t, "POST /"+who+"/job/big/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", false); !strings.Contains(got, " 413 ") {
+		if got := talk(t, "POST /"+client+"/job/big/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", false); !strings.Contains(got, " 413 ") {
 			t.Errorf("%q", got)
 		}
 	})

@@ -32,8 +32,8 @@ func touch(t *testing.T, path string) {
 }
 
 // ledger returns a client's counts, added up over its types, and checks that they balance.
-func ledger(d *daemon, who string) (map[string]float64, error) {
-	r, err := d.try("GET", "/"+who+"/state", "")
+func ledger(d *daemon, client string) (map[string]float64, error) {
+	r, err := d.try("GET", "/"+client+"/state", "")
 	if err != nil || r.status != 200 {
 		return nil, errors.Join(err, fmt.Errorf("%s", r))
 	}
@@ -185,10 +185,10 @@ func TestDamage(t *testing.T) {
 	late := filepath.Join(t.TempDir(), "late")
 	store := "--store=sqlite:" + late + "/store.db" // the store is away until this directory exists
 	d := startAway(t, dir, store)
-	who := tenant()
-	first := d.one(t, who, "a", "first of all")
-	d.one(t, who, "a", "to be damaged")
-	last := d.one(t, who, "a", "last of all")
+	client := tenant()
+	first := d.one(t, client, "a", "first of all")
+	d.one(t, client, "a", "to be damaged")
+	last := d.one(t, client, "a", "last of all")
 	d.Kill()
 	names, err := filepath.Glob(filepath.Join(dir, "journal", "*"))
 	if err != nil || len(names) == 0 {
@@ -222,9 +222,9 @@ func TestDamage(t *testing.T) {
 			t.Log(e.Log.String())
 		}
 	})
-	e.handler(t, who, "a", "sh", `cat`)
-	e.awaitEnd(t, who, first, "ok")
-	e.awaitEnd(t, who, last, "ok")
+	e.handler(t, client, "a", "sh", `cat`)
+	e.awaitEnd(t, client, first, "ok")
+	e.awaitEnd(t, client, last, "ok")
 	if bad, _ := filepath.Glob(filepath.Join(dir, "journal", "*.bad")); len(bad) != 1 {
 		t.Errorf("kept aside: %v\n%s", bad, e.Log.String())
 	}
@@ -239,16 +239,16 @@ func TestStoreAway(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	d := start(t, "--store="+mariaURL(t, db), "--lock-ttl=3s", "--retry-delay=100ms")
-	who := tenant()
-	d.handler(t, who, "a", "sh", `exit 0`)
-	d.awaitEnd(t, who, d.one(t, who, "a", "x"), "ok")
+	client := tenant()
+	d.handler(t, client, "a", "sh", `exit 0`)
+	d.awaitEnd(t, client, d.one(t, client, "a", "x"), "ok")
 	db.Kill()
 	var ids []string
 	for range 20 {
-		ids = append(ids, d.one(t, who, "a", "x"))
+		ids = append(ids, d.one(t, client, "a", "x"))
 	}
 	until(t, "reads say so", func() error {
-		r := d.ask(t, "GET", "/"+who+"/handler/get/a", "")
+		r := d.ask(t, "GET", "/"+client+"/handler/get/a", "")
 		if r.status != 503 || r.text("error") != "store_unavailable" {
 			return fmt.Errorf("%s", r)
 		}
@@ -259,9 +259,9 @@ func TestStoreAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		d.awaitEnd(t, who, id, "ok")
+		d.awaitEnd(t, client, id, "ok")
 	}
-	if sum, err := ledger(d, who); err != nil || sum["ok"] != 21 {
+	if sum, err := ledger(d, client); err != nil || sum["ok"] != 21 {
 		t.Errorf("%v, %v", sum, err)
 	}
 }
@@ -271,14 +271,14 @@ func TestGloomWorkers(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "workers")
 	d := start(t, "--worker-addr=unix:"+socket, "--retry-delay=100ms", "--retry-for=2s")
-	who := tenant()
-	d.handler(t, who, "w", "gloom", "on other hosts")
-	text, object := d.one(t, who, "w", "no JSON"), d.one(t, who, "w", `{"n": 1}`)
-	bad := d.one(t, who, "w", `"bad"`)
-	if r := d.job(t, who, text); r.text("state") != "waiting" {
+	client := tenant()
+	d.handler(t, client, "w", "gloom", "on other hosts")
+	text, object := d.one(t, client, "w", "no JSON"), d.one(t, client, "w", `{"n": 1}`)
+	bad := d.one(t, client, "w", `"bad"`)
+	if r := d.job(t, client, text); r.text("state") != "waiting" {
 		t.Errorf("without a worker: %s", r)
 	}
-	w := &gloom.Worker{Type: who + "-w", Options: []gloom.Option{gloom.Addrs("unix:" + socket)}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+	w := &gloom.Worker{Type: client + "-w", Options: []gloom.Option{gloom.Addrs("unix:" + socket)}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 		if string(j.Body) == `"bad"` {
 			return nil, gloom.Fatal(errors.New("never"))
 		}
@@ -289,11 +289,11 @@ func TestGloomWorkers(t *testing.T) {
 	wg.Go(func() { _ = w.Run(ctx) })
 	defer wg.Wait()
 	defer cancel()
-	if got := d.awaitEnd(t, who, text, "ok"); got != `"no JSON"` {
+	if got := d.awaitEnd(t, client, text, "ok"); got != `"no JSON"` {
 		t.Errorf("%q", got)
 	}
-	if got := d.awaitEnd(t, who, object, "ok"); got != `{"n": 1}` {
+	if got := d.awaitEnd(t, client, object, "ok"); got != `{"n": 1}` {
 		t.Errorf("%q", got)
 	}
-	d.awaitEnd(t, who, bad, "failed")
+	d.awaitEnd(t, client, bad, "failed")
 }

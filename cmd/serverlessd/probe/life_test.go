@@ -10,18 +10,18 @@ import (
 // TestRecord: job/get and state show a job correctly from its acceptance to its end.
 func TestRecord(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
+	client := tenant()
 	t.Run("unknown", func(t *testing.T) {
 		for _, path := range []string{"/job/get/", "/job/result/"} {
-			d.expectError(t, 404, "unknown_job", "GET", "/"+who+path+"1m8187qcq-6jne19-00000", "")
-			d.expectError(t, 404, "unknown_job", "GET", "/"+who+path+"frob", "")
+			d.expectError(t, 404, "unknown_job", "GET", "/"+client+path+"1m8187qcq-6jne19-00000", "")
+			d.expectError(t, 404, "unknown_job", "GET", "/"+client+path+"frob", "")
 		}
-		d.expectError(t, 404, "unknown_job", "DELETE", "/"+who+"/job/get/1m8187qcq-6jne19-00000", "")
-		d.expectError(t, 404, "unknown_job", "POST", "/"+who+"/job/retry/1m8187qcq-6jne19-00000", "")
+		d.expectError(t, 404, "unknown_job", "DELETE", "/"+client+"/job/get/1m8187qcq-6jne19-00000", "")
+		d.expectError(t, 404, "unknown_job", "POST", "/"+client+"/job/retry/1m8187qcq-6jne19-00000", "")
 	})
-	id := d.one(t, who, "r", "x")
+	id := d.one(t, client, "r", "x")
 	t.Run("waiting", func(t *testing.T) {
-		r := d.job(t, who, id)
+		r := d.job(t, client, id)
 		for _, key := range []string{"id", "type", "state", "dt", "create_dt", "done_dt", "lock", "tries", "code", "exitcode", "truncated", "bad_lines"} {
 			if _, has := r.json[key]; !has {
 				t.Errorf("no %s in %s", key, r)
@@ -33,7 +33,7 @@ func TestRecord(t *testing.T) {
 		if at, err := time.Parse(time.RFC3339Nano, r.text("create_dt")); err != nil || time.Since(at).Abs() > time.Hour {
 			t.Errorf("create_dt: %v, %v", at, err)
 		}
-		if r := d.ask(t, "GET", "/"+who+"/job/result/"+id, ""); r.status != 404 {
+		if r := d.ask(t, "GET", "/"+client+"/job/result/"+id, ""); r.status != 404 {
 			t.Errorf("a result before the end: %s", r)
 		}
 	})
@@ -42,66 +42,66 @@ func TestRecord(t *testing.T) {
 		d.expectError(t, 404, "unknown_job", "DELETE", "/"+tenant()+"/job/get/"+id, "")
 	})
 	t.Run("an end may not be retried before it is one", func(t *testing.T) {
-		if r := d.ask(t, "POST", "/"+who+"/job/retry/"+id, ""); r.status != 409 {
+		if r := d.ask(t, "POST", "/"+client+"/job/retry/"+id, ""); r.status != 409 {
 			t.Errorf("%s", r)
 		}
 	})
-	d.handler(t, who, "r", "sh", `exit 0`)
-	d.awaitEnd(t, who, id, "ok")
+	d.handler(t, client, "r", "sh", `exit 0`)
+	d.awaitEnd(t, client, id, "ok")
 	t.Run("archived", func(t *testing.T) {
-		r := d.job(t, who, id)
+		r := d.job(t, client, id)
 		done, err := time.Parse(time.RFC3339Nano, r.text("done_dt"))
 		dt, err2 := time.Parse(time.RFC3339Nano, r.text("dt"))
 		if err != nil || err2 != nil || dt.Year() != done.Year()+1000 || r.text("lock") != "__done" || r.json["tries"] != 1.0 {
 			t.Errorf("%s", r)
 		}
-		d.expectError(t, 409, "done", "DELETE", "/"+who+"/job/get/"+id, "")
+		d.expectError(t, 409, "done", "DELETE", "/"+client+"/job/get/"+id, "")
 	})
 	t.Run("again", func(t *testing.T) {
-		d.handler(t, who, "r", "sh", `exit 65`)
-		d.expect(t, 200, "POST", "/"+who+"/job/retry/"+id, "")
-		d.awaitEnd(t, who, id, "failed")
-		if r := d.job(t, who, id); r.json["tries"] != 1.0 {
+		d.handler(t, client, "r", "sh", `exit 65`)
+		d.expect(t, 200, "POST", "/"+client+"/job/retry/"+id, "")
+		d.awaitEnd(t, client, id, "failed")
+		if r := d.job(t, client, id); r.json["tries"] != 1.0 {
 			t.Errorf("%s, want tries from zero", r)
 		}
-		if k := d.counts(t, who, "r"); k["failed"] != 1.0 || k["ok"] != 0.0 || k["added"] != 1.0 {
+		if k := d.counts(t, client, "r"); k["failed"] != 1.0 || k["ok"] != 0.0 || k["added"] != 1.0 {
 			t.Errorf("%v", k)
 		}
 	})
 	t.Run("deleted", func(t *testing.T) {
-		id := d.one(t, who, "gone", "x")
-		d.expect(t, 200, "DELETE", "/"+who+"/job/get/"+id, "")
-		d.expectError(t, 404, "unknown_job", "GET", "/"+who+"/job/get/"+id, "")
+		id := d.one(t, client, "gone", "x")
+		d.expect(t, 200, "DELETE", "/"+client+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "GET", "/"+client+"/job/get/"+id, "")
 	})
 	t.Run("running", func(t *testing.T) {
-		d.handler(t, who, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
+		d.handler(t, client, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
 		go_ := t.TempDir() + "/go"
-		id := d.one(t, who, "run", go_)
+		id := d.one(t, client, "run", go_)
 		until(t, "runs", func() error {
-			if r := d.job(t, who, id); r.text("state") != "running" {
+			if r := d.job(t, client, id); r.text("state") != "running" {
 				return fmt.Errorf("%s", r)
 			}
 			return nil
 		})
-		d.expectError(t, 409, "running", "DELETE", "/"+who+"/job/get/"+id, "")
+		d.expectError(t, 409, "running", "DELETE", "/"+client+"/job/get/"+id, "")
 		touch(t, go_)
-		d.awaitEnd(t, who, id, "ok")
+		d.awaitEnd(t, client, id, "ok")
 	})
 	t.Run("retried until its time is over", func(t *testing.T) {
-		d.handler(t, who, "err", "sh", `exit 1`)
+		d.handler(t, client, "err", "sh", `exit 1`)
 		begin := time.Now()
-		id := d.one(t, who, "err", "x")
-		d.awaitEnd(t, who, id, "abandoned")
-		r := d.job(t, who, id)
+		id := d.one(t, client, "err", "x")
+		d.awaitEnd(t, client, id, "abandoned")
+		r := d.job(t, client, id)
 		if n := r.json["tries"].(float64); n < 2 && !r.slow() || n > 25 || time.Since(begin) < time.Second {
 			t.Errorf("after %s: %s", time.Since(begin), r)
 		}
 	})
 	t.Run("retry succeeds", func(t *testing.T) {
-		d.handler(t, who, "second", "sh", `if mkdir "$1" 2>/dev/null; then exit 75; fi; exit 0`)
-		id := d.one(t, who, "second", t.TempDir()+"/x")
-		d.awaitEnd(t, who, id, "ok")
-		if r := d.job(t, who, id); r.json["tries"] != 2.0 {
+		d.handler(t, client, "second", "sh", `if mkdir "$1" 2>/dev/null; then exit 75; fi; exit 0`)
+		id := d.one(t, client, "second", t.TempDir()+"/x")
+		d.awaitEnd(t, client, id, "ok")
+		if r := d.job(t, client, id); r.json["tries"] != 2.0 {
 			t.Errorf("%s", r)
 		}
 	})
@@ -110,20 +110,20 @@ func TestRecord(t *testing.T) {
 // TestBulk: operators list jobs and run them again.
 func TestBulk(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
-	d.handler(t, who, "f", "sh", `exit 65`)
-	d.handler(t, who, "g", "sh", `exit 0`)
-	ids := d.add(t, who, "f", strings.Repeat("x\n", 25))
-	ok := d.one(t, who, "g", "x")
+	client := tenant()
+	d.handler(t, client, "f", "sh", `exit 65`)
+	d.handler(t, client, "g", "sh", `exit 0`)
+	ids := d.add(t, client, "f", strings.Repeat("x\n", 25))
+	ok := d.one(t, client, "g", "x")
 	for _, id := range ids {
-		d.awaitEnd(t, who, id, "failed")
+		d.awaitEnd(t, client, id, "failed")
 	}
-	d.awaitEnd(t, who, ok, "ok")
+	d.awaitEnd(t, client, ok, "ok")
 	t.Run("pages, newest first", func(t *testing.T) {
 		var got []string
 		after := ""
 		for range 10 {
-			r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=f&limit=10"+after, "")
+			r := d.expect(t, 200, "GET", "/"+client+"/jobs?type=f&limit=10"+after, "")
 			list, _ := r.json["jobs"].([]any)
 			for _, j := range list {
 				got = append(got, j.(map[string]any)["id"].(string))
@@ -144,26 +144,26 @@ func TestBulk(t *testing.T) {
 		}
 	})
 	t.Run("by state", func(t *testing.T) {
-		r := d.expect(t, 200, "GET", "/"+who+"/jobs?state=ok", "")
+		r := d.expect(t, 200, "GET", "/"+client+"/jobs?state=ok", "")
 		if list, _ := r.json["jobs"].([]any); len(list) != 1 {
 			t.Errorf("%s", r)
 		}
-		d.expectError(t, 400, "invalid_value", "GET", "/"+who+"/jobs?state=frob", "", "frob")
-		d.expectError(t, 400, "invalid_value", "GET", "/"+who+"/jobs?limit=x", "")
+		d.expectError(t, 400, "invalid_value", "GET", "/"+client+"/jobs?state=frob", "", "frob")
+		d.expectError(t, 400, "invalid_value", "GET", "/"+client+"/jobs?limit=x", "")
 	})
 	t.Run("all again", func(t *testing.T) {
-		d.handler(t, who, "f", "sh", `exit 0`)
+		d.handler(t, client, "f", "sh", `exit 0`)
 		for query, code := range map[string]string{"": "missing_field", "?type=&state=": "missing_field", "?typ=f": "invalid_value", "?type=f&type=g": "invalid_value"} {
-			d.expectError(t, 400, code, "POST", "/"+who+"/retry"+query, "")
+			d.expectError(t, 400, code, "POST", "/"+client+"/retry"+query, "")
 		}
-		r := d.expect(t, 200, "POST", "/"+who+"/retry?type=f&state=failed", "")
+		r := d.expect(t, 200, "POST", "/"+client+"/retry?type=f&state=failed", "")
 		if r.json["affected"] != 25.0 || r.json["more"] != false {
 			t.Errorf("%s", r)
 		}
 		for _, id := range ids {
-			d.awaitEnd(t, who, id, "ok")
+			d.awaitEnd(t, client, id, "ok")
 		}
-		if k := d.counts(t, who, "f"); k["ok"] != 25.0 || k["failed"] != 0.0 || k["added"] != 25.0 {
+		if k := d.counts(t, client, "f"); k["ok"] != 25.0 || k["failed"] != 0.0 || k["added"] != 25.0 {
 			t.Errorf("%v", k)
 		}
 	})
@@ -173,25 +173,25 @@ func TestBulk(t *testing.T) {
 func TestControl(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--start=false")
-	who := tenant()
-	d.handler(t, who, "a", "sh", `exit 0`)
-	id := d.one(t, who, "a", "x")
-	d.expect(t, 200, "POST", "/"+who+"/job/a/add?wait=store", "y\n")
-	if r := d.job(t, who, id); r.text("state") != "waiting" {
+	client := tenant()
+	d.handler(t, client, "a", "sh", `exit 0`)
+	id := d.one(t, client, "a", "x")
+	d.expect(t, 200, "POST", "/"+client+"/job/a/add?wait=store", "y\n")
+	if r := d.job(t, client, id); r.text("state") != "waiting" {
 		t.Errorf("before /start: %s", r)
 	}
 	if r := d.expect(t, 200, "GET", "/start", ""); r.body != "Started.\n" {
 		t.Errorf("%q", r.body)
 	}
-	d.awaitEnd(t, who, id, "ok")
+	d.awaitEnd(t, client, id, "ok")
 	if r := d.expect(t, 200, "POST", "/stop", ""); r.body != "Stopped.\n" {
 		t.Errorf("%q", r.body)
 	}
-	id = d.one(t, who, "a", "x")
+	id = d.one(t, client, "a", "x")
 	for _, path := range []string{"/", "/healthz", "/readyz", "/metrics"} {
 		d.expect(t, 200, "GET", path, "")
 	}
-	if r := d.job(t, who, id); r.text("state") != "waiting" {
+	if r := d.job(t, client, id); r.text("state") != "waiting" {
 		t.Errorf("after /stop: %s", r)
 	}
 	metrics := d.expect(t, 200, "GET", "/metrics", "").body
@@ -213,7 +213,7 @@ func TestControl(t *testing.T) {
 	}
 	// Jobs that were added are kept after quit.
 	e := startIn(t, d.dir)
-	e.awaitEnd(t, who, id, "ok")
+	e.awaitEnd(t, client, id, "ok")
 }
 
 // TestFair: a client's backlog delays another client's first job by at most one batch.
@@ -221,8 +221,8 @@ func TestFair(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--concurrency=1", "--batch=2", "--start=false")
 	a, b := tenant(), tenant()
-	for _, who := range []string{a, b} {
-		d.handler(t, who, "s", "sh", `sleep 0.02`)
+	for _, client := range []string{a, b} {
+		d.handler(t, client, "s", "sh", `sleep 0.02`)
 	}
 	d.add(t, a, "s", strings.Repeat("x\n", 60))
 	d.expect(t, 200, "POST", "/"+b+"/job/s/add?wait=store", "x\n")
@@ -293,13 +293,13 @@ func TestReadyKnowsHandlers(t *testing.T) {
 
 // TestRuns: each run of a job is shown with the same keys as the broker's runs.
 func TestRuns(t *testing.T) {
-	d, who := sharing(t), tenant()
-	d.handler(t, who, "r", "sh", `exit 0`)
-	d.handler(t, who, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
+	d, client := sharing(t), tenant()
+	d.handler(t, client, "r", "sh", `exit 0`)
+	d.handler(t, client, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
 	at := func(id string) string {
 		t.Helper()
-		d.awaitEnd(t, who, id, "ok")
-		list, _ := d.job(t, who, id).json["runs"].([]any)
+		d.awaitEnd(t, client, id, "ok")
+		list, _ := d.job(t, client, id).json["runs"].([]any)
 		words := ""
 		for _, r := range list {
 			r := r.(map[string]any)
@@ -310,10 +310,10 @@ func TestRuns(t *testing.T) {
 		}
 		return words
 	}
-	if got := at(d.one(t, who, "r", "1")); got != "1answered <nil> false;" {
+	if got := at(d.one(t, client, "r", "1")); got != "1answered <nil> false;" {
 		t.Errorf("at once: %s", got)
 	}
-	if got := at(d.one(t, who, "s", "1")); got != "1failed exit status 1\nno lucktrue;2answered <nil> true;" {
+	if got := at(d.one(t, client, "s", "1")); got != "1failed exit status 1\nno lucktrue;2answered <nil> true;" {
 		t.Errorf("at the second try: %s", got)
 	}
 }

@@ -57,14 +57,14 @@ func TestStatuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			who := tenant()
-			d.handler(t, who, "t", c.lang, c.body)
-			id := d.one(t, who, "t", c.payload)
+			client := tenant()
+			d.handler(t, client, "t", c.lang, c.body)
+			id := d.one(t, client, "t", c.payload)
 			if c.code != "" {
-				d.awaitCode(t, who, id, c.code)
+				d.awaitCode(t, client, id, c.code)
 			}
-			data := d.awaitEnd(t, who, id, c.state)
-			r := d.job(t, who, id)
+			data := d.awaitEnd(t, client, id, c.state)
+			r := d.job(t, client, id)
 			if r.json["exitcode"] != c.status {
 				t.Errorf("%s, want %v", r, c.status)
 			}
@@ -74,7 +74,7 @@ func TestStatuses(t *testing.T) {
 			if !strings.Contains(data, c.data) || c.state == "ok" && data != c.data {
 				t.Errorf("data %q, want %q", data, c.data)
 			}
-			if h := d.expect(t, 200, "GET", "/"+who+"/job/result/"+id, "").header.Get("job-status"); h != fmt.Sprint(c.status) {
+			if h := d.expect(t, 200, "GET", "/"+client+"/job/result/"+id, "").header.Get("job-status"); h != fmt.Sprint(c.status) {
 				t.Errorf("job-status %q, want %v", h, c.status)
 			}
 			if c.state == "abandoned" != (r.json["tries"].(float64) > 1 || r.slow()) {
@@ -94,12 +94,12 @@ func TestContexts(t *testing.T) {
 	} {
 		t.Run(c.lang+": before, beforeEach, afterEach", func(t *testing.T) {
 			t.Parallel()
-			who := tenant()
-			d.handler(t, who, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each, "afterEach="+c.after, `options={"concurrency":1}`)
-			if got := d.awaitEnd(t, who, d.one(t, who, "g", "x"), "ok"); got != "b11" {
+			client := tenant()
+			d.handler(t, client, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each, "afterEach="+c.after, `options={"concurrency":1}`)
+			if got := d.awaitEnd(t, client, d.one(t, client, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("first %q, want b11", got)
 			}
-			if got := d.awaitEnd(t, who, d.one(t, who, "g", "x"), "ok"); got != "b122" {
+			if got := d.awaitEnd(t, client, d.one(t, client, "g", "x"), "ok"); got != "b122" {
 				t.Errorf("second %q, want b122", got)
 			}
 			other := tenant()
@@ -110,13 +110,13 @@ func TestContexts(t *testing.T) {
 		})
 		t.Run(c.lang+": before fails", func(t *testing.T) {
 			t.Parallel()
-			who := tenant()
+			client := tenant()
 			throw := map[string]string{"node": "throw new Error('no')", "python": "raise ValueError('no')", "php": "throw new Exception('no');"}[c.lang]
-			d.handler(t, who, "g", c.lang, c.body, "before="+throw)
-			id := d.one(t, who, "g", "x")
-			d.awaitCode(t, who, id, "before_failed")
-			d.awaitEnd(t, who, id, "abandoned")
-			if r := d.job(t, who, id); r.json["exitcode"] != 500.0 {
+			d.handler(t, client, "g", c.lang, c.body, "before="+throw)
+			id := d.one(t, client, "g", "x")
+			d.awaitCode(t, client, id, "before_failed")
+			d.awaitEnd(t, client, id, "abandoned")
+			if r := d.job(t, client, id); r.json["exitcode"] != 500.0 {
 				t.Errorf("%s", r)
 			}
 		})
@@ -128,9 +128,9 @@ func TestContexts(t *testing.T) {
 	} {
 		t.Run(lang+": environment", func(t *testing.T) {
 			t.Parallel()
-			who := tenant()
-			d.handler(t, who, "env", lang, body)
-			if got := d.awaitEnd(t, who, d.one(t, who, "env", "x"), "ok"); got != "clean" {
+			client := tenant()
+			d.handler(t, client, "env", lang, body)
+			if got := d.awaitEnd(t, client, d.one(t, client, "env", "x"), "ok"); got != "clean" {
 				t.Errorf("%s", got)
 			}
 		})
@@ -147,15 +147,15 @@ func TestContexts(t *testing.T) {
 	})
 	t.Run("killed with all it started", func(t *testing.T) {
 		t.Parallel()
-		who := tenant()
-		d.handler(t, who, "slow", "sh", `(setsid sleep 1000 & echo $! >"$1.a"; wait) & sleep 1000 & echo $! >"$1.b"; wait`, `options={"timeout":"300ms"}`)
+		client := tenant()
+		d.handler(t, client, "slow", "sh", `(setsid sleep 1000 & echo $! >"$1.a"; wait) & sleep 1000 & echo $! >"$1.b"; wait`, `options={"timeout":"300ms"}`)
 		mark := t.TempDir() + "/pid"
 		if err := os.Chmod(strings.TrimSuffix(mark, "/pid"), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		id := d.one(t, who, "slow", mark)
-		d.awaitEnd(t, who, id, "abandoned")
-		if r := d.job(t, who, id); r.text("code") != "timeout" && r.json["exitcode"] != 500.0 {
+		id := d.one(t, client, "slow", mark)
+		d.awaitEnd(t, client, id, "abandoned")
+		if r := d.job(t, client, id); r.text("code") != "timeout" && r.json["exitcode"] != 500.0 {
 			t.Errorf("%s", r)
 		}
 		until(t, "its processes are gone", func() error {
@@ -174,9 +174,9 @@ func TestContexts(t *testing.T) {
 	})
 	t.Run("processor time", func(t *testing.T) {
 		t.Parallel()
-		who := tenant()
-		d.handler(t, who, "busy", "node", `for (;;);`, `options={"cpu":"300ms","timeout":"50s"}`)
-		d.awaitEnd(t, who, d.one(t, who, "busy", "x"), "abandoned")
+		client := tenant()
+		d.handler(t, client, "busy", "node", `for (;;);`, `options={"cpu":"300ms","timeout":"50s"}`)
+		d.awaitEnd(t, client, d.one(t, client, "busy", "x"), "abandoned")
 	})
 }
 
@@ -184,21 +184,21 @@ func TestContexts(t *testing.T) {
 func TestFollowing(t *testing.T) {
 	d := sharing(t)
 	t.Run("J: lines", func(t *testing.T) {
-		who := tenant()
-		d.handler(t, who, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
-		id := d.one(t, who, "a", "x")
-		d.awaitEnd(t, who, id, "ok")
+		client := tenant()
+		d.handler(t, client, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
+		id := d.one(t, client, "a", "x")
+		d.awaitEnd(t, client, id, "ok")
 		until(t, "jobs", func() error {
-			if k := d.counts(t, who, "b"); k["added"] != 2.0 {
+			if k := d.counts(t, client, "b"); k["added"] != 2.0 {
 				return fmt.Errorf("%v", k)
 			}
 			return nil
 		})
-		if r := d.job(t, who, id); r.json["bad_lines"] != 1.0 {
+		if r := d.job(t, client, id); r.json["bad_lines"] != 1.0 {
 			t.Errorf("%s, want one bad line", r)
 		}
 		// Here other-c is a type of the client itself.
-		if k := d.counts(t, who, "other-c"); k["added"] != 1.0 {
+		if k := d.counts(t, client, "other-c"); k["added"] != 1.0 {
 			t.Errorf("other-c: %v", k)
 		}
 		if k := d.counts(t, "other", "c"); k != nil {
@@ -206,58 +206,58 @@ func TestFollowing(t *testing.T) {
 		}
 	})
 	t.Run("dropped on an error", func(t *testing.T) {
-		who := tenant()
-		d.handler(t, who, "a", "sh", `echo "J: b|x"; exit 1`)
-		d.awaitEnd(t, who, d.one(t, who, "a", "x"), "abandoned")
-		if k := d.counts(t, who, "b"); k != nil {
+		client := tenant()
+		d.handler(t, client, "a", "sh", `echo "J: b|x"; exit 1`)
+		d.awaitEnd(t, client, d.one(t, client, "a", "x"), "abandoned")
+		if k := d.counts(t, client, "b"); k != nil {
 			t.Errorf("%v", k)
 		}
 	})
 	t.Run("next", func(t *testing.T) {
-		who := tenant()
-		d.handler(t, who, "a", "sh", `echo "R: 200 result"`, `options={"next":"b","nextFailed":"c"}`)
-		d.handler(t, who, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
-		d.handler(t, who, "c", "sh", `echo "R: 200 <$1>"`)
-		d.awaitEnd(t, who, d.one(t, who, "a", "x"), "ok")
+		client := tenant()
+		d.handler(t, client, "a", "sh", `echo "R: 200 result"`, `options={"next":"b","nextFailed":"c"}`)
+		d.handler(t, client, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
+		d.handler(t, client, "c", "sh", `echo "R: 200 <$1>"`)
+		d.awaitEnd(t, client, d.one(t, client, "a", "x"), "ok")
 		until(t, "the chain", func() error {
-			r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=c&state=ok", "")
+			r := d.expect(t, 200, "GET", "/"+client+"/jobs?type=c&state=ok", "")
 			list, _ := r.json["jobs"].([]any)
 			if len(list) != 1 {
 				return fmt.Errorf("%s", r)
 			}
 			return nil
 		})
-		r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=c", "")
+		r := d.expect(t, 200, "GET", "/"+client+"/jobs?type=c", "")
 		id, _ := r.json["jobs"].([]any)[0].(map[string]any)["id"].(string)
-		if got := d.awaitEnd(t, who, id, "ok"); got != "<[result]>" {
+		if got := d.awaitEnd(t, client, id, "ok"); got != "<[result]>" {
 			t.Errorf("%q", got)
 		}
 	})
 	t.Run("newlines in data are a JSON string", func(t *testing.T) {
-		who := tenant()
-		d.handler(t, who, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
-		d.handler(t, who, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
-		d.awaitEnd(t, who, d.one(t, who, "a", "x"), "ok")
+		client := tenant()
+		d.handler(t, client, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
+		d.handler(t, client, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
+		d.awaitEnd(t, client, d.one(t, client, "a", "x"), "ok")
 		until(t, "next", func() error {
-			if k := d.counts(t, who, "b"); k["ok"] != 1.0 {
+			if k := d.counts(t, client, "b"); k["ok"] != 1.0 {
 				return fmt.Errorf("%v", k)
 			}
 			return nil
 		})
-		r := d.expect(t, 200, "GET", "/"+who+"/jobs?type=b", "")
+		r := d.expect(t, 200, "GET", "/"+client+"/jobs?type=b", "")
 		id, _ := r.json["jobs"].([]any)[0].(map[string]any)["id"].(string)
-		if got := d.awaitEnd(t, who, id, "ok"); got != `"x\ny"` {
+		if got := d.awaitEnd(t, client, id, "ok"); got != `"x\ny"` {
 			t.Errorf("%q", got)
 		}
 	})
 	t.Run("long data is cut", func(t *testing.T) {
-		who := tenant()
-		d.handler(t, who, "a", "node", `return "x".repeat(5000)`)
-		id := d.one(t, who, "a", "x")
-		if got := d.awaitEnd(t, who, id, "ok"); len(got) != 1024 {
+		client := tenant()
+		d.handler(t, client, "a", "node", `return "x".repeat(5000)`)
+		id := d.one(t, client, "a", "x")
+		if got := d.awaitEnd(t, client, id, "ok"); len(got) != 1024 {
 			t.Errorf("%d bytes, want 1024", len(got))
 		}
-		if r := d.job(t, who, id); r.json["truncated"] != true {
+		if r := d.job(t, client, id); r.json["truncated"] != true {
 			t.Errorf("%s", r)
 		}
 	})

@@ -12,8 +12,8 @@ import (
 
 // TestSchedules: valid schedules are accepted, invalid ones are refused, and the answers are right.
 func TestSchedules(t *testing.T) {
-	d, who := sharing(t), tenant()
-	at := "/" + who + "/schedule/every%20night"
+	d, client := sharing(t), tenant()
+	at := "/" + client + "/schedule/every%20night"
 	r := d.expect(t, 200, "PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin","job":{"type":"report","payload":"a|b"},"note":"<b>"}`)
 	next, _ := r.json["next"].([]any)
 	if r.text("name") != "every night" || len(next) != 5 || r.json["until"] != nil || r.json["window_ms"] != 3.6e6 || fmt.Sprint(r.json["last"]) != "[]" {
@@ -23,9 +23,9 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("%s, put was %s", got, r)
 	}
 	for _, name := range []string{"b", "a"} {
-		d.expect(t, 200, "PUT", "/"+who+"/schedule/"+name, `{"cron":"@every 1h","job":{"type":"x"}}`)
+		d.expect(t, 200, "PUT", "/"+client+"/schedule/"+name, `{"cron":"@every 1h","job":{"type":"x"}}`)
 	}
-	list := "/" + who + "/schedule"
+	list := "/" + client + "/schedule"
 	r = d.expect(t, 200, "GET", list+"?limit=2", "")
 	items, _ := r.json["items"].([]any)
 	if len(items) != 2 || r.text("cursor") != "b" {
@@ -44,7 +44,7 @@ func TestSchedules(t *testing.T) {
 	d.expectError(t, 405, "method_not_allowed", "POST", at, "{}", "GET, HEAD, PUT, DELETE")
 	d.expectError(t, 400, "invalid_value", "GET", list+"?limit=1001", "", "1001", "1000")
 	d.expectError(t, 400, "invalid_value", "GET", at+"?limit=1", "", "limit")
-	d.expectError(t, 400, "invalid_value", "PUT", "/"+who+"/schedule/"+strings.Repeat("x", 129), `{}`, "128", "129")
+	d.expectError(t, 400, "invalid_value", "PUT", "/"+client+"/schedule/"+strings.Repeat("x", 129), `{}`, "128", "129")
 	for body, words := range map[string]string{
 		`{"job":{"type":"x"}}`:                                  "missing_field cron",
 		`{"cron":"@daily"}`:                                     "missing_field job",

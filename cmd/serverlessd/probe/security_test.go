@@ -53,7 +53,7 @@ func TestTokens(t *testing.T) {
 // TestForeign: no web page of another site can change anything.
 func TestForeign(t *testing.T) {
 	d := sharing(t)
-	who := tenant()
+	client := tenant()
 	handler := `{"lang":"sh","body":"exit 0"}`
 	for _, c := range []struct{ name, header string }{
 		{"another origin", "Origin: https://evil.example"},
@@ -61,8 +61,8 @@ func TestForeign(t *testing.T) {
 		{"a name that is not ours", "Host: evil.example"},
 	} {
 		for _, req := range []struct{ method, path, body string }{
-			{"POST", "/" + who + "/job/a/add", "x"}, {"POST", "/" + who + "/handler/add/a", handler},
-			{"DELETE", "/" + who + "/handler/del/a", ""}, {"POST", "/stop", ""}, {"GET", "/stop", ""}, {"POST", "/quit", ""}, {"GET", "/quit", ""},
+			{"POST", "/" + client + "/job/a/add", "x"}, {"POST", "/" + client + "/handler/add/a", handler},
+			{"DELETE", "/" + client + "/handler/del/a", ""}, {"POST", "/stop", ""}, {"GET", "/stop", ""}, {"POST", "/quit", ""}, {"GET", "/quit", ""},
 		} {
 			t.Run(c.name+" "+req.method+" "+req.path, func(t *testing.T) {
 				if r := d.ask(t, req.method, req.path, req.body, c.header, "Content-Type: application/json"); r.status != 403 {
@@ -72,7 +72,7 @@ func TestForeign(t *testing.T) {
 		}
 	}
 	t.Run("ours may", func(t *testing.T) {
-		d.expect(t, 200, "POST", "/"+who+"/job/a/add", "x", "Sec-Fetch-Site: same-origin", "Origin: "+d.base)
+		d.expect(t, 200, "POST", "/"+client+"/job/a/add", "x", "Sec-Fetch-Site: same-origin", "Origin: "+d.base)
 	})
 }
 

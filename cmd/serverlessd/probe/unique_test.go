@@ -13,10 +13,10 @@ import (
 
 // TestUnique: each mode does what it says, and a key is freed when it should be.
 func TestUnique(t *testing.T) {
-	d, who := sharing(t), tenant()
+	d, client := sharing(t), tenant()
 	add := func(status int, how, query, line string) string {
 		t.Helper()
-		r := d.expect(t, status, "POST", "/"+who+"/job/x/add?"+query, line)
+		r := d.expect(t, status, "POST", "/"+client+"/job/x/add?"+query, line)
 		if r.text("unique") != how {
 			t.Fatalf("%s, wanted %q", r, how)
 		}
@@ -35,46 +35,46 @@ func TestUnique(t *testing.T) {
 	if b := add(200, "extended", "key=k&mode=extend&delay=3h&max_ms=7200000", "2"); b != a {
 		t.Errorf("extended %s, wanted %s", b, a)
 	}
-	if r := d.job(t, who, a); r.text("state") != "deferred" {
+	if r := d.job(t, client, a); r.text("state") != "deferred" {
 		t.Errorf("%s", r)
 	}
 	c := add(200, "replaced", "key=k&mode=replace&wait=store", "3")
-	d.expect(t, 404, "GET", "/"+who+"/job/get/"+a, "")
-	d.expect(t, 200, "DELETE", "/"+who+"/job/get/"+c, "")
+	d.expect(t, 404, "GET", "/"+client+"/job/get/"+a, "")
+	d.expect(t, 200, "DELETE", "/"+client+"/job/get/"+c, "")
 	e := add(201, "", "key=k&while=window&for_ms=600000", "4")
-	d.handler(t, who, "x", "sh", "true")
+	d.handler(t, client, "x", "sh", "true")
 	until(t, "it has run", func() error {
-		if r := d.job(t, who, e); r.text("state") != "ok" {
+		if r := d.job(t, client, e); r.text("state") != "ok" {
 			return fmt.Errorf("%s", r)
 		}
 		return nil
 	})
-	r := d.expect(t, 200, "POST", "/"+who+"/job/x?key=k", "5")
+	r := d.expect(t, 200, "POST", "/"+client+"/job/x?key=k", "5")
 	if r.text("id") != e || r.text("unique") != "kept" || r.json["count"] != 0.0 {
 		t.Errorf("%s, the window is of %s", r, e)
 	}
-	r = d.expect(t, 201, "POST", "/add?client="+who+"&jobtype=x&key=payload&wait=store", "k\nnew\nnew\n"+strings.Repeat("y", 300)+"\n")
+	r = d.expect(t, 201, "POST", "/add?client="+client+"&jobtype=x&key=payload&wait=store", "k\nnew\nnew\n"+strings.Repeat("y", 300)+"\n")
 	ids, _ := r.json["ids"].([]any)
 	if how := fmt.Sprint(r.json["unique"]); how != "[<nil> <nil> kept <nil>]" && how != "[kept <nil> kept <nil>]" || len(ids) != 4 || ids[1] != ids[2] || r.json["stored"] != true || r.json["id"] != nil {
 		t.Errorf("%s", r)
 	}
 	g := add(201, "", "key=again", "g")
 	until(t, "it has run", func() error {
-		if r := d.job(t, who, g); r.text("state") != "ok" {
+		if r := d.job(t, client, g); r.text("state") != "ok" {
 			return fmt.Errorf("%s", r)
 		}
 		return nil
 	})
 	h := add(201, "", "key=again&delay=1h", "h")
-	d.expectError(t, 409, "key_held", "POST", "/"+who+"/job/retry/"+g, "", h, "again")
-	if _, err := ledger(d, who); err != nil {
+	d.expectError(t, 409, "key_held", "POST", "/"+client+"/job/retry/"+g, "", h, "again")
+	if _, err := ledger(d, client); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestBadUnique(t *testing.T) {
-	d, who := sharing(t), tenant()
-	at := "/" + who + "/job/x/add?"
+	d, client := sharing(t), tenant()
+	at := "/" + client + "/job/x/add?"
 	for query, words := range map[string]string{
 		"key=":                                   "invalid_value 256 0",
 		"key=" + strings.Repeat("k", 257):        "invalid_value 256 257",
@@ -111,7 +111,7 @@ func TestUniqueKilled(t *testing.T) {
 			flags := []string{"--store=" + store(t)}
 			dir := t.TempDir()
 			first, second := startIn(t, dir, flags...), start(t, flags...)
-			who := tenant()
+			client := tenant()
 			var mu sync.Mutex
 			made, answers, ids := map[string]int{}, 0, map[string]string{}
 			stop := make(chan struct{})
@@ -126,7 +126,7 @@ func TestUniqueKilled(t *testing.T) {
 						default:
 						}
 						key := fmt.Sprint(n % 7)
-						r, err := d.try("POST", "/"+who+"/job/x/add?key="+key, key)
+						r, err := d.try("POST", "/"+client+"/job/x/add?key="+key, key)
 						if err != nil {
 							return // killed
 						}
@@ -158,11 +158,11 @@ func TestUniqueKilled(t *testing.T) {
 			close(stop)
 			all.Wait()
 			for key, id := range ids {
-				if r := again.expect(t, 200, "POST", "/"+who+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
+				if r := again.expect(t, 200, "POST", "/"+client+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
 					t.Errorf("key %s made %d jobs, is held by %s, and %s", key, made[key], id, r)
 				}
 			}
-			if k := again.counts(t, who, "x"); k["added"] != 7.0 {
+			if k := again.counts(t, client, "x"); k["added"] != 7.0 {
 				t.Errorf("%v", k)
 			}
 		})

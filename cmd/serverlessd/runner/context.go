@@ -263,7 +263,7 @@ func (c *process) hook(ctx context.Context, what, source string, limit, cpu time
 // run runs a job. After a fault the context cannot be used again. A fault without a code
 // means that ctx has ended.
 func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fault) {
-	began := time.Now()
+	start := time.Now()
 	frame, err := c.interpreter.task(c, b, j)
 	if err != nil {
 		c.broken = true
@@ -278,7 +278,7 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 	} else {
 		o = c.outcome(&m)
 	}
-	o.Wall = time.Since(began)
+	o.Wall = time.Since(start)
 	if code, _ := job.Judge(o.Status); code != job.CodeOK || j.Tries > 1 {
 		o.Stderr = c.errors()
 	}
@@ -313,14 +313,14 @@ func (c *process) outcome(m *mark) job.Outcome {
 
 // runContext runs a batch in a context.
 func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
-	c, f := r.pool.take(ctx, keyOf(b.Client, b.Handler))
+	c, f := r.pool.acquire(ctx, keyOf(b.Client, b.Handler))
 	if f != nil {
 		if f.code != "" {
 			b.failAll(f.outcome(), to)
 		}
 		return
 	}
-	defer r.pool.put(c)
+	defer r.pool.release(c)
 	h := b.Handler
 	timeout, cpu := r.timeout(h), r.cpu(h)
 	if !c.befores[h.Before] {

@@ -269,7 +269,7 @@ func TestPayloadFile(t *testing.T) {
 		if i == 1 {
 			r.pool.mu.Lock()
 			defer r.pool.mu.Unlock()
-			for c := range r.pool.all {
+			for c := range r.pool.processes {
 				c.payload.Close()
 			}
 		}

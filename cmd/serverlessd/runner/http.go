@@ -141,12 +141,12 @@ func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) {
 			return
 		}
 		to.Started(i)
-		began := time.Now()
+		start := time.Now()
 		o, ended := r.runRequest(ctx, b, j)
 		if !ended {
 			return
 		}
-		o.Wall = time.Since(began)
+		o.Wall = time.Since(start)
 		to.Ended(i, o)
 	}
 }
@@ -191,14 +191,14 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 		to.Started(i)
 		body = append(append(body, j.Payload...), '\n')
 	}
-	began := time.Now()
+	start := time.Now()
 	header := make(http.Header, 8)
 	header.Set("job-count", strconv.Itoa(len(b.Jobs)))
 	status, replied, reply, f := r.request(ctx, b, header, body)
 	if f != nil && f.code == "" {
 		return
 	}
-	wall := time.Since(began)
+	wall := time.Since(start)
 	end := func(i int, o job.Outcome) {
 		o.Wall = wall
 		to.Ended(i, o)

@@ -16,19 +16,19 @@ type pool struct {
 	r    *Runner
 	user *syscall.Credential // the user of contexts; nil: that of the daemon
 
-	mu     sync.Mutex // guards the following
-	free   sync.Cond  // signals that count went down or idle went up
-	count  int        // how many contexts there are; an ending context counts until it is gone
-	ending int        // how many contexts are ending
-	idle   []*process // in the order of their last use, the latest at the end
-	all    map[*process]bool
-	serial uint64
-	era    int // each Kill begins another era; contexts of earlier eras are not kept
-	closed bool
+	mu        sync.Mutex // guards the following
+	free      sync.Cond  // signals that count went down or idle went up
+	count     int        // how many contexts there are; an ending context counts until it is gone
+	ending    int        // how many contexts are ending
+	idle      []*process // in the order of their last use, the latest at the end
+	processes map[*process]bool
+	serial    uint64
+	era       int // each Kill begins another era; contexts of earlier eras are not kept
+	closed    bool
 }
 
 func newPool(r *Runner, user *syscall.Credential) *pool {
-	p := &pool{r: r, user: user, all: make(map[*process]bool)}
+	p := &pool{r: r, user: user, processes: make(map[*process]bool)}
 	p.free.L = &p.mu
 	return p
 }
@@ -46,7 +46,7 @@ func (p *pool) watch() {
 	for wait := memoryPause; ; {
 		time.Sleep(wait)
 		p.mu.Lock()
-		all, closed := slices.Collect(maps.Keys(p.all)), p.closed
+		all, closed := slices.Collect(maps.Keys(p.processes)), p.closed
 		p.mu.Unlock()
 		switch {
 		case closed:
@@ -54,9 +54,9 @@ func (p *pool) watch() {
 		case len(all) == 0:
 			continue
 		}
-		began := time.Now()
+		start := time.Now()
 		over := launch.MemoryOver(p.r.o.Memory)
-		wait = min(max(memoryPause, memoryShare*time.Since(began)), memoryPauseMax)
+		wait = min(max(memoryPause, memoryShare*time.Since(start)), memoryPauseMax)
 		for _, c := range all {
 			if bytes := over[c.p.Pid()]; bytes > 0 {
 				c.excess.Store(bytes)
@@ -66,9 +66,9 @@ func (p *pool) watch() {
 	}
 }
 
-// take returns an idle context or a new one. If there are as many contexts as allowed, it ends the
-// one that has been idle for longest. A fault without a code means that ctx has ended.
-func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
+// acquire returns an idle context or a new one. If there are as many contexts as allowed, it
+// ends the one that has been idle for longest. A fault without a code means that ctx has ended.
+func (p *pool) acquire(ctx context.Context, k key) (*process, *fault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
 		return nil, f
 	}
 	c.era = era
-	p.all[c] = true
+	p.processes[c] = true
 	return c, nil
 }
 
@@ -134,8 +134,8 @@ func (p *pool) remove(at int) *process {
 	return c
 }
 
-// put takes a context back, or ends it if it must not be used again.
-func (p *pool) put(c *process) {
+// release takes a context back, or ends it if it must not be used again.
+func (p *pool) release(c *process) {
 	p.mu.Lock()
 	if c.broken || p.closed || c.era != p.era || c.jobs >= p.r.o.ContextJobs {
 		p.ending++
@@ -172,7 +172,7 @@ func (p *pool) end(c *process) {
 	c.finish()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.all, c)
+	delete(p.processes, c)
 	p.count--
 	p.ending--
 	p.free.Broadcast()

@@ -19,7 +19,7 @@ func TestAwayTellsWhy(t *testing.T) {
 	s := &SQL{dialect: crowded{}, ready: true, fenced: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	err := s.again(ctx, func(context.Context) error { return errInTheWay })
+	err := s.retry(ctx, func(context.Context) error { return errInTheWay })
 	if !errors.Is(err, ErrAway) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errInTheWay) {
 		t.Errorf("%v", err)
 	}

@@ -85,10 +85,10 @@ func BenchmarkPick(b *testing.B) {
 			}
 			take = append(take, time.Since(start))
 		}
-		for name, took := range map[string][]time.Duration{"look": look, "take": take} {
-			slices.Sort(took)
-			b.ReportMetric(float64(took[0].Microseconds()), name+"-min-µs")
-			b.ReportMetric(float64(took[len(took)/2].Microseconds()), name+"-p50-µs")
+		for name, elapsed := range map[string][]time.Duration{"look": look, "take": take} {
+			slices.Sort(elapsed)
+			b.ReportMetric(float64(elapsed[0].Microseconds()), name+"-min-µs")
+			b.ReportMetric(float64(elapsed[len(elapsed)/2].Microseconds()), name+"-p50-µs")
 		}
 	})
 }

@@ -21,7 +21,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 	return s.transact(ctx, "put handler", func(t *tx) error {
 		var versions []string
 		var newest moment
-		err := t.each("SELECT id, dt FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC"+s.locked(), []any{h.Jobtype}, func(r *sql.Rows) error {
+		err := t.eachRow("SELECT id, dt FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC"+s.locked(), []any{h.Jobtype}, func(r *sql.Rows) error {
 			var id string
 			var dt moment
 			err := r.Scan(&id, &dt)

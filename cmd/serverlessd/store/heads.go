@@ -13,9 +13,9 @@ const headAge = time.Second
 // head says when the oldest open job of a type is due. Open jobs are those that wait or are
 // deferred.
 type head struct {
-	oldest time.Time
-	open   int64     // number of open jobs of the type
-	asked  time.Time // when it was read from the store
+	oldest  time.Time
+	open    int64     // number of open jobs of the type
+	askedAt time.Time // when it was read from the store
 }
 
 // heads caches heads, because reading a thousand of them would make a pick too slow.
@@ -68,7 +68,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, found func(jobtype st
 		}
 	}
 	for jobtype, n := range open {
-		if h, ok := s.heads.known[jobtype]; ok && h.open == n && now.Sub(h.asked) < headAge {
+		if h, ok := s.heads.known[jobtype]; ok && h.open == n && now.Sub(h.askedAt) < headAge {
 			hits, known = append(hits, jobtype), append(known, h)
 		} else {
 			ask = append(ask, jobtype)
@@ -90,7 +90,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, found func(jobtype st
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.heads.changed[jobtype] <= changes {
-				s.heads.known[jobtype] = head{oldest: oldest.time(), open: open[jobtype], asked: now}
+				s.heads.known[jobtype] = head{oldest: oldest.time(), open: open[jobtype], askedAt: now}
 			}
 			return nil
 		})

@@ -130,7 +130,7 @@ func (t *tx) insertRows(rows []row) error {
 func (t *tx) missing(rows []row) (missing []row, err error) {
 	there := make(map[job.ID]bool)
 	for text, args := range inLists(idsOf(rows, func(r *row) job.ID { return r.id })) {
-		err = t.each("SELECT id FROM sq_jobs WHERE id"+text, args, func(r *sql.Rows) error {
+		err = t.eachRow("SELECT id FROM sq_jobs WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			err := r.Scan((*string)(&id))
 			there[id] = true

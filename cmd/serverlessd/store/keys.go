@@ -35,11 +35,11 @@ var errRaced = errors.New("another transaction has taken the key")
 // type and key, only one has the column holds set. A job keeps its row when another job takes the
 // key, so that a later retry can find out whether the key is free.
 type key struct {
-	id      job.ID
-	during  unique.While
-	until   time.Time // of a window
-	present bool      // whether the job exists
-	job     held
+	id        job.ID
+	during    unique.While
+	expiresAt time.Time // of a window
+	present   bool      // whether the job exists
+	job       held
 }
 
 // holds reports whether the job of a row holds its key at now.
@@ -48,7 +48,7 @@ func (k *key) holds(now time.Time) bool {
 	case k == nil:
 		return false
 	case k.during == unique.Window:
-		return now.Before(k.until)
+		return now.Before(k.expiresAt)
 	case k.during == unique.Waiting:
 		return k.present && k.job.lock == ""
 	}
@@ -64,13 +64,13 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 		for i, name := range args {
 			args[i] = []byte(name.(string)) // keys are compared byte by byte
 		}
-		err := t.each("SELECT name, id, during, until FROM sq_keys WHERE type = ? AND holds = 1 AND name"+text+t.s.locked(),
+		err := t.eachRow("SELECT name, id, during, until FROM sq_keys WHERE type = ? AND holds = 1 AND name"+text+t.s.locked(),
 			append([]any{jobtype}, args...), func(r *sql.Rows) error {
 				var name []byte
 				var until moment
 				k := &key{}
 				err := r.Scan(&name, (*string)(&k.id), &k.during, &until)
-				k.until = until.time()
+				k.expiresAt = until.time()
 				found[string(name)] = k
 				ids = append(ids, k.id)
 				return err
@@ -97,13 +97,13 @@ func (t *tx) disclaim(ids []job.ID) error {
 }
 
 // Share implements Store.
-func (s *SQL) Share(ctx context.Context, lines []Keyed, ask unique.Ask, host func() time.Time) (shared []Shared, err error) {
+func (s *SQL) Share(ctx context.Context, lines []Keyed, req unique.Ask, host func() time.Time) (shared []Shared, err error) {
 	err = s.transact(ctx, "share", func(t *tx) error {
 		names := make(map[string][]string)
 		for _, l := range lines {
 			names[l.Jobtype] = append(names[l.Jobtype], l.Key)
 		}
-		c := keySharing{tx: t, ask: ask, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
+		c := keySharing{tx: t, ask: req, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
 		for jobtype, list := range names {
 			if c.holders[jobtype], err = t.holders(jobtype, list); err != nil {
 				return err
@@ -208,7 +208,7 @@ func (t *tx) reclaim(h held) error {
 	var name string
 	var until moment
 	lost := false
-	err := t.each("SELECT name, until FROM sq_keys WHERE id = ? AND holds IS NULL"+t.s.locked(), []any{string(h.id)}, func(r *sql.Rows) error {
+	err := t.eachRow("SELECT name, until FROM sq_keys WHERE id = ? AND holds IS NULL"+t.s.locked(), []any{string(h.id)}, func(r *sql.Rows) error {
 		lost = true
 		var b []byte
 		err := r.Scan(&b, &until)
@@ -242,7 +242,7 @@ func (s *SQL) expireKeys(ctx context.Context, want Sweeping, swept *Swept) error
 			return err
 		}
 		var ids []job.ID
-		err := t.each("SELECT id FROM sq_keys WHERE until <= ? ORDER BY until LIMIT ?"+s.skipLocked(), []any{at(t.now), want.Limit}, func(r *sql.Rows) error {
+		err := t.eachRow("SELECT id FROM sq_keys WHERE until <= ? ORDER BY until LIMIT ?"+s.skipLocked(), []any{at(t.now), want.Limit}, func(r *sql.Rows) error {
 			var id job.ID
 			err := r.Scan((*string)(&id))
 			ids = append(ids, id)

@@ -13,9 +13,9 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func share(t *testing.T, s Store, ask unique.Ask, lines ...Keyed) []Shared {
+func share(t *testing.T, s Store, req unique.Ask, lines ...Keyed) []Shared {
 	t.Helper()
-	all, err := s.Share(t.Context(), lines, ask, time.Now)
+	all, err := s.Share(t.Context(), lines, req, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,15 +66,15 @@ func TestShare(t *testing.T) {
 		for step := range 300 {
 			switch rng.IntN(6) {
 			case 0, 1:
-				ask := unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}
-				if ask.While == unique.Window {
-					ask.Window = time.Hour
+				req := unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}
+				if req.While == unique.Window {
+					req.Window = time.Hour
 				}
 				lines := make([]Keyed, 1+rng.IntN(4))
 				for i := range lines {
 					lines[i] = keyed("c-t", fmt.Sprint("k\xff", rng.IntN(5)))
 				}
-				got := share(t, s, ask, lines...)
+				got := share(t, s, req, lines...)
 				seen := map[string]Shared{}
 				for i, l := range lines {
 					h := holder[l.Key]
@@ -84,18 +84,18 @@ func TestShare(t *testing.T) {
 						want = seen[l.Key]
 					case seen[l.Key].ID != "":
 						want = Shared{ID: seen[l.Key].ID, How: unique.Kept}
-					case holds(h) && h.state == "waits" && ask.Mode == unique.Replace:
+					case holds(h) && h.state == "waits" && req.Mode == unique.Replace:
 						want.How = unique.Replaced
 						h.state = "gone"
-					case holds(h) && h.state == "waits" && ask.Mode == unique.Extend:
+					case holds(h) && h.state == "waits" && req.Mode == unique.Extend:
 						want = Shared{ID: h.id, How: unique.Extended}
 					case holds(h):
 						want = Shared{ID: h.id, How: unique.Kept}
 					}
-					equal(t, fmt.Sprintf("step %d, line %d, %v", step, i, ask), got[i], want)
+					equal(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
 					seen[l.Key] = want
 					if want.Made() {
-						k := &known{id: l.ID, key: l.Key, while: ask.While, state: "waits"}
+						k := &known{id: l.ID, key: l.Key, while: req.While, state: "waits"}
 						all, holder[l.Key] = append(all, k), k
 					}
 				}

@@ -52,12 +52,12 @@ func addLast(ctx context.Context, q querier, recs []*Record) error {
 		err := eachRow(ctx, q, "SELECT id, tries, dt, took_ms, code, exitcode, data, stderr FROM sq_last WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			var dt moment
-			var took int64
+			var elapsed int64
 			l := &Last{}
-			if err := r.Scan((*string)(&id), &l.Try, &dt, &took, &l.Code, &l.Status, &l.Data, &l.Stderr); err != nil {
+			if err := r.Scan((*string)(&id), &l.Try, &dt, &elapsed, &l.Code, &l.Status, &l.Data, &l.Stderr); err != nil {
 				return err
 			}
-			l.At, l.Took = dt.time(), time.Duration(took)*time.Millisecond
+			l.At, l.Took = dt.time(), time.Duration(elapsed)*time.Millisecond
 			if rec := known[id]; l.Try <= rec.Tries {
 				rec.Last = l
 			}

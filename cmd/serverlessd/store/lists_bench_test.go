@@ -58,7 +58,7 @@ func BenchmarkLists(b *testing.B) {
 					for _, q := range kind.lists {
 						q.Limit = 50
 						q.Last = true
-						began, longest, asks, found := time.Now(), time.Duration(0), 0, 0
+						start, longest, asks, found := time.Now(), time.Duration(0), 0, 0
 						for first := true; first || q.After != "" && found == 0; first = false {
 							at := time.Now()
 							list, next, err := s.Jobs(b.Context(), q)
@@ -70,7 +70,7 @@ func BenchmarkLists(b *testing.B) {
 							found += len(list)
 						}
 						q.After = ""
-						b.Logf("%+v: %d found, %d requests, the longest took %s, all %s", q, found, asks, longest.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+						b.Logf("%+v: %d found, %d requests, the longest took %s, all %s", q, found, asks, longest.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 					}
 					at := time.Now()
 					all, err := s.Counts(b.Context(), "")

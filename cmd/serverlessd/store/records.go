@@ -177,17 +177,17 @@ func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 
 // condition returns the WHERE condition of a query on jobs j. A plus before a column keeps SQLite
 // from using an index on the column, in which it would find a million jobs.
-func (q Query) condition(now time.Time) (where string, args []any) {
-	where = "+j.type >= ? AND +j.type < ?"
+func (q Query) condition(now time.Time) (sql string, args []any) {
+	sql = "+j.type >= ? AND +j.type < ?"
 	args = []any{q.Client + "-", q.Client + "."}
 	switch {
 	case q.Client == "":
-		where, args = "1 = 1", nil
+		sql, args = "1 = 1", nil
 	case q.Type != "":
-		where, args = "+j.type = ?", []any{job.Jobtype(q.Client, q.Type)}
+		sql, args = "+j.type = ?", []any{job.Jobtype(q.Client, q.Type)}
 	}
 	and := func(text string, more ...any) {
-		where += " AND " + text
+		sql += " AND " + text
 		args = append(args, more...)
 	}
 	if q.After != "" {
@@ -207,7 +207,7 @@ func (q Query) condition(now time.Time) (where string, args []any) {
 	default: // the state of an ended job follows from its code
 		and(lock+" = ? AND +j.code = ?", done, string(q.State))
 	}
-	return where, args
+	return sql, args
 }
 
 // partRows is how many rows a list examines at a time, which is called a part.

@@ -22,7 +22,7 @@ func (t *tx) settle(jobtype string) error {
 	}
 	var sum Counts
 	var slots []int
-	err = t.each("SELECT slot, "+strings.Join(countColumns, ", ")+" FROM sq_counts WHERE type = ?"+t.s.locked(),
+	err = t.eachRow("SELECT slot, "+strings.Join(countColumns, ", ")+" FROM sq_counts WHERE type = ?"+t.s.locked(),
 		[]any{jobtype}, func(r *sql.Rows) error {
 			var slot int
 			var c Counts

@@ -97,9 +97,9 @@ func addRuns(ctx context.Context, q querier, rec *Record) error {
 	err := eachRow(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? ORDER BY n DESC LIMIT ?",
 		[]any{string(rec.ID), rec.Tries, runsKept}, func(r *sql.Rows) error {
 			var run PastRun
-			var took int64
-			err := r.Scan(&run.N, &run.Worker, (*moment)(&run.Started), &took, &run.Outcome, &run.Error)
-			run.Took = time.Duration(took) * time.Millisecond
+			var elapsed int64
+			err := r.Scan(&run.N, &run.Worker, (*moment)(&run.Started), &elapsed, &run.Outcome, &run.Error)
+			run.Took = time.Duration(elapsed) * time.Millisecond
 			rec.Runs = append(rec.Runs, run)
 			return err
 		})

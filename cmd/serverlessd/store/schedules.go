@@ -48,7 +48,7 @@ func scanSchedule(r *sql.Rows) (n Named, err error) {
 
 // schedule returns a schedule and locks its row. It returns nil if there is none.
 func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
-	err = t.each(scheduleColumns+"client = ? AND name = ?"+lock, []any{key.Client, key.Name}, func(r *sql.Rows) error {
+	err = t.eachRow(scheduleColumns+"client = ? AND name = ?"+lock, []any{key.Client, key.Name}, func(r *sql.Rows) error {
 		n, err := scanSchedule(r)
 		found = &n
 		return err
@@ -151,10 +151,10 @@ func (s *SQL) FileSchedules(ctx context.Context) (list []Named, err error) {
 	return list, err
 }
 
-func (s *SQL) schedules(ctx context.Context, where string, args ...any) (list []Named, at time.Time, err error) {
+func (s *SQL) schedules(ctx context.Context, condition string, args ...any) (list []Named, at time.Time, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		list, at = nil, s.date(now)
-		return eachRow(ctx, q, scheduleColumns+where, args, func(r *sql.Rows) error {
+		return eachRow(ctx, q, scheduleColumns+condition, args, func(r *sql.Rows) error {
 			n, err := scanSchedule(r)
 			list = append(list, n)
 			return err
@@ -168,12 +168,12 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 	err = s.read(ctx, func(ctx context.Context, q querier, clock time.Time) error {
 		due, now, next = nil, s.date(clock), time.Time{}
 		known := make(map[schedule.Key]bool)
-		for _, c := range []struct{ where, arg string }{
+		for _, c := range []struct{ condition, arg string }{
 			{"s.wake <= ? ORDER BY s.wake, s.client, s.name", at(now)},
 			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // the row was written while the clock was ahead
 			{"s.waits > '' AND NOT EXISTS (SELECT 1 FROM sq_jobs j WHERE j.id = s.waits AND j.`lock` <> ?)", done},
 		} {
-			err := eachRow(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.where+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
+			err := eachRow(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.condition+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
 				var key schedule.Key
 				err := r.Scan(&key.Client, &key.Name)
 				if !known[key] {

@@ -169,7 +169,7 @@ type tx struct {
 // errors, or the database's error for data that is too large. name is part of the names of its
 // failpoints.
 func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) error {
-	return s.again(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		inner, err := s.writeDB.BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -200,7 +200,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 
 // read runs queries that change nothing.
 func (s *SQL) read(ctx context.Context, f func(ctx context.Context, q querier, now time.Time) error) error {
-	return s.again(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		now, err := s.now(ctx, s.readDB)
 		if err != nil {
 			return err
@@ -209,7 +209,7 @@ func (s *SQL) read(ctx context.Context, f func(ctx context.Context, q querier, n
 	})
 }
 
-func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
+func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
@@ -307,7 +307,7 @@ func one(ctx context.Context, q querier, text string, args []any, to ...any) err
 	return eachRow(ctx, q, text, args, func(r *sql.Rows) error { return r.Scan(to...) })
 }
 
-func (t *tx) each(text string, args []any, scan func(*sql.Rows) error) error {
+func (t *tx) eachRow(text string, args []any, scan func(*sql.Rows) error) error {
 	return eachRow(t.ctx, t, text, args, scan)
 }
 

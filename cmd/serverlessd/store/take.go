@@ -45,7 +45,7 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 		if err != nil {
 			return err
 		}
-		err = t.each("SELECT id, tries, fence, dt, first_dt, data, data IS NULL FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
+		err = t.eachRow("SELECT id, tries, fence, dt, first_dt, data, data IS NULL FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
 				var dt, first moment
 				var data sql.RawBytes // SQLite's driver returns nil for an empty payload, too
@@ -122,7 +122,7 @@ func (t *tx) payloads(taken []Taken, maxBytes int) ([]Taken, error) {
 func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
 	found := make(map[job.ID][]byte)
 	for text, args := range inLists(ids) {
-		err := t.each("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
+		err := t.eachRow("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			var data []byte
 			err := r.Scan((*string)(&id), &data)
@@ -167,8 +167,8 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 func (h held) isRun(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks the rows that match a condition, and returns them.
-func (t *tx) hold(where string, args ...any) (rows []held, err error) {
-	err = t.each(heldColumns+where, args, func(r *sql.Rows) error {
+func (t *tx) hold(condition string, args ...any) (rows []held, err error) {
+	err = t.eachRow(heldColumns+condition, args, func(r *sql.Rows) error {
 		h, err := scanHeld(r)
 		rows = append(rows, h)
 		return err

@@ -58,17 +58,17 @@ func (s *Web) add(r *request) error {
 	if r.query.Has("wait") && wait != "store" {
 		return invalid("wait", "wait=%.40q: must be store, or absent", wait)
 	}
-	ask, err := r.unique()
+	keyReq, err := r.unique()
 	if err != nil {
 		return err
 	}
-	a, receipt, err := s.take(r, due, delay, ask)
+	a, receipt, err := s.take(r, due, delay, keyReq)
 	if err != nil {
 		return err
 	}
 	switch {
-	case wait == "" || a.Count == 0 && ask == nil:
-	case ask != nil:
+	case wait == "" || a.Count == 0 && keyReq == nil:
+	case keyReq != nil:
 		a.Stored = new(bool)
 		*a.Stored = true
 	default:
@@ -85,7 +85,7 @@ func (s *Web) add(r *request) error {
 }
 
 // take reads a body and adds its lines, to the journal or, with keys, to the store.
-func (s *Web) take(r *request, due time.Time, delay time.Duration, ask *keyRequest) (a added, receipt journal.Receipt, err error) {
+func (s *Web) take(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (a added, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
@@ -104,8 +104,8 @@ func (s *Web) take(r *request, due time.Time, delay time.Duration, ask *keyReque
 	}
 	switch {
 	case p.count == 0:
-	case ask != nil:
-		err = s.share(r, &p, ask, &a)
+	case keyReq != nil:
+		err = s.share(r, &p, keyReq, &a)
 	default:
 		receipt, err = s.append(r, &p, &a)
 	}

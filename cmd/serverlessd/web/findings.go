@@ -29,14 +29,14 @@ type endCounts struct {
 	total, failed int64
 }
 
-// past has the counts of earlier calls of find, and since when each finding has existed.
-type past struct {
+// endHistory has the counts of earlier calls of find, and since when each finding has existed.
+type endHistory struct {
 	ends   []endCounts
 	memory finding.Memory
 }
 
 // find returns the findings, the worst first.
-func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
+func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
 	is := endCounts{at: now}
 	for code, n := range l.Ended {
 		if code == "retry" {
@@ -56,20 +56,20 @@ func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unread
 
 // judge returns the current findings. ended is how many runs ended in the last period, and bad how
 // many of those did not succeed.
-func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.Look {
+func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Look {
 	all := finding.Look{}
-	daemon := func(severity, cause, what, advice string) { all.Add(severity, "daemon", "daemon", cause, what, advice) }
+	daemon := func(severity, cause, text, advice string) { all.Add(severity, "daemon", "daemon", cause, text, advice) }
 	ails := false
 	for _, s := range l.Stores {
 		if s.Refuses == "" {
 			continue
 		}
 		ails = true
-		what, advice := "refuses something: ", "No job is lost: it is tried again."
+		text, advice := "refuses something: ", "No job is lost: it is tried again."
 		if s.Away {
-			what, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
+			text, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 		}
-		all.Add(api.Severe, "store", s.Name, "store", what+s.Refuses, advice)
+		all.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
 	}
 	if l.Broker != nil {
 		daemon(api.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
@@ -99,8 +99,8 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 	if !failing && bad > 1 && 2*bad > ended {
 		daemon(api.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", bad, ended), "The output of the jobs says why.")
 	}
-	journal := func(severity, cause, what, advice string) {
-		all.Add(severity, "journal", "journal", cause, what, advice)
+	journal := func(severity, cause, text, advice string) {
+		all.Add(severity, "journal", "journal", cause, text, advice)
 	}
 	if n := l.Journal.Failures; n > 0 {
 		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Check its disk and the log.")
@@ -118,7 +118,7 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 	}
 	if opt.Concurrency > 0 && l.Batches >= opt.Concurrency && sum.Waiting > 0 {
 		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.Wait(sum.Waiting)),
-			finding.Through(sum.Waiting, float64(ended)/max(over.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
+			finding.Through(sum.Waiting, float64(ended)/max(window.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
 	}
 	return all
 }

@@ -40,7 +40,7 @@ func TestFindings(t *testing.T) {
 		"full":           {l: engine.Snapshot{Journal: journal.Stats{Bytes: 900}}, want: "warning journal limit is close to --journal-max: 90 %"},
 		"busy":           {l: engine.Snapshot{Types: types{"a-x": {Waiting: 20}}, Batches: 2, Ended: map[string]int64{"ok": 120}}, want: "info daemon busy all 2 slots are taken, and 20 jobs wait At this rate they will be done in 10s. A larger"},
 	} {
-		var p past
+		var p endHistory
 		c.l.HandsOut = true
 		p.find(&engine.Snapshot{HandsOut: true, Ended: map[string]int64{"ok": 100}}, handled, nil, opt, begin)
 		var said []string
@@ -51,7 +51,7 @@ func TestFindings(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, said, c.want)
 		}
 	}
-	var p past
+	var p endHistory
 	if got := p.find(&engine.Snapshot{}, nil, nil, opt, begin); len(got) != 1 || got[0].Cause != "paused" {
 		t.Errorf("stopped: %v", got)
 	}

@@ -10,52 +10,52 @@ import (
 
 // The actions.
 var (
-	hello   = &action{methods: "GET", open: true, do: (*Web).hello}
-	file    = &action{methods: "GET", open: true, do: (*Web).file}
-	healthz = &action{methods: "GET", open: true, do: (*Web).healthz}
-	readyz  = &action{methods: "GET", open: true, do: (*Web).readyz}
-	metrics = &action{methods: "GET", open: true, do: (*Web).metrics}
-	start   = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).start}
-	stop    = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).stop}
-	quit    = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).quit}
-	states  = &action{methods: "GET", scope: Admin, do: (*Web).state}
-	asides  = &action{methods: "GET", scope: Admin, do: (*Web).asides}
-	putBack = &action{methods: "POST", query: "file,all", scope: Admin, do: (*Web).putBack}
+	hello   = &action{methods: "GET", open: true, run: (*Web).hello}
+	file    = &action{methods: "GET", open: true, run: (*Web).file}
+	healthz = &action{methods: "GET", open: true, run: (*Web).healthz}
+	readyz  = &action{methods: "GET", open: true, run: (*Web).readyz}
+	metrics = &action{methods: "GET", open: true, run: (*Web).metrics}
+	start   = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).start}
+	stop    = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).stop}
+	quit    = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).quit}
+	states  = &action{methods: "GET", scope: Admin, run: (*Web).state}
+	asides  = &action{methods: "GET", scope: Admin, run: (*Web).asides}
+	putBack = &action{methods: "POST", query: "file,all", scope: Admin, run: (*Web).putBack}
 
-	status       = &action{methods: "GET", scope: Admin, do: (*Web).status}
-	stats        = &action{methods: "GET", query: "types,part", scope: Admin, do: (*Web).stats}
-	findings     = &action{methods: "GET", query: "subject,cause,limit", scope: Admin, do: (*Web).findings}
-	lastMinutes  = &action{methods: "GET", scope: Admin, do: (*Web).moments}
-	listAll      = &action{methods: "GET", query: "id,state,after,limit,last", scope: Admin, do: (*Web).listAll}
-	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, do: (*Web).handlers}
-	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, do: (*Web).schedules}
+	status       = &action{methods: "GET", scope: Admin, run: (*Web).status}
+	stats        = &action{methods: "GET", query: "types,part", scope: Admin, run: (*Web).stats}
+	findings     = &action{methods: "GET", query: "subject,cause,limit", scope: Admin, run: (*Web).findings}
+	lastMinutes  = &action{methods: "GET", scope: Admin, run: (*Web).moments}
+	listAll      = &action{methods: "GET", query: "id,state,after,limit,last", scope: Admin, run: (*Web).listAll}
+	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, run: (*Web).handlers}
+	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, run: (*Web).schedules}
 
-	retryOfAll = &action{methods: "POST", query: "state,after,limit,all", scope: Submit, do: (*Web).retryAll}
+	retryOfAll = &action{methods: "POST", query: "state,after,limit,all", scope: Submit, run: (*Web).retryAll}
 
-	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, typed: true, do: (*Web).add}
-	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).addAny}
+	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, typed: true, run: (*Web).add}
+	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, run: (*Web).addAny}
 
-	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, typed: true, do: (*Web).putHandler}
-	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, typed: true, do: (*Web).deleteHandler}
-	getHandler    = &action{methods: "GET", query: "id", scope: Handle, typed: true, do: (*Web).getHandler}
-	versions      = &action{methods: "GET", scope: Handle, typed: true, do: (*Web).versions}
+	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, typed: true, run: (*Web).putHandler}
+	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, typed: true, run: (*Web).deleteHandler}
+	getHandler    = &action{methods: "GET", query: "id", scope: Handle, typed: true, run: (*Web).getHandler}
+	versions      = &action{methods: "GET", scope: Handle, typed: true, run: (*Web).versions}
 
-	oneSchedule = &action{methods: "GET,PUT,DELETE", scope: Read, do: (*Web).getSchedule, others: map[string]*action{
-		http.MethodPut:    {methods: "GET,PUT,DELETE", body: true, scope: Submit, do: (*Web).putSchedule},
-		http.MethodDelete: {methods: "GET,PUT,DELETE", scope: Submit, do: (*Web).deleteSchedule},
+	oneSchedule = &action{methods: "GET,PUT,DELETE", scope: Read, run: (*Web).getSchedule, others: map[string]*action{
+		http.MethodPut:    {methods: "GET,PUT,DELETE", body: true, scope: Submit, run: (*Web).putSchedule},
+		http.MethodDelete: {methods: "GET,PUT,DELETE", scope: Submit, run: (*Web).deleteSchedule},
 	}}
-	schedules = &action{methods: "GET", query: "limit,cursor", scope: Read, do: (*Web).schedules}
+	schedules = &action{methods: "GET", query: "limit,cursor", scope: Read, run: (*Web).schedules}
 
-	oneJob = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob, others: map[string]*action{
-		http.MethodDelete: {methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob},
+	oneJob = &action{methods: "GET,DELETE", scope: Read, run: (*Web).getJob, others: map[string]*action{
+		http.MethodDelete: {methods: "GET,DELETE", scope: Submit, run: (*Web).deleteJob},
 	}}
-	result   = &action{methods: "GET", scope: Read, do: (*Web).result}
-	payload  = &action{methods: "GET", scope: Read, do: (*Web).payload}
-	retry    = &action{methods: "POST", scope: Submit, do: (*Web).retry}
-	runNow   = &action{methods: "POST", scope: Submit, do: (*Web).runNow}
-	state    = &action{methods: "GET", scope: Read, do: (*Web).state}
-	list     = &action{methods: "GET", query: "type,state,after,limit,last", scope: Read, do: (*Web).list}
-	retryAll = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, do: (*Web).retryAll}
+	result   = &action{methods: "GET", scope: Read, run: (*Web).result}
+	payload  = &action{methods: "GET", scope: Read, run: (*Web).payload}
+	retry    = &action{methods: "POST", scope: Submit, run: (*Web).retry}
+	runNow   = &action{methods: "POST", scope: Submit, run: (*Web).runNow}
+	state    = &action{methods: "GET", scope: Read, run: (*Web).state}
+	list     = &action{methods: "GET", query: "type,state,after,limit,last", scope: Read, run: (*Web).list}
+	retryAll = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, run: (*Web).retryAll}
 )
 
 // top has the actions of paths without a client.

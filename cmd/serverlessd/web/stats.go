@@ -56,22 +56,22 @@ type snapshotCache struct {
 	mu sync.Mutex // guards the fields below; also held while a snapshot is taken
 	at time.Time
 	snapshot
-	past past
+	past endHistory
 }
 
 // snapshot is a snapshot of the daemon, with the handlers and the findings at that time.
 type snapshot struct {
-	of    *engine.Snapshot
-	has   map[string]*job.Handler
-	found finding.List
+	engine *engine.Snapshot
+	has    map[string]*job.Handler
+	found  finding.List
 }
 
 // renew takes a snapshot of the daemon if the last one is too old. The caller holds l.mu.
 func (s *Web) renew(l *snapshotCache) {
 	if now := time.Now(); now.Sub(l.at) >= lookFor {
 		l.at = now
-		l.of, l.has = s.queue.Snapshot(), s.queue.Handlers()
-		l.found = l.past.find(l.of, l.has, s.queue.Health(), &s.opt, now)
+		l.engine, l.has = s.queue.Snapshot(), s.queue.Handlers()
+		l.found = l.past.find(l.engine, l.has, s.queue.Health(), &s.opt, now)
 	}
 }
 
@@ -80,7 +80,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
 	s.renew(&s.snapshots)
-	l := s.snapshots.of
+	l := s.snapshots.engine
 	var sum store.Counts
 	for _, c := range l.Types {
 		sum.Sum(&c)
@@ -157,7 +157,7 @@ func (s *Web) stats(r *request) error {
 	s.renew(&s.snapshots)
 	l := s.snapshots.snapshot
 	s.snapshots.mu.Unlock()
-	text, err := s.encoded.Get(l.of, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
+	text, err := s.encoded.Get(l.engine, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *Web) stats(r *request) error {
 
 // show returns the snapshot as a request with this key gets it.
 func (s *snapshot) show(key snapshotKey) *shownSnapshot {
-	l, found := s.of, s.found.Select(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
+	l, found := s.engine, s.found.Select(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
 	out := &shownSnapshot{Snapshot: l, Types: []shownType{}, Findings: found.Items, Severities: found.Counts}
 	if l.Types != nil {
 		var sum store.Counts

@@ -78,25 +78,25 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 }
 
 // share adds lines with unique keys.
-func (s *Web) share(r *request, p *parser, ask *keyRequest, a *added) error {
-	own := ask.key == payloadKey
+func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *added) error {
+	own := keyReq.key == payloadKey
 	switch {
 	case p.count > 1 && !own:
-		return invalid("key", "key=%.40q is the key of one job, but the body has %d lines; key=%s makes each line its own key", ask.key, p.count, payloadKey)
+		return invalid("key", "key=%.40q is the key of one job, but the body has %d lines; key=%s makes each line its own key", keyReq.key, p.count, payloadKey)
 	case p.count > maxKeyed:
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has %d lines; at most %d are allowed with a key", p.count, maxKeyed)
 	}
 	lines := make([]store.Keyed, 0, p.count)
 	for _, b := range p.batches {
 		for _, line := range b.Lines {
-			key := ask.key
+			key := keyReq.key
 			if own {
 				key = keyOf(line)
 			}
 			lines = append(lines, store.Keyed{Key: key, Entry: journal.Entry{Jobtype: b.Jobtype, Payload: line, Due: b.Due, Delay: b.Delay}})
 		}
 	}
-	all, err := s.queue.Share(r.Context(), lines, ask.Ask)
+	all, err := s.queue.Share(r.Context(), lines, keyReq.Ask)
 	if refused := (*store.RefusedError)(nil); errors.As(err, &refused) {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not accept lines of this size: %v", refused.Err)
 	} else if err != nil {

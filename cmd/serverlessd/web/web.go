@@ -36,7 +36,7 @@ var ScopeNames = []string{"submit", "handler", "read", "admin"}
 // Queue is the queue on which requests act. The engine implements it.
 type Queue interface {
 	Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error)
-	Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error)
+	Share(ctx context.Context, lines []store.Keyed, keyReq unique.Ask) ([]store.Shared, error)
 	Stored(ctx context.Context, r journal.Receipt) error
 	Job(ctx context.Context, id job.ID) (*store.Record, error)
 	Result(ctx context.Context, id job.ID, limit int) (*store.Record, []byte, error)
@@ -127,7 +127,7 @@ type action struct {
 	open    bool // any client may request it, with any Host header
 	changes bool // it changes something although it may be requested with GET
 	typed   bool // its name is a type, which the token must cover
-	do      func(*Web, *request) error
+	run     func(*Web, *request) error
 	// others has the actions of this path that other methods request.
 	others map[string]*action
 }
@@ -152,7 +152,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if a.open {
-		return a.do(s, req)
+		return a.run(s, req)
 	}
 	if req.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return fail(http.StatusBadRequest, "invalid_value", "query", "the query is malformed: %v", err)
@@ -167,7 +167,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.do(s, req)
+	return a.run(s, req)
 }
 
 // strict returns an error for parameters and bodies that an action does not take, so that a

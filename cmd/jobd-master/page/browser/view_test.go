@@ -59,11 +59,11 @@ func TestViews(t *testing.T) {
 		b.Keys(fmt.Sprint(i + 1))
 		b.Until(`document.querySelector('nav [aria-current]')?.innerText.startsWith($0)`, name)
 	}
-	find := func(what string) {
+	find := func(name string) {
 		t.Helper()
 		b.Keys("/")
 		b.Until(`document.activeElement.id === 'find'`)
-		b.Keys(what)
+		b.Keys(name)
 	}
 	find(fmt.Sprint(ids["fail"], "\r"))
 	b.Sees("no such mailbox")
