@@ -637,6 +637,17 @@ func (s *SQL) unclaim(ctx context.Context, tx *sql.Tx, ids []int64) error {
 	}
 	// A DELETE takes no hint. Without order and limit the server may walk the whole table instead,
 	// wait for claims that other transactions have locked, and find deadlocks.
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id IN (%s) ORDER BY id LIMIT %d", s.table().claims, list(ids), len(ids)))
+	result, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id IN (%s) ORDER BY id LIMIT %d", s.table().claims, list(ids), len(ids)))
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n == int64(len(ids)) {
+		return err
+	}
+	// MariaDB may report success for a DELETE that KILL QUERY or its time limit has ended.
+	left, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().claims+byID+" WHERE id IN ("+list(ids)+")")
+	if err == nil && len(left) > 0 {
+		err = errNotDeleted
+	}
 	return err
 }

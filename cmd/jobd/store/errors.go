@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"slices"
 
 	"gloom/cmd/internal/mariadb"
@@ -14,6 +15,9 @@ func kindOf(err error) mariadb.Kind {
 	}
 	return mariadb.Away
 }
+
+// errNotDeleted counts as Away, as the error of an interrupted statement does.
+var errNotDeleted = errors.New("the server has interrupted a DELETE without an error")
 
 // unreachable reports whether a server does not answer or is overloaded. When the daemon starts,
 // other errors, such as a wrong password or a missing table, count as mistakes in the

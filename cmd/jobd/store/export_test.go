@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"gloom/cmd/internal/mariadb"
@@ -76,6 +77,38 @@ type badEnd struct {
 func (c badEnd) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	tx, err := c.connection.BeginTx(ctx, opts)
 	return badTx{tx, c.err}, err
+}
+
+// SkipDeletes makes DELETE statements succeed without an effect while skip is set, as MariaDB does if
+// KILL QUERY comes at a certain moment.
+func (s *SQL) SkipDeletes(skip *atomic.Bool) {
+	s.db.Close()
+	s.db = sql.OpenDB(skipping{s.link, skip})
+}
+
+type skipping struct {
+	*mariadb.Connector
+	skip *atomic.Bool
+}
+
+func (c skipping) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return skipper{conn.(connection), c.skip}, nil
+}
+
+type skipper struct {
+	connection
+	skip *atomic.Bool
+}
+
+func (c skipper) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.skip.Load() && strings.HasPrefix(query, "DELETE") {
+		return driver.RowsAffected(0), nil
+	}
+	return c.connection.ExecContext(ctx, query, args)
 }
 
 type badTx struct {

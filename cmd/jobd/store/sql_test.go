@@ -608,6 +608,28 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 	}
 }
 
+// TestInterruptedDeletes: a row does not change while the claim that is to go with the change stays.
+func TestInterruptedDeletes(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a")
+	s := registered(t, table.open(t, "d", long)).(*SQL)
+	var skip atomic.Bool
+	s.SkipDeletes(&skip)
+	accept(t, s, 2, "a")
+	write(t, s, Batch{Start: []int64{1}, At: 5})
+	b := Batch{Finish: []Final{{ID: 1, OK: true, Started: 5}}, Return: []int64{2}}
+	skip.Store(true)
+	if _, err := s.Write(t.Context(), b); !Away(err) {
+		t.Errorf("got %v", err)
+	}
+	equal(t, "claims", table.claims(t), 2)
+	equal(t, "statuses", statuses(t, table, 2), "running accepted")
+	skip.Store(false)
+	equal(t, "lost", write(t, s, b).Lost, "map[]")
+	equal(t, "claims", table.claims(t), 0)
+	equal(t, "statuses", statuses(t, table, 2), "done waiting")
+}
+
 // TestARowThatCannotBeAccepted: a trigger that refuses some rows does not keep others from being
 // accepted.
 func TestARowThatCannotBeAccepted(t *testing.T) {
