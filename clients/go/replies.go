@@ -179,37 +179,3 @@ func (c *conn) endJob(p *Pending, body []byte, err error) {
 	}
 	c.news = append(c.news, p)
 }
-
-// fifo is a queue whose elements are numbered from 0 in the order of their pushes.
-type fifo[T any] struct {
-	ring []T    // its length is 0 or a power of two
-	head uint64 // number of the first element
-	tail uint64 // number that the next element will have
-}
-
-func (q *fifo[T]) push(v T) {
-	if q.tail-q.head == uint64(len(q.ring)) {
-		old := *q
-		q.ring = make([]T, max(8, 2*len(old.ring)))
-		for n := q.head; n != q.tail; n++ {
-			*q.at(n) = *old.at(n)
-		}
-	}
-	*q.at(q.tail) = v
-	q.tail++
-}
-
-// at returns element n, which must be in the queue.
-func (q *fifo[T]) at(n uint64) *T { return &q.ring[n&uint64(len(q.ring)-1)] }
-
-func (q *fifo[T]) empty() bool { return q.head == q.tail }
-
-// pop removes and returns the first element. The queue must not be empty.
-func (q *fifo[T]) pop() T {
-	var zero T
-	at := q.at(q.head)
-	first := *at
-	*at = zero
-	q.head++
-	return first
-}

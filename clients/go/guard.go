@@ -1,0 +1,44 @@
+package gloom
+
+import (
+	"context"
+	"sync"
+)
+
+// condMutex is a lock with a way to wait until what it guards changes. A submitter's connections
+// share one.
+type condMutex struct {
+	sync.Mutex
+	waiters sync.Mutex // held by callers of waitFor: only one at a time may compete with the reader and the writer
+	changed doneChan   // nil if nobody waits
+}
+
+// broadcast wakes those who wait. The lock must be held.
+func (g *condMutex) broadcast() {
+	g.changed.release()
+	g.changed = nil
+}
+
+// waitFor calls try with the lock held, now and after each change, while try returns
+// ErrNotConnected or ErrWindowFull. Without wait it calls try once. After ctx has ended it
+// calls try a last time, and try returns that error.
+func (g *condMutex) waitFor(ctx context.Context, wait bool, try func() error) error {
+	for {
+		var changed <-chan struct{}
+		g.waiters.Lock()
+		g.Lock()
+		err := try()
+		if err == ErrNotConnected || err == ErrWindowFull {
+			changed = g.changed.wait()
+		}
+		g.Unlock()
+		g.waiters.Unlock()
+		if !wait || ctx.Err() != nil || changed == nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
