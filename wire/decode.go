@@ -161,11 +161,6 @@ const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBa
 	1<<KeyAgeMS | 1<<KeyKeepMS | 1<<KeyHeaders
 
 func (f *fields) options(r *Request) (err *Error) {
-	for k := KeyDelayMS; k <= KeyHeaders; k++ {
-		if submitOptions>>k&1 != 0 && f.isSet(k) {
-			r.Options = true
-		}
-	}
 	if r.DelayMS, err = f.duration(KeyDelayMS, MaxDurationMS, 0, r); err != nil {
 		return err
 	}

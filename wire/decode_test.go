@@ -44,23 +44,6 @@ func TestDefaultTypeMayChange(t *testing.T) {
 	}
 }
 
-// TestOptionsSaysWhetherThereAreAny: every option must set Options, and nothing else may. The
-// broker takes a fast path if it is not set.
-func TestOptionsSaysWhetherThereAreAny(t *testing.T) {
-	var d wire.Decoder
-	var r wire.Request
-	for text, want := range map[string]bool{
-		``: false, `"priority":1,`: false, `"delay_ms":null,"ack":null,`: false, `"prefetch":1,"cancel":true,"retry":false,`: false,
-		`"delay_ms":0,`: true, `"timeout_ms":5,`: true, `"retries":0,`: true, `"backoff_ms":1,`: true, `"expires_ms":1,`: true,
-		`"detach":false,`: true, `"ack":true,`: true, `"progress":true,`: true, `"delay_ms":null,"ack":false,`: true,
-	} {
-		payload := `{"action":"submit","id":"x","type":"t",` + text + `"body":1}`
-		if err := d.Decode([]byte(payload), wire.SubmitPort, false, &r); err != nil || r.Options != want {
-			t.Errorf("%s: options %v, %v", payload, r.Options, err)
-		}
-	}
-}
-
 // TestSlicesPointIntoThePayload: an id or a type without escapes must point into the payload,
 // so that the broker's copy into a slab is the only copy.
 func TestSlicesPointIntoThePayload(t *testing.T) {

@@ -5,9 +5,8 @@ import "strconv"
 // These are the Append functions for clients. Here, too, ids and types must be canonical and
 // bodies valid JSON.
 
-// AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default type),
-// r.Body and r.Priority. The other options are written only if r.Options is set, and
-// only those that are not absent.
+// AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default type) and r.Body,
+// with the options that are not absent.
 func AppendSubmit(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = appendHeader(dst, 64+len(r.ID)+len(r.Type)+len(r.Headers)+len(r.Body))
@@ -20,15 +19,6 @@ func AppendSubmit(dst []byte, r *Request) []byte {
 	if r.Priority != 0 {
 		dst = appendIntKey(dst, KeyPriority, r.Priority)
 	}
-	if r.Options {
-		dst = appendOptions(dst, r)
-	}
-	dst = append(dst, `,"body":`...)
-	dst = append(dst, r.Body...)
-	return setHeader(append(dst, '}'), start)
-}
-
-func appendOptions(dst []byte, r *Request) []byte {
 	if r.DelayMS != 0 {
 		dst = appendIntKey(dst, KeyDelayMS, r.DelayMS)
 	}
@@ -65,7 +55,9 @@ func appendOptions(dst []byte, r *Request) []byte {
 	if r.Headers != nil {
 		dst = append(append(dst, `,"headers":`...), r.Headers...)
 	}
-	return dst
+	dst = append(dst, `,"body":`...)
+	dst = append(dst, r.Body...)
+	return setHeader(append(dst, '}'), start)
 }
 
 func appendListKey(dst []byte, k Key, names [][]byte) []byte {

@@ -34,7 +34,7 @@ func TestHeadsAndWholeFramesAreTheSame(t *testing.T) {
 // Frames are appended to the given buffer, without a copy if it has room.
 func TestEncodersAppend(t *testing.T) {
 	id, typ, body := []byte("i"), []byte("t"), []byte("[1]")
-	r := wire.Request{ID: id, Type: typ, Body: body, Priority: -3, Options: true, Retries: -1, Detach: true}
+	r := wire.Request{ID: id, Type: typ, Body: body, Priority: -3, Retries: -1, Detach: true}
 	encoders := map[string]func([]byte) []byte{
 		"ok":       wire.AppendOK,
 		"okID":     func(b []byte) []byte { return wire.AppendOKID(b, id) },
@@ -101,21 +101,16 @@ func TestErrorNeedsAReason(t *testing.T) {
 	}
 }
 
-// The fields of a zero Request must not be sent as options, although 0 is not the default of
-// retries.
-func TestSubmitWithoutOptionsWritesNone(t *testing.T) {
-	r := wire.Request{ID: []byte("i"), Body: []byte("1")}
-	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","body":1}` {
-		t.Errorf("%s", got)
-	}
-	r.Options = true
-	r.Type = []byte("t")
-	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","type":"t","retries":0,"body":1}` {
-		t.Errorf("%s", got)
-	}
+// TestSubmitWithoutOptions: options that are absent are not sent.
+func TestSubmitWithoutOptions(t *testing.T) {
+	var r wire.Request
 	wire.ResetRequest(&r)
-	r.ID, r.Body, r.Options = []byte("i"), []byte("1"), true
+	r.ID, r.Body = []byte("i"), []byte("1")
 	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","body":1}` {
+		t.Errorf("%s", got)
+	}
+	r.Type, r.Retries = []byte("t"), 0
+	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","type":"t","retries":0,"body":1}` {
 		t.Errorf("%s", got)
 	}
 }

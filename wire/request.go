@@ -120,9 +120,6 @@ type Request struct {
 	Body     []byte // of a submit, respond and progress; verbatim JSON
 	Priority int64
 
-	// Options reports whether a submit has at least one of the keys of the following fields,
-	// with a value that is not null. When encoding, they are written only if it is set.
-	Options   bool
 	DelayMS   int64 // 0 for none, like the other durations
 	TimeoutMS int64
 	BackoffMS int64

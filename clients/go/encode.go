@@ -28,7 +28,7 @@ var null = []byte("null")
 func (e *encoder) submit(job *Job, key string) {
 	var typ [64]byte
 	r := wire.Request{
-		ID: []byte(key), Type: wire.Canonical(typ[:0], job.Type), Body: job.Body, Priority: job.Priority, Options: true,
+		ID: []byte(key), Type: wire.Canonical(typ[:0], job.Type), Body: job.Body, Priority: job.Priority,
 		DelayMS: millis(job.Delay), TimeoutMS: millis(job.Timeout), BackoffMS: millis(job.backoff()),
 		ExpiresMS: millis(job.Expires), AgeMS: millis(job.Age), KeepMS: millis(job.Keep), Retries: -1,
 		Detach: job.Detach, NoAck: job.NoAck, Progress: job.OnProgress != nil, Groups: canonicals(job.Groups),
