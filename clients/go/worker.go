@@ -146,7 +146,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	w.leave()
 	if cause := wait(ctx, w.done); cause != nil {
 		w.abort(ErrClosed)
-		return fmt.Errorf("gloom: worker stopped with jobs running: %w", cause)
+		return fmt.Errorf("gloom: worker stopped before all jobs were answered and all brokers had replied: %w", cause)
 	}
 	return nil
 }
