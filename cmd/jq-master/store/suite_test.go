@@ -149,6 +149,7 @@ func load(t *testing.T, s Store) *world {
 		Key:        func(_ int64, size int) { w.Keys = append(w.Keys, size) },
 		Worker:     func(v *job.Worker) { w.Workers[v.ID] = *v },
 		Constraint: func(c *job.Constraint) error { w.Constraints[c.ID] = *c; return nil },
+		Schedule:   func(string, []byte) error { return nil },
 		Job: func(j *job.Job, forget, drop int64) {
 			if j.State.Ended() {
 				w.Ended = append(w.Ended, j.ID)
