@@ -128,7 +128,7 @@ func runResultOf(err error) (runResult, string) {
 	return unrun, ""
 }
 
-// probeDelay keeps the job with which outlivesBroker asks about an id from being handed out.
+// probeDelay keeps the job with which awaitRun asks about an id from being handed out.
 const probeDelay = time.Hour
 
 // awaitRun returns when the broker no longer has the run of a row whose connection was lost: until
