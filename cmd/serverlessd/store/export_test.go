@@ -38,3 +38,6 @@ func IsSQLite(s Store) bool {
 	_, ok := s.(*SQL).dialect.(*sqliteDialect)
 	return ok
 }
+
+// WaitsToWrite reports whether a call waits for the connection of a SQLite store that writes.
+func WaitsToWrite(s Store) bool { return s.(*SQL).writeDB.Stats().WaitCount > 0 }

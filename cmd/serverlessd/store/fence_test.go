@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
 )
 
@@ -209,4 +211,38 @@ func TestFenceIsAdded(t *testing.T) {
 			return opened(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
 		}, db)
 	})
+}
+
+// TestTheTableIsCheckedWhileACallWrites: after a refusal, a call checks the table again. In a SQLite
+// store it waits for the one connection that writes, and the call that has it goes on.
+func TestTheTableIsCheckedWhileACallWrites(t *testing.T) {
+	s, err := Open("sqlite:" + filepath.Join(t.TempDir(), "store.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e := entry("a-x", "1")
+	ingest(t, s, e)
+	if err := Exec(t.Context(), s, "DROP TABLE sq_schedules"); err != nil {
+		t.Fatal(err)
+	}
+	checked := make(chan error, 1)
+	host := func() time.Time {
+		_, err := s.FileSchedules(t.Context())
+		fails(t, err, ErrUnwell)
+		go func() {
+			_, err := s.Job(t.Context(), e.ID)
+			checked <- err
+		}()
+		for !WaitsToWrite(s) {
+			runtime.Gosched()
+		}
+		return time.Now()
+	}
+	if _, err := s.Ingest(t.Context(), journal.Range{Segment: "another", To: 1}, nil, host); err != nil {
+		t.Error(err)
+	}
+	if err := <-checked; err != nil {
+		t.Error(err)
+	}
 }

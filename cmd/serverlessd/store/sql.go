@@ -77,14 +77,18 @@ type SQL struct {
 	dialect
 	slot int // which row of a type's counts this daemon writes
 
-	mu              sync.Mutex // guards the fields below, and is held while the database is opened
-	writeDB, readDB *sql.DB    // nil: not open yet
-	ready           bool       // the tables exist
-	fenced          bool       // sq_jobs has the column fence, as far as is known
-	distance        time.Duration
-	clock           clock
-	audited         auditState
-	heads           heads
+	// opening guards the fields up to fenced, and is held while the database is opened or the table is
+	// checked. This may wait for the end of a transaction, which must not wait for opening.
+	opening         sync.Mutex
+	writeDB, readDB *sql.DB // nil: not open yet
+	ready           bool    // the tables exist
+	fenced          bool    // sq_jobs has the column fence, as far as is known
+
+	mu       sync.Mutex // guards the fields below
+	distance time.Duration
+	clock    clock
+	audited  auditState
+	heads    heads
 }
 
 // Name returns the store's address without secrets.
@@ -92,8 +96,8 @@ func (s *SQL) Name() string { return s.name() }
 
 // Close closes the connections.
 func (s *SQL) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	if s.writeDB == nil {
 		return nil
 	}
@@ -102,8 +106,8 @@ func (s *SQL) Close() error {
 
 // connect opens the database, and creates missing tables.
 func (s *SQL) connect(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	if s.ready && s.fenced {
 		return nil
 	}
@@ -148,8 +152,8 @@ func (s *SQL) addFence(ctx context.Context) error {
 
 // doubt makes the next call check the table again.
 func (s *SQL) doubt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	s.fenced = false
 }
 
