@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"time"
 )
 
@@ -41,3 +42,13 @@ func IsSQLite(s Store) bool {
 
 // WaitsToWrite reports whether a call waits for the connection of a SQLite store that writes.
 func WaitsToWrite(s Store) bool { return s.(*SQL).writeDB.Stats().WaitCount > 0 }
+
+// Interrupt lets a query of each pool of a store take too long.
+func Interrupt(ctx context.Context, s Store) {
+	for _, db := range []*sql.DB{s.(*SQL).readDB, s.(*SQL).writeDB} {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		var n int
+		_ = db.QueryRowContext(ctx, "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT COUNT(*) FROM n").Scan(&n)
+		cancel()
+	}
+}

@@ -115,6 +115,18 @@ func TestWALRemoved(t *testing.T) {
 	equal(t, "the waiting", counts(t, opened(t, "sqlite:"+path), "a-x").Waiting, 2)
 }
 
+// TestInterruptedConnections: connections that are closed because their queries took too long do not
+// take the WAL with them, even if they are all that were open.
+func TestInterruptedConnections(t *testing.T) {
+	s := opened(t, "sqlite:"+filepath.Join(t.TempDir(), "store.db"))
+	ingest(t, s, entry("a-x", "1"))
+	if err := Exec(t.Context(), s, "PRAGMA wal_checkpoint(FULL)"); err != nil {
+		t.Fatal(err)
+	}
+	Interrupt(t.Context(), s)
+	equal(t, "waiting", counts(t, s, "a-x").Waiting, 1)
+}
+
 // A WAL that was replaced counts as removed: the connections that are open have the old one. So does
 // the file in which processes share their locks.
 func TestFilesBesideReplaced(t *testing.T) {

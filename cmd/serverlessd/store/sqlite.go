@@ -57,11 +57,13 @@ func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
 	const common = "_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_pragma=temp_store(memory)&_txlock=immediate"
 	if l.path == "" {
 		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
-		write = sql.OpenDB(&statementDriver{name: name + common})
+		k := &statementDriver{name: name + common}
+		if err := k.keep(); err != nil {
+			return nil, nil, err
+		}
+		write = sql.OpenDB(k)
 		write.SetMaxOpenConns(1)
-		// One connection stays open, because the database exists only while it has one.
-		_, err = sql.OpenDB(&statementDriver{name: name + common}).Conn(context.Background())
-		return write, write, err
+		return write, write, nil
 	}
 	// SQLite itself would create a file that everybody can read. Its other files get the mode of
 	// this file.
@@ -76,7 +78,11 @@ func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
 	}
 	wal := fmt.Sprintf("?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(%d)&", l.checkpoint())
 	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + wal + common
-	write, read = sql.OpenDB(&statementDriver{name: name}), sql.OpenDB(&statementDriver{name: name})
+	k := &statementDriver{name: name}
+	if err := k.keep(); err != nil {
+		return nil, nil, err
+	}
+	write, read = sql.OpenDB(&statementDriver{name: name}), sql.OpenDB(k)
 	write.SetMaxOpenConns(1)
 	read.SetMaxOpenConns(4)
 	read.SetMaxIdleConns(4)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 
 	"modernc.org/sqlite"
 )
@@ -12,6 +13,31 @@ import (
 type statementDriver struct {
 	driver sqlite.Driver
 	name   string
+	kept   driver.Conn // of keep
+}
+
+// keep opens a connection that stays open until the pool is closed, and that nothing uses. The pool
+// closes connections whose queries took too long: with the last one, SQLite would remove a database in
+// memory, and the WAL of any other.
+func (k *statementDriver) keep() error {
+	c, err := k.driver.Open(k.name)
+	if err != nil {
+		return err
+	}
+	// A connection has the file and the WAL from its first query on.
+	if _, err := c.(connection).ExecContext(context.Background(), "SELECT 1 FROM sqlite_schema LIMIT 1", nil); err != nil {
+		return errors.Join(err, c.Close())
+	}
+	k.kept = c
+	return nil
+}
+
+// Close implements io.Closer for sql.DB.
+func (k *statementDriver) Close() error {
+	if k.kept == nil {
+		return nil
+	}
+	return k.kept.Close()
 }
 
 // Driver and Connect implement driver.Connector.
