@@ -54,7 +54,7 @@ func (t *tx) handlersChanged() {
 // DeleteHandler implements Store.
 func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
 	err = s.transact(ctx, "delete handler", func(t *tx) error {
-		n, err = t.exec("DELETE FROM sq_handlers WHERE type = ?", jobtype)
+		n, err = t.delete("sq_handlers", "type = ?", jobtype)
 		if err != nil || n == 0 {
 			return err
 		}

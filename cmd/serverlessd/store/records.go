@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -144,16 +145,24 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 		case h.lock != done:
 			return ErrRunning
 		}
-		t.retry(h)
+		if err := t.retry([]held{h}); err != nil {
+			return err
+		}
 		return t.reclaim(h)
 	})
 }
 
-func (t *tx) retry(h held) {
-	t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
-	t.atEnd("DELETE FROM sq_results WHERE id = ?", string(h.id))
-	t.atEnd("DELETE FROM sq_last WHERE id = ?", string(h.id))
-	t.atEnd("DELETE FROM sq_runs WHERE id = ?", string(h.id))
+// retry makes jobs wait as if they were new.
+func (t *tx) retry(rows []held) error {
+	for _, h := range rows {
+		t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
+	}
+	for text, args := range inLists(idsOf(rows, func(h *held) job.ID { return h.id })) {
+		if err := t.deleteAll([]string{"sq_results", "sq_last", "sq_runs"}, "id"+text, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Hasten implements Store.
@@ -310,12 +319,11 @@ func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		for _, h := range rows {
-			if state == "" || job.Ended(h.code) == state {
-				t.retry(h)
-				n++
-			}
+		rows = slices.DeleteFunc(rows, func(h held) bool { return state != "" && job.Ended(h.code) != state })
+		if err := t.retry(rows); err != nil {
+			return n, err
 		}
+		n += len(rows)
 	}
 	return n, nil
 }

@@ -35,7 +35,9 @@ func (t *tx) settle(jobtype string) error {
 		return err
 	}
 	for _, slot := range slots { // keeps rows that other daemons have written since
-		t.atEnd("DELETE FROM sq_counts WHERE type = ? AND slot = ?", jobtype, slot)
+		if _, err := t.delete("sq_counts", "type = ? AND slot = ?", jobtype, slot); err != nil {
+			return err
+		}
 	}
 	client, _, _ := job.Split(jobtype)
 	t.count(job.Jobtype(client, rest)).Sum(&sum)

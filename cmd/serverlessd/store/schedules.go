@@ -120,8 +120,8 @@ func (s *SQL) DropSchedule(ctx context.Context, key schedule.Key, fromFile bool)
 		case old.Schedule != nil && old.FromFile != fromFile:
 			return ErrFromFile
 		}
-		t.atEnd("DELETE FROM sq_schedules WHERE client = ? AND name = ?", key.Client, key.Name)
-		return nil
+		_, err = t.delete("sq_schedules", "client = ? AND name = ?", key.Client, key.Name)
+		return err
 	})
 }
 

@@ -226,7 +226,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, errRaced), s.kind(err) == conflict:
+		case errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) == conflict:
 			met = err
 		default:
 			err = backoff.Permanent(err)
@@ -242,7 +242,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		return err
 	case ctx.Err() != nil && met != nil && !errors.Is(err, met):
 		return fmt.Errorf("%w: %w: %w", ErrAway, err, met)
-	case ctx.Err() != nil, errors.Is(err, errRaced), s.kind(err) >= conflict:
+	case ctx.Err() != nil, errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) >= conflict:
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	case s.kind(err) == unfit:
 		return err
@@ -276,6 +276,35 @@ func (t *tx) exec(text string, args ...any) (int, error) {
 	}
 	n, err := r.RowsAffected()
 	return int(n), err
+}
+
+// errNotDeleted means that the server has interrupted a DELETE. The transaction is repeated.
+var errNotDeleted = errors.New("the server has interrupted a DELETE without an error")
+
+// delete deletes the rows of a table that match a condition, and returns how many these were. MariaDB
+// may report success, with no rows, for a DELETE that KILL QUERY or its time limit has ended: if none
+// was deleted, delete makes sure that there is none.
+func (t *tx) delete(table, condition string, args ...any) (int, error) {
+	n, err := t.exec("DELETE FROM "+table+" WHERE "+condition, args...)
+	if err != nil || n > 0 {
+		return n, err
+	}
+	left := false
+	err = t.one("SELECT EXISTS(SELECT 1 FROM "+table+" WHERE "+condition+")", args, &left)
+	if err == nil && left {
+		err = errNotDeleted
+	}
+	return 0, err
+}
+
+// deleteAll deletes the rows of several tables that match a condition.
+func (t *tx) deleteAll(tables []string, condition string, args ...any) error {
+	for _, table := range tables {
+		if _, err := t.delete(table, condition, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // insertAll inserts rows, whose values args has one after the other.

@@ -277,12 +277,10 @@ func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping, _ *Swept) error
 // of unique keys that are deleted.
 func (t *tx) remove(rows []held, keys string) error {
 	for text, args := range inLists(idsOf(rows, func(h *held) job.ID { return h.id })) {
-		for _, table := range []string{"sq_jobs", "sq_data", "sq_results", "sq_last", "sq_runs"} {
-			if _, err := t.exec("DELETE FROM "+table+" WHERE id"+text, args...); err != nil {
-				return err
-			}
+		if err := t.deleteAll([]string{"sq_jobs", "sq_data", "sq_results", "sq_last", "sq_runs"}, "id"+text, args...); err != nil {
+			return err
 		}
-		if _, err := t.exec("DELETE FROM sq_keys WHERE id"+text+keys, args...); err != nil {
+		if _, err := t.delete("sq_keys", "id"+text+keys, args...); err != nil {
 			return err
 		}
 	}

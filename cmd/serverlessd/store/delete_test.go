@@ -1,0 +1,119 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gloom/bench/throwaway/mariadbtest"
+	"gloom/cmd/internal/schedule"
+	"gloom/cmd/internal/unique"
+	"gloom/cmd/serverlessd/job"
+	. "gloom/cmd/serverlessd/store"
+)
+
+// TestInterruptedDeletes: whichever DELETE of a transaction was interrupted without an error, nothing
+// is left, and nothing is counted twice.
+func TestInterruptedDeletes(t *testing.T) {
+	s, err := Open(address(t, mariadbtest.Shared(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := t.Context()
+	if err := s.Reserve(ctx, sysid, ttl); err != nil {
+		t.Fatal(err)
+	}
+	var count atomic.Int64
+	SkipDelete(s, &count)
+	// interrupted calls f, whose nth DELETE has no effect, and reports whether there was an nth one.
+	interrupted := func(n int64, f func() error) bool {
+		count.Store(n)
+		if err := f(); err != nil {
+			t.Errorf("DELETE %d: %v", n, err)
+		}
+		return count.Swap(0) <= 0
+	}
+	long := strings.Repeat("x", 2000)
+	ends := func(jobtype string, endings ...Ending) job.ID {
+		e := entry(jobtype, long)
+		ingest(t, s, e)
+		for _, ending := range endings {
+			ending.Run = take(t, s, sysid, jobtype, 1, ttl)[0].Run
+			equal(t, "ended", end(t, s, sysid, ending), "[true]")
+		}
+		return e.ID
+	}
+	fault := &Last{At: time.Now(), Code: job.CodeError}
+
+	t.Run("job", func(t *testing.T) {
+		for n := int64(1); ; n++ {
+			before := counts(t, s, "a-deleted")
+			id := share(t, s, unique.Ask{While: unique.Window, Window: time.Hour}, keyed("a-deleted", "key"))[0].ID
+			more := interrupted(n, func() error { return s.Delete(ctx, id) })
+			_, err := s.Job(ctx, id)
+			fails(t, err, ErrUnknown)
+			before.Added++
+			before.Deleted++
+			equal(t, "counts", counts(t, s, "a-deleted"), before)
+			if !more {
+				break
+			}
+		}
+	})
+	t.Run("result", func(t *testing.T) {
+		for n := int64(1); ; n++ {
+			id := ends("a-retried", Ending{Fate: Again, Code: job.CodeError, Last: fault}, Ending{Fate: Archive, Code: job.CodeOK, Status: 200, Data: []byte("old")})
+			more := interrupted(n, func() error { return s.Retry(ctx, id) })
+			run := take(t, s, sysid, "a-retried", 1, ttl)[0].Run
+			end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200})
+			_, data, err := s.Result(ctx, id, 100)
+			if r := get(t, s, id); err != nil || len(data) > 0 || r.Last != nil || len(r.Runs) != 1 {
+				t.Errorf("DELETE %d: %v, result %q, last %v, runs %v", n, err, data, r.Last, r.Runs)
+			}
+			if !more {
+				break
+			}
+		}
+	})
+	t.Run("purged", func(t *testing.T) {
+		for n := int64(1); ; n++ {
+			before := counts(t, s, "b-*")
+			ends("b-purged", Ending{Fate: Archive, Code: job.CodeOK, Status: 200})
+			more := interrupted(n, func() error {
+				_, err := s.Sweep(ctx, Sweeping{RetryFor: ttl, KeepDone: -time.Minute, KeepUnrun: ttl, TTL: ttl, Limit: 10})
+				return err
+			})
+			before.Added++
+			before.OK++
+			equal(t, "counts of the rest", counts(t, s, "b-*"), before)
+			equal(t, "counts of the type", counts(t, s, "b-purged"), Counts{})
+			if !more {
+				break
+			}
+		}
+	})
+	t.Run("handler", func(t *testing.T) {
+		if err := s.PutHandler(ctx, &job.Handler{ID: string(ids.Next(1)), Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "true"}}); err != nil {
+			t.Fatal(err)
+		}
+		interrupted(1, func() error {
+			n, err := s.DeleteHandler(ctx, "a-x")
+			if n != 1 {
+				err = errors.Join(err, ErrUnknown)
+			}
+			return err
+		})
+	})
+	t.Run("schedule", func(t *testing.T) {
+		key := schedule.Key{Client: "a", Name: "n"}
+		if err := s.PutSchedule(ctx, key, spec(t, `{"cron":"0 0 1 1 *","job":{"type":"x"}}`), false); err != nil {
+			t.Fatal(err)
+		}
+		interrupted(1, func() error { return s.DropSchedule(ctx, key, false) })
+		_, _, err := s.Schedule(ctx, key)
+		fails(t, err, ErrUnknown)
+	})
+}
