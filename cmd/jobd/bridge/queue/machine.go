@@ -32,6 +32,7 @@ package queue
 import (
 	"container/heap"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 )
@@ -289,7 +290,8 @@ func (m *Machine) Done(id int64) bool {
 	return true
 }
 
-// Stop ends fetching and starting for good, and releases queued rows.
+// Stop ends fetching and starting for good, and releases all rows that have not started, even those
+// that were accepted again while their earlier run has its place.
 func (m *Machine) Stop() {
 	m.stopped = true
 	for _, t := range m.order {
@@ -297,6 +299,12 @@ func (m *Machine) Stop() {
 			j := heap.Pop(&t.queue).(*job)
 			delete(m.jobs, j.row.ID)
 			m.release = append(m.release, j.row.ID)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.jobs)) { // all are running
+		if j := m.jobs[id]; j.repeat != nil {
+			m.giveUp(*j.repeat)
+			j.repeat = nil
 		}
 	}
 }

@@ -474,3 +474,25 @@ func TestAPollWaitsForRoomAndForTheEndOfAPause(t *testing.T) {
 	m.Resume()
 	expect("both are wanted still", Effects{Fetch: []Want{{"a", 1, 0}, {"b", 1, 0}}})
 }
+
+// TestStopReleasesRepeats: a row that was accepted again while its earlier run has its place is given
+// back at once when the machine stops, however long that run takes.
+func TestStopReleasesRepeats(t *testing.T) {
+	m := New()
+	m.Add("a", 3)
+	rows := []Row{{ID: 1, Target: "a"}, {ID: 2, Target: "a"}, {ID: 3, Target: "a"}}
+	m.Accept(rows)
+	m.Next()
+	started := Row{ID: 2, Target: "a", Started: 5}
+	m.Accept([]Row{rows[0], started})
+	m.Stop()
+	if got, want := m.Next(), (Effects{Release: []int64{1}, Undo: []Row{started}}); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, row := range rows {
+		m.Done(row.ID)
+	}
+	if got := m.Next(); fmt.Sprint(got) != fmt.Sprint(Effects{}) {
+		t.Errorf("%+v after the runs", got)
+	}
+}

@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // naive is the machine written so that it can be checked by reading: plain
 // lists, searched from the front every time.
@@ -121,6 +124,11 @@ func (n *naive) stop() {
 			n.release = append(n.release, id)
 			n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
 		}
+	}
+	slices.SortFunc(n.rows, func(a, b naiveRow) int { return cmp.Compare(a.ID, b.ID) })
+	for i := range n.rows {
+		n.accept(n.rows[i].repeats) // which releases them
+		n.rows[i].repeats = nil
 	}
 }
 
