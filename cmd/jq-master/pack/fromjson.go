@@ -213,8 +213,8 @@ func (r *reader) special(start, at int) *job.Fault {
 	case extKey:
 		typ := v.Item(0)
 		data, ok := fromBase64(v.Item(1))
-		n, _ := typ.Number().Integer()
-		if !ok || v.Len() != 2 || typ.Kind() != Int && typ.Kind() != Uint || n < math.MinInt8 || n > math.MaxInt8 {
+		n, fits := typ.Number().Integer()
+		if !ok || v.Len() != 2 || typ.Kind() != Int && typ.Kind() != Uint || !fits || n < math.MinInt8 || n > math.MaxInt8 {
 			return wrong("an array of an integer from -128 to 127 and base64")
 		}
 		out, _ = msgp.AppendExtension(out, &msgp.RawExtension{Data: data, Type: int8(n)})

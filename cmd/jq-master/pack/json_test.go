@@ -75,6 +75,7 @@ func TestBadJSON(t *testing.T) {
 		{`{"$str":null}`, job.InvalidValue, "base64"}, {`{"$float":"1"}`, job.InvalidValue, `"NaN"`}, {`{"$float":1}`, job.InvalidValue, `"NaN"`},
 		{`{"$map":{}}`, job.InvalidValue, "two values"}, {`{"$map":[1]}`, job.InvalidValue, "two values"}, {`{"$map":[[1]]}`, job.InvalidValue, "two values"}, {`{"$map":[[1,2,3]]}`, job.InvalidValue, "two values"},
 		{`{"$ext":1}`, job.InvalidValue, "-128 to 127"}, {`{"$ext":[]}`, job.InvalidValue, "-128"}, {`{"$ext":[128,""]}`, job.InvalidValue, "-128"}, {`{"$ext":[1.0,""]}`, job.InvalidValue, "-128"},
+		{`{"$ext":[18446744073709551615,""]}`, job.InvalidValue, "-128"},
 		{`{"$ext":["1",""]}`, job.InvalidValue, "-128"}, {`{"$ext":[[1,2],""]}`, job.InvalidValue, "-128"}, {`{"$ext":[1,2]}`, job.InvalidValue, "-128"},
 	} {
 		got, fault := FromJSON([]byte(c.text))
