@@ -84,7 +84,7 @@ func (r *reader) pass() {
 func (r *reader) value(depth int) *job.Fault {
 	switch c := r.peek(); c {
 	case '{', '[':
-		return r.list(c, depth)
+		return r.list(c, depth, nil)
 	case '"':
 		r.out = msgp.AppendStringFromBytes(r.out, r.text())
 	case 't':
@@ -147,8 +147,9 @@ func (r *reader) number() *job.Fault {
 	return nil
 }
 
-// list appends the array or object whose opening bracket is at r.at.
-func (r *reader) list(open byte, depth int) *job.Fault {
+// list appends the array or object whose opening bracket is at r.at. If items is not nil, it gets where
+// the items of an array begin in r.out.
+func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 	switch {
 	case depth == maxText:
 		return tooDeep(r.at)
@@ -156,6 +157,8 @@ func (r *reader) list(open byte, depth int) *job.Fault {
 		r.deep = r.at
 	}
 	start, n, at := len(r.out), uint32(0), 0
+	var value int            // where the last value begins in r.out
+	var pairs []int          // where its items begin, if it is the array of a $map
 	r.out = append(r.out, 0) // for the head, which needs n
 	for r.at++; ; n++ {
 		if r.peek() == ',' {
@@ -164,10 +167,20 @@ func (r *reader) list(open byte, depth int) *job.Fault {
 		if c := r.peek(); c == ']' || c == '}' {
 			break
 		}
+		value = len(r.out)
 		if open == '{' {
 			r.out = msgp.AppendStringFromBytes(r.out, r.text())
 			r.pass() // the colon
-			at = r.at
+			key := Value(r.out[value:])
+			at, value = r.at, len(r.out)
+			if key.Is(mapKey) && r.peek() == '[' {
+				if fault := r.list('[', depth+1, &pairs); fault != nil {
+					return fault
+				}
+				continue
+			}
+		} else if items != nil {
+			*items = append(*items, value)
 		}
 		if fault := r.value(depth + 1); fault != nil {
 			return fault
@@ -179,18 +192,22 @@ func (r *reader) list(open byte, depth int) *job.Fault {
 	if open == '{' {
 		head = msgp.AppendMapHeader(buf[:0], n)
 	}
-	if r.out = slices.Replace(r.out, start, start+1, head...); open == '{' && n == 1 {
-		return r.special(start, at)
+	r.out = slices.Replace(r.out, start, start+1, head...)
+	for i := 0; items != nil && i < len(*items); i++ {
+		(*items)[i] += len(head) - 1
+	}
+	if open == '{' && n == 1 {
+		return r.special(start, value, at, pairs)
 	}
 	return nil
 }
 
 // special replaces the map of one pair that begins at start in r.out if it stands for another value.
-// at is the index of its value in the text.
-func (r *reader) special(start, at int) *job.Fault {
-	var k, v Value
-	for k, v = range Value(r.out[start:]).Pairs() {
-	}
+// The value of the pair begins at value in r.out and at at in the text; pairs has where its items
+// begin, if it is the array of a $map. They are not searched for in a value that may be long: that
+// would be done again for each map around it.
+func (r *reader) special(start, value, at int, pairs []int) *job.Fault {
+	k, v := Value(r.out[start+1:value]), Value(r.out[value:])
 	key, out := string(k.Bytes()), r.out[:start]
 	wrong := func(want string) *job.Fault {
 		return job.Refuse(job.InvalidValue, "", "the value of %s at byte %d must be %s", key, at, want)
@@ -202,13 +219,15 @@ func (r *reader) special(start, at int) *job.Fault {
 			return wrong(want)
 		}
 		out = msgp.AppendMapHeader(out, uint32(v.Len())) // ends before v begins
-		for pair := range v.Items() {
-			if pair.Kind() != Array || pair.Len() != 2 {
+		for i, begin := range pairs {
+			if r.out[begin] != two {
 				return wrong(want)
 			}
-			for part := range pair.Items() {
-				out = append(out, part...)
+			end := len(r.out)
+			if i+1 < len(pairs) {
+				end = pairs[i+1]
 			}
+			out = append(out, r.out[begin+1:end]...)
 		}
 	case extKey:
 		typ := v.Item(0)
@@ -248,6 +267,9 @@ func fromBase64(v Value) (data []byte, ok bool) {
 	data, err := base64.StdEncoding.Strict().AppendDecode(nil, v.Bytes())
 	return data, err == nil
 }
+
+// two begins an array of two items.
+const two = 0x92
 
 // notFinite has the floats that are not finite, by the name that stands for them in JSON.
 var notFinite = map[string]float64{

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -164,6 +165,28 @@ func TestThereAndBack(t *testing.T) {
 		got, fault := FromJSON(text)
 		if fault != nil || !bytes.Equal(got, b) {
 			t.Fatalf("%s\nis   %x, %v\nwant %x", text, got, fault, b)
+		}
+	}
+}
+
+// TestDeepJSON: a long text takes about as long to convert if it is nested deeply.
+func TestDeepJSON(t *testing.T) {
+	long := "[" + strings.Repeat("0,", 1<<17) + "0]"
+	took := func(text string) time.Duration {
+		least := time.Hour
+		for range 3 {
+			start := time.Now()
+			if _, fault := FromJSON([]byte(text)); fault != nil {
+				t.Fatal(fault)
+			}
+			least = min(least, time.Since(start))
+		}
+		return least
+	}
+	flat := took(long)
+	for open, end := range map[string]string{"[": "]", `{"a":`: "}", `{"$map":[[0,`: "]]}"} {
+		if deep := took(strings.Repeat(open, MaxDepth-1) + long + strings.Repeat(end, MaxDepth-1)); deep > 20*flat {
+			t.Errorf("in %d %s: %v, alone %v", MaxDepth-1, open, deep, flat)
 		}
 	}
 }
