@@ -59,9 +59,9 @@ func newLimit(t *tool) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Var(&l.concurrency, "concurrency", "most jobs that run at a time, or none; 0 holds a group back")
-	f.Var(&l.rate, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
-	f.Var(&l.burst, "burst", "most jobs handed out at once (a burst), or none")
+	f.Var(&l.concurrency, "concurrency", "maximum number of jobs that run at a time, or none; 0 holds a group back")
+	f.Var(&l.rate, "rate", "maximum rate of jobs handed out: 100/s, 30/m, 5/h or none")
+	f.Var(&l.burst, "burst", "maximum number of jobs handed out at once (a burst), or none")
 	f.BoolVar(&l.fair, "fair", false, "groups take turns within the type")
 	f.StringVar(&l.group, "group", "", "limit every group that matches this pattern")
 	f.BoolVar(&l.remove, "remove", false, "remove the rule of --group")

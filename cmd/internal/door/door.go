@@ -43,11 +43,11 @@ type Options struct {
 // Flags defines a flag for every option.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Addr, "addr", o.Addr, "where clients connect: host:port, tcp://host:port without TLS, or unix:/path")
-	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
+	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0 means what the limit on open files allows")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each; SIGHUP reads it again")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on the address; SIGHUP reads it again")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
-	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
+	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "file of CA certificates (PEM); clients must have a certificate that one of these CAs has signed")
 	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow an address beyond this host without tokens or client certificates")
 	f.Var(&names{&o.HTTPHosts}, "host", "a further Host name for the address, as behind a proxy; may be given several times")
 }

@@ -63,7 +63,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; by default the submit address with the next port")
 	}
 	f.StringVar(&c.Token, "broker-token", c.Token, "token for the broker; it is safer in the environment")
-	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "authority of its certificate, in PEM form; this and each of the next three turn TLS on")
+	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "file of the CA certificates (PEM) that have signed its certificate; this and each of the next three turn TLS on")
 	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show to the broker")
 	f.StringVar(&c.TLSKey, "broker-tls-key", c.TLSKey, "its key")
 	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "name that its certificate must have")
