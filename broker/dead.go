@@ -181,7 +181,7 @@ func (d *deadLetters) age(b *Broker, before int64) {
 	}
 }
 
-// next returns when the oldest letter is to be forgotten.
+// next returns the time at which the oldest letter is to be forgotten.
 func (d *deadLetters) next(age int64) int64 {
 	if d.byAge.Len() == 0 {
 		return Never
@@ -193,7 +193,7 @@ func (d *deadLetters) next(age int64) int64 {
 type LetterFilter struct {
 	ID     string // part of the id's value
 	Reason func(*Reason) bool
-	Older  time.Duration // the least time since it failed
+	Older  time.Duration // the minimum time since it failed
 }
 
 func (q *LetterFilter) matches(b *Broker, l *DeadLetter) bool {

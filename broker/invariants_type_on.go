@@ -209,7 +209,7 @@ func (v *census) queues() {
 		if q.set == nil && q.origin == 0 {
 			found = q.kind.plain
 		}
-		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.n == x.waiting, "a queue of type %q counts %d holdings, %d and %d jobs; has %+v, or is not found", q.kind.name, q.holdings, q.jobs, q.n, *x)
+		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.n == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs; it has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.n, *x)
 		must(b.fairness.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.out; out != nil {

@@ -48,7 +48,7 @@ const (
 // leave too much room unused.
 const bigBody = 128 << 10
 
-// maxRetries is the most retries that, with the first run, job.attempts can count.
+// maxRetries is the maximum number of retries that, with the first run, job.attempts can count.
 const maxRetries = math.MaxUint16 - 1
 
 // job is the record of a job. It has no pointers, so that two million of them cost the

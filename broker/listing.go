@@ -17,7 +17,7 @@ type JobFilter struct {
 	Type, Group []byte
 	ID          string
 	State       string        // one of JobStates
-	Older       time.Duration // the least time since the submission
+	Older       time.Duration // the minimum time since the submission
 	// Submitter is the connection that the job belongs to, Worker the one that it runs on.
 	Submitter, Worker Peer
 	// Wanted leaves out running jobs that nobody waits for.

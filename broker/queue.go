@@ -257,8 +257,8 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	b.rank(q)
 }
 
-// oldest returns when the oldest ready job was submitted. It looks at each lane once. The
-// queue must not be empty.
+// oldest returns the time at which the oldest ready job was submitted. It looks at each lane once.
+// The queue must not be empty.
 func (b *Broker) oldest(q *queue) int64 {
 	at := int64(Never)
 	if q.spilled() {

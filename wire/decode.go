@@ -16,7 +16,7 @@ type Decoder struct {
 	typ     []byte   // DefaultType as bytes
 }
 
-// maxScratch is the most memory, in bytes, that a decoder keeps between messages.
+// maxScratch is the maximum memory, in bytes, that a decoder keeps between messages.
 const maxScratch = 64 << 10
 
 // Decode reads one payload that arrived on port into r. withID reports whether this worker

@@ -78,7 +78,7 @@ func (b *outstanding) ack(n Number) (Fault, bool) {
 	return 0, true
 }
 
-// close ends a job, and returns when it was sent and whether its ack had not come.
+// close ends a job. sent is the time at which it was sent; unacked reports that no ack has come.
 func (b *outstanding) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
 	s, fault, ok := b.find(n)
 	if !ok {

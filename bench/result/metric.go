@@ -21,7 +21,7 @@ const (
 // Of returns the figure of a round; false when the round does not have it.
 func (m *Metric) Of(r *Round) (float64, bool) { return m.value(r) }
 
-// Values returns the figures of all rounds that have it.
+// Values returns the figure of each round that has one.
 func (m *Metric) Values(r *Run) []float64 {
 	var v []float64
 	for _, round := range r.Rounds {

@@ -105,7 +105,7 @@ func (a *adding) answer(in []byte) (size int, err error) {
 	return size, nil
 }
 
-// adder is one client.
+// adder is one client that adds lines.
 type adder struct {
 	*adding
 	sent int64 // when the last request was sent, on the loop's clock; the first counts as sent at 0

@@ -147,7 +147,7 @@ func (s *session) account(from, to load.Snapshot, a, b meter) {
 	r.OthersCPU = max(0, otherCPU.Seconds()/r.Seconds)
 }
 
-// finish waits for outstanding jobs and records the rest.
+// finish waits for the outstanding jobs. Then it records failures, lost connections and faults.
 func (s *session) finish(ctx context.Context) (*result.Round, error) {
 	s.report("settle", -1, 0, nil)
 	if err := s.gen.Settle(ctx, s.opt.Grace); err != nil {

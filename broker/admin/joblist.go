@@ -108,7 +108,7 @@ func selection(r *http.Request, keys ...string) (v url.Values, limit int, err er
 	case all && narrow:
 		return nil, 0, fail(http.StatusBadRequest, "invalid_value", "all must be false with a filter, got true")
 	case !all && !narrow:
-		return nil, 0, fail(http.StatusBadRequest, "missing_field", "the body must select jobs, by a filter of %s, or all: true", strings.Join(keys, ", "))
+		return nil, 0, fail(http.StatusBadRequest, "missing_field", "the body must select jobs: by a filter (%s) or by all: true", strings.Join(keys, ", "))
 	}
 	return v, int(n), nil
 }

@@ -57,7 +57,7 @@ var (
 	descFrames      = desc("frames_total", "Frames, by direction.", "direction")
 	descNetBytes    = desc("network_bytes_total", "Bytes on connections, by direction.", "direction")
 	descBacklog     = desc("outbound_bytes", "Bytes not yet read by peers.")
-	descBacklogMax  = desc("outbound_bytes_max", "Most bytes not yet read by one peer.")
+	descBacklogMax  = desc("outbound_bytes_max", "Largest number of bytes not yet read by one peer.")
 	descOverflows   = desc("outbound_overflows_total", "Connections closed because the peer did not read.")
 	descPartial     = desc("inbound_bytes", "Bytes of unfinished frames.")
 	descLag         = desc("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.")

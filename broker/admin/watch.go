@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// lookPeriod is the least time between two snapshots of all types. If a snapshot takes more
+	// lookPeriod is the minimum time between two snapshots of all types. If a snapshot takes more
 	// than a lookShare-th of it, the time grows, up to slowPeriod.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second

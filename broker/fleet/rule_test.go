@@ -9,8 +9,8 @@ import (
 	"gloom/broker"
 )
 
-// reports makes a worker at the borrower report progress.
-func (w *twins) reports(p broker.Peer, id []byte, body []byte) {
+// reportProgress makes a worker at the borrower report progress.
+func (w *twins) reportProgress(p broker.Peer, id []byte, body []byte) {
 	w.apply(1, w.cores[1].Progress(w.now, p, id, body, false))
 }
 
@@ -40,7 +40,7 @@ func TestProgressIsASample(t *testing.T) {
 	w.deaf[0] = true
 	for i := range reports {
 		for _, j := range w.jobs {
-			w.reports(j.to, j.id, fmt.Appendf(nil, "%0*d", 1<<20, i))
+			w.reportProgress(j.to, j.id, fmt.Appendf(nil, "%0*d", 1<<20, i))
 		}
 		w.pass(5 * time.Millisecond)
 		if n := w.machines[1].Memory(); n > 12<<20 {
@@ -72,7 +72,7 @@ func TestProgressUnasked(t *testing.T) {
 		w.pass(10 * time.Millisecond)
 		w.progress = map[string][]byte{}
 		before := w.machines[1].Info().Stats.Items
-		w.reports(w.jobs[0].to, w.jobs[0].id, []byte("2"))
+		w.reportProgress(w.jobs[0].to, w.jobs[0].id, []byte("2"))
 		w.pass(10 * time.Millisecond)
 		if n := w.machines[1].Info().Stats.Items - before; (n > 0) != follow || (w.progress["1"] != nil) != follow {
 			t.Errorf("progress is asked for: %v; %d items were sent, %q told", follow, n, w.progress["1"])

@@ -2,8 +2,8 @@ package guard
 
 import "testing"
 
-// TestHostOf: the configured name of the HTTP address is ours, with or without a
-// scheme.
+// TestHostOf: hostOf returns the host of an address with or without a scheme, and "" if the address
+// has none.
 func TestHostOf(t *testing.T) {
 	for addr, want := range map[string]string{
 		"gloom.example:9997":       "gloom.example",

@@ -42,8 +42,9 @@ func (h *Hub) credit(c *Conn) {
 	})
 }
 
-// shedUnread closes the connections that have most to read, on the port that has most of it, if
-// too much output waits for all peers together. It is called after each step; the output of one step may exceed the bound.
+// shedUnread closes connections if the unread output of all peers together exceeds its bound. It
+// chooses the port with more unread output, and there the connections with the most. It is called
+// after each step; the output of one step may exceed the bound.
 func (h *Hub) shedUnread() {
 	// Large bodies are counted with their jobs already, so for workers only what exceeds them
 	// counts.

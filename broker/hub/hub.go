@@ -29,7 +29,7 @@ type Config struct {
 	// If more than MaxOutbound bytes wait, the next frame closes the connection.
 	MaxOutbound int
 	// MaxUnread bounds the memory of the output that waits for all connections together, in
-	// bytes; 0 is no limit. Above it, the connections with most to read are closed.
+	// bytes; 0 is no limit. Above it, the connections with the most unread output are closed.
 	MaxUnread int64
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
 	// limit. Above it, the connections that hold most of them are closed.

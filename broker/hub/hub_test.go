@@ -60,8 +60,8 @@ func (s *side) steps(cmds []hub.Command) {
 	s.sink.Step(cmds, nil)
 }
 
-// gets takes the output and compares its payloads with the expected ones.
-func (s *side) gets(want ...string) {
+// expectOutput takes the output and compares its payloads with the expected ones.
+func (s *side) expectOutput(want ...string) {
 	s.t.Helper()
 	var got []string
 	for _, o := range s.sink.Take() {
@@ -116,10 +116,10 @@ func TestOrder(t *testing.T) {
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":{"x": 2}}`)
 	w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"A"}`)
-	w.gets(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`, `{"ok":true}`,
+	w.expectOutput(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`, `{"ok":true}`,
 		`{"action":"job","id":"b","type":"default","body":{"x": 2}}`)
-	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`, `{"id":"a","body":"A"}`)
-	w.gets()
+	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`, `{"id":"a","body":"A"}`)
+	w.expectOutput()
 }
 
 // TestWake: an owner is woken once for any number of frames until it takes them, and not at all
@@ -129,7 +129,7 @@ func TestWake(t *testing.T) {
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	w.does(h, `{"action":"join","type":"default","prefetch":10}`)
-	w.gets(`{"ok":true}`)
+	w.expectOutput(`{"ok":true}`)
 	for i := range 3 {
 		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1}`, i))
 	}
@@ -186,7 +186,7 @@ func TestStableBody(t *testing.T) {
 	big(s, `{"action":"submit","id":"a","progress":true,"body":`+body+`}`)
 	w.does(h, `{"action":"join","type":"default"}`)
 	gets(w, `{"action":"job","id":"a","type":"default","body":`+body+`}`)
-	s.gets(`{"ok":true,"id":"a"}`)
+	s.expectOutput(`{"ok":true,"id":"a"}`)
 	big(w, `{"action":"progress","body":`+body+`}`)
 	gets(s, `{"id":"a","progress":`+body+`}`)
 	big(w, `{"action":"respond","body":`+body+`}`)
@@ -201,7 +201,7 @@ func TestSlowReader(t *testing.T) {
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	big := `"` + strings.Repeat("x", 9000) + `"`
 	s.does(h, `{"action":"submit","id":"a","body":`+big+`}`)
-	s.gets(`{"ok":true,"id":"a"}`)
+	s.expectOutput(`{"ok":true,"id":"a"}`)
 	w.does(h, `{"action":"join","type":"default"}`)
 	outs := w.sink.Take()
 	if len(outs) != 1 || outs[0].Abort {
@@ -225,7 +225,7 @@ func TestSlowReader(t *testing.T) {
 	respond()
 	s.does(h, `{"action":"ping"}`)
 	s.does(h, `{"action":"ping"}`)
-	s.gets("abort")
+	s.expectOutput("abort")
 	h.Remove(s.conn)
 	if st := h.Stats(); st.Overflows != 1 || st.Undelivered != 4 {
 		t.Errorf("%+v", st)
@@ -285,7 +285,7 @@ func TestCreditRenewed(t *testing.T) {
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
-	w.gets(`{"ok":true}`)
+	w.expectOutput(`{"ok":true}`)
 	large := func(id string) string {
 		return `{"action":"submit","id":"` + id + `","ack":false,"body":"` + strings.Repeat("x", 1500) + `"}`
 	}
@@ -356,9 +356,9 @@ func TestDismiss(t *testing.T) {
 		{Refuse: &wire.Error{Code: wire.SizeError, Reason: "too big"}, Close: true},
 		{Reply: wire.AppendPing(nil)},
 	})
-	w.gets(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`,
+	w.expectOutput(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`,
 		`{"error":"size_error","reason":"too big"}`, "close")
-	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`,
+	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`,
 		`{"error":"job_failed","reason":"its worker was closed: size_error: too big","id":"a"}`)
 	h.Remove(w.conn)
 	h.Remove(w.conn)
@@ -395,9 +395,9 @@ func TestTimer(t *testing.T) {
 	s.sink = h.NewSink(hub.Owner{Wake: func() { woken <- struct{}{} }})
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
 	s.does(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
-	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
+	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
 	<-woken
-	s.gets(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
+	s.expectOutput(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
 }
 
 // TestUnread: the output that all peers together have not read is bounded. The peer that has

@@ -552,8 +552,8 @@ func TestDroppedProgress(t *testing.T) {
 	slow, other, w := open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	slow.does(h, `{"action":"submit","id":"s0","body":1}`, `{"action":"submit","id":"s1","body":1}`, `{"action":"submit","id":"s2","body":1,"progress":true}`)
 	other.does(h, `{"action":"submit","id":"o","body":1}`)
-	slow.gets(`{"ok":true,"id":"s0"}`, `{"ok":true,"id":"s1"}`, `{"ok":true,"id":"s2"}`)
-	other.gets(`{"ok":true,"id":"o"}`)
+	slow.expectOutput(`{"ok":true,"id":"s0"}`, `{"ok":true,"id":"s1"}`, `{"ok":true,"id":"s2"}`)
+	other.expectOutput(`{"ok":true,"id":"o"}`)
 	w.named = true
 	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.sink.Take()
@@ -562,6 +562,6 @@ func TestDroppedProgress(t *testing.T) {
 	w.does(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,
 		`{"action":"progress","id":"s2","body":"`+strings.Repeat("x", 120_000)+`"}`,
 		`{"action":"respond","id":"o","body":"for another"}`)
-	slow.gets(`{"id":"s0","body":"`+half+`"}`, `{"id":"s1","body":"for the slow one"}`)
-	other.gets(`{"id":"o","body":"for another"}`)
+	slow.expectOutput(`{"id":"s0","body":"`+half+`"}`, `{"id":"s1","body":"for the slow one"}`)
+	other.expectOutput(`{"id":"o","body":"for another"}`)
 }

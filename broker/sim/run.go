@@ -69,8 +69,8 @@ func configLine(c *broker.Config) string {
 // Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
 	pages *poisonPages
-	// Commands is how many commands were carried out, Peak the most bytes lent to the core at a
-	// time, and Returns how often memory was given back.
+	// Commands is how many commands were carried out, Peak the maximum number of bytes lent to the
+	// core at a time, and Returns how often memory was given back.
 	Commands, Peak, Returns int
 	// Profiles counts the runs of each kind.
 	Profiles map[string]int
@@ -319,7 +319,7 @@ func (r *runner) compareHistory() error {
 func (r *runner) compareHeld() error {
 	o, core, m := r.oracle, r.driver.core, r.driver.core.Memory()
 	if unaccounted := int64(r.x.pages.held) - m.Records - m.Slabs - m.History; unaccounted < -m.Records/32 || unaccounted > m.Pools {
-		return fmt.Errorf("%d bytes of pages are held, counted are %+v", r.x.pages.held, m)
+		return fmt.Errorf("the core holds %d bytes of pages, but counts %+v", r.x.pages.held, m)
 	}
 	n, bytes := o.overdueRuns()
 	big := int64(0)

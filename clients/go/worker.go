@@ -181,7 +181,7 @@ func (w *Worker) start(ctx context.Context) error {
 		return errors.New("gloom: worker has been started already")
 	}
 	w.conf = conf
-	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // otherwise Serve was called first
+	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // an earlier call of Serve has precedence
 	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.leaving, w.leave = context.WithCancel(context.Background())
 	w.joined, w.join = context.WithCancel(context.Background())

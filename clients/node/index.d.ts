@@ -108,7 +108,7 @@ export interface Outcome<B = unknown> {
  * alive.
  */
 export class Submitter {
-  /** window: the most jobs submitted and not ended; at the limit submit waits. Default: 1024. */
+  /** window: the maximum number of jobs submitted and not ended; at the limit submit waits. Default: 1024. */
   constructor(options?: ConnectionOptions & { window?: number });
   /** The number of jobs submitted and not ended. */
   readonly outstanding: number;
@@ -162,7 +162,7 @@ export interface Job {
 }
 
 export interface WorkerOptions extends ConnectionOptions {
-  /** Most jobs that run at once, per broker. Default: 1. */
+  /** The maximum number of jobs that run at once, per broker. Default: 1. */
   concurrency?: number;
   /** Types and patterns to leave out, if type is an array. */
   except?: string[];

@@ -208,7 +208,7 @@ func status(err error) int {
 	return 0
 }
 
-// pageSize is the most items that a broker returns at once.
+// pageSize is the maximum number of items that a broker returns at once.
 const pageSize = 1000
 
 // list calls fn for up to limit items of a listing; more reports whether there are others.

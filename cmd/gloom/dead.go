@@ -43,7 +43,8 @@ them again, and discard them.`,
 
 func deadPath(typ, id string) string { return "/v1/dead/" + api.Segment(typ) + "/" + api.Segment(id) }
 
-// maxDead is the most types, and the most failed jobs of each, that are read.
+// maxDead is the maximum number of types, and the maximum number of failed jobs of each, that are
+// read.
 const maxDead = 100 * pageSize
 
 // typesWithDead returns the types that have failed jobs.

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// pastTypes is the most types that are shown besides the sum of all.
+	// pastTypes is the maximum number of types that are shown besides the sum of all.
 	pastTypes = 12
 	// sparks is the width of a sparkline, in characters.
 	sparks = 24

@@ -477,7 +477,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 // openLines has the numbers of the lines that are not yet printed.
 type openLines struct {
 	mu    sync.Mutex
-	lines map[int]struct{} // lines that have a place
+	lines map[int]struct{} // the lines that are outstanding
 	next  int              // the line that is being read, 0 at the end
 	lost  int              // the first line that was lost with its connection, or 0
 }

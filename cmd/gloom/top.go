@@ -49,7 +49,7 @@ const topExample = `  gloom top --sort wait
   gloom top --since 3h --filter mail
   gloom top --json --interval 10s >>load.jsonl`
 
-// maxTypes is the most types that are read.
+// maxTypes is the maximum number of types that are read.
 const maxTypes = 10000
 
 func newTop(t *tool) *cobra.Command {

@@ -49,7 +49,8 @@ profile unix "$unix" throughput --duration "${seconds}s"
 profile prefetch "$tcp" prefetch --duration "${seconds}s"
 profile backlog "$tcp" backlog --jobs 300000
 "${GO:-go}" tool pprof -proto -output "$dir/all" "$dir"/*.prof >/dev/null
-# The profile names the program's file. Another text of the same length takes the place of this path.
+# The profile contains the path of the program. Replace it with the program's name, padded to the
+# same length.
 exe=$(cd "$bin" && pwd)/gloomd
 zcat "$dir/all" | LC_ALL=C sed "s|$exe|$(printf "%-${#exe}s" gloomd)|g" | gzip -9n >cmd/gloomd/default.pgo
 ls -l cmd/gloomd/default.pgo >&2

@@ -378,7 +378,7 @@ type JobFilter struct {
 	State string `json:"state,omitempty"`
 	ID    string `json:"id,omitempty"` // substring of the id
 	Group string `json:"group,omitempty"`
-	Older int64  `json:"older,omitempty"` // least time since it was submitted, in milliseconds
+	Older int64  `json:"older,omitempty"` // minimum time since it was submitted, in milliseconds
 	// Submitter and Worker are numbers of peers.
 	Submitter uint64 `json:"submitter,omitempty"`
 	Worker    uint64 `json:"worker,omitempty"`
@@ -391,7 +391,7 @@ type JobFilter struct {
 type DeadFilter struct {
 	ID     string `json:"id,omitempty"`     // substring of the id
 	Reason string `json:"reason,omitempty"` // substring of the reason
-	Older  int64  `json:"older,omitempty"`  // least time since it failed, in milliseconds
+	Older  int64  `json:"older,omitempty"`  // minimum time since it failed, in milliseconds
 	All    bool   `json:"all,omitempty"`
 	Most   int    `json:"most,omitempty"` // how many may be changed, 0 for all
 }

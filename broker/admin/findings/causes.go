@@ -15,7 +15,7 @@ import (
 const (
 	// closeTo is the fraction of a limit above which its use is reported.
 	closeTo = 0.9
-	// slow is the least time to drain at which a queue is a finding.
+	// slow is the minimum time to drain at which a queue is a finding.
 	slow = 10 * time.Second
 	// late is the least lag at which an event loop counts as late.
 	late = 250 * time.Millisecond

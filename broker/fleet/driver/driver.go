@@ -34,7 +34,7 @@ type Driver struct {
 	frames     []byte
 	dialed     atomic.Pointer[natsConn] // the latest connection
 	rawConn    atomic.Pointer[natsConn] // the client's connection, if it has no TLS
-	maxPayload atomic.Int64             // the most bytes that NATS takes in one message; 0 if that is too few
+	maxPayload atomic.Int64             // the maximum number of bytes that NATS takes in one message; 0 if that is too few
 	done       sync.WaitGroup
 	closing    sync.Mutex // guards nc against a client that is made after Close
 

@@ -71,7 +71,7 @@ func Languages(clients, scratch string) ([]Language, error) {
 type Options struct {
 	Addrs       []string `json:"addrs"`
 	Token       string   `json:"token,omitempty"`
-	CA          string   `json:"ca,omitempty"` // a file of authorities to trust; if set, connections use TLS
+	CA          string   `json:"ca,omitempty"` // a file of CA certificates to trust; if set, connections use TLS
 	Heartbeat   int      `json:"heartbeat,omitempty"`
 	Backoff     [2]int   `json:"backoff"`
 	Window      int      `json:"window,omitempty"`      // of a submitter

@@ -5,7 +5,7 @@ import { ClosedError, Fatal, JobError, LostError, RefusedError, Release, RetryAf
 import { Backoff, Options } from "./options.js";
 import { duration, encode, HEADER, integer, name } from "./wire.js";
 
-/** Most bytes of an error's text that are sent as the reason. */
+/** The maximum number of bytes of an error's text that are sent as the reason. */
 const MAX_REASON = 4096;
 
 /** A job as its handler sees it. */

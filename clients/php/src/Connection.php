@@ -235,8 +235,8 @@ final class Connection
         }
         $this->out .= $frame;
         $this->flush();
-        // Bytes that cannot be sent yet wait. Meanwhile we read, because the broker may not read
-        // more before we do.
+        // What the socket does not accept stays in the buffer. While the buffer is large we also
+        // read, because the broker may not read more before we do.
         while ($this->ended === null && strlen($this->out) > 1024 * 1024) {
             $read = $write = [$this->stream];
             $none = [];

@@ -44,7 +44,7 @@ final class Submitter
 
     /**
      * @param string|array<string>|Settings $settings addresses, or all settings
-     * @param int $window the most jobs submitted and not ended; at the limit submit waits
+     * @param int $window the maximum number of jobs submitted and not ended; at the limit submit waits
      * @param ?float $wait seconds that a call waits for a connection; null: without limit
      */
     public function __construct(

@@ -15,7 +15,7 @@ use Gloom\Exception\RefusedException;
  */
 final class Worker
 {
-    /** Most bytes of an error's text that are sent as the reason. */
+    /** The maximum number of bytes of an error's text that are sent as the reason. */
     private const REASON = 4096;
 
     private readonly Settings $settings;

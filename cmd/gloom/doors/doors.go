@@ -125,7 +125,7 @@ func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 	case errors.As(out.err, &refused):
 		status, body = refused.status, refused.body
 	case out.err == errNone:
-		return nil, d.unsupportedError("such thing", "its README says what it has")
+		return nil, d.unsupportedError("such operation", "its README lists the operations that it has")
 	case out.err != nil:
 		return nil, out.err
 	default:
@@ -140,7 +140,7 @@ func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-var errNone = errors.New("the daemon has no such thing")
+var errNone = errors.New("the daemon has no such operation")
 
 // request sends the daemon a request of its own, on behalf of one to a broker; in and out may
 // be nil.

@@ -16,7 +16,7 @@ type filter struct {
 	typ            string // "" for all
 	state, outcome string
 	id, reason     string
-	older          time.Duration // least time since its submission or, of an ended job, since its end
+	older          time.Duration // minimum time since its submission or, of an ended job, since its end
 	since          time.Time     // earliest end of a job; zero for any
 }
 

@@ -41,7 +41,7 @@ func asJQ(d *Door) {
 	d.unsupported("groups", rules, "/v1/groups", "/v1/groups/{pattern}")
 	d.unsupported("submitters with a connection", "gloom ls types shows what was enqueued", "GET /v1/submitters")
 	d.unsupported("way to discard failed jobs", "it forgets them by itself: --keep-ended, --max-ended", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
-	d.unsupported("way to forget names", "it forgets a name with its last job", "DELETE /v1/types/{type}")
+	d.unsupported("way to forget names", "it forgets a name when the name's last job is gone", "DELETE /v1/types/{type}")
 	d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
 	d.unsupported("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
 	d.unsupported("drain over HTTP", "SIGTERM drains it", "POST /v1/drain")
@@ -117,7 +117,7 @@ func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWor
 	return page.Workers, page.Cursor, err
 }
 
-// maxPage is the most items of a page of jq-master.
+// maxPage is the maximum number of items of a page of jq-master.
 const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
@@ -143,7 +143,7 @@ func (q *jq) workers(r *http.Request) (any, error) {
 	return &out, err
 }
 
-// maxWorkers is the most workers that are read to find the names that they serve.
+// maxWorkers is the maximum number of workers that are read to find the names that they serve.
 const maxWorkers = 10_000
 
 func (q *jq) types(r *http.Request) (any, error) {

@@ -29,7 +29,7 @@ func TestSharedID(t *testing.T) {
 			}
 			out[f.ID] = string(f.Body)
 		}
-		for len(out) < 4 { // one of each id: a job whose id is in use does not delay others
+		for len(out) < 4 { // one job of each id: those whose id is already out wait without delaying the others
 			take(w.job())
 		}
 		for n := 6; n > 0; n-- {

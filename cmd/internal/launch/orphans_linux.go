@@ -60,7 +60,7 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 	}
 }
 
-// startTime returns when a process began, "" once it is gone.
+// startTime returns the time at which a process began, as /proc has it, or "" once it is gone.
 func startTime(pid int) string {
 	if fields := stat(pid); len(fields) > 22-3 && fields[0] != "Z" && fields[0] != "X" {
 		return fields[22-3]

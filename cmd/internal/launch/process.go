@@ -141,7 +141,7 @@ func Start(c Command) (_ *Process, err error) {
 	return p, nil
 }
 
-// input makes the pipe for the standard input, and returns the process's end of it.
+// input makes the pipe for standard input, and returns the process's end of it.
 func (p *Process) input(hasInput bool) (*os.File, error) {
 	if !hasInput {
 		return os.Open(os.DevNull)

@@ -8,8 +8,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// MaxSlots is the most slots that a door has on one worker connection, far below the prefetch that
-// brokers allow.
+// MaxSlots is the maximum number of slots that a door has on one worker connection, far below the
+// prefetch that brokers allow.
 const MaxSlots = 250
 
 // rejoin is the pause before the next attempt to join after the broker has refused slots.

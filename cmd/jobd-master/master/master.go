@@ -18,8 +18,8 @@ import (
 // Options are the parameters of a master.
 type Options struct {
 	PingInterval  time.Duration // time between two pings to a worker
-	PokeThrottle  time.Duration // least time between two rounds of polls
-	WorkerTimeout time.Duration // most time for one worker's part of an answer
+	PokeThrottle  time.Duration // minimum time between two rounds of polls
+	WorkerTimeout time.Duration // maximum time for one worker's part of an answer
 	MaxAnswer     int           // bytes of one message of a worker, with outputs of many jobs; default 128 MiB
 	Clock         Clock         // default SystemClock
 	Log           zerolog.Logger
@@ -33,7 +33,7 @@ const (
 	listenGap = 50 * time.Millisecond
 	// maxPolls is how many polls one worker may leave unanswered.
 	maxPolls = 16
-	// silence is the least time that a worker that has answered pings must be silent before its
+	// silence is the minimum time that a worker that has answered pings must be silent before its
 	// connection is closed.
 	silence = 15 * time.Second
 	// maxTargets is how many bytes the targets of all workers may take. Each takes

@@ -16,7 +16,7 @@ import (
 // ErrUnserved means that no worker serves a target or knows its rows.
 var ErrUnserved = errors.New("no worker serves the target or knows its rows")
 
-// maxAsked is the most workers that are tried one after the other.
+// maxAsked is the maximum number of workers that are tried one after the other.
 const maxAsked = 3
 
 // Rows returns rows of a target, which a worker reads.

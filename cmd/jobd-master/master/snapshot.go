@@ -26,8 +26,9 @@ const (
 	countedFor = 30 * time.Second
 	// window is the time over which findings judge what happened to rows lately.
 	window = 15 * time.Second
-	// maxLeft is the most targets without their last worker that are remembered, leftTime for
-	// how long; maxUnserved is the most poked targets without a worker that a Look lists.
+	// maxLeft is the maximum number of targets without their last worker that are remembered,
+	// leftTime for how long; maxUnserved is the maximum number of poked targets without a worker
+	// that a Look lists.
 	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
 	// maxNew is how many more targets than it has registered a worker may report: those that it has
 	// just got.

@@ -14,7 +14,8 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// maxPage is the most items of a reply; busiest is how many targets the statistics have.
+// maxPage is the maximum number of items of a reply; busiest is how many targets the statistics
+// have.
 const maxPage, busiest = 500, 20
 
 // maxFound bounds the findings in a reply, maxFolded those in the statistics.

@@ -101,7 +101,7 @@ type row struct {
 	done     chan struct{} // closed when the row is written
 }
 
-// maxOutput is the most bytes that are kept of an output whose column holds more.
+// maxOutput is the maximum number of bytes that are kept of an output whose column holds more.
 const maxOutput = 64 << 20
 
 const (
@@ -258,8 +258,8 @@ func (b *Bridge) connect() (err error) {
 // ownerOf returns the mark of the processes of a daemon.
 func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
-// maxConcurrency is the most rows of a target that one daemon launches at once: a user who writes a
-// large number to mean "no limit" does not want that many slots.
+// maxConcurrency is the maximum number of rows of a target that one daemon launches at once: a user
+// who writes a large number to mean "no limit" does not want that many slots.
 const maxConcurrency = 10_000
 
 // boundConcurrency returns the concurrency that a target gets.

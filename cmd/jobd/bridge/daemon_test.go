@@ -29,7 +29,7 @@ import (
 // from the environment.
 const (
 	envConfig = "BRIDGE_TEST_CONFIG"
-	envFault  = "BRIDGE_TEST_FAULT"  // name:count, the moment to die
+	envFault  = "BRIDGE_TEST_FAULT"  // name:count, the failpoint and the passage at which to die
 	envManual = "BRIDGE_TEST_MANUAL" // ids to run by hand
 	envPoints = "BRIDGE_TEST_POINTS" // file to note the points passed
 )

@@ -32,7 +32,8 @@ func (l *lease) renewed(sent time.Time) {
 	l.renewedCh = make(chan struct{})
 }
 
-// expiry returns when the lease expires, and a channel that is closed when the lease is renewed.
+// expiry returns the time at which the lease expires, and a channel that is closed when the lease is
+// renewed.
 func (l *lease) expiry() (expiresAt time.Time, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ type metrics struct {
 	writeRows                          prometheus.Histogram
 }
 
-// maxTargets is the most labels for targets; all other targets share one.
+// maxTargets is the maximum number of labels for targets; all other targets share one.
 const maxTargets = 200
 
 func newMetrics() *metrics {

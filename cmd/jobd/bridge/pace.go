@@ -9,7 +9,7 @@ type pace struct {
 	avgStay       map[string]time.Duration // average time of a target's rows from start to end
 }
 
-// minFetch is the least time that counts for a fetch. With a smaller value, a daemon would fetch
+// minFetch is the minimum time that counts for a fetch. With a smaller value, a daemon would fetch
 // so few rows at a time that the fetches cost more than the other daemons of the target gain.
 const minFetch = 10 * time.Millisecond
 

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// memoryLimit is the most bytes of results that wait in memory. Beyond it, outputs of more
-	// than cutTo bytes are spooled, or cut to that size.
+	// memoryLimit is the maximum number of bytes of results that wait in memory. Beyond it, outputs
+	// of more than cutTo bytes are spooled, or cut to that size.
 	memoryLimit = 128 << 20
 	cutTo       = 64 << 10
 	// minCut is how many bytes of each output are kept if, at a stop, the spool has no room

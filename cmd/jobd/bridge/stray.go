@@ -21,7 +21,7 @@ const (
 	strayTime  = time.Minute
 	strayCheck = 10 * time.Second
 	strayGap   = 3 * strayCheck // after a longer break between two checks, all times start again
-	maxStrays  = 1000           // most strays settled at a time
+	maxStrays  = 1000           // maximum number of strays settled at a time
 )
 
 // check returns the claimed rows that have been strays for strayTime.

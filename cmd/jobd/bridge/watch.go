@@ -12,7 +12,7 @@ import (
 // saw the heartbeat. So living daemons get time to renew their leases after the database was away, and a
 // jump of its clock does not change leases that were seen before.
 type ownerWatch struct {
-	minSilence time.Duration // the least time for which a heartbeat must not change
+	minSilence time.Duration // the minimum time for which a heartbeat must not change
 	gap        time.Duration // after a longer break between two checks, all times start again
 
 	last time.Time

@@ -10,7 +10,7 @@ type Master struct {
 	Log    Log
 
 	PingInterval         time.Duration // between two pings to a worker
-	PokeThrottleInterval time.Duration // least time between two rounds of polls
+	PokeThrottleInterval time.Duration // minimum time between two rounds of polls
 	WorkerTimeout        time.Duration // how long a worker may delay the answer to a client's request
 	HTTPAddr             string        // of the page, metrics and health; "" for none
 

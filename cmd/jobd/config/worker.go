@@ -32,7 +32,7 @@ type Worker struct {
 	Launcher        string   // template of the command; if "", the broker's workers run the rows
 	LauncherCwd     string   // "" means the daemon's own directory
 	LauncherEnv     []string // NAME=value, in the order of the file; added to the daemon's environment
-	MaxOutputBuffer int      // most bytes kept of stdout and of stderr; -1 means what their columns hold
+	MaxOutputBuffer int      // maximum number of bytes kept of stdout and of stderr; -1 means what their columns hold
 
 	Targets []Target // in the order of the file; may be empty
 
@@ -84,7 +84,7 @@ type MySQL struct {
 	Database   string
 	Table      string
 	TLS        string // "false", "preferred", "skip-verify" or "true"
-	FetchLimit int    // most rows of one page; 0 for no limit
+	FetchLimit int    // maximum number of rows of one page; 0 for no limit
 }
 
 // Broker is the Gloom broker that the rows go through. Without addresses the daemon

@@ -11,7 +11,7 @@ const End = 0x04
 
 // Splitter splits a stream into messages. The zero value has no limit.
 type Splitter struct {
-	Max int // most bytes of one message; 0 for no limit
+	Max int // maximum number of bytes of one message; 0 for no limit
 
 	fed  []byte   // bytes that Next has not read yet
 	held [][]byte // the beginning of an unfinished message; all pieces but the last are full

@@ -22,7 +22,7 @@ import (
 
 const (
 	unauthorizedMax = 64 << 10         // bytes of a message before the password is known
-	unreadMax       = 1 << 20          // most unread bytes of a peer before we stop reading from it
+	unreadMax       = 1 << 20          // unread bytes of a peer beyond which we stop reading from it
 	stallTimeout    = 60 * time.Second // how long a peer may read nothing of what it is sent
 	chunk           = 256 << 10        // bytes written under one deadline
 	lingerTime      = 2 * time.Second  // how long a refused peer has to read the reason
@@ -117,7 +117,7 @@ func (c *Conn) Dialled() bool { return c.dialled }
 // Done is closed when nothing more can arrive from the peer, which may still be reading.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Heard returns when the peer last sent anything, or connected.
+// Heard returns the time at which the peer last sent anything or, if it has sent nothing, connected.
 func (c *Conn) Heard() time.Time { return c.acceptedAt.Add(time.Duration(c.lastHeard.Load())) }
 
 // Trust lets the peer send messages of up to max bytes, and leave any amount unread. Handlers call
@@ -260,8 +260,8 @@ func (c *Conn) read() error {
 	}
 }
 
-// giveUp sends the peer the reason and closes the connection. Whatever the reader waits for, it soon
-// frees what it holds: others may wait for that.
+// giveUp sends the peer the reason and closes the connection. It also ends whatever the reader waits
+// for, so that the reader soon frees its memory, which other connections may need.
 func (c *Conn) giveUp(why string) {
 	c.log.Warn().Msg(why)
 	c.send(eot.Message{Kind: eot.Response, Error: why})

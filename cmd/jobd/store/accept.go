@@ -85,8 +85,8 @@ func (s *SQL) recordClaims(rows []Row, wants []Want, at int64) {
 }
 
 const (
-	// maxPassedOver is the most rows that are passed over at a time. If more are refused, the
-	// reason is not in the rows.
+	// maxPassedOver is the maximum number of rows that are passed over at a time. If more are
+	// refused, the reason is not in the rows.
 	maxPassedOver = 1000
 	// passOverFor is how long a refused row is passed over.
 	passOverFor = time.Minute

@@ -27,13 +27,13 @@ type Reader interface {
 }
 
 const (
-	// slice is the most rows that a List examines if it filters by result.
+	// slice is the maximum number of rows that a List examines if it filters by result.
 	slice = 2000
-	// maxCounted is the most rows of a target that are counted. After countedInAll rows of all
-	// targets, the limit for each further target is fewCounted.
+	// maxCounted is the maximum number of rows of a target that are counted. After countedInAll rows
+	// of all targets, the limit for each further target is fewCounted.
 	maxCounted, countedInAll, fewCounted = 10_000, 40_000, 100
-	// maxTargets is the most targets that are found by reading the table, in addition to those
-	// that are served.
+	// maxTargets is the maximum number of targets that are found by reading the table, in addition
+	// to those that are served.
 	maxTargets = 100
 	// outputEnd is how many characters of an output a Detail has, fieldStart how many of a
 	// user's column.

@@ -560,7 +560,7 @@ func TestADoubtIsAboutOneAccept(t *testing.T) {
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
 	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
 	s := registered(t, table.open(t, "d", long)).(*SQL)
-	s.Doubtful([]Row{{ID: 1}}, true) // the commit was not done, and the client repeats its request
+	s.Doubtful([]Row{{ID: 1}}, true) // the commit did not take effect, and the client repeats its request
 	if _, err := s.AcceptManual(t.Context(), []int64{1}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
@@ -578,7 +578,7 @@ func TestADoubtIsAboutOneAccept(t *testing.T) {
 }
 
 // TestCommitsAnsweredByAnError: whatever error a server, or a proxy in front of it, returns for
-// a commit, the commit may have been done, unless the error is a deadlock.
+// a commit, the commit may have taken effect, unless the error is a deadlock.
 func TestCommitsAnsweredByAnError(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")

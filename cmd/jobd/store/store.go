@@ -213,5 +213,5 @@ type AwayError struct{ Err error }
 func (e *AwayError) Error() string { return fmt.Sprintf("database is away: %v", e.Err) }
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// page is the most rows that an Accept without limit accepts at once.
+// page is the maximum number of rows that an Accept without limit accepts at once.
 const page = 1000

@@ -26,8 +26,8 @@ func (u *Unique) Size() int64 {
 	return int64(len(u.Key)) + uniqueBytes
 }
 
-// Holds reports whether the job holds its key at now, in milliseconds since 1970, provided that no
-// other job has taken the key:
+// Holds reports whether the job holds its key at the time now, in milliseconds since 1970, provided
+// that no other job has taken the key:
 //
 //	                            live  waiting  window
 //	queued (also released)      yes   yes      until its end

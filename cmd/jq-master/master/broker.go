@@ -88,7 +88,7 @@ type brokerRequest struct {
 	id      job.ID
 }
 
-// window is the most jobs that may be on their way to the broker.
+// window is the maximum number of jobs that may be on their way to the broker.
 const window = 1 << 16
 
 func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
@@ -337,8 +337,8 @@ func (l *brokerConn) send(s *submission) error {
 // master ends the run first.
 const brokerGrace = 5 * time.Second
 
-// manyRetries is the most retries that the broker allows: the master itself counts the retries of a
-// job.
+// manyRetries is the maximum number of retries that the broker allows: the master itself counts the
+// retries of a job.
 const manyRetries = 1000
 
 var nothing = json.RawMessage("0")

@@ -15,7 +15,7 @@ type Found struct {
 	Folded api.Findings
 }
 
-// maxFolded is the most findings in the statistics.
+// maxFolded is the maximum number of findings in the statistics.
 const maxFolded = 20
 
 // Findings returns the findings. Callers within the same second share a result.

@@ -50,7 +50,7 @@ const (
 	minEndedAge        = time.Minute     // jobs that ended less than this ago are not forgotten because of MaxEnded
 	minEndedAgeForRoom = 5 * time.Second // jobs that ended less than this ago are not forgotten to make room
 	resubmitPause      = time.Second     // the pause before a job is submitted again
-	maxStepRecords     = 1000            // most records that one step examines
+	maxStepRecords     = 1000            // maximum number of records that one step examines
 )
 
 // machine is the state machine of all jobs. It handles one command at a time, and learns the time
@@ -68,7 +68,7 @@ type machine struct {
 	wall          int64 // in milliseconds since 1970, by the store's clock, which is never set but may change with a new term
 	host          int64 // in milliseconds since 1970, by this host's clock; only for the due times of schedules
 	clock         int64 // in milliseconds, monotonic, at the last call of setTime
-	lost          int64 // clock minus now: the time that did not count
+	lost          int64 // clock minus now: the total time during which now stood still
 	deadlinesFrom int64 // no deadline is judged before this time
 	graceFrom     int64 // when the machine last stood still after deadlinesFrom was reached
 	todo          []func()
@@ -543,7 +543,7 @@ func (c *machine) whenIdle(r *record, u *run, f func()) {
 	}
 }
 
-// write sends a transition of a record's Job to j to the store. When the store has written it, j is
+// write replaces the job of a record with j, in the store. When the store has written it, j becomes
 // the record's Job, and write calls onDone. forget and drop are those of store.Move. If the write
 // fails, the machine ends, because it no longer knows what is stored.
 func (c *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {

@@ -14,7 +14,7 @@ import (
 	"gloom/wire"
 )
 
-// maxListed is the most records that one page examines.
+// maxListed is the maximum number of records that one page examines.
 const maxListed = 10_000
 
 // List returns the jobs that a filter selects, newest first. It returns at most limit jobs and
@@ -140,8 +140,8 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 
 const unserved = "no worker serves its name"
 
-// lastAsked returns when the worker last asked for jobs: now, if it has an open request, runs a
-// job, or gets its jobs pushed.
+// lastAsked returns the time at which the worker last asked for jobs. This is now if it has an open
+// request, runs a job, or gets its jobs pushed.
 func (w *worker) lastAsked(now int64) int64 {
 	if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() {
 		return w.seen
@@ -314,8 +314,8 @@ func (m *Master) Stats(names int) (*Stats, error) {
 	return s, nil
 }
 
-// statNames is the most names in the statistics. If there are more than manyNames names, all
-// callers within a second share the counts.
+// statNames is the maximum number of names in the statistics. If there are more than manyNames
+// names, all callers within a second share the counts.
 const statNames, manyNames = 1000, 100
 
 // countNames returns the busiest names, and whether the result was so expensive that callers should
@@ -364,7 +364,8 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	return busiest, len(all) > manyNames || asked > 0, nil
 }
 
-// maxAsked is the most names for which one call asks the broker whether Gloom workers serve them.
+// maxAsked is the maximum number of names for which one call asks the broker whether Gloom workers
+// serve them.
 const maxAsked = 20
 
 // sockets reports whether Gloom workers may serve jobs.

@@ -47,7 +47,8 @@ func (m *Master) ifLeaseHeld(err error) error {
 	return err
 }
 
-// send queues a command, which replies at most once, on told. dead is closed when the machine ends.
+// send queues a command. Its reply, of which there is at most one, arrives on the channel told; the
+// channel dead is closed when the machine ends.
 func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
@@ -287,7 +288,7 @@ func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 // lingering is how long a pull waits for more jobs after the first ones.
 const lingering = 5 * time.Millisecond
 
-// minPull is the least time that a pull waits: enough for the broker to hand out a waiting job
+// minPull is the minimum time that a pull waits: enough for the broker to hand out a waiting job
 // and the store to write the attempt.
 const minPull = 100 * time.Millisecond
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// madeAtOnce is the most jobs that a step makes for one schedule. When a step has made
-	// maxStepRecords jobs or madeBytes bytes, it leaves the other schedules to the next step.
+	// madeAtOnce is the maximum number of jobs that a step makes for one schedule. When a step has
+	// made maxStepRecords jobs or madeBytes bytes, it leaves the other schedules to the next step.
 	madeAtOnce = 100
 	madeBytes  = 8 << 20
 )

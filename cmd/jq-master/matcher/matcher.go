@@ -19,8 +19,8 @@ const (
 	MaxDepth = 8
 	MaxBytes = 64 << 10
 	// MaxRegexText is the length, in bytes, of the longest string that is matched with a regular
-	// expression; a longer one does not match. MaxRegex is the most instructions that an expression
-	// may compile to.
+	// expression; a longer one does not match. MaxRegex is the maximum number of instructions that
+	// an expression may compile to.
 	MaxRegexText = 64 << 10
 	MaxRegex     = 1000
 )

@@ -1,7 +1,7 @@
 package store
 
-// maxJoined is the most jobs of one call of a script, because Redis does nothing else meanwhile. A
-// batch that comes in one request may have more.
+// maxJoined is the maximum number of jobs of one call of a script, because Redis does nothing else
+// meanwhile. A batch that comes in one request may have more.
 const maxJoined = 256
 
 // join divides the transitions of a round into calls of scripts. A transition may overtake others only

@@ -14,7 +14,8 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// page is the most records that are read in one round trip. If jobs are large, fewer are read.
+// page is the maximum number of records that are read in one round trip. If jobs are large, fewer
+// are read.
 const page = 1000
 
 // Load implements Store. A record that cannot be read is counted and logged, and stays where it is.

@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// maxFields is the most fields that a form may have.
+// maxFields is the maximum number of fields that a form may have.
 const maxFields = 14
 
 // form has the fields of a map. A null field counts as absent; if a name occurs several times, its

@@ -323,8 +323,8 @@ func (a *answer) cursor(k string, at uint64) {
 	a.text(k, strconv.FormatUint(at, 10))
 }
 
-// maxWorkers is the most workers in a reply. There cannot be more of them; a request may ask for
-// fewer.
+// maxWorkers is the maximum number of workers in a reply. There cannot be more of them; a request
+// may ask for fewer.
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {

@@ -207,7 +207,7 @@ func (a *answer) counts(k string, counts []uint64) {
 	}
 }
 
-// statNames is the most names in the statistics; a request may ask for fewer.
+// statNames is the maximum number of names in the statistics; a request may ask for fewer.
 const statNames = 1000
 
 // count returns a query parameter from low to high, or def if it is absent.

@@ -296,8 +296,8 @@ func (b *backend) renewableFor() time.Duration {
 	return time.Until(b.renewed.Add(b.e.cfg.LockTTL - min(lostEarly, b.e.cfg.LockTTL/4)))
 }
 
-// limit returns when the first of the stores' sysids expires. Until then the runs here may
-// continue. It returns zero if no sysid is reserved.
+// limit returns the time at which the first of the stores' sysids expires. Until then the runs here
+// may continue. It returns zero if no sysid is reserved.
 func (e *Engine) limit() (first time.Time) {
 	for _, b := range e.backends {
 		b.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// maxData is the most bytes that a MEDIUMBLOB holds.
+// maxData is the maximum number of bytes that a MEDIUMBLOB holds.
 const maxData = 16<<20 - 1
 
 // ending is the end of a run that is to be written to the store.

@@ -63,7 +63,7 @@ type gated struct {
 	failLeave        atomic.Int32 // how many of the next calls of Leave fail
 	leaves           atomic.Int32
 	taken            atomic.Int32 // jobs
-	largest          atomic.Int64 // most bytes that one Take has returned
+	largest          atomic.Int64 // maximum number of bytes that one Take has returned
 }
 
 // gate makes its callers wait while it is shut.

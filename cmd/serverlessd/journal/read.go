@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxRead is the most bytes of lines in a reservation that has more than one record.
+// maxRead is the maximum number of bytes of lines in a reservation that has more than one record.
 const maxRead = 4 << 20
 
 // Reservation is a piece that a lane has reserved at the front of the journal.

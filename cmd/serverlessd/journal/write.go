@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxGroup is the most bytes of several requests that are written and synced together.
+// maxGroup is the maximum number of bytes of several requests that are written and synced together.
 const maxGroup = 8 << 20
 
 // saltSize is the length of a salt, in characters of base 32.

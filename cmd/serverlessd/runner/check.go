@@ -74,8 +74,8 @@ var compilers = map[string]compiler{
 var phpTag = regexp.MustCompile(`^\s*<\?php\b`)
 
 const (
-	checksAtOnce = 4       // most checks at a time
-	checkSays    = 4 << 10 // most bytes of a check's output that are kept
+	checksAtOnce = 4       // maximum number of checks at a time
+	checkSays    = 4 << 10 // maximum number of bytes of a check's output that are kept
 )
 
 // ErrCheckBusy means that a source could not be checked in time.

@@ -58,7 +58,7 @@ type process struct {
 	p           *launch.Process
 	sources     map[string]int  // the numbers of the sources that it already has
 	befores     map[string]bool // the sources of before that it has run
-	payload     *os.File        // for sh: the standard input of its jobs
+	payload     *os.File        // for sh: standard input of its jobs
 	excess      atomic.Int64    // how many bytes of memory it used when it was killed for using too much; 0 if it was not
 
 	era     int // the era of the pool in which it began
@@ -285,14 +285,14 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 	return o, f
 }
 
-// forgetErrors drops what earlier steps have printed on the standard error. It is not called before
+// forgetErrors drops what earlier steps have printed to standard error. It is not called before
 // the hello, because what a context prints at its start may explain why the hello is not answered.
 func (c *process) forgetErrors() {
 	c.p.Flush()
 	c.out.forget()
 }
 
-// errors returns the end of what the step has printed on the standard error. It first reads what is
+// errors returns the end of what the step has printed to standard error. It first reads what is
 // still in the pipe.
 func (c *process) errors() []byte {
 	c.p.Flush()

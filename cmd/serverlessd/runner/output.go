@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	logLine = 1 << 10 // most bytes of a line that are logged
+	logLine = 1 << 10 // maximum number of bytes of a line that are logged
 	// lastSize is how many bytes of a context's last output the message about its death has.
 	lastSize = 1 << 10
 )
@@ -38,8 +38,8 @@ type statusLine struct {
 type output struct {
 	secret []byte
 	max    int   // of J: payloads
-	lines  int   // most J: lines of a step
-	size   int64 // most bytes of a step
+	lines  int   // maximum number of J: lines of a step
+	size   int64 // maximum size of a step's output, in bytes
 	log    zerolog.Logger
 	marks  chan mark // has room for one mark: a step begins only after the last mark was taken
 
@@ -207,20 +207,20 @@ func (s stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastWords returns the end of the standard error as text.
+// lastWords returns the end of standard error as text.
 func (o *output) lastWords() string {
 	tail := o.errors()
 	return string(bytes.ToValidUTF8(bytes.TrimSpace(tail[max(0, len(tail)-lastSize):]), []byte("\uFFFD")))
 }
 
-// errors returns the end of what a step has printed on the standard error.
+// errors returns the end of what a step has printed to standard error.
 func (o *output) errors() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return bytes.Clone(o.tail)
 }
 
-// forget drops what was printed on the standard error so far, because it belongs to an earlier
+// forget drops what was printed to standard error so far, because it belongs to an earlier
 // step.
 func (o *output) forget() {
 	o.mu.Lock()

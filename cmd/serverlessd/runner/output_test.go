@@ -101,7 +101,7 @@ func TestOutputWithoutAnEnd(t *testing.T) {
 		if _, err := errs.Write(make([]byte, 1<<10)); err != nil {
 			break
 		} else if n > 2<<10 {
-			t.Fatal("the standard error has no end")
+			t.Fatal("standard error has no end")
 		}
 	}
 	if m := <-o.marks; m.fault == nil || m.fault.code != codeOutput || len(o.tail) > job.StderrKept {

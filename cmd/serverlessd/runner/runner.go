@@ -37,20 +37,20 @@ type Options struct {
 	Log       zerolog.Logger
 
 	Contexts    int           // most contexts at a time [32]
-	ContextJobs int           // most jobs that a context runs [1,000]
+	ContextJobs int           // maximum number of jobs that a context runs [1,000]
 	Idle        time.Duration // how long a context may be idle [60 s]
 
 	Start   time.Duration // time for the start of a context, and for each `before` [10 s]
 	Timeout time.Duration // time for a job whose handler sets none [2 min]
 	CPU     time.Duration // processor time for a job whose handler sets none [30 s]
 
-	Output   int64         // most bytes that a job may print or reply [16 MiB]
-	Lines    int           // most J: lines that a job may print [10,000]
-	MaxLine  int           // most bytes of a J: line's payload [1 MiB]
+	Output   int64         // maximum number of bytes that a job may print or reply [16 MiB]
+	Lines    int           // maximum number of J: lines that a job may print [10,000]
+	MaxLine  int           // maximum number of bytes of a J: line's payload [1 MiB]
 	RetryFor time.Duration // the longest Retry-After [6 h]
 
-	Memory   int64 // most memory of a context and the processes that it starts, in bytes [1 GiB]
-	FileSize int64 // most bytes of a file that a context writes [1 GiB]
+	Memory   int64 // maximum memory of a context and the processes that it starts, in bytes [1 GiB]
+	FileSize int64 // maximum number of bytes of a file that a context writes [1 GiB]
 	Files    int   // most open files of a context [1,024]
 	Tasks    int   // most processes and threads of User, if it is set [4,096]
 }

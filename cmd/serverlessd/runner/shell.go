@@ -18,7 +18,7 @@ const maxArgument = 100 << 10
 
 func (shell) args(*Options) []string { return []string{"sh", "/dev/fd/3"} }
 
-// open creates the file that is the standard input of each job. The file has no name, so nobody can
+// open creates the file that is standard input for each job. The file has no name, so nobody can
 // replace it.
 func (shell) open(c *process) ([]*os.File, error) {
 	f, err := os.CreateTemp(c.r.o.Dir, "payload-")

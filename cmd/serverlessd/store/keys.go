@@ -42,7 +42,7 @@ type key struct {
 	job       held
 }
 
-// holds reports whether the job of a row holds its key at now.
+// holds reports whether the job of a row holds its key at the time now.
 func (k *key) holds(now time.Time) bool {
 	switch {
 	case k == nil:

@@ -84,7 +84,8 @@ func TestFileReplaced(t *testing.T) {
 	}
 }
 
-// Without its WAL the file takes nothing more. When the daemon stops, what the WAL had is in the file.
+// TestWALRemoved: once the WAL of the database file has been removed, the store refuses all writes.
+// When the daemon stops, the file has what was in the WAL.
 func TestWALRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := opened(t, "sqlite:"+path)

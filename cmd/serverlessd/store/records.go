@@ -223,7 +223,7 @@ func (q Query) condition(now time.Time) (sql string, args []any) {
 var partRows = 10_000
 
 const (
-	// listParts is the most parts that a list examines.
+	// listParts is the maximum number of parts that a list examines.
 	listParts = 5
 	// running is the condition for jobs that daemons have locked: sysids begin with a digit or a
 	// small letter, and no other lock does.

@@ -20,7 +20,7 @@ import (
 const (
 	// callTimeout bounds a transaction, including its repeated attempts.
 	callTimeout = 10 * time.Second
-	// slice is the most rows that a statement names.
+	// slice is the maximum number of rows that a statement names.
 	slice = 512
 )
 
@@ -163,7 +163,7 @@ type tx struct {
 	ctx           context.Context
 	s             *SQL
 	now           time.Time
-	monotonic     time.Duration // the monotonic time of this process at now
+	monotonic     time.Duration // the monotonic time of this process when now was read
 	counts        map[string]*Counts
 	changesByText map[string]*change
 	statements    []statement // to be run at the end of the transaction

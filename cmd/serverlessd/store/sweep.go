@@ -43,7 +43,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) erro
 		if err != nil {
 			return err
 		}
-		expired, latest := left, archived(t.now)
+		expired, latest := longAgo, archived(t.now)
 		if t.clockWatched(want.TTL) {
 			expired, latest = t.now, t.now.Add(MaxTTL)
 		}

@@ -57,7 +57,7 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 // Leave implements Store.
 func (s *SQL) Leave(ctx context.Context, sysid string) error {
 	return s.transact(ctx, "leave", func(t *tx) error {
-		if _, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE `lock` = ? AND id <> ?", at(left), sysid, sysid); err != nil {
+		if _, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE `lock` = ? AND id <> ?", at(longAgo), sysid, sysid); err != nil {
 			return err
 		}
 		_, err := t.exec("DELETE FROM sq_jobs WHERE id = ? AND type = ?", sysid, sysidType)

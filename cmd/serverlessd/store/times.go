@@ -11,8 +11,8 @@ const timeForm = "2006-01-02 15:04:05.000"
 // moment is a time in a column. NULL is the zero time.
 type moment time.Time
 
-// left is the expiry of a lock that its daemon has given up. It is in the past for any clock.
-var left = time.Unix(0, 0)
+// longAgo is the expiry of a lock that its daemon has given up. It is in the past for any clock.
+var longAgo = time.Unix(0, 0)
 
 func at(t time.Time) string { return t.UTC().Format(timeForm) }
 

@@ -167,7 +167,7 @@ type added struct {
 
 var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)
 
-// due returns when the jobs are due, zero for at once.
+// due returns the time at which the jobs are due, or zero if they are due at once.
 func (r *request) due(now time.Time) (due time.Time, err error) {
 	switch delay, dt := r.query.Has("delay"), r.query.Has("dt"); {
 	case delay && dt:

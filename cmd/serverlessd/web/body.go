@@ -67,8 +67,8 @@ const (
 type parser struct {
 	client   string
 	jobtype  string                     // the jobtype of lines outside batches
-	maxLine  int                        // most bytes of a line
-	maxLines int                        // of the body
+	maxLine  int                        // maximum size of a line, in bytes
+	maxLines int                        // maximum number of lines in the body
 	covers   func(jobtype string) error // refuses a type
 
 	at      int // line

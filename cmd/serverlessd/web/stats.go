@@ -23,7 +23,7 @@ import (
 const (
 	// lookFor is how long a snapshot is used.
 	lookFor = 2 * time.Second
-	// maxTypes is the most types in a snapshot.
+	// maxTypes is the maximum number of types in a snapshot.
 	maxTypes = 1000
 )
 
@@ -108,8 +108,8 @@ func visibleTo(grant *guard.Grant) func(*api.Finding) bool {
 	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
 }
 
-// maxFound is the most findings in an answer of findings, and maxFolded the most in an answer of
-// stats.
+// maxFound is the maximum number of findings in an answer of findings, and maxFolded the maximum in an
+// answer of stats.
 const maxFound, maxFolded = 1000, 20
 
 // findings answers with the findings.

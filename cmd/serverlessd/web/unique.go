@@ -16,7 +16,8 @@ import (
 const (
 	// payloadKey is the value of key= that makes each line its own key.
 	payloadKey = "payload"
-	// maxKeyed is the most lines with keys in a request. They are written in one transaction.
+	// maxKeyed is the maximum number of lines with keys in a request. They are written in one
+	// transaction.
 	maxKeyed = 10_000
 )
 

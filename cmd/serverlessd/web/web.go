@@ -74,9 +74,9 @@ type Queue interface {
 type Options struct {
 	MaxBody, MaxLine int // bytes
 	MaxLines         int // of a body
-	MaxBodies        int // most large bodies in memory at a time; the same number of results
-	// The following are only shown to operators: the most bytes in the journal, the languages of
-	// handlers, and the most batches and processes at a time.
+	MaxBodies        int // maximum number of large bodies in memory at a time, and of results
+	// The following are only shown to operators: the maximum size of the journal in bytes, the
+	// languages of handlers, and the maximum numbers of batches and of processes at a time.
 	JournalMax            int64
 	Languages             []string
 	Concurrency, Contexts int

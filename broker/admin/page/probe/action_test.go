@@ -11,9 +11,9 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// asks makes the person click on a button that must ask before it acts, and read the question.
+// confirms makes the person click on a button that must ask before it acts, and read the question.
 // The first time the person leaves the dialog with Escape, and nothing may have happened.
-func (p *person) asks(button, question, answer string, undone func() bool) {
+func (p *person) confirms(button, question, answer string, undone func() bool) {
 	p.t.Helper()
 	p.clicks("button", button)
 	p.waits("dialog", question)
@@ -97,7 +97,7 @@ func TestCancelAndChange(t *testing.T) {
 		return number(v, "priority") == 7 && fmt.Sprint(v["groups"]) == "[a b <i>]"
 	})
 	p.reads("b <i>")
-	p.asks("^Cancel$", "mine", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mine") == 1 })
+	p.confirms("^Cancel$", "mine", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mine") == 1 })
 	select {
 	case err := <-cancelled:
 		if !errors.Is(err, gloom.ErrCancelled) {
@@ -107,14 +107,14 @@ func TestCancelAndChange(t *testing.T) {
 		t.Error("the submitter is not told")
 	}
 	p.goes(b.url("#/job/mail-0"))
-	p.asks("^Cancel$", "mail-0", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mail-0") == 1 })
+	p.confirms("^Cancel$", "mail-0", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mail-0") == 1 })
 	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "ledger", "cancelled") == 2 })
 
 	b.hand(gloom.Job{ID: "x-1", Type: "mail"}, gloom.Job{ID: "x-2", Type: "mail"}, gloom.Job{ID: "x-3", Type: "mail", Delay: time.Hour})
 	p.goes(b.url("#/type/mail"))
 	p.types("textbox", "Part of the id", "x-")
 	p.until("three jobs", func() bool { return len(p.rows("Jobs")) == 3 })
-	p.asks("Cancel all", "Cancel 3 jobs of mail", "Cancel 3 jobs", func() bool { return b.count("/v1/jobs?id=x-") == 3 })
+	p.confirms("Cancel all", "Cancel 3 jobs of mail", "Cancel 3 jobs", func() bool { return b.count("/v1/jobs?id=x-") == 3 })
 	p.reads("3 jobs")
 	if n := b.count("/v1/jobs?id=x-"); n != 0 {
 		t.Errorf("%d of the three are left", n)
@@ -153,14 +153,14 @@ func TestDeadLetters(t *testing.T) {
 	p.types("textbox", "Part of the id", "")
 	p.types("textbox", "reason", "of d-2")
 	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.asks("^Discard$", "d-2", "Discard", func() bool { return dead() == 7 })
+	p.confirms("^Discard$", "d-2", "Discard", func() bool { return dead() == 7 })
 	p.until("six dead letters", func() bool { return dead() == 6 })
 	p.types("textbox", "reason", "of d-3")
 	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.asks("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
+	p.confirms("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
 	p.until("five dead letters", func() bool { return dead() == 5 })
 	p.goes(b.url("#/dead"))
-	p.asks("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })
+	p.confirms("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })
 	p.until("no dead letter", func() bool { return dead() == 0 })
 	b.until("/v1/types/broken", func(v map[string]any) bool { return number(v, "queued") == 6 })
 	p.readsNoMore(`\bbroken\s+5`)
@@ -232,7 +232,7 @@ func TestDrain(t *testing.T) {
 	p := sit(t)
 	p.Forgive("net::ERR", "Failed to fetch")
 	p.goes(b.url(""))
-	p.asks("^Drain$", "Drain", "Drain and stop", func() bool {
+	p.confirms("^Drain$", "Drain", "Drain and stop", func() bool {
 		_, v := b.ask("GET", "/v1/status", "")
 		return v["draining"] == false
 	})

@@ -95,7 +95,7 @@ func TestMillion(t *testing.T) {
 	p.goes(b.url("#/job/job-999999"))
 	p.reads("999,999 jobs|before it")
 	p.goes(b.url("#/type/many"))
-	p.asks("Cancel all", "1,000,000|1.00.M", "^Cancel 1", func() bool { return true })
+	p.confirms("Cancel all", "1,000,000|1.00.M", "^Cancel 1", func() bool { return true })
 	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
 }
 

@@ -17,7 +17,7 @@ from ._session import Session
 from .errors import ClosedError, GloomError, LostError, NotConnected, RefusedError
 from .pending import PendingJob
 
-#: Most bytes that may wait for the event loop to send them.
+#: The maximum number of bytes that may wait for the event loop to send them.
 MAX_UNSENT = 1024 * 1024
 
 

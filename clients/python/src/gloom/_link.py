@@ -26,7 +26,7 @@ from .wire import FrameReader, Message
 # after two; waiting for one more leaves the decision to the side that pings.
 _SILENT_BEATS = 3
 
-# Most bytes that wait for the end of a round of the loop.
+# The maximum number of bytes that wait for the end of a round of the loop.
 _BATCH = 256 * 1024
 
 #: Called with None when a request was accepted, else with the error.

@@ -16,7 +16,7 @@ from .wire import Message
 if TYPE_CHECKING:
     from .worker import AsyncWorker
 
-#: Most unanswered progress frames on a socket.
+#: The maximum number of unanswered progress frames on a socket.
 MAX_REPORTS = 64
 
 

@@ -15,7 +15,7 @@ from .errors import GloomError, again
 if TYPE_CHECKING:
     from ._socket import Socket
 
-#: Most bytes of an error's text that are sent as the reason.
+#: The maximum number of bytes of an error's text that are sent as the reason.
 MAX_REASON = 4096
 
 

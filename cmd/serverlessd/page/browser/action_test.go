@@ -13,7 +13,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b := w.open(at("acme", ids["failed"]))
 	b.Press("Retry")
 	b.Sees("The job is retried.")
-	w.is("acme", ids["failed"], "failed") // again
+	w.awaitState("acme", ids["failed"], "failed") // again
 	late := w.add("acme", "report", "late\n", "")[0]
 	b.At(at("acme", late))
 	b.Press("Cancel")
@@ -38,7 +38,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Sees("it is not due until")
 	b.Press("Run now")
 	b.Sees("The job is due now.")
-	w.is("acme", hour[0], "ok")
+	w.awaitState("acme", hour[0], "ok")
 	b.Press("Duplicate")
 	b.Press("Duplicate it")
 	b.Sees("It is added.")
@@ -51,7 +51,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Sees("2 jobs are due now.")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 1`)
 	for _, id := range hour {
-		w.is("acme", id, "ok")
+		w.awaitState("acme", id, "ok")
 	}
 	b.Strict()
 }
@@ -65,7 +65,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 		last = id
 	}
 	w.add("bulk", "none", "1\n2\n3\n", "")
-	w.is("bulk", last, "failed")
+	w.awaitState("bulk", last, "failed")
 	b := w.open("#/jobs?of=bulk-no&state=failed")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 50`)
 	b.Press("More")
@@ -82,7 +82,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Sees("Retry 60 failed jobs of bulk-no?")
 	b.Press("Retry them")
 	b.Sees("60 jobs retried.")
-	w.is("bulk", last, "ok")
+	w.awaitState("bulk", last, "ok")
 	b.At("#/jobs?state=failed") // for all clients: only one job of acme is left
 	b.Press("Retry all failed")
 	b.Sees("Retry 1 failed job?")

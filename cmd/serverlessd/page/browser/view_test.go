@@ -288,7 +288,7 @@ func harmless(t *testing.T, w *world, _ map[string]string) {
 	for i, text := range hostile {
 		typ := []string{"no", "ok"}[i%2]
 		id := w.add("evil", typ, text+"\n", "")[0]
-		w.is("evil", id, []string{"failed", "ok"}[i%2])
+		w.awaitState("evil", id, []string{"failed", "ok"}[i%2])
 		ids = append(ids, id)
 		said, _ := json.Marshal(text[:min(len(text), 128)])
 		name := strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23", "<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "\u202e", "%E2%80%AE").Replace(text[:min(len(text), 128)])

@@ -146,8 +146,8 @@ func (w *world) state(client, id string) string {
 	return j.State
 }
 
-// is waits until a job has this state.
-func (w *world) is(client, id, state string) {
+// awaitState waits until a job has this state.
+func (w *world) awaitState(client, id, state string) {
 	w.t.Helper()
 	w.until(id+" is "+state, func() bool { return w.state(client, id) == state })
 }
@@ -210,11 +210,11 @@ func busy(t *testing.T) (w *world, ids map[string]string) {
 	}
 	w.add("acme", "greet", "later\n", "&delay=3h")
 	w.ask("PUT", "/acme/schedule/nightly", `{"cron":"30 2 * * *","zone":"Europe/Berlin","job":{"type":"report","payload":"{\"of\":9223372036854775809}"},"note":"for the boss"}`)
-	w.is("acme", ids["ok"], "ok")
-	w.is("acme", ids["failed"], "failed")
-	w.is("acme", ids["deferred"], "deferred")
-	w.is("acme", ids["running"], "running")
-	w.is("umbrella", ids["other"], "ok")
+	w.awaitState("acme", ids["ok"], "ok")
+	w.awaitState("acme", ids["failed"], "failed")
+	w.awaitState("acme", ids["deferred"], "deferred")
+	w.awaitState("acme", ids["running"], "running")
+	w.awaitState("umbrella", ids["other"], "ok")
 	return w, ids
 }
 

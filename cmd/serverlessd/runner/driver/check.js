@@ -1,4 +1,4 @@
-// Compiles the source on the standard input as node.js does, but does not run it. Errors go to the
+// Compiles the source on standard input as node.js does, but does not run it. Errors go to
 // standard error.
 const source = require('fs').readFileSync(0, 'utf8');
 try {

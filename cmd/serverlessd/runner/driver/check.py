@@ -1,4 +1,4 @@
-# Compiles the source on the standard input as python.py does, but does not run it. Errors go to the
+# Compiles the source on standard input as python.py does, but does not run it. Errors go to
 # standard error.
 import ast, sys, warnings
 

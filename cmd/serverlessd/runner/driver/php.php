@@ -1,6 +1,6 @@
 // Runs the jobs of a PHP context. Frames come in on descriptor 3: a line of
 // JSON, then as many bytes as its size says. Each except "code" is answered on
-// the standard output: a line with the secret, a status and a size, then the
+// standard output: a line with the secret, a status and a size, then the
 // data.
 namespace Gloom;
 

@@ -1,5 +1,5 @@
 # Runs the jobs of a Python context. Frames come in on descriptor 3: a line of
-# JSON, then as many bytes as its size says. Each except "code" is answered on the
+# JSON, then as many bytes as its size says. Each except "code" is answered on
 # standard output: a line with the secret, a status and a size, then the data.
 def main():
     import ast, json, os, sys, traceback, types
