@@ -32,8 +32,8 @@ func TestLend(t *testing.T) {
 	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
 	for _, v := range []struct {
 		name string
-		// ends makes the run end; home checks the effect for the lender.
-		ends func(b *broker.Broker, w broker.Peer) []broker.Effect
+		// end ends the run; home checks the effect for the lender.
+		end  func(b *broker.Broker, w broker.Peer) []broker.Effect
 		home func(e *broker.Effect) bool
 	}{
 		{"answered", func(b *broker.Broker, w broker.Peer) []broker.Effect {
@@ -78,7 +78,7 @@ func TestLend(t *testing.T) {
 			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 1 {
 				t.Errorf("the ledger counts %+v, %d are borrowed", b.Totals(), b.Borrowed())
 			}
-			fx = v.ends(b, w)
+			fx = v.end(b, w)
 			i := slices.IndexFunc(fx, func(e broker.Effect) bool { return e.Peer == home })
 			if i < 0 || !v.home(&fx[i]) || fx[i].Run != run {
 				t.Errorf("its lender is told %+v", fx)

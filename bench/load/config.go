@@ -25,7 +25,7 @@ type Config struct {
 	WorkTime   time.Duration // how long a worker keeps each job
 	Prefetch   int           // jobs out per worker connection; 0: the plain protocol
 	Lanes      int           // event loops (threads) of the generator
-	Seed       uint64        // seed of everything random
+	Seed       uint64        // seed of all random numbers
 
 	// MayFail says that jobs may end in an error of the server without that being a
 	// fault, as when workers are killed.

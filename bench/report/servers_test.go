@@ -6,8 +6,8 @@ import (
 	"gloom/bench/result"
 )
 
-// A factor is won or lost if the rounds of two servers differ by more than noise, and above 1 if
-// gloomd is better.
+// TestStanding: gloomd wins or loses if the rounds of the two servers differ by more than noise. The
+// factor is above 1 if gloomd is better.
 func TestStanding(t *testing.T) {
 	run := func(m *result.Metric, v []float64) *result.Run {
 		r := &result.Run{}

@@ -171,8 +171,8 @@ func (s *stage) putJSON(path, body string) {
 	s.call(method, s.typed(path), body, status)
 }
 
-// runs waits until the only job of a type runs.
-func (s *stage) runs(typ string) {
+// awaitRun waits until the only job of a type runs.
+func (s *stage) awaitRun(typ string) {
 	s.t.Helper()
 	eventually(s.t, "it runs", func() bool {
 		return s.call("GET", s.typed("/v1/types/"+typ+"/demand"), "", 200)["demand"] == 1.0 && s.call("GET", s.typed("/v1/types/"+typ), "", 200)["running"] == 1.0
@@ -267,7 +267,7 @@ func TestFindings(t *testing.T) {
 		{"all at work for all types", "workers_away", "TYP", nil, func(s *stage) {
 			s.worker(`"types":["TYP*"],"prefetch":1`)
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP-other","body":1}`)
-			s.runs("TYP-other")
+			s.awaitRun("TYP-other")
 			s.jobs(2, "")
 		}},
 		{"all left", "workers_away", "TYP", nil, func(s *stage) {
@@ -411,7 +411,7 @@ func TestFindings(t *testing.T) {
 		{"draining", "draining", "broker", ownBroker, func(s *stage) {
 			s.worker(`"type":"TYP"`)
 			s.jobs(1, "")
-			s.runs("TYP")
+			s.awaitRun("TYP")
 			s.putJSON("/v1/drain", "{}")
 		}},
 	} {

@@ -1,4 +1,4 @@
-// Package clock measures the time in which the process runs.
+// Package clock has a clock that stands still while the process does not run.
 package clock
 
 import (

@@ -38,8 +38,8 @@ func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
 	return s
 }
 
-// does lets the hub carry out the frames in one step.
-func (s *side) does(h *hub.Hub, frames ...string) {
+// step lets the hub carry out the frames in one step.
+func (s *side) step(h *hub.Hub, frames ...string) {
 	s.t.Helper()
 	decs := make([]wire.Decoder, len(frames))
 	cmds := make([]hub.Command, len(frames))
@@ -114,8 +114,8 @@ func TestOrder(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":{"x": 2}}`)
-	w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"A"}`)
+	s.step(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":{"x": 2}}`)
+	w.step(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"A"}`)
 	w.expectOutput(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`, `{"ok":true}`,
 		`{"action":"job","id":"b","type":"default","body":{"x": 2}}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`, `{"id":"a","body":"A"}`)
@@ -128,10 +128,10 @@ func TestWake(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	w.does(h, `{"action":"join","type":"default","prefetch":10}`)
+	w.step(h, `{"action":"join","type":"default","prefetch":10}`)
 	w.expectOutput(`{"ok":true}`)
 	for i := range 3 {
-		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1}`, i))
+		s.step(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1}`, i))
 	}
 	if s.woke != 0 || w.woke != 1 {
 		t.Errorf("woken %d and %d times, want 0 and 1", s.woke, w.woke)
@@ -143,12 +143,12 @@ func TestWake(t *testing.T) {
 	if !w.sink.Expect() {
 		t.Error("not expected although no wake is under way")
 	}
-	s.does(h, `{"action":"submit","id":"x","body":1}`)
+	s.step(h, `{"action":"submit","id":"x","body":1}`)
 	if w.woke != 1 {
 		t.Errorf("woken %d times, want 1: it said that it would come", w.woke)
 	}
 	w.sink.Take()
-	s.does(h, `{"action":"submit","id":"y","body":1}`)
+	s.step(h, `{"action":"submit","id":"y","body":1}`)
 	if w.woke != 2 {
 		t.Errorf("woken %d times, want 2", w.woke)
 	}
@@ -184,7 +184,7 @@ func TestStableBody(t *testing.T) {
 		}
 	}
 	big(s, `{"action":"submit","id":"a","progress":true,"body":`+body+`}`)
-	w.does(h, `{"action":"join","type":"default"}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	gets(w, `{"action":"job","id":"a","type":"default","body":`+body+`}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`)
 	big(w, `{"action":"progress","body":`+body+`}`)
@@ -200,9 +200,9 @@ func TestSlowReader(t *testing.T) {
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	big := `"` + strings.Repeat("x", 9000) + `"`
-	s.does(h, `{"action":"submit","id":"a","body":`+big+`}`)
+	s.step(h, `{"action":"submit","id":"a","body":`+big+`}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`)
-	w.does(h, `{"action":"join","type":"default"}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	outs := w.sink.Take()
 	if len(outs) != 1 || outs[0].Abort {
 		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", outs)
@@ -210,21 +210,21 @@ func TestSlowReader(t *testing.T) {
 	reads(w.conn, 0)
 	half := `"` + strings.Repeat("y", 1200) + `"`
 	respond := func() {
-		w.does(h, `{"action":"respond","body":`+half+`}`)
+		w.step(h, `{"action":"respond","body":`+half+`}`)
 		w.sink.Take()
 		reads(w.conn, 0)
 	}
-	s.does(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
+	s.step(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	respond()
 	respond()
-	s.does(h, `{"action":"submit","id":"e","body":1}`)
+	s.step(h, `{"action":"submit","id":"e","body":1}`)
 	respond()
 	if st := h.Stats(); st.Overflows != 0 || st.Errors[wire.Overloaded] != 1 {
 		t.Fatalf("%+v", st)
 	}
 	respond()
-	s.does(h, `{"action":"ping"}`)
-	s.does(h, `{"action":"ping"}`)
+	s.step(h, `{"action":"ping"}`)
+	s.step(h, `{"action":"ping"}`)
 	s.expectOutput("abort")
 	h.Remove(s.conn)
 	if st := h.Stats(); st.Overflows != 1 || st.Undelivered != 4 {
@@ -243,10 +243,10 @@ func TestHeldBack(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
-	w.does(h, `{"action":"join","type":"default"}`)
+	s.step(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	answer := func(length int) []hub.Output {
-		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", length)+`"}`)
+		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", length)+`"}`)
 		return s.sink.Take()
 	}
 	hold := func(outs []hub.Output, unsent int) {
@@ -284,7 +284,7 @@ func TestCreditRenewed(t *testing.T) {
 	h := newHub(8000)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
+	w.step(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.expectOutput(`{"ok":true}`)
 	large := func(id string) string {
 		return `{"action":"submit","id":"` + id + `","ack":false,"body":"` + strings.Repeat("x", 1500) + `"}`
@@ -304,9 +304,9 @@ func TestCreditRenewed(t *testing.T) {
 		}
 		reads(w.conn, unsent(w.conn.Held()))
 	}
-	s.does(h, large("a"), large("b"))
+	s.step(h, large("a"), large("b"))
 	write(func(int) int { return 0 })
-	s.does(h, large("c"), large("d"))
+	s.step(h, large("c"), large("d"))
 	out("half of max-outbound was handed out", 3)
 	write(func(n int) int { return n })
 	out("nothing of it was taken", 3)
@@ -324,11 +324,11 @@ func TestOwed(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	w.does(h, `{"action":"join","type":"default"}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	if n, _, _ := h.Backlog(); n != 0 {
 		t.Errorf("%d bytes are owed to submitters, a worker has not been sent its ok", n)
 	}
-	s.does(h, `{"action":"ping"}`)
+	s.step(h, `{"action":"ping"}`)
 	owes := func(when string, want int) {
 		t.Helper()
 		if n, _, _ := h.Backlog(); n != want {
@@ -350,8 +350,8 @@ func TestDismiss(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`)
-	w.does(h, `{"action":"join","type":"default"}`)
+	s.step(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	w.steps([]hub.Command{
 		{Refuse: &wire.Error{Code: wire.SizeError, Reason: "too big"}, Close: true},
 		{Reply: wire.AppendPing(nil)},
@@ -394,7 +394,7 @@ func TestTimer(t *testing.T) {
 	woken := make(chan struct{}, 1)
 	s.sink = h.NewSink(hub.Owner{Wake: func() { woken <- struct{}{} }})
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
-	s.does(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
+	s.step(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
 	<-woken
 	s.expectOutput(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
@@ -410,14 +410,14 @@ func TestUnread(t *testing.T) {
 	})
 	defer h.Close()
 	w := open(t, h, wire.WorkerPort)
-	w.does(h, `{"action":"join","type":"default"}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	var all []*side
 	answers := 0
 	owe := func(s *side, bytes int) {
 		t.Helper()
 		answers++
-		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
-		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
+		s.step(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
+		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
 		w.sink.Take()
 		reads(w.conn, 0)
 		for _, o := range s.sink.Take() { // the system accepts nothing
@@ -462,8 +462,8 @@ func TestUnreadOfEscapes(t *testing.T) {
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	for range 3 {
-		s.does(h, `{"action":"submit","id":"a","body":1}`)
-		w.does(h, `{"action":"join","type":"default"}`, `{"action":"fail","retry":false,"reason":"`+strings.Repeat(`\"`, 5000)+`"}`)
+		s.step(h, `{"action":"submit","id":"a","body":1}`)
+		w.step(h, `{"action":"join","type":"default"}`, `{"action":"fail","retry":false,"reason":"`+strings.Repeat(`\"`, 5000)+`"}`)
 		w.sink.Take()
 		reads(w.conn, 0)
 		s.sink.Take()
@@ -484,11 +484,11 @@ func TestUnreadOfLeaving(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
 	defer h.Close()
 	w, hoarder, small, other := open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort)
-	w.does(h, `{"action":"join","type":"default"}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	w.sink.Take()
 	owe := func(s *side, id string, bytes int) {
-		s.does(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
-		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
+		s.step(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
+		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
 		w.sink.Take()
 		reads(w.conn, 0)
 		s.sink.Take()

@@ -43,11 +43,11 @@ func TestOutcomeBeingWritten(t *testing.T) {
 			h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return now }})
 			defer h.Close()
 			s, w, other := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort)
-			s.does(h, `{"action":"submit","id":"a","body":1,"keep_ms":60000}`)
-			w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"`+strings.Repeat("A", 200)+`"}`)
+			s.step(h, `{"action":"submit","id":"a","body":1,"keep_ms":60000}`)
+			w.step(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"`+strings.Repeat("A", 200)+`"}`)
 			s.sink.Take()
 			v.writing(s.conn, func(d time.Duration) { now += int64(d) })
-			other.does(h, `{"action":"submit","id":"a","body":2}`)
+			other.step(h, `{"action":"submit","id":"a","body":2}`)
 			other.sink.Take()
 			got := string(reads(other.conn, 0))
 			if free := strings.Contains(got, `{"ok":true,"id":"a"}`); free != v.free || !free && !strings.Contains(got, "id_exists") {
@@ -63,11 +63,11 @@ func TestOutcomesInTurns(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	w.does(h, `{"action":"join","type":"default"}`)
+	w.step(h, `{"action":"join","type":"default"}`)
 	const jobs, limit = 2000, 512
 	for i := range jobs {
-		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"keep_ms":60000,"ack":false}`, i))
-		w.does(h, `{"action":"respond","body":1}`)
+		s.step(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"keep_ms":60000,"ack":false}`, i))
+		w.step(h, `{"action":"respond","body":1}`)
 	}
 	s.sink.Take()
 	for written := 0; written < jobs; {

@@ -364,7 +364,7 @@ func (x *twins) join() {
 	x.pairs = append(x.pairs, p)
 	x.all[p.conn] = p
 	if p.port == wire.WorkerPort {
-		x.does(p, x.joining())
+		x.step(p, x.joining())
 	}
 }
 
@@ -379,8 +379,8 @@ func (x *twins) groups() string {
 	return []string{`[]`, `["g1"]`, `["h"]`, `["g2","g1"]`, `["h","g1"]`, `["g3","i"]`}[x.rng.IntN(6)]
 }
 
-// does lets both hubs carry out frames in one step.
-func (x *twins) does(p *pair, frames ...string) {
+// step lets both hubs carry out frames in one step.
+func (x *twins) step(p *pair, frames ...string) {
 	cmds := make([]hub.Command, len(frames))
 	decs := make([]wire.Decoder, len(frames))
 	for i, f := range frames {
@@ -459,7 +459,7 @@ func (x *twins) frames(p *pair) {
 		}
 		p.shadow.jobs = slices.Delete(jobs, i, i+1)
 	}
-	x.does(p, list...)
+	x.step(p, list...)
 }
 
 // take takes an owner's output and compares it with the twin's.
@@ -550,16 +550,16 @@ func TestDroppedProgress(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	slow, other, w := open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	slow.does(h, `{"action":"submit","id":"s0","body":1}`, `{"action":"submit","id":"s1","body":1}`, `{"action":"submit","id":"s2","body":1,"progress":true}`)
-	other.does(h, `{"action":"submit","id":"o","body":1}`)
+	slow.step(h, `{"action":"submit","id":"s0","body":1}`, `{"action":"submit","id":"s1","body":1}`, `{"action":"submit","id":"s2","body":1,"progress":true}`)
+	other.step(h, `{"action":"submit","id":"o","body":1}`)
 	slow.expectOutput(`{"ok":true,"id":"s0"}`, `{"ok":true,"id":"s1"}`, `{"ok":true,"id":"s2"}`)
 	other.expectOutput(`{"ok":true,"id":"o"}`)
 	w.named = true
-	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
+	w.step(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.sink.Take()
 	half := strings.Repeat("y", 600<<10) // more than half of what may wait for the slow reader
-	w.does(h, `{"action":"respond","id":"s0","body":"`+half+`"}`)
-	w.does(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,
+	w.step(h, `{"action":"respond","id":"s0","body":"`+half+`"}`)
+	w.step(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,
 		`{"action":"progress","id":"s2","body":"`+strings.Repeat("x", 120_000)+`"}`,
 		`{"action":"respond","id":"o","body":"for another"}`)
 	slow.expectOutput(`{"id":"s0","body":"`+half+`"}`, `{"id":"s1","body":"for the slow one"}`)

@@ -73,7 +73,7 @@ func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wi
 	case err != nil || !m.Stable:
 	case n < bigFrame:
 		m.Stable = false
-	case cap(payload)-n > n/16: // the body would keep the whole frame, but only the length of the body counts
+	case cap(payload)-n > n/16: // the body would keep the whole frame in memory, but only the body's length is counted
 		m.Req.Body = bytes.Clone(m.Req.Body)
 	}
 	return err

@@ -31,7 +31,7 @@ func perSecond(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }
 
-// BenchmarkCallbacks has one goroutine submit as fast as the window allows.
+// BenchmarkCallbacks: one goroutine submits as fast as the window allows.
 func BenchmarkCallbacks(b *testing.B) {
 	for name, job := range map[string]gloom.Job{
 		"acked": {Type: "echo", Body: payload},
@@ -97,7 +97,7 @@ func BenchmarkDo(b *testing.B) {
 	perSecond(b)
 }
 
-// BenchmarkRoundTrip has one goroutine, and one job at a time.
+// BenchmarkRoundTrip: one goroutine submits one job at a time.
 func BenchmarkRoundTrip(b *testing.B) {
 	s := benchmarkSubmitter(b)
 	for b.Loop() {

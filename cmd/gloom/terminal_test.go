@@ -59,8 +59,8 @@ func (x *terminal) Write(p []byte) (int, error) {
 	return x.out.Write(p)
 }
 
-// shows waits until the screen matches.
-func (x *terminal) shows(re string) {
+// awaitScreen waits until the screen matches.
+func (x *terminal) awaitScreen(re string) {
 	x.t.Helper()
 	want := regexp.MustCompile(re)
 	for deadline := time.Now().Add(patience); !want.MatchString(x.screen.String()); time.Sleep(10 * time.Millisecond) {
@@ -121,22 +121,22 @@ func TestTopOnTerminal(t *testing.T) {
 		}
 	}
 	x := onTerminal(t, b, "top", "--interval", "100ms")
-	x.shows(`(?s)2 types, 0 workers.*\(nobody\) a-type-wit….*\(nobody\) mail .*q quit .* sort by queued`)
+	x.awaitScreen(`(?s)2 types, 0 workers.*\(nobody\) a-type-wit….*\(nobody\) mail .*q quit .* sort by queued`)
 	x.tty.WriteString("\x1b[D")
-	x.shows(`sort by type`)
+	x.awaitScreen(`sort by type`)
 	x.tty.WriteString("r")
-	x.shows(`(?s)\(nobody\) mail .*\(nobody\) a-type-wit…`)
+	x.awaitScreen(`(?s)\(nobody\) mail .*\(nobody\) a-type-wit…`)
 	x.screen.Resize(120, 12)
 	pty.Setsize(x.tty, &pty.Winsize{Cols: 120, Rows: 12})
-	x.shows(`\(nobody\) a-type-with-a-long-name `)
+	x.awaitScreen(`\(nobody\) a-type-with-a-long-name `)
 	b.Kill()
-	x.shows(`no news: no broker reached at`)
+	x.awaitScreen(`no news: no broker reached at`)
 	x.tty.WriteString("q")
 	if err := x.exit(); err != nil {
 		t.Errorf("top: %v", err)
 	}
 	x.expect(0, `\x1b\[\?1049l`)
-	x.shows(`^\s*$`)
+	x.awaitScreen(`^\s*$`)
 }
 
 // TestTopFilters: typing a part of a name filters, and keys scroll.
@@ -149,7 +149,7 @@ func TestTopFilters(t *testing.T) {
 		}
 	}
 	x := onTerminal(t, b, "top", "--sort", "type")
-	x.shows(`(?s)type-00.*1–7 of 20 types`)
+	x.awaitScreen(`(?s)type-00.*1–7 of 20 types`)
 	for _, c := range []struct{ keys, shows string }{
 		{"\x1b[B", `(?s)type-01.*type-07.*2–8 of 20 types`},
 		{"\x1b[6~", `(?s)type-08.*type-14.*9–15 of 20 types`},
@@ -162,7 +162,7 @@ func TestTopFilters(t *testing.T) {
 		{"\x1b", `1–7 of 20 types`},
 	} {
 		x.tty.WriteString(c.keys)
-		x.shows(c.shows)
+		x.awaitScreen(c.shows)
 	}
 	x.tty.WriteString("q")
 	if err := x.exit(); err != nil {
@@ -179,19 +179,19 @@ func TestPurgeAsks(t *testing.T) {
 		}
 	}
 	x := onTerminal(t, b, "purge", "mail")
-	x.shows(`cancel 2 waiting jobs of mail at \S+\? \[y/N\]`)
+	x.awaitScreen(`cancel 2 waiting jobs of mail at \S+\? \[y/N\]`)
 	x.tty.WriteString("\n")
 	if x.exit() == nil {
 		t.Error("purge without a yes succeeds")
 	}
-	x.shows("nothing was done")
+	x.awaitScreen("nothing was done")
 	x = onTerminal(t, b, "purge", "mail")
-	x.shows(`cancel 2 waiting jobs of mail`)
+	x.awaitScreen(`cancel 2 waiting jobs of mail`)
 	x.tty.WriteString("y\n")
 	if err := x.exit(); err != nil {
 		t.Errorf("purge: %v", err)
 	}
-	x.shows(`cancelled 2 jobs; 0 left that match`)
+	x.awaitScreen(`cancelled 2 jobs; 0 left that match`)
 }
 
 func TestBarOnTerminal(t *testing.T) {

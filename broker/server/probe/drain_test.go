@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// exits waits for the daemon's end and checks its exit code.
-func (d *daemon) exits(t *testing.T, limit time.Duration, code int) {
+// awaitExit waits for the daemon's end and checks its exit code.
+func (d *daemon) awaitExit(t *testing.T, limit time.Duration, code int) {
 	t.Helper()
 	if !d.endsWithin(scaled(limit)) {
 		t.Fatalf("still running after %s", scaled(limit))
@@ -53,7 +53,7 @@ func TestDrain(t *testing.T) {
 			s, w := b.submitter(t), b.joined(t, typ)
 			serve(t, s, w, typ)
 			b.Signal(sig)
-			b.exits(t, 5*time.Second, 0)
+			b.awaitExit(t, 5*time.Second, 0)
 			s.eof()
 			w.eof()
 		})
@@ -74,7 +74,7 @@ func TestDrain(t *testing.T) {
 		s.result(id2, `"two"`)
 		s.eof()
 		w1.eof()
-		b.exits(t, 5*time.Second, 0)
+		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("leftovers are told", func(t *testing.T) {
 		t.Parallel()
@@ -98,7 +98,7 @@ func TestDrain(t *testing.T) {
 		}
 		s.eof()
 		w.eof()
-		b.exits(t, 5*time.Second, 0)
+		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("delayed and detached ones, too", func(t *testing.T) {
 		t.Parallel()
@@ -110,7 +110,7 @@ func TestDrain(t *testing.T) {
 		s.failsFor("draining", delayed)
 		s.eof() // no frame about the detached job comes before the end
 		w.eof()
-		b.exits(t, 5*time.Second, 0)
+		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("new submits while others run", func(t *testing.T) {
 		t.Parallel()
@@ -130,7 +130,7 @@ func TestDrain(t *testing.T) {
 		w.respond(`1`)
 		s.result(id, `1`)
 		late.close()
-		b.exits(t, 5*time.Second, 0)
+		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("a worker lost while draining", func(t *testing.T) {
 		t.Parallel()
@@ -142,7 +142,7 @@ func TestDrain(t *testing.T) {
 		b.drain(t, late)
 		w.close()
 		s.failsFor("draining|job_failed", id)
-		b.exits(t, 6*time.Second, 0)
+		b.awaitExit(t, 6*time.Second, 0)
 	})
 	t.Run("a second signal stops at once", func(t *testing.T) {
 		t.Parallel()
@@ -153,7 +153,7 @@ func TestDrain(t *testing.T) {
 		w.takes(id)
 		b.drain(t, late)
 		b.Signal(syscall.SIGTERM)
-		b.exits(t, 3*time.Second, 3) // exit code 3: the drain was cut short
+		b.awaitExit(t, 3*time.Second, 3) // exit code 3: the drain was cut short
 	})
 	t.Run("a peer that never reads does not hold it up", func(t *testing.T) {
 		t.Parallel()
@@ -165,7 +165,7 @@ func TestDrain(t *testing.T) {
 		w.takes(id)
 		w.respond(quote(string(make([]byte, 1<<20))))
 		b.Signal(syscall.SIGTERM)
-		b.exits(t, 15*time.Second, 0)
+		b.awaitExit(t, 15*time.Second, 0)
 	})
 	t.Run("health while draining", func(t *testing.T) {
 		t.Parallel()
@@ -184,6 +184,6 @@ func TestDrain(t *testing.T) {
 		w.respond(`1`)
 		s.result(id, `1`)
 		late.close()
-		b.exits(t, 5*time.Second, 0)
+		b.awaitExit(t, 5*time.Second, 0)
 	})
 }

@@ -278,7 +278,7 @@ func TestKeep(t *testing.T) {
 		b := start(t, "--drain-timeout=60s")
 		b.ended(t, "t", `1`, "")
 		b.Signal(syscall.SIGTERM)
-		b.exits(t, 5*time.Second, 0)
+		b.awaitExit(t, 5*time.Second, 0)
 	})
 }
 

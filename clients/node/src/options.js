@@ -110,7 +110,7 @@ export class Backoff {
     return wait;
   }
 
-  /** Records how many milliseconds a connection lasted: after a long one the waits start small again. */
+  /** Records how many milliseconds a connection lasted. After a long one the next wait is short again. */
   lasted(ms) {
     if (ms >= this.most) this.limit = this.first;
   }

@@ -137,7 +137,7 @@ func TestHeavyBurst(t *testing.T) {
 				t.Fatal(f)
 			}
 		}
-		counts(t, a, typ, api.Ledger{Submitted: n, Answered: n})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: n, Answered: n})
 	})
 }
 

@@ -24,7 +24,7 @@ type book struct {
 type plan struct {
 	Token string `json:"token"`
 	Do    string `json:"do"` // answer, fail, release or report
-	MS    int    `json:"ms"` // how long it takes
+	MS    int    `json:"ms"` // how long the run takes
 }
 
 // entry is a job.

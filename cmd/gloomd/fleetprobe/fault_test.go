@@ -33,8 +33,8 @@ func ownFleet(t *testing.T, servers int, options ...string) *fleet {
 	return f
 }
 
-// hears waits until a broker gets heartbeats from that many others.
-func hears(t *testing.T, b *broker, n int) {
+// awaitHeartbeats waits until a broker gets heartbeats from that many others.
+func awaitHeartbeats(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := until(fmt.Sprint(b.name, " hears ", n), func() error {
 		v, err := b.fleet()
@@ -53,8 +53,8 @@ func hears(t *testing.T, b *broker, n int) {
 	}
 }
 
-// borrows waits until a broker has that many jobs of others.
-func borrows(t *testing.T, b *broker, n int) {
+// awaitBorrowed waits until a broker has that many jobs of others.
+func awaitBorrowed(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := until(fmt.Sprint(b.name, " has borrowed ", n), func() error {
 		v, err := b.fleet()
@@ -67,8 +67,8 @@ func borrows(t *testing.T, b *broker, n int) {
 	}
 }
 
-// ends waits until a broker that is stopping has ended, and checks its run.
-func ends(t *testing.T, b *broker) {
+// awaitEnd waits until a broker that is stopping has ended, and checks its run.
+func awaitEnd(t *testing.T, b *broker) {
 	t.Helper()
 	select {
 	case <-b.down().Gone():
@@ -167,8 +167,8 @@ func TestBorrowerLost(t *testing.T) {
 				w.ok(`{"action":"respond","body":"late"}`)
 			}
 			s.quiet(100 * time.Millisecond)
-			counts(t, a, typ, api.Ledger{Submitted: 1, Answered: 1})
-			counts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
+			awaitCounts(t, a, typ, api.Ledger{Submitted: 1, Answered: 1})
+			awaitCounts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
 		})
 	}
 	// NATS knows that the broker has disconnected, and says so if the others ask in time, which
@@ -176,7 +176,7 @@ func TestBorrowerLost(t *testing.T) {
 	o.step("borrower gone from NATS", func(t *testing.T, typ string) {
 		if err := until("a says that b left NATS", func() error {
 			b.kill()
-			hears(t, a, 1)
+			awaitHeartbeats(t, a, 1)
 			if err := errors.Join(b.start(), o.f.whole()); err != nil {
 				return err
 			}
@@ -202,7 +202,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s, want cancel of orphan", g)
 		}
 		w.ok(`{"action":"respond","body":1}`)
-		borrows(t, b, 0)
+		awaitBorrowed(t, b, 0)
 		if err := a.start(); err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s", g)
 		}
 		w.gone()
-		ends(t, b)
+		awaitEnd(t, b)
 		o.runElsewhere(t, typ, "waits", time.Now())
 		s.ended("waits", "")
 		if err := b.start(); err != nil {
@@ -288,7 +288,7 @@ func TestFaults(t *testing.T) {
 		}
 		s.ended("nobody", "draining")
 		s.gone()
-		ends(t, a)
+		awaitEnd(t, a)
 		if err := a.start(); err != nil {
 			t.Fatal(err)
 		}
@@ -372,7 +372,7 @@ func TestFaults(t *testing.T) {
 		if err := a.stop(); err != nil {
 			t.Fatal(err)
 		}
-		hears(t, twin, 1)
+		awaitHeartbeats(t, twin, 1)
 		remote.ok(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
 		w.job()
 		w.ok(`{"action":"respond","body":1}`)
@@ -422,7 +422,7 @@ func TestClusterLosesOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	counts(t, f.brokers[0], typ, api.Ledger{Submitted: 9, Answered: 9})
+	awaitCounts(t, f.brokers[0], typ, api.Ledger{Submitted: 9, Answered: 9})
 }
 
 // Bodies are cut into parts of the size that NATS carries, even if that is small.

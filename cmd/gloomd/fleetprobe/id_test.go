@@ -83,8 +83,8 @@ func TestSharedIDCancelled(t *testing.T) {
 			w.ok(`{"action":"respond","id":"twin","body":%s}`, body)
 		}
 		sc.ended("twin", "")
-		counts(t, a, typ, api.Ledger{Submitted: 1, Cancelled: 1})
-		counts(t, c, typ, api.Ledger{Submitted: 1, Answered: 1})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 1, Cancelled: 1})
+		awaitCounts(t, c, typ, api.Ledger{Submitted: 1, Answered: 1})
 	})
 }
 

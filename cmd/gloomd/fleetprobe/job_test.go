@@ -50,9 +50,9 @@ func ledger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
 	return l, nil
 }
 
-// counts waits until the ledger of a type is as wanted. It repeats a request that a broker
+// awaitCounts waits until the ledger of a type is as wanted. It repeats a request that a broker
 // closed unanswered: on a busy machine, the head of a request may arrive too late.
-func counts(t testing.TB, b *broker, typ string, want api.Ledger) {
+func awaitCounts(t testing.TB, b *broker, typ string, want api.Ledger) {
 	t.Helper()
 	if err := until("the ledger of "+typ+" at "+b.name+" is as it should be", func() error {
 		l, err := ledger(t, b, typ)

@@ -146,7 +146,7 @@ func TestLimits(t *testing.T) {
 				n--
 			}
 		}
-		counts(t, a, typ, api.Ledger{Submitted: 10, Answered: 10})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 10, Answered: 10})
 
 		// A borrower's own limit holds for the jobs that it borrows.
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 0, "rate": 0}, nil); err != nil {
@@ -180,7 +180,7 @@ func TestLimits(t *testing.T) {
 				n--
 			}
 		}
-		counts(t, a, typ, api.Ledger{Submitted: 18, Answered: 18})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 18, Answered: 18})
 	})
 }
 

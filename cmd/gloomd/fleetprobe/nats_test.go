@@ -181,7 +181,7 @@ func TestStrangers(t *testing.T) {
 			break
 		}
 	}
-	counts(t, a, typ, api.Ledger{Submitted: uint64(n), Answered: uint64(n)})
+	awaitCounts(t, a, typ, api.Ledger{Submitted: uint64(n), Answered: uint64(n)})
 
 	// Flipped bits may form a valid message and end a job. Brokers continue, and afterwards
 	// everything is as before.
@@ -349,8 +349,8 @@ func TestNATSRefuses(t *testing.T) {
 			x.ports, y.ports = 2, 3
 			alone(t, x)
 			alone(t, y)
-			hears(t, x, 1)
-			hears(t, y, 1)
+			awaitHeartbeats(t, x, 1)
+			awaitHeartbeats(t, y, 1)
 			if said := bad.daemon().Log.String(); strings.Contains(said, "guess") || strings.Contains(x.daemon().Log.String(), "secret") {
 				t.Errorf("a password is in the log: %s", throwaway.Tail([]byte(said)))
 			}
@@ -370,8 +370,8 @@ func TestNATSRefuses(t *testing.T) {
 		alone(t, y)
 		away(t, x)
 		serve(t, "")
-		hears(t, x, 1)
-		hears(t, y, 1)
+		awaitHeartbeats(t, x, 1)
+		awaitHeartbeats(t, y, 1)
 		w, s := worker(t, y, `"type":"joined"`), submitter(t, x)
 		s.ok(`{"action":"submit","id":"j","type":"joined","body":1}`)
 		w.job()
@@ -387,8 +387,8 @@ func TestNATSRefuses(t *testing.T) {
 		alone(t, x)
 		alone(t, y)
 		alone(t, z)
-		hears(t, x, 1)
-		hears(t, z, 1)
+		awaitHeartbeats(t, x, 1)
+		awaitHeartbeats(t, z, 1)
 		if v, err := y.fleet(); err != nil || v.Alone || len(v.Brokers) != 0 {
 			t.Errorf("%+v, %v", v, err)
 		}

@@ -43,7 +43,7 @@ func TestCancel(t *testing.T) {
 		w.ok(`{"action":"progress","body":"for nobody"}`)
 		w.ok(`{"action":"fail","reason":"stopped"}`)
 		deaf.ok(`{"action":"respond","body":"discarded"}`)
-		counts(t, a, typ, api.Ledger{Submitted: 3, Cancelled: 3})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Cancelled: 3})
 		// The ids and the places are free again.
 		for _, id := range []string{f.ID, g.ID} {
 			s.ok(`{"action":"submit","id":"%s","type":%s,"body":2}`, id, quote(typ))
@@ -89,7 +89,7 @@ func TestCancelMeetsAnswer(t *testing.T) {
 			}
 		}
 		t.Logf("%d cancelled, %d answered", cancelled, answered)
-		counts(t, a, typ, api.Ledger{Submitted: 60, Cancelled: cancelled, Answered: answered})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 60, Cancelled: cancelled, Answered: answered})
 		s.quiet(50 * time.Millisecond)
 	})
 }
@@ -182,7 +182,7 @@ func TestDetach(t *testing.T) {
 			t.Errorf("%s, want cancel", f)
 		}
 		w.ok(`{"action":"respond","body":1}`)
-		counts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Cancelled: 1})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Cancelled: 1})
 	})
 }
 
@@ -198,9 +198,9 @@ func TestSubmitterGoes(t *testing.T) {
 		if n := w.next(); n.Action != "cancel" || n.ID != f.ID {
 			t.Errorf("%s, want cancel of %s", n, f.ID)
 		}
-		counts(t, a, typ, api.Ledger{Submitted: 3, Running: 1, Discarded: 2})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Running: 1, Discarded: 2})
 		w.ok(`{"action":"respond","body":1}`)
-		counts(t, a, typ, api.Ledger{Submitted: 3, Discarded: 3})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Discarded: 3})
 		w.quiet(50 * time.Millisecond)
 	})
 }
@@ -264,8 +264,8 @@ func TestBatch(t *testing.T) {
 			}
 			seen[f.ID] = true
 		}
-		counts(t, a, typ, api.Ledger{Submitted: n, Answered: n})
-		counts(t, b, typ, api.Ledger{})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: n, Answered: n})
+		awaitCounts(t, b, typ, api.Ledger{})
 	})
 }
 

@@ -61,7 +61,7 @@ func TestExpiry(t *testing.T) {
 		s.ended("runs", "")
 		w2.ok(`{"action":"fail","reason":"too late"}`)
 		s.ended("fails", "expired")
-		counts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Expired: 2})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Expired: 2})
 	})
 }
 
@@ -99,7 +99,7 @@ func TestTimeout(t *testing.T) {
 			}
 		}
 		w2.ok(`{"action":"fail","reason":"discarded"}`)
-		counts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
 		w2.ok(`{"action":"ping"}`)
 	})
 }
@@ -144,8 +144,8 @@ func TestRetries(t *testing.T) {
 		}
 		w.ok(`{"action":"respond","body":1}`)
 		s.ended("own", "")
-		counts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Failed: 2})
-		counts(t, b, typ, api.Ledger{})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Failed: 2})
+		awaitCounts(t, b, typ, api.Ledger{})
 	})
 }
 
@@ -173,6 +173,6 @@ func TestDead(t *testing.T) {
 			t.Errorf("handed in again: %s", f)
 		}
 		w.ok(`{"action":"respond","body":1}`)
-		counts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
 	})
 }

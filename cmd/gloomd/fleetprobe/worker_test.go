@@ -31,7 +31,7 @@ func TestPrefetch(t *testing.T) {
 				out = append(out, w.job().ID)
 			}
 		}
-		counts(t, a, typ, api.Ledger{Submitted: 12, Answered: 12})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 12, Answered: 12})
 	})
 }
 
@@ -130,7 +130,7 @@ func TestWorkerSendsGarbage(t *testing.T) {
 			s.ended(fmt.Sprint("bad", i), "job_failed")
 			w.gone()
 		}
-		counts(t, a, typ, api.Ledger{Submitted: 2, Failed: 2})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Failed: 2})
 	})
 }
 
@@ -218,6 +218,6 @@ func TestLeave(t *testing.T) {
 		for range 3 {
 			s.next()
 		}
-		counts(t, a, typ, api.Ledger{Submitted: 6, Answered: 6})
+		awaitCounts(t, a, typ, api.Ledger{Submitted: 6, Answered: 6})
 	})
 }

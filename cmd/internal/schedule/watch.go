@@ -10,8 +10,8 @@ const Stall = 5 * time.Second
 // decides when jobs are due. If that clock is set back, this counts as a break.
 type Watch struct{ since, seen time.Time }
 
-// Look records that a daemon looks for due jobs now. It returns since when there was no break, and
-// whether the clock was set back.
+// Look records that a daemon looks for due jobs at the time now. It returns the time since which
+// there has been no break, and whether the clock was set back.
 func (w *Watch) Look(now time.Time) (since time.Time, set bool) {
 	set = now.Before(w.seen)
 	if set || now.Sub(w.seen) > Stall {

@@ -27,9 +27,9 @@ type Options struct {
 }
 
 const (
-	// listenGap is how long a worker gets no request after the answer to its registration. Old
-	// workers begin to listen only then, and lose a message that arrives together with the
-	// answer.
+	// listenGap is the pause between the answer to a worker's registration and the first request to
+	// the worker. Old workers begin to listen only after the answer, and lose a message that arrives
+	// together with it.
 	listenGap = 50 * time.Millisecond
 	// maxPolls is how many polls one worker may leave unanswered.
 	maxPolls = 16

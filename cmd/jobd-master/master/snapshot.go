@@ -187,7 +187,7 @@ func (m *Master) look(now time.Time) *Look {
 	return l
 }
 
-// selfReports asks workers about themselves, with the request status if they do not know look.
+// selfReports sends each worker the request "look" or, if the worker does not know it, "status".
 func (m *Master) selfReports(workers []workerRef) []call {
 	answers := make([]call, len(workers))
 	for _, typ := range []string{"look", "status"} {

@@ -21,8 +21,8 @@ const (
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// absences has the prefixes of the errors of a Redis that can do nothing at the moment, or that
-// refuses to serve this client.
+// absences lists the prefixes of errors that mean that Redis is away: it cannot serve anybody at the
+// moment, or it refuses to serve this client.
 var absences = []string{
 	"LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",

@@ -113,7 +113,7 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 		r.Cancel()
 		return false
 	}
-	ctx, cancel := b.call() // only the call counts as the store's time
+	ctx, cancel := b.call() // begins here, so that the wait for transit uses none of the call's time
 	defer cancel()
 	began := time.Now()
 	before, err := ingest(ctx, b.store, r)

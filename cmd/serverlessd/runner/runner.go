@@ -36,7 +36,7 @@ type Options struct {
 	Guard     *launch.Guard  // ends contexts when the daemon ends; may be nil
 	Log       zerolog.Logger
 
-	Contexts    int           // most contexts at a time [32]
+	Contexts    int           // maximum number of contexts at a time [32]
 	ContextJobs int           // maximum number of jobs that a context runs [1,000]
 	Idle        time.Duration // how long a context may be idle [60 s]
 

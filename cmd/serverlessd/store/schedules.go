@@ -56,7 +56,7 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	return found, err
 }
 
-// date returns the current time by which schedules are due.
+// date returns the time that is compared with the due times of schedules.
 func (t *tx) date() time.Time { return t.s.date(t.now) }
 
 // putSchedule writes a schedule at the end of the transaction.

@@ -23,10 +23,10 @@ func TestAway(t *testing.T) {
 		p := sit(t)
 		p.Forgive(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
 		p.goes(b.url(v.route))
-		p.waits("heading", v.heading)
+		p.awaits("heading", v.heading)
 		all[v.name] = p
 	}
-	all["overview"].waits("heading", "wrong")
+	all["overview"].awaits("heading", "wrong")
 	b.Kill()
 	for name, p := range all {
 		p.reads(gone)
@@ -62,7 +62,7 @@ func TestAway(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	all["types"].waits("link", "^fresh$")
+	all["types"].awaits("link", "^fresh$")
 	all["types"].until("no earlier type", func() bool { return len(all["types"].finds("link", "^mail$")) == 0 })
 	all["workers"].until("no earlier worker", func() bool { return !strings.Contains(all["workers"].text(), "mail-0") })
 	all["dead letters"].until("no earlier dead letter", func() bool { return len(all["dead letters"].finds("link", "^broken$")) == 0 })
@@ -82,7 +82,7 @@ func TestFrozen(t *testing.T) {
 	p := sit(t)
 	p.Forgive("net::ERR", "Failed to fetch")
 	p.goes(b.url(""))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	b.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { b.Signal(syscall.SIGCONT) })
 	p.reads(gone)
@@ -91,7 +91,7 @@ func TestFrozen(t *testing.T) {
 	p.readsNoMore(gone)
 	b.hand(gloom.Job{ID: "after", Type: "mail"})
 	p.reads("12 waiting")
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 }
 
 // TestDraining: the page says that the broker is about to stop.
@@ -104,12 +104,12 @@ func TestDraining(t *testing.T) {
 	p := sit(t)
 	p.Forgive("net::ERR", "Failed to fetch", "503")
 	p.goes(b.url(""))
-	p.waits("heading", "")
+	p.awaits("heading", "")
 	p.reads("1 running")
-	b.does("POST", "/v1/drain", "{}")
+	b.mustRequest("POST", "/v1/drain", "{}")
 	p.reads("drain")
 	p.clicks("link", "^Types$")
-	p.waits("heading", "^Types$")
+	p.awaits("heading", "^Types$")
 	b.Kill()
 }
 
@@ -121,10 +121,10 @@ func TestTwoTabs(t *testing.T) {
 	one, two := sit(t), sit(t)
 	one.goes(b.url("#/type/mail"))
 	two.goes(b.url("#/type/mail"))
-	two.waits("button", "^Pause$")
+	two.awaits("button", "^Pause$")
 	one.clicks("button", "^Pause$")
-	two.waits("button", "^Resume$")
+	two.awaits("button", "^Resume$")
 	two.reads("paused")
 	two.clicks("button", "^Resume$")
-	one.waits("button", "^Pause$")
+	one.awaits("button", "^Pause$")
 }

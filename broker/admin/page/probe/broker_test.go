@@ -170,8 +170,8 @@ func (b *broker) ask(method, path, body string) (status int, answer map[string]a
 	return resp.StatusCode, answer
 }
 
-// does makes a request to the broker that must succeed, and returns the answer.
-func (b *broker) does(method, path, body string) map[string]any {
+// mustRequest makes a request to the broker that must succeed, and returns the answer.
+func (b *broker) mustRequest(method, path, body string) map[string]any {
 	b.t.Helper()
 	status, answer := b.ask(method, path, body)
 	if status/100 != 2 {

@@ -83,34 +83,34 @@ var stalls = []stall{
 	{name: "paused", of: "mail", says: "paused",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done})
-			b.does("POST", "/v1/types/mail/pause", "{}")
+			b.mustRequest("POST", "/v1/types/mail/pause", "{}")
 			b.hand(jobsOfType("mail", 3, nil)...)
 		},
-		mend: func(b *broker) { b.does("POST", "/v1/types/mail/resume", "{}") }},
+		mend: func(b *broker) { b.mustRequest("POST", "/v1/types/mail/resume", "{}") }},
 	{name: "limit of concurrency", of: "mail", says: "has reached its concurrency",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 3})
-			b.does("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
+			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
 			b.hand(jobsOfType("mail", 5, nil)...)
 		},
 		mend: func(b *broker) {
-			b.does("PUT", "/v1/types/mail/limits", `{"concurrency":0}`)
+			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":0}`)
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 5})
 		}},
 	{name: "limit of rate", of: "mail", says: "a second|rate",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 3})
-			b.does("PUT", "/v1/types/mail/limits", `{"rate":0.01}`)
+			b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0.01}`)
 			b.hand(jobsOfType("mail", 20, nil)...)
 		},
-		mend: func(b *broker) { b.does("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
+		mend: func(b *broker) { b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
 	{name: "group held", of: "customer-7", says: "held|holds|rule",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done})
-			b.does("PUT", "/v1/groups/customer-*", `{"concurrency":0}`)
+			b.mustRequest("PUT", "/v1/groups/customer-*", `{"concurrency":0}`)
 			b.hand(jobsOfType("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
 		},
-		mend: func(b *broker) { b.does("DELETE", "/v1/groups/customer-*", "") }},
+		mend: func(b *broker) { b.mustRequest("DELETE", "/v1/groups/customer-*", "") }},
 	{name: "all busy", of: "mail", says: "all workers.*at work|busy",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
@@ -204,7 +204,7 @@ var stalls = []stall{
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
 			b.hand(jobsOfType("mail", 1, nil)...)
-			b.does("POST", "/v1/drain", "{}")
+			b.mustRequest("POST", "/v1/drain", "{}")
 			b.t.Cleanup(b.Kill)
 		}},
 	{name: "dead letters", of: "mail", says: "fail|dead",
@@ -242,7 +242,7 @@ func TestFindings(t *testing.T) {
 			if token != "" {
 				p.enters("looker")
 			}
-			p.waits("heading", calm)
+			p.awaits("heading", calm)
 			s.stage(b)
 			staged := time.Now()
 			is := regexp.MustCompile("(?is)" + s.says)

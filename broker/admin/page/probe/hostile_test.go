@@ -78,8 +78,8 @@ func (p *person) reachesLink(role, name string) {
 	})
 }
 
-// shows waits for a name, or its beginning, in the readable text.
-func (p *person) shows(where, name string) {
+// awaitName waits for a name, or its beginning, in the readable text.
+func (p *person) awaitName(where, name string) {
 	p.t.Helper()
 	if r := []rune(name); len(r) > 200 {
 		name = string(r[:200])
@@ -114,14 +114,14 @@ func TestHostile(t *testing.T) {
 	}
 	p := sit(t)
 	p.goes(b.url(""))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	p.whole("overview")
 	for _, route := range []string{"#/workers", "#/submitters", "#/groups", "#/types", "#/jobs"} {
 		p.goes(b.url(route))
-		p.waits("heading", "^(Workers|Submitters|Groups|Types|Jobs)$")
+		p.awaits("heading", "^(Workers|Submitters|Groups|Types|Jobs)$")
 		for _, name := range names {
 			if route != "#/submitters" {
-				p.shows(route, name)
+				p.awaitName(route, name)
 			}
 		}
 		p.whole(route)
@@ -132,7 +132,7 @@ func TestHostile(t *testing.T) {
 	for _, name := range names {
 		where := fmt.Sprintf("%.40q", name)
 		p.goes(b.url("#/types"))
-		p.waits("heading", "^Types$")
+		p.awaits("heading", "^Types$")
 		p.reachesLink("link", name)
 		p.until(where+": its type", func() bool { return p.headed(name) })
 		p.whole(where)
@@ -144,30 +144,30 @@ func TestHostile(t *testing.T) {
 		p.until(where+": its type by its address "+p.where(), func() bool { return p.headed(name) && len(p.rows("Jobs")) == 1 })
 
 		p.goes(b.url("#/jobs"))
-		p.waits("heading", "^Jobs$")
+		p.awaits("heading", "^Jobs$")
 		p.reachesLink("link", name)
 		p.until(where+": its job", func() bool { return p.headed(name) })
 		p.reads("Why it waits")
-		p.waits("heading", "^Headers$")
+		p.awaits("heading", "^Headers$")
 		p.whole(where)
 		p.size(320, 640)
 		p.fits(where)
 		p.size(1280, 900)
 
 		p.goes(b.url("#/dead"))
-		p.waits("heading", "^Dead letters$")
+		p.awaits("heading", "^Dead letters$")
 		p.reachesLink("link", name)
 		p.until(where+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
-		p.shows(where, "it says "+name)
+		p.awaitName(where, "it says "+name)
 		p.reachesLink("link", name)
 		p.until(where+": the letter", func() bool { return p.headed(name) })
-		p.shows(where, "it says "+name)
+		p.awaitName(where, "it says "+name)
 		p.size(320, 640)
 		p.fits(where)
 		p.size(1280, 900)
 
 		p.goes(b.url("#/groups"))
-		p.waits("heading", "^Groups$")
+		p.awaits("heading", "^Groups$")
 		p.reachesLink("link", name)
 		p.until(where+": the jobs of its group", func() bool { return len(p.rows("Jobs")) == 1 })
 	}

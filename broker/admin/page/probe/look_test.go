@@ -52,7 +52,7 @@ func TestLook(t *testing.T) {
 			for _, v := range views {
 				p.goes("about:blank")
 				p.goes(b.url(v.route))
-				p.waits("heading", v.heading)
+				p.awaits("heading", v.heading)
 				p.accessible(v.name)
 				p.size(320, 640)
 				p.fits(v.name + " at 320 pixels")
@@ -66,7 +66,7 @@ func TestLook(t *testing.T) {
 			for _, button := range buttons {
 				p.goes(b.url("#/"))
 				p.clicks("button", button)
-				p.waits("dialog", "")
+				p.awaits("dialog", "")
 				p.accessible(button)
 				p.size(320, 640)
 				p.fits(button + " at 320 pixels")
@@ -86,9 +86,9 @@ func TestStill(t *testing.T) {
 	p := sit(t)
 	p.prefers("prefers-reduced-motion", "reduce")
 	p.goes(b.url(""))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	p.clicks("button", "^Help")
-	p.waits("dialog", "")
+	p.awaits("dialog", "")
 	if moves := eval[[]string](p, `return document.getAnimations().filter(a => a.playState === 'running').map(a => a.animationName || a.transitionProperty || 'script')`); len(moves) > 0 {
 		t.Errorf("moving: %v", moves)
 	}
@@ -107,8 +107,8 @@ func TestKeyboard(t *testing.T) {
 	for _, v := range tabbed {
 		p.goes("about:blank")
 		p.goes(b.url(v.route))
-		p.waits("heading", v.heading)
-		p.waits("button", "Help")
+		p.awaits("heading", v.heading)
+		p.awaits("button", "Help")
 		var want []string
 		for _, x := range p.things() {
 			switch x.role {
@@ -146,23 +146,23 @@ func TestKeyboard(t *testing.T) {
 	}
 
 	p.goes(b.url("#/"))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	p.keys("/")
 	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "combobox" })
 	p.inserts("mail-3")
 	p.keys(kb.Enter)
-	p.waits("heading", "mail-3|^Jobs$")
+	p.awaits("heading", "mail-3|^Jobs$")
 	p.keys(kb.Escape)
 	p.keys("?")
-	p.waits("dialog", "Keys")
+	p.awaits("dialog", "Keys")
 	p.keys(kb.Escape)
 	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
 	for i, heading := range []string{"wrong", "^Types$", "^Workers$", "^Submitters$", "^Groups$", "^Dead letters$", "^Jobs$"} {
 		p.keys(fmt.Sprint(i + 1))
-		p.waits("heading", heading)
+		p.awaits("heading", heading)
 	}
 	p.goes(b.url("#/job/mail-8"))
-	p.waits("heading", "mail-8")
+	p.awaits("heading", "mail-8")
 	for range 60 {
 		p.keys(kb.Tab)
 		if x := p.focused(); x != nil && x.name == "Cancel" {
@@ -170,7 +170,7 @@ func TestKeyboard(t *testing.T) {
 		}
 	}
 	p.keys(kb.Enter)
-	p.waits("dialog", "mail-8")
+	p.awaits("dialog", "mail-8")
 	for range 10 {
 		if x := p.focused(); x != nil && x.name == "Cancel the job" {
 			break

@@ -294,8 +294,8 @@ func (p *person) ought(name string, is func() bool) {
 	}
 }
 
-// waits waits until there is a thing with this role and a name that matches, and returns it.
-func (p *person) waits(role, name string) (x *thing) {
+// awaits waits until there is a thing with this role and a name that matches, and returns it.
+func (p *person) awaits(role, name string) (x *thing) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a %s named %q", role, name), func() bool {
 		if found := p.finds(role, name); len(found) > 0 {

@@ -47,7 +47,7 @@ func TestManyTypes(t *testing.T) {
 	p.until("all again", func() bool { return len(p.rows("Types")) > 10 })
 	// During the measurement, nothing else may keep the browser busy, such as reading its
 	// accessibility tree.
-	sort := p.waits("button", "^Type$")
+	sort := p.awaits("button", "^Type$")
 	eval[any](p, `window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration) }).observe({ type: 'longtask' })`)
 	if err := p.click(sort); err != nil {
 		t.Fatal(err)
@@ -59,12 +59,12 @@ func TestManyTypes(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	t.Logf("%d types, sorted and scrolled: the longest task took %d ms", n, eval[int](p, `return Math.round(window.longest)`))
 	p.goes(b.url("#/"))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	p.whole("overview")
 	p.keys("/")
 	p.inserts(want)
 	p.keys(kb.Enter)
-	p.waits("heading", want+"|^Types$|^Jobs$")
+	p.awaits("heading", want+"|^Types$|^Jobs$")
 }
 
 // TestMillion uses a million jobs.
@@ -123,7 +123,7 @@ func TestHundred(t *testing.T) {
 	t.Logf("a hundred streams take %.1f %% of a core", (b.cpu()-before).Seconds()*10)
 	p := sit(t)
 	p.goes(b.url(""))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 }
 
 // cpu returns the processor time that the broker has used.
@@ -147,7 +147,7 @@ func TestLinks(t *testing.T) {
 	b := start(t, "--page-link", "jobd=http://127.0.0.1:1/")
 	p := sit(t)
 	p.goes(b.url(""))
-	x := p.waits("link", "jobd")
+	x := p.awaits("link", "jobd")
 	if !x.is("http://127.0.0.1:1/") {
 		t.Errorf("the link leads to %v", x.states)
 	}

@@ -65,7 +65,7 @@ func TestTokens(t *testing.T) {
 		p := sit(t)
 		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
-		p.waits("textbox", "Token")
+		p.awaits("textbox", "Token")
 		p.accessible("the question for a token")
 		for _, secret := range []string{"mail-0", "tenant", "mailer"} {
 			if strings.Contains(p.text(), secret) {
@@ -96,13 +96,13 @@ func TestTokens(t *testing.T) {
 		p.Forgive(refused...)
 		p.goes(b.url(""))
 		p.enters("looker")
-		p.waits("heading", "wrong")
+		p.awaits("heading", "wrong")
 		for i, v := range views[:12] {
 			if testing.Short() && i%4 != 1 {
 				continue
 			}
 			p.goes(b.url(cmp.Or(v.route, "#/")))
-			p.waits("heading", v.heading)
+			p.awaits("heading", v.heading)
 			p.until(v.name+": something to read", func() bool { return len(p.text()) > 60 })
 			if found := p.offers(); len(found) > 0 {
 				t.Errorf("%s: somebody who may only look is offered %v", v.name, found)
@@ -116,7 +116,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("the token is kept: %s", kept)
 		}
 		p.does(chromedp.Reload())
-		p.waits("textbox", "Token")
+		p.awaits("textbox", "Token")
 	})
 	t.Run("admin", func(t *testing.T) {
 		t.Parallel()
@@ -124,13 +124,13 @@ func TestTokens(t *testing.T) {
 		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.enters("ruler")
-		p.waits("heading", "^mail$")
-		p.waits("button", "^Limits$")
+		p.awaits("heading", "^mail$")
+		p.awaits("button", "^Limits$")
 		if found := p.finds("button", "(?-i:Submit|Test job)"); len(found) > 0 {
 			t.Errorf("somebody who may not submit is offered %v", found)
 		}
 		p.clicks("button", "^Take turns$")
-		p.waits("button", "^No turns$")
+		p.awaits("button", "^No turns$")
 	})
 	t.Run("submit alone", func(t *testing.T) {
 		inFull(t)
@@ -151,7 +151,7 @@ func TestTokens(t *testing.T) {
 		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.enters("both")
-		p.waits("button", "Test job")
+		p.awaits("button", "Test job")
 		if found := p.offers(); len(found) > 0 {
 			t.Errorf("somebody who may look and submit is offered %v", found)
 		}
@@ -168,7 +168,7 @@ func TestRevoked(t *testing.T) {
 	p.Forgive("net::ERR") // for the stream, if the broker ends it
 	p.goes(b.url("#/jobs"))
 	p.enters("ruler")
-	p.waits("heading", "^Jobs$")
+	p.awaits("heading", "^Jobs$")
 	if err := os.WriteFile(file, []byte("other admin\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -182,9 +182,9 @@ func TestRevoked(t *testing.T) {
 			_ = p.click(found[0])
 		}
 	}
-	p.waits("textbox", "Token")
+	p.awaits("textbox", "Token")
 	p.enters("other")
-	p.waits("heading", "^Jobs$")
+	p.awaits("heading", "^Jobs$")
 	if at := p.where(); at != b.url("#/jobs") {
 		t.Errorf("after the new token it is at %s", at)
 	}

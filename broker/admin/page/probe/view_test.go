@@ -38,7 +38,7 @@ func (b *broker) fill() {
 			Groups: []string{"tenant"}, Headers: gloom.Headers(`{"trace":"4711"}`)})
 	}
 	b.hand(append(jobs, gloom.Job{ID: "later", Type: "nobody", Delay: time.Hour}, gloom.Job{ID: "alone", Type: "nobody"})...)
-	b.does("POST", "/v1/jobs", `{"id":"kept","type":"quick","keep_ms":3600000,"body":1}`)
+	b.mustRequest("POST", "/v1/jobs", `{"id":"kept","type":"quick","keep_ms":3600000,"body":1}`)
 	b.hand(gloom.Job{ID: "fails", Type: "broken", Retries: gloom.NoRetries, Detach: true, Body: []byte(`{"to":"a@example.com"}`)})
 	b.until("/v1/status", func(v map[string]any) bool {
 		return number(v, "dead") == 1 && number(v, "ledger", "running") == 2 && number(v, "ledger", "answered") == 1
@@ -89,11 +89,11 @@ func TestViews(t *testing.T) {
 			p.goes("about:blank")
 		}
 		p.goes(b.url(v.route))
-		p.waits("heading", v.heading)
+		p.awaits("heading", v.heading)
 		p.whole(v.name)
 		if !testing.Short() && i < 12 {
 			p.does(chromedp.Reload())
-			p.waits("heading", v.heading)
+			p.awaits("heading", v.heading)
 			if got := p.where(); got != b.url(v.route) {
 				t.Errorf("%s: reloaded at %s", v.name, got)
 			}
@@ -140,17 +140,17 @@ func TestHistory(t *testing.T) {
 	p := sit(t)
 	p.goes(b.url(""))
 	p.clicks("link", "^Types$")
-	p.waits("heading", "^Types$")
+	p.awaits("heading", "^Types$")
 	p.clicks("link", "^mail$")
-	p.waits("heading", "^mail$")
+	p.awaits("heading", "^mail$")
 	p.clicks("link", "^mail-5$")
-	p.waits("heading", "^mail-5$")
+	p.awaits("heading", "^mail-5$")
 	for _, want := range []string{"^mail$", "^Types$"} {
 		p.does(chromedp.NavigateBack())
-		p.waits("heading", want)
+		p.awaits("heading", want)
 	}
 	p.does(chromedp.NavigateForward())
-	p.waits("heading", "^mail$")
+	p.awaits("heading", "^mail$")
 	p.until("the title of the type", func() bool { return strings.HasPrefix(p.title(), "mail") })
 
 	// A filter is in the address, and survives a reload.
@@ -169,8 +169,8 @@ func TestHistory(t *testing.T) {
 	p.clicks("combobox", "Find")
 	p.inserts("mail-7")
 	p.keys(kb.Enter)
-	p.waits("heading", "mail-7|^Jobs$")
-	p.waits("link", "mail-7|^mail$")
+	p.awaits("heading", "mail-7|^Jobs$")
+	p.awaits("link", "mail-7|^mail$")
 	p.does(chromedp.NavigateBack())
 	p.until("the filtered list again", func() bool { return p.where() == at })
 }
@@ -207,7 +207,7 @@ func TestFilters(t *testing.T) {
 	} {
 		p.goes("about:blank")
 		p.goes(b.url(c.route))
-		p.waits("heading", "^(Jobs|mail)$")
+		p.awaits("heading", "^(Jobs|mail)$")
 		c.do()
 		p.until(fmt.Sprintf("%s: %d jobs", c.name, c.n), count(c.n))
 		p.whole(c.name)
@@ -223,7 +223,7 @@ func TestFilters(t *testing.T) {
 	p.types("textbox", "reason", "no such reason")
 	p.until("no dead letter", func() bool { return len(p.finds("link", "^fails$")) == 0 })
 	p.types("textbox", "reason", "mailbox")
-	p.waits("link", "^fails$")
+	p.awaits("link", "^fails$")
 }
 
 // TestEmpty looks at a broker without jobs.
@@ -243,14 +243,14 @@ func TestEmpty(t *testing.T) {
 		}
 		p.goes("about:blank")
 		p.goes(b.url(v.route))
-		p.waits("heading", heading)
+		p.awaits("heading", heading)
 		p.whole(v.name)
 		p.until(v.name+": something that says there is nothing", func() bool {
 			return strings.Contains(strings.ToLower(p.text()), "no") || strings.Contains(p.text(), "nothing")
 		})
 	}
 	p.goes(b.url(""))
-	p.waits("heading", calm)
+	p.awaits("heading", calm)
 	for _, f := range p.findings() {
 		if !strings.Contains(f.text, "event loop") { // late on a slow machine
 			t.Errorf("an empty broker has a finding: %s", f.text)
@@ -266,7 +266,7 @@ func TestCopy(t *testing.T) {
 	b := busy(t, "--http-hosts", "page.test")
 	p := sit(t)
 	p.goes("http://page.test" + b.http[strings.LastIndexByte(b.http, ':'):] + "/#/job/mail-9")
-	p.waits("heading", "^mail-9$")
+	p.awaits("heading", "^mail-9$")
 	if eval[bool](p, `return isSecureContext`) {
 		t.Fatal("the browser trusts the page")
 	}
@@ -297,7 +297,7 @@ func TestClockAndZone(t *testing.T) {
 	for _, v := range []view{views[0], views[2], views[3], views[7], views[9], views[10], views[11]} {
 		p.goes("about:blank")
 		p.goes(b.url(v.route))
-		p.waits("heading", v.heading)
+		p.awaits("heading", v.heading)
 		var first []string
 		p.until(v.name+": an age", func() bool { first = ages(); return len(first) > 0 })
 		for _, a := range first {

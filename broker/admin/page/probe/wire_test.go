@@ -91,7 +91,7 @@ func TestBytes(t *testing.T) {
 	way := newCable(t, b.http)
 	p := sit(t)
 	p.goes("http://" + way.addr + "/")
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	p.reads("jobs per second")
 	requests, bytes := p.Heard()
 	t.Logf("a cold load takes %.1f kB in %d requests; %.1f kB have come with the events by now", bytes/1000, requests, float64(way.bytes.Load())/1000)
@@ -107,7 +107,7 @@ func TestStrict(t *testing.T) {
 	p := sit(t)
 	p.Forgive("Content Security Policy")
 	p.goes(b.url(""))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	p.whole("overview")
 	ran := eval[bool](p, `
 		const add = (tag, set) => { const e = document.createElement(tag); set(e); document.body.append(e) };
@@ -153,7 +153,7 @@ func TestSlowNetwork(t *testing.T) {
 		})
 	}
 	p.goes(b.url("#/"))
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 }
 
 // TestHidden: a hidden tab sends no requests.
@@ -164,7 +164,7 @@ func TestHidden(t *testing.T) {
 	way := newCable(t, b.http)
 	p := sit(t)
 	p.goes("http://" + way.addr + "/")
-	p.waits("heading", "wrong")
+	p.awaits("heading", "wrong")
 	show := func(state string) {
 		eval[any](p, `Object.defineProperty(document, 'visibilityState', { value: '`+state+`', configurable: true });
 			Object.defineProperty(document, 'hidden', { value: document.visibilityState === 'hidden', configurable: true });
