@@ -44,7 +44,7 @@ func (l *Rule) step() int64 { return step(l.Rate) }
 
 func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 
-// groupSet is the set of groups of a job, in their order. All queues with the
+// groupSet is the set of groups of a job, in order. All queues with the
 // same set share one record. It is nil for a job without groups.
 type groupSet struct {
 	number uint32

@@ -33,7 +33,7 @@ func (v *census) groups() {
 		ids++
 		key := setKey(nil, s.names())
 		must(b.setIndex.Find(b.setIndex.Hash(key), key) == s.number+1 && int(s.number) == number, "a set of groups is not found")
-		must(s.queues == queues[s] && s.queues > 0, "a set of groups counts %d queues, has %d", s.queues, queues[s])
+		must(s.queues == queues[s] && s.queues > 0, "a set of groups counts %d queues, but has %d", s.queues, queues[s])
 		for _, g := range s.groups {
 			sets[g]++
 		}
@@ -44,7 +44,7 @@ func (v *census) groups() {
 			continue
 		}
 		must(b.findGroup(g.name) == g && int(g.number) == number, "group %q is not found", g.name)
-		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d and %d jobs, %d sets; has %d, %d, %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
+		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d waiting jobs, %d running jobs and %d sets, but has %d, %d and %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
 		must(g.counted == (g.waiting+g.running > 0 || g.forgetsAt() > b.now || g.timer >= 0 && g.forgetsAt() > 0), "group %q: counted %v", g.name, g.counted)
 		must(g.counted || g.sets > 0, "group %q is in no set", g.name)
 		must(!g.counted || g.waiting+g.running > 0 || g.timer >= 0, "group %q has no jobs and no timer", g.name)

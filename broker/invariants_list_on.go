@@ -26,7 +26,7 @@ func (v *census) queue(q *queue) {
 		}
 		must(prev == l.tail && prev != 0 && n-before == l.n, "a lane's tail or count is wrong")
 	}
-	must(n == q.n, "queue counts %d, has %d", q.n, n)
+	must(n == q.n, "queue counts %d, but has %d", q.n, n)
 }
 
 func (v *census) heap(name string, h *container.Heap, pos func(uint32) int32) {

@@ -164,13 +164,13 @@ func (v *census) peers() {
 			if have == nil {
 				have = &[2]int64{}
 			}
-			must(int64(s.jobs) == have[0] && s.bytes == have[1], "submitter counts %d jobs, %d bytes; has %v", s.jobs, s.bytes, *have)
+			must(int64(s.jobs) == have[0] && s.bytes == have[1], "a submitter counts %d jobs of %d bytes, but has %v", s.jobs, s.bytes, *have)
 			unused := 0
 			for i, h := range s.holdings {
 				must(h.sub == s && !h.dead && h.at == i, "a submitter lists another's holding")
 				unused += btoi(h.unused.In())
 			}
-			must(unused == s.unused, "a submitter counts %d unused holdings, has %d", s.unused, unused)
+			must(unused == s.unused, "a submitter counts %d unused holdings, but has %d", s.unused, unused)
 		}
 		w := b.peers[i].wrk
 		if w == nil {
@@ -194,10 +194,10 @@ func (v *census) peers() {
 			r = j.links[byPlace].next
 		}
 		must(w.stalled.In() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalled.In())
-		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)
+		must(n == w.out.n && over == w.overdue, "a worker counts %d runs and %d overdue runs, but has %d and %d", w.out.n, w.overdue, n, over)
 	}
 	for k, n := range joined {
-		must(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers; has %d, %d", k.name, k.workers, k.borrowers, n, borrowers[k])
+		must(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers, but has %d and %d", k.name, k.workers, k.borrowers, n, borrowers[k])
 	}
 }
 
@@ -232,7 +232,7 @@ func (v *census) letters() {
 				bytes += l.weight()
 			}
 		}
-		must(of == k.dead.n, "type %q counts %d letters, has %d", k.name, k.dead.n, of)
+		must(of == k.dead.n, "type %q counts %d letters, but has %d", k.name, k.dead.n, of)
 	}
 	must(n == d.byAge.Len() && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.Len(), d.bytes, n, bytes)
 	must(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)

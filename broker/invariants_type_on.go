@@ -20,8 +20,8 @@ func (v *census) kinds() {
 		must(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
 		must(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
-		must(int(k.borrowed) == v.borrowed[k], "type %q counts %d borrowed runs, has %d", k.name, k.borrowed, v.borrowed[k])
-		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
+		must(int(k.borrowed) == v.borrowed[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowed, v.borrowed[k])
+		must(k.bytes == v.bytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
 		must(k.unusedLink.In() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.In(), k.inUse())
@@ -37,7 +37,7 @@ func (v *census) kinds() {
 			n++
 		}
 		must(k.idling.In() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.idling.In())
-		must(n == k.idle.Len(), "type %q counts %d idle workers, has %d", k.name, k.idle.Len(), n)
+		must(n == k.idle.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idle.Len(), n)
 	}
 	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
 	must(spare == b.unusedTypes() && dead == b.deadTypes.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.deadTypes.Len(), spare, dead)
@@ -93,7 +93,7 @@ func (v *census) pools() {
 			continue
 		}
 		must(p.idling.In() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.idling.In())
-		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, has %d", p.workers, workers[p])
+		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
 		v.heap("ready", &p.ready, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
 		for r, prev := p.pairs, uint32(0); r != 0; {
@@ -102,7 +102,7 @@ func (v *census) pools() {
 			count++
 			prev, r = r, x.poolNext
 		}
-		must(count == p.n, "a pool counts %d pairs, has %d", p.n, count)
+		must(count == p.n, "a pool counts %d pairs, but has %d", p.n, count)
 		if b.unpaired == 0 {
 			for _, k := range b.types.All() {
 				if k != nil && p.set.serves(k.name) {
@@ -209,7 +209,7 @@ func (v *census) queues() {
 		if q.set == nil && q.origin == 0 {
 			found = q.kind.plain
 		}
-		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.n == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs; it has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.n, *x)
+		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.n == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.n, *x)
 		must(b.fairness.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.out; out != nil {
@@ -238,7 +238,7 @@ func (v *census) queues() {
 		heaps += t.line.Room()
 		v.heap("tenant", &t.line, v.position)
 		x := tenants[t]
-		must(int(t.number) == number && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues, %d jobs; has %v, or is not found", t.kind.name, t.queues, t.jobs, x)
+		must(int(t.number) == number && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.kind.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
 			y := t.kind.line.At(int(t.pos))
 			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q is not at its place", t.kind.name)
@@ -256,7 +256,7 @@ func (v *census) queues() {
 		v.heap("jobs", &p.jobs, func(number uint32) int32 { return b.queues.At(number).job })
 		must(p.parked.In() == (p.pos >= 0 && !p.open), "a pen of type %q is parked, or is not", p.kind.name)
 		v.heap("pen", &p.queues, v.position)
-		must(int(p.number) == number && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, has %d, or is not found", p.kind.name, p.users, users[p])
+		must(int(p.number) == number && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, but has %d, or cannot be found by its group", p.kind.name, p.users, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
 			if p.open {
@@ -301,10 +301,10 @@ func (v *census) holdings() {
 					bytes += int64(j.weight)
 				}
 			}
-			must(n == l.n && prev == l.tail, "a holding counts %d jobs, has %d", l.n, n)
+			must(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)
 		}
-		must(count[stQueued]+count[stSpilled] == h.queued && count[stDelayed] == h.delayed && count[stEnded] == h.ended && h.ended == v.ended[h], "a holding counts %d, %d and %d jobs; has %v", h.queued, h.delayed, h.ended, count)
-		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, has %d and %d", h.bytes, h.runBytes, bytes, run)
+		must(count[stQueued]+count[stSpilled] == h.queued && count[stDelayed] == h.delayed && count[stEnded] == h.ended && h.ended == v.ended[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queued, h.delayed, h.ended, count)
+		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, but has %d and %d", h.bytes, h.runBytes, bytes, run)
 		must((!h.keep || h.origin != 0) && (!h.keep || !h.dead), "a holding of kept jobs is dead or has no origin")
 		if !h.dead && (h.sub != nil || !h.keep) {
 			found++

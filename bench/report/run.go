@@ -76,7 +76,7 @@ func noise(f *result.File) float64 {
 	return median(v)
 }
 
-// shapes returns the names of a file's shapes in their order, kindsOf its servers.
+// shapes returns the names of a file's shapes in order, kindsOf its servers.
 func shapes(f *result.File) []string {
 	return runNames(f, func(r *result.Run) string { return r.Shape })
 }

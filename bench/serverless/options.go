@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The shapes of load, in their order.
+// The shapes of load, in order.
 var shapes = []string{"lone", "add", "batch", "first", "http", "node", "python", "sh"}
 
 // Options says what to measure.

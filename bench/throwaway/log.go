@@ -16,7 +16,8 @@ type Log struct {
 	waits []wait
 }
 
-// wait is a wait for the first line that contains text and begins at from or later.
+// wait describes a line for which a caller waits: the first one that contains text and begins at
+// from or later.
 type wait struct {
 	text string
 	from int

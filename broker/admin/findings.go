@@ -105,7 +105,8 @@ func (a *API) find(w *watch) {
 	w.findings.Look(&b)
 }
 
-// clientsNearLimit returns the figures of clients that may have a problem.
+// clientsNearLimit returns the figures of clients that are near a limit, do not read, or leave
+// overdue runs unanswered.
 func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []findings.Client {
 	h := a.srv.Hub()
 	clients := map[broker.Peer]*findings.Client{}

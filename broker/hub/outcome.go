@@ -41,7 +41,7 @@ func (o *outbox) setWriteLimit() {
 // peer may read the frame before the owner reports the write.
 const quickWrite = 100 * time.Millisecond
 
-// settleReused treats the outcome with this id as written if its frame is just being written: a
+// settleReused treats the outcome with this id as written if its frame is being written: a
 // submitter that reuses the id has read the frame.
 func (h *Hub) settleReused(now int64, id []byte) {
 	no, peer := h.core.OutcomeOf(id)

@@ -134,7 +134,7 @@ func (w *twin) wrote(s *shadow, n int) {
 	}
 }
 
-// read records that a submitter reuses an id: it has read the outcome that is just being
+// read records that a submitter reuses an id: it has read the outcome that is being
 // written.
 func (w *twin) read(id []byte) {
 	no, peer := w.core.OutcomeOf(id)

@@ -55,7 +55,7 @@ func (c *conn) received(data []byte) {
 }
 
 // decode turns the frames that have arrived into commands, until the turn is over (waitTurn) or
-// a frame takes long (offloaded). A full batch is carried out at once, the rest at the end of
+// a frame takes a long time (offloaded). A full batch is carried out at once, the rest at the end of
 // the loop's round.
 func (c *conn) decode(b *batch) {
 	for c.state < draining && c.reading == ready {

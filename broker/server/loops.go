@@ -24,8 +24,8 @@ type loops struct {
 
 	mu sync.Mutex // guards the following fields
 	// The functions in reading are called when all loops have read what has arrived; left
-	// counts the loops that have not. The functions in waiting are called when all loops have
-	// done so once more.
+	// counts the loops that have not. The functions in waiting were added after that count had begun,
+	// and are called when all loops have read once more.
 	reading, waiting []func()
 	left             int
 }

@@ -205,7 +205,7 @@ func (r *runner) compareLending(k *oracleType) error {
 		return true
 	})
 	if wantLimit != limit || supplied != places {
-		return fmt.Errorf("supply of type %q differs: expected %d places up to %d, got %d up to %d", k.name, places, limit, supplied, wantLimit)
+		return fmt.Errorf("supply of type %q differs: expected %d places and a limit of %d, got %d places and a limit of %d", k.name, places, limit, supplied, wantLimit)
 	}
 	return nil
 }

@@ -51,8 +51,8 @@ func run(cfg *config.Master) error {
 	if err != nil {
 		return err
 	}
-	// By default, garbage may grow as large as the memory in use before it is collected. With
-	// this limit, what closed connections leave behind is collected earlier.
+	// By default, garbage may grow as large as the memory in use before it is collected. This
+	// limit makes the collector free the memory of closed connections earlier.
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(int64(cfg.Server.MaxUnfinished) + baseMemory)
 	}

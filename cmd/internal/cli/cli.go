@@ -61,7 +61,7 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // Prepare gives all programs the same conventions: the version, help of 80 columns with
-// flags in their order, manual pages, and an error with a suggestion for an unknown command
+// flags in order, manual pages, and an error with a suggestion for an unknown command
 // or flag.
 func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -70,8 +70,8 @@ func sayDefault(f *pflag.Flag) {
 	f.Usage, f.DefValue = text, kind
 }
 
-// setApart puts blank lines around indented lines, because pages show them indented
-// only then.
+// setApart puts blank lines around indented lines. Without these, manual pages would not show the
+// lines indented.
 func setApart(text string) string {
 	var out []string
 	for i, line := range strings.Split(text, "\n") {

@@ -87,7 +87,7 @@ func newFolder(t *testing.T) string {
 }
 
 // TestFoldersGo: a daemon removes its folder when it ends. A later start removes the folder of a
-// killed daemon, but not that of a daemon that runs or is just starting.
+// killed daemon, but not that of a daemon that runs or is starting.
 func TestFoldersGo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// statusJSON encodes the targets in their order, which a Go map would lose.
+// statusJSON encodes the targets in order, which a Go map would lose.
 func statusJSON(s Status) (json.RawMessage, error) {
 	memory, err := peer.Marshal(peer.MemoryUsage())
 	if err != nil {

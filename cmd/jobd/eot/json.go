@@ -17,7 +17,7 @@ type Member struct {
 	Value json.RawMessage
 }
 
-// Members returns the members of an object in their order. If a name occurs several times, the last
+// Members returns the members of an object in order. If a name occurs several times, the last
 // value counts, at the place of the first. It returns nil if the value is not an object.
 func Members(raw json.RawMessage) []Member {
 	if kindOf(raw) != '{' {

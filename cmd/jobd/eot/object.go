@@ -22,7 +22,7 @@ var typeNames = map[byte]string{'i': "integer", 'n': "number", 's': "string", 'o
 
 var errNoObject = errors.New("data is not an object")
 
-// ParseObject returns the members of an object after it has checked the fields, in their order;
+// ParseObject returns the members of an object after it has checked the fields, in order;
 // other members are allowed. An array is an object without members.
 func ParseObject(raw json.RawMessage, fields ...Field) (Object, error) {
 	if c := kindOf(raw); c != '{' && c != '[' {

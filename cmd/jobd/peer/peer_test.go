@@ -390,7 +390,7 @@ func TestUnreadReplies(t *testing.T) {
 }
 
 // TestHoardersDelayNobody: a connection that is closed for its unfinished message frees it at once,
-// whatever its reader is waiting for, and the others are read on.
+// whatever its reader is waiting for, and reading from the others continues.
 func TestHoardersDelayNobody(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string

@@ -7,7 +7,7 @@ import (
 
 // unfinished bounds the bytes that all connections of a server together hold for incomplete
 // messages. Beyond the limit, the connection that holds most is closed; of several that hold the
-// same, the first that began to. Until it has freed its memory, the others do not read on.
+// same, the first that began to. Until it has freed its memory, the others do not continue to read.
 type unfinished struct {
 	limit int // bytes
 
@@ -31,7 +31,7 @@ func newUnfinished(limit int) *unfinished {
 }
 
 // note records how much a connection holds now, and closes connections beyond the limit.
-// It returns when the connection may read on.
+// It returns when the connection may continue to read.
 func (u *unfinished) note(c *Conn, bytes int) {
 	for _, hoarder := range u.update(c, bytes) {
 		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.limit))

@@ -6,7 +6,7 @@ import (
 )
 
 // TestReadersWaitForClosing: what a connection that is being closed still holds counts, and
-// others do not read on until it is free.
+// others do not continue to read until it is free.
 func TestReadersWaitForClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUnfinished(100)

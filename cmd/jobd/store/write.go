@@ -216,8 +216,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	return nil
 }
 
-// markRunning treats accepted rows that we are running as running: the table was restored from an
-// earlier state.
+// markRunning sets the status of accepted rows to running, in rows only, if this daemon is running
+// them: then the table was restored from an earlier state.
 func (s *SQL) markRunning(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,7 +53,7 @@ func (v Value) Items() iter.Seq[Value] {
 	}
 }
 
-// Pairs iterates over the pairs of a map, in their order.
+// Pairs iterates over the pairs of a map, in order.
 func (v Value) Pairs() iter.Seq2[Value, Value] {
 	return func(yield func(k, v Value) bool) {
 		h := readHead(v)

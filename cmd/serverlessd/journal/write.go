@@ -30,9 +30,9 @@ type request struct {
 }
 
 // Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
-// ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context: only then, the lines may
-// have been accepted. The context is checked only while the append waits for others. The lines must
-// not change before Append returns.
+// ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context. Only after an error of the
+// context may the lines have been accepted nevertheless. The context is checked only while the append
+// waits for others. The lines must not change before Append returns.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
 	for _, b := range batches {

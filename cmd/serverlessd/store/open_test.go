@@ -56,8 +56,9 @@ func TestFileIsPrivate(t *testing.T) {
 	fails(t, err, ErrAway)
 }
 
-// A file that was removed or replaced under a running daemon takes nothing more: it would be lost
-// with the process, and other connections would read another file. Put back, it goes on.
+// A file that was removed or replaced under a running daemon is no longer written: the data would be
+// lost with the process, and other connections would read another file. When the file is put back, the
+// daemon continues.
 func TestFileReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := opened(t, "sqlite:"+path)

@@ -94,7 +94,7 @@ func (c *statementConn) statement(ctx context.Context, text string) (*prepared, 
 }
 
 // ExecContext implements driver.ExecerContext. The context does not interrupt a statement that has
-// begun: none takes long, and watching the context would cost more than most statements do.
+// begun: none takes a long time, and watching the context would cost more than most statements do.
 func (c *statementConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

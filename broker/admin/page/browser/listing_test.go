@@ -75,7 +75,7 @@ func TestManyTypes(t *testing.T) {
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
 	}
-	// While the table is scrolled from end to end, no frame takes long.
+	// While the table is scrolled from end to end, no frame takes a long time.
 	worst := pagetest.Eval[float64](b, `
 		const box = document.querySelector('.long');
 		let last = performance.now(), worst = 0;

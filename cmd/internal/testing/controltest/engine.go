@@ -24,7 +24,7 @@ type Job struct {
 	Hold    chan struct{} // unless nil, the job ends when the channel is closed
 }
 
-// Engine is a fake. It records its calls in their order.
+// Engine is a fake. It records its calls in order.
 type Engine struct {
 	mu      sync.Mutex
 	targets []control.TargetStatus
