@@ -14,11 +14,11 @@ type TypeUse struct {
 	Waiting, Letters, Outcomes int
 }
 
-// isConfigured reports whether something other than what the type holds keeps it from being
-// forgotten.
+// isConfigured reports whether workers, settings or running jobs keep the type from being forgotten.
 func (u *TypeUse) isConfigured() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
 
-// Holds reports whether discarding what the type holds would let it be forgotten.
+// Holds reports whether only jobs and records, which can be discarded, keep the type from being
+// forgotten.
 func (u *TypeUse) Holds() bool { return !u.isConfigured() && !u.isUnused() }
 
 // isUnused reports whether the type may be forgotten.

@@ -254,7 +254,7 @@ func (v *census) queues() {
 		}
 		heaps += p.queues.Room() + p.jobs.Room()
 		v.heap("jobs", &p.jobs, func(number uint32) int32 { return b.queues.At(number).job })
-		must(p.parked.In() == (p.pos >= 0 && !p.open), "a pen of type %q is parked, or is not", p.kind.name)
+		must(p.parked.In() == (p.pos >= 0 && !p.open), "a pen of type %q is parked: %v, and has queues: %v, and is open: %v", p.kind.name, p.parked.In(), p.pos >= 0, p.open)
 		v.heap("pen", &p.queues, v.position)
 		must(int(p.number) == number && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, but has %d, or cannot be found by its group", p.kind.name, p.users, users[p])
 		if p.pos >= 0 {

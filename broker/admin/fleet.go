@@ -51,7 +51,7 @@ var (
 	descFleetReturned = desc("fleet_returned_total", "Lent jobs that came back without having run.")
 	descFleetLost     = desc("fleet_lost_total", "Lent jobs whose borrower was lost.")
 	descFleetLate     = desc("fleet_late_total", "Results that arrived after their loan had ended.")
-	descFleetGaps     = desc("fleet_gaps_total", "Times that messages from another broker were missing and were requested again.")
+	descFleetGaps     = desc("fleet_gaps_total", "How often messages from another broker were missing and were requested again.")
 	descFleetGarbage  = desc("fleet_garbage_total", "Messages that could not be read.")
 	descFleetWants    = desc("fleet_wants", "Sets of types that other brokers have idle workers for, up to 100 per broker.")
 	descFleetMessages = desc("fleet_messages_total", "Messages on NATS, by direction.", "direction")

@@ -76,8 +76,8 @@ func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
 	x.latest, x.stats = c, *s
 }
 
-// advance begins a step with the latest counts, and reports whether it did; it does not if
-// that step has begun already.
+// advance begins a step with the latest counts. It returns false, and does nothing, if that step has
+// already begun.
 func (s *steps) advance(number int64, x *rates) bool {
 	if number == s.now {
 		return false

@@ -42,7 +42,7 @@ func (e *OptionError) Option() string { return e.Flag }
 func (o *Options) CheckTLS() error {
 	switch {
 	case (o.TLSCert == "") != (o.TLSKey == ""):
-		return &OptionError{"tls-cert", fmt.Sprintf("%q", o.TLSCert), "goes together with --tls-key"}
+		return &OptionError{"tls-cert", fmt.Sprintf("%q", o.TLSCert), "must be given together with --tls-key"}
 	case o.TLSClientCA != "" && o.TLSCert == "":
 		return &OptionError{"tls-client-ca", o.TLSClientCA, "needs --tls-cert and --tls-key"}
 	case o.TLSCert != "":

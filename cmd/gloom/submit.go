@@ -145,12 +145,12 @@ type submit struct {
 	resubmit  bool
 	reconnect time.Duration
 	quiet     bool
-	attach    bool // lines are ids of jobs that exist
+	attach    bool // the lines are ids of jobs that exist already
 
 	idPrefix   string
 	idFromLine bool
 	resume     bool
-	from       int // the number of the first line that counts
+	from       int // the number of the first line to submit
 }
 
 // maxBody bounds bodies in bytes: brokers refuse larger frames anyway.

@@ -28,7 +28,7 @@ type connLimiter struct {
 	mu      sync.Mutex
 	counted int       // how many connections have places within the limit
 	waiting list.List // list of *limitedConn within the limit, sorted by since
-	spare   list.List // the same for those beyond it
+	spare   list.List // the connections beyond the limit, sorted by since
 }
 
 // limitedConn is a connection.

@@ -73,7 +73,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 func (c *Config) Validate() error {
 	switch {
 	case c.SubmitAddr == "" && c.WorkerAddr != "":
-		return &guard.OptionError{Flag: "broker-workers", Value: c.WorkerAddr, Reason: "goes together with --broker"}
+		return &guard.OptionError{Flag: "broker-workers", Value: c.WorkerAddr, Reason: "must be given together with --broker"}
 	case c.SubmitAddr == "" || c.WorkerAddr != "" || c.SubmitOnly:
 		return nil
 	}

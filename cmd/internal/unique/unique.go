@@ -77,8 +77,8 @@ type Ask struct {
 	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 is no limit
 }
 
-// Check returns the field of the request that contradicts the others, whether it is missing, and a
-// reason, to be written after the field's name; all are zero if no field does.
+// Check returns the field that contradicts the others, whether that field is missing, and the reason,
+// which is to be written after the field's name. If no field contradicts another, all are zero.
 func (a *Ask) Check() (field string, missing bool, reason string) {
 	switch {
 	case a.While == Window && a.Window == 0:

@@ -72,7 +72,7 @@ func (c *machine) typeOf(r *record) string {
 	return c.prefix + r.Name
 }
 
-// addTypes appends the types at the broker of jobs with a name.
+// addTypes appends to names the types under which the broker has the jobs with this name.
 func (c *machine) addTypes(names []string, name string) []string {
 	if c.once != c.prefix {
 		names = append(names, c.once+name)
@@ -80,7 +80,7 @@ func (c *machine) addTypes(names []string, name string) []string {
 	return append(names, c.prefix+name)
 }
 
-// ownType returns the type at the broker of jobs that the worker already runs.
+// ownType returns the type under which the broker has the jobs that the worker already runs.
 func (c *machine) ownType(w *worker) string { return c.ownPrefix() + w.ID.String() }
 
 func (c *machine) ownPrefix() string { return strings.TrimSuffix(c.prefix, ".") + "~" }

@@ -51,8 +51,8 @@ type Options struct {
 
 	Memory   int64 // maximum memory of a context and the processes that it starts, in bytes [1 GiB]
 	FileSize int64 // maximum number of bytes of a file that a context writes [1 GiB]
-	Files    int   // most open files of a context [1,024]
-	Tasks    int   // most processes and threads of User, if it is set [4,096]
+	Files    int   // maximum number of open files of a context [1,024]
+	Tasks    int   // maximum number of processes and threads of User, if it is set [4,096]
 }
 
 func (o *Options) complete() {

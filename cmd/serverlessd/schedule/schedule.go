@@ -32,7 +32,7 @@ type Type struct {
 
 // Limits has the limits of the daemon. Each running batch has a slot.
 type Limits struct {
-	Slots, ClientSlots int // most slots in all, and for one client; 0: any number
+	Slots, ClientSlots int // maximum number of slots in all, and for one client; 0: no limit
 }
 
 // Scheduler keeps track of what runs and of each client's credit. It is not safe for concurrent
