@@ -279,7 +279,9 @@ func pollJob(x *exchange) (int, error) {
 
 // wait returns the query parameter that says how long the reply may take, or def if it is absent.
 func (x *exchange) wait(name string, def time.Duration) time.Duration {
-	door.Wait(x.w)
+	if x.fault == nil {
+		door.Wait(x.w)
+	}
 	text := x.query.Get(name)
 	if text == "" {
 		return def
