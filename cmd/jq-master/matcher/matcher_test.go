@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/pack"
@@ -212,6 +213,28 @@ func FuzzParse(f *testing.F) {
 			m.Match(&job.Attributes{Name: "x", Argument: argument})
 		}
 	})
+}
+
+// TestDeepCanonical: a long value takes about as long to bring to its canonical form if it is nested
+// deeply.
+func TestDeepCanonical(t *testing.T) {
+	long := "[" + strings.Repeat("0,", 1<<17) + "0]"
+	took := func(text string) time.Duration {
+		v := packed(t, text)
+		least := time.Hour
+		for range 3 {
+			start := time.Now()
+			appendCanonical(nil, v)
+			least = min(least, time.Since(start))
+		}
+		return least
+	}
+	flat := took(long)
+	for open, end := range map[string]string{"[": "]", `{"a":`: "}", `{"b":1,"a":`: "}"} {
+		if deep := took(strings.Repeat(open, pack.MaxDepth-1) + long + strings.Repeat(end, pack.MaxDepth-1)); deep > 20*flat {
+			t.Errorf("in %d %s: %v, alone %v", pack.MaxDepth-1, open, deep, flat)
+		}
+	}
 }
 
 func BenchmarkMatch(b *testing.B) {

@@ -46,48 +46,65 @@ func (o *operand) compare(v pack.Value) (order int, ok bool) {
 // numbers have one form. The pairs of a map are sorted by key, and only the last of several pairs
 // with the same key is kept.
 func appendCanonical(dst []byte, v pack.Value) []byte {
+	if len(v) == 0 {
+		return dst
+	}
+	dst, _ = canonical(dst, v)
+	return dst
+}
+
+// canonical is appendCanonical for the first of several values. It returns the others, too.
+func canonical(dst []byte, b pack.Value) ([]byte, pack.Value) {
+	switch b.Kind() {
+	case pack.Array:
+		dst = msgp.AppendArrayHeader(dst, uint32(b.Len()))
+		rest := b.Inner()
+		for range b.Len() {
+			dst, rest = canonical(dst, rest)
+		}
+		return dst, rest
+	case pack.Map:
+		return canonicalMap(dst, b)
+	}
+	v, rest := pack.Next(b)
 	switch v.Kind() {
 	case pack.Int, pack.Uint, pack.Float:
-		return appendNumber(dst, v.Number())
+		return appendNumber(dst, v.Number()), rest
 	case pack.String:
-		return msgp.AppendStringFromBytes(dst, v.Bytes())
+		return msgp.AppendStringFromBytes(dst, v.Bytes()), rest
 	case pack.Bin:
-		return msgp.AppendBytes(dst, v.Bytes())
+		return msgp.AppendBytes(dst, v.Bytes()), rest
 	case pack.Ext:
 		dst = binary.BigEndian.AppendUint32(append(dst, ext32), uint32(v.Len()))
-		return append(append(dst, byte(v.ExtType())), v.Bytes()...)
-	case pack.Array:
-		dst = msgp.AppendArrayHeader(dst, uint32(v.Len()))
-		for item := range v.Items() {
-			dst = appendCanonical(dst, item)
-		}
-		return dst
-	case pack.Map:
-		return appendCanonicalMap(dst, v)
+		return append(append(dst, byte(v.ExtType())), v.Bytes()...), rest
 	}
-	return append(dst, v...)
+	return append(dst, v...), rest
 }
 
 // ext32 begins an ext with a length of four bytes.
 const ext32 = 0xc9
 
-func appendCanonicalMap(dst []byte, v pack.Value) []byte {
-	type pair struct {
-		key   []byte
-		value pack.Value
+func canonicalMap(dst []byte, b pack.Value) ([]byte, pack.Value) {
+	type pair struct{ key, whole []byte }
+	n, rest, from := b.Len(), b.Inner(), len(dst)
+	ends := make([]int, 0, 2*n) // of each key and each value in dst
+	for range 2 * n {
+		dst, rest = canonical(dst, rest)
+		ends = append(ends, len(dst))
 	}
-	pairs := make([]pair, 0, v.Len())
-	for k, value := range v.Pairs() {
-		pairs = append(pairs, pair{appendCanonical(nil, k), value})
+	pairs, at := make([]pair, n), from
+	for i := range pairs {
+		pairs[i] = pair{dst[at:ends[2*i]], dst[at:ends[2*i+1]]}
+		at = ends[2*i+1]
 	}
 	slices.Reverse(pairs) // so that the stable sort puts the last of equal keys first
 	slices.SortStableFunc(pairs, func(a, b pair) int { return bytes.Compare(a.key, b.key) })
 	pairs = slices.CompactFunc(pairs, func(a, b pair) bool { return bytes.Equal(a.key, b.key) })
-	dst = msgp.AppendMapHeader(dst, uint32(len(pairs)))
+	sorted := msgp.AppendMapHeader(make([]byte, 0, 5+len(dst)-from), uint32(len(pairs)))
 	for _, p := range pairs {
-		dst = appendCanonical(append(dst, p.key...), p.value)
+		sorted = append(sorted, p.whole...)
 	}
-	return dst
+	return append(dst[:from], sorted...), rest
 }
 
 func appendNumber(dst []byte, n pack.Number) []byte {

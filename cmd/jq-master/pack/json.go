@@ -29,8 +29,70 @@ func special(key []byte) bool {
 	return false
 }
 
-// AppendJSON appends a value as JSON. FromJSON converts this JSON back to the same value.
+// AppendJSON appends a value as JSON. FromJSON converts this JSON back to the same value. The time
+// is linear in the length of the value, however deep it is.
 func AppendJSON(dst []byte, v Value) []byte {
+	var few [32]bool
+	w := jsonWriter{dst: dst, rest: v, odd: oddMaps(few[:0], v)}
+	w.value()
+	return w.dst
+}
+
+// jsonWriter writes values as JSON, one after the other.
+type jsonWriter struct {
+	dst  []byte
+	rest Value  // what is still to be written
+	odd  []bool // of the maps in it, in their order
+}
+
+// value writes the first of the values.
+func (w *jsonWriter) value() {
+	h := readHead(w.rest)
+	switch h.kind {
+	case Array:
+		w.rest = w.rest[h.size:]
+		w.dst = append(w.dst, '[')
+		for range h.n {
+			w.value()
+			w.dst = append(w.dst, ',')
+		}
+		w.dst = closed(w.dst, h.n, ']')
+	case Map:
+		w.rest = w.rest[h.size:]
+		w.pairs(h.n)
+	default:
+		end := h.size + int(h.n)
+		w.dst, w.rest = appendScalar(w.dst, w.rest[:end]), w.rest[end:]
+	}
+}
+
+// pairs writes a map of n pairs.
+func (w *jsonWriter) pairs(n uint64) {
+	odd := w.odd[0]
+	if w.odd = w.odd[1:]; !odd {
+		w.dst = append(w.dst, '{')
+		for range n {
+			w.value()
+			w.dst = append(w.dst, ':')
+			w.value()
+			w.dst = append(w.dst, ',')
+		}
+		w.dst = closed(w.dst, n, '}')
+		return
+	}
+	w.dst = append(w.dst, `{"$map":[`...)
+	for range n {
+		w.dst = append(w.dst, '[')
+		w.value()
+		w.dst = append(w.dst, ',')
+		w.value()
+		w.dst = append(w.dst, ']', ',')
+	}
+	w.dst = append(closed(w.dst, n, ']'), '}')
+}
+
+// appendScalar appends a value that is no array and no map.
+func appendScalar(dst []byte, v Value) []byte {
 	switch h := readHead(v); h.kind {
 	case Bool:
 		return strconv.AppendBool(dst, h.bits != 0)
@@ -50,14 +112,6 @@ func AppendJSON(dst []byte, v Value) []byte {
 	case Ext:
 		dst = strconv.AppendInt(append(dst, `{"$ext":[`...), int64(h.typ), 10)
 		return append(appendBase64(append(dst, ','), v.Bytes()), ']', '}')
-	case Array:
-		dst = append(dst, '[')
-		for item := range v.Items() {
-			dst = append(AppendJSON(dst, item), ',')
-		}
-		return closed(dst, h.n, ']')
-	case Map:
-		return appendMap(dst, v, h.n)
 	}
 	return append(dst, "null"...)
 }
@@ -70,31 +124,41 @@ func closed(dst []byte, n uint64, bracket byte) []byte {
 	return append(dst, bracket)
 }
 
-func appendMap(dst []byte, v Value, n uint64) []byte {
-	if odd(v, n) {
-		dst = append(dst, `{"$map":[`...)
-		for k, value := range v.Pairs() {
-			dst = append(AppendJSON(append(dst, '['), k), ',')
-			dst = append(AppendJSON(dst, value), ']', ',')
+// oddMaps appends, for each map in a value, in their order, whether it cannot be written as a JSON
+// object.
+func oddMaps(odd []bool, v Value) []bool {
+	var open [MaxDepth]struct {
+		left uint64 // how many values are still to come
+		at   int    // of a map: its place in odd; of an array: -1
+		one  bool   // it is a map of one pair
+	}
+	depth := 0
+	for at := 0; at < len(v); {
+		h := readHead(v[at:])
+		at += h.size
+		if depth > 0 {
+			in := &open[depth-1]
+			if in.at >= 0 && in.left%2 == 0 && !odd[in.at] { // a key
+				odd[in.at] = h.kind != String || !utf8.Valid(v[at:at+int(h.n)]) || in.one && special(v[at:at+int(h.n)])
+			}
+			in.left--
 		}
-		return append(closed(dst, n, ']'), '}')
-	}
-	dst = append(dst, '{')
-	for k, value := range v.Pairs() {
-		dst = append(appendString(dst, k.Bytes()), ':')
-		dst = append(AppendJSON(dst, value), ',')
-	}
-	return closed(dst, n, '}')
-}
-
-// odd reports whether a map cannot be written as a JSON object.
-func odd(v Value, n uint64) bool {
-	for k := range v.Pairs() {
-		if k.Kind() != String || !utf8.Valid(k.Bytes()) || n == 1 && special(k.Bytes()) {
-			return true
+		switch h.kind {
+		case Array:
+			open[depth].left, open[depth].at = h.n, -1
+			depth++
+		case Map:
+			open[depth].left, open[depth].at, open[depth].one = 2*h.n, len(odd), h.n == 1
+			odd = append(odd, false)
+			depth++
+		default:
+			at += int(h.n)
+		}
+		for depth > 0 && open[depth-1].left == 0 {
+			depth--
 		}
 	}
-	return false
+	return odd
 }
 
 // AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.

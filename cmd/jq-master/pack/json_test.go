@@ -169,24 +169,30 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestDeepJSON: a long text takes about as long to convert if it is nested deeply.
+// TestDeepJSON: a long value takes about as long to convert, in both directions, if it is nested
+// deeply.
 func TestDeepJSON(t *testing.T) {
 	long := "[" + strings.Repeat("0,", 1<<17) + "0]"
-	took := func(text string) time.Duration {
-		least := time.Hour
+	took := func(text string) (from, to time.Duration) {
+		from, to = time.Hour, time.Hour
 		for range 3 {
 			start := time.Now()
-			if _, fault := FromJSON([]byte(text)); fault != nil {
+			b, fault := FromJSON([]byte(text))
+			if fault != nil {
 				t.Fatal(fault)
 			}
-			least = min(least, time.Since(start))
+			from, start = min(from, time.Since(start)), time.Now()
+			if back := AppendJSON(nil, b); string(back) != text {
+				t.Fatalf("%.30s… became %.30s…", text, back)
+			}
+			to = min(to, time.Since(start))
 		}
-		return least
+		return from, to
 	}
-	flat := took(long)
+	flatFrom, flatTo := took(long)
 	for open, end := range map[string]string{"[": "]", `{"a":`: "}", `{"$map":[[0,`: "]]}"} {
-		if deep := took(strings.Repeat(open, MaxDepth-1) + long + strings.Repeat(end, MaxDepth-1)); deep > 20*flat {
-			t.Errorf("in %d %s: %v, alone %v", MaxDepth-1, open, deep, flat)
+		if from, to := took(strings.Repeat(open, MaxDepth-1) + long + strings.Repeat(end, MaxDepth-1)); from > 20*flatFrom || to > 20*flatTo {
+			t.Errorf("in %d %s: %v and %v, alone %v and %v", MaxDepth-1, open, from, to, flatFrom, flatTo)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (v Value) Items() iter.Seq[Value] {
 		rest := v[h.size:]
 		for range h.n {
 			var item Value
-			if item, rest = next(rest); !yield(item) {
+			if item, rest = Next(rest); !yield(item) {
 				return
 			}
 		}
@@ -60,16 +60,21 @@ func (v Value) Pairs() iter.Seq2[Value, Value] {
 		rest := v[h.size:]
 		for range h.n {
 			var key, value Value
-			key, rest = next(rest)
-			if value, rest = next(rest); !yield(key, value) {
+			key, rest = Next(rest)
+			if value, rest = Next(rest); !yield(key, value) {
 				return
 			}
 		}
 	}
 }
 
-// next returns the first of the values in b. b must have been checked.
-func next(b Value) (first, rest Value) {
+// Inner returns what follows the head of an array or a map: its values, one after the other, and
+// whatever follows v. With it and Next, a value can be read in linear time, however deep it is:
+// Items and Pairs read each value once more to find its end.
+func (v Value) Inner() Value { return v[readHead(v).size:] }
+
+// Next returns the first of the values in b. b must have been checked.
+func Next(b Value) (first, rest Value) {
 	at := 0
 	for left := uint64(1); left > 0; left-- {
 		h := readHead(b[at:])
