@@ -204,8 +204,8 @@ func (s *stage) found(cause, subject string) *api.Finding {
 
 const body100 = `"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"`
 
-// TestFindings creates, on real brokers, conditions because of which jobs do not progress or
-// soon will not. Each is reported until it has ended.
+// TestFindings creates, on real brokers, conditions in which jobs do not progress or soon will not.
+// Each condition is reported until it has ended.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	shared := start(t, nil)

@@ -213,8 +213,8 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 	if most := nc.MaxPayload(); most < head+leastPart {
 		// Heartbeats might pass, and jobs not: jobs would be lent and lost.
 		d.maxPayload.Store(0)
-		d.setAway(fmt.Sprintf("it takes messages of at most %d bytes (its max_payload), and a fleet needs %d", most, head+leastPart),
-			"fleet: NATS takes too short messages; this broker runs alone")
+		d.setAway(fmt.Sprintf("it accepts messages of at most %d bytes (its max_payload), but a fleet needs %d", most, head+leastPart),
+			"fleet: the max_payload of NATS is too small; this broker runs alone")
 		return
 	}
 	d.since.Store(time.Now().UnixNano())

@@ -474,7 +474,7 @@ function time(field, value, max) {
 function rank(value) {
   if (value === undefined || Number.isSafeInteger(value)) return value;
   if (typeof value === "bigint" && BigInt.asIntN(64, value) === value) return value;
-  throw new TypeError(`priority ${value}: must be a safe integer, or a bigint of 64 bits`);
+  throw new TypeError(`priority ${value}: must be a safe integer or a 64-bit bigint`);
 }
 
 function names(field, values) {

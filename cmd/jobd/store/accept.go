@@ -171,7 +171,7 @@ type passed struct {
 
 const passedFor = 100 * time.Millisecond
 
-// lastPassed returns where to go on in the rows of a target.
+// lastPassed returns the place at which to continue reading the rows of a target.
 func (s *SQL) lastPassed(target string) passed {
 	s.mu.Lock()
 	defer s.mu.Unlock()

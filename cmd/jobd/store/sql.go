@@ -51,7 +51,7 @@ type SQL struct {
 	number          int64                     // the companion table's number, which changes if the table is emptied or created again
 	claims          map[int64]claim           // rows that this incarnation has claimed
 	sightings       map[int64]sighting
-	passed          map[string]passed   // by target, where the next Accept goes on
+	passed          map[string]passed   // by target: where the next Accept continues
 	passedOverUntil map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
 }
 

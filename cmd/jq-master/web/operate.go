@@ -270,7 +270,7 @@ func onJob(action func(*form) master.Action, fields ...string) handler {
 	}
 }
 
-// always returns a function that returns act for any form.
+// always returns a function that returns the action act, whatever the form.
 func always(act master.Action) func(*form) master.Action {
 	return func(*form) master.Action { return act }
 }

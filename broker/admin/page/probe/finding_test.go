@@ -14,7 +14,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// stall is a condition because of which jobs do not progress, and the finding that the page must
+// stall is a condition in which jobs do not progress, and the finding that the page must
 // show: its subject, and a pattern for its words.
 type stall struct {
 	name, of, says string

@@ -22,7 +22,7 @@ from ._options import FRAME_SLACK, Options, split_addr
 from .errors import BrokerError, GloomError, ProtocolError, RefusedError
 from .wire import FrameReader, Message
 
-# Heartbeats without a byte after which a connection is given up.  The broker gives up
+# After this many heartbeat intervals without a byte a connection is given up.  The broker gives up
 # after two; waiting for one more leaves the decision to the side that pings.
 _SILENT_BEATS = 3
 
