@@ -58,7 +58,7 @@ type Config struct {
 	// connection nor heartbeats; 0 is 4 MiB.
 	MaxInFlight int
 	// MaxHeld bounds the bytes that all streams hold together. Above it, the stream that
-	// holds most restarts, and the jobs lent over it are lost. 0 is 512 MiB.
+	// holds the most is restarted, and the jobs lent over it are lost. 0 is 512 MiB.
 	MaxHeld int64
 }
 

@@ -305,7 +305,8 @@ func (m *Machine) Memory() (n int64) {
 	return n
 }
 
-// shed restarts the streams that hold most until all together hold no more than Config.MaxHeld.
+// shed restarts streams, always the one that holds the most bytes, until all together hold no more
+// than Config.MaxHeld.
 func (m *Machine) shed() {
 	for m.Memory() > m.cfg.MaxHeld {
 		m.restartSession(slices.MaxFunc(m.sorted, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))

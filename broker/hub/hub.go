@@ -32,7 +32,7 @@ type Config struct {
 	// bytes; 0 is no limit. Above it, the connections with the most unread output are closed.
 	MaxUnread int64
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
-	// limit. Above it, the connections that hold most of them are closed.
+	// limit. Above it, the connections that hold the most are closed.
 	MaxInbound int64
 	// MaxSecure bounds the memory that TLS takes for its connections; 0 is no limit.
 	MaxSecure int64

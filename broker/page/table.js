@@ -2,7 +2,7 @@
 import { html, Component, signal } from './html.js';
 
 /** @typedef {{name: string, head?: any, of: (row: any) => any, num?: boolean, wide?: number, sort?: string, title?: string, class?: string}} Column
- * wide: the width of the page, 1 to 3, from which on the column is shown */
+ * wide: the smallest width of the page, 1 to 3, at which the column is shown */
 
 /** @param {Column} c */
 const cls = c => [c.num && 'num', c.wide && 'w' + c.wide, c.class].filter(Boolean).join(' ') || undefined;

@@ -221,7 +221,7 @@ func TestQuietByDefault(t *testing.T) {
 
 // TestUnfinishedMessages: many connections, among them a registered worker's, send the beginnings
 // of messages, while another client sends a message in two pieces. The daemon's memory stays
-// bounded, and only the connections that hold most are closed.
+// bounded, and only the connections that hold the most are closed.
 func TestUnfinishedMessages(t *testing.T) {
 	const limit = 48 << 20
 	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))

@@ -433,7 +433,7 @@ func TestTinyPayload(t *testing.T) {
 		s.start()
 		all = append(all, s)
 	}
-	const limit = "at most 200 bytes (its max_payload), and a fleet needs 1536"
+	const limit = "at most 200 bytes (its max_payload), but a fleet needs 1536"
 	for _, s := range all {
 		eventually(t, "told of the limit", func() bool {
 			f := s.fleet()

@@ -40,8 +40,9 @@ type Process struct {
 	reaped bool       // its id, and that of its group, may belong to other processes now
 }
 
-// forks makes one thread that never ends do all forking: the kernel sends the
-// parent-death signal when the forking thread ends, not when the process does.
+// forks returns the channel of functions that one locked thread, which never ends, calls. All forking
+// is done there, because the kernel sends the parent-death signal when the forking thread ends, not
+// when the process does.
 var forks = sync.OnceValue(func() chan func() {
 	calls := make(chan func())
 	go func() {

@@ -15,7 +15,7 @@ type recentCounts struct {
 	accepted, ok, fail uint64
 }
 
-// maxWait is the age from which on the oldest waiting row of a target with free slots is a finding.
+// maxWait is the age at which the oldest waiting row of a target with free slots becomes a finding.
 const maxWait = 15 * time.Second
 
 // pausedAdvice is the advice for a paused target.

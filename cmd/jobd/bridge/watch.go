@@ -6,11 +6,11 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// ownerWatch decides which incarnations are dead. An incarnation whose process has visibly ended is dead
-// at once. Any other is dead if its heartbeat has not changed, without a break in our watch, for at
-// least patience and at least what was left of its lease, by the database's clock, when we first
-// saw the heartbeat. So living daemons get time to renew their leases after the database was away, and a
-// jump of its clock does not change leases that were seen before.
+// ownerWatch decides which incarnations are dead. An incarnation whose process has visibly ended is
+// dead at once. Any other is dead if we have seen the same heartbeat, without a break in our watch, for
+// at least minSilence and at least the rest of its lease. That rest is measured, by the database's
+// clock, when we first see the heartbeat. So living daemons get time to renew their leases after the
+// database was away, and a jump of its clock does not change leases that were seen before.
 type ownerWatch struct {
 	minSilence time.Duration // the minimum time for which a heartbeat must not change
 	gap        time.Duration // after a longer break between two checks, all times start again

@@ -6,7 +6,7 @@ import (
 )
 
 // unfinished bounds the bytes that all connections of a server together hold for incomplete
-// messages. Beyond the limit, the connection that holds most is closed; of several that hold the
+// messages. Beyond the limit, the connection that holds the most is closed; of several that hold the
 // same, the first that began to. Until it has freed its memory, the others do not continue to read.
 type unfinished struct {
 	limit int // bytes

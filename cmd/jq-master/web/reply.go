@@ -200,7 +200,7 @@ func quality(part string) float64 {
 // wish says how much a client prefers an encoding.
 type wish struct {
 	name  string
-	close int // how closely the range matched that q is from
+	close int // how closely the range that set q matched the encoding
 	q     float64
 	place int // position of that range in the header, 0 if it names no encoding; of equal wishes the first is chosen
 }

@@ -224,7 +224,7 @@ class Submitter:
     addrs: brokers, "host:port", "tls://host:port" or "unix:/path".  One is used,
     and the next when it is lost or drains.  Default: the broker of this machine,
     by its socket in $XDG_RUNTIME_DIR/gloom or /run/gloom, else 127.0.0.1:9998.
-    window: the most jobs that may be outstanding, submitted and not ended.
+    window: the maximum number of jobs that may be outstanding, submitted and not ended.
     raw: results and progress are RawJSON, the bytes as the worker sent them.
     settings: see Settings.
 

@@ -329,7 +329,7 @@ class Worker:
 
     addrs: brokers, as for Submitter (default port 9999).  The worker joins all of
     them, each with the whole concurrency: up to concurrency × addresses jobs run.
-    concurrency: the most jobs that run at once, per broker.  0 is 1, or prefetch if
+    concurrency: how many jobs run at once at most, per broker.  0 is 1, or prefetch if
     that is set.
     prefetch: at least concurrency.  The handlers of a broker share one socket, which
     may have this many jobs: those that run, and others that wait here to save a
