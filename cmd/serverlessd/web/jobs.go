@@ -28,7 +28,7 @@ type shownJob struct {
 	ExitCode  *int      `json:"exitcode"`
 	Truncated bool      `json:"truncated"`
 	BadLines  int       `json:"bad_lines"`
-	Bytes     *int64    `json:"payload_bytes,omitempty"` // PayloadBytes and DataBytes are missing in lists
+	Bytes     *int64    `json:"payload_bytes,omitempty"` // Bytes and DataBytes are missing in lists
 	DataBytes *int64    `json:"data_bytes,omitempty"`
 	// Last is set as soon as a run has not succeeded.
 	Last *shownLast `json:"last,omitempty"`
