@@ -196,7 +196,8 @@ func AppendCancel(dst, id []byte) []byte {
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
 // MaxFrameOut returns the length of the longest payload that a broker sends if it accepts
-// payloads of maxFrame bytes: a job with the longest body, names of escapes only, and headers.
+// payloads of maxFrame bytes: a job with the longest body, the longest headers, and an id and a type
+// that consist only of escapes such as \u0000.
 func MaxFrameOut(maxFrame int) int { return maxFrame + 2*6*MaxName + MaxHeaders + 64 }
 
 // AppendHelloOK appends the reply to hello: the server's name and version, and

@@ -174,9 +174,9 @@ func lostConnection(err error) bool {
 
 // lostWith returns the error of a stream that lost jobs with its connection.
 func (st *stream) lostWith(n counts, cause error) error {
-	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first of line %d", cli.Plural(n.lost, "job"), n.first)
+	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first on line %d", cli.Plural(n.lost, "job"), n.first)
 	if cause != nil {
-		f.Err = fmt.Errorf("%w; %s that had not ended went with it, the first of line %d", cause, cli.Plural(n.lost, "job"), n.first)
+		f.Err = fmt.Errorf("%w; lost with the connection: %s that had not ended, the first on line %d", cause, cli.Plural(n.lost, "job"), n.first)
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code != exitUnreachable {
 			f.Code = why.Code

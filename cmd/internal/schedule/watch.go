@@ -6,8 +6,8 @@ import "time"
 // as missed.
 const Stall = 5 * time.Second
 
-// Watch records since when daemons have looked for due jobs without a break, by the clock that
-// decides when jobs are due. If that clock is set back, this counts as a break.
+// Watch records the time since which daemons have looked for due jobs without a break. It uses the
+// clock that decides when jobs are due. If that clock is set back, this counts as a break.
 type Watch struct{ since, seen time.Time }
 
 // Look records that a daemon looks for due jobs at the time now. It returns the time since which

@@ -79,7 +79,8 @@ func (s *SQL) fitFinals(finals []Final) []Final {
 	return fitted
 }
 
-// fit makes the outputs of one row fit. If stdout is cut, stderr says so.
+// fit cuts the outputs of one row to what its columns and a packet can hold. If stdout is cut, stderr
+// says so.
 func (t *table) fit(f Final, packet int64) Final {
 	stdout, truncated := t.stdout.fit(f.Stdout, packet)
 	stderr, _ := t.stderr.fit(f.Stderr, packet)

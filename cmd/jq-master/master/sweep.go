@@ -115,8 +115,8 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// updatedSet returns the set that follows was: without the constraints that are gone, and with those in
-// found.
+// updatedSet returns the set that replaces the set was: without the constraints that are gone, and with
+// those in found.
 func (s *constraints) updatedSet(was *set, found []membership) *set {
 	var members []membership
 	if was != nil {
