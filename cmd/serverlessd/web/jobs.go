@@ -222,7 +222,9 @@ func (s *Web) write(r *request, id job.ID, data []byte, size int64, read func(co
 			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.unread.limit, r.client)
 		}
 		defer s.unread.leave(r.client)
-		if _, data, err = read(r.Context(), id, math.MaxInt); err != nil {
+		var rec *store.Record
+		rec, data, err = read(r.Context(), id, math.MaxInt)
+		if err := r.checkOwner(rec, err); err != nil { // it may have been removed meanwhile
 			return err
 		}
 	}

@@ -127,3 +127,24 @@ func TestUnreadResults(t *testing.T) {
 		t.Errorf("after them: %v", err)
 	}
 }
+
+// removed is a queue whose job is removed after its size was read.
+type removed struct{ away }
+
+func (removed) Payload(_ context.Context, id job.ID, limit int) (*store.Record, []byte, error) {
+	if limit > smallBody {
+		return nil, nil, store.ErrUnknown
+	}
+	return &store.Record{ID: id, Jobtype: job.Jobtype("a", "t"), Bytes: smallBody + 1}, nil, nil
+}
+
+// TestRemovedMeanwhile: a job that is removed while its payload waits for a place is unknown.
+func TestRemovedMeanwhile(t *testing.T) {
+	s := New(removed{}, nil, Options{MaxBodies: 2})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
+	err := s.payload(&request{Request: r, w: httptest.NewRecorder(), client: "a", name: id, grant: &guard.Grant{All: true}})
+	if f := errorOf(err); f.status != http.StatusNotFound || f.Code != "unknown_job" {
+		t.Errorf("%d %v", f.status, f)
+	}
+}
