@@ -61,33 +61,54 @@ func Interrupt(ctx context.Context, s Store) {
 // SkipDelete makes the DELETE statement at which a count comes down to 0 succeed without an effect, as
 // MariaDB does if KILL QUERY comes at a certain moment.
 func SkipDelete(s Store, count *atomic.Int64) {
+	intercept(s, func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+		if strings.HasPrefix(query, "DELETE") && count.Add(-1) == 0 {
+			return driver.RowsAffected(0), nil
+		}
+		return c.ExecContext(ctx, query, args)
+	})
+}
+
+// AlterFirst lets another daemon alter a table just before the store does.
+func AlterFirst(s Store) {
+	intercept(s, func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+		if strings.HasPrefix(query, "ALTER") {
+			if _, err := c.ExecContext(ctx, query, args); err != nil {
+				return nil, err
+			}
+		}
+		return c.ExecContext(ctx, query, args)
+	})
+}
+
+type exec func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error)
+
+// intercept makes a store on MySQL run its statements with f.
+func intercept(s Store, f exec) {
 	q := s.(*SQL)
 	q.writeDB.Close()
-	q.writeDB = sql.OpenDB(skipping{q.dialect.(*mysqlDialect).link, count})
+	q.writeDB = sql.OpenDB(intercepting{q.dialect.(*mysqlDialect).link, f})
 	q.readDB = q.writeDB
 }
 
-type skipping struct {
+type intercepting struct {
 	*mariadb.Connector
-	count *atomic.Int64
+	exec exec
 }
 
-func (c skipping) Connect(ctx context.Context) (driver.Conn, error) {
+func (c intercepting) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return skipper{conn.(connection), c.count}, nil
+	return intercepted{conn.(connection), c.exec}, nil
 }
 
-type skipper struct {
+type intercepted struct {
 	connection
-	count *atomic.Int64
+	exec exec
 }
 
-func (c skipper) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if strings.HasPrefix(query, "DELETE") && c.count.Add(-1) == 0 {
-		return driver.RowsAffected(0), nil
-	}
-	return c.connection.ExecContext(ctx, query, args)
+func (c intercepted) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.exec(c.connection, ctx, query, args)
 }

@@ -246,3 +246,23 @@ func TestTheTableIsCheckedWhileACallWrites(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTwoDaemonsAddTheFence: a daemon whose column another one has just added goes on at once.
+func TestTwoDaemonsAddTheFence(t *testing.T) {
+	s, err := Open(address(t, mariadbtest.Shared(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ingest(t, s, entry("a-x", "1"))
+	AlterFirst(s)
+	if err := Exec(t.Context(), s, "DROP TABLE sq_schedules"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.FileSchedules(t.Context()) // the next call checks the table
+	fails(t, err, ErrUnwell)
+	if err := Exec(t.Context(), s, "/* */ ALTER TABLE sq_jobs DROP COLUMN fence"); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, sysid, "a-x", 1, ttl)
+}

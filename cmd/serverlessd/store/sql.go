@@ -143,7 +143,12 @@ func (s *SQL) connect(ctx context.Context) error {
 func (s *SQL) addFence(ctx context.Context) error {
 	if _, err := s.writeDB.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
 		text := fmt.Sprintf("ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT %d", time.Now().UnixMicro())
-		if _, add := s.writeDB.ExecContext(ctx, text); add != nil {
+		_, add := s.writeDB.ExecContext(ctx, text)
+		switch {
+		case add == nil:
+		case s.kind(add) == conflict: // another daemon may have added it
+			return add
+		default:
 			return fmt.Errorf("%w; the column cannot be added: %w", err, add)
 		}
 	}
