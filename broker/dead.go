@@ -42,7 +42,7 @@ type letter struct {
 	aged container.Link[letter]
 }
 
-// shelf has the letters of a type in the order of their numbers. They are in blocks, so that
+// shelf holds the letters of a type in the order of their numbers. They are in blocks, so that
 // the cost of removing a letter does not depend on its place or on the number of letters.
 type shelf struct {
 	blocks [][]*letter // no block is empty

@@ -80,7 +80,7 @@ type job struct {
 	timing uint32 // record in Broker.timings, 0 for none
 }
 
-// timing has the fields that only jobs with a time set, and jobs that have run, need. All
+// timing holds the fields that only jobs with a time set, and jobs that have run, need. All
 // durations and times are in nanoseconds.
 type timing struct {
 	delay   int64 // end of its delay or backoff

@@ -110,7 +110,7 @@ const (
 	TooMuch
 )
 
-// Loan has what a borrower needs to know about a job besides what is in its frame.
+// Loan holds what a borrower needs to know about a job besides what is in its frame.
 type Loan struct {
 	Priority int64
 	Age      int64 // ns since it was submitted

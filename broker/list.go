@@ -6,7 +6,7 @@ type list struct {
 	n          int
 }
 
-// link has the neighbours of a job in a list. A job has one for each list that it may be in.
+// link holds the neighbours of a job in a list. A job has one for each list that it may be in.
 type link struct{ prev, next uint32 }
 
 // The two links of a job: byPlace is for its lane or the list of jobs out on its worker,

@@ -36,7 +36,7 @@ type groupJobs struct {
 	waiting, running, held uint32
 }
 
-// groupTable has the counts of groups by the number of the group, on pages. A page is allocated
+// groupTable holds the counts of groups by the number of the group, on pages. A page is allocated
 // once a group on it is counted.
 type groupTable []*[groupPage]groupJobs
 

@@ -6,7 +6,7 @@ import (
 	"gloom/broker/container"
 )
 
-// pen has the queues of one type that one group held back when they were last looked at. A pen
+// pen holds the queues of one type that one group held back when they were last looked at. A pen
 // exists as long as a queue refers to it.
 type pen struct {
 	number uint32

@@ -12,7 +12,7 @@ import (
 	"gloom/broker/wording"
 )
 
-// verbArgs has the parts of a line: plain words in order, and options of the form key=value.
+// verbArgs holds the parts of a line: plain words in order, and options of the form key=value.
 type verbArgs struct {
 	args []string
 	opts map[string]string

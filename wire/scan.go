@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Envelope has the positions of the top-level keys of one message in its payload. It can be
+// Envelope holds the positions of the top-level keys of one message in its payload. It can be
 // reused for other messages. It has only positions, so that it keeps no payload alive and costs
 // the collector nothing.
 type Envelope struct {

@@ -22,7 +22,7 @@ const (
 	sawNonASCII = highs
 )
 
-// spaces has a bit for each of the four characters that are white space in JSON.
+// spaces holds a bit for each of the four characters that are white space in JSON.
 const spaces = 1<<' ' | 1<<'\t' | 1<<'\n' | 1<<'\r'
 
 func isSpace(c byte) bool { return c <= ' ' && spaces>>c&1 != 0 }

@@ -20,7 +20,7 @@ import (
 	"gloom/clients/live/agent"
 )
 
-// options has the options of a measurement.
+// options holds the options of a measurement.
 type options struct {
 	clients       string // the folder clients of a checkout
 	rounds        int

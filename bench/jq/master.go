@@ -10,7 +10,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// servers has the servers of a round.
+// servers holds the servers of a round.
 type servers struct {
 	master *jqtest.Server
 	redis  *redistest.Server

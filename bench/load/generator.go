@@ -229,7 +229,7 @@ func (l *lane) settled() bool {
 	return true
 }
 
-// Snapshot has what a generator has counted up to one moment.
+// Snapshot holds what a generator has counted up to one moment.
 type Snapshot struct {
 	At    int64 // nanoseconds of the generator's clock
 	Count Count

@@ -1,6 +1,6 @@
 package load
 
-// heldJobs has the jobs that workers run. The work time is the same for all, so they end in the
+// heldJobs holds the jobs that workers run. The work time is the same for all, so they end in the
 // order in which they arrived: a ring is enough.
 type heldJobs struct {
 	ring []heldJob

@@ -1,6 +1,6 @@
 package load
 
-// outstanding has the jobs that one submitter waits for. A job takes a free place (slot) and
+// outstanding holds the jobs that one submitter waits for. A job takes a free place (slot) and
 // that place's next turn. Its number contains both, so every answer is judged exactly
 // without a map: that turn must be the one that holds the place.
 type outstanding struct {

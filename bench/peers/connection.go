@@ -60,7 +60,7 @@ func (l *serverConn) Hangup(abort bool) {
 	}
 }
 
-// twoConns has the two connections of a submitter to a server that accepts no other command on a
+// twoConns holds the two connections of a submitter to a server that accepts no other command on a
 // connection that waits: answers arrive on the second one.
 type twoConns struct {
 	serverConn

@@ -33,7 +33,7 @@ func (s *Server) Stop() error {
 	return s.Ended()
 }
 
-// Settings has the settings with which a server is started.
+// Settings holds the settings with which a server is started.
 type Settings struct {
 	Gloomd   string   // path of gloomd; "": found or built
 	Flags    []string // further flags for gloomd

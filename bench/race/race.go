@@ -105,7 +105,7 @@ func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result
 	return r, errors.Join(err, srv.Stop())
 }
 
-// lacks has the errors of servers that lack what an event needs.
+// lacks holds the errors of servers that lack what an event needs.
 var lacks = []error{shape.ErrNoQueue, shape.ErrNoPrefetch, peers.ErrNoUnix}
 
 // CannotTakePart reports whether the error says that a server lacks what an event needs, rather

@@ -14,7 +14,7 @@ type parameter struct {
 	set  func(o *shape.Options, v int)
 }
 
-// sweepable has the parameters that a sweep may vary.
+// sweepable holds the parameters that a sweep may vary.
 var sweepable = []parameter{
 	{"submitters", func(o *shape.Options, v int) { o.Submitters = v }},
 	{"window", func(o *shape.Options, v int) { o.Window = v }},

@@ -10,7 +10,7 @@ import (
 	"gloom/bench/result"
 )
 
-// benchUnits has the units of benchstat.
+// benchUnits holds the units of benchstat.
 var benchUnits = map[result.Unit]string{result.PerSecond: "", result.Nanoseconds: "-ns", result.Bytes: "-B", result.Processors: ""}
 
 func benchUnit(m *result.Metric) string {

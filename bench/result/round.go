@@ -34,7 +34,7 @@ type Round struct {
 	FaultSamples []string         `json:"fault_samples,omitempty"`
 }
 
-// Backlog has the figures of a queue that is filled while no worker is connected, then drained. The
+// Backlog holds the figures of a queue that is filled while no worker is connected, then drained. The
 // round's seconds, jobs and CPU are those of the drain.
 type Backlog struct {
 	FillSeconds float64 `json:"fill_seconds"`
@@ -44,7 +44,7 @@ type Backlog struct {
 	RSSDrained  int64   `json:"rss_drained_bytes,omitempty"`
 }
 
-// Idle has the cost of workers without jobs.
+// Idle holds the cost of workers without jobs.
 type Idle struct {
 	Workers   int     `json:"workers"`
 	Seconds   float64 `json:"seconds"` // time to connect and join the workers

@@ -75,7 +75,7 @@ func (d *daemon) call(ctx context.Context, method, path string, body []byte, ans
 	return json.Unmarshal(resp.Body(), answer)
 }
 
-// counts has the numbers of jobs of a type.
+// counts holds the numbers of jobs of a type.
 type counts struct{ Added, OK int }
 
 func (d *daemon) counts(ctx context.Context, typ string) (counts, error) {

@@ -120,7 +120,7 @@ func (s *session) usage() (*proc.Usage, error) {
 	return &u, err
 }
 
-// meter has the processor time of all processes at one moment.
+// meter holds the processor time of all processes at one moment.
 type meter struct {
 	server, generator, machine time.Duration
 }

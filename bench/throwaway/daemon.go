@@ -42,7 +42,7 @@ func Build(dir, name string, race bool) (path string, err error) {
 // addresses.
 type Daemon struct {
 	*process
-	// Log has all of its output.
+	// Log holds all of its output.
 	Log Log
 	// Ready is the log line in which the program reported that it was ready.
 	Ready string

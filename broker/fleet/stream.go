@@ -21,7 +21,7 @@ type stream struct {
 	requests     int    // ticks for which something has been missing
 }
 
-// batch has the items of one or more messages.
+// batch holds the items of one or more messages.
 type batch struct {
 	data    []byte
 	items   int

@@ -50,7 +50,7 @@ func (g *Grant) Covers(typ string) bool {
 // CoversName is like Covers, but takes a name in canonical form.
 func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
 
-// Tokens has the grants in force. If File is "" and Only was not called, no token is required.
+// Tokens holds the grants in force. If File is "" and Only was not called, no token is required.
 type Tokens struct {
 	// File is the path of a file with a line for each grant, or "".
 	File string
@@ -59,7 +59,7 @@ type Tokens struct {
 	Scopes []string
 	// Typed allows a line to list the types that it covers.
 	Typed bool
-	// Untyped has the scopes that always apply to all types. A line with only such scopes must
+	// Untyped holds the scopes that always apply to all types. A line with only such scopes must
 	// not list types.
 	Untyped Scope
 

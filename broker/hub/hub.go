@@ -74,7 +74,7 @@ type Hub struct {
 	removing []*Conn
 	// current is the command that is being carried out. It is logged if the core panics.
 	current *Command
-	// fleet has the peers that are other brokers; it is nil if the broker is in no fleet.
+	// fleet holds the peers that are other brokers; it is nil if the broker is in no fleet.
 	fleet Fleet
 	// outcomes counts the kept outcomes in all outboxes.
 	outcomes int
@@ -186,5 +186,5 @@ var codes = [...]wire.Code{
 // WireCode returns the code of an error frame for a code of the core.
 func WireCode(c broker.Code) wire.Code { return codes[c] }
 
-// causes has the cause that a job_failed carries, by the code of the core.
+// causes holds the cause that a job_failed carries, by the code of the core.
 var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobFinal: wire.CauseFinal, broker.JobLater: wire.CauseLater}

@@ -24,7 +24,7 @@ type Sink struct {
 // maxReturned bounds the written buffers that an owner keeps between two Takes, in bytes.
 const maxReturned = 1 << 20
 
-// Owner has the functions that a sink needs from the owner of its connections.
+// Owner holds the functions that a sink needs from the owner of its connections.
 type Owner struct {
 	// Wake asks the owner to call Take soon. It is called without the lock, on any goroutine,
 	// at most once between two Takes.

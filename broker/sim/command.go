@@ -53,7 +53,7 @@ const (
 	numVerbs
 )
 
-// verbs has the name of each verb, and the method with which the oracle carries it out.
+// verbs holds the name of each verb, and the method with which the oracle carries it out.
 var verbs = [numVerbs]struct {
 	name string
 	do   func(*oracle, *command)

@@ -19,7 +19,7 @@ type driver struct {
 	used    int
 
 	frames []frame
-	// outcomes has the numbers of the kept outcomes that were sent last, by id.
+	// outcomes holds the numbers of the kept outcomes that were sent last, by id.
 	outcomes map[string]uint64
 	// code and refused are the result of an operator's command.
 	code    broker.Code
@@ -38,7 +38,7 @@ type driver struct {
 	watched  bool
 	lendable map[string]bool
 
-	// closed has the peers that the core closed in this command.
+	// closed holds the peers that the core closed in this command.
 	closed []int
 
 	stable []stableBody

@@ -175,7 +175,7 @@ type walk struct {
 	page func(from, limit int) (keys []string, next int)
 
 	from int
-	// lasting has the items that have existed since the walk began; it is nil before that.
+	// lasting holds the items that have existed since the walk began; it is nil before that.
 	lasting, seen map[string]bool
 }
 

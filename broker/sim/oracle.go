@@ -195,7 +195,7 @@ type oracleType struct {
 	letters []*letter
 }
 
-// observation has what the oracle may read of the core where the protocol leaves a choice to the
+// observation holds what the oracle may read of the core where the protocol leaves a choice to the
 // core.
 type observation struct {
 	// due returns the time until the timer of a delayed job fires, and whether there is such a
@@ -232,7 +232,7 @@ type oracle struct {
 	held map[string]*oracleJob
 	// borrowed are other brokers' jobs that run here.
 	borrowed []*oracleJob
-	// sent has the kept jobs whose last frame was sent, by id.
+	// sent holds the kept jobs whose last frame was sent, by id.
 	sent  map[string]*oracleJob
 	peers []*oraclePeer
 	types map[string]*oracleType
@@ -260,7 +260,7 @@ type oracle struct {
 	ticking  bool
 	ticked   int64 // the time of the last tick
 
-	// left has the jobs past their deadline that the core has left to the next tick.
+	// left holds the jobs past their deadline that the core has left to the next tick.
 	left map[*oracleJob]bool
 
 	observed observation

@@ -42,7 +42,7 @@ func burstOf(r *broker.Rule) float64 {
 	return max(1, math.Floor(r.Rate))
 }
 
-// rateState has the starts that a rate has allowed lately. set is the time at which the rate was
+// rateState holds the starts that a rate has allowed lately. set is the time at which the rate was
 // set.
 type rateState struct {
 	starts []start

@@ -7,10 +7,10 @@ import (
 	"gloom/broker"
 )
 
-// profile has the parameters with which runs of one kind are generated.
+// profile holds the parameters with which runs of one kind are generated.
 type profile struct {
 	name string
-	// weight has the weight of each verb: how often it is chosen, compared with the others.
+	// weight holds the weight of each verb: how often it is chosen, compared with the others.
 	weight [numVerbs]int
 	steps  func(r *rand.Rand) int
 	// ids, types and priorities are the numbers of different values in use. They are small, so

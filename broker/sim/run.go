@@ -29,7 +29,7 @@ type Failure struct {
 	Config  broker.Config
 	Step    int // the failing step of the seed's run, from 1
 	Err     error
-	// Trace has the commands and frames of the shortest failing run that was found, ShortErr
+	// Trace holds the commands and frames of the shortest failing run that was found, ShortErr
 	// its error.
 	Trace    []string
 	ShortErr error

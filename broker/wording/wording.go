@@ -10,7 +10,7 @@ import (
 	"gloom/broker"
 )
 
-// reasons has the text of each Why. Names in braces stand for fields of the Reason.
+// reasons holds the text of each Why. Names in braces stand for fields of the Reason.
 var reasons = [...]string{
 	broker.WorkerLost:     "its worker was lost in run {have}",
 	broker.TimedOut:       "run {have} passed its timeout_ms of {most}",

@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// encoder has the buffer for encoding a frame. Encoders are pooled.
+// encoder holds the buffer for encoding a frame. Encoders are pooled.
 type encoder struct{ frame []byte }
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}

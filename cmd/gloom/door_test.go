@@ -17,7 +17,7 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// ready has the log lines of daemons that are ready.
+// ready holds the log lines of daemons that are ready.
 var ready = map[string]string{"jq-master": "jq-master serves", "serverlessd": "serverlessd is ready"}
 
 // cmdDoor starts a daemon on a free port, and points GLOOM_DOOR at it.

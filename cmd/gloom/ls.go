@@ -62,7 +62,7 @@ func newLs(t *tool) *cobra.Command {
 	return cmd
 }
 
-// ls has what all listings share.
+// ls holds what all listings share.
 type ls struct {
 	*tool
 	json  bool

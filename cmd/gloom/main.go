@@ -19,7 +19,7 @@ func main() {
 	os.Exit(cli.Execute(newRoot(), os.Args[1:], os.Stderr))
 }
 
-// tool has what all commands share.
+// tool holds what all commands share.
 type tool struct {
 	out, err *os.File
 	conn     connection

@@ -474,7 +474,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// openLines has the numbers of the lines that are not yet printed.
+// openLines holds the numbers of the lines that are not yet printed.
 type openLines struct {
 	mu    sync.Mutex
 	lines map[int]struct{} // the lines that are outstanding

@@ -186,7 +186,7 @@ func (v *view) sort(by string, descending bool) {
 	}
 }
 
-// tableStyle has the colours of the parts of a table.
+// tableStyle holds the colours of the parts of a table.
 type tableStyle struct{ head, sorted, problem, note text.Colors }
 
 // onScreen returns the style for a terminal, with or without colours. It is readable on dark and

@@ -14,7 +14,7 @@ const (
 	gib = 1 << 30
 )
 
-// figures has the memory limits of a broker.
+// figures holds the memory limits of a broker.
 type figures struct {
 	Memory, Bytes, Submitter, Unread, Inbound, Dead int64
 	Outbound                                        int

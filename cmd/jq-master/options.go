@@ -40,7 +40,7 @@ reloads tokens, certificates and the schedules file.
 Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
 a second signal cut a drain short.`
 
-// options has all options of the daemon.
+// options holds all options of the daemon.
 type options struct {
 	door   door.Options
 	broker link.Config

@@ -162,7 +162,7 @@ func (s *site) state() (c counts, ok bool) {
 	return answer.Types["x"], true
 }
 
-// moments has the failpoints at which a daemon is killed.
+// moments holds the failpoints at which a daemon is killed.
 var moments = []string{
 	"journal: before a segment", "journal: before write", "journal: written", "journal: synced",
 	"ingest: before commit", "ingest: after commit",

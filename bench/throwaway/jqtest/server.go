@@ -17,7 +17,7 @@ import (
 type Server struct {
 	*throwaway.Server
 	Addr string
-	// Command has the program and its first arguments; a change takes effect at the next Launch.
+	// Command holds the program and its first arguments; a change takes effect at the next Launch.
 	Command []string
 }
 

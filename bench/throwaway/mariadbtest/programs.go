@@ -7,7 +7,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// binaries has the server and the program that makes its data directory.
+// binaries holds the server and the program that makes its data directory.
 type binaries struct{ server, install string }
 
 // programs finds them.

@@ -147,7 +147,7 @@ type TypeList struct {
 	Count *int `json:"count,omitempty"`
 }
 
-// Moment has the sums of all types at one time, in milliseconds since 1970.
+// Moment holds the sums of all types at one time, in milliseconds since 1970.
 type Moment struct {
 	UnixMS    int64  `json:"unix_ms"`
 	Submitted uint64 `json:"submitted"`

@@ -91,7 +91,7 @@ func (m *Memory) Note(found Look, now time.Time) List {
 	return List(slices.DeleteFunc(found, func(x *Found) bool { return !x.AtOnce && now.Sub(x.since) < Grace }))
 }
 
-// List has all findings of a look, the most severe first. It does not change.
+// List holds all findings of a look, the most severe first. It does not change.
 type List []*Found
 
 // Query selects findings by subject and cause; "" selects all. With Fold, if more than someAlike

@@ -7,7 +7,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// Broker has the figures of a broker.
+// Broker holds the figures of a broker.
 type Broker struct {
 	Now      time.Time
 	Draining bool
@@ -57,7 +57,7 @@ type Limit struct {
 	Mild bool
 }
 
-// Type has the current and the usual figures of a type.
+// Type holds the current and the usual figures of a type.
 type Type struct {
 	Seen  *api.Type
 	Rates *api.Rates
@@ -140,7 +140,7 @@ func (t *Type) count(before, after *api.Type, now time.Time) {
 	}
 }
 
-// Client has the figures of a connection that may have a problem.
+// Client holds the figures of a connection that may have a problem.
 type Client struct {
 	Name    string // the name that the client gives itself, or its address
 	Number  uint64

@@ -39,7 +39,7 @@ type Histograms struct {
 // window is the number of periods that a moment's times cover.
 const window = 2
 
-// Ring has the last moments. Its zero value has none.
+// Ring holds the last moments. Its zero value has none.
 type Ring struct {
 	mu   sync.Mutex
 	ring [maxMoments]Moment

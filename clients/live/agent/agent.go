@@ -67,7 +67,7 @@ func Languages(clients, scratch string) ([]Language, error) {
 	}, nil
 }
 
-// Options has the options of the client that a program makes. Durations are milliseconds.
+// Options holds the options of the client that a program makes. Durations are milliseconds.
 type Options struct {
 	Addrs       []string `json:"addrs"`
 	Token       string   `json:"token,omitempty"`

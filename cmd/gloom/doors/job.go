@@ -18,7 +18,7 @@ type job struct {
 	answerSize                      int
 }
 
-// source has the jobs of a daemon. States are the daemon's own words.
+// source holds the jobs of a daemon. States are the daemon's own words.
 type source interface {
 	// list returns a page of the jobs in a state ("": in any) that match, beginning at cursor, with the
 	// reasons of failures if reasons is set.

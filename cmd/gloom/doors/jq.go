@@ -47,7 +47,7 @@ func asJQ(d *Door) {
 	d.unsupported("drain over HTTP", "SIGTERM drains it", "POST /v1/drain")
 }
 
-// jqStats has the part of jq-master's statistics that is read.
+// jqStats holds the part of jq-master's statistics that is read.
 type jqStats struct {
 	States map[string]uint64 `json:"states"`
 	Names  []struct {

@@ -65,7 +65,7 @@ func (c *slsCounts) ledger() api.Ledger {
 	}
 }
 
-// slsLook has the part of serverlessd's statistics that is read.
+// slsLook holds the part of serverlessd's statistics that is read.
 type slsLook struct {
 	Ledger    *slsCounts `json:"ledger"`
 	Imbalance int64      `json:"imbalance"`

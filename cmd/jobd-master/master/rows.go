@@ -80,7 +80,7 @@ func (m *Master) askServing(ctx context.Context, target, typ string, data any) (
 	return answer, err
 }
 
-// Outcomes has the outcomes of rows that were run by hand.
+// Outcomes holds the outcomes of rows that were run by hand.
 type Outcomes struct {
 	Jobs    map[string]Outcome `json:"jobs"`
 	Errors  map[string]string  `json:"errors"`

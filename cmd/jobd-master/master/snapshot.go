@@ -92,7 +92,7 @@ type seen struct {
 	counted map[string]counted // by table
 }
 
-// counted has the last counts of a table.
+// counted holds the last counts of a table.
 type counted struct {
 	at     time.Time
 	counts look.Waiting

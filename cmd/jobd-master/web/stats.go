@@ -55,7 +55,7 @@ func (s *Server) moments(*http.Request) (any, error) {
 	return api.List[moments.Moment]{Items: s.past.Lately()}, nil
 }
 
-// stats has the sums of a Look, its findings, and the busiest targets.
+// stats holds the sums of a Look, its findings, and the busiest targets.
 type stats struct {
 	At         time.Time       `json:"at"`
 	Workers    int             `json:"workers"`

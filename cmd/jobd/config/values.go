@@ -23,7 +23,7 @@ type reader struct {
 	known  []string
 }
 
-// Faults has all errors of a file, each with the file and, if known, its line. As an error it has
+// Faults holds all errors of a file, each with the file and, if known, its line. As an error it has
 // the text of the first one, which is worded as in the original programs.
 type Faults struct {
 	List     []string

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Object has the members of a JSON object.
+// Object holds the members of a JSON object.
 type Object []Member
 
 // Field is a member that a message must or may have. Types has a letter for each allowed type: i

@@ -32,7 +32,7 @@ type Target struct {
 	Fail        uint64 `json:"fail"`
 }
 
-// Waiting has the numbers of rows of a table that wait to be fetched, and to be run by hand.
+// Waiting holds the numbers of rows of a table that wait to be fetched, and to be run by hand.
 type Waiting struct {
 	Waiting []Count `json:"waiting"`
 	Manual  []Count `json:"manual"`
@@ -59,13 +59,13 @@ type Query struct {
 // MostRows is the largest Limit of a Query.
 const MostRows = 200
 
-// List has the rows that match. It may be empty although there is a Next.
+// List holds the rows that match. It may be empty although there is a Next.
 type List struct {
 	Items []Row  `json:"items"`
 	Next  *int64 `json:"next"` // nil if there are no more
 }
 
-// Row has the short columns of a row.
+// Row holds the short columns of a row.
 type Row struct {
 	ID       int64      `json:"id"`
 	Target   string     `json:"target"`

@@ -102,7 +102,7 @@ type Job struct {
 	Reason  Reason // of the last failure
 	Told    int64  // finished_at as the worker reported it; 0 if it did not report one
 
-	// Attempts has the last KeptAttempts runs that have ended, the oldest first.
+	// Attempts holds the last KeptAttempts runs that have ended, the oldest first.
 	Attempts []Attempt
 }
 

@@ -61,7 +61,7 @@ type Detail struct {
 	// Exact is set, there may be more.
 	Place int
 	Exact bool
-	// BlockedBy has the ids of the constraints that hold the job back now. Waits says for people
+	// BlockedBy holds the ids of the constraints that hold the job back now. Waits says for people
 	// what else it waits for, "" for nothing.
 	BlockedBy []string
 	Waits     string
@@ -108,7 +108,7 @@ type Stats struct {
 	Durable   bool
 }
 
-// NameStats has the number of jobs with a name, by state. Served says whether a worker serves the
+// NameStats holds the number of jobs with a name, by state. Served says whether a worker serves the
 // name, and Silence how long ago such a worker last asked for jobs. Oldest is how long the oldest
 // waiting job has waited; it is 0 if none waits, or if too many jobs of other names were enqueued
 // before it to search them all.

@@ -18,7 +18,7 @@ import (
 
 // Broker is the master's access to a Gloom broker.
 type Broker struct {
-	// Submitter has the options of the submitter's connection; Worker returns those of a worker's
+	// Submitter holds the options of the submitter's connection; Worker returns those of a worker's
 	// connection.
 	Submitter []gloom.Option
 	Worker    func(name string) []gloom.Option

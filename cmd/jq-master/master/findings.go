@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Found has the findings, the worst first.
+// Found holds the findings, the worst first.
 type Found struct {
 	All    finding.List
 	Folded api.Findings

@@ -469,7 +469,7 @@ func (k *constraint) view(persisted bool) *ConstraintView {
 	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: persisted}
 }
 
-// rates has a copy of the ledger for each second of the last minute.
+// rates holds a copy of the ledger for each second of the last minute.
 type rates struct {
 	samples [61]Ledger
 	n       int

@@ -19,7 +19,7 @@ const (
 	madeBytes  = 8 << 20
 )
 
-// schedules has all schedules of the machine.
+// schedules holds all schedules of the machine.
 type schedules struct {
 	byName map[string]*scheduled
 	watch  schedule.Watch

@@ -18,7 +18,7 @@ type Pointer struct {
 	path      []token // into the argument
 }
 
-// attributes has the names with which a pointer may begin.
+// attributes holds the names with which a pointer may begin.
 var attributes = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout"}
 
 // token is one step of a pointer: a key of a map, or an index in an array.

@@ -271,7 +271,7 @@ func fromBase64(v Value) (data []byte, ok bool) {
 // two begins an array of two items.
 const two = 0x92
 
-// notFinite has the floats that are not finite, by the name that stands for them in JSON.
+// notFinite holds the floats that are not finite, by the name that stands for them in JSON.
 var notFinite = map[string]float64{
 	"NaN": math.Float64frombits(0x7ff8 << 48), "Inf": math.Inf(1), "+Inf": math.Inf(1), "-Inf": math.Inf(-1),
 }

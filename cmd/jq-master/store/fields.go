@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// fieldNames has the fields of a job's hash, in the order in which decode expects them. Numbers are
+// fieldNames holds the fields of a job's hash, in the order in which decode expects them. Numbers are
 // decimal, times are milliseconds since 1970, the timeout is in seconds with up to three decimals,
 // and MessagePack is raw. A field that is missing or empty is zero; if a pusher can set it, it has
 // its default.
@@ -24,7 +24,7 @@ var fieldNames = []string{
 	"unique", "while", "until", "replaces", "replaces_rev",
 }
 
-// fresh has what the fields mean that a new job's hash lacks.
+// fresh holds what the fields mean that a new job's hash lacks.
 var fresh = job.Job{Attributes: job.Attributes{MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 
 // appendChanges appends the fields in which j differs from was, except state, rev and attempt, which

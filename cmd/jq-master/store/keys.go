@@ -2,7 +2,7 @@ package store
 
 import "gloom/cmd/jq-master/job"
 
-// keys has the names of a namespace's keys in Redis. The braces in them put all keys into one slot
+// keys holds the names of a namespace's keys in Redis. The braces in them put all keys into one slot
 // of a cluster.
 type keys struct {
 	prefix, lease, seq, epoch, live, ended, results, workers, constraints, schedules, idems, standbys string

@@ -2,7 +2,7 @@ package store
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics has the metrics of the writer.
+// metrics holds the metrics of the writer.
 type metrics struct {
 	round  prometheus.Histogram
 	size   prometheus.Histogram

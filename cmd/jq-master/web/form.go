@@ -15,7 +15,7 @@ import (
 // maxFields is the maximum number of fields that a form may have.
 const maxFields = 14
 
-// form has the fields of a map. A null field counts as absent; if a name occurs several times, its
+// form holds the fields of a map. A null field counts as absent; if a name occurs several times, its
 // last field counts. fault is the first fault; after it, all methods return zero values.
 type form struct {
 	prefix string // put before the names of fields in faults

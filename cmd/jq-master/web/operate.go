@@ -19,7 +19,7 @@ const (
 	defaultBulk, maxBulk = 1000, 10_000
 )
 
-// filterFields has the fields that select jobs. A body may also have match.
+// filterFields holds the fields that select jobs. A body may also have match.
 var filterFields = []string{"status", "name", "worker", "from", "to"}
 
 // filter returns the filter in a body or a query. It returns nil if all jobs are selected, because

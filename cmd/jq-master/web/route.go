@@ -13,7 +13,7 @@ func toPush(serve handler, query ...string) operation  { return operation{mayPus
 func toWork(serve handler) operation                   { return operation{mayWork, serve, nil} }
 func toAdmin(serve handler, query ...string) operation { return operation{mayAdmin, serve, query} }
 
-// routes has the operations of each path, by method.
+// routes holds the operations of each path, by method.
 var routes = map[string]map[string]operation{
 	"/job":              {http.MethodPost: toPush(postJob)},
 	"/jobs":             {http.MethodPost: toPush(postJobs)},
@@ -54,7 +54,7 @@ var routes = map[string]map[string]operation{
 	"/openapi.yaml": plain(openapi),
 }
 
-// ofConstraint has the operations on a constraint. They also serve the path of the constraint with
+// ofConstraint holds the operations on a constraint. They also serve the path of the constraint with
 // the id "test".
 var ofConstraint = map[string]operation{
 	http.MethodGet: toAdmin(getConstraint), http.MethodPut: toAdmin(putConstraint), http.MethodDelete: toAdmin(deleteConstraint),

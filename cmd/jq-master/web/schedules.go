@@ -17,7 +17,7 @@ const (
 	maxSchedules    = 1000
 )
 
-// scheduledFields has the fields that the job of a schedule may have.
+// scheduledFields holds the fields that the job of a schedule may have.
 var scheduledFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
 
 // ReadScheduledJob reads the job of a schedule from JSON. An error is a *job.Fault.

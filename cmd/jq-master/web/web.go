@@ -373,7 +373,7 @@ func (x *exchange) release() {
 	x.pool.Put(x)
 }
 
-// statuses has the HTTP status of each code.
+// statuses holds the HTTP status of each code.
 var statuses = map[job.Code]int{
 	job.InvalidBody: 400, job.InvalidType: 400, job.MissingField: 400, job.InvalidValue: 400,
 	job.Unauthorized: 401, job.Forbidden: 403,

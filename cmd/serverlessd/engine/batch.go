@@ -23,7 +23,7 @@ type run struct {
 // age returns how long ago the job's first run began.
 func (r *run) age() time.Duration { return r.Age + time.Since(r.takenAt) }
 
-// batch has the jobs of one type that share a slot. They run in this daemon one after the other, or
+// batch holds the jobs of one type that share a slot. They run in this daemon one after the other, or
 // at Gloom workers all at the same time, each as a job of the broker.
 type batch struct {
 	e           *Engine

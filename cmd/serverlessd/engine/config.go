@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/internal/schedule"
 )
 
-// Config has the options of the engine. Their defaults are in package main.
+// Config holds the options of the engine. Their defaults are in package main.
 type Config struct {
 	Dir    string   // journal, events, contexts
 	Stores []string // addresses

@@ -15,7 +15,7 @@ import (
 // handlerEvery is how often the stores are asked for handlers that other daemons have changed.
 const handlerEvery = 300 * time.Millisecond
 
-// handlers has the newest version of each handler, as far as this daemon knows. All stores have the
+// handlers holds the newest version of each handler, as far as this daemon knows. All stores have the
 // same versions, except a store that is new or was away when a handler changed.
 type handlers struct {
 	e    *Engine

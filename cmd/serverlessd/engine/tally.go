@@ -16,7 +16,7 @@ const (
 	countShare = 100
 )
 
-// countCache has the last count of the jobs, which scrapes and operators' pages share.
+// countCache holds the last count of the jobs, which scrapes and operators' pages share.
 type countCache struct {
 	mu      sync.Mutex              // guards the following
 	last    map[string]store.Counts // nil: there was no count, or the last one failed; the map is never changed

@@ -12,7 +12,7 @@ const (
 	Gloom  = "gloom"
 )
 
-// Languages has all languages of handlers.
+// Languages holds all languages of handlers.
 var Languages = []string{HTTP, Node, PHP, Python, Shell, Gloom}
 
 // Handler is a version of a handler, which says how the jobs of a type are run.
@@ -35,7 +35,7 @@ type Source struct {
 	Options    Options `json:"options"`
 }
 
-// Options has the options of a handler. A zero field stands for the daemon's default.
+// Options holds the options of a handler. A zero field stands for the daemon's default.
 type Options struct {
 	Batch       bool     `json:"batch,omitempty"`       // http: one request with all lines
 	BatchSize   int      `json:"batchSize,omitempty"`   // jobs taken at a time

@@ -52,7 +52,7 @@ type Range struct {
 	From, To int64
 }
 
-// Options has the options of a journal. Files, IDs and Log are required.
+// Options holds the options of a journal. Files, IDs and Log are required.
 type Options struct {
 	Files Files
 	IDs   *job.IDs // makes the ids of lines; Open raises it above the ids in the journal
@@ -64,7 +64,7 @@ type Options struct {
 	Segment int64 // size in bytes at which the next segment is begun; 0: 64 MiB
 	NoSync  bool  // appends do not wait for the disk
 
-	// Lanes has the names of the readers. Each reader has a store of its own. If there are several,
+	// Lanes holds the names of the readers. Each reader has a store of its own. If there are several,
 	// Save is called before a piece is handed out, and makes durable which piece goes to which
 	// lane. Notes has what an earlier process passed to its last call of Save.
 	Lanes []string

@@ -73,7 +73,7 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// shared has a daemon for all tests that do not disturb others. Each test uses clients of its own.
+// shared holds a daemon for all tests that do not disturb others. Each test uses clients of its own.
 type shared struct {
 	once sync.Once
 	*daemon

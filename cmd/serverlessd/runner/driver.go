@@ -19,7 +19,7 @@ var pythonDriver string
 //go:embed driver/php.php
 var phpDriver string
 
-// interpreters has the interpreters of contexts, by language.
+// interpreters holds the interpreters of contexts, by language.
 var interpreters = map[string]interpreter{
 	job.Shell: shell{},
 	job.Node: driver{func(o *Options) []string {

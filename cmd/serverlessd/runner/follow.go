@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// followed has the J: lines of a run.
+// followed holds the J: lines of a run.
 type followed struct {
 	lines []job.Line
 	bad   int

@@ -40,7 +40,7 @@ func newClient(o Options) *http.Client {
 	}
 }
 
-// translated has the IPv6 prefixes of addresses whose last four bytes are an IPv4 address.
+// translated holds the IPv6 prefixes of addresses whose last four bytes are an IPv4 address.
 var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
 
 // mayDial returns an error if a resolved address may not be called. Link-local addresses may never

@@ -10,7 +10,7 @@ import (
 // tongue has handlers in one language. Those with the same name do the same in all languages.
 type tongue struct {
 	lang string
-	// returns has the outcome of each body for the payload "p|x"; … stands for the interpreter's
+	// returns holds the outcome of each body for the payload "p|x"; … stands for the interpreter's
 	// message.
 	returns map[string]string
 	echo    string // returns the payload

@@ -26,7 +26,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options has the options of a runner. A zero field stands for the value in brackets.
+// Options holds the options of a runner. A zero field stands for the value in brackets.
 type Options struct {
 	Dir       string         // where the runner makes its folder, and removes those of killed runners
 	Languages []string       // languages that are allowed

@@ -30,7 +30,7 @@ type Type struct {
 	Warm            bool          // whether a context is ready for it
 }
 
-// Limits has the limits of the daemon. Each running batch has a slot.
+// Limits holds the limits of the daemon. Each running batch has a slot.
 type Limits struct {
 	Slots, ClientSlots int // maximum number of slots in all, and for one client; 0: no limit
 }

@@ -35,7 +35,7 @@ func (c *Counts) ended(code string) *int64 {
 	return &c.Abandoned
 }
 
-// countColumns has the columns of sq_counts, and stored where their values are in Counts. Open jobs
+// countColumns holds the columns of sq_counts, and stored where their values are in Counts. Open jobs
 // are waiting or deferred; there they are Waiting.
 var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "expired", "deleted"}
 

@@ -121,7 +121,7 @@ func (*mysqlDialect) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }
 
-// tooLarge has the server's error numbers for data that does not fit into its packets. The error
+// tooLarge holds the server's error numbers for data that does not fit into its packets. The error
 // for a column that is too short is not among them: the columns of this schema are long enough, and
 // those of another schema can be changed.
 var tooLarge = []uint16{1153, 1301}

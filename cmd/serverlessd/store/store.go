@@ -272,7 +272,7 @@ type Query struct {
 	Last         bool // whether to return the last run of each job
 }
 
-// Counts has the numbers of jobs of a type, as they are shown in answers. Added is the sum of the
+// Counts holds the numbers of jobs of a type, as they are shown in answers. Added is the sum of the
 // others.
 type Counts struct {
 	Added     int64            `json:"added"`

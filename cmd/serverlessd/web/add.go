@@ -199,7 +199,7 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 	return due, nil
 }
 
-// timeForms has the accepted forms of ISO 8601. Times without a zone are UTC.
+// timeForms holds the accepted forms of ISO 8601. Times without a zone are UTC.
 var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"}
 
 func parseTime(s string) (time.Time, error) {

@@ -70,7 +70,7 @@ func errorOf(err error) *apiError {
 	return fail(http.StatusInternalServerError, "internal", "", "%v", err)
 }
 
-// queueErrors has the answers for errors of the queue. An error may wrap several of them: the first
+// queueErrors holds the answers for errors of the queue. An error may wrap several of them: the first
 // one counts.
 var queueErrors = []struct {
 	err         error

@@ -29,7 +29,7 @@ type endCounts struct {
 	total, failed int64
 }
 
-// endHistory has the counts of earlier calls of find, and since when each finding has existed.
+// endHistory holds the counts of earlier calls of find, and since when each finding has existed.
 type endHistory struct {
 	ends   []endCounts
 	memory finding.Memory

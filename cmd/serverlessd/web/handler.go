@@ -103,7 +103,7 @@ func readSource(body []byte, to *job.Source) error {
 	return readOptions(fields["options"], &to.Options)
 }
 
-// sourceNames has the keys of a handler, and optionNames those of its options.
+// sourceNames holds the keys of a handler, and optionNames those of its options.
 var sourceNames = []string{"lang", "body", "before", "beforeEach", "afterEach", "eid", "options"}
 
 var optionNames = []string{"batch", "batchSize", "concurrency", "timeout", "cpu", "next", "nextFailed"}

@@ -58,14 +58,14 @@ var (
 	retryAll = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, run: (*Web).retryAll}
 )
 
-// top has the actions of paths without a client.
+// top holds the actions of paths without a client.
 var top = map[string]*action{
 	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
 	"jobs": listAll, "retry": retryOfAll, "handlers": handlers, "schedules": allSchedules,
 }
 
-// fixed has the actions of whole paths: those that all daemons of Gloom have for operators, and the
+// fixed holds the actions of whole paths: those that all daemons of Gloom have for operators, and the
 // files of the page. No request of a client has such a path.
 var fixed = func() map[string]*action {
 	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings, "/v1/moments": lastMinutes}

@@ -30,7 +30,7 @@ const (
 	Admin
 )
 
-// ScopeNames has the names of the scopes, as they are written in a token file.
+// ScopeNames holds the names of the scopes, as they are written in a token file.
 var ScopeNames = []string{"submit", "handler", "read", "admin"}
 
 // Queue is the queue on which requests act. The engine implements it.
@@ -70,7 +70,7 @@ type Queue interface {
 	Stop()
 }
 
-// Options has the options of the HTTP interface.
+// Options holds the options of the HTTP interface.
 type Options struct {
 	MaxBody, MaxLine int // bytes
 	MaxLines         int // of a body
@@ -128,7 +128,7 @@ type action struct {
 	changes bool // it changes something although it may be requested with GET
 	typed   bool // its name is a type, which the token must cover
 	run     func(*Web, *request) error
-	// others has the actions of this path that other methods request.
+	// others holds the actions of this path that other methods request.
 	others map[string]*action
 }
 

@@ -3,7 +3,7 @@ package page
 
 import "embed"
 
-// Views has the files of the view.
+// Views holds the files of the view.
 //
 //go:embed *.js
 var Views embed.FS
