@@ -130,7 +130,7 @@ func (r *reader) number() *job.Fault {
 	if !whole {
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return job.Refuse(job.InvalidValue, "", "the number %.40s at byte %d is beyond a float of 64 bits", text, start)
+			return job.Refuse(job.InvalidValue, "", "the number %.40s at byte %d does not fit into a 64-bit float", text, start)
 		}
 		r.out = msgp.AppendFloat64(r.out, f)
 		return nil

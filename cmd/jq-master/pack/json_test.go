@@ -71,7 +71,7 @@ func TestBadJSON(t *testing.T) {
 		{nested(101, `{"$map":[["a",`, "]]}"), job.InvalidBody, "deeper than 100"},
 		{nested(9000, "[", "]"), job.InvalidBody, "deeper than 100"},
 		{`18446744073709551616`, job.InvalidValue, "the integer 18446744073709551616 at byte 0 is beyond 64 bits"},
-		{`[-9223372036854775809]`, job.InvalidValue, "beyond 64 bits"}, {`1e999`, job.InvalidValue, "beyond a float"},
+		{`[-9223372036854775809]`, job.InvalidValue, "beyond 64 bits"}, {`1e999`, job.InvalidValue, "does not fit into a 64-bit float"},
 		{`{"$bin":1}`, job.InvalidValue, "$bin at byte 8 must be base64"}, {`{"$bin":"?"}`, job.InvalidValue, "base64"}, {`{"$bin":"AQ"}`, job.InvalidValue, "base64"},
 		{`{"$str":null}`, job.InvalidValue, "base64"}, {`{"$float":"1"}`, job.InvalidValue, `"NaN"`}, {`{"$float":1}`, job.InvalidValue, `"NaN"`},
 		{`{"$map":{}}`, job.InvalidValue, "two values"}, {`{"$map":[1]}`, job.InvalidValue, "two values"}, {`{"$map":[[1]]}`, job.InvalidValue, "two values"}, {`{"$map":[[1,2,3]]}`, job.InvalidValue, "two values"},
