@@ -42,9 +42,8 @@ func (h *Hub) credit(c *Conn) {
 	})
 }
 
-// shedUnread closes connections if the unread output of all peers together exceeds its bound. It
-// chooses the port with more unread output, and there the connections with the most. It is called
-// after each step; the output of one step may exceed the bound.
+// shedUnread closes connections if the unread output of all peers exceeds its bound, as it may after a
+// step: on the port with more of it, the connections that have the most.
 func (h *Hub) shedUnread() {
 	// Large bodies are counted with their jobs already, so for workers only what exceeds them
 	// counts.
