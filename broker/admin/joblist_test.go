@@ -80,7 +80,7 @@ func TestJobs(t *testing.T) {
 	// A request for all jobs must say so.
 	for _, path := range []string{"/v1/types/a/jobs/cancel", "/v1/dead/a/retry", "/v1/dead/a/discard"} {
 		for body, want := range map[string]string{
-			``: "or all: true", `{}`: "or all: true", `{"all":false}`: "or all: true", `{"most":7}`: "or all: true", `{"older":0}`: "or all: true", `{"id":null}`: "or all: true",
+			``: "or by all: true", `{}`: "or by all: true", `{"all":false}`: "or by all: true", `{"most":7}`: "or by all: true", `{"older":0}`: "or by all: true", `{"id":null}`: "or by all: true",
 			`{"id":""}`: "id is empty", `{"all":true,"id":"a"}`: "all must be false with a filter", `{"all":1}`: "all must be true or false",
 		} {
 			if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), want) {
