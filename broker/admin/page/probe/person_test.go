@@ -337,7 +337,8 @@ func (p *person) clicks(role, name string) {
 
 var errUnseen = errors.New("it cannot be seen, or something is before it")
 
-// click makes the person click where the thing is visible, or returns why that is not possible.
+// click makes the person click where the thing is visible, or returns why that is not possible. If the
+// page moves while the mouse is on its way, the click does not reach what is there then.
 func (p *person) click(x *thing) error {
 	node, err := try(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
 	if err != nil {
@@ -345,6 +346,17 @@ func (p *person) click(x *thing) error {
 	}
 	at, err := try(p, runtime.CallFunctionOn, runtime.CallFunctionOnParams{ObjectID: node.Object.ObjectID, ReturnByValue: new(true), FunctionDeclaration: `function () {
 		const e = this.nodeType === 1 ? this : this.parentElement;
+		const guard = (event) => {
+			if (e.contains(event.target)) return;
+			window.probeMissed = true;
+			event.preventDefault();
+			event.stopImmediatePropagation();
+		};
+		const kinds = ['mousedown', 'mouseup', 'click'];
+		window.probeMissed = false;
+		window.probeUnguard?.();
+		window.probeUnguard = () => kinds.forEach((kind) => window.removeEventListener(kind, guard, true));
+		kinds.forEach((kind) => window.addEventListener(kind, guard, true));
 		e.scrollIntoView({ block: 'center', inline: 'start', behavior: 'instant' });
 		for (const r of e.getClientRects())
 			for (const part of [0.5, 0.1, 0.01, 0.9]) {
@@ -359,7 +371,16 @@ func (p *person) click(x *thing) error {
 	if err := json.Unmarshal([]byte(at.Result.Value), &spot); err != nil || len(spot) != 2 {
 		return errUnseen
 	}
-	return p.try(chromedp.MouseClickXY(spot[0], spot[1]))
+	if err := p.try(chromedp.MouseClickXY(spot[0], spot[1])); err != nil {
+		return err
+	}
+	ctx, end := p.patient()
+	defer end()
+	missed, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`window.probeUnguard?.(), !!window.probeMissed`))
+	if err == nil && missed { // an error means that the click has led to another page
+		return errUnseen
+	}
+	return nil
 }
 
 // types makes the person replace a field's content with a text.
