@@ -610,6 +610,9 @@ class Window(SubmitterCase):
         self.assertEqual(second.result(PATIENCE), 2)
 
     def test_interrupted_while_the_window_is_full(self):
+        # Python leaves SIGINT ignored if it was started so, as in the background of a shell.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         jobs = self.submitter(window=1)
         jobs.submit("echo", 1)
         peer = self.broker.accept()
