@@ -153,8 +153,8 @@ func noCommand(in *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	if suggestions := Suggest(name, names); suggestions != "" {
-		return f.Advise("did you mean %s?", suggestions)
+	if suggestion := Suggest(name, names); suggestion != "" {
+		return f.Advise("did you mean %s?", suggestion)
 	}
 	return f.Advise("%s --help lists all commands", in.CommandPath())
 }
@@ -182,8 +182,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &notExist) && notExist.GetSpecifiedShortnames() == "":
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if suggestions := Suggest(notExist.GetSpecifiedName(), names); suggestions != "" {
-			return Usagef("%w", err).Advise("did you mean --%s?", suggestions)
+		if suggestion := Suggest(notExist.GetSpecifiedName(), names); suggestion != "" {
+			return Usagef("%w", err).Advise("did you mean --%s?", suggestion)
 		}
 	case errors.As(err, &value):
 		err = invalidValue(value.GetFlag(), value.GetValue(), value.Unwrap(), "")

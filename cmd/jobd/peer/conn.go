@@ -358,18 +358,18 @@ func (c *Conn) request(m eot.Message) error {
 		c.serve(route.Handle, m)
 		return nil
 	}
-	maxLen := 1024
+	limit := 1024
 	c.mu.Lock()
 	if c.trusted {
-		maxLen = 64 << 10
+		limit = 64 << 10
 	}
-	full := c.pending >= maxLen
+	full := c.pending >= limit
 	if !full {
 		c.pending++
 	}
 	c.mu.Unlock()
 	if full {
-		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection are waiting already", maxLen)})
+		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection are waiting already", limit)})
 		return nil
 	}
 	go func() {
