@@ -26,38 +26,48 @@ import (
 	"gloom/wire"
 )
 
-const submitLong = `Submit a job of TYPE, wait for it, and print its answer.
+const submitLong = `Submit a job, wait for its answer, and print the answer.
 
-BODY is sent as JSON if it is JSON, else as a string; --text and --json decide
-that. With - it is read from standard input. Without BODY the body is null (with
---base64: no bytes). If the answer is a string its text is printed, else its
-JSON; with --json always its JSON. Bytes that are not text are sent in base64:
---base64 does that and prints the bytes of the answer (gloom work --base64 is
-the other side).
+    gloom submit TYPE BODY          submit one job; BODY - is standard input
+    gloom submit TYPE --lines FILE  submit a job for each line of a file
+    --timeout 30s                   fail a run that takes longer
+    --keep 1h                       keep the job if the connection is lost
+    --detach                        print the id, and do not wait
 
-With --lines FILE (- is standard input) every line is a job: a string, or with
---json a JSON value. Blank lines are skipped. Up to --window jobs are
-outstanding at a time. Answers are printed as they come, or with --ordered in
-the order of the lines. Failures go to standard error with their line numbers,
-and make the exit status 1. On a terminal a bar shows the progress and the time
-left. --number puts the line number and a tab before each answer. --records
-prints JSON records instead, also for failures:
+Bodies and answers:
+A body that is valid JSON is sent as JSON, and any other text as a string.
+--text sends every body as a string; --json accepts only JSON. Without BODY the
+body is null (with --base64: no bytes). An answer that is a string is printed as
+its text, and any other answer as JSON; --json prints every answer as JSON.
+--base64 is for bytes that are not text: it sends them in base64, and decodes
+the answer. The worker then needs gloom work --base64.
+
+Many jobs:
+With --lines, each line of the file is the body of a job: a string or, with
+--json, a JSON value. Blank lines are skipped. At most --window jobs are
+outstanding at a time. Answers are printed as they come; --ordered prints them
+in the order of the lines. Failures are printed on standard error with their
+line numbers, and the exit status is then 1. A terminal shows a progress bar.
+--number puts the line number and a tab before each answer. --records prints a
+JSON record for each line instead, also for a failure:
     {"line":3,"id":"…","body":…}   {"line":4,"id":"…","error":"…","reason":"…"}
-
 A job that the broker refuses as overloaded is submitted again a little later.
-When the connection is lost, the outstanding jobs fail; with --resubmit
-they are submitted again and so may run twice. With --keep the broker continues
-them, and their answers are printed once the connection is back, except for
-an answer that was lost on its way (--resubmit helps then). Ctrl-C cancels the
-outstanding jobs unless they are kept.
 
-With --keep and --resume a run that was stopped continues: jobs whose ids exist
-are attached to, the others submitted. An id is --id-prefix and the number of
-the line or, with --id-from-line, the line (its SHA-256 if that is too long);
-lines must differ then. No other jobs may have these ids. When such a run stops
-before its end, the command line that continues it is printed: --from leaves
-out the lines before the first one without an answer. A line after that one may
-run again, if its answer was printed before the stop.`
+Lost connections:
+If the connection is lost, the outstanding jobs fail. With --keep the broker
+continues them, and their answers are printed once the connection is back,
+except for an answer that was lost on its way. --resubmit submits jobs again
+that were lost, so they may run twice. Ctrl-C cancels the outstanding jobs
+unless they are kept.
+
+Resuming:
+A run with --lines, --keep and --resume can be stopped and continued: it
+attaches to jobs whose ids exist, and submits the others. A job's id is
+--id-prefix and its line number. With --id-from-line it is --id-prefix and the line itself (or
+its SHA-256, if that is too long); then all lines must differ. No other jobs may
+have these ids. A run that stops early prints the command line that continues
+it, in which --from skips the lines before the first one without an answer. A
+later line whose answer was already printed may run again.`
 
 const submitExample = `  gloom submit shout 'hello, world'
   gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1
@@ -78,40 +88,40 @@ func newSubmit(t *tool) *cobra.Command {
 		ValidArgsFunction: t.completeType,
 	}
 	f := cmd.Flags()
-	f.BoolVar(&s.asJSON, "json", false, "bodies are JSON, and answers are printed as JSON")
-	f.BoolVar(&s.asText, "text", false, "bodies are strings, whatever they look like")
-	f.BoolVar(&s.base64, "base64", false, "bodies are bytes, sent in base64, and so are answers, printed as bytes")
-	f.StringVar(&s.lines, "lines", "", "a job for each line of this file; - is standard input")
-	s.streamFlags(f, gloom.DefaultWindow)
-	f.BoolVar(&s.resubmit, "resubmit", false, "submit again what was outstanding when the connection was lost")
-	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
-	f.DurationVar(&s.job.Delay, "delay", 0, "do not run the job before this time has passed")
+	f.StringVar(&s.lines, "lines", "", "submit a job for each line of this file; - is standard input")
+	f.BoolVar(&s.asJSON, "json", false, "accept only bodies that are JSON, and print answers as JSON")
+	f.BoolVar(&s.asText, "text", false, "send every body as a string")
+	f.BoolVar(&s.base64, "base64", false, "send the bytes of the body in base64, and decode the answer")
 	f.DurationVar(&s.job.Timeout, "timeout", 0, "fail a run that takes longer")
 	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
 	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
-	f.DurationVar(&s.job.Expires, "expires", 0, "the job expires if it has not started after this time")
-	f.StringVar(&s.job.ID, "id", "", "the job's id, unique while it has not ended; {line} is the line's number")
-	f.StringVar(&s.idPrefix, "id-prefix", "", "with --lines: ids are this and the line's number, or the line (--id-from-line)")
-	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: ids are a prefix (TYPE/ unless --id-prefix is given) and the line")
-	f.BoolVar(&s.resume, "resume", false, "with --lines and --keep: attach to jobs whose ids exist, submit the others")
-	f.IntVar(&s.from, "from", 1, "with --lines: begin at the line with this number")
-	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job continues, and its answer is not printed")
+	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
+	f.DurationVar(&s.job.Delay, "delay", 0, "do not run the job before this time has passed")
+	f.DurationVar(&s.job.Expires, "expires", 0, "let the job expire if it has not started after this time")
+	f.DurationVar(&s.job.Keep, "keep", 0, "keep the job if the connection is lost, and its outcome for this long after its end")
+	f.BoolVar(&s.job.Detach, "detach", false, "print the id and do not wait: the job continues, and its answer is not printed")
+	f.StringVar(&s.job.ID, "id", "", "the job's id, which no other unended job may have; {line} is the line's number")
 	f.StringArrayVar(&s.job.Groups, "group", nil, "a group that the job belongs to, such as its tenant; may be given several times")
-	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the job's headers; may be given several times")
-	f.DurationVar(&s.job.Age, "age", 0, "order the job as if it had been submitted this long ago")
-	f.DurationVar(&s.job.Keep, "keep", 0, "keep the job when the connection is lost, and its outcome for this long")
+	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the headers of the job; may be given several times")
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
+	f.DurationVar(&s.job.Age, "age", 0, "order the job as if it had been submitted this long ago")
+	s.streamFlags(f, gloom.DefaultWindow)
+	f.BoolVar(&s.resubmit, "resubmit", false, "submit jobs again that a lost connection took with it")
+	f.BoolVar(&s.resume, "resume", false, "with --lines and --keep: attach to jobs whose ids exist, submit the others")
+	f.StringVar(&s.idPrefix, "id-prefix", "", "with --lines: what ids begin with, before the line number or the line (--id-from-line)")
+	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: end ids with the line instead of its number; the prefix is TYPE/ by default")
+	f.IntVar(&s.from, "from", 1, "with --lines: begin at the line with this number")
 	return cmd
 }
 
 // streamFlags defines the flags of every command that prints the answers of many jobs.
 func (s *submit) streamFlags(f *pflag.FlagSet, window int) {
 	f.BoolVar(&s.ordered, "ordered", false, "print answers in the order of the lines")
-	f.BoolVarP(&s.number, "number", "n", false, "put the line number before each answer")
+	f.BoolVarP(&s.number, "number", "n", false, "put the line number and a tab before each answer")
 	f.BoolVar(&s.records, "records", false, "print a JSON record for each line")
 	f.IntVar(&s.window, "window", window, "jobs outstanding at a time")
-	f.DurationVar(&s.reconnect, "reconnect", 30*time.Second, "give up when a lost connection is not back after this time")
-	f.BoolVarP(&s.quiet, "quiet", "q", false, "show no bar, say nothing about connections")
+	f.DurationVar(&s.reconnect, "reconnect", 30*time.Second, "how long to try to restore a lost connection")
+	f.BoolVarP(&s.quiet, "quiet", "q", false, "show no progress bar, and do not report connections")
 }
 
 // checkStream refuses values of these flags.

@@ -24,45 +24,59 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-const workLong = `Run a command once for each job of a TYPE, or of several types. In a TYPE, *
-stands for any characters: 'mail-*' serves all types that begin with mail-,
-including those that come later. The best job of all these types comes first.
---except leaves types out.
+const workLong = `Run COMMAND once for each job of TYPE. The command reads the job's body from
+standard input, and what it writes to standard output is the answer.
 
-The command gets the job's body on standard input: the text of a JSON string, or
-else the JSON. Its standard output is the answer: as JSON if it is JSON, else as
-a string without the last line end. The arguments {id} and {type} are replaced.
-GLOOM_JOB_ID and GLOOM_JOB_TYPE have the same values, and GLOOM_JOB_HEADERS has
-the job's headers as JSON if there are any.
+    gloom work TYPE -- COMMAND      serve one type; several may be given
+    gloom work 'mail-*' -- COMMAND  serve all types that begin with mail-
+    gloom work TYPE -- sh -c '…'    use pipes and redirections
+    -j 8                            run up to eight commands at once
+    --timeout 30s                   stop a command that runs longer
 
-With an exit status other than 0 the run has failed, and the end of standard
-error is the reason. The job is tried again while it has retries left;
---final names statuses after which it is not.
+Types:
+In a TYPE, * stands for any characters, so a pattern also serves types that come
+later. Among all its types, a worker gets the best job first. --except leaves
+types out.
 
-Each command runs in a process group of its own. The group gets SIGTERM, and
-SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
-and when the connection is lost, since the broker then hands the job to another
-worker. When gloom itself is killed, a small process beside it (job-guard, on
-Linux) does the same. It also kills the commands when gloom has been stopped,
-for example by Ctrl-Z, for 13 seconds, because the broker will soon give their
-jobs to others.
+Input and output:
+If the body is a JSON string, the command gets its text, otherwise the JSON.
+Output that is valid JSON is sent as JSON, and any other output as a string
+without its last line end. The arguments {id} and {type} are replaced by the
+job's id and type. The environment has the same in GLOOM_JOB_ID and
+GLOOM_JOB_TYPE, and the job's headers, if any, as JSON in GLOOM_JOB_HEADERS.
+Other GLOOM_ variables, such as tokens, keys and addresses, are hidden from
+commands.
 
-After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
-begun, and lets running commands finish. A second signal stops these as above, a
-third kills them. A lost connection is opened again. With several addresses
-(--worker-addr A,B) there are -j commands for each broker.
+Failures:
+An exit status other than 0 fails the run, and the end of standard error is the
+reason. The job is then retried while it has retries left. --final lists
+statuses after which it is not.
 
-Ids come from the submitters. {id} and {type} are refused as a part of an
-argument and directly after an option, because a program may run what it finds
-there, as sh -c does. Where they are an operand, put -- before them. A job whose
-id begins with - fails, because the command could take it for an option.
---unsafe-template allows all of this. These are safe:
+Stopping:
+After SIGINT or SIGTERM, gloom takes no more jobs, gives back those that have
+not begun, and lets running commands finish. A second signal stops the commands,
+a third one kills them.
+
+A command is stopped when --timeout has passed, when its job is cancelled, and
+when the connection is lost, since the broker then gives the job to another
+worker. Its process group gets SIGTERM and, 5 seconds later, SIGKILL. If gloom
+itself is killed, or suspended (Ctrl-Z) for 13 seconds, a helper process stops
+the commands (job-guard, only on Linux).
+
+Connections:
+gloom reconnects when a connection is lost. With several addresses
+(--worker-addr A,B) it runs up to -j commands for each broker.
+
+Ids from submitters:
+Submitters choose ids. So that no id can become code, {id} and
+{type} must be arguments of their own, and must not follow an option; write --
+before them where they are operands. A job whose id begins with - fails,
+because the command could take it for an option. --unsafe-template permits all
+of this. These are safe:
     gloom work mail -- sh -c 'echo "$1"' sh {id}
     gloom work mail -- sh -c 'echo "$GLOOM_JOB_ID"'
-No rule covers what programs do with their operands: those of awk, sed and ssh
-are refused because these may run them, but so may watch, make and others.
-Commands do not see the other GLOOM_ variables of the environment, such as
-tokens, keys and addresses.`
+These rules cannot cover every program that runs its operands. awk, sed and ssh
+are refused, but watch, make and others are not.`
 
 const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve {type}
   gloom work shout -- tr a-z A-Z
@@ -87,17 +101,17 @@ func newWork(t *tool) *cobra.Command {
 		ValidArgsFunction: w.complete,
 	}
 	f := cmd.Flags()
-	f.IntVarP(&w.jobs, "jobs", "j", 1, "commands to run at once, for each broker")
-	f.StringArrayVar(&w.except, "except", nil, "a type or pattern not to serve; may be given several times")
-	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer; 0 is never")
-	f.Var(cli.Choice(&w.input, formAuto, formJSON, formBase64), "input", "body on standard input: auto, json for strings too, or base64 for the bytes that a string encodes")
-	f.Var(cli.Choice(&w.output, formAuto, formText, formJSON, formBase64), "output", "answer of standard output: auto, text for always a string, json, or base64 for a string that encodes it")
-	f.BoolVar(&w.base64, "base64", false, "for bytes that are not text: the same as --input base64 --output base64")
+	f.IntVarP(&w.jobs, "jobs", "j", 1, "how many commands to run at once, for each broker")
+	f.StringArrayVar(&w.except, "except", nil, "leave out this type or pattern; may be given several times")
+	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer (0: never)")
+	f.Var(cli.Choice(&w.input, formAuto, formJSON, formBase64), "input", "what the command reads: auto (a string as its text, else JSON), json, or base64 (the bytes that a string encodes)")
+	f.Var(cli.Choice(&w.output, formAuto, formText, formJSON, formBase64), "output", "how output is sent: auto (as JSON if it is JSON, else as a string), text (a string), json, or base64")
+	f.BoolVar(&w.base64, "base64", false, "the same as --input base64 --output base64, for bytes that are not text")
 	f.Var(cli.Size(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
-	f.Var(&w.final, "final", "exit statuses that fail the job without a retry: all, or a list such as 2,64")
+	f.Var(&w.final, "final", "do not retry after these exit statuses: all, or a list such as 2,64")
 	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, instead of the job's own backoff")
 	f.BoolVar(&w.unsafe, "unsafe-template", false, "allow {id} and {type} anywhere, even as code or an option")
-	f.BoolVar(&w.progress, "progress", false, "send lines that the command writes to descriptor 3 as progress")
+	f.BoolVar(&w.progress, "progress", false, "send each line that the command writes to descriptor 3 as progress")
 	f.BoolVar(&w.stderr, "stderr", false, "pass on what commands write to standard error")
 	f.BoolVarP(&w.verbose, "verbose", "v", false, "print a line about each job")
 	f.BoolVarP(&w.quiet, "quiet", "q", false, "do not report connections")
