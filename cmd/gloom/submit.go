@@ -63,11 +63,11 @@ unless they are kept.
 Resuming:
 A run with --lines, --keep and --resume can be stopped and continued: it
 attaches to jobs whose ids exist, and submits the others. A job's id is
---id-prefix and its line number. With --id-from-line it is --id-prefix and the line itself (or
-its SHA-256, if that is too long); then all lines must differ. No other jobs may
-have these ids. A run that stops early prints the command line that continues
-it, in which --from skips the lines before the first one without an answer. A
-later line whose answer was already printed may run again.`
+--id-prefix and its line number. With --id-from-line it is --id-prefix and the
+line itself (or its SHA-256, if that is too long); then all lines must differ.
+No other jobs may have these ids. A run that stops early prints the command
+line that continues it, in which --from skips the lines before the first one
+without an answer. A later line whose answer was already printed may run again.`
 
 const submitExample = `  gloom submit shout 'hello, world'
   gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1
