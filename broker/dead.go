@@ -122,8 +122,8 @@ type deadLetters struct {
 	last   int // the number of the latest letter
 }
 
-// keep keeps a copy of failed job r.
-func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reason) {
+// add keeps a copy of failed job r.
+func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason) {
 	c := &b.cfg
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
 		return
@@ -174,8 +174,8 @@ func (d *deadLetters) dropOldest(b *Broker) {
 	d.drop(b, b.typesByName[string(l.Type)], l)
 }
 
-// age forgets letters of jobs that failed before the given time.
-func (d *deadLetters) age(b *Broker, before int64) {
+// forgetBefore forgets letters of jobs that failed before the given time.
+func (d *deadLetters) forgetBefore(b *Broker, before int64) {
 	for n := 0; n < tickTimers && d.byAge.Len() > 0 && d.byAge.First().Failed <= before; n++ {
 		d.dropOldest(b)
 	}

@@ -257,7 +257,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 	k := h.kind
 	if noRetry || j.attempts > j.retries {
 		if j.flags&flagBorrowed == 0 {
-			b.dead.keep(b, k, r, j, reason)
+			b.dead.add(b, k, r, j, reason)
 		} else if noRetry && code == JobFailed {
 			code = JobExpelled
 		}

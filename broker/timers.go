@@ -91,7 +91,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	}
 	b.runChores(&b.notifications, tickSteps)
 	b.runChores(&b.cleanups, tickSteps)
-	b.dead.age(b, b.now-int64(b.cfg.DeadAge))
+	b.dead.forgetBefore(b, b.now-int64(b.cfg.DeadAge))
 	return b.end()
 }
 

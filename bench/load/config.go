@@ -43,7 +43,7 @@ func (c *Config) Validate() error {
 		{"window", c.Window, 1, MaxOutstanding},
 		{"workers", c.Workers, 1, 1 << 20},
 		{"idle workers", c.Idle, 0, 1 << 20},
-		{"types", c.Types, 1, c.mostTypes()},
+		{"types", c.Types, 1, c.maxTypes()},
 		{"groups", c.Groups, 0, 1 << 20},
 		{"priorities", c.Priorities, 1, 1 << 30},
 		{"body size", c.BodySize, MinBody, 1 << 30},
@@ -66,7 +66,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-func (c *Config) mostTypes() int {
+func (c *Config) maxTypes() int {
 	if c.Versatile {
 		return 100_000
 	}

@@ -284,7 +284,7 @@ func TestOperations(t *testing.T) {
 	if x := w.call("GET", "/v1/status", "", 200); x["imbalance"] != 0.0 || x["submitters"] != 1.0 || x["limits"].(map[string]any)["max_types"] != float64(w.srv.Options().MaxTypes) {
 		t.Errorf("status: %v", x)
 	}
-	if _, status := w.events(t.Context()); status == http.StatusOK {
+	if _, status := w.openEvents(t.Context()); status == http.StatusOK {
 		w.seen["GET /v1/events"] = true
 	}
 	w.call("POST", "/v1/drain", "", 202)
@@ -292,11 +292,11 @@ func TestOperations(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("readyz while draining: %v %v", resp, err)
 	}
-	w.covered()
+	w.checkCovered()
 }
 
-// covered fails for each operation of the document that nothing has called.
-func (w *world) covered() {
+// checkCovered fails for each operation of the document that nothing has called.
+func (w *world) checkCovered() {
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
 	if err != nil {
 		w.t.Fatal(err)

@@ -26,8 +26,8 @@ type stream struct {
 	in *bufio.Reader
 }
 
-// events opens a stream, or returns the status of its refusal.
-func (w *world) events(ctx context.Context, last ...string) (*stream, int) {
+// openEvents opens a stream, or returns the status of its refusal.
+func (w *world) openEvents(ctx context.Context, last ...string) (*stream, int) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/v1/events", nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestEvents(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
-	s, _ := w.events(ctx)
+	s, _ := w.openEvents(ctx)
 	var past []api.Moment
 	s.next("history", &past)
 	var look api.Look
@@ -112,7 +112,7 @@ func TestEvents(t *testing.T) {
 	for look.Ledger.Queued < 3 {
 		s.next("look", &look)
 	}
-	begun, _ := w.events(ctx, "document") // a client that has already loaded the document
+	begun, _ := w.openEvents(ctx, "document") // a client that has already loaded the document
 	begun.next("look", &look)
 	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
 		t.Errorf("with three jobs: %+v", look)
@@ -144,18 +144,18 @@ func TestEventsRefused(t *testing.T) {
 	for range 3 {
 		var one context.Context
 		one, left = context.WithCancel(ctx)
-		s, status := w.events(one)
+		s, status := w.openEvents(one)
 		if status != http.StatusOK {
 			t.Fatalf("a stream: status %d", status)
 		}
 		s.next("history", &[]api.Moment{})
 	}
-	if _, status := w.events(ctx); status != http.StatusServiceUnavailable {
+	if _, status := w.openEvents(ctx); status != http.StatusServiceUnavailable {
 		t.Errorf("a stream too many: status %d", status)
 	}
 	left()
 	for status := 0; status != http.StatusOK; {
-		if _, status = w.events(ctx); ctx.Err() != nil {
+		if _, status = w.openEvents(ctx); ctx.Err() != nil {
 			t.Fatal("the place of a stream that has ended was not given to another")
 		}
 	}
@@ -165,11 +165,11 @@ func TestEventsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w = start(t, func(o *settings.Options) { o.TokenFile = file })
-	if _, status := w.events(ctx); status != http.StatusUnauthorized {
+	if _, status := w.openEvents(ctx); status != http.StatusUnauthorized {
 		t.Errorf("without a token: status %d", status)
 	}
 	w.token = "good"
-	if _, status := w.events(ctx); status != http.StatusOK {
+	if _, status := w.openEvents(ctx); status != http.StatusOK {
 		t.Errorf("with a token: status %d", status)
 	}
 }
@@ -186,7 +186,7 @@ func TestEventsRevoked(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	w.token = "good"
-	s, _ := w.events(ctx)
+	s, _ := w.openEvents(ctx)
 	if err := os.WriteFile(file, []byte("hook submit\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestFirstLook(t *testing.T) {
 	eventually(t, "the job has waited for some time", func() bool { // without a snapshot of all types
 		return w.call("GET", "/v1/jobs/a", "", 200)["age_seconds"].(float64) > 6
 	})
-	s, _ := w.events(ctx)
+	s, _ := w.openEvents(ctx)
 	var past []api.Moment
 	s.next("history", &past)
 	var look api.Look
@@ -305,7 +305,7 @@ func TestFirstLook(t *testing.T) {
 // TestEventsEnd: an open stream does not keep a broker from stopping, and is closed properly.
 func TestEventsEnd(t *testing.T) {
 	w := start(t, nil)
-	s, _ := w.events(t.Context())
+	s, _ := w.openEvents(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.srv.Shutdown(t.Context()) }()
 	if _, err := io.Copy(io.Discard, s.in); err != nil {

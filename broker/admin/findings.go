@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// someGroups, someClients and someTypes bound how many suspects of each are examined
+	// maxSuspectGroups, maxSuspectClients and maxSuspectTypes bound how many suspects of each are examined
 	// more closely.
-	someGroups, someClients, someTypes = 1024, 64, 16
-	// someLost is the number of lost workers at which a job is reported.
-	someLost = 3
-	// lastReasons is how many failed jobs of a type are compared.
-	lastReasons = 16
+	maxSuspectGroups, maxSuspectClients, maxSuspectTypes = 1024, 64, 16
+	// minLostWorkers is the number of lost workers at which a job is reported.
+	minLostWorkers = 3
+	// comparedReasons is how many failed jobs of a type are compared.
+	comparedReasons = 16
 )
 
 // getFindings answers with the findings.
@@ -80,7 +80,7 @@ func (a *API) find(w *watch) {
 		held += x.facts.Held
 	}
 	if held > 0 {
-		l := broker.GroupLook{Limit: someGroups, Shut: true}
+		l := broker.GroupLook{Limit: maxSuspectGroups, Shut: true}
 		a.lookGroups(&l)
 		for _, g := range l.Infos(nil) {
 			b.Groups = append(b.Groups, groupOf(&g))
@@ -88,7 +88,7 @@ func (a *API) find(w *watch) {
 	}
 	b.Clients = a.clientsNearLimit(&b, m.Unread, jobs, bytes)
 	a.losses(w)
-	reasons := someTypes
+	reasons := maxSuspectTypes
 	b.Types = func(yield func(*findings.Type) bool) {
 		for _, x := range w.rows {
 			t := &x.facts
@@ -111,7 +111,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	h := a.srv.Hub()
 	clients := map[broker.Peer]*findings.Client{}
 	client := func(p broker.Peer) *findings.Client {
-		if c := h.Find(p); c != nil && (clients[p] != nil || len(clients) < someClients) {
+		if c := h.Find(p); c != nil && (clients[p] != nil || len(clients) < maxSuspectClients) {
 			if clients[p] == nil {
 				clients[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), Worker: c.Port == wire.WorkerPort}
 			}
@@ -120,12 +120,12 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 		return &findings.Client{}
 	}
 	var stalled []broker.WorkerInfo
-	h.View(func(c *broker.Broker, _ int64) { stalled = c.Stalled(someClients) })
+	h.View(func(c *broker.Broker, _ int64) { stalled = c.Stalled(maxSuspectClients) })
 	for i := range stalled {
 		client(stalled[i].Peer).Overdue = stalled[i].Overdue
 	}
 	if unread > 0 {
-		for _, c := range h.NotReading(someClients) {
+		for _, c := range h.NotReading(maxSuspectClients) {
 			x := client(c.Peer)
 			x.Unread, x.Stuck = c.Held(), c.UnreadFor(h.Now())
 		}
@@ -161,7 +161,7 @@ func (a *API) losses(w *watch) {
 		return
 	}
 	var lost []broker.Losses
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { lost = b.Losses(now, findings.FailingFor, someLost) })
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { lost = b.Losses(now, findings.FailingFor, minLostWorkers) })
 	for _, x := range lost {
 		if row := w.rows[string(x.Type)]; row != nil && x.Workers > row.facts.LostAt {
 			row.facts.Lost, row.facts.LostAt = wire.Value(x.ID), x.Workers
@@ -175,7 +175,7 @@ func (a *API) sameReason(t *findings.Type) {
 	var now int64
 	a.srv.Hub().View(func(c *broker.Broker, at int64) {
 		now = at
-		last, _ = c.DeadLetters(at, wire.Canonical(nil, t.Seen.Type), 0, lastReasons, nil)
+		last, _ = c.DeadLetters(at, wire.Canonical(nil, t.Seen.Type), 0, comparedReasons, nil)
 	})
 	t.Of = 0
 	count := map[string]int{}

@@ -11,8 +11,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// submitted submits jobs on a connection that stays open.
-func submitted(w *world, jobs ...broker.Submission) {
+// submitJobs submits jobs on a connection that stays open.
+func submitJobs(w *world, jobs ...broker.Submission) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s := b.AddSubmitter()
 		for i := range jobs {
@@ -30,8 +30,8 @@ func names(list ...string) (out [][]byte) {
 	return out
 }
 
-// same fails unless an answer has exactly these keys and values.
-func same(t *testing.T, name string, got, want map[string]any) {
+// checkSame fails unless an answer has exactly these keys and values.
+func checkSame(t *testing.T, name string, got, want map[string]any) {
 	t.Helper()
 	if !maps.EqualFunc(got, want, func(x, y any) bool { return fmt.Sprint(x) == fmt.Sprint(y) }) {
 		t.Errorf("%s: %v, want %v", name, got, want)
@@ -46,8 +46,8 @@ func TestRules(t *testing.T) {
 	w.call("GET", path, "", 404)
 	w.call("DELETE", path, "", 404)
 	first := map[string]any{"pattern": "tenant/*", "concurrency": 2, "rate": 5.5, "burst": 10, "persisted": false}
-	same(t, "created", w.call("PUT", path, `{"concurrency":2,"rate":5.5,"burst":10}`, 201), first)
-	same(t, "shown", w.call("GET", path, "", 200), first)
+	checkSame(t, "created", w.call("PUT", path, `{"concurrency":2,"rate":5.5,"burst":10}`, 201), first)
+	checkSame(t, "shown", w.call("GET", path, "", 200), first)
 	for body, want := range map[string][]string{
 		``:                           {"missing_field", "concurrency, rate and burst"},
 		`{}`:                         {"missing_field", "concurrency"},
@@ -73,16 +73,16 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	same(t, "after what was refused", w.call("GET", path, "", 200), first)
+	checkSame(t, "after what was refused", w.call("GET", path, "", 200), first)
 	second := map[string]any{"pattern": "tenant/*", "concurrency": 0, "persisted": false}
-	same(t, "replaced", w.call("PUT", path, `{"concurrency":0,"rate":null}`, 200), second)
+	checkSame(t, "replaced", w.call("PUT", path, `{"concurrency":0,"rate":null}`, 200), second)
 	all := w.call("GET", "/v1/groups", "", 200)
 	if rules := all["rules"].([]any); len(rules) != 1 || len(all["groups"].([]any)) != 0 {
 		t.Errorf("all: %v", all)
 	} else {
-		same(t, "listed", rules[0].(map[string]any), second)
+		checkSame(t, "listed", rules[0].(map[string]any), second)
 	}
-	same(t, "dropped", w.call("DELETE", path, "", 200), second)
+	checkSame(t, "dropped", w.call("DELETE", path, "", 200), second)
 	w.call("GET", path, "", 404)
 	w.call("PUT", "/v1/groups/"+strings.Repeat("x", 1025), `{"rate":1}`, 400)
 	for _, limit := range []string{"0", "-1", "x", "1.5"} {
@@ -95,7 +95,7 @@ func TestRules(t *testing.T) {
 func TestGroups(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/h%2A", `{"concurrency":0}`, 201)
-	submitted(w,
+	submitJobs(w,
 		broker.Submission{ID: []byte("held"), Type: []byte("t"), Groups: names("a", "host")},
 		broker.Submission{ID: []byte("free"), Type: []byte("t"), Groups: names("a")},
 		broker.Submission{ID: []byte("later"), Type: []byte("u"), Groups: names("a", "b"), Delay: time.Hour},
@@ -111,13 +111,13 @@ func TestGroups(t *testing.T) {
 		{"group": "b", "waiting": 1, "running": 0, "held": 0},
 		{"group": "host", "waiting": 1, "running": 0, "held": 1, "rule": "h*"},
 	} {
-		same(t, "group", groups[i].(map[string]any), want)
+		checkSame(t, "group", groups[i].(map[string]any), want)
 	}
 	j := w.call("GET", "/v1/jobs/held", "", 200)
 	if fmt.Sprint(j["groups"]) != "[a host]" || !strings.Contains(fmt.Sprint(j["holds"]), "host") {
 		t.Errorf("the job held back: %v", j)
 	}
-	same(t, "what holds it", j["held_by"].(map[string]any), map[string]any{"group": "host", "rule": "h*"})
+	checkSame(t, "what holds it", j["held_by"].(map[string]any), map[string]any{"group": "host", "rule": "h*"})
 	if j := w.call("GET", "/v1/jobs/free", "", 200); j["held_by"] != nil {
 		t.Errorf("the job that is free: %v", j)
 	}
@@ -144,7 +144,7 @@ func TestGroups(t *testing.T) {
 func TestGroupsOfType(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/host", `{"concurrency":0}`, 201)
-	submitted(w,
+	submitJobs(w,
 		broker.Submission{ID: []byte("1"), Type: []byte("mail"), Groups: names("acme", "host")},
 		broker.Submission{ID: []byte("2"), Type: []byte("mail"), Groups: names("acme")},
 		broker.Submission{ID: []byte("3"), Type: []byte("report"), Groups: names("acme"), Delay: time.Hour},
@@ -170,7 +170,7 @@ func TestGroupsOfType(t *testing.T) {
 				continue
 			}
 			for i := range want {
-				same(t, query+recent, groups[i].(map[string]any), want[i])
+				checkSame(t, query+recent, groups[i].(map[string]any), want[i])
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func TestGroupsLately(t *testing.T) {
 		return n
 	}
 	submit := func() {
-		submitted(w, broker.Submission{ID: fmt.Append(nil, jobs), Type: []byte("t"), Groups: names("g")})
+		submitJobs(w, broker.Submission{ID: fmt.Append(nil, jobs), Type: []byte("t"), Groups: names("g")})
 		jobs++
 	}
 	submit()
@@ -232,7 +232,7 @@ func TestGroupsLately(t *testing.T) {
 // TestMaxGroups: a change that needs one group too many is refused whole.
 func TestMaxGroups(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxGroups = 2 })
-	submitted(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: names("a", "b")})
+	submitJobs(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: names("a", "b")})
 	if e := w.call("PATCH", "/v1/jobs/x", `{"priority":5,"groups":["a","b","c"]}`, 503); e["error"] != "overloaded" || !strings.Contains(fmt.Sprint(e["reason"]), "max-groups") {
 		t.Errorf("a group too many: %v", e)
 	}
@@ -277,7 +277,7 @@ func TestFileAndOperators(t *testing.T) {
 	})
 	rule := func(name string, concurrency int, persisted bool) {
 		t.Helper()
-		same(t, name, w.call("GET", "/v1/groups/"+name, "", 200), map[string]any{"pattern": name, "concurrency": concurrency, "persisted": persisted})
+		checkSame(t, name, w.call("GET", "/v1/groups/"+name, "", 200), map[string]any{"pattern": name, "concurrency": concurrency, "persisted": persisted})
 	}
 	typ := func(fair bool, concurrency float64) {
 		t.Helper()
@@ -295,7 +295,7 @@ func TestFileAndOperators(t *testing.T) {
 	typ(true, 3)
 	w.call("DELETE", "/v1/groups/a", "", 409)
 
-	same(t, "set", w.call("PUT", "/v1/groups/a", `{"concurrency":5}`, 200), map[string]any{"pattern": "a", "concurrency": 5, "persisted": false})
+	checkSame(t, "set", w.call("PUT", "/v1/groups/a", `{"concurrency":5}`, 200), map[string]any{"pattern": "a", "concurrency": 5, "persisted": false})
 	w.call("PUT", "/v1/types/t/limits", `{"concurrency":9}`, 200)
 	load(file(2, map[string]settings.TypeSettings{"t": {Limits: broker.TypeLimits{Concurrency: 4}}}))
 	rule("a", 5, false)

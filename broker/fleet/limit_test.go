@@ -27,7 +27,7 @@ func TestBorrowersLimits(t *testing.T) {
 				w.submit(fmt.Sprint(i), `"t"`, []byte("1"))
 			}
 			start := w.now
-			w.done(t, jobs)
+			w.answerJobs(t, jobs)
 			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != jobs {
 				t.Errorf("%d jobs were lent %d times, %d came back not run", jobs, st.Lends, st.Returned)
 			}
@@ -66,7 +66,7 @@ func TestTooMuch(t *testing.T) {
 		t.Errorf("of the jobs that came back without a run, %d count as given back, %d as handed out again", k.Releases, k.Requeued)
 	}
 	w.apply(1, w.cores[1].Gone(w.now, p))
-	w.done(t, jobs)
+	w.answerJobs(t, jobs)
 }
 
 // TestGroupsOfHome: the rules of a job's home apply to its groups.
@@ -89,7 +89,7 @@ func TestGroupsOfHome(t *testing.T) {
 	if len(w.jobs) != 3 {
 		t.Errorf("%d of a group run that may run 3", len(w.jobs))
 	}
-	w.done(t, 10)
+	w.answerJobs(t, 10)
 	if st := w.machines[0].Info().Stats; st.Lends != 10 || st.Returned != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -139,7 +139,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 					t.Errorf("%d jobs run, want 2", len(w.jobs))
 				}
 			}
-			w.done(t, 6)
+			w.answerJobs(t, 6)
 		})
 	}
 }
@@ -155,7 +155,7 @@ func TestManyTypes(t *testing.T) {
 			w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
 		}
 		start := w.now
-		w.done(t, 1000)
+		w.answerJobs(t, 1000)
 		if elapsed := time.Duration(w.now - start); elapsed > 40*time.Second {
 			t.Errorf("it took %v", elapsed)
 		}
@@ -166,7 +166,7 @@ func TestManyTypes(t *testing.T) {
 		for i := range 1000 {
 			w.submit(fmt.Sprint(i), `"many"`, []byte("1"))
 		}
-		w.done(t, 200) // the worker has worked for a second
+		w.answerJobs(t, 200) // the worker has worked for a second
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
 		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j assigned) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
 			if w.answers > n+40 {
@@ -191,7 +191,7 @@ func TestManyTypes(t *testing.T) {
 		for i := range 3000 {
 			w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
 		}
-		w.done(t, 3000)
+		w.answerJobs(t, 3000)
 	})
 }
 
@@ -212,7 +212,7 @@ func TestSetsBeyond(t *testing.T) {
 		w.apply(1, w.cores[1].Gone(w.now, p))
 	}
 	w.submit("x", fmt.Sprintf(`"a%d"`, sets), []byte("1"))
-	w.done(t, 1)
+	w.answerJobs(t, 1)
 }
 
 // TestTypesAtHome: a grant that arrives after the type's last job has ended does not give a home

@@ -14,8 +14,8 @@ func (w *twins) reportProgress(p broker.Peer, id []byte, body []byte) {
 	w.apply(1, w.cores[1].Progress(w.now, p, id, body, false))
 }
 
-// lent submits jobs and waits until workers have them.
-func (w *twins) lent(t *testing.T, jobs ...*broker.Submission) {
+// submitLent submits jobs and waits until workers have them.
+func (w *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
 	t.Helper()
 	for _, s := range jobs {
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, s))
@@ -36,7 +36,7 @@ func TestProgressIsASample(t *testing.T) {
 	for i := range runs {
 		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Progress: true})
 	}
-	w.lent(t, jobs...)
+	w.submitLent(t, jobs...)
 	w.deaf[0] = true
 	for i := range reports {
 		for _, j := range w.jobs {
@@ -54,7 +54,7 @@ func TestProgressIsASample(t *testing.T) {
 			t.Errorf("of job %s the last progress is not told, of %d bytes", j.id, len(last))
 		}
 	}
-	w.done(t, runs)
+	w.answerJobs(t, runs)
 	for i, m := range w.machines {
 		if st := m.Info().Stats; st.Lost != 0 || st.Late != 0 {
 			t.Errorf("broker %d: %+v", i, st)
@@ -66,7 +66,7 @@ func TestProgressIsASample(t *testing.T) {
 func TestProgressUnasked(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
-	w.lent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
+	w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
 	for _, follow := range []bool{false, true, false} {
 		w.apply(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), follow, 1<<20))
 		w.pass(10 * time.Millisecond)
@@ -78,7 +78,7 @@ func TestProgressUnasked(t *testing.T) {
 			t.Errorf("progress is asked for: %v; %d items were sent, %q told", follow, n, w.progress["1"])
 		}
 	}
-	w.done(t, 1)
+	w.answerJobs(t, 1)
 }
 
 // TestOverdueAtHome: a worker whose run is overdue at home gets no further job at the
@@ -87,7 +87,7 @@ func TestOverdueAtHome(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		w := newTwins(time.Millisecond)
 		w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 10})
-		w.lent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Timeout: time.Second})
+		w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Timeout: time.Second})
 		if cancelled {
 			w.apply(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
 		}
@@ -106,7 +106,7 @@ func TestOverdueAtHome(t *testing.T) {
 		if len(w.jobs) != 2 {
 			t.Errorf("it has answered, and is given %d jobs, want 2", len(w.jobs))
 		}
-		w.done(t, 2)
+		w.answerJobs(t, 2)
 		if st := w.machines[0].Info().Stats; st.Lent != 0 || w.cores[0].Held() != 0 || w.cores[1].Totals().Overdue != 0 {
 			t.Errorf("%+v, %+v", st, w.cores[1].Totals())
 		}
@@ -123,7 +123,7 @@ func TestHeld(t *testing.T) {
 	for i := range runs {
 		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 3})
 	}
-	w.lent(t, jobs...)
+	w.submitLent(t, jobs...)
 	w.deaf[0] = true
 	for _, j := range w.jobs {
 		w.respond(j.to, j.id, make([]byte, 1<<20))
@@ -134,7 +134,7 @@ func TestHeld(t *testing.T) {
 	}
 	w.deaf[0], w.jobs, w.answers = false, nil, 0
 	w.pass(3 * time.Second)
-	w.done(t, runs)
+	w.answerJobs(t, runs)
 }
 
 // BenchmarkLines measures a tick of a home that has a waiting job of each of many types.

@@ -622,16 +622,16 @@ func (w *world) run() {
 	}
 }
 
-// mostHeld is how many bytes a broker may hold for another one, of which 2,000 may be in flight:
+// maxHeldPerPeer is how many bytes a broker may hold for another one, of which 2,000 may be in flight:
 // jobs, progress, some answers, and offers while the other one is silent.
-const mostHeld = 20_000
+const maxHeldPerPeer = 20_000
 
 func (w *world) check() {
 	for _, x := range w.nodes {
 		if l := x.core.Totals(); l.Imbalance() != 0 {
 			w.t.Errorf("broker %d: the ledger is out of balance: %+v", x.number, l)
 		}
-		if n := x.machine.Memory(); n > int64(len(w.nodes))*mostHeld {
+		if n := x.machine.Memory(); n > int64(len(w.nodes))*maxHeldPerPeer {
 			w.t.Errorf("broker %d holds %d bytes for others", x.number, n)
 		}
 		for _, v := range x.machine.Info().Peers {

@@ -128,8 +128,8 @@ func (w *twins) respond(p broker.Peer, id, body []byte) {
 	w.apply(1, w.cores[1].Respond(w.now, p, id, body, false))
 }
 
-// done lets workers answer the jobs that they were given, until n jobs are answered.
-func (w *twins) done(t *testing.T, n int) {
+// answerJobs lets workers answer the jobs that they were given, until n jobs are answered.
+func (w *twins) answerJobs(t *testing.T, n int) {
 	t.Helper()
 	for end := w.now + int64(time.Minute); w.answers < n && w.now < end; {
 		w.pass(5 * time.Millisecond)
@@ -170,7 +170,7 @@ func TestNoMoreThanWanted(t *testing.T) {
 			for i := range v.jobs {
 				w.submit(fmt.Sprint(i), fmt.Sprintf(`"%d"`, i%v.types), []byte("1"))
 			}
-			w.done(t, v.jobs)
+			w.answerJobs(t, v.jobs)
 			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != uint64(v.jobs) {
 				t.Errorf("%d jobs were lent %d times, %d came back not run", v.jobs, st.Lends, st.Returned)
 			}
@@ -312,7 +312,7 @@ func TestReconnect(t *testing.T) {
 					w.machines[i].Connected(w.now, 256<<10)
 				}
 			}
-			w.done(t, 1)
+			w.answerJobs(t, 1)
 			if st := w.machines[0].Info().Stats; st.Lost != 0 {
 				t.Fatalf("%s away for %s: %+v", v.name, v.outage, st)
 			}
@@ -365,7 +365,7 @@ func TestManyNames(t *testing.T) {
 		w.pass(10 * time.Second)
 		w.submit("1", `"near"`, []byte("1"))
 		w.submit("2", `"far"`, []byte("1"))
-		w.done(t, 2)
+		w.answerJobs(t, 2)
 	}
 }
 
@@ -384,7 +384,7 @@ func TestForeign(t *testing.T) {
 		t.Errorf("with a broker of another version: %+v", v)
 	}
 	w.submit("1", `"mail"`, []byte("1"))
-	w.done(t, 1)
+	w.answerJobs(t, 1)
 	w.pass(3 * time.Second)
 	if names := m.Foreign(); len(names) != 0 {
 		t.Errorf("it is gone, and %v are named", names)
@@ -407,7 +407,7 @@ func TestScoped(t *testing.T) {
 		t.Errorf("%q want it", names)
 	}
 	w.submit("2", `"mail"`, []byte("1"))
-	w.done(t, 1)
+	w.answerJobs(t, 1)
 }
 
 // TestLeave: a lost broker is reported, with the types that it had workers for, until it is

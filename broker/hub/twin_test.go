@@ -113,8 +113,8 @@ func (w *twin) apply(fx []broker.Effect) {
 	}
 }
 
-// wrote records that n of the bytes that were taken from s have been written.
-func (w *twin) wrote(s *shadow, n int) {
+// markWritten records that n of the bytes that were taken from s have been written.
+func (w *twin) markWritten(s *shadow, n int) {
 	s.held -= n
 	rest := s.outcomes[:0]
 	for _, o := range s.outcomes {
@@ -134,9 +134,9 @@ func (w *twin) wrote(s *shadow, n int) {
 	}
 }
 
-// read records that a submitter reuses an id: it has read the outcome that is being
+// markRead records that a submitter reuses an id: it has read the outcome that is being
 // written.
-func (w *twin) read(id []byte) {
+func (w *twin) markRead(id []byte) {
 	no, peer := w.core.OutcomeOf(id)
 	if s := w.shadows[peer]; s != nil && no != 0 {
 		for _, o := range s.outcomes {
@@ -167,7 +167,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 			w.put(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.max/2), r.ID))
 			return
 		}
-		w.read(r.ID)
+		w.markRead(r.ID)
 		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.Progress, Groups: r.Groups, Headers: r.Headers}))
 	case wire.Join:
 		w.apply(w.core.Join(0, s.peer, &broker.Joining{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders}))
@@ -478,13 +478,13 @@ func (x *twins) take(o *owner) {
 		}
 		p.shadow.known = p.shadow.sent + uint64(len(p.shadow.out))
 		if p.shadow.held == 0 {
-			o.writing = append(o.writing, written{p, x.taken(p)})
+			o.writing = append(o.writing, written{p, x.compareTaken(p)})
 		}
 	}
 }
 
-// taken compares the output that p's owner has just taken with the twin's.
-func (x *twins) taken(p *pair) []byte {
+// compareTaken compares the output that p's owner has just taken with the twin's.
+func (x *twins) compareTaken(p *pair) []byte {
 	got := front(p.conn)
 	if !bytes.Equal(got, p.shadow.out) {
 		x.t.Errorf("peer %d is sent\n  %.300q\nwant\n  %.300q", p.shadow.peer, got, p.shadow.out)
@@ -516,10 +516,10 @@ func (x *twins) finish(o *owner) {
 // write writes n bytes of the output that p's owner has taken. If that was all of it, the owner
 // takes more.
 func (x *twins) write(p *pair, n int) {
-	x.twin.wrote(p.shadow, n)
+	x.twin.markWritten(p.shadow, n)
 	p.conn.MarkWritten(n)
 	if p.shadow.held == 0 && p.shadow.known > p.shadow.sent && !p.shadow.over {
-		x.taken(p)
+		x.compareTaken(p)
 	}
 }
 

@@ -103,7 +103,7 @@ type file struct {
 
 // New returns the page of a daemon. It panics if two files have the same name.
 func New(d Daemon) *Site {
-	s := &Site{daemon: d, visits: make(chan struct{}, mostVisits)}
+	s := &Site{daemon: d, visits: make(chan struct{}, maxVisits)}
 	s.files = sync.OnceValue(s.pack)
 	known := map[string]bool{}
 	for _, in := range d.folders() {
@@ -258,10 +258,10 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 // data takes longer, the document is served without it, and the page requests it.
 const visitTimeout = 100 * time.Millisecond
 
-// mostVisits is how many visits may collect data at a time. The limit includes visits that were
+// maxVisits is how many visits may collect data at a time. The limit includes visits that were
 // served without data and still wait for it, so that goroutines do not pile up behind a handler
 // that hangs.
-const mostVisits = 16
+const maxVisits = 16
 
 // Visit serves the document with the data that the page would request first. requests has the
 // paths of these requests, by the name under which the page expects the reply (see first in

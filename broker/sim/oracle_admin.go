@@ -126,7 +126,7 @@ func (o *oracle) reviveLetter(l *letter) {
 	if o.observed.overloaded = !o.observed.held(l.id); o.full(&again) {
 		return
 	}
-	o.take(&again, 0)
+	o.acceptJob(&again, 0)
 	o.dropLetter(l)
 }
 

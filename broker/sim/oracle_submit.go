@@ -22,7 +22,7 @@ func (o *oracle) submit(c *command) {
 		o.refuse(s.number, broker.Overloaded, c.id)
 		return
 	}
-	j := o.take(c, s.number)
+	j := o.acceptJob(c, s.number)
 	if !c.quiet {
 		o.ok(s.number, j.id)
 	}
@@ -32,8 +32,8 @@ func (o *oracle) submit(c *command) {
 // 1000.
 const maxRetries = 65534
 
-// take makes a job of a submit.
-func (o *oracle) take(c *command, owner int) *oracleJob {
+// acceptJob makes a job of a submit.
+func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 	o.arrivals++
 	j := &oracleJob{
 		command: *c, arrival: o.arrivals, owner: owner, origin: owner,

@@ -22,11 +22,11 @@ import (
 // grace is the time between the signal to stop a command and the signal that kills it.
 const grace = 5 * time.Second
 
-// stderrKept is how much of the end of stderr is kept, stderrTold how much of
+// keptStderr is how much of the end of stderr is kept, reportedStderr how much of
 // that goes into a reason; in bytes.
 const (
-	stderrKept = 64 << 10
-	stderrTold = 1000
+	keptStderr     = 64 << 10
+	reportedStderr = 1000
 )
 
 // command runs one program for each job.
@@ -94,7 +94,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 		return nil, &failure{text: "its body " + err.Error(), final: true}
 	}
 	stdout := &limitedBuffer{limit: c.maxOutput, overflow: make(chan struct{})}
-	stderr := &tail{limit: stderrKept, tee: c.stderr}
+	stderr := &tail{limit: keptStderr, tee: c.stderr}
 	start := launch.Command{
 		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
 		Stdin: input, Stdout: stdout, Stderr: stderr,
@@ -266,7 +266,7 @@ func (b *tail) Write(p []byte) (int, error) {
 func (b *tail) text() string {
 	s := bytes.TrimSpace(b.buf)
 	truncated := b.truncated
-	if n := len(s) - stderrTold; n > 0 {
+	if n := len(s) - reportedStderr; n > 0 {
 		s, truncated = s[n:], true
 		if i := bytes.IndexByte(s, '\n'); i >= 0 && i < len(s)/2 {
 			s = s[i+1:]

@@ -16,12 +16,12 @@ const (
 	// Grace is how long a condition must last before it is reported: a queue that is full for a
 	// moment is not a finding.
 	Grace = time.Second
-	// mostKnown bounds the conditions that are remembered between looks; the least severe
+	// maxKnown bounds the conditions that are remembered between looks; the least severe
 	// ones are dropped.
-	mostKnown = 10_000
-	// someAlike is the largest number of findings that differ only in their subject and are
+	maxKnown = 10_000
+	// foldAbove is the largest number of findings that differ only in their subject and are
 	// still listed one by one if Fold is set.
-	someAlike = 3
+	foldAbove = 3
 )
 
 // severities are the severities of findings, the worst first.
@@ -74,7 +74,7 @@ type Memory struct {
 // Note records the conditions that a look has found, and returns those to report.
 func (m *Memory) Note(found Look, now time.Time) List {
 	slices.SortFunc(found, (*Found).compare)
-	found = found[:min(len(found), mostKnown)]
+	found = found[:min(len(found), maxKnown)]
 	since := make(map[key]time.Time, len(found))
 	for _, x := range found {
 		at, ok := m.since[x.key()]
@@ -94,7 +94,7 @@ func (m *Memory) Note(found Look, now time.Time) List {
 // List holds all findings of a look, the most severe first. It does not change.
 type List []*Found
 
-// Query selects findings by subject and cause; "" selects all. With Fold, if more than someAlike
+// Query selects findings by subject and cause; "" selects all. With Fold, if more than foldAbove
 // findings have the same severity, kind, cause and limit, only the first is listed.
 type Query struct {
 	Subject, Cause string
@@ -132,7 +132,7 @@ func (l List) Select(q Query, limit int) api.Findings {
 			continue
 		}
 		f := x.Finding
-		if n > someAlike {
+		if n > foldAbove {
 			f.Alike, groups[classOf(x)] = n-1, -1
 		}
 		if x.Words != nil {

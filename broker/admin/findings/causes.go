@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// closeTo is the fraction of a limit above which its use is reported.
-	closeTo = 0.9
-	// slow is the minimum time to drain at which a queue is a finding.
-	slow = 10 * time.Second
-	// late is the least lag at which an event loop counts as late.
-	late = 250 * time.Millisecond
-	// overlong is the least multiple of the usual wait at which a job's wait is a finding.
-	overlong = 10
-	// deaf is the least number of unread bytes at which a client that has read nothing for
+	// nearLimit is the fraction of a limit above which its use is reported.
+	nearLimit = 0.9
+	// minDrainTime is the minimum time to drain at which a queue is a finding.
+	minDrainTime = 10 * time.Second
+	// minLag is the least lag at which an event loop counts as late.
+	minLag = 250 * time.Millisecond
+	// minWaitRatio is the least multiple of the usual wait at which a job's wait is a finding.
+	minWaitRatio = 10
+	// minUnread is the least number of unread bytes at which a client that has read nothing for
 	// finding.Grace is a finding.
-	deaf = 64 << 10
-	// someBad is the least number of failures that is a finding, someGivenBack that of released
+	minUnread = 64 << 10
+	// minFailures is the least number of failures that is a finding, minReleases that of released
 	// jobs.
-	someBad, someGivenBack = 3, 10
+	minFailures, minReleases = 3, 10
 )
 
 // looker collects the findings of one snapshot.
@@ -75,7 +75,7 @@ func (l *looker) broker() {
 		find(api.Warning, "draining", fixed("the broker drains: it takes no new jobs, and stops when all have ended",
 			"clients continue with the broker that replaces it: start that one"))
 	}
-	if l.Lag >= late {
+	if l.Lag >= minLag {
 		p.lag, p.lateAt = l.Lag, l.Now
 	}
 	if l.Now.Sub(p.lateAt) <= lately {
@@ -161,7 +161,7 @@ func (l *looker) unserved(t *Type, find func(severity, cause string, w message) 
 
 // limit reports a limit that is almost reached.
 func (l *looker) limit(kind, subject string, x Limit) *finding.Found {
-	if x.Max <= 0 || float64(x.Used) < closeTo*float64(x.Max) {
+	if x.Max <= 0 || float64(x.Used) < nearLimit*float64(x.Max) {
 		return nil
 	}
 	share := float64(x.Used) / float64(x.Max)
@@ -196,18 +196,18 @@ func (l *looker) jobType(t *Type) {
 	if t.Seen.Queued > 0 {
 		l.queue(t, find)
 	}
-	if t.LostAt >= someBad {
+	if t.LostAt >= minFailures {
 		find(api.Severe, "workers_lost", fixed(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostAt, t.Lost),
 			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).AtOnce = true
 	}
-	if t.Bad >= someBad+uint64(t.LostAt) && t.Fails(l.Now) {
+	if t.Bad >= minFailures+uint64(t.LostAt) && t.Fails(l.Now) {
 		find(failing(t)).AtOnce = true
 	}
-	if g := &t.givenBack; g.amount >= someGivenBack && g.lately(l.Now) {
+	if g := &t.givenBack; g.amount >= minReleases && g.lately(l.Now) {
 		find(api.Warning, "given_back", fixed("workers recently gave back "+finding.Many(g.amount, "job")+" of it without running them",
 			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).AtOnce = true
 	}
-	if t.Same >= someBad {
+	if t.Same >= minFailures {
 		find(api.Warning, "same_reason", func() (string, string) {
 			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.Same, t.Of, t.Reason),
 				"they share one cause (gloom dead): fix it, then retry them (gloom dead retry)"
@@ -232,12 +232,12 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w message) *fi
 				"gloom groups --type shows which; if a limit is too low, change the rule (gloom limit --group)"
 		})
 	}
-	shortest := slow
+	shortest := minDrainTime
 	if t.Overtaken {
 		shortest = finding.Grace
 	}
 	// The oldest job may be one that is held back.
-	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(shortest, overlong*t.UsualWait) {
+	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(shortest, minWaitRatio*t.UsualWait) {
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {
@@ -285,7 +285,7 @@ func (l *looker) stopped(t *Type, find func(severity, cause string, w message) *
 		return false
 	default:
 		drain, known := l.drain(t, free)
-		if known && drain < slow {
+		if known && drain < minDrainTime {
 			return false
 		}
 		if t.Seen.Running == 0 {
@@ -351,7 +351,7 @@ func (l *looker) client(c *Client) {
 		find("overdue", float64(c.Overdue), fixed(finding.Many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
 			"check whether it hangs, or restart it"))
 	}
-	if c.Unread >= deaf && c.Stuck >= finding.Grace {
+	if c.Unread >= minUnread && c.Stuck >= finding.Grace {
 		role := "submitter"
 		if c.Worker {
 			role = "worker"

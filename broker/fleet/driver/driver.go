@@ -205,15 +205,15 @@ func (d *Driver) handle(now int64, msg *nats.Msg) {
 	d.machine.NoListener(now, string(name))
 }
 
-// head is more than a message has beside its items, in bytes. A part of an item has leastPart at
+// maxOverhead is more than a message has beside its items, in bytes. A part of an item has minPart at
 // least.
-const head, leastPart = 1 << 10, 512
+const maxOverhead, minPart = 1 << 10, 512
 
 func (d *Driver) onConnect(nc *nats.Conn) {
-	if most := nc.MaxPayload(); most < head+leastPart {
+	if most := nc.MaxPayload(); most < maxOverhead+minPart {
 		// Heartbeats might pass, and jobs not: jobs would be lent and lost.
 		d.maxPayload.Store(0)
-		d.setAway(fmt.Sprintf("it accepts messages of at most %d bytes (its max_payload), but a fleet needs %d", most, head+leastPart),
+		d.setAway(fmt.Sprintf("it accepts messages of at most %d bytes (its max_payload), but a fleet needs %d", most, maxOverhead+minPart),
 			"fleet: the max_payload of NATS is too small; this broker runs alone")
 		return
 	}
@@ -229,7 +229,7 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 		}
 		d.rawConn.Store(c)
 	}
-	part := int(min(256<<10, nc.MaxPayload()-head))
+	part := int(min(256<<10, nc.MaxPayload()-maxOverhead))
 	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
 		d.machine.Connected(now, part)
 		return nil

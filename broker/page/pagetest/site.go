@@ -27,9 +27,9 @@ func Get(site *page.Site, method, path string, headers ...string) *httptest.Resp
 
 const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// mostBytes bounds the compressed size of a page. A first visit loads less, because other views
+// maxPageBytes bounds the compressed size of a page. A first visit loads less, because other views
 // are loaded when they are opened.
-const mostBytes = 80_000
+const maxPageBytes = 80_000
 
 // Site fails unless every file of a page is served unchanged, compressed if the client accepts
 // that, with 304 to clients that have it, and under a policy that admits nothing from other
@@ -71,8 +71,8 @@ func Site(t *testing.T, site *page.Site) {
 			checkStrict(t, name, body.Body.String())
 		}
 	}
-	if sum > mostBytes {
-		t.Errorf("the page has %d bytes with gzip, more than %d", sum, mostBytes)
+	if sum > maxPageBytes {
+		t.Errorf("the page has %d bytes with gzip, more than %d", sum, maxPageBytes)
 	}
 	t.Logf("%d files, %d bytes with gzip", len(site.Paths()), sum)
 	preloads(t, site)

@@ -180,8 +180,8 @@ func (p *peer) want(prefix string) {
 	}
 }
 
-// served checks that an innocent worker gets and answers an innocent submitter's job.
-func (d *daemon) served(name string) {
+// checkServed checks that an innocent worker gets and answers an innocent submitter's job.
+func (d *daemon) checkServed(name string) {
 	d.t.Helper()
 	s, w := d.dial(d.submit), d.dial(d.worker)
 	w.send(`{"action":"join","type":%q}`, name)
@@ -214,15 +214,15 @@ func (d *daemon) watch() (stop func() int64) {
 	return func() int64 { close(end); return <-peak }
 }
 
-// bounded runs an attack. The test fails if memory grows beyond the bound, or does not shrink
+// checkBounded runs an attack. The test fails if memory grows beyond the bound, or does not shrink
 // soon after the attack.
-func (d *daemon) bounded(attack func()) {
+func (d *daemon) checkBounded(attack func()) {
 	d.t.Helper()
-	d.served("before")
+	d.checkServed("before")
 	before := d.rss()
 	stop := d.watch()
 	attack()
-	d.served("after")
+	d.checkServed("after")
 	peak := stop()
 	if peak > maxMemory {
 		d.t.Errorf("resident memory rose to %d MiB, at most %d are allowed", peak/mib, maxMemory/mib)

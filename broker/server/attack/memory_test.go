@@ -148,7 +148,7 @@ func TestMemory(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			d := start(t)
-			d.bounded(func() { a.do(d); d.hangUp() })
+			d.checkBounded(func() { a.do(d); d.hangUp() })
 		})
 	}
 }

@@ -89,7 +89,7 @@ func TestRandom(t *testing.T) {
 	}
 	t.Logf("again with: go test ./broker/server/attack -run TestRandom -seed %d", base)
 	d := start(t)
-	d.bounded(func() {
+	d.checkBounded(func() {
 		end := time.Now().Add(longer(6 * time.Second))
 		var all sync.WaitGroup
 		for i := range 24 {

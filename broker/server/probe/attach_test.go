@@ -25,7 +25,7 @@ func (s submitter) attached(id, state string) {
 func (s submitter) attachFails(code, id string) frame {
 	s.t.Helper()
 	s.send(`{"action":"attach","id":%s}`, quote(id))
-	return s.failsFor(code, id)
+	return s.wantErrorFor(code, id)
 }
 
 func TestAttach(t *testing.T) {
@@ -43,7 +43,7 @@ func TestAttach(t *testing.T) {
 		two.attach(id, "queued", "")
 		b.lose(t, two, (*conn).close)
 		w.join(typ)
-		w.takes(id)
+		w.wantJob(id)
 		three.attach(id, "running", "")
 		w.respond(`2`)
 		three.result(id, `2`)
@@ -54,15 +54,15 @@ func TestAttach(t *testing.T) {
 		s, successor, w := b.submitter(t), b.submitter(t), b.worker(t)
 		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
 		successor.attach(id, "queued", `,"progress":true`)
-		s.failsFor("taken_over", id)
+		s.wantErrorFor("taken_over", id)
 		s.cancelFails("unknown_id", id)
 		s.changeFails("unknown_id", id, `"priority":1`)
 		w.join(typ)
-		w.takes(id)
+		w.wantJob(id)
 		w.progress(`1`)
 		successor.progressOf(id, `1`)
 		s.attach(id, "running", "") // and back
-		successor.failsFor("taken_over", id)
+		successor.wantErrorFor("taken_over", id)
 		w.progress(`2`)
 		successor.close() // the successor has lost the job to s, so its end changes nothing
 		w.respond(`2`)
@@ -74,7 +74,7 @@ func TestAttach(t *testing.T) {
 		s, successor := b.submitter(t), b.submitter(t)
 		id := s.freshWith(typ, `1`, keep)
 		successor.attach(id, "queued", "")
-		s.failsFor("taken_over", id)
+		s.wantErrorFor("taken_over", id)
 		b.lose(t, s, (*conn).close)
 		successor.attach(id, "queued", "") // has it already
 		successor.quiet()
@@ -85,7 +85,7 @@ func TestAttach(t *testing.T) {
 		typ := name("attach")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
-		w.takes(id)
+		w.wantJob(id)
 		for _, c := range []struct {
 			fields string
 			asks   bool
@@ -114,12 +114,12 @@ func TestAttach(t *testing.T) {
 		typ := name("attach")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, keep)
-		w.takes(id)
+		w.wantJob(id)
 		s.cancel(id)
 		s.attachFails("unknown_id", id)
 		b.submitter(t).attachFails("unknown_id", id)
 		s.put(id, typ, `1`, "")
-		s.failsFor("id_exists", id) // the run holds the id until its end
+		s.wantErrorFor("id_exists", id) // the run holds the id until its end
 		w.respond(`2`)
 		s.submit(id, typ, `1`)
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
@@ -147,7 +147,7 @@ func TestAttach(t *testing.T) {
 		b.lose(t, s, (*conn).reset)
 		w.join(typ)
 		for i, id := range ids {
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(fmt.Sprint(i))
 		}
 		successor := b.submitter(t)
@@ -164,7 +164,7 @@ func TestAttach(t *testing.T) {
 		id := s.freshWith(typ, `1`, keep)
 		for _, v := range noBooleans {
 			other.send(`{"action":"attach","id":%q,"progress":%s}`, id, v)
-			reasonNames(t, other.failsFor("invalid_type", id), "progress")
+			reasonNames(t, other.wantErrorFor("invalid_type", id), "progress")
 		}
 		s.quiet() // no refused attach took the job from s
 	})
@@ -175,7 +175,7 @@ func TestAttach(t *testing.T) {
 		for range 60 {
 			s, successor := b.submitter(t), b.submitter(t)
 			id := s.freshWith(typ, `1`, keep)
-			w.takes(id)
+			w.wantJob(id)
 			w.send(`{"action":"respond","body":"x"}`)
 			successor.send(`{"action":"attach","id":%q}`, id)
 			f := successor.recv()
@@ -200,7 +200,7 @@ func TestAttach(t *testing.T) {
 		for i := range 60 {
 			s := b.submitter(t)
 			id := s.freshWith(typ, `1`, keep)
-			w.takes(id)
+			w.wantJob(id)
 			if i%2 == 0 {
 				s.reset()
 			}
@@ -230,7 +230,7 @@ func TestAttach(t *testing.T) {
 		other := b.submitterAs(t, "img-1")
 		other.attachFails("unknown_id", id)
 		w.join("img-a")
-		w.takes(id)
+		w.wantJob(id)
 		other.attachFails("unknown_id", id)
 		bound := s.fresh("elsewhere", `1`)
 		s.close()
@@ -243,7 +243,7 @@ func TestAttach(t *testing.T) {
 		})
 		for _, verb := range []string{"attach", "cancel"} {
 			other.send(`{"action":%q,"id":%q}`, verb, id)
-			other.failsFor("unknown_id", id)
+			other.wantErrorFor("unknown_id", id)
 		}
 		successor := b.submitterAs(t, "all-1")
 		successor.attach(id, "ended", "")

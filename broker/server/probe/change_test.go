@@ -19,7 +19,7 @@ func (s submitter) change(id, keys string) {
 func (s submitter) changeFails(code, id, keys string) frame {
 	s.t.Helper()
 	s.send(`{"action":"change","id":%s,%s}`, quote(id), keys)
-	return s.failsFor(code, id)
+	return s.wantErrorFor(code, id)
 }
 
 // info returns the description of a job over HTTP.
@@ -38,7 +38,7 @@ func (d *daemon) inOrder(t tb, typ string, ids ...string) {
 	t.Helper()
 	w := d.joined(t, typ)
 	for _, id := range ids {
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`1`)
 	}
 	w.quiet()
@@ -112,7 +112,7 @@ func TestChange(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		begin := time.Now()
 		s.change(id, `"delay_ms":250`)
-		w.takes(id)
+		w.wantJob(id)
 		notBefore(t, begin, 250*ms, "handed out")
 		soonAfter(t, begin, 250*ms, "handed out")
 	})
@@ -140,18 +140,18 @@ func TestChange(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		s.change(id, `"delay_ms":0,"priority":1,"groups":["x"]`)
-		w.takes(id)
+		w.wantJob(id)
 	})
 	t.Run("a retry that waits out its backoff", func(t *testing.T) {
 		typ := name("change")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1,"backoff_ms":60000`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail("")
 		s.change(id, `"delay_ms":0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail("") // the run that was used still counts
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("the deadline stays", func(t *testing.T) {
 		t.Parallel()
@@ -160,7 +160,7 @@ func TestChange(t *testing.T) {
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"expires_ms":2000`)
 		s.change(id, `"delay_ms":60000`) // accepted although it is beyond the deadline
-		s.failsFor("expired", id)
+		s.wantErrorFor("expired", id)
 		notBefore(t, begin, 2000*ms, "expired")
 		soonAfter(t, begin, 2000*ms, "expired")
 	})
@@ -201,7 +201,7 @@ func TestChangeRefused(t *testing.T) {
 		typ := name("change")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		reasonNames(t, s.changeFails("invalid_state", id, `"priority":1`), "running")
 		w.respond(`2`)
 		s.result(id, `2`)
@@ -211,7 +211,7 @@ func TestChangeRefused(t *testing.T) {
 		typ := name("change")
 		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
-		w.takes(id)
+		w.wantJob(id)
 		reasonNames(t, other.changeFails("invalid_state", id, `"delay_ms":0`), "running")
 	})
 	t.Run("never heard of, ended, cancelled", func(t *testing.T) {
@@ -226,14 +226,14 @@ func TestChangeRefused(t *testing.T) {
 		typ := name("change")
 		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
 		running := s.fresh(typ, `1`)
-		w.takes(running)
+		w.wantJob(running)
 		waiting := s.fresh(typ, `1`)
 		kept := s.freshWith(typ, `1`, `,"keep_ms":60000`)
 		for _, id := range []string{running, waiting, kept} {
 			other.changeFails("unknown_id", id, `"priority":9`)
 		}
 		w.respond(`1`)
-		w.takes(waiting)
+		w.wantJob(waiting)
 	})
 	t.Run("of a kept one whose connection is gone", func(t *testing.T) {
 		typ := name("change")
@@ -259,7 +259,7 @@ func TestChangeRefused(t *testing.T) {
 		w := b.worker(t)
 		for _, verb := range []string{"change", "attach"} {
 			w.send(`{"action":%q,"id":"x","priority":1}`, verb)
-			reasonNames(t, w.fails("invalid_action"), "not_a_master")
+			reasonNames(t, w.wantError("invalid_action"), "not_a_master")
 		}
 	})
 	t.Run("id", func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestChangeRefused(t *testing.T) {
 			for keys, code := range map[string]string{`"priority":1`: "missing_field", `"id":null,"priority":1`: "missing_field|invalid_type",
 				`"id":5,"priority":1`: "invalid_type", `"id":"","priority":1`: "invalid_type", `"id":"\ud800","priority":1`: "invalid_type"} {
 				s.send(`{"action":%q,%s}`, verb, keys)
-				reasonNames(t, s.fails(code), "id")
+				reasonNames(t, s.wantError(code), "id")
 			}
 		}
 	})
@@ -377,7 +377,7 @@ func TestChangeOverHTTP(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		patch(t, "no such job", `{"priority":5}`, 404)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		patch(t, id, `{"priority":5}`, 409)
 		w.respond(`1`)
 		patch(t, id, `{"priority":5}`, 404)
@@ -408,7 +408,7 @@ func TestChangeWithTokens(t *testing.T) {
 	refused := func(s submitter, id string) {
 		t.Helper()
 		s.send(`{"action":"change","id":%q,"priority":1}`, id)
-		s.fails("forbidden|unknown_id")
+		s.wantError("forbidden|unknown_id")
 	}
 	private := owner.freshWith("private", `1`, `,"detach":true`)
 	refused(other, private)   // the token does not cover the type
@@ -465,7 +465,7 @@ func TestAge(t *testing.T) {
 				t.Errorf("%s: age_seconds %v, want a bit more than 3600", when, age)
 			}
 		}
-		w.takes(id)
+		w.wantJob(id)
 		checkAge("running")
 		w.leave()
 		w.fail(`,"delay_ms":60000`)
@@ -483,7 +483,7 @@ func TestAge(t *testing.T) {
 		if got := b.state(t, id); got != "delayed" && since(begin) < 100*ms {
 			t.Errorf("state %q, want delayed", got)
 		}
-		s.failsFor("expired", id)
+		s.wantErrorFor("expired", id)
 		notBefore(t, begin, 250*ms, "expired")
 	})
 	t.Run("refused", func(t *testing.T) {
@@ -493,7 +493,7 @@ func TestAge(t *testing.T) {
 				t.Helper()
 				id := name("age")
 				s.put(id, "t", `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
-				reasonNames(t, s.failsFor(code, id), append(names, n.key, n.high)...)
+				reasonNames(t, s.wantErrorFor(code, id), append(names, n.key, n.high)...)
 				s.submit(id, name("age"), `1`)
 			}
 			for _, v := range noIntegers {

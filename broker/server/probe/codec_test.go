@@ -230,8 +230,8 @@ func (c *conn) ack(id string) {
 	}
 }
 
-// fails reads an error frame, which must have one of the codes, split by "|".
-func (c *conn) fails(codes string) frame {
+// wantError reads an error frame, which must have one of the codes, split by "|".
+func (c *conn) wantError(codes string) frame {
 	c.t.Helper()
 	f := c.want("error")
 	if !slices.Contains(strings.Split(codes, "|"), f.text("error")) {
@@ -240,10 +240,10 @@ func (c *conn) fails(codes string) frame {
 	return f
 }
 
-// failsFor reads an error frame, which must be about this job.
-func (c *conn) failsFor(code, id string) frame {
+// wantErrorFor reads an error frame, which must be about this job.
+func (c *conn) wantErrorFor(code, id string) frame {
 	c.t.Helper()
-	f := c.fails(code)
+	f := c.wantError(code)
 	if f.text("id") != id {
 		c.t.Fatalf("got %s, want id %q in it", f, id)
 	}

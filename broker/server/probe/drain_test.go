@@ -64,8 +64,8 @@ func TestDrain(t *testing.T) {
 		typ := name("drain")
 		s, late, w1, w2 := b.submitter(t), b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
-		w1.takes(id1)
-		w2.takes(id2)
+		w1.wantJob(id1)
+		w2.wantJob(id2)
 		b.drain(t, late)
 		late.close()
 		w1.respond(`"one"`)
@@ -82,12 +82,12 @@ func TestDrain(t *testing.T) {
 		typ := name("drain")
 		s, w := b.submitter(t), b.joined(t, typ)
 		running, queued := s.fresh(typ, `0`), s.fresh(name("nobody"), `0`)
-		w.takes(running)
+		w.wantJob(running)
 		begin := time.Now()
 		b.Signal(syscall.SIGTERM)
 		notified := map[string]bool{}
 		for range 2 {
-			f := s.fails("draining")
+			f := s.wantError("draining")
 			notified[f.text("id")] = true
 		}
 		if !notified[running] || !notified[queued] {
@@ -107,7 +107,7 @@ func TestDrain(t *testing.T) {
 		delayed := s.freshWith(name("nobody"), `0`, `,"delay_ms":600000`)
 		s.freshWith(name("nobody"), `0`, `,"detach":true`)
 		b.Signal(syscall.SIGTERM)
-		s.failsFor("draining", delayed)
+		s.wantErrorFor("draining", delayed)
 		s.eof() // no frame about the detached job comes before the end
 		w.eof()
 		b.awaitExit(t, 5*time.Second, 0)
@@ -118,15 +118,15 @@ func TestDrain(t *testing.T) {
 		typ := name("drain")
 		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		b.drain(t, late)
 		for range 5 {
 			late.put("late", typ, `0`, "")
-			late.failsFor("draining", "late")
+			late.wantErrorFor("draining", "late")
 		}
 		w.quiet()
 		w.send(`{"action":"respond"}`) // requests are served as before
-		w.fails("missing_field")
+		w.wantError("missing_field")
 		w.respond(`1`)
 		s.result(id, `1`)
 		late.close()
@@ -138,10 +138,10 @@ func TestDrain(t *testing.T) {
 		typ := name("drain")
 		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		b.drain(t, late)
 		w.close()
-		s.failsFor("draining|job_failed", id)
+		s.wantErrorFor("draining|job_failed", id)
 		b.awaitExit(t, 6*time.Second, 0)
 	})
 	t.Run("a second signal stops at once", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestDrain(t *testing.T) {
 		typ := name("drain")
 		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		b.drain(t, late)
 		b.Signal(syscall.SIGTERM)
 		b.awaitExit(t, 3*time.Second, 3) // exit code 3: the drain was cut short
@@ -162,7 +162,7 @@ func TestDrain(t *testing.T) {
 		typ := name("drain")
 		id := s.fresh(typ, `0`)
 		w := b.joined(t, typ)
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(quote(string(make([]byte, 1<<20))))
 		b.Signal(syscall.SIGTERM)
 		b.awaitExit(t, 15*time.Second, 0)
@@ -173,7 +173,7 @@ func TestDrain(t *testing.T) {
 		typ := name("drain")
 		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		b.drain(t, late)
 		if status, _, err := b.get("/metrics"); err != nil || status != http.StatusOK {
 			t.Errorf("/metrics while draining: status %d, %v", status, err)

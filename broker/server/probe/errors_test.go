@@ -71,7 +71,7 @@ var workerRefusals = []refusal{
 func (r refusal) check(t *testing.T, c *conn) {
 	t.Helper()
 	c.raw(pack(r.payload))
-	f := c.fails(r.code)
+	f := c.wantError(r.code)
 	if !strings.Contains(f.text("reason"), r.reason) {
 		t.Errorf("reason %q does not name %q", f.text("reason"), r.reason)
 	}
@@ -118,14 +118,14 @@ func TestWorkerRefusals(t *testing.T) {
 		t.Run("at work: "+r.what, func(t *testing.T) {
 			w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
 			id := s.fresh(typ, `1`)
-			w.takes(id)
+			w.wantJob(id)
 			w.raw(pack(r.payload))
-			if f := w.fails(r.code); !strings.Contains(f.text("reason"), r.reason) {
+			if f := w.wantError(r.code); !strings.Contains(f.text("reason"), r.reason) {
 				t.Errorf("reason %q does not name %q", f.text("reason"), r.reason)
 			}
 			// the worker still has the job, and no other peer got a frame
 			s.put(id, typ, `1`, "")
-			s.failsFor("id_exists", id)
+			s.wantErrorFor("id_exists", id)
 			w.respond(`"still mine"`)
 			s.result(id, `"still mine"`)
 		})
@@ -133,16 +133,16 @@ func TestWorkerRefusals(t *testing.T) {
 	t.Run("a failed rejoin changes nothing", func(t *testing.T) {
 		for _, bad := range []string{`{"action":"join"}`, `{"action":"join","type":5}`, `{"action":"join","type":""}`} {
 			w.raw(pack(bad))
-			w.fails("missing_field|invalid_type")
+			w.wantError("missing_field|invalid_type")
 			serve(t, s, w, typ)
 		}
 	})
 	t.Run("respond twice", func(t *testing.T) {
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`1`)
 		w.send(`{"action":"respond","body":2}`)
-		w.fails("invalid_state")
+		w.wantError("invalid_state")
 		s.result(id, `1`)
 		s.quiet()
 		serve(t, s, w, typ)
@@ -209,7 +209,7 @@ func TestInvalidJSON(t *testing.T) {
 			t.Run(fmt.Sprintf("%s: %s", port, c.name), func(t *testing.T) {
 				bad := dial(t, map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port])
 				bad.raw(pack(c.payload))
-				bad.fails("invalid_json")
+				bad.wantError("invalid_json")
 				staysOrCloses(t, bad)
 				serve(t, s, w, typ)
 			})
@@ -242,22 +242,22 @@ func TestEmptyFrame(t *testing.T) {
 	t.Run("submitter", func(t *testing.T) {
 		for range 3 {
 			s.raw(announce(0))
-			s.fails("invalid_json")
+			s.wantError("invalid_json")
 		}
 		serve(t, s, w, typ)
 	})
 	t.Run("idle worker", func(t *testing.T) {
 		for range 3 {
 			w.raw(announce(0))
-			w.fails("invalid_json")
+			w.wantError("invalid_json")
 		}
 		serve(t, s, w, typ)
 	})
 	t.Run("worker at work", func(t *testing.T) {
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.raw(announce(0))
-		w.fails("invalid_json")
+		w.wantError("invalid_json")
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
@@ -265,10 +265,10 @@ func TestEmptyFrame(t *testing.T) {
 		id := name("job")
 		batch := append(announce(0), pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))...)
 		s.raw(append(batch, announce(0)...))
-		s.fails("invalid_json")
+		s.wantError("invalid_json")
 		s.ack(id)
-		s.fails("invalid_json")
-		w.takes(id)
+		s.wantError("invalid_json")
+		w.wantJob(id)
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
@@ -289,7 +289,7 @@ func TestNestingBombs(t *testing.T) {
 		t.Run("body: "+c.name, func(t *testing.T) {
 			bad := b.submitter(t)
 			bad.send(`{"action":"submit","id":"bomb","type":"bomb","body":%s}`, c.body)
-			bad.fails("invalid_json")
+			bad.wantError("invalid_json")
 			staysOrCloses(t, bad.conn)
 			serve(t, s, w, typ)
 		})
@@ -297,21 +297,21 @@ func TestNestingBombs(t *testing.T) {
 			bomb := name("bomb")
 			bad, owner := b.joined(t, bomb), b.submitter(t)
 			id := owner.fresh(bomb, `1`)
-			bad.takes(id)
+			bad.wantJob(id)
 			bad.send(`{"action":"respond","body":%s}`, c.body)
-			bad.fails("invalid_json")
+			bad.wantError("invalid_json")
 			if staysOrCloses(t, bad.conn) {
 				bad.respond(`1`)
 				owner.result(id, `1`)
 			} else {
-				owner.failsFor("job_failed", id)
+				owner.wantErrorFor("job_failed", id)
 			}
 			serve(t, s, w, typ)
 		})
 		t.Run("whole frame: "+c.name, func(t *testing.T) {
 			bad := b.submitter(t)
 			bad.raw(pack(c.body))
-			bad.fails("invalid_json|invalid_type")
+			bad.wantError("invalid_json|invalid_type")
 			staysOrCloses(t, bad.conn)
 			serve(t, s, w, typ)
 		})

@@ -13,9 +13,9 @@ func TestFail(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		for _, reason := range []string{"disk full", "é \"quoted\" \\ \n 😀", strings.Repeat("long ", 100)} {
 			id := s.freshWith(typ, `1`, `,"retries":0`)
-			w.takes(id)
+			w.wantJob(id)
 			w.fail(`,"reason":` + quote(reason))
-			if f := s.failsFor("job_failed", id); !strings.Contains(f.text("reason"), reason) {
+			if f := s.wantErrorFor("job_failed", id); !strings.Contains(f.text("reason"), reason) {
 				t.Errorf("reason %q, want %q in it", f.text("reason"), reason)
 			}
 		}
@@ -24,9 +24,9 @@ func TestFail(t *testing.T) {
 		typ := name("fail")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(``)
-		if f := s.failsFor("job_failed", id); !strings.Contains(f.text("reason"), "failed by the worker") {
+		if f := s.wantErrorFor("job_failed", id); !strings.Contains(f.text("reason"), "failed by the worker") {
 			t.Errorf("reason %q", f.text("reason"))
 		}
 	})
@@ -34,9 +34,9 @@ func TestFail(t *testing.T) {
 		typ := name("fail")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1000`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(`,"retry":false,"reason":"hopeless","delay_ms":5`)
-		if f := s.failsFor("job_failed", id); !strings.Contains(f.text("reason"), "hopeless") {
+		if f := s.wantErrorFor("job_failed", id); !strings.Contains(f.text("reason"), "hopeless") {
 			t.Errorf("reason %q", f.text("reason"))
 		}
 		w.quiet()
@@ -46,43 +46,43 @@ func TestFail(t *testing.T) {
 		typ := name("fail")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		next := s.freshWith(typ, `1`, `,"priority":1`)
 		w.fail(``)
-		w.takes(next)
+		w.wantJob(next)
 		w.respond(`1`)
-		w.takes(id)
+		w.wantJob(id)
 	})
 	t.Run("the retry goes to the longest idle", func(t *testing.T) {
 		typ := name("fail")
 		s, w, other := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(``)
-		other.takes(id)
+		other.wantJob(id)
 		w.quiet()
 	})
 	t.Run("without a job", func(t *testing.T) {
 		w := b.worker(t)
 		w.send(`{"action":"fail"}`)
-		reasonNames(t, w.fails("invalid_state"), "not_processing")
+		reasonNames(t, w.wantError("invalid_state"), "not_processing")
 		w.join(name("fail"))
 		w.send(`{"action":"fail","id":"x","reason":"y"}`)
-		reasonNames(t, w.fails("invalid_state"), "not_processing")
+		reasonNames(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("fail")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(`,"id":["another"]`)
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("after its submitter went", func(t *testing.T) {
 		typ := name("fail")
 		s, w, other := b.submitter(t), b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		mark := s.fresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, mark, "")
@@ -104,13 +104,13 @@ func TestLeave(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.quiet()
 		w.join(typ) // undoes the leave
-		w.takes(id)
+		w.wantJob(id)
 	})
 	t.Run("at work", func(t *testing.T) {
 		typ := name("leave")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		next := s.fresh(typ, `1`)
 		w.leave() // ok at once
 		w.respond(`2`)
@@ -118,7 +118,7 @@ func TestLeave(t *testing.T) {
 		w.quiet()
 		w.close() // loses nothing
 		successor := b.joined(t, typ)
-		successor.takes(next)
+		successor.wantJob(next)
 		successor.respond(`3`)
 		s.result(next, `3`)
 	})
@@ -126,20 +126,20 @@ func TestLeave(t *testing.T) {
 		typ := name("leave")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.leave()
 		w.fail(``)
 		w.quiet() // not even the job that it has failed
-		b.joined(t, typ).takes(id)
+		b.joined(t, typ).wantJob(id)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
 		typ := name("leave")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.leave()
 		w.close()
-		b.joined(t, typ).takes(id)
+		b.joined(t, typ).wantJob(id)
 	})
 	t.Run("twice, and unjoined", func(t *testing.T) {
 		w := b.worker(t)
@@ -156,13 +156,13 @@ func TestLeave(t *testing.T) {
 		typ, other := name("leave"), name("leave")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		next := s.fresh(other, `1`)
 		w.leave()
 		w.join(other)
 		w.quiet()
 		w.respond(`1`)
-		w.takes(next)
+		w.wantJob(next)
 	})
 	t.Run("with several jobs out", func(t *testing.T) {
 		typ := name("leave")
@@ -170,7 +170,7 @@ func TestLeave(t *testing.T) {
 		var ids []string
 		for range 3 {
 			ids = append(ids, s.fresh(typ, `1`))
-			w.takes(ids[len(ids)-1])
+			w.wantJob(ids[len(ids)-1])
 		}
 		s.fresh(typ, `1`)
 		w.leave()

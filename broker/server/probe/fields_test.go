@@ -51,9 +51,9 @@ func TestSubmitNumbers(t *testing.T) {
 				t.Helper()
 				id := name("field")
 				s.put(id, typ, `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
-				reasonNames(t, s.failsFor(code, id), parts...)
+				reasonNames(t, s.wantErrorFor(code, id), parts...)
 				s.put(id, typ, `1`, `,"ack":false`+fmt.Sprintf(`,%q:%s`, n.key, v)) // refused even then
-				s.failsFor(code, id)
+				s.wantErrorFor(code, id)
 				s.submit(id, name("elsewhere"), `1`) // a refused request changes nothing
 			}
 			for _, v := range noIntegers {
@@ -78,7 +78,7 @@ func TestSubmitNumbers(t *testing.T) {
 			// null counts as absent, so the job is handled like any other
 			w := b.joined(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, n.key))
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`2`)
 			s.result(id, `2`)
 			s.quiet()
@@ -95,7 +95,7 @@ func TestSubmitNumbers(t *testing.T) {
 		for _, pair := range [][2]string{{"100", "100"}, {"101", "100"}, {year, "1"}, {year, year}} {
 			id := name("field")
 			s.put(id, "t", `1`, fmt.Sprintf(`,"delay_ms":%s,"expires_ms":%s`, pair[0], pair[1]))
-			reasonNames(t, s.failsFor("invalid_value", id), "delay_ms")
+			reasonNames(t, s.wantErrorFor("invalid_value", id), "delay_ms")
 		}
 		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":0`) // 0: no expiry
 		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":60001`)
@@ -119,13 +119,13 @@ func TestSubmitBooleans(t *testing.T) {
 			for _, v := range noBooleans {
 				id := name("field")
 				s.put(id, name("t"), `1`, fmt.Sprintf(`,%q:%s`, key, v))
-				reasonNames(t, s.failsFor("invalid_type", id), key)
+				reasonNames(t, s.wantErrorFor("invalid_type", id), key)
 				s.submit(id, name("t"), `1`)
 			}
 			typ := name("field")
 			w := b.joined(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, key))
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`2`)
 			s.result(id, `2`)
 		})
@@ -142,7 +142,7 @@ func TestJoinFields(t *testing.T) {
 		t.Helper()
 		w := worker{&conn{t, w.net, w.in}}
 		w.send(`{"action":"join","type":"elsewhere"%s}`, fields)
-		reasonNames(t, w.fails(code), parts...)
+		reasonNames(t, w.wantError(code), parts...)
 		serve(t, s, w, typ) // still joined as before, with answers that need no id
 	}
 	t.Run("prefetch of a wrong kind", func(t *testing.T) {
@@ -178,12 +178,12 @@ func TestFailFields(t *testing.T) {
 	typ := name("fail")
 	w, s := b.joined(t, typ), b.submitter(t)
 	id := s.fresh(typ, `1`)
-	w.takes(id)
+	w.wantJob(id)
 	refuse := func(t *testing.T, fields, codes string, parts ...string) {
 		t.Helper()
 		w := worker{&conn{t, w.net, w.in}}
 		w.send(`{"action":"fail"%s}`, fields)
-		reasonNames(t, w.fails(codes), parts...)
+		reasonNames(t, w.wantError(codes), parts...)
 		w.quiet()
 	}
 	t.Run("reason of a wrong kind", func(t *testing.T) {
@@ -211,16 +211,16 @@ func TestFailFields(t *testing.T) {
 		w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
 		w.send(`{"action":"fail","reason":null,"retry":null,"delay_ms":null}`)
 		w.ok()
-		w.takes(id) // retried at once
+		w.wantJob(id) // retried at once
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
 	t.Run("progress without body", func(t *testing.T) {
 		w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.send(`{"action":"progress"}`)
-		reasonNames(t, w.fails("missing_field"), "body")
+		reasonNames(t, w.wantError("missing_field"), "body")
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
@@ -231,13 +231,13 @@ func TestCancelFields(t *testing.T) {
 	b := shared(t)
 	s := b.submitter(t)
 	s.send(`{"action":"cancel"}`)
-	reasonNames(t, s.fails("missing_field"), "id")
+	reasonNames(t, s.wantError("missing_field"), "id")
 	for _, v := range []string{`5`, `true`, `[]`, `{}`, `""`, `"\ud800"`} {
 		s.send(`{"action":"cancel","id":%s}`, v)
-		reasonNames(t, s.fails("invalid_type"), "id")
+		reasonNames(t, s.wantError("invalid_type"), "id")
 	}
 	s.send(`{"action":"cancel","id":"%s"}`, strings.Repeat("x", 1025))
-	reasonNames(t, s.fails("invalid_type|invalid_value|unknown_id"))
+	reasonNames(t, s.wantError("invalid_type|invalid_value|unknown_id"))
 }
 
 // TestPorts: a verb of the other port is refused.
@@ -247,12 +247,12 @@ func TestPorts(t *testing.T) {
 	s, w := b.submitter(t), b.joined(t, name("port"))
 	for _, verb := range []string{"fail", "progress", "leave"} {
 		s.send(`{"action":%q}`, verb)
-		reasonNames(t, s.fails("invalid_action"), "not_a_slave")
+		reasonNames(t, s.wantError("invalid_action"), "not_a_slave")
 	}
 	w.send(`{"action":"cancel","id":"x"}`)
-	reasonNames(t, w.fails("invalid_action"), "not_a_master")
+	reasonNames(t, w.wantError("invalid_action"), "not_a_master")
 	w.send(`{"action":"cancel"}`)
-	reasonNames(t, w.fails("invalid_action"), "not_a_master")
+	reasonNames(t, w.wantError("invalid_action"), "not_a_master")
 }
 
 // TestKeysOfOthers: a peer that asks for no new feature gets no new keys in frames, whatever
@@ -265,7 +265,7 @@ func TestKeysOfOthers(t *testing.T) {
 	w.send(`{"action":"join","type":%q,"delay_ms":"x","retries":[],"ack":5,"heartbeat_ms":"often","detach":7}`, typ)
 	w.ok()
 	id := s.freshWith(typ, `1`, `,"prefetch":"x","cancel":5,"retry":7,"reason":[],"heartbeat_ms":1,"token":5,"client":{}`)
-	w.takes(id)
+	w.wantJob(id)
 	w.send(`{"action":"respond","body":1,"id":[],"delay_ms":"x","retry":5,"reason":"","type":9}`)
 	w.ok()
 	s.result(id, `1`)

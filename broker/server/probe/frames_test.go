@@ -25,7 +25,7 @@ func TestFraming(t *testing.T) {
 		w.ok()
 		trickle(s.conn, fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":"é"}`, id, typ))
 		s.ack(id)
-		w.takes(id)
+		w.wantJob(id)
 		trickle(w.conn, `{"action":"respond","body":"😀"}`)
 		w.ok()
 		s.result(id, `"😀"`)
@@ -72,7 +72,7 @@ func TestFraming(t *testing.T) {
 			s.ack(fmt.Sprintf("%s-%d", typ, i))
 		}
 		for i := range 3 {
-			w.takes(fmt.Sprintf("%s-%d", typ, i))
+			w.wantJob(fmt.Sprintf("%s-%d", typ, i))
 			w.respond(`0`)
 		}
 	})
@@ -103,7 +103,7 @@ func TestFraming(t *testing.T) {
 		w := b.worker(t)
 		w.raw(append(pack(fmt.Sprintf(`{"action":"join","type":%q}`, typ)), pack(`{"action":"respond","body":"blind"}`)...))
 		w.ok()
-		w.takes(id)
+		w.wantJob(id)
 		w.ok()
 		s.result(id, `"blind"`)
 	})
@@ -120,7 +120,7 @@ func TestFraming(t *testing.T) {
 			t.Fatalf("job %q of %d bytes, want %q of %d", got, len(body), id1, len(big))
 		}
 		w.respond(big)
-		w.takes(id2)
+		w.wantJob(id2)
 		s.result(id1, big)
 	})
 }
@@ -141,7 +141,7 @@ func TestFrameSize(t *testing.T) {
 		s.raw(submitOf(limit, "exact", typ))
 		s.ack("exact")
 		// the job frame may be longer than the longest submit, but it must be sent
-		w.takes("exact")
+		w.wantJob("exact")
 		answer := `{"action":"respond","body":""}`
 		body := quote(strings.Repeat("a", limit-len(answer)))
 		w.respond(body)
@@ -150,14 +150,14 @@ func TestFrameSize(t *testing.T) {
 	t.Run("a byte too many", func(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(submitOf(limit+1, "over", typ))
-		bad.fails("size_error")
+		bad.wantError("size_error")
 		bad.eof()
 		serve(t, s, w, typ)
 	})
 	t.Run("the reason names the limit", func(t *testing.T) {
 		bad := b.worker(t)
 		bad.raw(announce(limit + 1))
-		f := bad.fails("size_error")
+		f := bad.wantError("size_error")
 		if reason := strings.ReplaceAll(f.text("reason"), ",", ""); !strings.Contains(reason, "65536") && !strings.Contains(reason, "64KiB") && !strings.Contains(reason, "64 KiB") {
 			t.Errorf("reason %q", f.text("reason"))
 		}
@@ -167,13 +167,13 @@ func TestFrameSize(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(append(pack(fmt.Sprintf(`{"action":"submit","id":"before","type":%q,"body":1}`, name("x"))), announce(limit+1)...))
 		bad.ack("before")
-		bad.fails("size_error")
+		bad.wantError("size_error")
 		bad.eof()
 	})
 	t.Run("nothing behind it is served", func(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(append(announce(limit+1), pack(`{"action":"frobnicate"}`)...))
-		bad.fails("size_error")
+		bad.wantError("size_error")
 		bad.eof()
 	})
 	t.Run("the default limit is 16 MiB", func(t *testing.T) {
@@ -183,12 +183,12 @@ func TestFrameSize(t *testing.T) {
 		id := name("big")
 		s.raw(submitOf(16<<20, id, typ))
 		s.ack(id)
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`1`)
 		s.result(id, `1`)
 		bad := b.submitter(t)
 		bad.raw(announce(16<<20 + 1))
-		bad.fails("size_error")
+		bad.wantError("size_error")
 		bad.eof()
 	})
 	// a client that is still writing when the broker closes the connection must be able to read
@@ -197,7 +197,7 @@ func TestFrameSize(t *testing.T) {
 		for range 5 {
 			bad := b.submitter(t)
 			_ = bad.write(submitOf(1<<20, "over", typ)) // the write fails if the broker closes first
-			bad.fails("size_error")
+			bad.wantError("size_error")
 			bad.eof()
 		}
 	})
@@ -219,7 +219,7 @@ func TestAnnouncedLengths(t *testing.T) {
 					bad = b.worker(t).conn
 				}
 				bad.raw(announce(n))
-				bad.fails("size_error")
+				bad.wantError("size_error")
 				bad.eof()
 			})
 		}

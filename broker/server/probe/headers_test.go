@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// takesHeaders reads the next frame, which must be this job with these headers ("" for none).
-func (w worker) takesHeaders(id, headers string) {
+// wantJobHeaders reads the next frame, which must be this job with these headers ("" for none).
+func (w worker) wantJobHeaders(id, headers string) {
 	w.t.Helper()
 	f := w.recv()
 	shape := "action body headers id type"
@@ -32,7 +32,7 @@ func TestHeaders(t *testing.T) {
 			s, w := b.submitter(t), b.worker(t)
 			w.joinWith(typ, `,"headers":true`)
 			id := s.freshWith(typ, `1`, `,"headers":`+h)
-			w.takesHeaders(id, h)
+			w.wantJobHeaders(id, h)
 			w.respond(`2`)
 			s.result(id, `2`) // no result has headers
 		}
@@ -43,7 +43,7 @@ func TestHeaders(t *testing.T) {
 		w.joinWith(typ, `,"headers":true`)
 		for _, fields := range []string{``, `,"headers":null`} {
 			id := s.freshWith(typ, `1`, fields)
-			w.takesHeaders(id, "")
+			w.wantJobHeaders(id, "")
 			w.respond(`1`)
 			s.result(id, `1`)
 		}
@@ -54,7 +54,7 @@ func TestHeaders(t *testing.T) {
 			s, w := b.submitter(t), b.worker(t)
 			w.joinWith(typ, fields)
 			id := s.freshWith(typ, `1`, `,"headers":{"a":1}`)
-			w.takesHeaders(id, "")
+			w.wantJobHeaders(id, "")
 			w.respond(`1`)
 		}
 	})
@@ -64,12 +64,12 @@ func TestHeaders(t *testing.T) {
 		w.joinWith(typ, `,"headers":true`)
 		w.join(typ)
 		id := s.freshWith(typ, `1`, `,"headers":{"a":1}`)
-		w.takesHeaders(id, "")
+		w.wantJobHeaders(id, "")
 		w.joinWith(typ, `,"headers":true`)
 		w.respond(`1`)
 		s.result(id, `1`)
 		id = s.freshWith(typ, `1`, `,"headers":{"a":2}`)
-		w.takesHeaders(id, `{"a":2}`)
+		w.wantJobHeaders(id, `{"a":2}`)
 	})
 	t.Run("with types and prefetch", func(t *testing.T) {
 		p := name("head")
@@ -78,9 +78,9 @@ func TestHeaders(t *testing.T) {
 		first := s.freshWith(p+"-a", `1`, `,"headers":{"a":1}`)
 		second := s.fresh(p+"-b", `1`)
 		third := s.freshWith(p+"-c", `1`, `,"headers":{"a":3}`)
-		w.takesHeaders(first, `{"a":1}`)
-		w.takesHeaders(second, "")
-		w.takesHeaders(third, `{"a":3}`)
+		w.wantJobHeaders(first, `{"a":1}`)
+		w.wantJobHeaders(second, "")
+		w.wantJobHeaders(third, `{"a":3}`)
 	})
 	t.Run("through loss, failure, release and delay", func(t *testing.T) {
 		typ := name("head")
@@ -88,17 +88,17 @@ func TestHeaders(t *testing.T) {
 		w.joinWith(typ, `,"headers":true`)
 		const h = `{"k" : "v"}`
 		id := s.freshWith(typ, `1`, `,"delay_ms":20,"headers":`+h)
-		w.takesHeaders(id, h)
+		w.wantJobHeaders(id, h)
 		w.close()
 		w = b.worker(t)
 		w.joinWith(typ, `,"headers":true`)
-		w.takesHeaders(id, h)
+		w.wantJobHeaders(id, h)
 		w.fail(`,"delay_ms":10`)
-		w.takesHeaders(id, h)
+		w.wantJobHeaders(id, h)
 		w.release("")
-		w.takesHeaders(id, h)
+		w.wantJobHeaders(id, h)
 		w.release(`,"delay_ms":10`)
-		w.takesHeaders(id, h)
+		w.wantJobHeaders(id, h)
 	})
 	t.Run("through change and attach", func(t *testing.T) {
 		typ := name("head")
@@ -109,7 +109,7 @@ func TestHeaders(t *testing.T) {
 		successor.attach(id, "delayed", "")
 		successor.change(id, `"delay_ms":0`)
 		w.joinWith(typ, `,"headers":true`)
-		w.takesHeaders(id, `{"k":"v"}`)
+		w.wantJobHeaders(id, `{"k":"v"}`)
 		w.respond(`2`)
 		successor.result(id, `2`)
 	})
@@ -117,11 +117,11 @@ func TestHeaders(t *testing.T) {
 		typ := name("head")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"headers":{"a":1},"progress":true,"retries":0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.progress(`1`)
 		s.progressOf(id, `1`)
 		w.fail("")
-		if f := s.failsFor("job_failed", id); f.has("headers") {
+		if f := s.wantErrorFor("job_failed", id); f.has("headers") {
 			t.Errorf("headers in %s", f)
 		}
 	})
@@ -130,7 +130,7 @@ func TestHeaders(t *testing.T) {
 		for _, v := range []string{`"a"`, `[]`, `[{}]`, `5`, `true`, `false`, `""`} {
 			id := name("head")
 			s.put(id, "t", `1`, `,"headers":`+v)
-			reasonNames(t, s.failsFor("invalid_type", id), "headers")
+			reasonNames(t, s.wantErrorFor("invalid_type", id), "headers")
 		}
 		for _, v := range []string{
 			`{"x":"` + strings.Repeat("h", 4096-7) + `"}`, // 4097 bytes
@@ -140,9 +140,9 @@ func TestHeaders(t *testing.T) {
 		} {
 			id := name("head")
 			s.put(id, "t", `1`, `,"headers":`+v)
-			reasonNames(t, s.failsFor("invalid_value", id), "headers", "4096")
+			reasonNames(t, s.wantErrorFor("invalid_value", id), "headers", "4096")
 			s.put(id, "t", `1`, `,"ack":false,"headers":`+v)
-			s.failsFor("invalid_value", id)
+			s.wantErrorFor("invalid_value", id)
 			s.submit(id, name("head"), `1`) // the refused requests changed nothing
 		}
 		s.freshWith(name("head"), `1`, `,"headers":{`+strings.Repeat(" ", 4094)+`}`)

@@ -60,7 +60,7 @@ func TestHello(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			c.hello(``)
 			c.send(`{"action":"hello"}`)
-			reasonNames(t, c.fails("invalid_state"), "hello_not_first")
+			reasonNames(t, c.wantError("invalid_state"), "hello_not_first")
 			c.ping()
 		})
 	})
@@ -72,7 +72,7 @@ func TestHello(t *testing.T) {
 					c.recv()
 				}
 				c.send(`{"action":"hello"}`)
-				reasonNames(t, c.fails("invalid_state"), "hello_not_first")
+				reasonNames(t, c.wantError("invalid_state"), "hello_not_first")
 				c.ping()
 			})
 		})
@@ -83,7 +83,7 @@ func TestHello(t *testing.T) {
 		serve(t, s, w, typ)
 		for _, c := range []*conn{s.conn, w.conn} {
 			c.send(`{"action":"hello"}`)
-			reasonNames(t, c.fails("invalid_state"), "hello_not_first")
+			reasonNames(t, c.wantError("invalid_state"), "hello_not_first")
 		}
 		serve(t, s, w, typ)
 	})
@@ -105,7 +105,7 @@ func TestHello(t *testing.T) {
 				{`,"heartbeat_ms":99999999999999999999`, "invalid_value", "heartbeat_ms"},
 			} {
 				c.send(`{"action":"hello"%s}`, bad.fields)
-				reasonNames(t, c.fails(bad.code), bad.names)
+				reasonNames(t, c.wantError(bad.code), bad.names)
 			}
 			c.hello(`,"heartbeat_ms":3600000`)
 			c.silent(50 * ms)
@@ -125,7 +125,7 @@ func TestPing(t *testing.T) {
 		w.ping()
 		id := s.fresh(typ, `1`)
 		s.ping()
-		w.takes(id)
+		w.wantJob(id)
 		w.ping()
 		w.send(`{"action":"ping","id":5,"body":[],"type":7}`)
 		w.ok()
@@ -251,7 +251,7 @@ func TestHeartbeat(t *testing.T) {
 		w.hello(`,"heartbeat_ms":2000`)
 		w.join(typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		for range 3 {
 			beat(t, w.conn)
 			w.send(`{"action":"pong"}`)
@@ -283,7 +283,7 @@ func TestHeartbeat(t *testing.T) {
 			t.Fatalf("got %s", f)
 		}
 		successor := b.joined(t, typ)
-		successor.takes(id)
+		successor.wantJob(id)
 		successor.respond(`1`)
 		s.result(id, `1`)
 	})

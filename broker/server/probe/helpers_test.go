@@ -15,7 +15,7 @@ func (s submitter) cancel(id string) {
 func (s submitter) cancelFails(code, id string) {
 	s.t.Helper()
 	s.send(`{"action":"cancel","id":%s}`, quote(id))
-	s.failsFor(code, id)
+	s.wantErrorFor(code, id)
 }
 
 // progressOf reads a progress frame, which must be about this job.

@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 		s.result(id, `2`)
 	}
 	s.send(`{"action":"frobnicate"}`)
-	s.fails("unknown_action")
+	s.wantError("unknown_action")
 
 	t.Run("lint", func(t *testing.T) {
 		_, text, err := b.get("/metrics")

@@ -28,7 +28,7 @@ func (d *daemon) ended(t tb, typ, body, fields string) (id string) {
 	id = s.freshWith(typ, `1`, keep+fields)
 	d.lose(t, s, (*conn).close)
 	w.join(typ)
-	w.takes(id)
+	w.wantJob(id)
 	w.respond(body)
 	w.retire()
 	return id
@@ -42,13 +42,13 @@ func TestKeep(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		for range 30 {
 			id := s.freshWith(typ, `1`, keep)
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`2`)
 			s.result(id, `2`)
 			s.submitWith(id, typ, `1`, keep) // a submitter that has read the last frame may use the id at once
-			w.takes(id)
+			w.wantJob(id)
 			w.fail(`,"retry":false`)
-			s.failsFor("job_failed", id)
+			s.wantErrorFor("job_failed", id)
 		}
 		s.quiet()
 	})
@@ -62,7 +62,7 @@ func TestKeep(t *testing.T) {
 				t.Fatalf("state %q, want queued", got)
 			}
 			w := b.joined(t, typ)
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`{"v" : 1e400}`)
 			if got := b.state(t, id); got != "ended" {
 				t.Fatalf("state %q, want ended", got)
@@ -78,7 +78,7 @@ func TestKeep(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
 		id := s.freshWith(typ, `1`, keep)
-		w.takes(id)
+		w.wantJob(id)
 		b.lose(t, s, (*conn).close)
 		w.quiet() // the run is not unwanted, so no notice comes
 		w.respond(`2`)
@@ -91,15 +91,15 @@ func TestKeep(t *testing.T) {
 		typ := name("keep")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, keep)
-		w.takes(id)
+		w.wantJob(id)
 		b.lose(t, s, (*conn).reset)
 		w.close()
 		w = b.joined(t, typ)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail("")
-		w.takes(id)
+		w.wantJob(id)
 		w.release("")
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`1`)
 	})
 	t.Run("a connection that the broker drops", func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestKeep(t *testing.T) {
 		s := b.submitter(t)
 		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
 		s.raw(announce(1 << 31))
-		s.fails("size_error")
+		s.wantError("size_error")
 		s.eof()
 		b.waitState(t, bound, "")
 		b.submitter(t).attach(id, "queued", "")
@@ -130,14 +130,14 @@ func TestKeep(t *testing.T) {
 		expired := s.freshWith(name("keep"), `1`, keep+`,"expires_ms":2000`)
 		b.lose(t, s, (*conn).close)
 		w := b.joined(t, typ)
-		w.takes(failed)
+		w.wantJob(failed)
 		w.fail(`,"reason":"as it happens"`)
-		w.takes(timed)
+		w.wantJob(timed)
 		del(t, b, cancelled, 200)
 		for id, code := range map[string]string{failed: "job_failed", expired: "expired", cancelled: "cancelled", timed: "job_failed"} {
 			b.waitState(t, id, "ended")
 			successor.attach(id, "ended", "")
-			f := successor.failsFor(code, id)
+			f := successor.wantErrorFor(code, id)
 			if id == failed {
 				reasonNames(t, f, "as it happens")
 			}
@@ -152,7 +152,7 @@ func TestKeep(t *testing.T) {
 		b.lose(t, s, (*conn).close)
 		time.Sleep(20 * ms) // keep_ms counts from the job's end, not from the loss
 		w.join(typ)
-		w.takes(id)
+		w.wantJob(id)
 		begin := time.Now()
 		w.respond(`2`)
 		successor.put(id, typ, `1`, "")
@@ -170,7 +170,7 @@ func TestKeep(t *testing.T) {
 		id := b.ended(t, typ, `2`, "")
 		s, successor := b.submitter(t), b.submitter(t)
 		s.put(id, typ, `1`, "")
-		s.failsFor("id_exists", id)
+		s.wantErrorFor("id_exists", id)
 		successor.attach(id, "ended", "")
 		successor.result(id, `2`)
 		s.submit(id, typ, `1`) // the id is free for all submitters, at once
@@ -202,7 +202,7 @@ func TestKeep(t *testing.T) {
 		s, other, w := b.submitter(t), b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
 		id := s.freshWith(typ, `1`, keep)
-		w.takes(id)
+		w.wantJob(id)
 		b.lose(t, s, (*conn).close)
 		other.cancel(id)
 		w.cancelled(id)
@@ -245,7 +245,7 @@ func TestKeep(t *testing.T) {
 		s := b.submitter(t)
 		id := name("keep")
 		s.put(id, "t", `1`, keep+`,"detach":true`)
-		reasonNames(t, s.failsFor("invalid_value", id), "keep_ms", "detach")
+		reasonNames(t, s.wantErrorFor("invalid_value", id), "keep_ms", "detach")
 		s.freshWith(name("keep"), `1`, keep+`,"detach":false`)
 		s.freshWith(name("keep"), `1`, keep+`,"detach":null`)
 	})
@@ -291,7 +291,7 @@ func TestKeptHalfRead(t *testing.T) {
 	w := b.joined(t, typ)
 	s := submitter{slowReader(t, b.submitAddr)}
 	id := s.freshWith(typ, `1`, keep)
-	w.takes(id)
+	w.wantJob(id)
 	w.respond(body)
 	half := func(s submitter) {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 // overloaded reads an overloaded error, whose reason must name the limit.
 func overloaded(t *testing.T, s submitter, id, names string) {
 	t.Helper()
-	f := s.failsFor("overloaded", id)
+	f := s.wantErrorFor("overloaded", id)
 	if !strings.Contains(strings.ToLower(f.text("reason")), names) {
 		t.Errorf("reason %q does not speak of %q", f.text("reason"), names)
 	}
@@ -140,13 +140,13 @@ func TestLimits(t *testing.T) {
 		typ := name("limit")
 		s, w := b.submitter(t), b.joined(t, typ)
 		s.submit("lost", typ, `0`)
-		w.takes("lost")
+		w.wantJob("lost")
 		s.submit("waits", typ, `0`)
 		w.close()
 		waitRequeued(t, b, typ, s, "lost")
 		successor := b.joined(t, typ)
 		for _, id := range []string{"lost", "waits"} {
-			successor.takes(id)
+			successor.wantJob(id)
 			successor.respond(`1`)
 			s.result(id, `1`)
 		}
@@ -157,7 +157,7 @@ func TestLimits(t *testing.T) {
 		s := b.submitter(t)
 		s.submit("one", name("limit"), `0`)
 		s.put("one", name("limit"), `0`, "")
-		s.failsFor("id_exists|overloaded", "one")
+		s.wantErrorFor("id_exists|overloaded", "one")
 	})
 }
 

@@ -11,9 +11,9 @@ import (
 
 const mib = 1 << 20
 
-// backTo waits until resident memory is at most limit. Under the race detector, whose shadow
+// awaitMemory waits until resident memory is at most limit. Under the race detector, whose shadow
 // memory is never released, it only logs the value.
-func (d *daemon) backTo(t *testing.T, name string, base, peak, limit int64) {
+func (d *daemon) awaitMemory(t *testing.T, name string, base, peak, limit int64) {
 	t.Helper()
 	begin := time.Now()
 	for {
@@ -102,7 +102,7 @@ func TestMemoryComesBack(t *testing.T) {
 			w.close()
 		}
 		<-done
-		b.backTo(t, "backlog worked off", base, peak, base+(peak-base)/3+16*mib)
+		b.awaitMemory(t, "backlog worked off", base, peak, base+(peak-base)/3+16*mib)
 		b.alive(t)
 	})
 	t.Run("after its submitter was gone", func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestMemoryComesBack(t *testing.T) {
 		peak := fill(t, b, s, typ)
 		s.close()
 		b.claim(t, "m-0", name("new"))
-		b.backTo(t, "submitter gone", base, peak, base+(peak-base)/3+16*mib)
+		b.awaitMemory(t, "submitter gone", base, peak, base+(peak-base)/3+16*mib)
 		b.alive(t)
 	})
 }
@@ -178,7 +178,7 @@ func TestPartialFrames(t *testing.T) {
 				f.reset()
 			}
 			serve(t, s, w, typ)
-			b.backTo(t, "halves gone", base, peak, base+(peak-base)/3+16*mib)
+			b.awaitMemory(t, "halves gone", base, peak, base+(peak-base)/3+16*mib)
 			b.alive(t)
 		})
 	}
@@ -232,7 +232,7 @@ func TestTrickledBigFrame(t *testing.T) {
 		}
 	}
 	slow.ack("trickled")
-	taker.takes("trickled")
+	taker.wantJob("trickled")
 	taker.respond(`1`)
 	slow.result("trickled", `1`)
 	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", since(begin), worst)

@@ -14,7 +14,7 @@ func TestIDsAreUnique(t *testing.T) {
 		s := b.submitter(t)
 		id := s.fresh(typ, `"first"`)
 		s.put(id, typ, `"second"`, "")
-		s.failsFor("id_exists", id)
+		s.wantErrorFor("id_exists", id)
 		w := b.joined(t, typ)
 		if got, body := w.job(); got != id || body != `"first"` {
 			t.Fatalf("the refused one shows: job %q body %s", got, body)
@@ -27,9 +27,9 @@ func TestIDsAreUnique(t *testing.T) {
 		typ := name("uniq")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		s.put(id, typ, `2`, "")
-		s.failsFor("id_exists", id)
+		s.wantErrorFor("id_exists", id)
 		w.respond(`3`)
 		s.result(id, `3`)
 	})
@@ -37,7 +37,7 @@ func TestIDsAreUnique(t *testing.T) {
 		s1, s2 := b.submitter(t), b.submitter(t)
 		id := s1.fresh(name("uniq"), `1`)
 		s2.put(id, name("uniq"), `2`, "")
-		s2.failsFor("id_exists", id)
+		s2.wantErrorFor("id_exists", id)
 		s1.quiet()
 	})
 	t.Run("free after the answer", func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestIDsAreUnique(t *testing.T) {
 				s = s2
 			}
 			s.submit(id, typ, `1`)
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`2`)
 			s.result(id, `2`)
 		}
@@ -59,11 +59,11 @@ func TestIDsAreUnique(t *testing.T) {
 		typ := name("uniq")
 		s1, s2, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
 		id := s1.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`2`)
 		s2.submit(id, typ, `3`)
 		s1.result(id, `2`)
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`4`)
 		s2.result(id, `4`)
 		s1.quiet()
@@ -72,9 +72,9 @@ func TestIDsAreUnique(t *testing.T) {
 		s := b.submitter(t)
 		id := name("free")
 		s.send(`{"action":"submit","id":%q,"type":"t"}`, id)
-		s.failsFor("missing_field", id)
+		s.wantErrorFor("missing_field", id)
 		s.send(`{"action":"submit","id":%q,"type":7,"body":1}`, id)
-		s.failsFor("invalid_type", id)
+		s.wantErrorFor("invalid_type", id)
 		s.submit(id, name("uniq"), `1`)
 	})
 }
@@ -112,9 +112,9 @@ func TestNamesAreComparedByValue(t *testing.T) {
 				s.send(`{"action":"submit","id":%s,"type":%q,"body":1}`, turn[0], typ)
 				s.ack(value)
 				s.send(`{"action":"submit","id":%s,"type":%q,"body":1}`, turn[1], typ)
-				s.failsFor("id_exists", value)
+				s.wantErrorFor("id_exists", value)
 				w := b.joined(t, typ)
-				w.takes(value)
+				w.wantJob(value)
 				w.respond(`2`)
 				s.result(value, `2`)
 				w.close()
@@ -161,7 +161,7 @@ func TestNameKinds(t *testing.T) {
 		t.Run("id "+v, func(t *testing.T) {
 			s := b.submitter(t)
 			s.send(`{"action":"submit","id":%s,"type":"t","body":1}`, v)
-			if f := s.fails("invalid_type"); !strings.Contains(f.text("reason"), "id") {
+			if f := s.wantError("invalid_type"); !strings.Contains(f.text("reason"), "id") {
 				t.Errorf("reason %q does not name id", f.text("reason"))
 			}
 			s.quiet()
@@ -170,7 +170,7 @@ func TestNameKinds(t *testing.T) {
 			s := b.submitter(t)
 			id := name("kind")
 			s.send(`{"action":"submit","id":%q,"type":%s,"body":1}`, id, v)
-			if f := s.failsFor("invalid_type", id); !strings.Contains(f.text("reason"), "type") {
+			if f := s.wantErrorFor("invalid_type", id); !strings.Contains(f.text("reason"), "type") {
 				t.Errorf("reason %q does not name type", f.text("reason"))
 			}
 			s.submit(id, name("kind"), `1`)
@@ -178,7 +178,7 @@ func TestNameKinds(t *testing.T) {
 		t.Run("type of a join "+v, func(t *testing.T) {
 			w := b.worker(t)
 			w.send(`{"action":"join","type":%s}`, v)
-			if f := w.fails("invalid_type"); !strings.Contains(f.text("reason"), "type") {
+			if f := w.wantError("invalid_type"); !strings.Contains(f.text("reason"), "type") {
 				t.Errorf("reason %q does not name type", f.text("reason"))
 			}
 			typ := name("kind")
@@ -189,7 +189,7 @@ func TestNameKinds(t *testing.T) {
 	t.Run("id null", func(t *testing.T) {
 		s := b.submitter(t)
 		s.send(`{"action":"submit","id":null,"type":"t","body":1}`)
-		s.fails("invalid_type|missing_field")
+		s.wantError("invalid_type|missing_field")
 		s.quiet()
 	})
 }
@@ -213,7 +213,7 @@ func TestNameLength(t *testing.T) {
 			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits), typ)
 			s.ack(strings.Repeat(c.unit, c.fits))
 			w := b.joined(t, typ)
-			w.takes(strings.Repeat(c.unit, c.fits))
+			w.wantJob(strings.Repeat(c.unit, c.fits))
 			w.respond(`2`)
 			s.result(strings.Repeat(c.unit, c.fits), `2`)
 
@@ -224,7 +224,7 @@ func TestNameLength(t *testing.T) {
 			tooLong(t, s.conn, "type")
 			s.submit(id, strings.Repeat(c.unit, c.fits), `1`)
 			w.join(strings.Repeat(c.unit, c.fits))
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`2`)
 			s.result(id, `2`)
 			w.send(`{"action":"join","type":"%s"}`, strings.Repeat(c.wire, c.fits)+"y")
@@ -235,7 +235,7 @@ func TestNameLength(t *testing.T) {
 
 func tooLong(t *testing.T, c *conn, field string) {
 	t.Helper()
-	reason := c.fails("invalid_type|invalid_value").text("reason")
+	reason := c.wantError("invalid_type|invalid_value").text("reason")
 	if !strings.Contains(reason, field) || !strings.Contains(strings.ReplaceAll(reason, ",", ""), "1024") {
 		t.Errorf("reason %q does not name %s and its limit", reason, field)
 	}
@@ -257,7 +257,7 @@ func TestKeysAreCaseSensitive(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := b.submitter(t)
 			s.raw(pack(c.payload))
-			s.fails(c.code)
+			s.wantError(c.code)
 		})
 	}
 	t.Run("other case is an extra key", func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestKeysAreCaseSensitive(t *testing.T) {
 	t.Run("Type does not choose the type", func(t *testing.T) {
 		w := b.worker(t)
 		w.send(`{"action":"join","Type":"t"}`)
-		w.fails("missing_field")
+		w.wantError("missing_field")
 	})
 }
 
@@ -300,7 +300,7 @@ func TestDuplicateKeysFollowOneRule(t *testing.T) {
 		id := name("twice")
 		s.send(`{"action":"submit","id":%q,"type":%q,"type":%q,"body":1}`, id, one, two)
 		s.ack(id)
-		b.joined(t, pick(one, two)).takes(id)
+		b.joined(t, pick(one, two)).wantJob(id)
 	})
 	t.Run("body", func(t *testing.T) {
 		w := b.joined(t, base+"-body")
@@ -327,7 +327,7 @@ func TestDuplicateKeysFollowOneRule(t *testing.T) {
 			s.send(`{"action":"submit","id":"%s-%d","type":%q,"body":1,%s}`, typ, i, typ, p)
 			s.ack(fmt.Sprintf("%s-%d", typ, i))
 		}
-		b.joined(t, typ).takes(pick(typ+"-1", typ+"-0"))
+		b.joined(t, typ).wantJob(pick(typ+"-1", typ+"-0"))
 	})
 	t.Run("action", func(t *testing.T) {
 		s.send(`{"action":"frobnicate","action":"submit","id":%q,"type":"t","body":1}`, base+"-action")

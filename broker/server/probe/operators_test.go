@@ -126,7 +126,7 @@ func TestHTTPJobs(t *testing.T) {
 		}
 		b.waitState(t, id, "queued")
 		w := b.joined(t, typ)
-		w.takes(id)
+		w.wantJob(id)
 		if got := b.state(t, id); got != "running" {
 			t.Errorf("state %q, want running", got)
 		}
@@ -139,7 +139,7 @@ func TestHTTPJobs(t *testing.T) {
 		typ := name("http")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.send(`{"action":"fail","delay_ms":60000}`)
 		w.ok()
 		if got := b.state(t, id); got != "delayed" {
@@ -150,7 +150,7 @@ func TestHTTPJobs(t *testing.T) {
 		typ := name("http")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		s.cancel(id)
 		if got := b.state(t, id); !strings.HasPrefix(got, "running") {
 			t.Errorf("state %q, want running", got)
@@ -182,7 +182,7 @@ func TestHTTPJobs(t *testing.T) {
 		s := b.submitter(t)
 		id := s.fresh(typ, `1`)
 		del(t, b, id, 200)
-		s.failsFor("cancelled", id)
+		s.wantErrorFor("cancelled", id)
 		b.joined(t, typ).quiet()
 		s.submit(id, typ, `2`) // the id is free
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
@@ -192,7 +192,7 @@ func TestHTTPJobs(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		del(t, b, id, 200)
-		s.failsFor("cancelled", id)
+		s.wantErrorFor("cancelled", id)
 		del(t, b, id, 404)
 		s.quiet()
 	})
@@ -206,7 +206,7 @@ func TestHTTPJobs(t *testing.T) {
 		typ := name("http")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		del(t, b, id, 409)
 		w.respond(`2`)
 		s.result(id, `2`)
@@ -263,32 +263,32 @@ func TestLedger(t *testing.T) {
 	step("answered", func(t *testing.T, s submitter, w worker) { serve(t, s, w, typ) }, "submitted", "answered")
 	step("failed by retries", func(t *testing.T, s submitter, w worker) {
 		id := s.freshWith(typ, `1`, `,"retries":0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(``)
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	}, "submitted", "failed")
 	step("failed by word", func(t *testing.T, s submitter, w worker) {
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(`,"retry":false`)
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	}, "submitted", "failed")
 	step("failed by timeout", func(t *testing.T, s submitter, w worker) {
 		id := s.freshWith(typ, `1`, `,"retries":0,"timeout_ms":50`)
-		w.takes(id)
-		s.failsFor("job_failed", id)
+		w.wantJob(id)
+		s.wantErrorFor("job_failed", id)
 		w.respond(`0`) // overdue: not counted
 	}, "submitted", "failed")
 	step("cancelled at work", func(t *testing.T, s submitter, w worker) {
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		s.cancel(id)
 		w.respond(`1`)
 	}, "submitted", "cancelled")
 	step("discarded at work", func(t *testing.T, _ submitter, w worker) {
 		s := b.submitter(t)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		queued := s.fresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, queued, "")
@@ -297,16 +297,16 @@ func TestLedger(t *testing.T) {
 	step("detached and answered", func(t *testing.T, _ submitter, w worker) {
 		s := b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
-		w.takes(id)
+		w.wantJob(id)
 		s.close()
 		w.respond(`1`)
 	}, "submitted", "answered")
-	step("running", func(t *testing.T, s submitter, w worker) { w.takes(s.fresh(typ, `1`)) }, "submitted", "running")
+	step("running", func(t *testing.T, s submitter, w worker) { w.wantJob(s.fresh(typ, `1`)) }, "submitted", "running")
 	step("queued", func(t *testing.T, s submitter, _ worker) { s.fresh(typ, `1`) }, "submitted", "queued")
 	step("delayed", func(t *testing.T, s submitter, _ worker) { s.freshWith(typ, `1`, `,"delay_ms":600000`) }, "submitted", "delayed")
 	step("cancelled in the queue", func(t *testing.T, s submitter, _ worker) { s.cancel(s.fresh(typ, `1`)) }, "submitted", "cancelled")
 	step("expired", func(t *testing.T, s submitter, _ worker) {
-		s.failsFor("expired", s.freshWith(typ, `1`, `,"expires_ms":50`))
+		s.wantErrorFor("expired", s.freshWith(typ, `1`, `,"expires_ms":50`))
 	}, "submitted", "expired")
 	step("discarded in the queue", func(t *testing.T, _ submitter, _ worker) {
 		s := b.submitter(t)
@@ -315,8 +315,8 @@ func TestLedger(t *testing.T) {
 	}, "submitted", "discarded")
 	step("refused submits count nowhere", func(t *testing.T, s submitter, _ worker) {
 		s.send(`{"action":"submit","id":"x","type":%q}`, typ)
-		s.fails("missing_field")
+		s.wantError("missing_field")
 		s.put("x", typ, `1`, `,"retries":-1`)
-		s.fails("invalid_value")
+		s.wantError("invalid_value")
 	})
 }

@@ -85,8 +85,8 @@ func (w worker) job() (id, body string) {
 	return f.text("id"), string(f.keys["body"])
 }
 
-// takes reads the next frame, which must be this job.
-func (w worker) takes(id string) {
+// wantJob reads the next frame, which must be this job.
+func (w worker) wantJob(id string) {
 	w.t.Helper()
 	if got, _ := w.job(); got != id {
 		w.t.Fatalf("worker got job %q, want %q", got, id)
@@ -119,7 +119,7 @@ func (w worker) retire() {
 func serve(t tb, s submitter, w worker, typ string) {
 	t.Helper()
 	id := s.fresh(typ, `"ping"`)
-	w.takes(id)
+	w.wantJob(id)
 	w.respond(`"pong"`)
 	s.result(id, `"pong"`)
 }

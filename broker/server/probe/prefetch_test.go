@@ -17,12 +17,12 @@ func TestPrefetch(t *testing.T) {
 			ids = append(ids, s.fresh(typ, `1`))
 		}
 		for _, id := range ids[:3] {
-			w.takes(id)
+			w.wantJob(id)
 		}
 		w.quiet()
 		w.respondTo(ids[1], `"b"`)
 		s.result(ids[1], `"b"`)
-		w.takes(ids[3])
+		w.wantJob(ids[3])
 		w.quiet()
 		for _, i := range []int{3, 0, 2} { // in any order
 			w.respondTo(ids[i], fmt.Sprint(i))
@@ -40,7 +40,7 @@ func TestPrefetch(t *testing.T) {
 		}
 		w := b.named(t, typ, "5")
 		for _, id := range ids {
-			w.takes(id)
+			w.wantJob(id)
 		}
 	})
 	t.Run("the socket names its jobs", func(t *testing.T) {
@@ -48,27 +48,27 @@ func TestPrefetch(t *testing.T) {
 		typ := name("prefetch")
 		s, w, other := b.submitter(t), b.named(t, typ, "2"), b.worker(t)
 		id, queued := s.fresh(typ, `1`), s.fresh(name("elsewhere"), `1`)
-		w.takes(id)
+		w.wantJob(id)
 		otherType := name("prefetch")
 		other.joinWith(otherType, `,"prefetch":2`)
 		others := s.fresh(otherType, `1`)
-		other.takes(others)
+		other.wantJob(others)
 		for _, verb := range []string{"respond", "fail", "progress"} {
 			w.send(`{"action":%q,"body":1}`, verb)
-			reasonNames(t, w.fails("missing_field"), "id")
+			reasonNames(t, w.wantError("missing_field"), "id")
 			for _, unknown := range []string{"never", queued, others} {
 				w.send(`{"action":%q,"body":1,"id":%q}`, verb, unknown)
-				w.failsFor("unknown_id", unknown)
+				w.wantErrorFor("unknown_id", unknown)
 			}
 			for _, v := range []string{`5`, `[]`, `""`, `true`} {
 				w.send(`{"action":%q,"body":1,"id":%s}`, verb, v)
-				w.fails("invalid_type")
+				w.wantError("invalid_type")
 			}
 		}
 		w.respondTo(id, `2`)
 		s.result(id, `2`)
 		w.send(`{"action":"respond","body":1,"id":%q}`, id) // already answered
-		w.failsFor("unknown_id", id)
+		w.wantErrorFor("unknown_id", id)
 		s.quiet()
 	})
 	t.Run("without a job it is unknown_id", func(t *testing.T) {
@@ -76,9 +76,9 @@ func TestPrefetch(t *testing.T) {
 		w := b.named(t, name("prefetch"), "2")
 		for _, verb := range []string{"respond", "fail", "progress"} {
 			w.send(`{"action":%q,"body":1}`, verb)
-			w.fails("missing_field")
+			w.wantError("missing_field")
 			w.send(`{"action":%q,"body":1,"id":"x"}`, verb)
-			w.failsFor("unknown_id", "x")
+			w.wantErrorFor("unknown_id", "x")
 		}
 	})
 	t.Run("even with 1, and ever after", func(t *testing.T) {
@@ -86,17 +86,17 @@ func TestPrefetch(t *testing.T) {
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.named(t, typ, "1")
 		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.quiet()
 		w.send(`{"action":"respond","body":1}`)
-		w.fails("missing_field")
+		w.wantError("missing_field")
 		w.join(typ) // a join without prefetch: one job at a time, but the id is still needed
 		w.send(`{"action":"respond","body":1}`)
-		w.fails("missing_field")
+		w.wantError("missing_field")
 		w.respondTo(id, `1`)
-		w.takes(next)
+		w.wantJob(next)
 		w.send(`{"action":"respond","body":1}`)
-		w.fails("missing_field")
+		w.wantError("missing_field")
 		w.respondTo(next, `1`)
 	})
 	t.Run("ids by value", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestPrefetch(t *testing.T) {
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.named(t, typ, "2")
 		s.submit(typ+"é", typ, `1`)
-		w.takes(typ + "é")
+		w.wantJob(typ + "é")
 		w.send(`{"action":"respond","id":"%s\u00e9","body":2}`, typ)
 		w.ok()
 		s.result(typ+"é", `2`)
@@ -114,9 +114,9 @@ func TestPrefetch(t *testing.T) {
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.named(t, typ, "2")
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.send(`{"action":"respond","id":%q}`, id)
-		f := w.fails("missing_field")
+		f := w.wantError("missing_field")
 		if f.text("id") != id {
 			t.Errorf("%s lacks the id of the job", f)
 		}
@@ -128,8 +128,8 @@ func TestPrefetch(t *testing.T) {
 		typ := name("prefetch")
 		s, w1, w2 := b.submitter(t), b.named(t, typ, "3"), b.named(t, typ, "3")
 		for range 3 {
-			w1.takes(s.fresh(typ, `1`))
-			w2.takes(s.fresh(typ, `1`))
+			w1.wantJob(s.fresh(typ, `1`))
+			w2.wantJob(s.fresh(typ, `1`))
 		}
 		waiting := s.fresh(typ, `1`)
 		w1.quiet()
@@ -140,9 +140,9 @@ func TestPrefetch(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, plain, w := b.submitter(t), b.joined(t, typ), b.named(t, typ, "2")
-		plain.takes(s.fresh(typ, `1`))
-		w.takes(s.fresh(typ, `1`))
-		w.takes(s.fresh(typ, `1`))
+		plain.wantJob(s.fresh(typ, `1`))
+		w.wantJob(s.fresh(typ, `1`))
+		w.wantJob(s.fresh(typ, `1`))
 		s.fresh(typ, `1`)
 		plain.quiet()
 		w.quiet()
@@ -155,10 +155,10 @@ func TestPrefetch(t *testing.T) {
 		for range 4 {
 			ids = append(ids, s.fresh(typ, `1`))
 		}
-		w.takes(ids[0])
+		w.wantJob(ids[0])
 		w.joinWith(typ, `,"prefetch":3`)
-		w.takes(ids[1])
-		w.takes(ids[2])
+		w.wantJob(ids[1])
+		w.wantJob(ids[2])
 		w.quiet()
 	})
 	t.Run("rejoin with a smaller one", func(t *testing.T) {
@@ -170,13 +170,13 @@ func TestPrefetch(t *testing.T) {
 			ids = append(ids, s.fresh(typ, `1`))
 		}
 		for _, id := range ids[:3] {
-			w.takes(id)
+			w.wantJob(id)
 		}
 		w.joinWith(typ, `,"prefetch":2`)
 		w.respondTo(ids[0], `1`)
 		w.quiet() // two jobs are out: the worker is full
 		w.respondTo(ids[2], `1`)
-		w.takes(ids[3])
+		w.wantJob(ids[3])
 		w.quiet()
 	})
 	t.Run("what is out counts against another type", func(t *testing.T) {
@@ -184,25 +184,25 @@ func TestPrefetch(t *testing.T) {
 		one, two := name("prefetch"), name("prefetch")
 		s, w := b.submitter(t), b.named(t, one, "2")
 		old := s.fresh(one, `1`)
-		w.takes(old)
+		w.wantJob(old)
 		new1, new2 := s.fresh(two, `1`), s.fresh(two, `1`)
 		w.joinWith(two, `,"prefetch":2`)
-		w.takes(new1)
+		w.wantJob(new1)
 		w.quiet()
 		w.respondTo(old, `"old"`)
 		s.result(old, `"old"`)
-		w.takes(new2)
+		w.wantJob(new2)
 	})
 	t.Run("a plain worker at work asks for prefetch", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.joinWith(typ, `,"prefetch":2`)
-		w.takes(next)
+		w.wantJob(next)
 		w.send(`{"action":"respond","body":1}`)
-		w.fails("missing_field")
+		w.wantError("missing_field")
 		w.respondTo(id, `1`)
 		s.result(id, `1`)
 		w.respondTo(next, `2`)
@@ -217,22 +217,22 @@ func TestPrefetch(t *testing.T) {
 		for range 3 {
 			ids = append(ids, s.freshWith(typ, `1`, `,"retries":1`))
 		}
-		w.takes(once)
-		w.takes(ids[0])
-		w.takes(ids[1])
+		w.wantJob(once)
+		w.wantJob(ids[0])
+		w.wantJob(ids[1])
 		w.close()
-		s.failsFor("job_failed", once) // each job that was out has used a run
+		s.wantErrorFor("job_failed", once) // each job that was out has used a run
 		for _, id := range ids[:2] {
 			b.waitState(t, id, "queued")
 		}
 		w = b.named(t, typ, "3")
 		for _, id := range ids { // in the order of their age; the one that never ran comes last
-			w.takes(id)
+			w.wantJob(id)
 		}
 		w.close()
 		failed := map[string]bool{}
 		for range 2 {
-			failed[s.fails("job_failed").text("id")] = true
+			failed[s.wantError("job_failed").text("id")] = true
 		}
 		if !failed[ids[0]] || !failed[ids[1]] {
 			t.Errorf("job_failed for %v, want %v", failed, ids[:2])
@@ -244,12 +244,12 @@ func TestPrefetch(t *testing.T) {
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.named(t, typ, "3")
 		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
-		w.takes(slow)
-		s.failsFor("job_failed", slow)
+		w.wantJob(slow)
+		s.wantErrorFor("job_failed", slow)
 		next := s.fresh(typ, `1`)
 		w.quiet() // the worker has room, but must first answer its overdue run
 		w.respondTo(slow, `"late"`)
-		w.takes(next)
+		w.wantJob(next)
 		s.quiet()
 	})
 	t.Run("an overdue run, others still answered", func(t *testing.T) {
@@ -258,9 +258,9 @@ func TestPrefetch(t *testing.T) {
 		s, w := b.submitter(t), b.named(t, typ, "2")
 		fine := s.fresh(typ, `1`)
 		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
-		w.takes(fine)
-		w.takes(slow)
-		s.failsFor("job_failed", slow)
+		w.wantJob(fine)
+		w.wantJob(slow)
+		s.wantErrorFor("job_failed", slow)
 		w.respondTo(fine, `1`)
 		s.result(fine, `1`)
 		waiting := s.fresh(typ, `1`)
@@ -270,7 +270,7 @@ func TestPrefetch(t *testing.T) {
 		w.quiet()
 		w.send(`{"action":"fail","id":%q}`, slow)
 		w.ok()
-		w.takes(waiting)
+		w.wantJob(waiting)
 	})
 	t.Run("progress and fail by name", func(t *testing.T) {
 		t.Parallel()
@@ -278,14 +278,14 @@ func TestPrefetch(t *testing.T) {
 		s, w := b.submitter(t), b.named(t, typ, "2")
 		one := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
 		two := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
-		w.takes(one)
-		w.takes(two)
+		w.wantJob(one)
+		w.wantJob(two)
 		w.send(`{"action":"progress","id":%q,"body":"two"}`, two)
 		w.ok()
 		s.progressOf(two, `"two"`)
 		w.send(`{"action":"fail","id":%q,"reason":"broken"}`, one)
 		w.ok()
-		s.failsFor("job_failed", one)
+		s.wantErrorFor("job_failed", one)
 		w.respondTo(two, `2`)
 		s.result(two, `2`)
 	})
@@ -294,10 +294,10 @@ func TestPrefetch(t *testing.T) {
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.named(t, typ, "2")
 		one, two := s.fresh(typ, `1`), s.fresh(typ, `1`)
-		w.takes(one)
-		w.takes(two)
+		w.wantJob(one)
+		w.wantJob(two)
 		w.raw(announce(0x7fffffff))
-		w.fails("size_error")
+		w.wantError("size_error")
 		w.eof()
 		// The answer cannot be matched to a job: each job fails or is retried.
 		until(t, "no job is out on the closed socket", func() error {
@@ -313,7 +313,7 @@ func TestPrefetch(t *testing.T) {
 			}
 		}
 		for range 2 - retried {
-			s.fails("job_failed")
+			s.wantError("job_failed")
 		}
 		successor := b.joined(t, typ)
 		for range retried {

@@ -68,20 +68,20 @@ func TestPriorityOrder(t *testing.T) {
 		w, s := b.joined(t, typ), b.submitter(t)
 		low := s.freshWith(typ, `0`, `,"priority":-1000`)
 		high := s.freshWith(typ, `0`, `,"priority":1000`)
-		w.takes(low)
+		w.wantJob(low)
 		w.respond(`0`)
-		w.takes(high)
+		w.wantJob(high)
 	})
 	t.Run("a later one overtakes while the worker is busy", func(t *testing.T) {
 		typ := name("prio")
 		w, s := b.joined(t, typ), b.submitter(t)
-		w.takes(s.fresh(typ, `0`))
+		w.wantJob(s.fresh(typ, `0`))
 		low := s.fresh(typ, `0`)
 		high := s.freshWith(typ, `0`, `,"priority":1`)
 		w.respond(`0`)
-		w.takes(high)
+		w.wantJob(high)
 		w.respond(`0`)
-		w.takes(low)
+		w.wantJob(low)
 	})
 	t.Run("age counts across submitters", func(t *testing.T) {
 		typ := name("prio")
@@ -186,7 +186,7 @@ func TestInterleavedOrder(t *testing.T) {
 		}
 		running = waiting[best].id
 		waiting = slices.Delete(waiting, best, best+1)
-		w.takes(running)
+		w.wantJob(running)
 	}
 	for range 3000 {
 		if r.IntN(2) == 0 {

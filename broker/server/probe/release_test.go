@@ -32,7 +32,7 @@ func TestRelease(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `{"a" : 1e400}`)
-		w.takes(id)
+		w.wantJob(id)
 		w.release("")
 		if got, body := w.job(); got != id || body != `{"a" : 1e400}` {
 			t.Fatalf("job %q %s", got, body)
@@ -47,36 +47,36 @@ func TestRelease(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":0`)
 		for range 20 {
-			w.takes(id)
+			w.wantJob(id)
 			w.release("")
 		}
-		w.takes(id)
+		w.wantJob(id)
 		w.fail("")
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("attempts used before stay used", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1`)
 		for range 2 {
-			w.takes(id)
+			w.wantJob(id)
 			w.release("")
-			w.takes(id)
+			w.wantJob(id)
 			w.fail("")
 		}
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("back to its place by age", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		first := s.fresh(typ, `1`)
-		w.takes(first)
+		w.wantJob(first)
 		second, third := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.leave()
 		w.release("")
 		other := b.joined(t, typ)
 		for _, id := range []string{first, second, third} {
-			other.takes(id)
+			other.wantJob(id)
 			other.respond(`1`)
 		}
 		w.quiet()
@@ -85,27 +85,27 @@ func TestRelease(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		low := s.freshWith(typ, `1`, `,"priority":-1`)
-		w.takes(low)
+		w.wantJob(low)
 		mid := s.fresh(typ, `1`)
 		w.release("")
-		w.takes(mid)
+		w.wantJob(mid)
 		w.respond(`1`)
-		w.takes(low)
+		w.wantJob(low)
 	})
 	t.Run("with delay_ms it waits so long first", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		begin := time.Now()
 		w.release(`,"delay_ms":250`)
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
 		}
 		other := s.fresh(typ, `1`)
-		w.takes(other)
+		w.wantJob(other)
 		w.respond(`1`)
-		w.takes(id)
+		w.wantJob(id)
 		notBefore(t, begin, 250*ms, "handed out")
 		soonAfter(t, begin, 250*ms, "handed out")
 	})
@@ -114,23 +114,23 @@ func TestRelease(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff delays only failed jobs
 		for _, fields := range []string{`,"delay_ms":null`, `,"delay_ms":0`, ""} {
-			w.takes(id)
+			w.wantJob(id)
 			w.release(fields)
 		}
-		w.takes(id)
+		w.wantJob(id)
 	})
 	t.Run("delay_ms refused", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		for _, v := range noIntegers {
 			w.send(`{"action":"release","delay_ms":%s}`, v)
-			reasonNames(t, w.fails("invalid_type"), "delay_ms", year)
+			reasonNames(t, w.wantError("invalid_type"), "delay_ms", year)
 		}
 		for _, v := range append([]string{`-1`, plusOne(year)}, farNumbers...) {
 			w.send(`{"action":"release","delay_ms":%s}`, v)
-			reasonNames(t, w.fails("invalid_value"), "delay_ms", year)
+			reasonNames(t, w.wantError("invalid_value"), "delay_ms", year)
 		}
 		w.quiet() // the job is still out
 		w.respond(`2`)
@@ -140,12 +140,12 @@ func TestRelease(t *testing.T) {
 		typ := name("release")
 		s, w, other := b.submitter(t), b.joined(t, typ), b.worker(t)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.leave()
 		w.release("")
 		w.quiet()
 		other.join(typ)
-		other.takes(id)
+		other.wantJob(id)
 		w.close()
 		other.respond(`2`)
 		s.result(id, `2`)
@@ -154,31 +154,31 @@ func TestRelease(t *testing.T) {
 		p := name("release")
 		s, w := b.submitter(t), b.serves(t, p+"*")
 		id := s.fresh(p+"-a", `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
 		w.release("")
 		w.quiet()
-		b.joined(t, p+"-a").takes(id)
+		b.joined(t, p+"-a").wantJob(id)
 		serveTypes(t, s, w, p+"-b")
 	})
 	t.Run("to an idle worker at once", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		idle := b.joined(t, typ)
 		w.leave()
 		w.release("")
-		idle.takes(id)
+		idle.wantJob(id)
 	})
 	t.Run("the timeout of a released run is off", func(t *testing.T) {
 		t.Parallel()
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":3000,"retries":0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.release(`,"delay_ms":3500`)
-		w.takes(id) // the timeout of the first run has passed and had no effect
+		w.wantJob(id) // the timeout of the first run has passed and had no effect
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
@@ -200,10 +200,10 @@ func TestRelease(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
 		for range 5 {
-			w.takes(id)
+			w.wantJob(id)
 			w.release("")
 		}
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`1`)
 		s.result(id, `1`)
 		s.fresh(typ, `1`)
@@ -214,10 +214,10 @@ func TestRelease(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, "counted")
 		id := s.fresh("counted", `1`)
 		for range 7 {
-			w.takes(id)
+			w.wantJob(id)
 			w.release("")
 		}
-		w.takes(id)
+		w.wantJob(id)
 		if job := b.http(t, "GET", "/v1/jobs/"+id, "", 200); !strings.Contains(job, `"releases": 7`) && !strings.Contains(job, `"releases":7`) {
 			t.Errorf("the job's releases are not told: %s", job)
 		}
@@ -237,12 +237,12 @@ func TestRelease(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
-		w.takes(id)
+		w.wantJob(id)
 		w.progress(`1`)
 		s.progressOf(id, `1`)
 		w.release("")
 		s.quiet() // the submitter gets no frame about a release
-		w.takes(id)
+		w.wantJob(id)
 		w.progress(`2`)
 		s.progressOf(id, `2`)
 	})
@@ -250,10 +250,10 @@ func TestRelease(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.raw([]byte(string(pack(`{"action":"release"}`)) + string(pack(`{"action":"respond","body":2}`))))
 		w.ok()
-		w.takes(id)
+		w.wantJob(id)
 		w.ok()
 		s.result(id, `2`)
 	})
@@ -261,10 +261,10 @@ func TestRelease(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
-		w.takes(id)
+		w.wantJob(id)
 		s.close()
 		w.release("")
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`1`)
 	})
 }
@@ -280,7 +280,7 @@ func whoHas(t *testing.T, id string, a, b worker) (has, other worker) {
 		a.ok()
 		return a, b
 	}
-	b.takes(id)
+	b.wantJob(id)
 	return b, a
 }
 
@@ -295,7 +295,7 @@ func TestReleaseByName(t *testing.T) {
 			ids = append(ids, s.fresh(typ, `1`))
 		}
 		for _, id := range ids {
-			w.takes(id)
+			w.wantJob(id)
 		}
 		w.leave()
 		for _, id := range []string{ids[3], ids[1], ids[4], ids[2]} {
@@ -303,7 +303,7 @@ func TestReleaseByName(t *testing.T) {
 		}
 		other := b.joined(t, typ)
 		for _, id := range ids[1:] {
-			other.takes(id)
+			other.wantJob(id)
 			other.respond(`1`)
 		}
 		w.respondTo(ids[0], `1`)
@@ -313,29 +313,29 @@ func TestReleaseByName(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.named(t, typ, "1")
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.send(`{"action":"release"}`)
-		reasonNames(t, w.fails("missing_field"), "id")
+		reasonNames(t, w.wantError("missing_field"), "id")
 		w.send(`{"action":"release","id":null}`)
-		w.fails("missing_field|invalid_type")
+		w.wantError("missing_field|invalid_type")
 		w.send(`{"action":"release","id":5}`)
-		w.fails("invalid_type")
+		w.wantError("invalid_type")
 		w.send(`{"action":"release","id":"no such job"}`)
-		w.fails("unknown_id")
+		w.wantError("unknown_id")
 		w.release(`,"id":` + quote(id))
-		w.takes(id)
+		w.wantJob(id)
 		w.respondTo(id, `1`)
 		w.send(`{"action":"release","id":%q}`, id)
-		w.failsFor("unknown_id", id)
+		w.wantErrorFor("unknown_id", id)
 	})
 	t.Run("of another socket", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.named(t, typ, "1")
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		thief := b.named(t, typ, "1")
 		thief.send(`{"action":"release","id":%q}`, id)
-		thief.failsFor("unknown_id", id)
+		thief.wantErrorFor("unknown_id", id)
 		w.respondTo(id, `2`)
 		s.result(id, `2`)
 	})
@@ -343,26 +343,26 @@ func TestReleaseByName(t *testing.T) {
 		w := b.worker(t)
 		for range 2 {
 			w.send(`{"action":"release"}`)
-			reasonNames(t, w.fails("invalid_state"), "not_processing")
+			reasonNames(t, w.wantError("invalid_state"), "not_processing")
 			w.join(name("release"))
 		}
 		w.send(`{"action":"release","id":"x","delay_ms":5}`)
-		reasonNames(t, w.fails("invalid_state"), "not_processing")
+		reasonNames(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
 		for _, v := range []string{`5`, `"another"`, `null`, `{}`} {
-			w.takes(id)
+			w.wantJob(id)
 			w.release(`,"id":` + v)
 		}
-		w.takes(id)
+		w.wantJob(id)
 	})
 	t.Run("on the submit port", func(t *testing.T) {
 		s := b.submitter(t)
 		s.send(`{"action":"release","id":"x"}`)
-		reasonNames(t, s.fails("invalid_action"), "not_a_slave")
+		reasonNames(t, s.wantError("invalid_action"), "not_a_slave")
 	})
 }
 
@@ -375,7 +375,7 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		s.cancel(id)
 		w.cancelled(id)
 		w.release("")
@@ -388,7 +388,7 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		queued := s.fresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, queued, "")
@@ -400,8 +400,8 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":50,"retries":0`)
-		w.takes(id)
-		s.failsFor("job_failed", id)
+		w.wantJob(id)
+		s.wantErrorFor("job_failed", id)
 		w.release("")
 		w.quiet()
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "failed": 1})
@@ -411,11 +411,11 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"expires_ms":60`)
-		w.takes(id)
+		w.wantJob(id)
 		time.Sleep(80 * ms)
 		s.quiet() // a run is never interrupted
 		w.release("")
-		s.failsFor("expired", id)
+		s.wantErrorFor("expired", id)
 		w.quiet()
 	})
 	t.Run("a delay beyond its deadline", func(t *testing.T) {
@@ -423,9 +423,9 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"expires_ms":200`)
-		w.takes(id)
+		w.wantJob(id)
 		w.release(`,"delay_ms":60000`)
-		s.failsFor("expired", id)
+		s.wantErrorFor("expired", id)
 		soonAfter(t, begin, 200*ms, "expired")
 	})
 	t.Run("round and round, nothing is lost", func(t *testing.T) {

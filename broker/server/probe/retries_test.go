@@ -15,17 +15,17 @@ func TestRetries(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"retries":3,"timeout_ms":100`)
 		w := b.joined(t, typ)
-		w.takes(id)
+		w.wantJob(id)
 		w.close()
 		w = b.joined(t, typ)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(``)
-		w.takes(id)
+		w.wantJob(id)
 		b.waitNotRunning(t, id)
 		w.respond(`"late"`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(`,"reason":"the last one"`)
-		if f := s.failsFor("job_failed", id); f.text("reason") == "" {
+		if f := s.wantErrorFor("job_failed", id); f.text("reason") == "" {
 			t.Error("no reason")
 		}
 		w.quiet()
@@ -37,7 +37,7 @@ func TestRetries(t *testing.T) {
 			s, w := b.submitter(t), b.joined(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
 			w.failsRuns(n+1, id)
-			s.failsFor("job_failed", id)
+			s.wantErrorFor("job_failed", id)
 			w.quiet()
 			s.submit(id, typ, `1`) // free
 		})
@@ -47,7 +47,7 @@ func TestRetries(t *testing.T) {
 			s := b.submitter(t)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
 			loseWorkers(t, b, typ, id, n+1)
-			s.failsFor("job_failed", id)
+			s.wantErrorFor("job_failed", id)
 		})
 	}
 	t.Run("a thousand", func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRetries(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1000`)
 		w.failsRuns(1001, id)
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("default is 3", func(t *testing.T) {
 		t.Parallel()
@@ -64,7 +64,7 @@ func TestRetries(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
 		w.failsRuns(4, id)
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("default by --retries", func(t *testing.T) {
 		t.Parallel()
@@ -74,18 +74,18 @@ func TestRetries(t *testing.T) {
 		for _, fields := range []string{``, `,"retries":null`} {
 			id := s.freshWith(typ, `1`, fields)
 			w.failsRuns(2, id)
-			s.failsFor("job_failed", id)
+			s.wantErrorFor("job_failed", id)
 		}
 		id := s.freshWith(typ, `1`, `,"retries":2`)
 		w.failsRuns(3, id)
-		s.failsFor("job_failed", id)
+		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("a retry keeps its age", func(t *testing.T) {
 		t.Parallel()
 		typ := name("retry")
 		s, w := b.submitter(t), b.joined(t, typ)
 		first := s.fresh(typ, `1`)
-		w.takes(first)
+		w.wantJob(first)
 		var rest []string
 		for range 3 {
 			rest = append(rest, s.fresh(typ, `1`))
@@ -93,7 +93,7 @@ func TestRetries(t *testing.T) {
 		better := s.freshWith(typ, `1`, `,"priority":1`)
 		w.fail(``)
 		for _, id := range append([]string{better, first}, rest...) {
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`1`)
 			s.result(id, `1`)
 		}
@@ -108,11 +108,11 @@ func TestBackoff(t *testing.T) {
 		typ := name("backoff")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":100,"retries":4`)
-		w.takes(id)
+		w.wantJob(id)
 		for _, wait := range []time.Duration{100 * ms, 200 * ms, 400 * ms} {
 			begin := time.Now()
 			w.fail(``)
-			w.takes(id)
+			w.wantJob(id)
 			notBefore(t, begin, wait, "retried")
 			soonAfter(t, begin, wait+wait/4, "retried")
 		}
@@ -122,10 +122,10 @@ func TestBackoff(t *testing.T) {
 		typ := name("backoff")
 		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":86400000`)
-		w.takes(id)
+		w.wantJob(id)
 		begin := time.Now()
 		w.close()
-		successor.takes(id) // at once, because the loss of a worker causes no backoff
+		successor.wantJob(id) // at once, because the loss of a worker causes no backoff
 		soonAfter(t, begin, 0, "retried")
 	})
 	t.Run("of a timeout", func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestBackoff(t *testing.T) {
 		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"backoff_ms":200,"timeout_ms":100`)
-		w.takes(id)
-		successor.takes(id)
+		w.wantJob(id)
+		successor.wantJob(id)
 		notBefore(t, begin, 300*ms, "retried")
 		soonAfter(t, begin, 350*ms, "retried")
 	})
@@ -144,12 +144,12 @@ func TestBackoff(t *testing.T) {
 		typ := name("backoff")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":86400000`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(`,"delay_ms":0`)
-		w.takes(id)
+		w.wantJob(id)
 		begin := time.Now()
 		w.fail(`,"delay_ms":150`)
-		w.takes(id)
+		w.wantJob(id)
 		notBefore(t, begin, 150*ms, "retried")
 		w.fail(``) // this time the job's own backoff applies, which is a day
 		if got := b.state(t, id); got != "delayed" {
@@ -162,23 +162,23 @@ func TestBackoff(t *testing.T) {
 		typ := name("backoff")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		begin := time.Now()
 		w.fail(`,"delay_ms":150`)
-		w.takes(id)
+		w.wantJob(id)
 		notBefore(t, begin, 150*ms, "retried")
 		w.fail(``)
-		w.takes(id) // at once: only that one retry was delayed
+		w.wantJob(id) // at once: only that one retry was delayed
 	})
 	t.Run("the cap is a day, not an overflow", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":1,"retries":1000`)
-		w.takes(id)
+		w.wantJob(id)
 		for range 100 {
 			w.fail(`,"delay_ms":0`)
-			w.takes(id)
+			w.wantJob(id)
 		}
 		w.fail(``) // retry 101 waits 1 ms · 2¹⁰⁰, at most a day
 		w.silent(100 * ms)
@@ -191,19 +191,19 @@ func TestBackoff(t *testing.T) {
 		typ := name("backoff")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":1000`)
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(``)
 		serve(t, s, w, typ)
 		s.put(id, typ, `1`, "")
-		s.failsFor("id_exists", id) // a waiting job holds its id
-		w.takes(id)
+		s.wantErrorFor("id_exists", id) // a waiting job holds its id
+		w.wantJob(id)
 	})
 }
 
 func (w worker) failsRuns(n int, id string) {
 	w.t.Helper()
 	for range n {
-		w.takes(id)
+		w.wantJob(id)
 		w.fail(``)
 	}
 }

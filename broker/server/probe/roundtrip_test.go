@@ -25,7 +25,7 @@ func TestRoundTrip(t *testing.T) {
 		typ := name("echo")
 		w, s := b.joined(t, typ), b.submitter(t)
 		id := s.fresh(typ, `{"a":1}`)
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`{"b":2}`)
 		s.result(id, `{"b":2}`)
 	})
@@ -40,8 +40,8 @@ func TestRoundTrip(t *testing.T) {
 		typ := name("echo")
 		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
 		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
-		w1.takes(id1)
-		w2.takes(id2)
+		w1.wantJob(id1)
+		w2.wantJob(id2)
 		w2.respond(`"second"`)
 		s.result(id2, `"second"`)
 		w1.respond(`"first"`)
@@ -51,17 +51,17 @@ func TestRoundTrip(t *testing.T) {
 		typ := name("echo")
 		w, s := b.joined(t, typ), b.submitter(t)
 		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
-		w.takes(id1)
+		w.wantJob(id1)
 		w.quiet()
 		w.respond(`1`)
-		w.takes(id2)
+		w.wantJob(id2)
 		w.respond(`2`)
 	})
 	t.Run("types are apart", func(t *testing.T) {
 		a, z := name("a"), name("z")
 		wa, wz, s := b.joined(t, a), b.joined(t, z), b.submitter(t)
 		id := s.fresh(z, `1`)
-		wz.takes(id)
+		wz.wantJob(id)
 		wa.quiet()
 	})
 	t.Run("types are compared exactly", func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestRoundTrip(t *testing.T) {
 		w, s := b.joined(t, strings.ToLower(typ)), b.submitter(t)
 		id := s.fresh(typ, `1`)
 		w.quiet()
-		b.joined(t, typ).takes(id)
+		b.joined(t, typ).wantJob(id)
 	})
 	t.Run("one socket may submit to many types", func(t *testing.T) {
 		s := b.submitter(t)
@@ -109,7 +109,7 @@ func TestShapes(t *testing.T) {
 		{"error about a job", fmt.Sprintf(`{"action":"submit","id":"%s-2","type":%q}`, typ, typ)},
 	} {
 		s.send("%s", e.payload)
-		f := s.fails("unknown_action|missing_field")
+		f := s.wantError("unknown_action|missing_field")
 		t.Run(e.name, func(t *testing.T) {
 			for _, key := range []string{"ok", "body", "action"} {
 				if f.has(key) {
@@ -151,7 +151,7 @@ func TestDefaultType(t *testing.T) {
 		s := b.submitter(t)
 		for _, key := range []string{``, `,"type":null`} {
 			s.send(`{"action":"submit","id":"d"%s,"body":1}`, key)
-			if f := s.failsFor("missing_field", "d"); !strings.Contains(f.text("reason"), "type") {
+			if f := s.wantErrorFor("missing_field", "d"); !strings.Contains(f.text("reason"), "type") {
 				t.Errorf("reason %q does not name type", f.text("reason"))
 			}
 		}
@@ -200,7 +200,7 @@ func TestOrderOfFrames(t *testing.T) {
 		for range 50 {
 			id := s.fresh(typ, `0`)
 			w := b.joined(t, typ) // takes the ok first
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`0`)
 			s.result(id, `0`)
 			w.close()
@@ -215,7 +215,7 @@ func TestOrderOfFrames(t *testing.T) {
 		}
 		w := b.joined(t, typ)
 		for _, id := range ids {
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`0`) // takes the ok first
 		}
 	})
@@ -224,7 +224,7 @@ func TestOrderOfFrames(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, one)
 		id := s.fresh(two, `0`)
 		w.join(two)
-		w.takes(id)
+		w.wantJob(id)
 	})
 	t.Run("replies in the order of the requests", func(t *testing.T) {
 		typ := name("pipeline")
@@ -240,8 +240,8 @@ func TestOrderOfFrames(t *testing.T) {
 		for i := range 100 {
 			id := fmt.Sprintf("%s-%d", typ, i)
 			s.ack(id)
-			s.failsFor("id_exists", id)
-			s.fails("unknown_action")
+			s.wantErrorFor("id_exists", id)
+			s.wantError("unknown_action")
 		}
 	})
 	t.Run("a refused submit gets an error and nothing else", func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestOrderOfFrames(t *testing.T) {
 		s := b.submitter(t)
 		id := s.fresh(typ, `0`)
 		s.put(id, typ, `0`, "")
-		s.failsFor("id_exists", id)
+		s.wantErrorFor("id_exists", id)
 		s.quiet()
 	})
 }

@@ -190,7 +190,7 @@ func TestMaxGroups(t *testing.T) {
 	s.change(first, `"groups":["x","y"]`) // the groups that only this job had give way to the new ones
 	refused(in("a"))
 	w.join("t")
-	w.takes(first)
+	w.wantJob(first)
 	w.respond(`1`)
 	s.result(first, `1`)
 	s.freshWith("t", `1`, in("a", "b")) // the old groups were forgotten with their last job

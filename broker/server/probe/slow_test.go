@@ -167,7 +167,7 @@ func TestDeafWorker(t *testing.T) {
 	id = s.fresh(typ, body)
 	successor := b.joined(t, typ)
 	w.reset()
-	successor.takes(id)
+	successor.wantJob(id)
 	successor.respond(`2`)
 	s.result(id, `2`)
 }

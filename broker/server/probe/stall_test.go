@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// stands stops the daemon's process for the given time, and calls do meanwhile.
-func (d *daemon) stands(long time.Duration, do func()) {
+// freeze stops the daemon's process for the given time, and calls do meanwhile.
+func (d *daemon) freeze(long time.Duration, do func()) {
 	d.Signal(syscall.SIGSTOP)
 	defer d.Signal(syscall.SIGCONT)
 	end := time.Now().Add(long)
@@ -47,7 +47,7 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 				s.put(name("job"), typ, fmt.Sprint(i), `,"timeout_ms":3000,"retries":0`)
 				time.Sleep(spread)
 			}
-			b.stands(4*time.Second, func() {
+			b.freeze(4*time.Second, func() {
 				for _, w := range all[1:] {
 					w.send(`{"action":"respond","body":1}`)
 				}
@@ -78,7 +78,7 @@ func TestHelloToAStalledDaemon(t *testing.T) {
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	c := dial(t, b.submitAddr)
 	time.Sleep(ms) // enough for the daemon to accept the connection
-	b.stands(11*time.Second, func() { c.send(`{"action":"hello","token":"sub-1"}`) })
+	b.freeze(11*time.Second, func() { c.send(`{"action":"hello","token":"sub-1"}`) })
 	if f := c.recv(); string(f.keys["ok"]) != "true" {
 		t.Fatalf("hello: %s", f)
 	}
@@ -97,7 +97,7 @@ func TestPongsToAStalledDaemon(t *testing.T) {
 			beat(t, c)
 			c.send(`{"action":"pong"}`)
 		}
-		b.stands(1500*ms, func() {})
+		b.freeze(1500*ms, func() {})
 		for range 3 {
 			beat(t, c)
 			c.send(`{"action":"pong"}`)

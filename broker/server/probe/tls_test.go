@@ -204,9 +204,9 @@ func TestTLS(t *testing.T) {
 	t.Run("errors and closing", func(t *testing.T) {
 		c := secured(t, b.submitAddr, conf)
 		c.send(`{"action":"submit"}`)
-		c.fails("missing_field")
+		c.wantError("missing_field")
 		c.raw(announce(0x7fffffff))
-		c.fails("size_error")
+		c.wantError("size_error")
 		c.eof()
 	})
 	for _, d := range []struct {
@@ -227,11 +227,11 @@ func TestTLS(t *testing.T) {
 			w.join(typ)
 			s := submitter{&conn{t, s.net, s.in}}
 			id := s.fresh(typ, `1`)
-			w.takes(id)
+			w.wantJob(id)
 			d.end(w.conn)
 			successor := worker{secured(t, b.workerAddr, conf)}
 			successor.join(typ)
-			successor.takes(id)
+			successor.wantJob(id)
 			successor.respond(`2`)
 			s.result(id, `2`)
 		})
@@ -432,7 +432,7 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	s.ping()
 	bad := secured(t, b.workerAddr, conf)
 	bad.send(`{"action":"ping"}`)
-	bad.fails("unauthorized")
+	bad.wantError("unauthorized")
 	bad.eof()
 	typ := name("plain")
 	w := worker{b.greeted(t, work, "tok")}

@@ -75,7 +75,7 @@ func TestTokens(t *testing.T) {
 			onBoth(t, b, func(t *testing.T, c *conn) {
 				begin := time.Now()
 				c.raw(pack(first))
-				c.fails("unauthorized")
+				c.wantError("unauthorized")
 				soonAfter(t, begin, 2*time.Second, "refused")
 				c.eof()
 			})
@@ -86,7 +86,7 @@ func TestTokens(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(append(pack(`{"action":"submit","id":"sneaky","type":"t","body":1}`),
 			append(pack(`{"action":"hello","token":"all-1"}`), pack(`{"action":"submit","id":"sneaky","type":"t","body":1,"detach":true}`)...)...))
-		bad.fails("unauthorized")
+		bad.wantError("unauthorized")
 		bad.eof()
 		b.submitterAs(t, "all-1").submit("sneaky", name("token"), `1`)
 	})
@@ -94,20 +94,20 @@ func TestTokens(t *testing.T) {
 		typ := name("token")
 		s := b.submitterAs(t, "work-1")
 		s.put("scope", typ, `1`, "")
-		s.failsFor("forbidden", "scope")
+		s.wantErrorFor("forbidden", "scope")
 		s.put("scope", typ, `1`, `,"ack":false`)
-		s.failsFor("forbidden", "scope")
+		s.wantErrorFor("forbidden", "scope")
 		s.send(`{"action":"cancel","id":"scope"}`)
-		s.fails("forbidden")
+		s.wantError("forbidden")
 		s.ping() // stays open
 		w := b.workerAs(t, "sub-1")
 		w.send(`{"action":"join","type":%q}`, typ)
-		w.fails("forbidden")
+		w.wantError("forbidden")
 		w.ping()
 		w.leave()
 		both := b.submitterAs(t, "admin-1")
 		both.put("scope", typ, `1`, "")
-		both.failsFor("forbidden", "scope")
+		both.wantErrorFor("forbidden", "scope")
 		b.submitterAs(t, "sub-1").submit("scope", typ, `1`) // the refused requests changed nothing
 	})
 	t.Run("types", func(t *testing.T) {
@@ -118,13 +118,13 @@ func TestTokens(t *testing.T) {
 		}
 		for _, typ := range []string{"img", "IMG-a", "ximg-a", "thumbs", "other", "default", "*"} {
 			s.put("glob", typ, `1`, "")
-			s.failsFor("forbidden", "glob")
+			s.wantErrorFor("forbidden", "glob")
 			w.send(`{"action":"join","type":%q}`, typ)
-			w.fails("forbidden")
+			w.wantError("forbidden")
 		}
 		serve(t, s, w, "img-ü/\n") // a refused join changes nothing
 		s.send(`{"action":"submit","id":"glob","body":1}`)
-		s.failsFor("forbidden", "glob") // the default type counts too
+		s.wantErrorFor("forbidden", "glob") // the default type counts too
 		one := b.submitterAs(t, "one-1")
 		one.send(`{"action":"submit","id":"glob","body":1}`)
 		one.ack("glob")
@@ -136,14 +136,14 @@ func TestTokens(t *testing.T) {
 		}
 		for _, typ := range []string{"abc", "za", "xlog", "x.logs", "a", "z"} {
 			s.put("mid", typ, `1`, "")
-			s.failsFor("forbidden", "mid")
+			s.wantErrorFor("forbidden", "mid")
 		}
 	})
 	t.Run("cancel of a type that is not ours", func(t *testing.T) {
 		owner, other := b.submitterAs(t, "all-1"), b.submitterAs(t, "img-1")
 		id := owner.freshWith("private", `1`, `,"detach":true`)
 		other.send(`{"action":"cancel","id":%q}`, id)
-		other.fails("forbidden|unknown_id")
+		other.wantError("forbidden|unknown_id")
 		owner.cancel(id) // it still exists
 	})
 	t.Run("HTTP", func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestTokens(t *testing.T) {
 		t.Parallel()
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			begin := time.Now()
-			c.fails("unauthorized")
+			c.wantError("unauthorized")
 			notBefore(t, begin, 9*time.Second, "cut off")
 			soonAfter(t, begin, 12*time.Second, "cut off")
 			c.eof()
@@ -187,7 +187,7 @@ func TestTokens(t *testing.T) {
 		t.Parallel()
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			c.raw(pack(`{"action":"hello","token":"all-1"}`)[:20])
-			c.fails("unauthorized")
+			c.wantError("unauthorized")
 			c.eof()
 		})
 	})
@@ -206,7 +206,7 @@ func TestTokens(t *testing.T) {
 	t.Run("tokens are not logged", func(t *testing.T) {
 		c := b.submitter(t)
 		c.send(`{"action":"hello","token":"a-very-secret-guess"}`)
-		c.fails("unauthorized")
+		c.wantError("unauthorized")
 		for _, secret := range []string{"a-very-secret-guess", "all-1", "admin-1"} {
 			if strings.Contains(b.Log.String(), secret) {
 				t.Errorf("the log has %q", secret)
@@ -243,12 +243,12 @@ func TestTokensAreReadAgain(t *testing.T) {
 	})
 	old := b.submitter(t)
 	old.send(`{"action":"hello","token":"old-1"}`)
-	old.fails("unauthorized")
+	old.wantError("unauthorized")
 	serve(t, s, w, typ) // open connections keep their scopes
 	kept.fresh(typ, `1`)
 	changed := b.submitterAs(t, "kept-1")
 	changed.put("x", typ, `1`, "")
-	changed.failsFor("forbidden", "x")
+	changed.wantErrorFor("forbidden", "x")
 
 	// after an invalid file, tokens must still be required, and the old ones must still be
 	// valid
@@ -260,7 +260,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		b.submitterAs(t, "new-1").fresh(typ, `1`)
 		bad := b.submitter(t)
 		bad.send(`{"action":"ping"}`)
-		bad.fails("unauthorized")
+		bad.wantError("unauthorized")
 	}
 	if !b.Running() {
 		t.Fatal("a bad token file ended the daemon")

@@ -87,9 +87,9 @@ func TestTypes(t *testing.T) {
 		s := b.submitter(t)
 		first, second := s.fresh(p+"-x", `1`), s.fresh(p+"-y", `1`)
 		w := b.serves(t, p+"-*")
-		w.takes(first)
+		w.wantJob(first)
 		w.respond(`1`)
-		w.takes(second)
+		w.wantJob(second)
 	})
 	t.Run("names and patterns mixed, overlapping ones too", func(t *testing.T) {
 		p, other := name("mixed"), name("mixed-other")
@@ -123,7 +123,7 @@ func TestTypes(t *testing.T) {
 		high := s.freshWith(types[2], `1`, `,"priority":9`)
 		w := b.serves(t, types...)
 		for _, id := range append(append([]string{high, top}, equal...), low) {
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`1`)
 		}
 	})
@@ -136,7 +136,7 @@ func TestTypes(t *testing.T) {
 		}
 		w := b.serves(t, p+"-*")
 		for _, id := range want {
-			w.takes(id)
+			w.wantJob(id)
 			w.respond(`1`)
 		}
 	})
@@ -156,7 +156,7 @@ func TestTypes(t *testing.T) {
 		one, two := name("again"), name("again")
 		s, w := b.submitter(t), b.serves(t, one, name("again"))
 		id := s.fresh(one, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.joinTypes(list(two+"*"), "")
 		w.quiet()
 		w.respond(`2`)
@@ -169,11 +169,11 @@ func TestTypes(t *testing.T) {
 		w.joinTypes(list(one, two), `,"prefetch":3`)
 		ids := []string{s.fresh(one, `1`), s.fresh(two, `1`), s.fresh(one, `1`), s.fresh(two, `1`)}
 		for _, id := range ids[:3] {
-			w.takes(id)
+			w.wantJob(id)
 		}
 		w.quiet()
 		w.respondTo(ids[1], `1`)
-		w.takes(ids[3])
+		w.wantJob(ids[3])
 		for _, id := range []string{ids[0], ids[2], ids[3]} {
 			w.respondTo(id, `1`)
 		}
@@ -183,7 +183,7 @@ func TestTypes(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(one, name("notice")), `,"cancel":true`)
 		id := s.fresh(one, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		s.cancel(id)
 		w.cancelled(id)
 		w.respond(`1`)
@@ -202,10 +202,10 @@ func TestTypes(t *testing.T) {
 		p := name("lost")
 		s, w := b.submitter(t), b.serves(t, p+"-a", p+"-b")
 		id := s.fresh(p+"-a", `1`)
-		w.takes(id)
+		w.wantJob(id)
 		successor := b.serves(t, p+"*")
 		w.close()
-		successor.takes(id)
+		successor.wantJob(id)
 	})
 	t.Run("workers with room take turns, whatever their sets", func(t *testing.T) {
 		one, two := name("turn"), name("turn")
@@ -243,7 +243,7 @@ func TestTypes(t *testing.T) {
 		again := b.serves(t, append(names, names[:7]...)...)
 		again.quiet()
 		again.send(`{"action":"join","types":%s}`, list(append(names, p+"-one-too-many")...))
-		reasonNames(t, again.fails("invalid_value"), "types", "1001", "1000")
+		reasonNames(t, again.wantError("invalid_value"), "types", "1001", "1000")
 	})
 	t.Run("hello says how many", func(t *testing.T) {
 		if got := limits(t, b)["max_types"]; got != 1000 {
@@ -260,7 +260,7 @@ func TestTypes(t *testing.T) {
 	t.Run("on the submit port", func(t *testing.T) {
 		s := b.submitter(t)
 		s.send(`{"action":"join","types":["a"]}`)
-		reasonNames(t, s.fails("invalid_action"), "not_a_slave")
+		reasonNames(t, s.wantError("invalid_action"), "not_a_slave")
 	})
 }
 
@@ -292,7 +292,7 @@ func TestPatterns(t *testing.T) {
 			s, w := b.submitter(t), b.serves(t, own(c.pattern))
 			id := s.fresh(own(c.typ), `1`)
 			if c.fits {
-				w.takes(id)
+				w.wantJob(id)
 			}
 			w.quiet()
 		})
@@ -430,7 +430,7 @@ func TestTypesRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 			w.send(`{"action":"join",%s}`, c.keys)
-			reasonNames(t, w.fails(c.code), c.names...)
+			reasonNames(t, w.wantError(c.code), c.names...)
 			serveTypes(t, s, w, typ)
 		})
 	}
@@ -440,7 +440,7 @@ func TestTypesRefused(t *testing.T) {
 			names = append(names, fmt.Sprintf("n-%d", i))
 		}
 		w.send(`{"action":"join","types":["a"],"except":%s}`, list(names...))
-		reasonNames(t, w.fails("invalid_value"), "except", "1001", "1000")
+		reasonNames(t, w.wantError("invalid_value"), "except", "1001", "1000")
 		serveTypes(t, s, w, typ)
 	})
 }
@@ -455,11 +455,11 @@ func TestTypesHeldBack(t *testing.T) {
 		b.http(t, "POST", "/v1/types/"+one+"/pause", "{}", 200)
 		held := s.freshWith(one, `1`, `,"priority":9`)
 		id := s.fresh(two, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.respond(`1`)
 		w.quiet()
 		b.http(t, "POST", "/v1/types/"+one+"/resume", "{}", 200)
-		w.takes(held)
+		w.wantJob(held)
 	})
 	t.Run("concurrency", func(t *testing.T) {
 		one, two := name("narrow"), name("open")
@@ -469,11 +469,11 @@ func TestTypesHeldBack(t *testing.T) {
 		first := s.freshWith(one, `1`, `,"priority":9`)
 		second := s.freshWith(one, `1`, `,"priority":9`)
 		third := s.fresh(two, `1`)
-		w.takes(first)
-		w.takes(third)
+		w.wantJob(first)
+		w.wantJob(third)
 		w.quiet()
 		w.respondTo(first, `1`)
-		w.takes(second)
+		w.wantJob(second)
 	})
 	t.Run("rate with burst", func(t *testing.T) {
 		one, two := name("slow"), name("open")
@@ -483,9 +483,9 @@ func TestTypesHeldBack(t *testing.T) {
 		first, second := s.fresh(one, `1`), s.fresh(one, `1`)
 		s.fresh(one, `1`)
 		last := s.fresh(two, `1`)
-		w.takes(first)
-		w.takes(second)
-		w.takes(last)
+		w.wantJob(first)
+		w.wantJob(second)
+		w.wantJob(last)
 		w.quiet()
 	})
 }
@@ -522,13 +522,13 @@ func TestTypesWithTokens(t *testing.T) {
 		w.joinTypes(`["img-kept"]`, "")
 		for _, types := range []string{`["other"]`, `["other","img","thumbs"]`} {
 			w.send(`{"action":"join","types":%s}`, types)
-			w.fails("forbidden")
+			w.wantError("forbidden")
 		}
 		serveTypes(t, s, w, "img-kept") // the refused joins changed nothing
 	})
 	t.Run("without the scope", func(t *testing.T) {
 		w := b.workerAs(t, "sub-1")
 		w.send(`{"action":"join","types":["*"]}`)
-		w.fails("forbidden")
+		w.wantError("forbidden")
 	})
 }

@@ -46,17 +46,17 @@ func TestUnixSockets(t *testing.T) {
 	})
 	t.Run("a lost worker's job goes on", func(t *testing.T) {
 		id := s.fresh(typ, `1`)
-		w.takes(id)
+		w.wantJob(id)
 		w.close()
 		successor := b.joined(t, typ)
-		successor.takes(id)
+		successor.wantJob(id)
 		successor.respond(`2`)
 		s.result(id, `2`)
 	})
 	t.Run("errors and the end", func(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(announce(0x7fffffff))
-		bad.fails("size_error")
+		bad.wantError("size_error")
 		bad.eof()
 	})
 	t.Run("a socket in use is not taken", func(t *testing.T) {

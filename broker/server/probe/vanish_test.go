@@ -37,7 +37,7 @@ func TestSubmitterGone(t *testing.T) {
 			}
 			kept := other.fresh(typ, `"kept"`)
 			w := b.joined(t, typ)
-			w.takes(kept)
+			w.wantJob(kept)
 			w.respond(`1`)
 			other.result(kept, `1`)
 			w.quiet()
@@ -47,13 +47,13 @@ func TestSubmitterGone(t *testing.T) {
 			typ := name("gone")
 			s, w := b.submitter(t), b.joined(t, typ)
 			running := s.fresh(typ, `0`)
-			w.takes(running)
+			w.wantJob(running)
 			queued := s.fresh(typ, `0`)
 			d.end(s.conn)
 			b.claim(t, queued, name("new")) // now the broker knows of the loss
 			other := b.submitter(t)
 			other.put(running, typ, `0`, "")
-			other.failsFor("id_exists", running) // the worker still holds it
+			other.wantErrorFor("id_exists", running) // the worker still holds it
 			w.quiet()
 			w.respond(`"for nobody"`)
 			other.submit(running, typ, `"mine"`) // the id is free at once
@@ -69,7 +69,7 @@ func TestSubmitterGone(t *testing.T) {
 			typ := name("gone")
 			s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
 			running := s.fresh(typ, `0`)
-			w.takes(running)
+			w.wantJob(running)
 			queued := s.fresh(name("elsewhere"), `0`)
 			d.end(s.conn)
 			b.claim(t, queued, name("new"))
@@ -85,7 +85,7 @@ func TestSubmitterGone(t *testing.T) {
 		w := b.joined(t, typ)
 		for range 20 {
 			s := b.submitter(t)
-			w.takes(s.fresh(typ, `0`))
+			w.wantJob(s.fresh(typ, `0`))
 			s.close()
 			w.respond(`1`)
 		}
@@ -97,7 +97,7 @@ func TestSubmitterGone(t *testing.T) {
 		one, two := name("gone"), name("gone")
 		w, s, other := b.joined(t, one), b.submitter(t), b.submitter(t)
 		id := s.fresh(one, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		queued := s.fresh(one, `0`)
 		s.close()
 		b.claim(t, queued, name("new"))
@@ -105,7 +105,7 @@ func TestSubmitterGone(t *testing.T) {
 		w.join(two)
 		w.quiet()
 		w.respond(`1`)
-		w.takes(next)
+		w.wantJob(next)
 	})
 	t.Run("others' jobs stay", func(t *testing.T) {
 		typ := name("gone")
@@ -131,7 +131,7 @@ func TestSubmitterGone(t *testing.T) {
 		typ := name("gone")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.close()
 		waitRequeued(t, b, typ, s, id)
 		s.close()

@@ -13,7 +13,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		}
 		s := b.submitter(t)
 		for _, w := range ws {
-			w.takes(s.fresh(typ, `0`))
+			w.wantJob(s.fresh(typ, `0`))
 		}
 	})
 	t.Run("in the order of answering", func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		for range 4 {
 			w := b.joined(t, typ)
 			ids = append(ids, s.fresh(typ, `0`))
-			w.takes(ids[len(ids)-1])
+			w.wantJob(ids[len(ids)-1])
 			ws = append(ws, w)
 		}
 		for _, i := range []int{2, 0, 3, 1} {
@@ -32,7 +32,7 @@ func TestLongestIdleFirst(t *testing.T) {
 			s.result(ids[i], `0`)
 		}
 		for _, i := range []int{2, 0, 3, 1} {
-			ws[i].takes(s.fresh(typ, `0`))
+			ws[i].wantJob(s.fresh(typ, `0`))
 		}
 	})
 	t.Run("they take turns", func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		typ := name("idle")
 		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
 		w1.join(name("elsewhere"))
-		w2.takes(s.fresh(typ, `0`))
+		w2.wantJob(s.fresh(typ, `0`))
 		w1.quiet()
 	})
 }
@@ -63,7 +63,7 @@ func TestRejoin(t *testing.T) {
 		w.quiet()
 		serve(t, s, w, two)
 		w.join(one)
-		w.takes(stays)
+		w.wantJob(stays)
 	})
 	t.Run("idle, to the same type", func(t *testing.T) {
 		typ := name("same")
@@ -85,24 +85,24 @@ func TestRejoin(t *testing.T) {
 		one, two := name("one"), name("two")
 		w, s := b.joined(t, one), b.submitter(t)
 		old := s.fresh(one, `0`)
-		w.takes(old)
+		w.wantJob(old)
 		waiting := s.fresh(two, `0`)
 		oldType := s.fresh(one, `0`)
 		w.join(two) // the join gets its ok at once, but no second job comes
 		w.quiet()
 		w.respond(`"old"`)
 		s.result(old, `"old"`)
-		w.takes(waiting)
+		w.wantJob(waiting)
 		w.respond(`"new"`)
 		s.result(waiting, `"new"`)
 		w.quiet() // the worker no longer serves the old type
-		b.joined(t, one).takes(oldType)
+		b.joined(t, one).wantJob(oldType)
 	})
 	t.Run("at work, there and back", func(t *testing.T) {
 		one, two := name("one"), name("two")
 		w, s := b.joined(t, one), b.submitter(t)
 		id := s.fresh(one, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.join(two)
 		w.join(one)
 		w.respond(`1`)
@@ -113,18 +113,18 @@ func TestRejoin(t *testing.T) {
 		typ := name("same")
 		w, s := b.joined(t, typ), b.submitter(t)
 		id, next := s.fresh(typ, `0`), s.fresh(typ, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.join(typ)
 		w.quiet()
 		w.respond(`1`)
 		s.result(id, `1`)
-		w.takes(next)
+		w.wantJob(next)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
 		one, two := name("one"), name("two")
 		w, s := b.joined(t, one), b.submitter(t)
 		id := s.fresh(one, `0`)
-		w.takes(id)
+		w.wantJob(id)
 		w.join(two)
 		w.close()
 		// the job goes back to its own type

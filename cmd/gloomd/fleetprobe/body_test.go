@@ -12,7 +12,7 @@ import (
 )
 
 func TestBodies(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
 		for i, body := range []string{
@@ -34,7 +34,7 @@ func TestBodies(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		long := strings.Repeat("n", 1000)
 		for _, name := range []string{
 			".", "..", ">", "*", "a.>", "*.b", " ", "a b", "\t", "\r\nPUB x 0\r\n", "\x00", "$SYS.>", "_INBOX.x", `"`, `\`, "/", "é", "😀", "\u2028", "%2e", long,
@@ -55,7 +55,7 @@ func TestNames(t *testing.T) {
 		typ := typeOf(t) + "-é"
 		w, s := worker(t, b, `"type":"`+typ[:len(typ)-2]+`\u00e9"`), submitter(t, a)
 		s.ok(`{"action":"submit","id":"\u00e9","type":%s,"body":1}`, quote(typ))
-		s.refused("id_exists", `{"action":"submit","id":"é","type":%s,"body":1}`, quote(typ))
+		s.wantRefusal("id_exists", `{"action":"submit","id":"é","type":%s,"body":1}`, quote(typ))
 		w.job()
 		w.ok(`{"action":"respond","body":2}`)
 		s.ended("é", "")
@@ -63,7 +63,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestBigBodies(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		w, s := worker(t, b, `"prefetch":3,"type":`+quote(typ)), submitter(t, a)
 		r := rand.New(rand.NewChaCha8([32]byte{1}))
@@ -107,7 +107,7 @@ func TestBigBodies(t *testing.T) {
 
 // More bodies than NATS buffers for a slow connection are lent in parts.
 func TestHeavyBurst(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		const n, size = 500, 256 << 10
@@ -128,7 +128,7 @@ func TestHeavyBurst(t *testing.T) {
 				}
 			}()
 		}
-		wanted(t, a, "b", typ)
+		awaitWants(t, a, "b", typ)
 		if err := a.ask("POST", "/v1/types/"+typ+"/resume", struct{}{}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestHeavyBurst(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		header := `{ "traceparent":"00-1-2-01","x":[1, 2.50] ,"pad":"` + strings.Repeat("p", 3900) + `"}`
 		s := submitter(t, a)
@@ -170,7 +170,7 @@ func TestHeaders(t *testing.T) {
 
 // The fleet's figures while one job is lent, and after.
 func TestNumbers(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		s.ok(`{"action":"submit","id":"n","type":%s,"body":1}`, quote(typ))

@@ -66,15 +66,15 @@ func (b *book) add(e *entry) {
 	b.jobs[e.Token] = e
 }
 
-// taken records the ok of a submit.
-func (b *book) taken(token string) {
+// recordAck records the ok of a submit.
+func (b *book) recordAck(token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.jobs[token].acked = true
 }
 
-// refused removes a job that was never accepted.
-func (b *book) refused(token string) {
+// recordRefusal removes a job that was never accepted.
+func (b *book) recordRefusal(token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e := b.jobs[token]; e.runs > 0 {
@@ -120,8 +120,8 @@ func (b *book) endRun(e *entry, at *broker, released bool) {
 	}
 }
 
-// lose records that a broker is lost now: jobs lent to it must run elsewhere.
-func (b *book) lose(at *broker) {
+// recordLoss records that a broker is lost now: jobs lent to it must run elsewhere.
+func (b *book) recordLoss(at *broker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
@@ -143,8 +143,8 @@ func (b *book) endLoss() {
 	}
 }
 
-// ended records a frame that ends a job, or the ok of its cancel.
-func (b *book) ended(s *session, token, kind string, f frame) {
+// recordEnd records a frame that ends a job, or the ok of its cancel.
+func (b *book) recordEnd(s *session, token, kind string, f frame) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.jobs[token]

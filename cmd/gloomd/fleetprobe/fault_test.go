@@ -102,7 +102,7 @@ func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
 		return
 	}
 	o.t.Run(name, func(t *testing.T) { do(t, typeOf(t)) })
-	if err := o.f.whole(); err != nil {
+	if err := o.f.awaitWhole(); err != nil {
 		o.t.Fatalf("after %s: %v", name, err)
 	}
 }
@@ -177,7 +177,7 @@ func TestBorrowerLost(t *testing.T) {
 		if err := until("a says that b left NATS", func() error {
 			b.kill()
 			awaitHeartbeats(t, a, 1)
-			if err := errors.Join(b.start(), o.f.whole()); err != nil {
+			if err := errors.Join(b.start(), o.f.awaitWhole()); err != nil {
 				return err
 			}
 			if !strings.Contains(a.daemon().Log.String(), "it left NATS") {
@@ -206,7 +206,7 @@ func TestFaults(t *testing.T) {
 		if err := a.start(); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.whole(); err != nil {
+		if err := f.awaitWhole(); err != nil {
 			t.Fatal(err)
 		}
 		// After the restart the id can be used again, and so can the worker.
@@ -251,7 +251,7 @@ func TestFaults(t *testing.T) {
 		if g := s.ended("stays", ""); string(g.Body) != `"in time"` {
 			t.Errorf("%s", g)
 		}
-		w.gone()
+		w.awaitClose()
 		awaitEnd(t, b)
 		o.runElsewhere(t, typ, "waits", time.Now())
 		s.ended("waits", "")
@@ -287,7 +287,7 @@ func TestFaults(t *testing.T) {
 			s.ended(id, "")
 		}
 		s.ended("nobody", "draining")
-		s.gone()
+		s.awaitClose()
 		awaitEnd(t, a)
 		if err := a.start(); err != nil {
 			t.Fatal(err)
@@ -418,7 +418,7 @@ func TestClusterLosesOne(t *testing.T) {
 		if err := n.Launch(); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.whole(); err != nil {
+		if err := f.awaitWhole(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -456,7 +456,7 @@ func TestSmallPayload(t *testing.T) {
 			}
 		}()
 	}
-	if err := f.whole(); err != nil {
+	if err := f.awaitWhole(); err != nil {
 		t.Fatal(err)
 	}
 	w, s := worker(t, f.brokers[1], `"types":["*"],"prefetch":50`), submitter(t, f.brokers[0])

@@ -70,7 +70,7 @@ func newFleet(servers int, options ...string) (f *fleet, err error) {
 			return f, err
 		}
 	}
-	return f, f.whole()
+	return f, f.awaitWhole()
 }
 
 func newNATS(s *site, further ...string) (*natsServer, error) {
@@ -96,8 +96,8 @@ func newNATS(s *site, further ...string) (*natsServer, error) {
 	return n, n.Launch()
 }
 
-// whole waits until every running broker gets heartbeats from all others.
-func (f *fleet) whole() error {
+// awaitWhole waits until every running broker gets heartbeats from all others.
+func (f *fleet) awaitWhole() error {
 	return until("the fleet is whole", func() error {
 		running := 0
 		for _, b := range f.brokers {

@@ -11,7 +11,7 @@ import (
 // One id at two homes: a connection never has two jobs with one id, and each home gets its own
 // answer.
 func TestSharedID(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		w := worker(t, b, `"prefetch":10,"type":`+quote(typ))
 		homes := []*broker{a, c, b}
@@ -58,7 +58,7 @@ func TestSharedID(t *testing.T) {
 
 // A cancel of one home's job does not affect the other home's job with that id.
 func TestSharedIDCancelled(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		var ws []*peer
 		for range 2 {
@@ -89,7 +89,7 @@ func TestSharedIDCancelled(t *testing.T) {
 }
 
 func TestIDIsFreeWithItsEnd(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 200 {

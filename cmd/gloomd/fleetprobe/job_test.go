@@ -15,8 +15,8 @@ import (
 // typeOf returns a type for one test.
 func typeOf(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
-// wanted waits until a broker has heard that another one wants jobs of a type.
-func wanted(t testing.TB, home *broker, by, typ string) {
+// awaitWants waits until a broker has heard that another one wants jobs of a type.
+func awaitWants(t testing.TB, home *broker, by, typ string) {
 	t.Helper()
 	if err := until(by+"'s want of "+typ+" is known at "+home.name, func() error {
 		v, err := home.fleet()

@@ -12,7 +12,7 @@ import (
 )
 
 func TestPriority(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		r := rand.New(rand.NewPCG(1, 2))
@@ -39,7 +39,7 @@ func TestPriority(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		if err := a.ask("PUT", "/v1/groups/"+typ+"-g", map[string]int{"concurrency": 1}, nil); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 2, "rate": 0}, nil); err != nil {
 			t.Fatal(err)
@@ -185,7 +185,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		for _, p := range []*broker{b, a} { // at the borrower, at home
 			if err := p.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
@@ -209,7 +209,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestFair(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		if err := a.ask("PUT", "/v1/types/"+typ, map[string]bool{"fair": true}, nil); err != nil {
 			t.Fatal(err)

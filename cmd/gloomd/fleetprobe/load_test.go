@@ -143,11 +143,11 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 			case f.News != nil:
 				l.news(s, f)
 			case f.result():
-				l.book.ended(s, f.ID, "answered", f)
+				l.book.recordEnd(s, f.ID, "answered", f)
 				pending--
 			case f.Error == "job_failed", f.Error == "expired",
 				f.Error == "draining" && (len(requests) == 0 || requests[0] != request{"submit", f.ID}):
-				l.book.ended(s, f.ID, f.Error, f)
+				l.book.recordEnd(s, f.ID, f.Error, f)
 				pending--
 			case len(requests) == 0:
 				l.book.wrong("%s: nothing was asked, and comes %s", s.broker.name, f)
@@ -158,13 +158,13 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 				case f.ID != q.token:
 					l.book.wrong("%s: to %v comes %s", s.broker.name, q, f)
 				case q.verb == "submit" && f.OK:
-					l.book.taken(q.token)
+					l.book.recordAck(q.token)
 					s.acked++
 				case q.verb == "submit" && f.Error == "draining":
-					l.book.refused(q.token)
+					l.book.recordRefusal(q.token)
 					pending--
 				case q.verb == "cancel" && f.OK:
-					l.book.ended(s, q.token, "cancelled", f)
+					l.book.recordEnd(s, q.token, "cancelled", f)
 					pending--
 				case f.Error == "unknown_id" && q.verb != "submit", f.Error == "invalid_state" && q.verb == "change":
 				case q.verb == "change" && f.OK:

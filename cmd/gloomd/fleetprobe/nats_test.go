@@ -20,10 +20,10 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// through connects to NATS from a site.
-type through struct{ *site }
+// dialNATS connects to NATS from a site.
+type dialNATS struct{ *site }
 
-func (d through) Dial(network, addr string) (net.Conn, error) {
+func (d dialNATS) Dial(network, addr string) (net.Conn, error) {
 	return d.dial(context.Background(), network, addr)
 }
 
@@ -38,7 +38,7 @@ func TestStrangers(t *testing.T) {
 	}
 	t.Logf("-seed %d", drawn)
 	r := rand.New(rand.NewPCG(drawn, 7))
-	nc, err := nats.Connect(f.nats[0].url(), nats.SetCustomDialer(through{f.nats[0].site}))
+	nc, err := nats.Connect(f.nats[0].url(), nats.SetCustomDialer(dialNATS{f.nats[0].site}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestStrangers(t *testing.T) {
 				t.Fatal(err)
 			}
 			jobs(t, 100)
-			if err := f.whole(); err != nil {
+			if err := f.awaitWhole(); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -232,9 +232,9 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// alone starts one broker and checks that it serves its own clients without a fleet,
+// startAlone starts one broker and checks that it serves its own clients without a fleet,
 // and says so.
-func alone(t *testing.T, b *broker) {
+func startAlone(t *testing.T, b *broker) {
 	t.Helper()
 	if err := b.start(); err != nil {
 		t.Fatal(err)
@@ -258,8 +258,8 @@ func alone(t *testing.T, b *broker) {
 	}
 }
 
-// away waits until all of a broker's reports say that it has no NATS.
-func away(t *testing.T, b *broker) {
+// awaitAway waits until all of a broker's reports say that it has no NATS.
+func awaitAway(t *testing.T, b *broker) {
 	t.Helper()
 	if err := until(b.name+" says that NATS is away", func() error {
 		v, err := b.fleet()
@@ -334,9 +334,9 @@ func TestNATSRefuses(t *testing.T) {
 			serve(t, c.conf)
 			bad := newBroker(l.sites[0], "bad", strings.Fields(c.wrong)...)
 			bad.ports = 1
-			alone(t, bad)
+			startAlone(t, bad)
 			if !strings.HasPrefix(c.name, "may not") {
-				away(t, bad)
+				awaitAway(t, bad)
 			} else if err := until("it says what it may not", func() error {
 				if said := bad.daemon().Log.String(); !strings.Contains(strings.ToLower(said), "permission") {
 					return errors.New(said)
@@ -347,8 +347,8 @@ func TestNATSRefuses(t *testing.T) {
 			}
 			x, y := newBroker(l.sites[0], "x", strings.Fields(c.right)...), newBroker(l.sites[0], "y", strings.Fields(c.right)...)
 			x.ports, y.ports = 2, 3
-			alone(t, x)
-			alone(t, y)
+			startAlone(t, x)
+			startAlone(t, y)
 			awaitHeartbeats(t, x, 1)
 			awaitHeartbeats(t, y, 1)
 			if said := bad.daemon().Log.String(); strings.Contains(said, "guess") || strings.Contains(x.daemon().Log.String(), "secret") {
@@ -366,9 +366,9 @@ func TestNATSRefuses(t *testing.T) {
 	}
 	t.Run("away at start", func(t *testing.T) {
 		x, y := newBroker(l.sites[1], "x", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222"), newBroker(l.sites[2], "y", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222")
-		alone(t, x)
-		alone(t, y)
-		away(t, x)
+		startAlone(t, x)
+		startAlone(t, y)
+		awaitAway(t, x)
 		serve(t, "")
 		awaitHeartbeats(t, x, 1)
 		awaitHeartbeats(t, y, 1)
@@ -384,9 +384,9 @@ func TestNATSRefuses(t *testing.T) {
 		y := newBroker(l.sites[0], "x", "--fleet=nats://127.0.0.1:4222", "--fleet-prefix=another")
 		z := newBroker(l.sites[0], "z", "--fleet=nats://127.0.0.1:4222", "--fleet-prefix=one.fleet")
 		x.ports, y.ports, z.ports = 1, 2, 3
-		alone(t, x)
-		alone(t, y)
-		alone(t, z)
+		startAlone(t, x)
+		startAlone(t, y)
+		startAlone(t, z)
 		awaitHeartbeats(t, x, 1)
 		awaitHeartbeats(t, z, 1)
 		if v, err := y.fleet(); err != nil || v.Alone || len(v.Brokers) != 0 {

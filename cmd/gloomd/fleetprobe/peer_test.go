@@ -140,8 +140,8 @@ func (p *peer) ok(format string, args ...any) frame {
 	return f
 }
 
-// refused sends a frame, and the next one must be this error.
-func (p *peer) refused(code, format string, args ...any) {
+// wantRefusal sends a frame, and the next one must be this error.
+func (p *peer) wantRefusal(code, format string, args ...any) {
 	p.t.Helper()
 	p.send(format, args...)
 	if f := p.next(); f.Error != code || f.Reason == "" {
@@ -180,8 +180,8 @@ func (p *peer) quiet(d time.Duration) {
 	}
 }
 
-// gone waits for the end of the connection.
-func (p *peer) gone() {
+// awaitClose waits for the end of the connection.
+func (p *peer) awaitClose() {
 	p.t.Helper()
 	for {
 		select {

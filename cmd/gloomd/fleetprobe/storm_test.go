@@ -61,7 +61,7 @@ func storm(t *testing.T, servers, n int) {
 	}
 	under.Wait()
 	t.Logf("%d faults in %s", n, time.Since(start).Round(time.Second))
-	if err := f.whole(); err != nil {
+	if err := f.awaitWhole(); err != nil {
 		t.Error(err)
 	}
 	w.pause(r, 1000)
@@ -83,7 +83,7 @@ func storm(t *testing.T, servers, n int) {
 		}
 	}
 	l.in.Wait()
-	l.settled(t)
+	l.awaitSettled(t)
 	close(l.done)
 	l.out.Wait()
 	t.Log(l.book.sum())
@@ -110,8 +110,8 @@ func (l *load) explain(t *testing.T) {
 	}
 }
 
-// settled waits until no broker has jobs and compares the ledgers with the submitters' answers.
-func (l *load) settled(t *testing.T) {
+// awaitSettled waits until no broker has jobs and compares the ledgers with the submitters' answers.
+func (l *load) awaitSettled(t *testing.T) {
 	for _, b := range l.fleet.brokers {
 		if err := until(b.name+" has nothing left", func() error {
 			v, err := b.status()
@@ -192,19 +192,19 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 	}{
 		{"kill " + b.name, b, func() error {
 			under.Wait() // so that jobs lent to it can run elsewhere
-			if err := w.l.fleet.whole(); err != nil {
+			if err := w.l.fleet.awaitWhole(); err != nil {
 				return err
 			}
-			w.l.book.lose(b) // before its workers notice
+			w.l.book.recordLoss(b) // before its workers notice
 			b.kill()
 			time.Sleep(2 * time.Second)
 			last()
 			w.l.book.endLoss()
-			return w.again(b)
+			return w.restart(b)
 		}},
 		{"kill, and at once start " + b.name, b, func() error {
 			b.kill()
-			return w.again(b)
+			return w.restart(b)
 		}},
 		{"drain and start " + b.name, b, func() error {
 			w.l.drains(b)
@@ -212,7 +212,7 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 				return err
 			}
 			last()
-			return w.again(b)
+			return w.restart(b)
 		}},
 		{"freeze " + b.name, b, func() error {
 			b.daemon().Signal(syscall.SIGSTOP)
@@ -277,8 +277,8 @@ func (w *weather) between(begin func() error, last func(), end func() error) err
 	return errors.Join(err, end())
 }
 
-// again restarts a broker, and checks the log of its last run.
-func (w *weather) again(b *broker) error {
+// restart restarts a broker, and checks the log of its last run.
+func (w *weather) restart(b *broker) error {
 	said := b.daemon().Log.String()
 	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
 		if _, after, found := strings.Cut(said, bad); found {

@@ -13,13 +13,13 @@ import (
 )
 
 func TestCancel(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s, other := submitter(t, a), submitter(t, b)
 		s.ok(`{"action":"submit","id":"cw","type":%s,"body":1}`, quote(typ))
-		other.refused("unknown_id", `{"action":"cancel","id":"cw"}`)
+		other.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
 		s.ok(`{"action":"cancel","id":"cw"}`)
-		s.refused("unknown_id", `{"action":"cancel","id":"cw"}`)
+		s.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
 
 		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
 		deaf := worker(t, c, `"type":`+quote(typ))
@@ -27,15 +27,15 @@ func TestCancel(t *testing.T) {
 			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1,"progress":true}`, id, quote(typ))
 		}
 		f, g := w.job(), deaf.job()
-		other.refused("unknown_id", `{"action":"cancel","id":"%s"}`, f.ID)
+		other.wantRefusal("unknown_id", `{"action":"cancel","id":"%s"}`, f.ID)
 		s.ok(`{"action":"cancel","id":"%s"}`, f.ID)
 		if n := w.next(); n.Action != "cancel" || n.ID != f.ID {
 			t.Errorf("%s, want cancel of %s", n, f.ID)
 		}
 		s.ok(`{"action":"cancel","id":"%s"}`, g.ID)
 		for _, id := range []string{f.ID, g.ID} {
-			s.refused("unknown_id", `{"action":"cancel","id":"%s"}`, id)
-			s.refused("id_exists", `{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
+			s.wantRefusal("unknown_id", `{"action":"cancel","id":"%s"}`, id)
+			s.wantRefusal("id_exists", `{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
 			if v := awaitState(t, a, id, "running"); !v.Unwanted {
 				t.Errorf("%+v is wanted", v)
 			}
@@ -62,7 +62,7 @@ func TestCancel(t *testing.T) {
 
 // A cancel and an answer at the same time: exactly one of them wins.
 func TestCancelMeetsAnswer(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		cancelled, answered := uint64(0), uint64(0)
@@ -95,7 +95,7 @@ func TestCancelMeetsAnswer(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":2,"type":`+quote(typ))
 		s.ok(`{"action":"submit","id":"asks","type":%s,"body":1,"progress":true}`, quote(typ))
@@ -106,7 +106,7 @@ func TestProgress(t *testing.T) {
 			w.ok(`{"action":"progress","id":"not","body":%d}`, i)
 			w.ok(`{"action":"progress","id":"asks","body":{ "n":%d}}`, i)
 		}
-		w.refused("unknown_id", `{"action":"progress","id":"none","body":1}`)
+		w.wantRefusal("unknown_id", `{"action":"progress","id":"none","body":1}`)
 		w.ok(`{"action":"respond","id":"not","body":1}`)
 		w.ok(`{"action":"respond","id":"asks","body":1}`)
 		last, ends := -1, 0
@@ -131,7 +131,7 @@ func TestProgress(t *testing.T) {
 }
 
 func TestKeep(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
 		s.ok(`{"action":"submit","id":"kept","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
@@ -139,7 +139,7 @@ func TestKeep(t *testing.T) {
 		w.job()
 		s.close()
 		elsewhere := submitter(t, b)
-		elsewhere.refused("unknown_id", `{"action":"attach","id":"kept"}`)
+		elsewhere.wantRefusal("unknown_id", `{"action":"attach","id":"kept"}`)
 		w.ok(`{"action":"respond","body":"outcome"}`)
 		if v := awaitState(t, a, "kept", "ended"); v.Outcome != "answered" {
 			t.Errorf("%+v", v)
@@ -165,7 +165,7 @@ func TestKeep(t *testing.T) {
 }
 
 func TestDetach(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		s.ok(`{"action":"submit","id":"det","type":%s,"body":1,"detach":true}`, quote(typ))
@@ -187,7 +187,7 @@ func TestDetach(t *testing.T) {
 }
 
 func TestSubmitterGoes(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"cancel":true,"type":`+quote(typ))
 		for i := range 3 {
@@ -206,7 +206,7 @@ func TestSubmitterGoes(t *testing.T) {
 }
 
 func TestChange(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		for i := range 3 {
@@ -215,13 +215,13 @@ func TestChange(t *testing.T) {
 		s.ok(`{"action":"submit","id":"c3","type":%s,"body":1,"delay_ms":3600000}`, quote(typ))
 		s.ok(`{"action":"change","id":"c2","priority":5}`)
 		s.ok(`{"action":"change","id":"c3","delay_ms":0,"priority":9}`)
-		submitter(t, b).refused("unknown_id", `{"action":"change","id":"c2","priority":1}`)
+		submitter(t, b).wantRefusal("unknown_id", `{"action":"change","id":"c2","priority":1}`)
 		w := worker(t, b, `"type":`+quote(typ))
 		for i, id := range []string{"c3", "c2", "c0", "c1"} {
 			if f := w.job(); f.ID != id {
 				t.Errorf("job %d is %s, want %s", i, f.ID, id)
 			}
-			s.refused("invalid_state", `{"action":"change","id":"%s","priority":1}`, id)
+			s.wantRefusal("invalid_state", `{"action":"change","id":"%s","priority":1}`, id)
 			w.ok(`{"action":"respond","body":1}`)
 			s.ended(id, "")
 		}
@@ -229,7 +229,7 @@ func TestChange(t *testing.T) {
 }
 
 func TestBatch(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		const n = 3000
@@ -271,7 +271,7 @@ func TestBatch(t *testing.T) {
 
 // Jobs that are submitted over HTTP are lent as well.
 func TestHTTP(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		w := worker(t, b, `"type":`+quote(typ))
 		done := make(chan error, 1)

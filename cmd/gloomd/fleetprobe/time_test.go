@@ -9,7 +9,7 @@ import (
 )
 
 func TestAge(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		s.ok(`{"action":"submit","id":"young","type":%s,"body":1}`, quote(typ))
@@ -26,7 +26,7 @@ func TestAge(t *testing.T) {
 }
 
 func TestDelay(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		start := time.Now()
@@ -45,7 +45,7 @@ func TestDelay(t *testing.T) {
 }
 
 func TestExpiry(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		s.ok(`{"action":"submit","id":"waits","type":%s,"body":1,"expires_ms":200}`, quote(typ))
@@ -66,7 +66,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
@@ -105,7 +105,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestRetries(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		s.ok(`{"action":"submit","id":"r","type":%s,"body":1,"retries":2,"backoff_ms":200}`, quote(typ))
@@ -150,7 +150,7 @@ func TestRetries(t *testing.T) {
 }
 
 func TestDead(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"headers":true,"type":`+quote(typ))
 		s.ok(`{"action":"submit","id":"d","type":%s,"body":{"k":1},"retries":0,"headers":{"h":1}}`, quote(typ))

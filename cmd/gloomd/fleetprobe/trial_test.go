@@ -64,9 +64,9 @@ func losses() (n int) {
 	return n
 }
 
-// calm runs a test on the shared fleet, and repeats it up to three times if a broker was
+// runUndisturbed runs a test on the shared fleet, and repeats it up to three times if a broker was
 // considered lost during it.
-func calm(t *testing.T, do func(t *trial, a, b, c *broker)) {
+func runUndisturbed(t *testing.T, do func(t *trial, a, b, c *broker)) {
 	t.Parallel()
 	all := whole(t)
 	for i := range 4 {
@@ -91,7 +91,7 @@ func calm(t *testing.T, do func(t *trial, a, b, c *broker)) {
 			return
 		}
 		t.Logf("once more: a broker was taken for lost meanwhile: %s", strings.Join(try.wrongs, "\n"))
-		if err := shared.f.whole(); err != nil {
+		if err := shared.f.awaitWhole(); err != nil {
 			t.Fatal(err)
 		}
 	}

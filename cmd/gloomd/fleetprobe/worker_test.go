@@ -9,7 +9,7 @@ import (
 )
 
 func TestPrefetch(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":5,"type":`+quote(typ))
 		for i := range 12 {
@@ -20,8 +20,8 @@ func TestPrefetch(t *testing.T) {
 			out = append(out, w.job().ID)
 		}
 		w.quiet(300 * time.Millisecond)
-		w.refused("unknown_id", `{"action":"respond","id":"f11","body":1}`)
-		w.refused("missing_field", `{"action":"respond","body":1}`)
+		w.wantRefusal("unknown_id", `{"action":"respond","id":"f11","body":1}`)
+		w.wantRefusal("missing_field", `{"action":"respond","body":1}`)
 		for n := 12; n > 0; n-- {
 			id := out[len(out)-1] // answers the last one first
 			out = out[:len(out)-1]
@@ -36,7 +36,7 @@ func TestPrefetch(t *testing.T) {
 }
 
 func TestRelease(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		s.ok(`{"action":"submit","id":"rel","type":%s,"body":1,"retries":0}`, quote(typ))
@@ -61,7 +61,7 @@ func TestRelease(t *testing.T) {
 }
 
 func TestPatterns(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		w := worker(t, b, fmt.Sprintf(`"types":[%s],"except":[%s],"prefetch":10`, quote(typ+".*"), quote(typ+".no*")))
@@ -86,7 +86,7 @@ func TestPatterns(t *testing.T) {
 }
 
 func TestWorkerLost(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		s.ok(`{"action":"submit","id":"lost","type":%s,"body":1}`, quote(typ))
@@ -116,7 +116,7 @@ func TestWorkerLost(t *testing.T) {
 // A worker that is closed because of a frame that it sent ends its job: the next worker
 // would send the same.
 func TestWorkerSendsGarbage(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
 		for i, bad := range []func(*peer){
@@ -128,17 +128,17 @@ func TestWorkerSendsGarbage(t *testing.T) {
 			w.job()
 			bad(w)
 			s.ended(fmt.Sprint("bad", i), "job_failed")
-			w.gone()
+			w.awaitClose()
 		}
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Failed: 2})
 	})
 }
 
 func TestLocalFirst(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		remote, local := worker(t, b, `"prefetch":100,"type":`+quote(typ)), worker(t, a, `"type":`+quote(typ))
-		wanted(t, a, "b", typ)
+		awaitWants(t, a, "b", typ)
 		s := submitter(t, a)
 		for i := range 200 {
 			s.ok(`{"action":"submit","id":"x","type":%s,"body":%d}`, quote(typ), i)
@@ -170,7 +170,7 @@ func TestLocalFirst(t *testing.T) {
 }
 
 func TestRejoin(t *testing.T) {
-	calm(t, func(t *trial, a, b, _ *broker) {
+	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ+"1"))
 		s.ok(`{"action":"submit","id":"one","type":%s,"body":1}`, quote(typ+"1"))
@@ -191,7 +191,7 @@ func TestRejoin(t *testing.T) {
 }
 
 func TestLeave(t *testing.T) {
-	calm(t, func(t *trial, a, b, c *broker) {
+	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 6 {

@@ -43,7 +43,7 @@ func TestPauseAndLimits(t *testing.T) {
 		t.Helper()
 		b.until("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
 	}
-	p := sit(t)
+	p := newPerson(t)
 	p.goes(b.url("#/type/mail"))
 	p.clicks("button", "^Pause$")
 	p.reads("mail is paused")
@@ -85,7 +85,7 @@ func TestCancelAndChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "queued") == 11 })
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive(missing)
 	p.goes(b.url("#/job/mine"))
 	p.clicks("button", "^Change$")
@@ -138,7 +138,7 @@ func TestDeadLetters(t *testing.T) {
 	b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 8 })
 	stop()
 	dead := func() int { return b.count("/v1/dead/broken") }
-	p := sit(t)
+	p := newPerson(t)
 	p.goes(b.url("#/dead/broken"))
 	p.clicks("link", "^d-5$")
 	p.awaits("heading", "^d-5$")
@@ -171,7 +171,7 @@ func TestRules(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive("status of 400")
 	p.goes(b.url("#/groups"))
 	p.clicks("button", "Add a rule")
@@ -204,7 +204,7 @@ func TestSubmit(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive("status of 4")
 	p.goes(b.url(""))
 	p.clicks("button", "Submit a test job")
@@ -229,7 +229,7 @@ func TestDrain(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t, "--drain-timeout", "5m")
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive("net::ERR", "Failed to fetch")
 	p.goes(b.url(""))
 	p.confirms("^Drain$", "Drain", "Drain and stop", func() bool {

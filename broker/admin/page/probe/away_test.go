@@ -20,7 +20,7 @@ func TestAway(t *testing.T) {
 		if testing.Short() && v.name != "overview" && v.name != "type" {
 			continue
 		}
-		p := sit(t)
+		p := newPerson(t)
 		p.Forgive(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
 		p.goes(b.url(v.route))
 		p.awaits("heading", v.heading)
@@ -31,7 +31,7 @@ func TestAway(t *testing.T) {
 	for name, p := range all {
 		p.reads(gone)
 		if name == "overview" {
-			p.ought("a heading that does not say that all is known", func() bool {
+			p.expect("a heading that does not say that all is known", func() bool {
 				for _, x := range p.finds("heading", "") {
 					if x.is("level=1") && (strings.Contains(x.name, "well") || strings.Contains(x.name, "wrong")) {
 						return false
@@ -40,7 +40,7 @@ func TestAway(t *testing.T) {
 				return true
 			})
 		}
-		p.ought(name+": when what is seen was so", func() bool { return strings.Contains(p.text(), "from ") || strings.Contains(p.text(), "as of") })
+		p.expect(name+": when what is seen was so", func() bool { return strings.Contains(p.text(), "from ") || strings.Contains(p.text(), "as of") })
 	}
 	// If an action cannot be carried out, the page says so.
 	p := all["type"]
@@ -79,14 +79,14 @@ func TestFrozen(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive("net::ERR", "Failed to fetch")
 	p.goes(b.url(""))
 	p.awaits("heading", "wrong")
 	b.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { b.Signal(syscall.SIGCONT) })
 	p.reads(gone)
-	p.ought("a heading that does not say that all is known", func() bool { return len(p.finds("heading", "well|wrong")) == 0 })
+	p.expect("a heading that does not say that all is known", func() bool { return len(p.finds("heading", "well|wrong")) == 0 })
 	b.Signal(syscall.SIGCONT)
 	p.readsNoMore(gone)
 	b.hand(gloom.Job{ID: "after", Type: "mail"})
@@ -101,7 +101,7 @@ func TestDraining(t *testing.T) {
 	b := start(t, "--drain-timeout", "5m")
 	b.work(&gloom.Worker{Type: "mail", Handler: stuck})
 	b.hand(gloom.Job{ID: "mail-0", Type: "mail"})
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive("net::ERR", "Failed to fetch", "503")
 	p.goes(b.url(""))
 	p.awaits("heading", "")
@@ -118,7 +118,7 @@ func TestTwoTabs(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	one, two := sit(t), sit(t)
+	one, two := newPerson(t), newPerson(t)
 	one.goes(b.url("#/type/mail"))
 	two.goes(b.url("#/type/mail"))
 	two.awaits("button", "^Pause$")

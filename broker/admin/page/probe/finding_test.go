@@ -236,7 +236,7 @@ func TestFindings(t *testing.T) {
 			}
 			b := start(t, args...)
 			b.token = token
-			p := sit(t)
+			p := newPerson(t)
 			p.Forgive("status of 401", "status of 503", "net::ERR")
 			p.goes(b.url(""))
 			if token != "" {

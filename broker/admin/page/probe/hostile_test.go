@@ -84,7 +84,7 @@ func (p *person) awaitName(where, name string) {
 	if r := []rune(name); len(r) > 200 {
 		name = string(r[:200])
 	}
-	p.ought(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(plain(p.text()), plain(name)) })
+	p.expect(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(plain(p.text()), plain(name)) })
 }
 
 // TestHostile uses hostile names everywhere: they are shown as text, and their links lead to the
@@ -112,10 +112,10 @@ func TestHostile(t *testing.T) {
 		b.hand(gloom.Job{ID: name, Type: name, Groups: []string{name}, Body: quote(name), Headers: headers})
 		b.work(&gloom.Worker{Type: "serves " + name[:min(len(name), 900)], Handler: done}, gloom.ClientName(name))
 	}
-	p := sit(t)
+	p := newPerson(t)
 	p.goes(b.url(""))
 	p.awaits("heading", "wrong")
-	p.whole("overview")
+	p.checkView("overview")
 	for _, route := range []string{"#/workers", "#/submitters", "#/groups", "#/types", "#/jobs"} {
 		p.goes(b.url(route))
 		p.awaits("heading", "^(Workers|Submitters|Groups|Types|Jobs)$")
@@ -124,7 +124,7 @@ func TestHostile(t *testing.T) {
 				p.awaitName(route, name)
 			}
 		}
-		p.whole(route)
+		p.checkView(route)
 		p.size(320, 640)
 		p.fits(route)
 		p.size(1280, 900)
@@ -135,12 +135,12 @@ func TestHostile(t *testing.T) {
 		p.awaits("heading", "^Types$")
 		p.reachesLink("link", name)
 		p.until(where+": its type", func() bool { return p.headed(name) })
-		p.whole(where)
+		p.checkView(where)
 		p.size(320, 640)
 		p.fits(where)
 		p.size(1280, 900)
 		p.until(where+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
-		p.does(chromedp.Reload())
+		p.run(chromedp.Reload())
 		p.until(where+": its type by its address "+p.where(), func() bool { return p.headed(name) && len(p.rows("Jobs")) == 1 })
 
 		p.goes(b.url("#/jobs"))
@@ -149,7 +149,7 @@ func TestHostile(t *testing.T) {
 		p.until(where+": its job", func() bool { return p.headed(name) })
 		p.reads("Why it waits")
 		p.awaits("heading", "^Headers$")
-		p.whole(where)
+		p.checkView(where)
 		p.size(320, 640)
 		p.fits(where)
 		p.size(1280, 900)
@@ -184,7 +184,7 @@ func TestTurned(t *testing.T) {
 	const name = "\u202egnp.unclosed"
 	b := start(t)
 	b.hand(gloom.Job{ID: name, Type: name, Groups: []string{name}})
-	p := sit(t)
+	p := newPerson(t)
 	for _, route := range []string{"", here("type", name)} {
 		p.goes(b.url(route))
 		p.reads("no worker serves")

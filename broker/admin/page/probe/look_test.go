@@ -16,7 +16,7 @@ import (
 func (p *person) accessible(name string) {
 	p.t.Helper()
 	if !eval[bool](p, `return 'axe' in window`) {
-		p.does(chromedp.Evaluate[chromedp.Void](pagetest.Axe))
+		p.run(chromedp.Evaluate[chromedp.Void](pagetest.Axe))
 	}
 	for _, f := range eval[[]string](p, `const r = await axe.run(document, { resultTypes: ['violations'] });
 		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`) {
@@ -45,7 +45,7 @@ func TestLook(t *testing.T) {
 	}
 	for _, theme := range themes {
 		t.Run(theme, func(t *testing.T) {
-			p := sit(t)
+			p := newPerson(t)
 			p.Forgive(missing)
 			p.prefers("prefers-color-scheme", theme)
 			var ground string
@@ -56,7 +56,7 @@ func TestLook(t *testing.T) {
 				p.accessible(v.name)
 				p.size(320, 640)
 				p.fits(v.name + " at 320 pixels")
-				p.does(chromedp.EmulateViewport(640, 450, chromedp.EmulateScale(2)))
+				p.run(chromedp.EmulateViewport(640, 450, chromedp.EmulateScale(2)))
 				p.fits(v.name + " at 200 %")
 				p.size(1280, 900)
 				p.fits(v.name)
@@ -83,7 +83,7 @@ func TestStill(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.prefers("prefers-reduced-motion", "reduce")
 	p.goes(b.url(""))
 	p.awaits("heading", "wrong")
@@ -98,7 +98,7 @@ func TestStill(t *testing.T) {
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive(missing) // for the job that is cancelled at the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {

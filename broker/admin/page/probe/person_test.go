@@ -60,9 +60,9 @@ func (x *thing) String() string {
 	return s
 }
 
-// sit returns a person with an empty tab. If the page causes an error in the console, the test
+// newPerson returns a person with an empty tab. If the page causes an error in the console, the test
 // fails.
-func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
+func newPerson(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
 	t.Cleanup(end)
@@ -89,8 +89,8 @@ func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
 	return chromedp.Do(ctx, steps...)
 }
 
-// does runs browser actions that must succeed.
-func (p *person) does(steps ...chromedp.Action[chromedp.Void]) {
+// run runs browser actions that must succeed.
+func (p *person) run(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	if err := p.try(steps...); err != nil {
 		p.t.Fatal(err)
@@ -108,7 +108,7 @@ func call[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
 
 func (p *person) goes(url string) {
 	p.t.Helper()
-	p.does(chromedp.Navigate(url))
+	p.run(chromedp.Navigate(url))
 }
 
 // eventually navigates to a URL; the page may be left again before it has loaded.
@@ -116,7 +116,7 @@ func (p *person) eventually(url string) { _ = p.try(chromedp.Navigate(url)) }
 
 func (p *person) size(width, height int64) {
 	p.t.Helper()
-	p.does(chromedp.EmulateViewport(width, height))
+	p.run(chromedp.EmulateViewport(width, height))
 }
 
 // prefers sets a preference that the system reports, such as prefers-color-scheme.
@@ -163,8 +163,8 @@ func (p *person) text() string {
 	return eval[string](p, `return document.body ? document.body.innerText : ''`)
 }
 
-// glimpse is like text, but returns "" while one page replaces another.
-func (p *person) glimpse() string {
+// textNow is like text, but returns "" while one page replaces another.
+func (p *person) textNow() string {
 	ctx, end := p.patient()
 	defer end()
 	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body ? document.body.innerText : ''`))
@@ -283,8 +283,8 @@ func (p *person) until(name string, is func() bool) {
 	}
 }
 
-// ought is like until, but the test continues if the condition stays false.
-func (p *person) ought(name string, is func() bool) {
+// expect is like until, but the test continues if the condition stays false.
+func (p *person) expect(name string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -393,7 +393,7 @@ func (p *person) types(role, name, text string) {
 
 func (p *person) keys(keys string, o ...chromedp.KeyOption) {
 	p.t.Helper()
-	p.does(chromedp.KeyEvent(keys, o...))
+	p.run(chromedp.KeyEvent(keys, o...))
 }
 
 func (p *person) inserts(text string) {

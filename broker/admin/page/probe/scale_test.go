@@ -27,7 +27,7 @@ func TestManyTypes(t *testing.T) {
 		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("j", i), Type: fmt.Sprintf("type-%05d", i)})
 	}
 	b.hand(append(jobs, gloom.Job{ID: "second", Type: fmt.Sprintf("type-%05d", n/2)})...)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive(missing)
 	p.goes(b.url("#/types"))
 	p.reads(fmt.Sprintf(`%d,%03d types`, n/1000, n%1000))
@@ -60,7 +60,7 @@ func TestManyTypes(t *testing.T) {
 	t.Logf("%d types, sorted and scrolled: the longest task took %d ms", n, eval[int](p, `return Math.round(window.longest)`))
 	p.goes(b.url("#/"))
 	p.awaits("heading", "wrong")
-	p.whole("overview")
+	p.checkView("overview")
 	p.keys("/")
 	p.inserts(want)
 	p.keys(kb.Enter)
@@ -83,7 +83,7 @@ func TestMillion(t *testing.T) {
 		}
 	}
 	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 1_000_000 })
-	p := sit(t)
+	p := newPerson(t)
 	p.goes(b.url("#/type/many"))
 	p.reads(`1,000,000|1\.00.M`)
 	p.until("jobs", func() bool { return len(p.rows("Jobs")) > 10 })
@@ -121,7 +121,7 @@ func TestHundred(t *testing.T) {
 	before := b.cpu()
 	time.Sleep(10 * time.Second)
 	t.Logf("a hundred streams take %.1f %% of a core", (b.cpu()-before).Seconds()*10)
-	p := sit(t)
+	p := newPerson(t)
 	p.goes(b.url(""))
 	p.awaits("heading", "wrong")
 }
@@ -145,7 +145,7 @@ func TestLinks(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := start(t, "--page-link", "jobd=http://127.0.0.1:1/")
-	p := sit(t)
+	p := newPerson(t)
 	p.goes(b.url(""))
 	x := p.awaits("link", "jobd")
 	if !x.is("http://127.0.0.1:1/") {

@@ -62,7 +62,7 @@ func TestTokens(t *testing.T) {
 	b.fill()
 	t.Run("none and wrong", func(t *testing.T) {
 		t.Parallel()
-		p := sit(t)
+		p := newPerson(t)
 		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.awaits("textbox", "Token")
@@ -92,7 +92,7 @@ func TestTokens(t *testing.T) {
 	})
 	t.Run("watch", func(t *testing.T) {
 		t.Parallel()
-		p := sit(t)
+		p := newPerson(t)
 		p.Forgive(refused...)
 		p.goes(b.url(""))
 		p.enters("looker")
@@ -115,12 +115,12 @@ func TestTokens(t *testing.T) {
 			JSON.stringify((await indexedDB.databases()).map(d => d.name)) + JSON.stringify(history.state)`); strings.Contains(kept, "looker") {
 			t.Errorf("the token is kept: %s", kept)
 		}
-		p.does(chromedp.Reload())
+		p.run(chromedp.Reload())
 		p.awaits("textbox", "Token")
 	})
 	t.Run("admin", func(t *testing.T) {
 		t.Parallel()
-		p := sit(t)
+		p := newPerson(t)
 		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.enters("ruler")
@@ -135,7 +135,7 @@ func TestTokens(t *testing.T) {
 	t.Run("submit alone", func(t *testing.T) {
 		inFull(t)
 		t.Parallel()
-		p := sit(t)
+		p := newPerson(t)
 		p.Forgive(refused...)
 		p.goes(b.url(""))
 		p.enters("hander")
@@ -147,7 +147,7 @@ func TestTokens(t *testing.T) {
 	t.Run("watch and submit", func(t *testing.T) {
 		inFull(t)
 		t.Parallel()
-		p := sit(t)
+		p := newPerson(t)
 		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.enters("both")
@@ -163,7 +163,7 @@ func TestRevoked(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b, file := guarded(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive(refused...)
 	p.Forgive("net::ERR") // for the stream, if the broker ends it
 	p.goes(b.url("#/jobs"))

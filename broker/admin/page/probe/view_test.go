@@ -82,7 +82,7 @@ const missing = "status of 404 (Not Found) "
 func TestViews(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive(missing)
 	for i, v := range views {
 		if !testing.Short() {
@@ -90,9 +90,9 @@ func TestViews(t *testing.T) {
 		}
 		p.goes(b.url(v.route))
 		p.awaits("heading", v.heading)
-		p.whole(v.name)
+		p.checkView(v.name)
 		if !testing.Short() && i < 12 {
-			p.does(chromedp.Reload())
+			p.run(chromedp.Reload())
 			p.awaits("heading", v.heading)
 			if got := p.where(); got != b.url(v.route) {
 				t.Errorf("%s: reloaded at %s", v.name, got)
@@ -101,8 +101,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// whole checks what must hold in every view.
-func (p *person) whole(name string) {
+// checkView checks what must hold in every view.
+func (p *person) checkView(name string) {
 	p.t.Helper()
 	if title := p.title(); title != "Gloom" && !strings.HasSuffix(title, " · Gloom") {
 		p.t.Errorf("%s: the title is %q", name, title)
@@ -137,7 +137,7 @@ func TestHistory(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.goes(b.url(""))
 	p.clicks("link", "^Types$")
 	p.awaits("heading", "^Types$")
@@ -146,10 +146,10 @@ func TestHistory(t *testing.T) {
 	p.clicks("link", "^mail-5$")
 	p.awaits("heading", "^mail-5$")
 	for _, want := range []string{"^mail$", "^Types$"} {
-		p.does(chromedp.NavigateBack())
+		p.run(chromedp.NavigateBack())
 		p.awaits("heading", want)
 	}
-	p.does(chromedp.NavigateForward())
+	p.run(chromedp.NavigateForward())
 	p.awaits("heading", "^mail$")
 	p.until("the title of the type", func() bool { return strings.HasPrefix(p.title(), "mail") })
 
@@ -160,9 +160,9 @@ func TestHistory(t *testing.T) {
 	if !strings.Contains(at, "running") {
 		t.Errorf("the address does not have the filter: %s", at)
 	}
-	p.does(chromedp.Reload())
+	p.run(chromedp.Reload())
 	p.until("the list filtered again", func() bool { return len(p.rows("Jobs")) == 2 })
-	other := sit(t)
+	other := newPerson(t)
 	other.goes(at)
 	other.until("the list filtered for another", func() bool { return len(other.rows("Jobs")) == 2 })
 
@@ -171,7 +171,7 @@ func TestHistory(t *testing.T) {
 	p.keys(kb.Enter)
 	p.awaits("heading", "mail-7|^Jobs$")
 	p.awaits("link", "mail-7|^mail$")
-	p.does(chromedp.NavigateBack())
+	p.run(chromedp.NavigateBack())
 	p.until("the filtered list again", func() bool { return p.where() == at })
 }
 
@@ -187,7 +187,7 @@ func TestFilters(t *testing.T) {
 	}
 	b.hand(ended...)
 	b.until("/v1/status", func(v map[string]any) bool { return number(v, "ledger", "answered") == 61 })
-	p := sit(t)
+	p := newPerson(t)
 	count := func(n int) func() bool {
 		return func() bool { return len(p.rows("Jobs")) == n }
 	}
@@ -210,7 +210,7 @@ func TestFilters(t *testing.T) {
 		p.awaits("heading", "^(Jobs|mail)$")
 		c.do()
 		p.until(fmt.Sprintf("%s: %d jobs", c.name, c.n), count(c.n))
-		p.whole(c.name)
+		p.checkView(c.name)
 		at := p.where()
 		p.goes("about:blank")
 		p.goes(at)
@@ -231,7 +231,7 @@ func TestEmpty(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := start(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive(missing)
 	for _, v := range views {
 		heading := v.heading
@@ -244,7 +244,7 @@ func TestEmpty(t *testing.T) {
 		p.goes("about:blank")
 		p.goes(b.url(v.route))
 		p.awaits("heading", heading)
-		p.whole(v.name)
+		p.checkView(v.name)
 		p.until(v.name+": something that says there is nothing", func() bool {
 			return strings.Contains(strings.ToLower(p.text()), "no") || strings.Contains(p.text(), "nothing")
 		})
@@ -264,7 +264,7 @@ func TestCopy(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t, "--http-hosts", "page.test")
-	p := sit(t)
+	p := newPerson(t)
 	p.goes("http://page.test" + b.http[strings.LastIndexByte(b.http, ':'):] + "/#/job/mail-9")
 	p.awaits("heading", "^mail-9$")
 	if eval[bool](p, `return isSecureContext`) {
@@ -282,7 +282,7 @@ func TestClockAndZone(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.zone("Asia/Kathmandu")
 	p.skews(time.Hour)
 	ages := func() []string {

@@ -89,7 +89,7 @@ func TestBytes(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	way := newCable(t, b.http)
-	p := sit(t)
+	p := newPerson(t)
 	p.goes("http://" + way.addr + "/")
 	p.awaits("heading", "wrong")
 	p.reads("jobs per second")
@@ -104,11 +104,11 @@ func TestBytes(t *testing.T) {
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	p.Forgive("Content Security Policy")
 	p.goes(b.url(""))
 	p.awaits("heading", "wrong")
-	p.whole("overview")
+	p.checkView("overview")
 	ran := eval[bool](p, `
 		const add = (tag, set) => { const e = document.createElement(tag); set(e); document.body.append(e) };
 		add('script', e => e.textContent = 'window.pwned = 1');
@@ -131,7 +131,7 @@ func TestSlowNetwork(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
-	p := sit(t)
+	p := newPerson(t)
 	call(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 		MatchedNetworkConditions: []*network.Conditions{{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 20_000}},
 	})
@@ -142,7 +142,7 @@ func TestSlowNetwork(t *testing.T) {
 		p.goes("about:blank")
 		go p.eventually(b.url(v.route))
 		p.until(v.name+": "+v.knows, func() bool {
-			text := p.glimpse()
+			text := p.textNow()
 			for _, lie := range []string{"All is well", "0 waiting", "No job", "No worker", "nothing waits", "None is kept", "no such"} {
 				if strings.Contains(text, lie) {
 					t.Errorf("%s: before it knows, it says %q:\n%s", v.name, lie, text)
@@ -162,7 +162,7 @@ func TestHidden(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	way := newCable(t, b.http)
-	p := sit(t)
+	p := newPerson(t)
 	p.goes("http://" + way.addr + "/")
 	p.awaits("heading", "wrong")
 	show := func(state string) {
