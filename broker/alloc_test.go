@@ -23,7 +23,7 @@ func (p *recycling) Get(n int) []byte {
 
 func (p *recycling) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)], m) }
 
-// testBed is a test bed: a core with a submitter and a worker.
+// testBed is a core with a submitter and a worker.
 type testBed struct {
 	t        *testing.T
 	core     *broker.Broker

@@ -27,8 +27,8 @@ func (p *countingPages) Put(m []byte) {
 	}
 }
 
-// raceTimes returns n or, if each command checks the invariants or the race detector is on, a
-// smaller number.
+// raceTimes returns n, or less where every command is slow: under the race detector, or if each
+// command checks the invariants.
 func raceTimes(n, checked int) int {
 	switch {
 	case Checking:

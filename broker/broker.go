@@ -131,7 +131,7 @@ type Broker struct {
 	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
-	// If watching is set, moved has the lines that have changed since the last call of Moved.
+	// If watching is set, moved lists the lines that have changed since the last call of Moved.
 	watching bool
 	moved    []*idleLine
 }

@@ -2,8 +2,7 @@ package broker
 
 import "time"
 
-// Changing is a change of a waiting job. Fields that are not set leave the job as it
-// is.
+// Changing is a request to change a waiting job. Fields that are not set leave the job as it is.
 type Changing struct {
 	ID          []byte
 	Priority    int64

@@ -122,7 +122,7 @@ type deadLetters struct {
 	last   int // the number of the latest letter
 }
 
-// add keeps a copy of failed job r.
+// add adds a copy of failed job r.
 func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason) {
 	c := &b.cfg
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {

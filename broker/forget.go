@@ -9,8 +9,8 @@ type TypeUse struct {
 	Paused, Set bool
 	// Running counts the runs of its jobs, and of other brokers' jobs that run here.
 	Running int
-	// Waiting, Letters and Outcomes are what the type holds besides: delayed and queued
-	// jobs, dead letters, and kept outcomes.
+	// Waiting, Letters and Outcomes count what else the type holds: delayed and queued jobs, dead
+	// letters, and kept outcomes.
 	Waiting, Letters, Outcomes int
 }
 

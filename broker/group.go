@@ -247,8 +247,8 @@ func (g *group) forgetsAt() (until int64) {
 	return until
 }
 
-// closed returns a rule that lets no more of the group's jobs run, or nil, and the time until
-// which rates keep the group shut, or 0.
+// closed returns a rule that lets no more of the group's jobs run; it is nil if the group is open.
+// If a rate keeps the group shut, until is when the rate lets the next job run, else 0.
 func (b *Broker) closed(g *group) (by *rule, until int64) {
 	for i := range g.limits {
 		switch l := &g.limits[i]; {

@@ -73,9 +73,8 @@ type historyEntry struct {
 	started          int64 // when the run, or the run that ended the job, began; noRun if no run did
 	submitter        Peer
 	worker           Peer
-	// before is the position of the job's previous record: its latest run that did not end it.
-	// For a lost run, lost is the position of the run, of any job, that was lost before it. 0
-	// is none.
+	// before is the position of the job's previous record: its latest run that did not end it. For
+	// a lost run, lost is the position of the previous lost run, of whatever job. 0 means none.
 	before, lost   int64
 	limit          int64 // Reason.Limit
 	job, seq       uint32

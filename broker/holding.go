@@ -188,9 +188,9 @@ func (b *Broker) countAgainstLimits(h *holding, j *job, n int) {
 	}
 }
 
-// afterLeaving is called when a job has left its holding. If the holding is empty and can be
-// found again, it is kept for the next job. Of such holdings the one unused longest is
-// dropped first. They do not keep their type in use.
+// afterLeaving is called when a job has left its holding. If the holding is empty and can be found
+// again, it is kept for the next job. Of the holdings kept like this, the one that has been unused
+// longest is dropped first. None of them keeps its type in use.
 func (b *Broker) afterLeaving(h *holding) {
 	switch {
 	case h.held() > 0:

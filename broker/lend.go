@@ -190,7 +190,7 @@ func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
 	return b.scratch
 }
 
-// takesMore reports whether more jobs of the type may run: it is not paused or at its
+// takesMore reports whether more jobs of the type may run: it is neither paused nor at its
 // concurrency, and the broker is not draining.
 func (b *Broker) takesMore(k *jobType) bool {
 	c := k.limits.Concurrency
@@ -238,7 +238,7 @@ func (b *Broker) IntroduceType(now int64, typ []byte) []Effect {
 	return b.end()
 }
 
-// Supply is how many jobs of a type the idle workers of one set could take. Set 0 is the
+// Supply is the number of jobs of a type that the idle workers of one set could take. Set 0 is the
 // workers that serve only this type; other numbers are as in Move.
 type Supply struct {
 	Set    uint32

@@ -21,8 +21,8 @@ func body(o Options) []byte {
 	return append(b, "\xa1n\xce\x00\x00\x00\x00"...)
 }
 
-// pushes enqueues one job at a time and waits until all are done.
-func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
+// measurePush enqueues one job at a time and waits until all are done.
+func (s *servers) measurePush(ctx context.Context, o Options, r *Round) error {
 	b := newBook(o.Jobs)
 	w, err := hire(s.master.Addr, o, b)
 	if err != nil {
@@ -38,14 +38,14 @@ func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
 	}
 	r.Seconds = time.Since(start).Seconds()
 	r.P50, r.P99 = b.quantile(50), b.quantile(99)
-	return s.balanced(o.Jobs)
+	return s.checkCounts(o.Jobs)
 }
 
 // batch is how many jobs are enqueued at a time, which is the largest number that is allowed.
 const batch = 1000
 
-// batches enqueues many jobs, numbered within their batch.
-func (s *servers) batches(ctx context.Context, jobs int, o Options) error {
+// measureBatches enqueues many jobs, numbered within their batch.
+func (s *servers) measureBatches(ctx context.Context, jobs int, o Options) error {
 	head := request("POST", "/jobs", "msgpack", "")
 	left := atomic.Int64{}
 	left.Store(int64(jobs))
@@ -88,8 +88,8 @@ func (s *servers) eachConn(n int, fn func(*client) error) error {
 	return errors.Join(errs...)
 }
 
-// balanced checks that the master counts want jobs as done.
-func (s *servers) balanced(want int) error {
+// checkCounts checks that the master counts want jobs as done.
+func (s *servers) checkCounts(want int) error {
 	c, err := dial(s.master.Addr)
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 	defer s.close()
 	runtime.GC() // so that memory of the previous round does not count in this one
 	if o.Load == Waiting {
-		return s.waiting(ctx, system, o)
+		return s.measureWaiting(ctx, system, o)
 	}
 	r := Round{System: system, Jobs: o.Jobs}
 	err = s.measure(&r, func() error {
@@ -86,9 +86,9 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 		case system == BullMQ:
 			return bullmqRound(ctx, s, o, &r)
 		case o.Load == Batch:
-			return s.batches(ctx, o.Jobs, o)
+			return s.measureBatches(ctx, o.Jobs, o)
 		default:
-			return s.pushes(ctx, o, &r)
+			return s.measurePush(ctx, o, &r)
 		}
 	})
 	if err != nil {

@@ -20,17 +20,17 @@ const handedOut = 100_000
 // less to return.
 const rest = 11 * time.Second
 
-// waiting fills a queue and measures the memory of a job in it. Then it hands jobs out
+// measureWaiting fills a queue and measures the memory of a job in it. Then it hands jobs out
 // without and with constraints, and changes a constraint that matches all jobs into one
 // that matches every other job. With Redis, it kills the master and measures how long
 // the next one takes to start.
-func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Round, error) {
+func (s *servers) measureWaiting(ctx context.Context, system string, o Options) ([]Round, error) {
 	before, err := proc.UsageOf(s.master.PID())
 	if err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	if err := s.batches(ctx, o.Jobs, o); err != nil {
+	if err := s.measureBatches(ctx, o.Jobs, o); err != nil {
 		return nil, err
 	}
 	if err := s.constrain(0, 0, "ge"); err != nil { // the reply waits until the broker has all jobs

@@ -15,9 +15,9 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// add runs clients that add lines, one request after another, and checks that all lines are in
+// measureAdding runs clients that add lines, one request after another, and checks that all lines are in
 // the store. One thread serves all clients, because it shares the processors with the daemon.
-func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
+func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
 	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
 	loop, err := poll.New(time.Now())
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during t
 	r.Jobs = len(a.times) * lines
 	slices.Sort(a.times)
 	r.P50, r.P99 = a.times[len(a.times)/2], a.times[len(a.times)*99/100]
-	return d.added(ctx, "idle", r.Jobs)
+	return d.checkAdded(ctx, "idle", r.Jobs)
 }
 
 // adding is the state that the clients of a round share.

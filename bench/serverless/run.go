@@ -64,16 +64,16 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	switch shape {
 	case "lone":
 		if r.Append, r.Overwrite, err = syncTimes(d.server.Dir); err == nil {
-			err = d.add(ctx, &r, 1, 1, o.Time)
+			err = d.measureAdding(ctx, &r, 1, 1, o.Time)
 		}
 	case "add":
-		err = d.add(ctx, &r, o.Clients, 1, o.Time)
+		err = d.measureAdding(ctx, &r, o.Clients, 1, o.Time)
 	case "batch":
-		err = d.add(ctx, &r, o.Clients, o.Lines, o.Time)
+		err = d.measureAdding(ctx, &r, o.Clients, o.Lines, o.Time)
 	case "first":
-		err = d.first(ctx, &r)
+		err = d.measureFirst(ctx, &r)
 	default:
-		err = d.handle(ctx, &r, o.Jobs)
+		err = d.measureHandling(ctx, &r, o.Jobs)
 	}
 	return r, err
 }
@@ -90,8 +90,8 @@ func (d *daemon) count(r *Round) (counted func()) {
 	}
 }
 
-// added checks that there is one job for each accepted line.
-func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
+// checkAdded checks that there is one job for each accepted line.
+func (d *daemon) checkAdded(ctx context.Context, typ string, jobs int) error {
 	c, err := d.counts(ctx, typ)
 	if err == nil && c.Added != jobs {
 		err = fmt.Errorf("%d lines were accepted, but there are %d jobs", jobs, c.Added)
@@ -124,9 +124,9 @@ func syncTimes(dir string) (longer, overwrite time.Duration, err error) {
 	return longer, overwrite, err
 }
 
-// first runs the shape of that name: it measures the time from the answer to an add until the
+// measureFirst runs the shape of that name: it measures the time from the answer to an add until the
 // start of the job, in a type without other jobs.
-func (d *daemon) first(ctx context.Context, r *Round) error {
+func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 	const jobs = 100
 	started := make(chan time.Time, 1)
 	target, err := newTarget(func() { started <- time.Now() })
@@ -171,8 +171,8 @@ func newTarget(onRequest func()) (net.Listener, error) {
 
 var sources = map[string]string{"node": "return 200", "python": "return 200", "sh": ":"}
 
-// handle measures how fast a handler that does nothing runs waiting jobs.
-func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
+// measureHandling measures how fast a handler that does nothing runs waiting jobs.
+func (d *daemon) measureHandling(ctx context.Context, r *Round, jobs int) error {
 	source := sources[r.Shape]
 	var served atomic.Int64
 	if r.Shape == "http" {
@@ -217,5 +217,5 @@ func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
 	if n := served.Load(); r.Shape == "http" && n != int64(jobs)+1 {
 		return fmt.Errorf("%d jobs were done, but the handler was called %d times", jobs+1, n)
 	}
-	return d.added(ctx, "work", jobs+1)
+	return d.checkAdded(ctx, "work", jobs+1)
 }

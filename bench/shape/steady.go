@@ -32,9 +32,9 @@ func (s *session) steady(ctx context.Context) (*result.Round, error) {
 	}
 	var err error
 	if s.opt.Jobs > 0 {
-		err = s.count(ctx)
+		err = s.measureJobs(ctx)
 	} else {
-		err = s.timed(ctx)
+		err = s.measureTime(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func (s *session) steady(ctx context.Context) (*result.Round, error) {
 	return s.finish(ctx)
 }
 
-// count measures a number of jobs, from the first submit to the last answer.
-func (s *session) count(ctx context.Context) error {
+// measureJobs measures a number of jobs, from the first submit to the last answer.
+func (s *session) measureJobs(ctx context.Context) error {
 	a, err := s.meter()
 	if err != nil {
 		return err
@@ -84,8 +84,8 @@ func (s *session) count(ctx context.Context) error {
 	return err
 }
 
-// timed measures for a time, after a warm-up.
-func (s *session) timed(ctx context.Context) error {
+// measureTime measures for a time, after a warm-up.
+func (s *session) measureTime(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *session) pass(ctx context.Context, phase string, d time.Duration, total
 	defer end.Stop()
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	last, err := s.look(total != nil, total)
+	last, err := s.addLatencies(total != nil, total)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (s *session) pass(ctx context.Context, phase string, d time.Duration, total
 		if s.opt.Progress == nil && s.opt.Interval == 0 {
 			continue
 		}
-		now, err := s.look(total != nil, total)
+		now, err := s.addLatencies(total != nil, total)
 		if err != nil {
 			return err
 		}
@@ -182,8 +182,8 @@ func (s *session) pass(ctx context.Context, phase string, d time.Duration, total
 	}
 }
 
-// look takes a snapshot and adds its latencies to total.
-func (s *session) look(record bool, total *hdrhistogram.Histogram) (load.Snapshot, error) {
+// addLatencies takes a snapshot and adds its latencies to total.
+func (s *session) addLatencies(record bool, total *hdrhistogram.Histogram) (load.Snapshot, error) {
 	snap, err := s.gen.Take(record)
 	if err == nil && total != nil {
 		total.Merge(snap.Latency)

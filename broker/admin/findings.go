@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// maxSuspectGroups, maxSuspectClients and maxSuspectTypes bound how many suspects of each are examined
-	// more closely.
+	// maxSuspectGroups, maxSuspectClients and maxSuspectTypes bound how many groups, clients and
+	// types are examined more closely.
 	maxSuspectGroups, maxSuspectClients, maxSuspectTypes = 1024, 64, 16
-	// minLostWorkers is the number of lost workers at which a job is reported.
+	// minLostWorkers is the number of lost workers from which a job is reported.
 	minLostWorkers = 3
 	// comparedReasons is how many failed jobs of a type are compared.
 	comparedReasons = 16

@@ -29,7 +29,7 @@ type outbox struct {
 	// first at bytes of the first piece are written.
 	taken       []piece
 	at          int
-	hasOutcomes bool   // taken includes kept outcomes
+	hasOutcomes bool   // some of the taken output is kept outcomes
 	writeLimit  uint64 // if so, up to which position one write may go
 
 	// Only the owner writes these, any goroutine may read them. They are positions in the

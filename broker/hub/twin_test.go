@@ -113,7 +113,7 @@ func (w *twin) apply(fx []broker.Effect) {
 	}
 }
 
-// markWritten records that n of the bytes that were taken from s have been written.
+// markWritten records that the owner of s has written n of the bytes that it took.
 func (w *twin) markWritten(s *shadow, n int) {
 	s.held -= n
 	rest := s.outcomes[:0]
@@ -134,7 +134,7 @@ func (w *twin) markWritten(s *shadow, n int) {
 	}
 }
 
-// markRead records that a submitter reuses an id: it has read the outcome that is being
+// markRead records that a submitter reuses an id, which shows that it has read the outcome being
 // written.
 func (w *twin) markRead(id []byte) {
 	no, peer := w.core.OutcomeOf(id)

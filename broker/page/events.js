@@ -4,7 +4,7 @@ import { parse } from './format.js';
 import { away, compare, gone, heard, look, there } from './live.js';
 import { follow } from './stream.js';
 
-/** When the stream was last requested. */
+/** The time at which the stream was last requested. */
 let began = 0;
 
 /** The stream was restarted, and first sends what has happened in between. */

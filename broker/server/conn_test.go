@@ -72,7 +72,8 @@ func TestPieces(t *testing.T) {
 			if cap(p.in.rest) > max(container.MaxBuffer, 2*len(p.in.rest)) {
 				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.rest), len(p.in.rest))
 			}
-			// The frames before restAt have been carried out, so their memory does not count.
+			// The requests in the frames before restAt have been carried out, so their memory does
+			// not count.
 			want := int64(max(0, cap(p.in.frame)-wire.HeaderLen))
 			if !p.in.isBig() {
 				want = int64(min(cap(p.in.frame), 2*len(p.in.frame)))

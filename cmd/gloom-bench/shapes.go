@@ -65,7 +65,7 @@ would have come meanwhile.`,
 		{name: "churn", short: "workers and submitters that connect, leave and die", rounds: 1, options: churn, run: shape.Steady},
 		{name: "soak", short: "churn for a long time, with samples of memory and descriptors", rounds: 1, options: soak, run: shape.Steady},
 		{name: "fanout", short: "many types and many idle workers", rounds: 3, options: fanout, run: shape.Steady},
-		{name: "stall", short: "a probe at a fixed rate while others do what may block the broker", rounds: 1, options: stall,
+		{name: "stall", short: "the latency of jobs at a fixed rate while other peers try to block the broker", rounds: 1, options: stall,
 			run: shape.Stall, check: needRate,
 			long: `A probe of a type of its own submits at a fixed rate while, one after the other,
 a submitter queues --jobs jobs of another type and vanishes, metrics and jobs are

@@ -22,8 +22,8 @@ import (
 // grace is the time between the signal to stop a command and the signal that kills it.
 const grace = 5 * time.Second
 
-// keptStderr is how much of the end of stderr is kept, reportedStderr how much of
-// that goes into a reason; in bytes.
+// keptStderr is how many bytes of the end of stderr are kept, reportedStderr how many of these go
+// into a reason.
 const (
 	keptStderr     = 64 << 10
 	reportedStderr = 1000

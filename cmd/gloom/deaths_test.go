@@ -18,7 +18,7 @@ import (
 )
 
 // TestKilledWorker: when a worker is killed, its commands and the processes that they have started
-// end: its job runs again elsewhere.
+// end, because its job runs again elsewhere.
 func TestKilledWorker(t *testing.T) { outlived(t, syscall.SIGKILL, 10*time.Second) }
 
 // TestStoppedWorker: the same for a worker that is stopped, before the broker considers it lost.

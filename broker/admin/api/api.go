@@ -290,7 +290,7 @@ type Run struct {
 	BrokerLost bool `json:"broker_lost,omitempty"`
 }
 
-// End says when a job ended and what it took. Times are RFC 3339 in UTC with milliseconds.
+// End says when a job ended and how long it took. Times are RFC 3339 in UTC with milliseconds.
 type End struct {
 	SubmittedAt string `json:"submitted_at"`
 	// StartedAt is when the run that ended the job began; nil if no run ended it.

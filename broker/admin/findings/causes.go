@@ -15,17 +15,17 @@ import (
 const (
 	// nearLimit is the fraction of a limit above which its use is reported.
 	nearLimit = 0.9
-	// minDrainTime is the minimum time to drain at which a queue is a finding.
+	// minDrainTime is how long a queue must take to drain to be a finding.
 	minDrainTime = 10 * time.Second
-	// minLag is the least lag at which an event loop counts as late.
+	// minLag is the lag from which an event loop counts as late.
 	minLag = 250 * time.Millisecond
-	// minWaitRatio is the least multiple of the usual wait at which a job's wait is a finding.
+	// minWaitRatio is how many times the usual wait a job must wait to be a finding.
 	minWaitRatio = 10
-	// minUnread is the least number of unread bytes at which a client that has read nothing for
-	// finding.Grace is a finding.
+	// minUnread is how many bytes must wait for a client that has read nothing for finding.Grace to
+	// make it a finding.
 	minUnread = 64 << 10
-	// minFailures is the least number of failures that is a finding, minReleases that of released
-	// jobs.
+	// minFailures is the number of failures from which they are a finding, minReleases that of
+	// released jobs.
 	minFailures, minReleases = 3, 10
 )
 

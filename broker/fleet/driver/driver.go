@@ -128,10 +128,10 @@ func (d *Driver) connect() error {
 	}
 	d.nc.Store(nc)
 	d.mu.Lock()
-	d.subs = nil // those of the client before
+	d.subs = nil // they belonged to the previous client
 	d.mu.Unlock()
 	if d.subscribe() != nil {
-		nc.Close() // onClosed makes the next one
+		nc.Close() // onClosed makes another client
 	}
 	return nil
 }
@@ -205,8 +205,8 @@ func (d *Driver) handle(now int64, msg *nats.Msg) {
 	d.machine.NoListener(now, string(name))
 }
 
-// maxOverhead is more than a message has beside its items, in bytes. A part of an item has minPart at
-// least.
+// maxOverhead bounds the bytes of a message besides its items. Each part of a divided item has at
+// least minPart bytes.
 const maxOverhead, minPart = 1 << 10, 512
 
 func (d *Driver) onConnect(nc *nats.Conn) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// enough returns how many things of this size together exceed most or, in the full attack, ten
+// enough returns how many things of this size together exceed maxMemory or, in the full attack, ten
 // times as many.
 func enough(size int) int {
 	n := maxMemory/size + 1
@@ -19,7 +19,7 @@ func enough(size int) int {
 	return n
 }
 
-// longer returns d or, in the full attack, a much longer time.
+// longer returns d or, in the full attack, eight times d.
 func longer(d time.Duration) time.Duration {
 	if *full {
 		d *= 8

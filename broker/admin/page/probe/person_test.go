@@ -89,7 +89,7 @@ func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
 	return chromedp.Do(ctx, steps...)
 }
 
-// run runs browser actions that must succeed.
+// run carries out browser actions that must succeed.
 func (p *person) run(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	if err := p.try(steps...); err != nil {
