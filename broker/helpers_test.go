@@ -36,12 +36,12 @@ func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, *BadSett
 
 // Rules lists all rules by pattern.
 func (b *Broker) Rules() []RuleInfo {
-	all := make([]RuleInfo, 0, len(b.rules))
+	infos := make([]RuleInfo, 0, len(b.rules))
 	for _, r := range b.rules {
-		all = append(all, r.RuleInfo)
+		infos = append(infos, r.RuleInfo)
 	}
-	slices.SortFunc(all, func(x, y RuleInfo) int { return bytes.Compare(x.Pattern, y.Pattern) })
-	return all
+	slices.SortFunc(infos, func(x, y RuleInfo) int { return bytes.Compare(x.Pattern, y.Pattern) })
+	return infos
 }
 
 // Groups returns up to limit of the busiest groups, in one call.

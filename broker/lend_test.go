@@ -60,13 +60,13 @@ func TestLend(t *testing.T) {
 			w := b.AddWorker()
 			b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Prefetch: 4})
 			home := b.AddLender()
-			var all []broker.Supply
+			var supplies []broker.Supply
 			b.Supply([]byte(`"t"`), func(uint32) int { return 10 }, func(s broker.Supply) bool {
-				all = append(all, s)
+				supplies = append(supplies, s)
 				return true
 			})
-			if len(all) != 1 || all[0].Places != 4 {
-				t.Errorf("%+v, want 4 places", all)
+			if len(supplies) != 1 || supplies[0].Places != 4 {
+				t.Errorf("%+v, want 4 places", supplies)
 			}
 			fx, run, _ := b.Borrow(2, home, job)
 			if run == 0 || summary(fx) != `job:"a":1` {

@@ -62,14 +62,14 @@ func TestLettersFillTheirBytes(t *testing.T) {
 		}
 		return core.DeadCount()
 	}
-	n, all := fill(1 << 20)
-	if n != 20 || all%20 != 0 {
-		t.Fatalf("%d letters of %d bytes are kept, want 20 of equal size", n, all)
+	n, heldBytes := fill(1 << 20)
+	if n != 20 || heldBytes%20 != 0 {
+		t.Fatalf("%d letters of %d bytes are kept, want 20 of equal size", n, heldBytes)
 	}
 	for _, c := range []struct {
 		limit int64
 		want  int
-	}{{all, 20}, {all - 1, 19}, {all / 20 * 3, 3}, {all/20*3 - 1, 2}, {all / 20, 1}, {all/20 - 1, 0}} {
+	}{{heldBytes, 20}, {heldBytes - 1, 19}, {heldBytes / 20 * 3, 3}, {heldBytes/20*3 - 1, 2}, {heldBytes / 20, 1}, {heldBytes/20 - 1, 0}} {
 		if n, bytes := fill(c.limit); n != c.want || bytes > c.limit {
 			t.Errorf("with a limit of %d bytes, %d letters of %d bytes are kept, want %d letters", c.limit, n, bytes, c.want)
 		}

@@ -183,7 +183,7 @@ func TestListing(t *testing.T) {
 	for round := range rounds {
 		q := x.filter()
 		q.Older = min(q.Older, time.Duration(x.now)) // a job that is old enough stays old enough
-		all := x.matching(q)
+		expected := x.matching(q)
 		seen := map[string]int{}
 		for from := 0; from >= 0; {
 			matching := x.matching(q)
@@ -196,13 +196,13 @@ func TestListing(t *testing.T) {
 				x.change()
 			}
 			matching = x.matching(q)
-			for id := range all {
+			for id := range expected {
 				if !matching[id] {
-					delete(all, id)
+					delete(expected, id)
 				}
 			}
 		}
-		for id := range all {
+		for id := range expected {
 			if seen[id] != 1 {
 				t.Fatalf("seed %d, round %d: %s is listed %d times for %+v", seed, round, id, seen[id], q)
 			}

@@ -8,11 +8,11 @@ import (
 	"gloom/broker"
 )
 
-func names(list ...string) (all [][]byte) {
+func names(list ...string) (out [][]byte) {
 	for _, s := range list {
-		all = append(all, []byte(s))
+		out = append(out, []byte(s))
 	}
-	return all
+	return out
 }
 
 func jobsIn(fx []broker.Effect) (n int) {
@@ -29,11 +29,11 @@ func jobsIn(fx []broker.Effect) (n int) {
 func TestConfigure(t *testing.T) {
 	one := broker.Rule{Concurrency: 1}
 	none := broker.Rule{Concurrency: 0}
-	rules := func(r broker.Rule, patterns ...string) (all []broker.RuleInfo) {
+	rules := func(r broker.Rule, patterns ...string) (infos []broker.RuleInfo) {
 		for _, p := range patterns {
-			all = append(all, broker.RuleInfo{Pattern: []byte(p), Rule: r})
+			infos = append(infos, broker.RuleInfo{Pattern: []byte(p), Rule: r})
 		}
-		return all
+		return infos
 	}
 	typ := func(concurrency int) []broker.TypeSetting {
 		return []broker.TypeSetting{{Name: []byte("t"), Limits: &broker.TypeLimits{Concurrency: concurrency}}}

@@ -66,11 +66,11 @@ func loadGolden[T any](t testing.TB, file string) []T {
 var frameFiles = []string{"submitter.json", "worker.json", "both.json", "replies.json"}
 
 func allGolden(t testing.TB) []goldenCase {
-	var all []goldenCase
+	var cases []goldenCase
 	for _, file := range frameFiles {
-		all = append(all, loadGolden[goldenCase](t, file)...)
+		cases = append(cases, loadGolden[goldenCase](t, file)...)
 	}
-	return all
+	return cases
 }
 
 func (c goldenCase) payload(t testing.TB) []byte {

@@ -36,19 +36,19 @@ func TestSpellingsOfOneName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all, upper strings.Builder
+	var escaped, upper strings.Builder
 	for _, r := range value {
 		if r < 0x10000 {
-			fmt.Fprintf(&all, `\u%04x`, r)
+			fmt.Fprintf(&escaped, `\u%04x`, r)
 			fmt.Fprintf(&upper, `\u%04X`, r)
 			continue
 		}
 		r -= 0x10000
-		fmt.Fprintf(&all, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		fmt.Fprintf(&escaped, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 		fmt.Fprintf(&upper, `\u%04X\u%04X`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 	}
 	want := wire.Canonical(nil, value)
-	for _, spelled := range []string{string(plain[1 : len(plain)-1]), all.String(), upper.String(), string(want), `a\"\\\/\b\f\n\r\t\u0000é\u6f22😀\u007a`} {
+	for _, spelled := range []string{string(plain[1 : len(plain)-1]), escaped.String(), upper.String(), string(want), `a\"\\\/\b\f\n\r\t\u0000é\u6f22😀\u007a`} {
 		var d wire.Decoder
 		var r wire.Request
 		payload := fmt.Appendf(nil, `{"action":"submit","id":"%s","type":"%s","body":1}`, spelled, spelled)

@@ -22,7 +22,7 @@ type example struct {
 
 // protocolExamples reads the blocks fenced as "submitter", "worker" and
 // "worker named", in which every line begins with an arrow.
-func protocolExamples(t *testing.T) (all []example) {
+func protocolExamples(t *testing.T) (examples []example) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
 		t.Fatal(err)
@@ -58,12 +58,12 @@ func protocolExamples(t *testing.T) (all []example) {
 			ex.toBroker = true
 		} else if ex.payload, ok = strings.CutPrefix(line, "← "); !ok {
 			t.Errorf("line %d: no arrow: %s", i+1, line)
-		} else if n := len(all); n > 0 && all[n-1].line == i && all[n-1].toBroker {
-			all[n-1].answer = ex.payload
+		} else if n := len(examples); n > 0 && examples[n-1].line == i && examples[n-1].toBroker {
+			examples[n-1].answer = ex.payload
 		}
-		all = append(all, ex)
+		examples = append(examples, ex)
 	}
-	return all
+	return examples
 }
 
 func TestProtocolExamples(t *testing.T) {

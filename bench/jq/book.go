@@ -16,7 +16,7 @@ type ledger struct {
 	runs  []atomic.Int32
 	ends  atomic.Int64
 	total int64
-	line  bool          // load Waiting: the queue has more jobs than all, and their numbers do not matter
+	line  bool          // set for the load Waiting: a round hands out only total of the queued jobs, whichever they are
 	done  chan struct{} // closed when all jobs have ended, or at the first error
 
 	mu      sync.Mutex // guards the following

@@ -57,7 +57,7 @@ func TestBookAgainstSet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	b := outstanding{sub: 1}
 	due := map[Number]int64{}
-	var all []Number
+	var given []Number
 	for i := range int64(50_000) {
 		if rng.IntN(2) == 0 {
 			n, ok := b.open(i)
@@ -65,9 +65,9 @@ func TestBookAgainstSet(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %x given out twice", seed, i, n)
 			}
 			due[n] = i
-			all = append(all, n)
-		} else if len(all) > 0 {
-			n := all[rng.IntN(len(all))]
+			given = append(given, n)
+		} else if len(given) > 0 {
+			n := given[rng.IntN(len(given))]
 			want, isDue := due[n]
 			sent, _, fault, ok := b.close(n)
 			if ok != isDue || ok && sent != want || !ok && fault != Doubled {

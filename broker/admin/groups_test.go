@@ -76,9 +76,9 @@ func TestRules(t *testing.T) {
 	checkSame(t, "after what was refused", w.call("GET", path, "", 200), first)
 	second := map[string]any{"pattern": "tenant/*", "concurrency": 0, "persisted": false}
 	checkSame(t, "replaced", w.call("PUT", path, `{"concurrency":0,"rate":null}`, 200), second)
-	all := w.call("GET", "/v1/groups", "", 200)
-	if rules := all["rules"].([]any); len(rules) != 1 || len(all["groups"].([]any)) != 0 {
-		t.Errorf("all: %v", all)
+	groups := w.call("GET", "/v1/groups", "", 200)
+	if rules := groups["rules"].([]any); len(rules) != 1 || len(groups["groups"].([]any)) != 0 {
+		t.Errorf("all: %v", groups)
 	} else {
 		checkSame(t, "listed", rules[0].(map[string]any), second)
 	}

@@ -21,7 +21,7 @@ func TestLog(t *testing.T) {
 		l := Log[record]{Pages: HeapPages{}}
 		limit := int64(1+rnd.IntN(4)) * LogChunk
 		l.Limit(limit)
-		var all []kept
+		var added []kept
 		for number := range int64(3000) {
 			text := bytes.Repeat([]byte(fmt.Sprint(number)), rnd.IntN(200))
 			if rnd.IntN(500) == 0 {
@@ -30,10 +30,10 @@ func TestLog(t *testing.T) {
 			x, room := l.Add(len(text))
 			*x = record{number, ^number}
 			copy(room, text)
-			if pos := l.Last(); len(all) > 0 && pos <= all[len(all)-1].pos {
-				t.Fatalf("seed %d: position %d after %d", seed, pos, all[len(all)-1].pos)
+			if pos := l.Last(); len(added) > 0 && pos <= added[len(added)-1].pos {
+				t.Fatalf("seed %d: position %d after %d", seed, pos, added[len(added)-1].pos)
 			}
-			all = append(all, kept{record{number, ^number}, text, l.Last()})
+			added = append(added, kept{record{number, ^number}, text, l.Last()})
 			if l.Held() > limit {
 				t.Fatalf("seed %d: holds %d of %d bytes", seed, l.Held(), limit)
 			}
@@ -42,19 +42,19 @@ func TestLog(t *testing.T) {
 				l.Limit(limit)
 			}
 		}
-		pos, n := l.Last(), len(all)
+		pos, n := l.Last(), len(added)
 		for pos != 0 {
 			n--
 			x, text, before := l.At(pos)
-			if pos != all[n].pos || *x != all[n].record || !bytes.Equal(text, all[n].text) {
-				t.Fatalf("seed %d: record %d at %d is %v, want %v at %d", seed, n, pos, *x, all[n].record, all[n].pos)
+			if pos != added[n].pos || *x != added[n].record || !bytes.Equal(text, added[n].text) {
+				t.Fatalf("seed %d: record %d at %d is %v, want %v at %d", seed, n, pos, *x, added[n].record, added[n].pos)
 			}
 			pos = before
 		}
 		for range 200 { // Floor rounds any number down to a record's position
 			position := rnd.Int64N(l.Last()+2*LogChunk) - 10
 			want := int64(0)
-			for _, x := range all[n:] {
+			for _, x := range added[n:] {
 				if x.pos <= position {
 					want = x.pos
 				}
@@ -63,16 +63,16 @@ func TestLog(t *testing.T) {
 				t.Fatalf("seed %d: the record at %d or before it is at %d, want %d", seed, position, got, want)
 			}
 		}
-		if *l.First() != all[n].record {
-			t.Fatalf("seed %d: the first is %v, want %v", seed, *l.First(), all[n].record)
+		if *l.First() != added[n].record {
+			t.Fatalf("seed %d: the first is %v, want %v", seed, *l.First(), added[n].record)
 		}
-		for _, x := range all[:n] {
+		for _, x := range added[:n] {
 			if got, _, _ := l.At(x.pos); got != nil {
 				t.Fatalf("seed %d: record %d is there, the first is %d", seed, x.number, n)
 			}
 		}
-		if held := l.Held(); int64(len(all)-n)*16 > held || held > limit {
-			t.Fatalf("seed %d: %d records in %d bytes, limit %d", seed, len(all)-n, held, limit)
+		if held := l.Held(); int64(len(added)-n)*16 > held || held > limit {
+			t.Fatalf("seed %d: %d records in %d bytes, limit %d", seed, len(added)-n, held, limit)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // of virtual time.
 func BenchmarkIdle(b *testing.B) {
 	const brokers = 100
-	var all []*fleet.Machine
+	var machines []*fleet.Machine
 	var sent [brokers][]fleet.Message
 	now := int64(1)
 	for i := range brokers {
@@ -22,15 +22,15 @@ func BenchmarkIdle(b *testing.B) {
 		m := fleet.New(fleet.Config{Name: fmt.Sprintf("host-%d:9998", i), Epoch: uint64(i + 1), MaxMessage: 256 << 10}, core, now, func([]broker.Effect) {})
 		core.Join(now, core.AddWorker(), &broker.Joining{Type: []byte(`"mail"`)})
 		m.Step(now)
-		all = append(all, m)
+		machines = append(machines, m)
 	}
 	second := func() {
 		for end := now + int64(time.Second); now < end; now += int64(100 * time.Millisecond) {
-			for i, m := range all {
+			for i, m := range machines {
 				m.Tick(now)
 				sent[i] = m.Messages(sent[i])
 				for _, v := range sent[i] {
-					for j, o := range all {
+					for j, o := range machines {
 						if i != j && v.To == "" {
 							o.Receive(now, v.Data)
 						}
@@ -42,7 +42,7 @@ func BenchmarkIdle(b *testing.B) {
 	for range 3 {
 		second()
 	}
-	if n := len(all[0].Info().Peers); n != brokers-1 {
+	if n := len(machines[0].Info().Peers); n != brokers-1 {
 		b.Fatalf("the first one hears %d others", n)
 	}
 	before := processorTime(b)

@@ -203,12 +203,12 @@ func TestSetsBeyond(t *testing.T) {
 	of := func(i int) *broker.Joining {
 		return &broker.Joining{Types: [][]byte{fmt.Appendf(nil, `"a%d"`, i), fmt.Appendf(nil, `"b%d"`, i)}, Prefetch: 1}
 	}
-	var all []broker.Peer
+	var joined []broker.Peer
 	for i := range sets + 1 {
-		all = append(all, w.join(of(i)))
+		joined = append(joined, w.join(of(i)))
 	}
 	w.pass(5 * time.Second)
-	for _, p := range all[:sets] {
+	for _, p := range joined[:sets] {
 		w.apply(1, w.cores[1].Gone(w.now, p))
 	}
 	w.submit("x", fmt.Sprintf(`"a%d"`, sets), []byte("1"))

@@ -411,7 +411,7 @@ func TestUnread(t *testing.T) {
 	defer h.Close()
 	w := open(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default"}`)
-	var all []*side
+	var sides []*side
 	answers := 0
 	owe := func(s *side, bytes int) {
 		t.Helper()
@@ -429,22 +429,22 @@ func TestUnread(t *testing.T) {
 	gone := func(s *side) bool { return h.Find(s.conn.Peer) == nil }
 	for range 40 {
 		s := open(t, h, wire.SubmitPort)
-		all = append(all, s)
+		sides = append(sides, s)
 	}
-	hoarder, small := all[0], all[1]
+	hoarder, small := sides[0], sides[1]
 	owe(small, 100)
 	owe(hoarder, limit/3)
-	for _, s := range all[2:] {
+	for _, s := range sides[2:] {
 		if m := h.Memory(); m.Unread > limit {
 			t.Fatalf("%d bytes are unread, at most %d should be", m.Unread, limit)
 		}
 		now += int64(time.Second)
 		owe(s, limit/8)
 	}
-	if !gone(hoarder) || gone(small) || gone(all[len(all)-1]) {
-		t.Errorf("the hoarder is gone: %t; the one with little to read: %t; the last one: %t", gone(hoarder), gone(small), gone(all[len(all)-1]))
+	if !gone(hoarder) || gone(small) || gone(sides[len(sides)-1]) {
+		t.Errorf("the hoarder is gone: %t; the one with little to read: %t; the last one: %t", gone(hoarder), gone(small), gone(sides[len(sides)-1]))
 	}
-	for _, s := range all {
+	for _, s := range sides {
 		h.Remove(s.conn)
 	}
 	if m := h.Memory(); m.Unread != 0 {

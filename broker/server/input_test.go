@@ -20,7 +20,7 @@ import (
 // TestBytesIn: each byte that arrives is counted once, however the bytes arrive.
 func TestBytesIn(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
-	all := append(append([]byte{}, ping...), submit...)
+	stream := append(append([]byte{}, ping...), submit...)
 	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {
 			if name == "TLS" {
@@ -28,13 +28,13 @@ func TestBytesIn(t *testing.T) {
 			}
 		})
 		p := reach(t, s, name)
-		_, _ = p.Write(all[:20000])
+		_, _ = p.Write(stream[:20000])
 		p.want("ok", true)
-		_, _ = p.Write(all[20000:])
+		_, _ = p.Write(stream[20000:])
 		p.want("id", "j")
-		eventually(t, "all bytes are counted", func() bool { return s.Counts().BytesIn >= uint64(len(all)) })
-		if n := s.Counts().BytesIn; n != uint64(len(all)) {
-			t.Errorf("%s: %d bytes were counted, %d sent", name, n, len(all))
+		eventually(t, "all bytes are counted", func() bool { return s.Counts().BytesIn >= uint64(len(stream)) })
+		if n := s.Counts().BytesIn; n != uint64(len(stream)) {
+			t.Errorf("%s: %d bytes were counted, %d sent", name, n, len(stream))
 		}
 	}
 }

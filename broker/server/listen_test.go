@@ -73,11 +73,11 @@ func TestAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	all := s.Addrs(wire.SubmitPort)
-	if len(all) != 4 || all[3].String() != path {
-		t.Fatalf("submitters connect at %v", all)
+	addrs := s.Addrs(wire.SubmitPort)
+	if len(addrs) != 4 || addrs[3].String() != path {
+		t.Fatalf("submitters connect at %v", addrs)
 	}
-	for i, a := range all {
+	for i, a := range addrs {
 		p := dial(t, a)
 		if i == 0 {
 			p = dialTLS(t, a)

@@ -35,11 +35,11 @@ func guarded(w *world) {
 	work.CA, work.Token, to.CA, to.Token = cert, "w0rk", cert, "s3cret"
 	w.worker(work)
 	s := w.submitter(to)
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
-	s.failed(s.do(agent.Command{Do: "submit", Type: "other"}), "refused", "forbidden")
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "other"}), "refused", "forbidden")
 	to.Token = "wrong"
 	s = w.submitter(to)
-	s.failed(s.do(agent.Command{Do: "submit", Type: "echo"}), "refused", "unauthorized")
+	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "echo"}), "refused", "unauthorized")
 	// A client that does not know the issuer does not connect.
 	plain := addrs(srv)
 	plain.Addrs[0], plain.Token = "tls://"+plain.Addrs[0], "s3cret"
@@ -175,7 +175,7 @@ func backoffs(w *world) {
 		retries, backoff *int
 		want             string
 	}{{nil, nil, "1000"}, {&some, nil, "1000"}, {&none, nil, "0"}, {&none, &some, "250"}, {&some, &none, "0"}} {
-		s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Retries: c.retries, Backoff: c.backoff}), strconv.Quote(c.want))
+		s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Retries: c.retries, Backoff: c.backoff}), strconv.Quote(c.want))
 	}
 }
 
@@ -192,11 +192,11 @@ func silentBroker(w *world) {
 	})
 	s := w.submitter(agent.Options{Addrs: []string{addr}, Heartbeat: 100})
 	tag := s.do(agent.Command{Do: "submit", Type: "echo"})
-	s.acked(tag)
-	if told := s.failed(tag, "lost", ""); !told.Acked {
+	s.awaitAck(tag)
+	if told := s.wantFailure(tag, "lost", ""); !told.Acked {
 		w.Errorf("told %+v of an acked job", told)
 	}
-	s.again(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
+	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
 }
 
 // nonsense is input that ends a connection: raw bytes, or payloads of frames.
@@ -234,7 +234,7 @@ func nonsenseToSubmitter(w *world) {
 		if e := s.end(s.do(agent.Command{Do: "submit", Type: "echo"})); e.Error == nil || e.Error.Kind != "lost" || !e.Error.Acked {
 			w.Errorf("%s: told %s", bad.name, show(e))
 		}
-		s.again(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
+		s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
 		s.Kill()
 	}
 	// Unusual but valid input is ignored.
@@ -252,7 +252,7 @@ func nonsenseToSubmitter(w *world) {
 		io.Copy(io.Discard, p)
 	})
 	s := w.submitter(agent.Options{Addrs: []string{addr}})
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo"}), `"well"`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo"}), `"well"`)
 }
 
 func nonsenseToWorker(w *world) {

@@ -33,7 +33,7 @@ func bodies(w *world) {
 	s := w.submitter(addrs(srv))
 	for _, body := range hostile {
 		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: body})
-		s.answered(tag, strings.TrimSpace(body))
+		s.wantAnswer(tag, strings.TrimSpace(body))
 	}
 }
 
@@ -50,7 +50,7 @@ func manyJobs(w *world) {
 		tags = append(tags, s.do(agent.Command{Do: "submit", Type: "echo", Body: fmt.Sprint(i)}))
 	}
 	for i, tag := range tags {
-		s.answered(tag, fmt.Sprint(i))
+		s.wantAnswer(tag, fmt.Sprint(i))
 	}
 }
 
@@ -80,7 +80,7 @@ func failures(w *world) {
 	// The same from the submitter's side.
 	s := w.submitter(addrs(srv))
 	none := 0
-	told := s.failed(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"fail":"why"}`, Retries: &none}), "job", "job_failed")
+	told := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"fail":"why"}`, Retries: &none}), "job", "job_failed")
 	if !strings.Contains(told.Reason, "why") || told.Lost {
 		w.Errorf("told %+v", told)
 	}
@@ -89,10 +89,10 @@ func failures(w *world) {
 func cancelWaiting(w *world) {
 	s := w.submitter(addrs(w.broker()))
 	tag := s.do(agent.Command{Do: "submit", ID: "a", Type: "nobody"})
-	s.acked(tag)
-	s.done(s.do(agent.Command{Do: "cancel", ID: "a"}))
-	s.failed(tag, "job", "cancelled")
-	s.failed(s.do(agent.Command{Do: "cancel", ID: "a"}), "refused", "unknown_id")
+	s.awaitAck(tag)
+	s.wantDone(s.do(agent.Command{Do: "cancel", ID: "a"}))
+	s.wantFailure(tag, "job", "cancelled")
+	s.wantFailure(s.do(agent.Command{Do: "cancel", ID: "a"}), "refused", "unknown_id")
 }
 
 func cancelRunning(w *world) {
@@ -100,11 +100,11 @@ func cancelRunning(w *world) {
 	a := w.worker(workers("echo")(srv))
 	s := w.submitter(addrs(srv))
 	tag := s.do(agent.Command{Do: "submit", ID: "a", Type: "echo", Body: `{"progress":1,"unwanted":true}`, Progress: true})
-	s.begun(tag)
-	s.done(s.do(agent.Command{Do: "cancel", ID: "a"}))
-	s.failed(tag, "job", "cancelled")
+	s.awaitBegun(tag)
+	s.wantDone(s.do(agent.Command{Do: "cancel", ID: "a"}))
+	s.wantFailure(tag, "job", "cancelled")
 	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "a" })
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
 }
 
 func timeouts(w *world) {
@@ -113,15 +113,15 @@ func timeouts(w *world) {
 	s := w.submitter(addrs(srv))
 	none := 0
 	tag := s.do(agent.Command{Do: "submit", ID: "slow", Type: "echo", Body: `{"unwanted":true}`, Timeout: 100, Retries: &none})
-	s.failed(tag, "job", "job_failed")
+	s.wantFailure(tag, "job", "job_failed")
 	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "slow" })
 	// Its worker has answered in the end, and takes further jobs.
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `2`}), `2`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `2`}), `2`)
 }
 
 func expires(w *world) {
 	s := w.submitter(addrs(w.broker()))
-	s.failed(s.do(agent.Command{Do: "submit", Type: "nobody", Expires: 50}), "job", "expired")
+	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "nobody", Expires: 50}), "job", "expired")
 }
 
 func progresses(w *world) {
@@ -137,9 +137,9 @@ func progresses(w *world) {
 	if e.Progress == nil || json.Unmarshal([]byte(*e.Progress), &news) != nil || fmt.Sprint(news) != "map[done:0.5]" {
 		w.Errorf("told %s", show(e))
 	}
-	s.answered(tag, `{"progress":{"done": 0.50}}`)
+	s.wantAnswer(tag, `{"progress":{"done": 0.50}}`)
 	// Nobody asked for progress here, and none comes.
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"progress":1}`}), `{"progress":1}`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"progress":1}`}), `{"progress":1}`)
 }
 
 func options(w *world) {
@@ -159,22 +159,22 @@ func options(w *world) {
 				w.Errorf("detached: %s", show(e))
 			}
 		} else {
-			s.acked(tag)
+			s.awaitAck(tag)
 		}
 	}
 	ten := int64(10)
-	s.done(s.do(agent.Command{Do: "change", ID: "changed", Priority: &ten, Delay: &soon, Groups: []string{"a", "b"}}))
-	s.done(s.do(agent.Command{Do: "ping"}))
+	s.wantDone(s.do(agent.Command{Do: "change", ID: "changed", Priority: &ten, Delay: &soon, Groups: []string{"a", "b"}}))
+	s.wantDone(s.do(agent.Command{Do: "ping"}))
 	var ran []string
-	all := make(chan struct{})
+	allRan := make(chan struct{})
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		if ran = append(ran, job.ID); len(ran) == len(order) {
-			close(all)
+			close(allRan)
 		}
 		return job.Body, nil
 	}})
 	select {
-	case <-all:
+	case <-allRan:
 	case <-time.After(patience):
 		w.Fatal("not all ran")
 	}
@@ -198,7 +198,7 @@ func headers(w *world) {
 	if e.Result == nil || json.Unmarshal([]byte(*e.Result), &got) != nil || len(got) != 2 || got["traceparent"] != "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" {
 		w.Errorf("told %s", show(e))
 	}
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"headers":true}`}), `{}`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"headers":true}`}), `{}`)
 	twice := s.do(agent.Command{Do: "submit", Type: "echo", Groups: []string{"a", "a"}})
 	if e := s.end(twice); e.Error == nil {
 		w.Errorf("a group named twice: %s", show(e))
@@ -211,32 +211,32 @@ func patterns(w *world) {
 	work.Except = []string{"mail-test"}
 	w.worker(work)
 	s := w.submitter(addrs(srv))
-	s.answered(s.do(agent.Command{Do: "submit", Type: "mail-welcome", Body: `{"type":true}`}), `"mail-welcome"`)
-	s.answered(s.do(agent.Command{Do: "submit", Type: "sms", Body: `{"type":true}`}), `"sms"`)
-	s.failed(s.do(agent.Command{Do: "submit", Type: "mail-test", Expires: 100}), "job", "expired")
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "mail-welcome", Body: `{"type":true}`}), `"mail-welcome"`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "sms", Body: `{"type":true}`}), `"sms"`)
+	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "mail-test", Expires: 100}), "job", "expired")
 }
 
 func heldID(w *world) {
 	srv := w.broker()
 	s, other := w.submitter(addrs(srv)), w.submitter(addrs(srv))
 	tag := s.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"})
-	s.acked(tag)
-	s.failed(s.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}), "refused", "id_exists")
-	other.failed(other.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}), "refused", "id_exists")
-	other.failed(other.do(agent.Command{Do: "cancel", ID: "twin"}), "refused", "unknown_id")
-	s.done(s.do(agent.Command{Do: "cancel", ID: "twin"}))
-	other.acked(other.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}))
+	s.awaitAck(tag)
+	s.wantFailure(s.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}), "refused", "id_exists")
+	other.wantFailure(other.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}), "refused", "id_exists")
+	other.wantFailure(other.do(agent.Command{Do: "cancel", ID: "twin"}), "refused", "unknown_id")
+	s.wantDone(s.do(agent.Command{Do: "cancel", ID: "twin"}))
+	other.awaitAck(other.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}))
 }
 
 func overload(w *world) {
 	s := w.submitter(addrs(w.broker(func(o *settings.Options) { o.MaxJobs = 2 })))
 	for range 2 {
-		s.acked(s.do(agent.Command{Do: "submit", Type: "nobody"}))
+		s.awaitAck(s.do(agent.Command{Do: "submit", Type: "nobody"}))
 	}
-	if told := s.failed(s.do(agent.Command{Do: "submit", Type: "nobody"}), "refused", "overloaded"); !strings.Contains(told.Reason, "2") {
+	if told := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "nobody"}), "refused", "overloaded"); !strings.Contains(told.Reason, "2") {
 		w.Errorf("the reason names no limit: %q", told.Reason)
 	}
-	s.done(s.do(agent.Command{Do: "ping"}))
+	s.wantDone(s.do(agent.Command{Do: "ping"}))
 }
 
 func tooLarge(w *world) {
@@ -251,9 +251,9 @@ func tooLarge(w *world) {
 	options := addrs(srv)
 	options.Heartbeat = 60_000
 	s := w.submitter(options)
-	s.answered(s.do(agent.Command{Do: "submit", Type: "small", Body: `0`}), `0`)
-	s.failed(s.do(agent.Command{Do: "submit", Type: "small", Body: large}), "refused", "size_error")
-	s.answered(s.do(agent.Command{Do: "submit", Type: "small", Body: `1`}), `1`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "small", Body: `0`}), `0`)
+	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "small", Body: large}), "refused", "size_error")
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "small", Body: `1`}), `1`)
 	if n := to.Load(); n != 2 {
 		w.Errorf("%d jobs ran", n)
 	}
@@ -263,13 +263,13 @@ func takenOver(w *world) {
 	srv := w.broker()
 	s, other := w.submitter(addrs(srv)), w.submitter(addrs(srv))
 	tag := s.do(agent.Command{Do: "submit", ID: "k", Type: "later", Keep: 60_000})
-	s.acked(tag)
+	s.awaitAck(tag)
 	attached := other.do(agent.Command{Do: "attach", ID: "k", Progress: true})
-	other.acked(attached)
-	s.failed(tag, "job", "taken_over")
+	other.awaitAck(attached)
+	s.wantFailure(tag, "job", "taken_over")
 	w.serve(srv, &gloom.Worker{Type: "later", Handler: func(context.Context, *gloom.Job) (any, error) { return "here", nil }})
-	other.answered(attached, `"here"`)
-	other.failed(other.do(agent.Command{Do: "attach", ID: "k"}), "refused", "unknown_id")
+	other.wantAnswer(attached, `"here"`)
+	other.wantFailure(other.do(agent.Command{Do: "attach", ID: "k"}), "refused", "unknown_id")
 }
 
 func drainAndClose(w *world) {
@@ -280,17 +280,17 @@ func drainAndClose(w *world) {
 	}})
 	s := w.submitter(addrs(srv))
 	tag := s.do(agent.Command{Do: "submit", Type: "slow", Body: `1`})
-	s.acked(tag)
+	s.awaitAck(tag)
 	drained := s.do(agent.Command{Do: "drain"})
-	s.answered(tag, `1`)
-	s.done(drained)
-	s.failed(s.do(agent.Command{Do: "submit", Type: "slow"}), "closed", "")
+	s.wantAnswer(tag, `1`)
+	s.wantDone(drained)
+	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "slow"}), "closed", "")
 
 	s = w.submitter(addrs(srv))
 	tag = s.do(agent.Command{Do: "submit", Type: "nobody"})
-	s.acked(tag)
-	s.done(s.do(agent.Command{Do: "close"}))
-	if told := s.failed(tag, "lost", ""); !told.Acked {
+	s.awaitAck(tag)
+	s.wantDone(s.do(agent.Command{Do: "close"}))
+	if told := s.wantFailure(tag, "lost", ""); !told.Acked {
 		w.Errorf("told %+v of an acked job", told)
 	}
 	if err := s.Wait(patience); err != nil {
@@ -319,7 +319,7 @@ func leaves(w *world) {
 		tags := make([]string, n)
 		for i := range tags {
 			tags[i] = s.do(agent.Command{Do: "submit", ID: fmt.Sprint(i), Type: "echo", Body: body, Keep: 600_000})
-			s.acked(tags[i])
+			s.awaitAck(tags[i])
 		}
 		s.Stop(syscall.SIGSTOP)
 		var options []gloom.Option
@@ -333,7 +333,7 @@ func leaves(w *world) {
 		}
 		left := s.do(agent.Command{Do: "leave"})
 		s.Stop(syscall.SIGCONT)
-		s.done(left)
+		s.wantDone(left)
 		had := 0
 		for i, tag := range tags {
 			if e := s.end(tag); e.Result != nil {

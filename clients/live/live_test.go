@@ -140,16 +140,16 @@ func (s *submitter) next(tag string) agent.Event {
 	return e
 }
 
-// acked waits until the broker has a job.
-func (s *submitter) acked(tag string) {
+// awaitAck waits until the broker has a job.
+func (s *submitter) awaitAck(tag string) {
 	s.w.Helper()
 	if e := s.next(tag); !e.Acked {
 		s.w.Fatalf("told %s instead of the ack", show(e))
 	}
 }
 
-// begun waits until a job has reported progress, which a worker does as it begins.
-func (s *submitter) begun(tag string) {
+// awaitBegun waits until a job has reported progress, which a worker does as it begins.
+func (s *submitter) awaitBegun(tag string) {
 	s.w.Helper()
 	for e := s.next(tag); e.Progress == nil; e = s.next(tag) {
 		if !e.Acked {
@@ -168,17 +168,17 @@ func (s *submitter) end(tag string) agent.Event {
 	}
 }
 
-// answered demands that a job ends with this answer.
-func (s *submitter) answered(tag, want string) {
+// wantAnswer demands that a job ends with this answer.
+func (s *submitter) wantAnswer(tag, want string) {
 	s.w.Helper()
 	if e := s.end(tag); e.Result == nil || *e.Result != want {
 		s.w.Errorf("job ended with %s, want the answer %.200s", show(e), want)
 	}
 }
 
-// again submits a job until it is answered. A client may report that a connection was
+// submitUntilAnswered submits a job until it is answered. A client may report that a connection was
 // lost before it could send the job, which then never ran.
-func (s *submitter) again(c agent.Command, want string) {
+func (s *submitter) submitUntilAnswered(c agent.Command, want string) {
 	s.w.Helper()
 	for {
 		e := s.end(s.do(c))
@@ -192,8 +192,8 @@ func (s *submitter) again(c agent.Command, want string) {
 	}
 }
 
-// failed demands that a job or command ends with this kind of error, and code.
-func (s *submitter) failed(tag, kind, code string) agent.Failure {
+// wantFailure demands that a job or command ends with this kind of error, and code.
+func (s *submitter) wantFailure(tag, kind, code string) agent.Failure {
 	s.w.Helper()
 	e := s.end(tag)
 	if e.Error == nil || e.Error.Kind != kind || e.Error.Code != code {
@@ -203,8 +203,8 @@ func (s *submitter) failed(tag, kind, code string) agent.Failure {
 	return *e.Error
 }
 
-// done demands that a command ends without an error.
-func (s *submitter) done(tag string) {
+// wantDone demands that a command ends without an error.
+func (s *submitter) wantDone(tag string) {
 	s.w.Helper()
 	if e := s.end(tag); !e.OK {
 		s.w.Fatalf("ended with %s, want ok", show(e))

@@ -32,12 +32,12 @@ func cutSubmitter(w *world) {
 	p := newProxy(w, srv.SubmitAddr().String())
 	s := w.submitter(agent.Options{Addrs: []string{p.addr()}})
 	tag := s.do(agent.Command{Do: "submit", Type: "nobody"})
-	s.acked(tag)
+	s.awaitAck(tag)
 	p.cut()
-	if told := s.failed(tag, "lost", ""); !told.Acked || !told.Sent {
+	if told := s.wantFailure(tag, "lost", ""); !told.Acked || !told.Sent {
 		w.Errorf("told %+v of an acked job", told)
 	}
-	s.again(agent.Command{Do: "submit", Type: "echo", Body: `1`}, `1`)
+	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo", Body: `1`}, `1`)
 }
 
 func cutKept(w *world) {
@@ -47,15 +47,15 @@ func cutKept(w *world) {
 	var tags []string
 	for i := range 20 {
 		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: fmt.Sprint(i), Keep: 60_000})
-		s.acked(tag)
+		s.awaitAck(tag)
 		tags = append(tags, tag)
 	}
 	p.cut()
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	for i, tag := range tags {
-		s.answered(tag, fmt.Sprint(i))
+		s.wantAnswer(tag, fmt.Sprint(i))
 	}
-	if p.seen() < 2 {
+	if p.connections() < 2 {
 		w.Error("nothing was cut")
 	}
 }
@@ -92,9 +92,9 @@ func cutEveryByteOfSubmitter(w *world) {
 	s := w.submitter(agent.Options{Addrs: []string{p.addr()}, Backoff: [2]int{1, 2}})
 	for i := 0; !done(); i++ {
 		body := fmt.Sprintf(`"job %d"`, i)
-		s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: body, Keep: 60_000, AtLeastOnce: true}), body)
+		s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: body, Keep: 60_000, AtLeastOnce: true}), body)
 		if i > 4*cuts {
-			w.Fatalf("%d connections in %d jobs", p.seen(), i)
+			w.Fatalf("%d connections in %d jobs", p.connections(), i)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func cutEveryByteOfWorker(w *world) {
 			w.Fatalf("job %d: %s, %v", i, r.Body, err)
 		}
 		if i > 4*cuts {
-			w.Fatalf("%d connections in %d jobs", p.seen(), i)
+			w.Fatalf("%d connections in %d jobs", p.connections(), i)
 		}
 	}
 }
@@ -121,9 +121,9 @@ func restarted(w *world) {
 	submit, work := srv.SubmitAddr().String(), srv.WorkerAddr().String()
 	w.worker(workers("echo")(srv))
 	s := w.submitter(addrs(srv))
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
 	tag := s.do(agent.Command{Do: "submit", Type: "nobody"})
-	s.acked(tag)
+	s.awaitAck(tag)
 	if err := srv.Close(); err != nil {
 		w.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func restarted(w *world) {
 		w.Errorf("told %s", show(e))
 	}
 	w.broker(func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
-	s.again(agent.Command{Do: "submit", Type: "echo", Body: `2`}, `2`)
+	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo", Body: `2`}, `2`)
 }
 
 func forgotten(w *world) {
@@ -139,16 +139,16 @@ func forgotten(w *world) {
 	p := newProxy(w, old.SubmitAddr().String())
 	s := w.submitter(agent.Options{Addrs: []string{p.addr()}})
 	once := s.do(agent.Command{Do: "submit", ID: "once", Type: "echo", Body: `1`, Keep: 60_000})
-	s.acked(once)
+	s.awaitAck(once)
 	again := s.do(agent.Command{Do: "submit", ID: "again", Type: "echo", Body: `2`, Keep: 60_000, AtLeastOnce: true})
-	s.acked(again)
-	p.turn(srv.SubmitAddr().String())
+	s.awaitAck(again)
+	p.redirect(srv.SubmitAddr().String())
 	p.cut()
-	if told := s.failed(once, "lost", ""); !told.Acked {
+	if told := s.wantFailure(once, "lost", ""); !told.Acked {
 		w.Errorf("told %+v of an acked job", told)
 	}
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
-	s.answered(again, `2`)
+	s.wantAnswer(again, `2`)
 }
 
 func secondBroker(w *world) {
@@ -158,7 +158,7 @@ func secondBroker(w *world) {
 	}
 	s := w.submitter(addrs(first, second))
 	for i := range 3 {
-		s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: fmt.Sprint(i)}), fmt.Sprint(i))
+		s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: fmt.Sprint(i)}), fmt.Sprint(i))
 		if i == 0 {
 			first.Close()
 			w.until("the second broker is found", func() bool {
@@ -191,7 +191,7 @@ func draining(w *world) {
 		return e.Result != nil && *e.Result == `"second"`
 	})
 	close(finish)
-	s.answered(running, `"finished"`)
+	s.wantAnswer(running, `"finished"`)
 }
 
 func twoBrokers(w *world) {
@@ -212,14 +212,14 @@ func workerDies(w *world) {
 	s := w.submitter(addrs(srv))
 	one := 1
 	tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"exit":true}`, Retries: &one})
-	s.acked(tag)
+	s.awaitAck(tag)
 	dying.Wait(patience)
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
-	s.answered(tag, `{"exit":true}`)
+	s.wantAnswer(tag, `{"exit":true}`)
 	// Without a retry, the submitter is told that the lost worker may have done the job.
 	w.worker(workers("other")(srv))
 	none := 0
-	if told := s.failed(s.do(agent.Command{Do: "submit", Type: "other", Body: `{"exit":true}`, Retries: &none}), "job", "job_failed"); !told.Lost {
+	if told := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "other", Body: `{"exit":true}`, Retries: &none}), "job", "job_failed"); !told.Lost {
 		w.Errorf("told %+v of a job that was lost", told)
 	}
 }
@@ -238,20 +238,20 @@ func workerStops(w *world) {
 		tags = append(tags, tag)
 	}
 	for _, tag := range tags[:2] { // a job that has not begun may be given back
-		s.begun(tag)
+		s.awaitBegun(tag)
 	}
 	a.Stop(syscall.SIGTERM)
 	for _, tag := range tags[:2] {
-		s.answered(tag, begins)
+		s.wantAnswer(tag, begins)
 	}
 	w.told(a, "that it left", func(e agent.Event) bool { return e.Left })
 	if err := a.Wait(patience); err != nil {
 		w.Errorf("the worker ended with %v", err)
 	}
-	// The jobs that the worker had not begun have used no run.
+	// The jobs that the worker had not begun have not used up a run.
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	for _, tag := range tags[2:] {
-		s.answered(tag, begins)
+		s.wantAnswer(tag, begins)
 	}
 }
 
@@ -261,5 +261,5 @@ func unixSockets(w *world) {
 	w.broker(func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
 	w.worker(agent.Options{Addrs: []string{work}, Types: []string{"echo"}})
 	s := w.submitter(agent.Options{Addrs: []string{submit}})
-	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
 }

@@ -61,15 +61,15 @@ func (p *proxy) limit(budget func() (out, in int64)) {
 	p.budget = budget
 }
 
-// turn directs new connections elsewhere.
-func (p *proxy) turn(to string) {
+// redirect directs new connections elsewhere.
+func (p *proxy) redirect(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.to = to
 }
 
-// seen returns the number of connections so far.
-func (p *proxy) seen() int {
+// connections returns the number of connections so far.
+func (p *proxy) connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count

@@ -154,10 +154,10 @@ func cmdStopBroker(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func cmdNATS(ts *testscript.TestScript, neg bool, args []string) {
-	all, err := natstest.Cluster(1)
+	servers, err := natstest.Cluster(1)
 	ts.Check(err)
-	ts.Defer(func() { natstest.Close(all) })
-	ts.Setenv("NATS", all[0].URL)
+	ts.Defer(func() { natstest.Close(servers) })
+	ts.Setenv("NATS", servers[0].URL)
 }
 
 func cmdOriginal(ts *testscript.TestScript, neg bool, args []string) {

@@ -116,16 +116,16 @@ func TestThousandConnects(t *testing.T) {
 	b := start(t)
 	const peers, dialers = 1000, 8
 	typ := name("thousand")
-	all := make([]worker, peers)
+	workers := make([]worker, peers)
 	begin := time.Now()
 	crew(t, dialers, func(f *fiber, d int) {
 		for i := d; i < peers; i += dialers {
-			all[i] = b.worker(t)
-			all[i].send(`{"action":"join","type":%q}`, typ)
+			workers[i] = b.worker(t)
+			workers[i].send(`{"action":"join","type":%q}`, typ)
 		}
 	})
-	for i := range all {
-		all[i].ok()
+	for i := range workers {
+		workers[i].ok()
 	}
 	t.Logf("%d connects and joins in %s", peers, since(begin))
 	s := b.submitter(t)
@@ -133,9 +133,9 @@ func TestThousandConnects(t *testing.T) {
 		s.put(name("job"), typ, `0`, "")
 	}
 	acks, results := 0, 0
-	for i := range all {
-		_, _ = all[i].job()
-		all[i].send(`{"action":"respond","body":0}`)
+	for i := range workers {
+		_, _ = workers[i].job()
+		workers[i].send(`{"action":"respond","body":0}`)
 	}
 	for acks < peers || results < peers {
 		switch f := s.recv(); f.kind() {
@@ -147,8 +147,8 @@ func TestThousandConnects(t *testing.T) {
 			t.Fatalf("got %s", f)
 		}
 	}
-	for i := range all {
-		all[i].close()
+	for i := range workers {
+		workers[i].close()
 	}
 	b.alive(t)
 }

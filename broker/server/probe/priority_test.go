@@ -127,18 +127,18 @@ func TestThousandsInOrder(t *testing.T) {
 				id       string
 				priority int64
 			}
-			var all []entry
+			var entries []entry
 			var batch []byte
 			for i := range jobs {
 				e := entry{fmt.Sprintf("%s-%d", typ, i), c.choose(r)}
-				all = append(all, e)
+				entries = append(entries, e)
 				batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d,"priority":%d}`, e.id, typ, i, e.priority))...)
 			}
 			s.raw(batch)
-			for _, e := range all {
+			for _, e := range entries {
 				s.ack(e.id)
 			}
-			slices.SortStableFunc(all, func(a, b entry) int {
+			slices.SortStableFunc(entries, func(a, b entry) int {
 				switch {
 				case a.priority > b.priority:
 					return -1
@@ -148,11 +148,11 @@ func TestThousandsInOrder(t *testing.T) {
 				return 0
 			})
 			for i, id := range drainOrder(t, b, typ, jobs) {
-				if id != all[i].id {
-					t.Fatalf("place %d: job %s, want %s of priority %d (seed %d)", i, id, all[i].id, all[i].priority, seed)
+				if id != entries[i].id {
+					t.Fatalf("place %d: job %s, want %s of priority %d (seed %d)", i, id, entries[i].id, entries[i].priority, seed)
 				}
 			}
-			for _, e := range all {
+			for _, e := range entries {
 				s.result(e.id, `0`)
 			}
 		})

@@ -33,12 +33,12 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 			const workers, spread = 60, 5 * ms
 			typ := name("stalled")
 			s := submitter{dial(t, submit)}
-			var all []worker
+			var stalledWorkers []worker
 			for range workers {
 				w := worker{dialled()}
 				w.t = t
 				w.join(typ)
-				all = append(all, w)
+				stalledWorkers = append(stalledWorkers, w)
 			}
 			for i := range workers {
 				// When the daemon stops, some runs have almost no time left, and some have just
@@ -48,7 +48,7 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 				time.Sleep(spread)
 			}
 			b.freeze(4*time.Second, func() {
-				for _, w := range all[1:] {
+				for _, w := range stalledWorkers[1:] {
 					w.send(`{"action":"respond","body":1}`)
 				}
 			})

@@ -120,8 +120,8 @@ func manifests(t *testing.T) map[string]*manifest {
 // environment, arguments and secrets; the probes, the scraper and the autoscaler send their
 // requests, to the names of the service.
 func TestKubernetes(t *testing.T) {
-	all := manifests(t)
-	broker, worker := &all["Deployment gloomd"].Spec.Template.Spec, &all["Deployment sums"].Spec.Template.Spec
+	objects := manifests(t)
+	broker, worker := &objects["Deployment gloomd"].Spec.Template.Spec, &objects["Deployment sums"].Spec.Template.Spec
 	dir, err := os.MkdirTemp("", "gloom")
 	if err != nil {
 		t.Fatal(err)
@@ -215,16 +215,16 @@ func TestKubernetes(t *testing.T) {
 	ofPod := "10.0.0.1:9997" // for a request directly to a pod
 	get(ofPod, broker.Containers[0].ReadinessProbe.HTTPGet.Path, "")
 	get(ofPod, broker.Containers[0].LivenessProbe.HTTPGet.Path, "")
-	scrape := all["ServiceMonitor gloomd"].Spec.Endpoints[0]
+	scrape := objects["ServiceMonitor gloomd"].Spec.Endpoints[0]
 	if !strings.Contains(get(ofPod, scrape.Path, ""), "gloom_jobs_submitted_total") {
 		t.Error("the scraper gets no metrics")
 	}
-	if !slices.ContainsFunc(all["Service gloomd"].Spec.Ports, func(p struct{ Name string }) bool { return p.Name == scrape.Port }) {
+	if !slices.ContainsFunc(objects["Service gloomd"].Spec.Ports, func(p struct{ Name string }) bool { return p.Name == scrape.Port }) {
 		t.Errorf("the service has no port %q", scrape.Port)
 	}
 
-	scaled := &all["ScaledObject sums"].Spec
-	if all["Deployment "+scaled.ScaleTargetRef.Name] == nil {
+	scaled := &objects["ScaledObject sums"].Spec
+	if objects["Deployment "+scaled.ScaleTargetRef.Name] == nil {
 		t.Errorf("there is no Deployment %q", scaled.ScaleTargetRef.Name)
 	}
 	trigger := scaled.Triggers[0].Metadata

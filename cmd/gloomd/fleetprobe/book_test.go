@@ -188,16 +188,16 @@ func (b *book) voidJobs(s *session) (taken []string, void int) {
 }
 
 // open returns the jobs of living submitters that have not ended.
-func (b *book) open() (all []string) {
+func (b *book) open() (tokens []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
 		if e.end == "" && !e.void {
-			all = append(all, e.Token)
+			tokens = append(tokens, e.Token)
 		}
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(tokens)
+	return tokens
 }
 
 func (b *book) sum() string {

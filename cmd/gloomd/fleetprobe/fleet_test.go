@@ -332,13 +332,13 @@ func whole(t *testing.T) []*broker {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	all := shared.f.brokers
+	running := shared.f.brokers
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, b := range all {
+			for _, b := range running {
 				t.Log(b.log())
 			}
 		}
 	})
-	return all
+	return running
 }

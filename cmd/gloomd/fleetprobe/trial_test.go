@@ -68,7 +68,7 @@ func losses() (n int) {
 // considered lost during it.
 func runUndisturbed(t *testing.T, do func(t *trial, a, b, c *broker)) {
 	t.Parallel()
-	all := whole(t)
+	brokers := whole(t)
 	for i := range 4 {
 		before := losses()
 		try := &trial{T: t, name: fmt.Sprintf("%s-%d", t.Name(), trials.Add(1))}
@@ -80,7 +80,7 @@ func runUndisturbed(t *testing.T, do func(t *trial, a, b, c *broker)) {
 					end()
 				}
 			}()
-			do(try, all[0], all[1], all[2])
+			do(try, brokers[0], brokers[1], brokers[2])
 		}()
 		<-done
 		if len(try.wrongs) == 0 {

@@ -144,11 +144,11 @@ func TestManyNames(t *testing.T) {
 	t.Parallel()
 	_, sites := fleet(t, 1, 2)
 	a, b := sites[0], sites[1]
-	names := func(n int, first string) (all []string) {
+	names := func(n int, first string) (longNames []string) {
 		for i := range n {
-			all = append(all, fmt.Sprintf("%s%04d%s", first, i, strings.Repeat("n", 1000)))
+			longNames = append(longNames, fmt.Sprintf("%s%04d%s", first, i, strings.Repeat("n", 1000)))
 		}
-		return all
+		return longNames
 	}
 	w := &gloom.Worker{Types: names(1000, "t"), Except: names(1000, "x"), Handler: b.echo, Options: []gloom.Option{gloom.Addrs(b.worker)}}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -427,28 +427,28 @@ func TestTinyPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natstest.Close(nats) })
-	var all []*site
+	var brokers []*site
 	for _, name := range []string{"a", "b"} {
 		s := &site{t: t, name: name, nats: nats[0].URL, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
 		s.start()
-		all = append(all, s)
+		brokers = append(brokers, s)
 	}
 	const limit = "at most 200 bytes (its max_payload), but a fleet needs 1536"
-	for _, s := range all {
+	for _, s := range brokers {
 		eventually(t, "told of the limit", func() bool {
 			f := s.fleet()
 			return f.NATS != nil && !f.NATS.Connected && strings.Contains(f.NATS.Reason, limit)
 		})
 		s.found("fleet_away")
 	}
-	all[1].work([]string{"t"}, 1, all[1].echo)
+	brokers[1].work([]string{"t"}, 1, brokers[1].echo)
 	long := strings.Repeat("1", 5000)
-	job, err := all[0].submitter().Submit(t.Context(), gloom.Job{ID: "waits", Type: "t", Body: body(long)})
+	job, err := brokers[0].submitter().Submit(t.Context(), gloom.Job{ID: "waits", Type: "t", Body: body(long)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var why api.Job
-	eventually(t, "explained", func() bool { return all[0].getJSON("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
+	eventually(t, "explained", func() bool { return brokers[0].getJSON("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
 
 	set(4096)
 	nats[0].Stop()

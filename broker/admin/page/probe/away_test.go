@@ -15,7 +15,7 @@ const gone = `does not answer|cannot be reached|is away|no connection|connection
 func TestAway(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	all := map[string]*person{}
+	people := map[string]*person{}
 	for _, v := range []view{views[0], views[1], views[2], views[5], views[7], views[9], views[11]} {
 		if testing.Short() && v.name != "overview" && v.name != "type" {
 			continue
@@ -24,11 +24,11 @@ func TestAway(t *testing.T) {
 		p.Forgive(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
 		p.goes(b.url(v.route))
 		p.awaits("heading", v.heading)
-		all[v.name] = p
+		people[v.name] = p
 	}
-	all["overview"].awaits("heading", "wrong")
+	people["overview"].awaits("heading", "wrong")
 	b.Kill()
-	for name, p := range all {
+	for name, p := range people {
 		p.reads(gone)
 		if name == "overview" {
 			p.expect("a heading that does not say that all is known", func() bool {
@@ -43,7 +43,7 @@ func TestAway(t *testing.T) {
 		p.expect(name+": when what is seen was so", func() bool { return strings.Contains(p.text(), "from ") || strings.Contains(p.text(), "as of") })
 	}
 	// If an action cannot be carried out, the page says so.
-	p := all["type"]
+	p := people["type"]
 	p.clicks("button", "^Pause$")
 	p.reads("not|failed|refused|no answer")
 	if strings.Contains(p.text(), "mail is paused") {
@@ -53,21 +53,21 @@ func TestAway(t *testing.T) {
 	b.leave()
 	b.begin()
 	b.hand(gloom.Job{ID: "new", Type: "fresh"})
-	for _, p := range all {
+	for _, p := range people {
 		p.readsNoMore(gone)
 	}
-	all["overview"].reads("1 waiting", "fresh")
-	all["overview"].readsNoMore("mail")
-	all["type"].until("no earlier figures", func() bool { return !strings.Contains(all["type"].text(), "oldest") })
+	people["overview"].reads("1 waiting", "fresh")
+	people["overview"].readsNoMore("mail")
+	people["type"].until("no earlier figures", func() bool { return !strings.Contains(people["type"].text(), "oldest") })
 	if testing.Short() {
 		return
 	}
-	all["types"].awaits("link", "^fresh$")
-	all["types"].until("no earlier type", func() bool { return len(all["types"].finds("link", "^mail$")) == 0 })
-	all["workers"].until("no earlier worker", func() bool { return !strings.Contains(all["workers"].text(), "mail-0") })
-	all["dead letters"].until("no earlier dead letter", func() bool { return len(all["dead letters"].finds("link", "^broken$")) == 0 })
-	all["running job"].reads("No job with this id|is not known|over")
-	for name, p := range all {
+	people["types"].awaits("link", "^fresh$")
+	people["types"].until("no earlier type", func() bool { return len(people["types"].finds("link", "^mail$")) == 0 })
+	people["workers"].until("no earlier worker", func() bool { return !strings.Contains(people["workers"].text(), "mail-0") })
+	people["dead letters"].until("no earlier dead letter", func() bool { return len(people["dead letters"].finds("link", "^broken$")) == 0 })
+	people["running job"].reads("No job with this id|is not known|over")
+	for name, p := range people {
 		if v := p.violations(); len(v) > 0 {
 			t.Errorf("%s: %v", name, v)
 		}

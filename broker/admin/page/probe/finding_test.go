@@ -288,7 +288,7 @@ type finding struct{ text, advice string }
 
 // findings returns the findings that the page lists: each has a severity, a paragraph that
 // describes the problem, and one with advice.
-func (p *person) findings() (all []finding) {
+func (p *person) findings() (found []finding) {
 	p.t.Helper()
 	var item *thing
 	paragraph := 0
@@ -297,17 +297,17 @@ func (p *person) findings() (all []finding) {
 		case x.role == "listitem":
 			item, paragraph = x, 0
 		case x.role == "StaticText" && x.parent == item && (x.name == "severe" || x.name == "warning" || x.name == "info"):
-			all = append(all, finding{text: x.name + " "})
-		case item == nil || len(all) == 0 || x.parent == item && x.role == "StaticText":
+			found = append(found, finding{text: x.name + " "})
+		case item == nil || len(found) == 0 || x.parent == item && x.role == "StaticText":
 		case x.role == "paragraph" && x.parent == item:
 			paragraph++
 		case x.role == "StaticText" && paragraph == 1:
-			all[len(all)-1].text += x.name
+			found[len(found)-1].text += x.name
 		case x.role == "StaticText" && paragraph == 2:
-			all[len(all)-1].advice += x.name
+			found[len(found)-1].advice += x.name
 		case x.depth <= item.depth:
 			item = nil
 		}
 	}
-	return all
+	return found
 }

@@ -191,7 +191,7 @@ func (p *person) things() []*thing {
 	for _, n := range tree.Nodes {
 		known[n.NodeID] = n
 	}
-	var all []*thing
+	var nodes []*thing
 	var walk func(n *accessibility.Node, under *thing, depth int)
 	walk = func(n *accessibility.Node, under *thing, depth int) {
 		if role := str(n.Role); !n.Ignored && role != "InlineTextBox" && role != "none" && (role != "generic" || str(n.Name) != "") {
@@ -208,7 +208,7 @@ func (p *person) things() []*thing {
 					x.states = append(x.states, v)
 				}
 			}
-			all = append(all, x)
+			nodes = append(nodes, x)
 			under, depth = x, depth+1
 		}
 		for _, id := range n.ChildIDs {
@@ -220,7 +220,7 @@ func (p *person) things() []*thing {
 	if len(tree.Nodes) > 0 {
 		walk(tree.Nodes[0], nil, 0)
 	}
-	return all
+	return nodes
 }
 
 // outline returns the accessibility tree as text, to find out what went wrong.

@@ -286,13 +286,13 @@ func TestClockAndZone(t *testing.T) {
 	p.zone("Asia/Kathmandu")
 	p.skews(time.Hour)
 	ages := func() []string {
-		var all []string
+		var shownAges []string
 		for _, x := range p.things() {
 			if x.role == "StaticText" && age.MatchString(x.name) {
-				all = append(all, x.name)
+				shownAges = append(shownAges, x.name)
 			}
 		}
-		return all
+		return shownAges
 	}
 	for _, v := range []view{views[0], views[2], views[3], views[7], views[9], views[10], views[11]} {
 		p.goes("about:blank")

@@ -112,13 +112,13 @@ function ofType(/** @type {string} */ type) {
     ${listing.foot()}`;
 }
 
-/** The number of types whose reasons are shown, of the latest letters read for each of them, and of reasons shown for each. */
-const many = 10, latest = 100, most = 3;
+/** How many types have their reasons shown, how many of the latest letters of a type are read, and how many reasons of a type are shown. */
+const maxTypes = 10, latest = 100, maxReasons = 3;
 
 /** Why the latest letters of a type failed. @param {string} type */
 function why(type) {
-  const all = reasons(asked(`/v1/dead/${segment(type)}?limit=${latest}`, 0).data?.items ?? []), n = all.slice(most).reduce((sum, [, n]) => sum + n, 0);
-  return html`<ul class="note">${all.slice(0, most).map(([r, n]) => html`<li key=${r}>${count(n)} × <a href=${to(['dead', type], { reason: common(r) })}>${r}</a></li>`)}
+  const all = reasons(asked(`/v1/dead/${segment(type)}?limit=${latest}`, 0).data?.items ?? []), n = all.slice(maxReasons).reduce((sum, [, n]) => sum + n, 0);
+  return html`<ul class="note">${all.slice(0, maxReasons).map(([r, n]) => html`<li key=${r}>${count(n)} × <a href=${to(['dead', type], { reason: common(r) })}>${r}</a></li>`)}
     ${n > 0 && html`<li>${count(n)} for other reasons</li>`}</ul>`;
 }
 
@@ -129,7 +129,7 @@ export function dead() {
   return html`<header class="bar"><h1>Dead letters</h1><span class="note">failed jobs that are kept, to look at and to retry</span></header>
     ${waiting(r) ?? (!some.length ? empty('None is kept.', 'No job has failed for good lately, or --dead-letters is 0.')
       : table('Types with dead letters', [
-        { name: 'Type', class: 'main', of: t => html`<a class="name" href=${to(['dead', t.type])}>${t.type}</a>${some.indexOf(t) < many && why(t.type)}` },
+        { name: 'Type', class: 'main', of: t => html`<a class="name" href=${to(['dead', t.type])}>${t.type}</a>${some.indexOf(t) < maxTypes && why(t.type)}` },
         { name: 'Kept', num: true, of: t => count(t.dead) },
         { name: 'Failed', num: true, wide: 1, title: 'since the start', of: t => count(t.ledger.failed) },
         { name: 'Answered', num: true, wide: 1, of: t => count(t.ledger.answered) },
