@@ -15,7 +15,7 @@ type ruleIndex struct {
 // ends finds rules by the text with which matching names begin, or by that with which they end.
 type ends struct {
 	rules   map[string][]*rule
-	lengths []int // how many texts in rules have each length
+	lengths []int // element n is how many keys of rules have n bytes
 }
 
 // placeOf returns the map that a rule belongs in, and the text that is its key.

@@ -9,7 +9,8 @@ type Settings struct {
 	Types []TypeSetting
 }
 
-// TypeSetting sets the fields that are not nil. The type need not be known yet.
+// TypeSetting is a change of the settings of one type, which need not be known yet. A field that is
+// nil changes nothing.
 type TypeSetting struct {
 	Name   []byte
 	Limits *TypeLimits

@@ -12,12 +12,12 @@ import (
 
 // ledger records what has happened to each job of a round.
 type ledger struct {
-	sent  []time.Time
-	runs  []atomic.Int32
-	ends  atomic.Int64
-	total int64
-	line  bool          // set for the load Waiting: a round hands out only total of the queued jobs, whichever they are
-	done  chan struct{} // closed when all jobs have ended, or at the first error
+	sent    []time.Time
+	runs    []atomic.Int32
+	ends    atomic.Int64
+	total   int64
+	anyJobs bool          // set for the load Waiting: a round hands out only total of the queued jobs, whichever they are
+	done    chan struct{} // closed when all jobs have ended, or at the first error
 
 	mu      sync.Mutex // guards the following
 	latency *hdrhistogram.Histogram
@@ -33,7 +33,7 @@ func newBook(jobs int) *ledger {
 }
 
 func (b *ledger) ran(n int) {
-	if b.line {
+	if b.anyJobs {
 		return
 	}
 	if n >= len(b.runs) {
@@ -44,7 +44,7 @@ func (b *ledger) ran(n int) {
 }
 
 func (b *ledger) jobEnded(n int) {
-	if !b.line {
+	if !b.anyJobs {
 		elapsed := time.Since(b.sent[n])
 		b.mu.Lock()
 		b.latency.RecordValue(elapsed.Microseconds())

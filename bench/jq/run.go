@@ -108,7 +108,7 @@ func (s *servers) measure(r *Round, fn func() error) error {
 	elapsed := time.Since(start)
 	m, d := s.cpu()
 	r.MasterCPU, r.RedisCPU = int64(m-master), int64(d-redis)
-	r.OwnCPU += int64(proc.OwnCPU() - ownCPU) // plus the time of a child, which the load has added
+	r.OwnCPU += int64(proc.OwnCPU() - ownCPU) // the load has already added the time of its child process, if any
 	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
 	if r.Seconds == 0 {
 		r.Seconds = elapsed.Seconds()

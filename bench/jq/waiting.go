@@ -104,7 +104,7 @@ func (s *servers) operate(method string, i int, text string) error {
 // handOut has workers run r.Jobs of the waiting jobs, and then dismisses the workers.
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	b := newBook(r.Jobs)
-	b.line = true
+	b.anyJobs = true
 	start := time.Now()
 	w, err := hire(s.master.Addr, o, b)
 	if err != nil {

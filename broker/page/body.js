@@ -17,7 +17,7 @@ export const rows = key => async (method, path) =>
 /** Shows a text of any length: a long one is cut on the screen, but copied as a whole.
  * @param {string} of @param {string} name */
 export function shown(of, name) {
-  const most = 200_000;
-  return html`<div class="withcopy"><pre tabindex="0" role="region" aria-label=${name}>${of.length > most ? of.slice(0, most) + '\n…' : of}</pre>
-    <p class="note">${copy(of)} ${of.length > most ? `The first ${count(most)} of ${count(of.length)} characters; copying copies all of them.` : ''}</p></div>`;
+  const maxShown = 200_000;
+  return html`<div class="withcopy"><pre tabindex="0" role="region" aria-label=${name}>${of.length > maxShown ? of.slice(0, maxShown) + '\n…' : of}</pre>
+    <p class="note">${copy(of)} ${of.length > maxShown ? `The first ${count(maxShown)} of ${count(of.length)} characters; copying copies all of them.` : ''}</p></div>`;
 }

@@ -30,11 +30,11 @@ function card(f, words, own) {
     ${opened && rest(f, words)}</li>`;
 }
 
-const some = 200;
+const maxSimilar = 200;
 
 /** The findings for which a finding stands. @param {any} f @param {Words} words */
 function rest(f, words) {
-  const r = asked(`/v1/findings?cause=${enc(f.cause)}&limit=${some}`), items = (r.data?.items ?? []).filter((/** @type {Finding} */ x) =>
+  const r = asked(`/v1/findings?cause=${enc(f.cause)}&limit=${maxSimilar}`), items = (r.data?.items ?? []).filter((/** @type {Finding} */ x) =>
     x.subject !== f.subject && x.severity === f.severity && x.kind === f.kind && x.limit === f.limit);
   const left = f.alike - items.length;
   return html`<div class="alike">${waiting(r) ?? findingList(items, words)}${r.data && left > 0 && html`<p class="note">and ${count(left)} more: <code>gloom findings</code></p>`}</div>`;

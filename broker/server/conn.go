@@ -23,8 +23,8 @@ type conn struct {
 	reading  readState
 	hasInput bool // bytes of the connection have been read, and their requests not carried out
 	in       input
-	// readLimit is the maximum number of bytes that one read takes after the connection had more
-	// input than fits in a turn, so that less is left over; 0 means no limit.
+	// readLimit bounds the bytes of one read; 0 means no limit. It is set after the connection had
+	// more input than fits in a turn, so that less is left over.
 	readLimit int
 	discarded int         // how many bytes have been discarded since frames are no longer read
 	abandoned atomic.Bool // the connection is closed, so offloaded work is not needed

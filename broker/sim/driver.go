@@ -44,8 +44,8 @@ type driver struct {
 	stable []stableBody
 }
 
-// stableBody is a body that must never change again, because an effect said so (Stable), and
-// a copy of it.
+// stableBody holds a body that an effect marked as Stable, so that it must never change again, and
+// a copy of the body to compare it with.
 type stableBody struct{ body, want []byte }
 
 const stableBodies = 64

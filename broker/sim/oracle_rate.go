@@ -7,9 +7,9 @@ import (
 	"gloom/broker"
 )
 
-// Rates are judged by their definition: in any span of time, no more jobs start than the burst
-// plus what the rate adds in this span. A job that its worker gave back does not count, but the
-// core may count the part of it that time had refilled by then.
+// Rates are judged by their definition: in any span of time, no more jobs start than the burst plus
+// what the rate adds in this span. A job that its worker gave back does not count. But if time had
+// refilled a part of the job's token by then, the core may count that part.
 
 // quota is a rate expressed as times: step is the time that adds one job, and burst is the time
 // that adds as many as may start at once. The largest time is 4e18 ns.

@@ -185,7 +185,7 @@ func (st *stream) lostWith(n counts, cause error) error {
 	if st.attach {
 		return f.Advise("the broker keeps their outcomes: attach again")
 	}
-	return f.Advise("--resubmit submits jobs again that a lost connection took with it; they may run twice")
+	return f.Advise("--resubmit submits again the jobs that were lost with the connection; they may run twice")
 }
 
 // read reads lines and makes jobs of them.

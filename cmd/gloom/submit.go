@@ -56,9 +56,9 @@ A job that the broker refuses as overloaded is submitted again a little later.
 Lost connections:
 If the connection is lost, the outstanding jobs fail. With --keep the broker
 continues them, and their answers are printed once the connection is back,
-except for an answer that was lost on its way. --resubmit submits jobs again
-that were lost, so they may run twice. Ctrl-C cancels the outstanding jobs
-unless they are kept.
+except for an answer that was lost on its way. --resubmit submits lost jobs
+again, so they may run twice. Ctrl-C cancels the outstanding jobs unless they
+are kept.
 
 Resuming:
 A run with --lines, --keep and --resume can be stopped and continued: it
@@ -106,7 +106,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
 	f.DurationVar(&s.job.Age, "age", 0, "order the job as if it had been submitted this long ago")
 	s.streamFlags(f, gloom.DefaultWindow)
-	f.BoolVar(&s.resubmit, "resubmit", false, "submit jobs again that a lost connection took with it")
+	f.BoolVar(&s.resubmit, "resubmit", false, "submit again the jobs that were lost with a connection")
 	f.BoolVar(&s.resume, "resume", false, "with --lines and --keep: attach to jobs whose ids exist, submit the others")
 	f.StringVar(&s.idPrefix, "id-prefix", "", "with --lines: what ids begin with, before the line number or the line (--id-from-line)")
 	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: end ids with the line instead of its number; the prefix is TYPE/ by default")
@@ -191,7 +191,7 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	case s.from < 1:
 		return cli.Usagef("--from %d: must be at least 1", s.from)
 	case streaming && s.resume && s.job.Keep <= 0:
-		return cli.Usagef("--resume needs --keep: other jobs go with their connection").Advise("--keep 1h")
+		return cli.Usagef("--resume needs --keep: other jobs end with their connection").Advise("--keep 1h")
 	case streaming && s.resume && s.job.ID == "" && s.idPrefix == "" && !s.idFromLine:
 		return cli.Usagef("--resume needs ids that are the same the next time").Advise("--id-prefix PREFIX, or --id-from-line")
 	case streaming && s.job.ID != "" && !strings.Contains(s.job.ID, "{line}"):

@@ -178,7 +178,7 @@ func checkTemplate(args []string) error {
 		case option == "--":
 			return cli.Usagef("%s after -- could be run as the script of a shell's -c", name).Advise("%s", advice)
 		case option != "":
-			return cli.Usagef("%s right behind %q could be run as a script, or belong to the option", name, option).
+			return cli.Usagef("%s directly after %q could be run as a script, or belong to the option", name, option).
 				Advise("-- between them, if it is an operand; else %s", advice)
 		case runs != "":
 			return cli.Usagef("%s among the arguments of %s could be run as a script", name, runs).Advise("%s", advice)

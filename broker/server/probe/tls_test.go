@@ -118,8 +118,8 @@ func secured(t *testing.T, addr string, conf *tls.Config) *conn {
 	return c
 }
 
-// shut checks that the listener at addr refuses a client with this configuration.
-func shut(t *testing.T, addr string, conf *tls.Config) {
+// checkShut checks that the listener at addr refuses a client with this configuration.
+func checkShut(t *testing.T, addr string, conf *tls.Config) {
 	t.Helper()
 	c, err := secure(addr, conf)
 	if err != nil {
@@ -175,7 +175,7 @@ func TestTLS(t *testing.T) {
 		})
 	}
 	t.Run("nothing older", func(t *testing.T) {
-		shut(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+		checkShut(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	})
 	t.Run("a body of 4 MiB, both ways", func(t *testing.T) {
 		s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
@@ -347,7 +347,7 @@ func TestMutualTLS(t *testing.T) {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			t.Run(name+" "+tls.VersionName(version), func(t *testing.T) {
 				for _, addr := range []string{b.submitAddr, b.workerAddr} {
-					shut(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
+					checkShut(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
 						// Send the certificate even if the server does not accept its authority.
 						GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 							if certs == nil {
@@ -440,7 +440,7 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	serve(t, s, w, typ)
 	plain := submitter{b.greeted(t, submit, "tok")}
 	serve(t, plain, w, typ)
-	shut(t, submit, conf)
+	checkShut(t, submit, conf)
 	t.Run("the start-up line has what was bound", func(t *testing.T) {
 		b := securely(t, append(ca.flags(), "--submit-addr=tcp://127.0.0.1:0", "--worker-addr=tcp://127.0.0.1:0", "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
 		var ready map[string]any

@@ -162,7 +162,8 @@ func (j *job) dead() *api.DeadJob {
 	}
 }
 
-// run is a run as all daemons report it: only the worker has an id of its own kind.
+// run is a run of a job. All daemons report it in this form, except that each has its own kind of
+// ids for workers.
 type run struct {
 	api.Run
 	Worker *struct {

@@ -50,8 +50,8 @@ func ledger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
 	return l, nil
 }
 
-// awaitCounts waits until the ledger of a type is as wanted. It repeats a request that a broker
-// closed unanswered: on a busy machine, the head of a request may arrive too late.
+// awaitCounts waits until the ledger of a type has the wanted counts. It repeats a request that a
+// broker closed unanswered: on a busy machine, the head of a request may arrive too late.
 func awaitCounts(t testing.TB, b *broker, typ string, want api.Ledger) {
 	t.Helper()
 	if err := until("the ledger of "+typ+" at "+b.name+" is as it should be", func() error {

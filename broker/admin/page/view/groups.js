@@ -40,23 +40,23 @@ const groupTable = (list, type) => table('Groups', [
   { name: 'Rule', wide: 1, title: 'a rule that lets no more of them run now', of: g => html`<span class="name">${g.rule ?? ''}</span>` },
 ], list, g => g.group);
 
-const few = 5, most = 200;
+const maxInType = 5, maxListed = 200;
 
 /** The busiest groups of a type, if it has any. @param {string} type */
 export function typeGroups(type) {
-  const list = seen(few + 1, type, 4000).data?.groups ?? [];
-  return list.length > 0 && html`<section><h2>Groups ${list.length > few && html`<a class="more" href=${to(['groups'], { type })}>more of them</a>`}</h2>${groupTable(list.slice(0, few), type)}</section>`;
+  const list = seen(maxInType + 1, type, 4000).data?.groups ?? [];
+  return list.length > 0 && html`<section><h2>Groups ${list.length > maxInType && html`<a class="more" href=${to(['groups'], { type })}>more of them</a>`}</h2>${groupTable(list.slice(0, maxInType), type)}</section>`;
 }
 
 export function groups() {
-  const type = place.value.query.get('type') || undefined, r = seen(most, type);
+  const type = place.value.query.get('type') || undefined, r = seen(maxListed, type);
   return html`<header class="bar"><h1>Groups${type !== undefined && html` of <span class="name">${type}</span>`}</h1>
       <span class="note">${type === undefined ? 'the busiest, and the rules for them' : html`the busiest, by their jobs of <a href=${to(['type', type])}>this type</a>; <a href="#/groups">of all types, and rules</a>`}</span>
       ${type === undefined && button('Add a rule', () => rule(r.data?.rules ?? []))}</header>
     ${waiting(r) ?? html`
     <section>${!r.data.groups.length ? empty(`No job ${type === undefined ? '' : 'of this type '}that waits or runs is in a group.`, html`<code>gloom submit --group NAME …</code> puts one in.`)
       : groupTable(r.data.groups, type)}
-      ${r.data.groups.length >= most && html`<p class="note">The ${most} busiest are shown.</p>`}</section>
+      ${r.data.groups.length >= maxListed && html`<p class="note">The ${maxListed} busiest are shown.</p>`}</section>
     ${type === undefined && html`<section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups have no limits of their own.')
       : table('Rules', [
         { name: 'Pattern', class: 'main', of: x => html`<span class="name">${x.pattern}</span>` },

@@ -14,8 +14,8 @@ const read = reading('body', 'headers');
 /** The job whose body is to be shown even if it is long. */
 const wanted = signal('');
 
-/** The most bytes of a body that are shown without a request by the user. */
-const few = 16 << 10;
+/** How many bytes a body may have to be shown without a request by the user. */
+const maxAtOnce = 16 << 10;
 
 /** @param {any} peer @param {string} query */
 const peer = (peer, query) => peer && (peer.broker ? `lent to the broker ${peer.broker}` : html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span> <a href=${to(['jobs'], { [query]: peer.number })}>its jobs</a>`);
@@ -95,7 +95,7 @@ export function job() {
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', what = over ? 'answer' : 'body';
   // Once the job has ended, the fragment makes this another query, so that the body is not shown
   // as the answer.
-  const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= few || wanted.value === key ? asked(key, 0, read) : null;
+  const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= maxAtOnce || wanted.value === key ? asked(key, 0, read) : null;
   const m = b?.data && (b.data.state === 'ended') === over ? b.data : null;
   return html`<header class="bar"><h1 class="name id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">

@@ -6,11 +6,11 @@ import { button, later, to } from '../parts.js';
 import { findingList, wrongs } from './findings.js';
 
 /** How many findings are shown until the user asks for more, which holds for the rest of the visit. */
-const few = 8, all = signal(false);
+const maxAtFirst = 8, all = signal(false);
 
 function verdict() {
   const v = look.value, { severe, warning: rest } = wrongs(), { items, more: untold = 0 } = v.findings;
-  const list = /** @type {any[]} */ (all.value ? items : items.slice(0, few)), left = items.length + untold - list.reduce((n, f) => n + 1 + (f.alike ?? 0), 0);
+  const list = /** @type {any[]} */ (all.value ? items : items.slice(0, maxAtFirst)), left = items.length + untold - list.reduce((n, f) => n + 1 + (f.alike ?? 0), 0);
   let word = 'All is well', kind = 'ok', more = '';
   if (away.value) [word, kind] = ['Not known: the broker is away', 'severe'];
   else if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
@@ -20,7 +20,7 @@ function verdict() {
     <p class="note">${more}${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p>
     ${button('Submit a test job', testJob, { scope: 'submit' })}</div>
     ${findingList(list)}
-    ${left > 0 && html`<p class="note">${all.value || items.length <= few ? html`and ${count(left)} more: <code>gloom findings</code>` : html`<button type="button" onClick=${() => { all.value = true; }}>and ${count(left)} more</button>`}</p>`}`;
+    ${left > 0 && html`<p class="note">${all.value || items.length <= maxAtFirst ? html`and ${count(left)} more: <code>gloom findings</code>` : html`<button type="button" onClick=${() => { all.value = true; }}>and ${count(left)} more</button>`}</p>`}`;
 }
 
 const testJob = async () => (await import('./submit.js')).testJob();
