@@ -124,11 +124,10 @@ func bytesOf(words string) (list [][]byte) {
 	return list
 }
 
-// BenchmarkHeld measures a cycle of jobs without groups beside a million jobs that one group
-// holds back, in turns with the same cycle beside no such jobs. It reports the processor time
-// and the ratio of the two. The pair in which neither has held jobs shows how reliable the
-// ratio is. The pair with a million jobs of a paused type shows what a million jobs cost in any
-// case.
+// BenchmarkHeld measures a cycle of jobs without groups in two cores, alternately: one is empty,
+// and in the other a group holds back a million jobs. It reports the processor time and the ratio
+// of the two. The pair in which neither has held jobs shows how reliable the ratio is. The pair
+// with a million jobs of a paused type shows what a million jobs cost in any case.
 func BenchmarkHeld(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -166,7 +165,7 @@ func BenchmarkHeld(b *testing.B) {
 	}
 }
 
-// limitedCore returns a core that has jobs without groups and jobs that a group holds back.
+// limitedCore is a core with jobs without groups and jobs that a group holds back.
 type limitedCore struct {
 	core     *broker.Broker
 	sub, wrk broker.Peer

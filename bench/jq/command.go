@@ -51,7 +51,7 @@ Each job is checked: enqueued once, run once, done once.`,
 	f.IntVar(&o.Workers, "workers", o.Workers, "workers")
 	f.IntVar(&o.Slots, "slots", o.Slots, "jobs that a worker runs at once")
 	f.IntVar(&o.Body, "body", o.Body, "bytes of padding in a job's argument")
-	f.IntVar(&o.Constraints, "constraints", o.Constraints, "constraints of --load waiting, each matching every job")
+	f.IntVar(&o.Constraints, "constraints", o.Constraints, "number of constraints with --load waiting; each one matches every job")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each system")
 	f.StringVar(&o.Master, "master", o.Master, "the `program` jq-master")
 	f.StringVar(&o.Fsync, "appendfsync", o.Fsync, "appendfsync of Redis: always, everysec or no")

@@ -83,7 +83,7 @@ func (x *Index) Check(n uint32) (err error) {
 				continue
 			}
 			if used++; x.segment(uint32(s>>32)) != g {
-				err = fmt.Errorf("an id is in another segment than its tag's")
+				err = fmt.Errorf("an id is not in the segment that its tag selects")
 			}
 		}
 		if ids += used; used != g.n {

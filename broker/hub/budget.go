@@ -128,9 +128,9 @@ type victim struct {
 	weight float64
 }
 
-// victims returns the connections to close: those that have held the most for the longest time,
-// as many as hold excess bytes together. holds returns how many bytes a connection holds and
-// since when it has made no progress (0 means now).
+// victims returns the connections to close: those that have held the most for the longest time, and
+// so many of them that together they hold excess bytes. holds returns how many bytes a connection
+// holds and since when it has made no progress (0 means now).
 func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
 	now := h.clock()
 	var candidates []victim

@@ -290,13 +290,13 @@ func (r *runner) compareHistory() error {
 			x := &found[i]
 			count[x.Outcome]++
 			if x.Ended > latest || x.Started > x.Ended || x.Started >= 0 && x.Attempts == 0 {
-				return fmt.Errorf("the history has %s, started %d, ended %d behind %d, attempts %d", x.ID, x.Started, x.Ended, latest, x.Attempts)
+				return fmt.Errorf("the history has %s, started %d, ended %d after a job that ended %d, attempts %d", x.ID, x.Started, x.Ended, latest, x.Attempts)
 			}
 			latest = x.Ended
 			last := int64(math.MinInt64)
 			for _, run := range x.Runs {
 				if run.Started < last || run.Ended < run.Started || run.Ended > x.Ended || run.Worker == 0 {
-					return fmt.Errorf("the history has a run %+v of %s, which ended %d, behind one that ended %d", run, x.ID, x.Ended, last)
+					return fmt.Errorf("the history has a run %+v of %s, which ended %d, after a run that ended %d", run, x.ID, x.Ended, last)
 				}
 				last = run.Ended
 			}

@@ -272,7 +272,7 @@ func TestFrameTooLargeForUs(t *testing.T) {
 	}
 }
 
-// certificate returns a self-signed certificate for 127.0.0.1.
+// TestDrainingBrokerWithoutAnother: jobs stay at a draining broker if no other one can be reached.
 func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	two.ln.Close()

@@ -268,6 +268,7 @@ func (l *deadlineListener) SetDeadline(at time.Time) error {
 	return l.under.(*net.TCPListener).SetDeadline(at)
 }
 
+// certificate returns a self-signed certificate for 127.0.0.1, and a pool that trusts it.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -81,9 +81,9 @@ func TestLiveRelease(t *testing.T) {
 		<-finish
 		return "first", nil
 	}})
-	var all []*gloom.Pending
+	var jobs []*gloom.Pending
 	for range 5 {
-		all = append(all, submit(t, s, gloom.Job{Type: "echo", Retries: gloom.NoRetries}))
+		jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo", Retries: gloom.NoRetries}))
 	}
 	received(t, running, "the first run")
 	stopped := make(chan error, 1)
@@ -95,11 +95,11 @@ func TestLiveRelease(t *testing.T) {
 		}
 		return "second", nil
 	}})
-	for _, p := range all[1:] {
+	for _, p := range jobs[1:] {
 		wantResult(t, p, `"second"`)
 	}
 	close(finish)
-	wantResult(t, all[0], `"first"`)
+	wantResult(t, jobs[0], `"first"`)
 	if err := received(t, stopped, "Stop"); err != nil {
 		t.Fatal(err)
 	}

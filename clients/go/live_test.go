@@ -240,15 +240,15 @@ func TestLiveStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := startBroker(t)
 			s := b.submitter(gloom.Window(5000))
-			var all []*gloom.Pending
+			var jobs []*gloom.Pending
 			for range 3000 {
-				all = append(all, submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Retries: gloom.NoRetries}))
+				jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Retries: gloom.NoRetries}))
 			}
 			// Workers join and leave; a lost job would fail, because it has no retries.
 			for done := false; !done; {
 				w := b.serve(&gloom.Worker{Handler: echoes, Concurrency: 4, Prefetch: prefetch})
 				select {
-				case <-all[len(all)-1].Done():
+				case <-jobs[len(jobs)-1].Done():
 					done = true
 				case <-time.After(time.Millisecond):
 				}
@@ -256,7 +256,7 @@ func TestLiveStop(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, p := range all {
+			for _, p := range jobs {
 				wantResult(t, p, "1")
 			}
 		})
@@ -330,17 +330,17 @@ func TestLiveBrokerGoes(t *testing.T) {
 		return nil, nil
 	}})
 	s := b.submitter()
-	var all []*gloom.Pending
+	var jobs []*gloom.Pending
 	for range 10 {
-		all = append(all, submit(t, s, gloom.Job{Type: "echo"}))
+		jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo"}))
 	}
-	for _, p := range all {
+	for _, p := range jobs {
 		if err := p.Ack(within(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.Close()
-	for _, p := range all {
+	for _, p := range jobs {
 		err := resultError(t, p)
 		if got := outcome(err); got != "lost, acked" && got != "ended draining" {
 			t.Errorf("%s: %v", got, err)

@@ -198,10 +198,10 @@ type screen struct {
 	from, rows    int  // the first type shown, and how many there is room for
 }
 
-// due is the message that the n-th sample is due, seen the result of a sample.
+// sampleDue is the message that the n-th sample is to be taken, sampleTaken the result of a sample.
 type (
-	due  int
-	seen struct {
+	sampleDue   int
+	sampleTaken struct {
 		sample *sample
 		err    error
 	}
@@ -211,24 +211,24 @@ func (s *screen) Init() tea.Cmd { return s.wait() }
 
 func (s *screen) wait() tea.Cmd {
 	s.samples++
-	n := due(s.samples)
+	n := sampleDue(s.samples)
 	return tea.Tick(s.interval, func(time.Time) tea.Msg { return n })
 }
 
 func (s *screen) fetch() tea.Msg {
 	x, err := s.sample(s.ctx)
-	return seen{x, err}
+	return sampleTaken{x, err}
 }
 
 func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		s.width, s.height = msg.Width, msg.Height
-	case due:
-		if msg == due(s.samples) {
+	case sampleDue:
+		if msg == sampleDue(s.samples) {
 			return s, s.fetch
 		}
-	case seen:
+	case sampleTaken:
 		if s.trouble = msg.err; msg.err == nil {
 			s.view, s.last = compare(s.last, msg.sample), msg.sample
 		}

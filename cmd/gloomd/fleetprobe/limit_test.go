@@ -230,7 +230,8 @@ func TestFair(t *testing.T) {
 		for i := range 33 {
 			f := w.job()
 			if strings.HasPrefix(f.ID, "few") {
-				// A job that came back without having run used its tenant's turn.
+				// A job that was lent and came back without a run still counts as its tenant's
+				// turn.
 				view, err := a.fleet()
 				if err != nil {
 					t.Fatal(err)
