@@ -41,7 +41,7 @@ type conn struct {
 type source interface {
 	// requeue gives the connection another turn, after other connections.
 	requeue()
-	// send writes as much as the system accepts without waiting. If that is nothing, the
+	// send writes as much as the system accepts without waiting. If the system accepts nothing, the
 	// connection gets a turn when there is room. A negative n means that the parts are being
 	// written; the end of the write is reported later.
 	send(parts [][]byte) (n int, err error)

@@ -31,8 +31,8 @@ type loop struct {
 	sink   *hub.Sink
 	batch  *batch
 
-	// in receives the data of one read after the other. reads says which part belongs to which
-	// connection.
+	// in is the buffer for the data of all reads, one after the other. reads says which part
+	// belongs to which connection.
 	in     []byte
 	reads  []readPart
 	inUsed int // how many bytes of in are used

@@ -272,7 +272,8 @@ func TestFrameTooLargeForUs(t *testing.T) {
 	}
 }
 
-// TestDrainingBrokerWithoutAnother: jobs stay at a draining broker if no other one can be reached.
+// TestDrainingBrokerWithoutAnother: if no other broker can be reached, a submitter stays connected
+// to a broker that drains and refuses its jobs, and reconnects to it.
 func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	two.ln.Close()

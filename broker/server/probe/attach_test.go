@@ -46,8 +46,8 @@ func TestAttach(t *testing.T) {
 		w.wantJob(id)
 		three.attach(id, "running", "")
 		w.respond(`2`)
-		three.result(id, `2`)
-		three.quiet()
+		three.wantResult(id, `2`)
+		three.wantQuiet()
 	})
 	t.Run("taken over while its connection lives", func(t *testing.T) {
 		typ := name("attach")
@@ -60,14 +60,14 @@ func TestAttach(t *testing.T) {
 		w.join(typ)
 		w.wantJob(id)
 		w.progress(`1`)
-		successor.progressOf(id, `1`)
+		successor.wantProgress(id, `1`)
 		s.attach(id, "running", "") // and back
 		successor.wantErrorFor("taken_over", id)
 		w.progress(`2`)
 		successor.close() // the successor has lost the job to s, so its end changes nothing
 		w.respond(`2`)
-		s.result(id, `2`)
-		s.quiet()
+		s.wantResult(id, `2`)
+		s.wantQuiet()
 	})
 	t.Run("who lost it may go, the job stays", func(t *testing.T) {
 		typ := name("attach")
@@ -77,7 +77,7 @@ func TestAttach(t *testing.T) {
 		s.wantErrorFor("taken_over", id)
 		b.lose(t, s, (*conn).close)
 		successor.attach(id, "queued", "") // has it already
-		successor.quiet()
+		successor.wantQuiet()
 		successor.cancel(id)
 		successor.cancelFails("unknown_id", id)
 	})
@@ -93,9 +93,9 @@ func TestAttach(t *testing.T) {
 			s.attach(id, "running", c.fields)
 			w.progress(`7`)
 			if c.asks {
-				s.progressOf(id, `7`)
+				s.wantProgress(id, `7`)
 			}
-			s.quiet()
+			s.wantQuiet()
 		}
 	})
 	t.Run("not there, detached, bound to another", func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestAttach(t *testing.T) {
 		s.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
 		id := s.fresh(typ, `1`)
 		other.attachFails("unknown_id", id)
-		s.quiet()
+		s.wantQuiet()
 		w.join(typ)
 		w.job()
 	})
@@ -122,16 +122,16 @@ func TestAttach(t *testing.T) {
 		s.wantErrorFor("id_exists", id) // the run holds the id until its end
 		w.respond(`2`)
 		s.submit(id, typ, `1`)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
 	})
 	t.Run("in the order of replies", func(t *testing.T) {
 		typ := name("attach")
-		id := b.ended(t, typ, `2`, "")
+		id := b.makeOutcome(t, typ, `2`, "")
 		s := b.submitter(t)
 		s.raw([]byte(string(pack(`{"action":"ping"}`)) + string(pack(`{"action":"attach","id":`+quote(id)+`}`)) + string(pack(`{"action":"ping"}`))))
 		s.ok()
 		s.attached(id, "ended")
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 		s.ok()
 	})
 	t.Run("many in one segment", func(t *testing.T) {
@@ -154,9 +154,9 @@ func TestAttach(t *testing.T) {
 		successor.raw(batch)
 		for i, id := range ids {
 			successor.attached(id, "ended")
-			successor.result(id, fmt.Sprint(i))
+			successor.wantResult(id, fmt.Sprint(i))
 		}
-		successor.quiet()
+		successor.wantQuiet()
 	})
 	t.Run("progress of the wrong kind", func(t *testing.T) {
 		typ := name("attach")
@@ -164,9 +164,9 @@ func TestAttach(t *testing.T) {
 		id := s.freshWith(typ, `1`, keep)
 		for _, v := range noBooleans {
 			other.send(`{"action":"attach","id":%q,"progress":%s}`, id, v)
-			reasonNames(t, other.wantErrorFor("invalid_type", id), "progress")
+			checkReason(t, other.wantErrorFor("invalid_type", id), "progress")
 		}
-		s.quiet() // no refused attach took the job from s
+		s.wantQuiet() // no refused attach took the job from s
 	})
 	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
 		typ := name("attach")
@@ -181,9 +181,9 @@ func TestAttach(t *testing.T) {
 			f := successor.recv()
 			switch {
 			case f.text("error") == "unknown_id":
-				s.result(id, `"x"`)
+				s.wantResult(id, `"x"`)
 			case f.has("ok"):
-				successor.result(id, `"x"`)
+				successor.wantResult(id, `"x"`)
 			default:
 				t.Fatalf("attach: %s", f)
 			}
@@ -220,7 +220,7 @@ func TestAttach(t *testing.T) {
 			if f.text("error") == "unknown_id" {
 				continue // the result was written completely to the connection that was cut
 			}
-			successor.result(id, `"x"`)
+			successor.wantResult(id, `"x"`)
 		}
 	})
 	t.Run("with tokens", func(t *testing.T) {
@@ -247,6 +247,6 @@ func TestAttach(t *testing.T) {
 		}
 		successor := b.submitterAs(t, "all-1")
 		successor.attach(id, "ended", "")
-		successor.result(id, `2`)
+		successor.wantResult(id, `2`)
 	})
 }

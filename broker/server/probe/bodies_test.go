@@ -63,7 +63,7 @@ func TestBodiesAreVerbatim(t *testing.T) {
 				t.Fatalf("worker got %.200s, want %.200s", body, c.body)
 			}
 			w.respond(c.body)
-			s.result(id, c.body)
+			s.wantResult(id, c.body)
 		})
 	}
 }
@@ -93,7 +93,7 @@ func TestBodyPlaces(t *testing.T) {
 			}
 			w.raw(pack(c.respond))
 			w.ok()
-			s.result(id, `[1, 2]`)
+			s.wantResult(id, `[1, 2]`)
 		})
 	}
 }
@@ -114,7 +114,7 @@ func TestRandomBodies(t *testing.T) {
 			t.Fatalf("worker got %s, want %s", body, there)
 		}
 		w.respond(back)
-		s.result(id, back)
+		s.wantResult(id, back)
 	}
 }
 

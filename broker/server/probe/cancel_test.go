@@ -26,8 +26,8 @@ func TestCancel(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":1000`)
 		s.cancel(id)
-		w.silent(1200 * ms)
-		s.quiet()
+		w.wantSilence(1200 * ms)
+		s.wantQuiet()
 		s.submit(id, name("elsewhere"), `1`)
 	})
 	t.Run("waiting for its retry", func(t *testing.T) {
@@ -39,15 +39,15 @@ func TestCancel(t *testing.T) {
 		w.fail(``)
 		s.cancel(id)
 		s.submit(id, name("elsewhere"), `1`)
-		w.silent(1400 * ms)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		w.wantSilence(1400 * ms)
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
 	})
 	t.Run("with a deadline", func(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
 		id := s.freshWith(name("cancel"), `1`, `,"expires_ms":1000`)
 		s.cancel(id)
-		s.silent(1200 * ms) // the job's deadline passes, but no expired error may come
+		s.wantSilence(1200 * ms) // the job's deadline passes, but no expired error may come
 	})
 	t.Run("running", func(t *testing.T) {
 		t.Parallel()
@@ -57,18 +57,18 @@ func TestCancel(t *testing.T) {
 		w.wantJob(id)
 		next := s.fresh(typ, `2`)
 		s.cancel(id)
-		w.quiet() // the worker did not ask for notices, and still runs the job
+		w.wantQuiet() // the worker did not ask for notices, and still runs the job
 		s.put(id, typ, `1`, "")
 		s.wantErrorFor("id_exists", id)
 		w.respond(`"unwanted"`)
 		s.submit(id, typ, `3`)
 		w.wantJob(next)
 		w.respond(`2`)
-		s.result(next, `2`)
+		s.wantResult(next, `2`)
 		w.wantJob(id)
 		w.respond(`3`)
-		s.result(id, `3`)
-		s.quiet()
+		s.wantResult(id, `3`)
+		s.wantQuiet()
 	})
 	t.Run("running, then failed", func(t *testing.T) {
 		t.Parallel()
@@ -78,8 +78,8 @@ func TestCancel(t *testing.T) {
 		w.wantJob(id)
 		s.cancel(id)
 		w.fail(``) // the fail is discarded: there is no retry and no job_failed
-		s.quiet()
-		w.quiet()
+		s.wantQuiet()
+		w.wantQuiet()
 		s.submit(id, name("elsewhere"), `1`)
 	})
 	t.Run("running, then its worker lost", func(t *testing.T) {
@@ -91,9 +91,9 @@ func TestCancel(t *testing.T) {
 		s.cancel(id)
 		w.close()
 		b.waitState(t, id, "")
-		successor.quiet()
-		s.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		successor.wantQuiet()
+		s.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
 	})
 	t.Run("running, then a size_error of its worker", func(t *testing.T) {
 		t.Parallel()
@@ -105,7 +105,7 @@ func TestCancel(t *testing.T) {
 		w.raw(announce(0x7fffffff))
 		w.wantError("size_error")
 		b.waitState(t, id, "")
-		s.quiet() // no more frames for that id
+		s.wantQuiet() // no more frames for that id
 	})
 	t.Run("running, then its submitter gone", func(t *testing.T) {
 		t.Parallel()
@@ -118,7 +118,7 @@ func TestCancel(t *testing.T) {
 		s.close()
 		b.waitState(t, mark, "")
 		w.respond(`1`)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
 	})
 	t.Run("what is not there", func(t *testing.T) {
 		t.Parallel()
@@ -128,7 +128,7 @@ func TestCancel(t *testing.T) {
 		answered := s.fresh(typ, `1`)
 		w.wantJob(answered)
 		w.respond(`1`)
-		s.result(answered, `1`)
+		s.wantResult(answered, `1`)
 		s.cancelFails("unknown_id", answered)
 		queued := s.fresh(name("elsewhere"), `1`)
 		s.cancel(queued)
@@ -155,10 +155,10 @@ func TestCancel(t *testing.T) {
 		other.cancelFails("unknown_id", running)
 		other.cancelFails("unknown_id", queued)
 		w.respond(`1`)
-		s.result(running, `1`)
+		s.wantResult(running, `1`)
 		w.wantJob(queued)
 		w.respond(`2`)
-		s.result(queued, `2`)
+		s.wantResult(queued, `2`)
 	})
 	t.Run("by value", func(t *testing.T) {
 		t.Parallel()
@@ -167,7 +167,7 @@ func TestCancel(t *testing.T) {
 		s.submit(typ+"é/", typ, `1`)
 		s.send(`{"action":"cancel","id":"%s\u00e9\/"}`, typ)
 		s.ack(typ + "é/")
-		b.joined(t, typ).quiet()
+		b.joined(t, typ).wantQuiet()
 	})
 	t.Run("overdue: the job, not the run, is cancelled", func(t *testing.T) {
 		t.Parallel()
@@ -178,9 +178,9 @@ func TestCancel(t *testing.T) {
 		b.waitState(t, id, "delayed")
 		s.cancel(id)
 		s.submit(id, name("elsewhere"), `1`) // the id is free at once, because no run holds it
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`"late"`)
-		s.quiet()
+		s.wantQuiet()
 		serve(t, s, w, typ)
 	})
 	t.Run("many of a queue", func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestCancel(t *testing.T) {
 		if got := drainOrder(t, b, typ, len(left)); len(got) != len(left) {
 			t.Errorf("%d left, want %d", len(got), len(left))
 		}
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 300, "answered": 150, "cancelled": 150})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 300, "answered": 150, "cancelled": 150})
 	})
 }
 
@@ -226,16 +226,16 @@ func TestCancelAgainstAnswer(t *testing.T) {
 			w.ok()
 		case "ack":
 			won["cancel"]++
-			w.cancelled(id) // the notice comes before the ok, never after it
+			w.wantNotice(id) // the notice comes before the ok, never after it
 			w.ok()
 		default:
 			t.Fatalf("got %s", f)
 		}
-		s.quiet()
-		w.quiet()
+		s.wantQuiet()
+		w.wantQuiet()
 	}
 	t.Logf("won by %v", won)
-	b.ledgerIs(t, typ, map[string]int64{"submitted": 300, "answered": int64(won["answer"]), "cancelled": int64(won["cancel"])})
+	b.awaitLedger(t, typ, map[string]int64{"submitted": 300, "answered": int64(won["answer"]), "cancelled": int64(won["cancel"])})
 }
 
 func TestCancelNotices(t *testing.T) {
@@ -255,8 +255,8 @@ func TestCancelNotices(t *testing.T) {
 		w.wantJob(id)
 		next := s.fresh(typ, `1`)
 		s.cancel(id)
-		w.cancelled(id)
-		w.quiet()         // only one notice; the worker still has to answer
+		w.wantNotice(id)
+		w.wantQuiet()     // only one notice; the worker still has to answer
 		w.respond(`null`) // it may answer early
 		w.wantJob(next)
 	})
@@ -267,8 +267,8 @@ func TestCancelNotices(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.close()
-		w.cancelled(id)
-		w.quiet()
+		w.wantNotice(id)
+		w.wantQuiet()
 		w.respond(`null`)
 	})
 	t.Run("when the run is overdue", func(t *testing.T) {
@@ -277,10 +277,10 @@ func TestCancelNotices(t *testing.T) {
 		s, w := b.submitter(t), asking(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":80,"retries":0`)
 		w.wantJob(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		s.wantErrorFor("job_failed", id)
 		w.respond(`"late"`)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("once, though cancelled and then overdue", func(t *testing.T) {
 		t.Parallel()
@@ -289,7 +289,7 @@ func TestCancelNotices(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		b.waitState(t, id, "")
 		// a second notice for the same run would do no harm, but a notice for a run that was
 		// answered would: none may come after the ok
@@ -303,7 +303,7 @@ func TestCancelNotices(t *testing.T) {
 				t.Fatalf("got %s", f)
 			}
 		}
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("not for a queued job", func(t *testing.T) {
 		t.Parallel()
@@ -312,7 +312,7 @@ func TestCancelNotices(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(s.fresh(typ, `1`))
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("not for an answered one", func(t *testing.T) {
 		t.Parallel()
@@ -321,10 +321,10 @@ func TestCancelNotices(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		s.cancelFails("unknown_id", id)
 		s.close()
-		w.silent(60 * ms)
+		w.wantSilence(60 * ms)
 	})
 	t.Run("each join sets it anew", func(t *testing.T) {
 		t.Parallel()
@@ -334,19 +334,19 @@ func TestCancelNotices(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`1`)
 		w.joinWith(typ, `,"cancel":true`)
 		id = s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		w.respond(`1`)
 		w.joinWith(typ, `,"cancel":false`)
 		id = s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("asked for while at work", func(t *testing.T) {
 		t.Parallel()
@@ -356,7 +356,7 @@ func TestCancelNotices(t *testing.T) {
 		w.wantJob(id)
 		w.joinWith(typ, `,"cancel":true`)
 		s.cancel(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		w.respond(`1`)
 	})
 	t.Run("with several jobs out, for the right one", func(t *testing.T) {
@@ -370,13 +370,13 @@ func TestCancelNotices(t *testing.T) {
 			w.wantJob(ids[len(ids)-1])
 		}
 		s.cancel(ids[1])
-		w.cancelled(ids[1])
+		w.wantNotice(ids[1])
 		w.respondTo(ids[2], `2`)
-		s.result(ids[2], `2`)
+		s.wantResult(ids[2], `2`)
 		w.respondTo(ids[1], `1`)
 		w.respondTo(ids[0], `0`)
-		s.result(ids[0], `0`)
-		s.quiet()
-		w.quiet()
+		s.wantResult(ids[0], `0`)
+		s.wantQuiet()
+		w.wantQuiet()
 	})
 }

@@ -33,15 +33,15 @@ func (d *daemon) info(t tb, id string) map[string]any {
 	return job
 }
 
-// inOrder joins a new worker, checks that it gets these jobs in this order, and answers them.
-func (d *daemon) inOrder(t tb, typ string, ids ...string) {
+// checkOrder joins a new worker, checks that it gets these jobs in this order, and answers them.
+func (d *daemon) checkOrder(t tb, typ string, ids ...string) {
 	t.Helper()
 	w := d.joined(t, typ)
 	for _, id := range ids {
 		w.wantJob(id)
 		w.respond(`1`)
 	}
-	w.quiet()
+	w.wantQuiet()
 	w.retire()
 }
 
@@ -54,7 +54,7 @@ func TestChange(t *testing.T) {
 		first, second, third := s.fresh(typ, `1`), s.fresh(typ, `2`), s.fresh(typ, `3`)
 		s.change(third, `"priority":5`)
 		s.change(first, `"priority":-5`)
-		b.inOrder(t, typ, third, second, first)
+		b.checkOrder(t, typ, third, second, first)
 	})
 	t.Run("age stays", func(t *testing.T) {
 		typ := name("change")
@@ -62,7 +62,7 @@ func TestChange(t *testing.T) {
 		first, second, third := s.fresh(typ, `1`), s.fresh(typ, `2`), s.freshWith(typ, `3`, `,"priority":5`)
 		s.change(second, `"priority":5`)
 		s.change(first, `"priority":5`)
-		b.inOrder(t, typ, first, second, third)
+		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("priority of a delayed one", func(t *testing.T) {
 		typ := name("change")
@@ -74,7 +74,7 @@ func TestChange(t *testing.T) {
 			t.Errorf("state %q, want delayed", got)
 		}
 		s.change(late, `"delay_ms":0`)
-		b.inOrder(t, typ, late, other)
+		b.checkOrder(t, typ, late, other)
 	})
 	t.Run("what is not named stays", func(t *testing.T) {
 		typ := name("change")
@@ -103,7 +103,7 @@ func TestChange(t *testing.T) {
 		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[]" && got != "<nil>" {
 			t.Errorf("groups %s, want none", got)
 		}
-		b.inOrder(t, typ, id)
+		b.checkOrder(t, typ, id)
 	})
 	t.Run("delay_ms counts from now", func(t *testing.T) {
 		t.Parallel()
@@ -121,10 +121,10 @@ func TestChange(t *testing.T) {
 		s := b.submitter(t)
 		first, second := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		s.change(first, `"delay_ms":60000`)
-		b.inOrder(t, typ, second)
-		s.result(second, `1`)
+		b.checkOrder(t, typ, second)
+		s.wantResult(second, `1`)
 		s.change(first, `"delay_ms":0`)
-		b.inOrder(t, typ, first)
+		b.checkOrder(t, typ, first)
 	})
 	t.Run("delay_ms 0: ready, in the place by its submit", func(t *testing.T) {
 		typ := name("change")
@@ -133,7 +133,7 @@ func TestChange(t *testing.T) {
 		second := s.fresh(typ, `1`)
 		s.change(first, `"delay_ms":0`)
 		s.change(second, `"delay_ms":0`) // the second job is ready already, so this changes nothing
-		b.inOrder(t, typ, first, second)
+		b.checkOrder(t, typ, first, second)
 	})
 	t.Run("made ready, it goes to an idle worker", func(t *testing.T) {
 		typ := name("change")
@@ -176,7 +176,7 @@ func TestChange(t *testing.T) {
 		for range 200 {
 			s.ack(id)
 		}
-		b.inOrder(t, typ, id, other) // the last of these changes has set priority 0
+		b.checkOrder(t, typ, id, other) // the last of these changes has set priority 0
 	})
 	t.Run("with ack false at the submit", func(t *testing.T) {
 		typ := name("change")
@@ -202,9 +202,9 @@ func TestChangeRefused(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
-		reasonNames(t, s.changeFails("invalid_state", id, `"priority":1`), "running")
+		checkReason(t, s.changeFails("invalid_state", id, `"priority":1`), "running")
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 		s.changeFails("unknown_id", id, `"priority":1`)
 	})
 	t.Run("detached and running", func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestChangeRefused(t *testing.T) {
 		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
-		reasonNames(t, other.changeFails("invalid_state", id, `"delay_ms":0`), "running")
+		checkReason(t, other.changeFails("invalid_state", id, `"delay_ms":0`), "running")
 	})
 	t.Run("never heard of, ended, cancelled", func(t *testing.T) {
 		typ := name("change")
@@ -244,7 +244,7 @@ func TestChangeRefused(t *testing.T) {
 		s.close()
 		b.waitState(t, bound, "")
 		other.change(second, `"priority":9`)
-		b.inOrder(t, typ, second, first)
+		b.checkOrder(t, typ, second, first)
 		other.changeFails("unknown_id", first, `"priority":9`) // an outcome is kept; the job does not wait
 	})
 	t.Run("of detached ones, by anybody", func(t *testing.T) {
@@ -253,13 +253,13 @@ func TestChangeRefused(t *testing.T) {
 		first := s.freshWith(typ, `1`, `,"detach":true`)
 		second := s.freshWith(typ, `1`, `,"detach":true`)
 		other.change(second, `"priority":9`)
-		b.inOrder(t, typ, second, first)
+		b.checkOrder(t, typ, second, first)
 	})
 	t.Run("on the worker port", func(t *testing.T) {
 		w := b.worker(t)
 		for _, verb := range []string{"change", "attach"} {
 			w.send(`{"action":%q,"id":"x","priority":1}`, verb)
-			reasonNames(t, w.wantError("invalid_action"), "not_a_master")
+			checkReason(t, w.wantError("invalid_action"), "not_a_master")
 		}
 	})
 	t.Run("id", func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestChangeRefused(t *testing.T) {
 			for keys, code := range map[string]string{`"priority":1`: "missing_field", `"id":null,"priority":1`: "missing_field|invalid_type",
 				`"id":5,"priority":1`: "invalid_type", `"id":"","priority":1`: "invalid_type", `"id":"\ud800","priority":1`: "invalid_type"} {
 				s.send(`{"action":%q,%s}`, verb, keys)
-				reasonNames(t, s.wantError(code), "id")
+				checkReason(t, s.wantError(code), "id")
 			}
 		}
 	})
@@ -309,14 +309,14 @@ func TestChangeRefused(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.80s", c.keys), func(t *testing.T) {
 			s := submitter{&conn{t, s.net, s.in}}
-			reasonNames(t, s.changeFails(c.code, id, c.keys), c.names...)
+			checkReason(t, s.changeFails(c.code, id, c.keys), c.names...)
 		})
 	}
 	t.Run("and none of it changed anything", func(t *testing.T) {
 		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[old-"+typ+"]" {
 			t.Errorf("groups %s", got)
 		}
-		b.inOrder(t, typ, first, id)
+		b.checkOrder(t, typ, first, id)
 	})
 }
 
@@ -332,10 +332,10 @@ func TestChangeOverHTTP(t *testing.T) {
 		s := b.submitter(t)
 		first, second := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		patch(t, second, `{"priority":5}`, 200)
-		b.inOrder(t, typ, second, first)
-		s.result(second, `1`)
-		s.result(first, `1`)
-		s.quiet() // a change over HTTP sends the submitter no frame
+		b.checkOrder(t, typ, second, first)
+		s.wantResult(second, `1`)
+		s.wantResult(first, `1`)
+		s.wantQuiet() // a change over HTTP sends the submitter no frame
 	})
 	t.Run("delay_ms", func(t *testing.T) {
 		typ := name("patch")
@@ -346,7 +346,7 @@ func TestChangeOverHTTP(t *testing.T) {
 			t.Errorf("state %q", got)
 		}
 		patch(t, second, `{"delay_ms":0}`, 200)
-		b.inOrder(t, typ, second)
+		b.checkOrder(t, typ, second)
 	})
 	t.Run("groups", func(t *testing.T) {
 		typ := name("patch")
@@ -397,7 +397,7 @@ func TestChangeOverHTTP(t *testing.T) {
 				t.Errorf("PATCH %s: %s does not name %q", c.with, body, c.names)
 			}
 		}
-		b.inOrder(t, typ, first, id)
+		b.checkOrder(t, typ, first, id)
 	})
 }
 
@@ -447,13 +447,13 @@ func TestAge(t *testing.T) {
 		high := s.freshWith(typ, `1`, `,"priority":1`)
 		low := s.freshWith(typ, `1`, `,"priority":-1,"age_ms":`+year)
 		last := s.freshWith(typ, `1`, `,"age_ms":null`)
-		b.inOrder(t, typ, high, older, old, first, last, low)
+		b.checkOrder(t, typ, high, older, old, first, last, low)
 	})
 	t.Run("0 is now, ties by order", func(t *testing.T) {
 		typ := name("age")
 		s := b.submitter(t)
 		first, second, third := s.fresh(typ, `1`), s.freshWith(typ, `1`, `,"age_ms":0`), s.fresh(typ, `1`)
-		b.inOrder(t, typ, first, second, third)
+		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("told as age, also after a retry", func(t *testing.T) {
 		typ := name("age")
@@ -473,7 +473,7 @@ func TestAge(t *testing.T) {
 		s.change(id, `"delay_ms":0`)
 		checkAge("queued")
 		younger := s.freshWith(typ, `1`, `,"age_ms":1800000`)
-		b.inOrder(t, typ, id, younger)
+		b.checkOrder(t, typ, id, younger)
 	})
 	t.Run("deadlines and delays count from now", func(t *testing.T) {
 		typ := name("age")
@@ -493,7 +493,7 @@ func TestAge(t *testing.T) {
 				t.Helper()
 				id := name("age")
 				s.put(id, "t", `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
-				reasonNames(t, s.wantErrorFor(code, id), append(names, n.key, n.high)...)
+				checkReason(t, s.wantErrorFor(code, id), append(names, n.key, n.high)...)
 				s.submit(id, name("age"), `1`)
 			}
 			for _, v := range noIntegers {

@@ -178,5 +178,5 @@ func chaosSubmitter(f *fiber, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) s
 			f.Fatalf("got %s; job is %q, cancel asked: %v", fr, open[id], cancels[id])
 		}
 	}
-	s.quiet()
+	s.wantQuiet()
 }

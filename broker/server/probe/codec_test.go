@@ -250,8 +250,8 @@ func (c *conn) wantErrorFor(code, id string) frame {
 	return f
 }
 
-// result reads the answer of a job, which must have exactly this body.
-func (c *conn) result(id, body string) {
+// wantResult reads the answer of a job, which must have exactly this body.
+func (c *conn) wantResult(id, body string) {
 	c.t.Helper()
 	f := c.want("result")
 	if f.text("id") != id || string(f.keys["body"]) != body {
@@ -259,9 +259,9 @@ func (c *conn) result(id, body string) {
 	}
 }
 
-// quiet checks that no frame is on its way to this peer. It sends a request that changes
+// wantQuiet checks that no frame is on its way to this peer. It sends a request that changes
 // nothing; the next frame must be the reply.
-func (c *conn) quiet() {
+func (c *conn) wantQuiet() {
 	c.t.Helper()
 	c.send(`{"action":"are you quiet?"}`)
 	if f := c.recv(); f.text("error") != "unknown_action" {
@@ -269,9 +269,9 @@ func (c *conn) quiet() {
 	}
 }
 
-// silent checks that no frame arrives for a short while, such as one that a timer or the
+// wantSilence checks that no frame arrives for a short while, such as one that a timer or the
 // end of another connection might cause.
-func (c *conn) silent(d time.Duration) {
+func (c *conn) wantSilence(d time.Duration) {
 	c.t.Helper()
 	if f, err := c.next(d); err == nil {
 		c.t.Fatalf("got %s, want silence", f)
@@ -280,8 +280,8 @@ func (c *conn) silent(d time.Duration) {
 	}
 }
 
-// eof checks that the broker closes the connection without another frame.
-func (c *conn) eof() {
+// wantEOF checks that the broker closes the connection without another frame.
+func (c *conn) wantEOF() {
 	c.t.Helper()
 	if err := c.closes(patience); err != nil {
 		c.t.Fatalf("want the end of the connection: %v", err)

@@ -71,7 +71,7 @@ func TestCrowd(t *testing.T) {
 				f.Fatalf("submitter %d got %s", i, fr)
 			}
 		}
-		s.quiet()
+		s.wantQuiet()
 	})
 }
 

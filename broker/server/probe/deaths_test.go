@@ -41,8 +41,8 @@ func TestWorkerLostAtWork(t *testing.T) {
 				t.Fatalf("job %q body %s, want %q", got, body, id)
 			}
 			successor.respond(`"done"`)
-			s.result(id, `"done"`)
-			s.quiet()
+			s.wantResult(id, `"done"`)
+			s.wantQuiet()
 			serve(t, s, successor, typ)
 		})
 		t.Run(d.name+", successor already idle", func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestWorkerLostAtWork(t *testing.T) {
 			d.end(w.conn)
 			successor.wantJob(id)
 			successor.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		})
 	}
 }
@@ -74,7 +74,7 @@ func TestIdleWorkerLost(t *testing.T) {
 			successor := b.joined(t, typ)
 			successor.wantJob(id)
 			successor.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		})
 	}
 	t.Run("never joined", func(t *testing.T) {
@@ -164,12 +164,12 @@ func TestAttempts(t *testing.T) {
 		loseWorkers(t, b, typ, id, 4)
 		s.wantErrorFor("job_failed", id)
 		w := b.joined(t, typ)
-		w.quiet()
+		w.wantQuiet()
 		s.submit(id, typ, `"again"`)
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
-		s.quiet()
+		s.wantResult(id, `1`)
+		s.wantQuiet()
 	})
 	t.Run("the fourth run still counts", func(t *testing.T) {
 		typ := name("attempt")
@@ -179,8 +179,8 @@ func TestAttempts(t *testing.T) {
 		w := b.joined(t, typ)
 		w.wantJob(id)
 		w.respond(`"at last"`)
-		s.result(id, `"at last"`)
-		s.quiet()
+		s.wantResult(id, `"at last"`)
+		s.wantQuiet()
 	})
 	t.Run("a new job with the old id starts from nought", func(t *testing.T) {
 		typ := name("attempt")
@@ -192,7 +192,7 @@ func TestAttempts(t *testing.T) {
 			w := b.joined(t, typ)
 			w.wantJob(id)
 			w.respond(`1`)
-			s.result(id, `1`)
+			s.wantResult(id, `1`)
 			w.retire()
 		}
 	})
@@ -205,7 +205,7 @@ func TestAttempts(t *testing.T) {
 			id := s.fresh(typ, `0`)
 			loseWorkers(t, b, typ, id, retries+1)
 			s.wantErrorFor("job_failed", id)
-			b.joined(t, typ).quiet()
+			b.joined(t, typ).wantQuiet()
 		})
 	}
 }
@@ -227,10 +227,10 @@ func TestAnswerThenDeath(t *testing.T) {
 		} else {
 			w.halfClose()
 		}
-		s.result(id, fmt.Sprint(i))
+		s.wantResult(id, fmt.Sprint(i))
 	}
-	s.quiet()
-	b.joined(t, typ).quiet()
+	s.wantQuiet()
+	b.joined(t, typ).wantQuiet()
 }
 
 // TestBadFrameAtWork: if the broker closes a worker because of a bad frame, the worker's job
@@ -245,9 +245,9 @@ func TestBadFrameAtWork(t *testing.T) {
 		w.wantJob(id)
 		w.raw(announce(0x7fffffff))
 		w.wantError("size_error")
-		w.eof()
+		w.wantEOF()
 		s.wantErrorFor("job_failed", id)
-		successor.quiet()
+		successor.wantQuiet()
 		s.submit(id, typ, `1`) // the id is free
 		successor.wantJob(id)
 	})
@@ -260,11 +260,11 @@ func TestBadFrameAtWork(t *testing.T) {
 		w.wantError("invalid_json")
 		if staysOrCloses(t, w.conn) {
 			w.respond(`1`)
-			s.result(id, `1`)
+			s.wantResult(id, `1`)
 			return
 		}
 		s.wantErrorFor("job_failed", id)
-		successor.quiet()
+		successor.wantQuiet()
 		s.submit(id, typ, `1`)
 		successor.wantJob(id)
 	})
@@ -277,11 +277,11 @@ func TestBadFrameAtWork(t *testing.T) {
 		w.wantError("invalid_json")
 		if staysOrCloses(t, w.conn) {
 			w.respond(`1`)
-			s.result(id, `1`)
+			s.wantResult(id, `1`)
 			return
 		}
 		s.wantErrorFor("job_failed", id) // the submitter has not been closed
-		successor.quiet()
+		successor.wantQuiet()
 		serve(t, s, successor, typ)
 	})
 	t.Run("an idle one gets no jobs any more", func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestBadFrameAtWork(t *testing.T) {
 		s.close()
 		w.raw(announce(0xffffffff))
 		w.wantError("size_error")
-		w.eof()
+		w.wantEOF()
 		b.claim(t, id, name("bad"))
 	})
 }
@@ -372,6 +372,6 @@ func TestRandomDeaths(t *testing.T) {
 				f.Fatalf("got %s", fr)
 			}
 		}
-		s.quiet()
+		s.wantQuiet()
 	})
 }

@@ -29,7 +29,7 @@ func TestDetach(t *testing.T) {
 				t.Fatalf("job %q %s", got, body)
 			}
 			w.respond(`1`)
-			w.quiet()
+			w.wantQuiet()
 		}
 	})
 	t.Run("nothing is sent about it", func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestDetach(t *testing.T) {
 		w.respond(`1`)
 		expired := s.freshWith(name("nobody"), `1`, `,"detach":true,"expires_ms":50`)
 		b.waitState(t, expired, "")
-		s.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 3, "answered": 1, "failed": 2})
+		s.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 3, "answered": 1, "failed": 2})
 	})
 	t.Run("holds its id", func(t *testing.T) {
 		t.Parallel()
@@ -75,11 +75,11 @@ func TestDetach(t *testing.T) {
 		plain := s.fresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, plain, "")
-		w.quiet() // the job is not unwanted, so no notice comes
+		w.wantQuiet() // the job is not unwanted, so no notice comes
 		w.close()
 		successor.wantJob(id)
 		successor.respond(`1`)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("cancelled by anybody", func(t *testing.T) {
 		t.Parallel()
@@ -89,8 +89,8 @@ func TestDetach(t *testing.T) {
 		other.cancel(queued)
 		own := s.freshWith(typ, `1`, `,"detach":true`)
 		s.cancel(own)
-		s.quiet()
-		b.joined(t, typ).quiet()
+		s.wantQuiet()
+		b.joined(t, typ).wantQuiet()
 		orphan := s.freshWith(typ, `1`, `,"detach":true,"delay_ms":60000`)
 		s.close()
 		other.cancel(orphan)
@@ -104,9 +104,9 @@ func TestDetach(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		other.cancel(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		w.respond(`1`)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
 	})
 	t.Run("false is the plain job", func(t *testing.T) {
 		t.Parallel()
@@ -127,14 +127,14 @@ func TestAck(t *testing.T) {
 		id := name("job")
 		s.put(id, typ, `1`, `,"ack":false`)
 		w.wantJob(id)
-		s.quiet()
+		s.wantQuiet()
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("true: as ever", func(t *testing.T) {
 		s := b.submitter(t)
 		s.freshWith(name("ack"), `1`, `,"ack":true`)
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("errors are sent all the same", func(t *testing.T) {
 		s := b.submitter(t)
@@ -164,7 +164,7 @@ func TestAck(t *testing.T) {
 		for i := 0; i < 100; i += 3 {
 			s.ack(fmt.Sprintf("%s-%d", typ, i))
 		}
-		s.quiet()
+		s.wantQuiet()
 		if got := b.ledger(t, typ)["queued"]; got != 100 {
 			t.Errorf("%d queued, want 100", got)
 		}
@@ -178,7 +178,7 @@ func TestAck(t *testing.T) {
 			w.wantJob(id)
 			w.respond(`1`)
 		}
-		s.quiet()
+		s.wantQuiet()
 	})
 }
 
@@ -192,11 +192,11 @@ func TestProgress(t *testing.T) {
 		w.wantJob(id)
 		for _, body := range []string{`1`, `null`, `{"b" : 1e400, "a":"\u00e9"}`, `[ ]`, `"` + strings.Repeat("p", 100<<10) + `"`} {
 			w.progress(body)
-			s.progressOf(id, body)
+			s.wantProgress(id, body)
 		}
 		w.respond(`2`)
-		s.result(id, `2`)
-		s.quiet()
+		s.wantResult(id, `2`)
+		s.wantQuiet()
 	})
 	t.Run("to nobody else", func(t *testing.T) {
 		typ := name("progress")
@@ -205,9 +205,9 @@ func TestProgress(t *testing.T) {
 			id := s.freshWith(typ, `1`, fields)
 			w.wantJob(id)
 			w.progress(`1`)
-			s.quiet()
+			s.wantQuiet()
 			w.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		}
 	})
 	t.Run("in order, and never after the end", func(t *testing.T) {
@@ -223,20 +223,20 @@ func TestProgress(t *testing.T) {
 			w.raw(append(batch, pack(`{"action":"respond","body":"end"}`)...))
 			for i := range 20 {
 				w.ok()
-				s.progressOf(id, fmt.Sprint(i))
+				s.wantProgress(id, fmt.Sprint(i))
 			}
 			w.ok()
-			s.result(id, `"end"`)
+			s.wantResult(id, `"end"`)
 		}
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("without a job", func(t *testing.T) {
 		w := b.worker(t)
 		w.send(`{"action":"progress","body":1}`)
-		reasonNames(t, w.wantError("invalid_state"), "not_processing")
+		checkReason(t, w.wantError("invalid_state"), "not_processing")
 		w.join(name("progress"))
 		w.send(`{"action":"progress","body":1}`)
-		reasonNames(t, w.wantError("invalid_state"), "not_processing")
+		checkReason(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("progress")
@@ -246,11 +246,11 @@ func TestProgress(t *testing.T) {
 		for _, v := range []string{`5`, `"another"`, `null`, `[]`} {
 			w.send(`{"action":"progress","id":%s,"body":1}`, v)
 			w.ok()
-			s.progressOf(id, `1`)
+			s.wantProgress(id, `1`)
 		}
 		w.send(`{"action":"respond","id":{},"body":2}`)
 		w.ok()
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("prolongs nothing", func(t *testing.T) {
 		typ := name("progress")
@@ -273,7 +273,7 @@ func TestProgress(t *testing.T) {
 		}
 		notBefore(t, begin, 200*ms, "timed out")
 		soonAfter(t, begin, 200*ms, "timed out")
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("of an unwanted run", func(t *testing.T) {
 		typ := name("progress")
@@ -282,9 +282,9 @@ func TestProgress(t *testing.T) {
 		w.wantJob(id)
 		s.cancel(id)
 		w.progress(`1`) // ok, discarded
-		s.quiet()
+		s.wantQuiet()
 		w.respond(`1`)
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("of every run of a job", func(t *testing.T) {
 		typ := name("progress")
@@ -293,12 +293,12 @@ func TestProgress(t *testing.T) {
 		for i := range 3 {
 			w.wantJob(id)
 			w.progress(fmt.Sprint(i))
-			s.progressOf(id, fmt.Sprint(i))
+			s.wantProgress(id, fmt.Sprint(i))
 			w.fail(``)
 		}
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 	})
 	t.Run("to a submitter that never reads", func(t *testing.T) {
 		b := start(t, "--max-outbound=1MiB")

@@ -24,7 +24,7 @@ func (d *daemon) awaitExit(t *testing.T, limit time.Duration, code int) {
 // wait in the kernel's backlog.
 func (d *daemon) drain(t *testing.T, s submitter) {
 	t.Helper()
-	s.quiet()
+	s.wantQuiet()
 	d.Signal(syscall.SIGTERM)
 	until(t, "new submits are refused", func() error {
 		id := name("late")
@@ -54,8 +54,8 @@ func TestDrain(t *testing.T) {
 			serve(t, s, w, typ)
 			b.Signal(sig)
 			b.awaitExit(t, 5*time.Second, 0)
-			s.eof()
-			w.eof()
+			s.wantEOF()
+			w.wantEOF()
 		})
 	}
 	t.Run("running jobs finish, then it ends at once", func(t *testing.T) {
@@ -69,11 +69,11 @@ func TestDrain(t *testing.T) {
 		b.drain(t, late)
 		late.close()
 		w1.respond(`"one"`)
-		s.result(id1, `"one"`)
+		s.wantResult(id1, `"one"`)
 		w2.respond(`"two"`)
-		s.result(id2, `"two"`)
-		s.eof()
-		w1.eof()
+		s.wantResult(id2, `"two"`)
+		s.wantEOF()
+		w1.wantEOF()
 		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("leftovers are told", func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestDrain(t *testing.T) {
 		if d := time.Since(begin); d < 600*time.Millisecond {
 			t.Errorf("the running job was given up after %s, drain timeout 700 ms", d)
 		}
-		s.eof()
-		w.eof()
+		s.wantEOF()
+		w.wantEOF()
 		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("delayed and detached ones, too", func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestDrain(t *testing.T) {
 		s.freshWith(name("nobody"), `0`, `,"detach":true`)
 		b.Signal(syscall.SIGTERM)
 		s.wantErrorFor("draining", delayed)
-		s.eof() // no frame about the detached job comes before the end
-		w.eof()
+		s.wantEOF() // no frame about the detached job comes before the end
+		w.wantEOF()
 		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("new submits while others run", func(t *testing.T) {
@@ -124,11 +124,11 @@ func TestDrain(t *testing.T) {
 			late.put("late", typ, `0`, "")
 			late.wantErrorFor("draining", "late")
 		}
-		w.quiet()
+		w.wantQuiet()
 		w.send(`{"action":"respond"}`) // requests are served as before
 		w.wantError("missing_field")
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		late.close()
 		b.awaitExit(t, 5*time.Second, 0)
 	})
@@ -182,7 +182,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("/healthz while draining: status %d, %v", status, err)
 		}
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		late.close()
 		b.awaitExit(t, 5*time.Second, 0)
 	})

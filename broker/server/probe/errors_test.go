@@ -127,7 +127,7 @@ func TestWorkerRefusals(t *testing.T) {
 			s.put(id, typ, `1`, "")
 			s.wantErrorFor("id_exists", id)
 			w.respond(`"still mine"`)
-			s.result(id, `"still mine"`)
+			s.wantResult(id, `"still mine"`)
 		})
 	}
 	t.Run("a failed rejoin changes nothing", func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestWorkerRefusals(t *testing.T) {
 		w.respond(`1`)
 		w.send(`{"action":"respond","body":2}`)
 		w.wantError("invalid_state")
-		s.result(id, `1`)
-		s.quiet()
+		s.wantResult(id, `1`)
+		s.wantQuiet()
 		serve(t, s, w, typ)
 	})
 }
@@ -259,7 +259,7 @@ func TestEmptyFrame(t *testing.T) {
 		w.raw(announce(0))
 		w.wantError("invalid_json")
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("between other frames in one segment", func(t *testing.T) {
 		id := name("job")
@@ -270,7 +270,7 @@ func TestEmptyFrame(t *testing.T) {
 		s.wantError("invalid_json")
 		w.wantJob(id)
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 }
 
@@ -302,7 +302,7 @@ func TestNestingBombs(t *testing.T) {
 			bad.wantError("invalid_json")
 			if staysOrCloses(t, bad.conn) {
 				bad.respond(`1`)
-				owner.result(id, `1`)
+				owner.wantResult(id, `1`)
 			} else {
 				owner.wantErrorFor("job_failed", id)
 			}

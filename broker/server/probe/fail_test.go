@@ -39,7 +39,7 @@ func TestFail(t *testing.T) {
 		if f := s.wantErrorFor("job_failed", id); !strings.Contains(f.text("reason"), "hopeless") {
 			t.Errorf("reason %q", f.text("reason"))
 		}
-		w.quiet()
+		w.wantQuiet()
 		s.submit(id, typ, `1`)
 	})
 	t.Run("ok first, then the next job", func(t *testing.T) {
@@ -60,15 +60,15 @@ func TestFail(t *testing.T) {
 		w.wantJob(id)
 		w.fail(``)
 		other.wantJob(id)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("without a job", func(t *testing.T) {
 		w := b.worker(t)
 		w.send(`{"action":"fail"}`)
-		reasonNames(t, w.wantError("invalid_state"), "not_processing")
+		checkReason(t, w.wantError("invalid_state"), "not_processing")
 		w.join(name("fail"))
 		w.send(`{"action":"fail","id":"x","reason":"y"}`)
-		reasonNames(t, w.wantError("invalid_state"), "not_processing")
+		checkReason(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("fail")
@@ -102,7 +102,7 @@ func TestLeave(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		w.leave()
 		id := s.fresh(typ, `1`)
-		w.quiet()
+		w.wantQuiet()
 		w.join(typ) // undoes the leave
 		w.wantJob(id)
 	})
@@ -114,13 +114,13 @@ func TestLeave(t *testing.T) {
 		next := s.fresh(typ, `1`)
 		w.leave() // ok at once
 		w.respond(`2`)
-		s.result(id, `2`)
-		w.quiet()
+		s.wantResult(id, `2`)
+		w.wantQuiet()
 		w.close() // loses nothing
 		successor := b.joined(t, typ)
 		successor.wantJob(next)
 		successor.respond(`3`)
-		s.result(next, `3`)
+		s.wantResult(next, `3`)
 	})
 	t.Run("at work, then failed", func(t *testing.T) {
 		typ := name("leave")
@@ -129,7 +129,7 @@ func TestLeave(t *testing.T) {
 		w.wantJob(id)
 		w.leave()
 		w.fail(``)
-		w.quiet() // not even the job that it has failed
+		w.wantQuiet() // not even the job that it has failed
 		b.joined(t, typ).wantJob(id)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestLeave(t *testing.T) {
 		serve(t, b.submitter(t), w, typ)
 		w.leave()
 		w.leave()
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("undone at work", func(t *testing.T) {
 		typ, other := name("leave"), name("leave")
@@ -160,7 +160,7 @@ func TestLeave(t *testing.T) {
 		next := s.fresh(other, `1`)
 		w.leave()
 		w.join(other)
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`1`)
 		w.wantJob(next)
 	})
@@ -176,9 +176,9 @@ func TestLeave(t *testing.T) {
 		w.leave()
 		for _, id := range ids {
 			w.respondTo(id, `1`)
-			s.result(id, `1`)
+			s.wantResult(id, `1`)
 		}
-		w.quiet()
+		w.wantQuiet()
 	})
 }
 
@@ -229,7 +229,7 @@ func TestLeaveAgainstDispatch(t *testing.T) {
 						f.Fatalf("got %s", fr)
 					}
 				}
-				w.quiet()
+				w.wantQuiet()
 				w.close()
 			}
 		})

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// fair makes a type fair, so that its groups take turns.
-func (d *daemon) fair(t tb, typ string) {
+// makeFair makes a type fair, so that its groups take turns.
+func (d *daemon) makeFair(t tb, typ string) {
 	t.Helper()
 	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ), `{"fair":true}`, 200)
 }
@@ -37,9 +37,9 @@ func (d *daemon) takeAll(t tb, w worker, n int) (bodies []string) {
 	return bodies
 }
 
-// turns checks that among any n hand-outs in a row each of n groups has exactly one, and that
+// checkTurns checks that among any n hand-outs in a row each of n groups has exactly one, and that
 // the jobs of a group come in the order of their age. The first letter of a body is its group.
-func turns(t *testing.T, bodies []string, n int) {
+func checkTurns(t *testing.T, bodies []string, n int) {
 	t.Helper()
 	for i := 0; i+n <= len(bodies); i++ {
 		seen := map[byte]bool{}
@@ -74,7 +74,7 @@ func TestFair(t *testing.T) {
 	b := shared(t)
 	t.Run("told, set and taken back", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ) // the type has had no job yet
+		b.makeFair(t, typ) // the type has had no job yet
 		if !b.isFair(t, typ) {
 			t.Error("not told")
 		}
@@ -90,7 +90,7 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		for _, with := range []string{``, `{}`, `{"fair":null}`, `{"fair":1}`, `{"fair":"false"}`, `[]`, `{"fair":false,"x":1}`, `{"fair":false`} {
 			b.http(t, "PUT", "/v1/types/"+typ, with, 400)
 		}
@@ -100,13 +100,13 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("groups take turns", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 60, in("a"))
 		s.flood(typ, "b", 20, in("b"))
 		s.flood(typ, "c", 20, in("c"))
 		w := b.joined(t, typ)
-		turns(t, b.takeAll(t, w, 60), 3)
+		checkTurns(t, b.takeAll(t, w, 60), 3)
 		b.takeAll(t, w, 40)
 	})
 	t.Run("without fair, age", func(t *testing.T) {
@@ -123,9 +123,9 @@ func TestFair(t *testing.T) {
 		s := b.submitter(t)
 		s.flood(typ, "a", 30, in("a"))
 		s.flood(typ, "b", 30, in("b"))
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		w := b.joined(t, typ)
-		turns(t, b.takeAll(t, w, 20), 2)
+		checkTurns(t, b.takeAll(t, w, 20), 2)
 		b.http(t, "PUT", "/v1/types/"+typ, `{"fair":false}`, 200)
 		rest := b.takeAll(t, w, 40)
 		if !slices.IsSorted(rest[1:]) { // the first job was out already
@@ -134,33 +134,33 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("the first group's turn counts", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 20, in("a", "shared"))
 		s.flood(typ, "b", 20, in("b", "shared"))
-		turns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
+		checkTurns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
 	})
 	t.Run("a submitter is a group of its own", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		one, two := b.submitter(t), b.submitter(t)
 		one.flood(typ, "a", 30, "")
 		two.flood(typ, "b", 10, "")
 		two.flood(typ, "c", 10, in("c"))
-		turns(t, b.takeAll(t, b.joined(t, typ), 30), 3)
+		checkTurns(t, b.takeAll(t, b.joined(t, typ), 30), 3)
 	})
 	t.Run("two submitters that name one group share it", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		one, two := b.submitter(t), b.submitter(t)
 		one.flood(typ, "a0", 10, in("a"))
 		two.flood(typ, "a1", 10, in("a"))
 		two.flood(typ, "b", 20, in("b"))
-		turns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
+		checkTurns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
 	})
 	t.Run("priority comes first", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "b", 5, in("b"))
 		s.flood(typ, "a", 5, in("a")+`,"priority":5`)
@@ -171,7 +171,7 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("who comes later waits one job of each busy group", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 40, in("a"))
 		s.flood(typ, "b", 40, in("b"))
@@ -188,26 +188,26 @@ func TestFair(t *testing.T) {
 		_, _ = w.job()
 		b.submitter(t).flood(typ, "c", 10, in("c"))
 		w.respond(`1`)
-		turns(t, b.takeAll(t, w, 21), 3)
+		checkTurns(t, b.takeAll(t, w, 21), 3)
 	})
 	t.Run("a group that is held back holds nobody and saves nothing up", func(t *testing.T) {
 		typ, g := name("fair"), name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		b.rule(t, g, `{"concurrency":0}`)
 		s := b.submitter(t)
 		s.flood(typ, "c", 20, in(g))
 		s.flood(typ, "a", 40, in("a"))
 		s.flood(typ, "b", 40, in("b"))
 		w := b.joined(t, typ)
-		turns(t, b.takeAll(t, w, 20), 2)
+		checkTurns(t, b.takeAll(t, w, 20), 2)
 		_, _ = w.job()
 		b.dropRule(t, g)
 		w.respond(`1`)
-		turns(t, b.takeAll(t, w, 45), 3)
+		checkTurns(t, b.takeAll(t, w, 45), 3)
 	})
 	t.Run("release uses the turn", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 3, in("a"))
 		s.flood(typ, "b", 3, in("b"))
@@ -225,7 +225,7 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("within a group age decides, also age_ms and a delay that is over", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		late := s.freshWith(typ, `"a1"`, in("a")+`,"delay_ms":60000`)
 		s.freshWith(typ, `"a2"`, in("a"))
@@ -238,7 +238,7 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("change of groups changes the turn", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 10, in("a"))
 		id := s.freshWith(typ, `"z"`, in("a"))
@@ -249,7 +249,7 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("a job without groups stays its submitter's, through loss and attach", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		one, two := b.submitter(t), b.submitter(t)
 		one.flood(typ, "a", 6, keep)
 		id := one.freshWith(typ, `"a9999"`, keep)
@@ -257,11 +257,11 @@ func TestFair(t *testing.T) {
 		b.lose(t, one, (*conn).close)
 		two.attach(id, "queued", "")
 		got := b.takeAll(t, b.joined(t, typ), 13)
-		turns(t, got[:12], 2)
+		checkTurns(t, got[:12], 2)
 	})
 	t.Run("turns through loss of a worker", func(t *testing.T) {
 		typ := name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 5, in("a"))
 		s.flood(typ, "b", 5, in("b"))
@@ -275,7 +275,7 @@ func TestFair(t *testing.T) {
 	})
 	t.Run("among several types a fair one stands with the job whose turn it is", func(t *testing.T) {
 		typ, plain := name("fair"), name("fair")
-		b.fair(t, typ)
+		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 2, in("a"))
 		s.freshWith(plain, `"p"`, "")

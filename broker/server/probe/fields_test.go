@@ -22,9 +22,9 @@ var (
 	farNumbers = []string{`99999999999999999999`, `-99999999999999999999`, `9223372036854775808`, `1` + strings.Repeat("0", 300)}
 )
 
-// reasonNames checks that the reason of an error contains all parts, such as field, value and
+// checkReason checks that the reason of an error contains all parts, such as field, value and
 // range.
-func reasonNames(t *testing.T, f frame, parts ...string) {
+func checkReason(t *testing.T, f frame, parts ...string) {
 	t.Helper()
 	reason := strings.ReplaceAll(f.text("reason"), ",", "")
 	for _, p := range parts {
@@ -51,7 +51,7 @@ func TestSubmitNumbers(t *testing.T) {
 				t.Helper()
 				id := name("field")
 				s.put(id, typ, `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
-				reasonNames(t, s.wantErrorFor(code, id), parts...)
+				checkReason(t, s.wantErrorFor(code, id), parts...)
 				s.put(id, typ, `1`, `,"ack":false`+fmt.Sprintf(`,%q:%s`, n.key, v)) // refused even then
 				s.wantErrorFor(code, id)
 				s.submit(id, name("elsewhere"), `1`) // a refused request changes nothing
@@ -80,22 +80,22 @@ func TestSubmitNumbers(t *testing.T) {
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, n.key))
 			w.wantJob(id)
 			w.respond(`2`)
-			s.result(id, `2`)
-			s.quiet()
+			s.wantResult(id, `2`)
+			s.wantQuiet()
 		})
 	}
 	t.Run("all at their ends", func(t *testing.T) {
 		s := b.submitter(t)
 		s.freshWith(name("ends"), `1`, `,"delay_ms":0,"timeout_ms":`+year+`,"expires_ms":`+year+`,"backoff_ms":86400000,"retries":1000`)
 		s.freshWith(name("ends"), `1`, `,"delay_ms":31535999999,"expires_ms":`+year)
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("delay_ms not below expires_ms", func(t *testing.T) {
 		s := b.submitter(t)
 		for _, pair := range [][2]string{{"100", "100"}, {"101", "100"}, {year, "1"}, {year, year}} {
 			id := name("field")
 			s.put(id, "t", `1`, fmt.Sprintf(`,"delay_ms":%s,"expires_ms":%s`, pair[0], pair[1]))
-			reasonNames(t, s.wantErrorFor("invalid_value", id), "delay_ms")
+			checkReason(t, s.wantErrorFor("invalid_value", id), "delay_ms")
 		}
 		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":0`) // 0: no expiry
 		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":60001`)
@@ -119,7 +119,7 @@ func TestSubmitBooleans(t *testing.T) {
 			for _, v := range noBooleans {
 				id := name("field")
 				s.put(id, name("t"), `1`, fmt.Sprintf(`,%q:%s`, key, v))
-				reasonNames(t, s.wantErrorFor("invalid_type", id), key)
+				checkReason(t, s.wantErrorFor("invalid_type", id), key)
 				s.submit(id, name("t"), `1`)
 			}
 			typ := name("field")
@@ -127,7 +127,7 @@ func TestSubmitBooleans(t *testing.T) {
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, key))
 			w.wantJob(id)
 			w.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		})
 	}
 }
@@ -142,7 +142,7 @@ func TestJoinFields(t *testing.T) {
 		t.Helper()
 		w := worker{&conn{t, w.net, w.in}}
 		w.send(`{"action":"join","type":"elsewhere"%s}`, fields)
-		reasonNames(t, w.wantError(code), parts...)
+		checkReason(t, w.wantError(code), parts...)
 		serve(t, s, w, typ) // still joined as before, with answers that need no id
 	}
 	t.Run("prefetch of a wrong kind", func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestFailFields(t *testing.T) {
 		t.Helper()
 		w := worker{&conn{t, w.net, w.in}}
 		w.send(`{"action":"fail"%s}`, fields)
-		reasonNames(t, w.wantError(codes), parts...)
-		w.quiet()
+		checkReason(t, w.wantError(codes), parts...)
+		w.wantQuiet()
 	}
 	t.Run("reason of a wrong kind", func(t *testing.T) {
 		for _, v := range []string{`5`, `true`, `[]`, `{}`, `["x"]`} {
@@ -213,16 +213,16 @@ func TestFailFields(t *testing.T) {
 		w.ok()
 		w.wantJob(id) // retried at once
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("progress without body", func(t *testing.T) {
 		w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"progress"}`)
-		reasonNames(t, w.wantError("missing_field"), "body")
+		checkReason(t, w.wantError("missing_field"), "body")
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 }
 
@@ -231,13 +231,13 @@ func TestCancelFields(t *testing.T) {
 	b := shared(t)
 	s := b.submitter(t)
 	s.send(`{"action":"cancel"}`)
-	reasonNames(t, s.wantError("missing_field"), "id")
+	checkReason(t, s.wantError("missing_field"), "id")
 	for _, v := range []string{`5`, `true`, `[]`, `{}`, `""`, `"\ud800"`} {
 		s.send(`{"action":"cancel","id":%s}`, v)
-		reasonNames(t, s.wantError("invalid_type"), "id")
+		checkReason(t, s.wantError("invalid_type"), "id")
 	}
 	s.send(`{"action":"cancel","id":"%s"}`, strings.Repeat("x", 1025))
-	reasonNames(t, s.wantError("invalid_type|invalid_value|unknown_id"))
+	checkReason(t, s.wantError("invalid_type|invalid_value|unknown_id"))
 }
 
 // TestPorts: a verb of the other port is refused.
@@ -247,12 +247,12 @@ func TestPorts(t *testing.T) {
 	s, w := b.submitter(t), b.joined(t, name("port"))
 	for _, verb := range []string{"fail", "progress", "leave"} {
 		s.send(`{"action":%q}`, verb)
-		reasonNames(t, s.wantError("invalid_action"), "not_a_slave")
+		checkReason(t, s.wantError("invalid_action"), "not_a_slave")
 	}
 	w.send(`{"action":"cancel","id":"x"}`)
-	reasonNames(t, w.wantError("invalid_action"), "not_a_master")
+	checkReason(t, w.wantError("invalid_action"), "not_a_master")
 	w.send(`{"action":"cancel"}`)
-	reasonNames(t, w.wantError("invalid_action"), "not_a_master")
+	checkReason(t, w.wantError("invalid_action"), "not_a_master")
 }
 
 // TestKeysOfOthers: a peer that asks for no new feature gets no new keys in frames, whatever
@@ -268,5 +268,5 @@ func TestKeysOfOthers(t *testing.T) {
 	w.wantJob(id)
 	w.send(`{"action":"respond","body":1,"id":[],"delay_ms":"x","retry":5,"reason":"","type":9}`)
 	w.ok()
-	s.result(id, `1`)
+	s.wantResult(id, `1`)
 }

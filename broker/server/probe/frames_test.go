@@ -28,7 +28,7 @@ func TestFraming(t *testing.T) {
 		w.wantJob(id)
 		trickle(w.conn, `{"action":"respond","body":"😀"}`)
 		w.ok()
-		s.result(id, `"😀"`)
+		s.wantResult(id, `"😀"`)
 	})
 	t.Run("cut at every offset", func(t *testing.T) {
 		typ := name("cuts")
@@ -55,7 +55,7 @@ func TestFraming(t *testing.T) {
 		for _, cut := range []int{1, 4, len(whole) - 1} {
 			s := b.submitter(t)
 			s.raw(whole[:cut])
-			s.silent(50 * time.Millisecond)
+			s.wantSilence(50 * time.Millisecond)
 			s.close()
 		}
 		s.submit(id, typ, `1`) // none of the halves has used the id
@@ -105,7 +105,7 @@ func TestFraming(t *testing.T) {
 		w.ok()
 		w.wantJob(id)
 		w.ok()
-		s.result(id, `"blind"`)
+		s.wantResult(id, `"blind"`)
 	})
 	t.Run("a big frame and a small one behind it", func(t *testing.T) {
 		typ := name("big")
@@ -121,7 +121,7 @@ func TestFraming(t *testing.T) {
 		}
 		w.respond(big)
 		w.wantJob(id2)
-		s.result(id1, big)
+		s.wantResult(id1, big)
 	})
 }
 
@@ -145,13 +145,13 @@ func TestFrameSize(t *testing.T) {
 		answer := `{"action":"respond","body":""}`
 		body := quote(strings.Repeat("a", limit-len(answer)))
 		w.respond(body)
-		s.result("exact", body)
+		s.wantResult("exact", body)
 	})
 	t.Run("a byte too many", func(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(submitOf(limit+1, "over", typ))
 		bad.wantError("size_error")
-		bad.eof()
+		bad.wantEOF()
 		serve(t, s, w, typ)
 	})
 	t.Run("the reason names the limit", func(t *testing.T) {
@@ -161,20 +161,20 @@ func TestFrameSize(t *testing.T) {
 		if reason := strings.ReplaceAll(f.text("reason"), ",", ""); !strings.Contains(reason, "65536") && !strings.Contains(reason, "64KiB") && !strings.Contains(reason, "64 KiB") {
 			t.Errorf("reason %q", f.text("reason"))
 		}
-		bad.eof()
+		bad.wantEOF()
 	})
 	t.Run("frames before it are served", func(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(append(pack(fmt.Sprintf(`{"action":"submit","id":"before","type":%q,"body":1}`, name("x"))), announce(limit+1)...))
 		bad.ack("before")
 		bad.wantError("size_error")
-		bad.eof()
+		bad.wantEOF()
 	})
 	t.Run("nothing behind it is served", func(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(append(announce(limit+1), pack(`{"action":"frobnicate"}`)...))
 		bad.wantError("size_error")
-		bad.eof()
+		bad.wantEOF()
 	})
 	t.Run("the default limit is 16 MiB", func(t *testing.T) {
 		b := shared(t)
@@ -185,11 +185,11 @@ func TestFrameSize(t *testing.T) {
 		s.ack(id)
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		bad := b.submitter(t)
 		bad.raw(announce(16<<20 + 1))
 		bad.wantError("size_error")
-		bad.eof()
+		bad.wantEOF()
 	})
 	// a client that is still writing when the broker closes the connection must be able to read
 	// why
@@ -198,7 +198,7 @@ func TestFrameSize(t *testing.T) {
 			bad := b.submitter(t)
 			_ = bad.write(submitOf(1<<20, "over", typ)) // the write fails if the broker closes first
 			bad.wantError("size_error")
-			bad.eof()
+			bad.wantEOF()
 		}
 	})
 }
@@ -220,7 +220,7 @@ func TestAnnouncedLengths(t *testing.T) {
 				}
 				bad.raw(announce(n))
 				bad.wantError("size_error")
-				bad.eof()
+				bad.wantEOF()
 			})
 		}
 	}

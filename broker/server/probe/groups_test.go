@@ -27,8 +27,8 @@ func (d *daemon) groups(t tb, query string) (l groupList) {
 	return l
 }
 
-// groupIs checks the counts of a group. If all are zero, the group must not be listed.
-func (d *daemon) groupIs(t tb, group string, waiting, running, held int) {
+// checkGroup checks the counts of a group. If all are zero, the group must not be listed.
+func (d *daemon) checkGroup(t tb, group string, waiting, running, held int) {
 	t.Helper()
 	got, want := groupInfo{Group: group}, groupInfo{group, waiting, running, held}
 	for _, g := range d.groups(t, "?limit=1000000").Groups {
@@ -56,7 +56,7 @@ func TestGroups(t *testing.T) {
 		typ := name("group")
 		s := b.submitter(t)
 		first, second, third := s.freshWith(typ, `1`, in("a", "b")), s.fresh(typ, `1`), s.freshWith(typ, `1`, in("a"))
-		b.inOrder(t, typ, first, second, third)
+		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("sixteen, and null", func(t *testing.T) {
 		s := b.submitter(t)
@@ -82,9 +82,9 @@ func TestGroups(t *testing.T) {
 		for _, id := range []string{a[0], a[1], other, free} { // a job that is held back holds no other back
 			w.wantJob(id)
 		}
-		w.quiet()
-		b.groupIs(t, p+"-a", 2, 2, 2)
-		b.groupIs(t, p+"-b", 0, 1, 0)
+		w.wantQuiet()
+		b.checkGroup(t, p+"-a", 2, 2, 2)
+		b.checkGroup(t, p+"-b", 0, 1, 0)
 		w.respondTo(a[1], `1`)
 		w.wantJob(a[2])
 		w.send(`{"action":"fail","id":%q,"retry":false}`, a[0])
@@ -93,7 +93,7 @@ func TestGroups(t *testing.T) {
 		for _, id := range []string{a[2], a[3], other, free} {
 			w.respondTo(id, `1`)
 		}
-		b.groupIs(t, p+"-a", 0, 0, 0)
+		b.checkGroup(t, p+"-a", 0, 0, 0)
 	})
 	t.Run("across types", func(t *testing.T) {
 		g, one, two := name("group"), name("group"), name("group")
@@ -102,7 +102,7 @@ func TestGroups(t *testing.T) {
 		id := s.freshWith(one, `1`, in(g))
 		w.wantJob(id)
 		next := s.freshWith(two, `1`, in(g))
-		other.quiet()
+		other.wantQuiet()
 		w.respond(`1`)
 		other.wantJob(next)
 	})
@@ -117,9 +117,9 @@ func TestGroups(t *testing.T) {
 		second := s.freshWith(typ, `1`, in(h))
 		w.wantJob(second)
 		w.respondTo(first, `1`)
-		w.quiet()
-		b.groupIs(t, h, 1, 1, 1)
-		b.groupIs(t, g, 1, 0, 1) // a rule of any of its groups holds it back
+		w.wantQuiet()
+		b.checkGroup(t, h, 1, 1, 1)
+		b.checkGroup(t, g, 1, 0, 1) // a rule of any of its groups holds it back
 		w.respondTo(second, `1`)
 		w.wantJob(both)
 	})
@@ -134,7 +134,7 @@ func TestGroups(t *testing.T) {
 			w.wantJob(s.freshWith(typ, `1`, in(p+"-b")))
 		}
 		s.freshWith(typ, `1`, in(p+"-b"))
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("with the limit of the type", func(t *testing.T) {
 		g, typ := name("group"), name("group")
@@ -145,7 +145,7 @@ func TestGroups(t *testing.T) {
 		third, fourth := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.wantJob(first)
 		w.wantJob(third)
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(third, `1`)
 		w.wantJob(fourth) // the type has room again; the second job still waits for its group
 		w.respondTo(first, `1`)
@@ -157,7 +157,7 @@ func TestGroups(t *testing.T) {
 		s, w := b.submitter(t), b.many(t, typ)
 		held := s.freshWith(typ, `1`, in(g))
 		w.wantJob(s.fresh(typ, `1`))
-		w.quiet()
+		w.wantQuiet()
 		b.rule(t, g, `{"concurrency":1}`)
 		w.wantJob(held)
 	})
@@ -173,10 +173,10 @@ func TestGroups(t *testing.T) {
 			w.wantJob(id)
 		}
 		b.rule(t, g, `{"concurrency":1}`)
-		b.groupIs(t, g, 3, 3, 3)
+		b.checkGroup(t, g, 3, 3, 3)
 		w.respondTo(ids[0], `1`)
 		w.respondTo(ids[1], `1`)
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(ids[2], `1`)
 		w.wantJob(ids[3])
 		b.rule(t, g, `{"concurrency":2}`)
@@ -191,7 +191,7 @@ func TestGroups(t *testing.T) {
 		b.rule(t, p+"-*", `{"concurrency":1}`)
 		w := b.many(t, typ)
 		w.wantJob(first)
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(first, `1`)
 		w.wantJob(second)
 	})
@@ -200,7 +200,7 @@ func TestGroups(t *testing.T) {
 		b.rule(t, p+"é", `{"concurrency":0}`)
 		s, w := b.submitter(t), b.many(t, typ)
 		s.freshWith(typ, `1`, `,"groups":["`+p+`\u00e9"]`)
-		w.quiet()
+		w.wantQuiet()
 		w.wantJob(s.freshWith(typ, `1`, in(p)))
 		w.wantJob(s.freshWith(typ, `1`, in(p+"éé")))
 	})
@@ -215,12 +215,12 @@ func TestGroups(t *testing.T) {
 		for _, id := range ids[:3] { // a new bucket has all its tokens
 			w.wantJob(id)
 		}
-		w.quiet()
-		b.groupIs(t, g, 2, 3, 2)
+		w.wantQuiet()
+		b.checkGroup(t, g, 2, 3, 2)
 		w.respondTo(ids[0], `1`) // the answer returns no token
-		w.quiet()
+		w.wantQuiet()
 		b.rule(t, g, `{"rate":0.001,"burst":100}`) // the new rate begins with the tokens that are left
-		w.quiet()
+		w.wantQuiet()
 		b.rule(t, g, `{"concurrency":100}`)
 		w.wantJob(ids[3])
 		w.wantJob(ids[4])
@@ -231,7 +231,7 @@ func TestGroups(t *testing.T) {
 		s, w := b.submitter(t), b.many(t, typ)
 		w.wantJob(s.freshWith(typ, `1`, in(p+"-slow")))
 		s.freshWith(typ, `1`, in(p+"-slow"))
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("a rate paces", func(t *testing.T) {
 		t.Parallel()
@@ -262,7 +262,7 @@ func TestGroups(t *testing.T) {
 		next := s.freshWith(typ, `1`, in(g))
 		w.wantJob(next)
 		w.fail("")
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("an unwanted run holds its place to its end", func(t *testing.T) {
 		g, typ := name("group"), name("group")
@@ -272,7 +272,7 @@ func TestGroups(t *testing.T) {
 		w.wantJob(id)
 		s.cancel(id)
 		next := s.freshWith(typ, `1`, in(g))
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(id, `1`)
 		w.wantJob(next)
 	})
@@ -286,7 +286,7 @@ func TestGroups(t *testing.T) {
 		w.wantJob(id)
 		next := s.freshWith(typ, `1`, in(g))
 		other.join(typ)
-		other.quiet()
+		other.wantQuiet()
 		s.wantErrorFor("job_failed", id)
 		other.wantJob(next)
 	})
@@ -299,7 +299,7 @@ func TestGroups(t *testing.T) {
 		next := s.freshWith(typ, `1`, in(g))
 		w.fail("")
 		w.wantJob(next)
-		b.groupIs(t, g, 1, 1, 0) // a delayed job is not held back
+		b.checkGroup(t, g, 1, 1, 0) // a delayed job is not held back
 	})
 	t.Run("a lost worker gives places back", func(t *testing.T) {
 		g, typ := name("group"), name("group")
@@ -325,7 +325,7 @@ func TestGroups(t *testing.T) {
 		late.wantErrorFor("expired", expired)
 		other.close()
 		b.waitState(t, left, "")
-		b.groupIs(t, g, 0, 0, 0)
+		b.checkGroup(t, g, 0, 0, 0)
 	})
 	t.Run("change into and out of a group that holds", func(t *testing.T) {
 		g, typ := name("group"), name("group")
@@ -334,12 +334,12 @@ func TestGroups(t *testing.T) {
 		first, second := s.freshWith(typ, `1`, in(g)), s.fresh(typ, `1`)
 		s.change(second, `"groups":`+list(g))
 		w.join(typ)
-		w.quiet()
-		b.groupIs(t, g, 2, 0, 2)
+		w.wantQuiet()
+		b.checkGroup(t, g, 2, 0, 2)
 		s.change(first, `"groups":[]`)
 		w.wantJob(first)
 		w.respond(`1`)
-		s.result(first, `1`)
+		s.wantResult(first, `1`)
 		b.http(t, "PATCH", "/v1/jobs/"+second, `{"groups":["elsewhere"]}`, 200)
 		w.wantJob(second)
 	})
@@ -361,7 +361,7 @@ func TestGroups(t *testing.T) {
 		b.rule(t, g, `{"concurrency":5}`)
 		b.http(t, "POST", "/v1/types/"+typ+"/pause", "{}", 200)
 		b.submitter(t).freshWith(typ, `1`, in(g)+`,"detach":true`)
-		b.groupIs(t, g, 1, 0, 0)
+		b.checkGroup(t, g, 1, 0, 0)
 	})
 	t.Run("priority among who may run", func(t *testing.T) {
 		g, typ := name("group"), name("group")
@@ -373,16 +373,16 @@ func TestGroups(t *testing.T) {
 		w := b.many(t, typ)
 		w.wantJob(high)
 		w.wantJob(free)
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(high, `1`)
 		w.wantJob(low)
 	})
 	t.Run("kept outcomes are in no group", func(t *testing.T) {
 		g := name("group")
 		b.rule(t, g, `{"concurrency":1}`)
-		b.ended(t, name("group"), `1`, in(g))
-		b.groupIs(t, g, 0, 0, 0)
-		b.ended(t, name("group"), `1`, in(g))
+		b.makeOutcome(t, name("group"), `1`, in(g))
+		b.checkGroup(t, g, 0, 0, 0)
+		b.makeOutcome(t, name("group"), `1`, in(g))
 	})
 	t.Run("through a pattern of types", func(t *testing.T) {
 		g, p := name("group"), name("group")
@@ -425,7 +425,7 @@ func TestGroupsRefused(t *testing.T) {
 			s := submitter{&conn{t, s.net, s.in}}
 			id := name("group")
 			s.put(id, "t", `1`, `,"groups":`+c.groups)
-			reasonNames(t, s.wantErrorFor(c.code, id), "groups", c.names)
+			checkReason(t, s.wantErrorFor(c.code, id), "groups", c.names)
 			s.put(id, "t", `1`, `,"ack":false,"groups":`+c.groups)
 			s.wantErrorFor(c.code, id)
 			s.submit(id, name("group"), `1`)

@@ -34,7 +34,7 @@ func TestHeaders(t *testing.T) {
 			id := s.freshWith(typ, `1`, `,"headers":`+h)
 			w.wantJobHeaders(id, h)
 			w.respond(`2`)
-			s.result(id, `2`) // no result has headers
+			s.wantResult(id, `2`) // no result has headers
 		}
 	})
 	t.Run("only when there", func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestHeaders(t *testing.T) {
 			id := s.freshWith(typ, `1`, fields)
 			w.wantJobHeaders(id, "")
 			w.respond(`1`)
-			s.result(id, `1`)
+			s.wantResult(id, `1`)
 		}
 	})
 	t.Run("only to who asked", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestHeaders(t *testing.T) {
 		w.wantJobHeaders(id, "")
 		w.joinWith(typ, `,"headers":true`)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		id = s.freshWith(typ, `1`, `,"headers":{"a":2}`)
 		w.wantJobHeaders(id, `{"a":2}`)
 	})
@@ -111,7 +111,7 @@ func TestHeaders(t *testing.T) {
 		w.joinWith(typ, `,"headers":true`)
 		w.wantJobHeaders(id, `{"k":"v"}`)
 		w.respond(`2`)
-		successor.result(id, `2`)
+		successor.wantResult(id, `2`)
 	})
 	t.Run("in no progress and no error", func(t *testing.T) {
 		typ := name("head")
@@ -119,7 +119,7 @@ func TestHeaders(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"headers":{"a":1},"progress":true,"retries":0`)
 		w.wantJob(id)
 		w.progress(`1`)
-		s.progressOf(id, `1`)
+		s.wantProgress(id, `1`)
 		w.fail("")
 		if f := s.wantErrorFor("job_failed", id); f.has("headers") {
 			t.Errorf("headers in %s", f)
@@ -130,7 +130,7 @@ func TestHeaders(t *testing.T) {
 		for _, v := range []string{`"a"`, `[]`, `[{}]`, `5`, `true`, `false`, `""`} {
 			id := name("head")
 			s.put(id, "t", `1`, `,"headers":`+v)
-			reasonNames(t, s.wantErrorFor("invalid_type", id), "headers")
+			checkReason(t, s.wantErrorFor("invalid_type", id), "headers")
 		}
 		for _, v := range []string{
 			`{"x":"` + strings.Repeat("h", 4096-7) + `"}`, // 4097 bytes
@@ -140,7 +140,7 @@ func TestHeaders(t *testing.T) {
 		} {
 			id := name("head")
 			s.put(id, "t", `1`, `,"headers":`+v)
-			reasonNames(t, s.wantErrorFor("invalid_value", id), "headers", "4096")
+			checkReason(t, s.wantErrorFor("invalid_value", id), "headers", "4096")
 			s.put(id, "t", `1`, `,"ack":false,"headers":`+v)
 			s.wantErrorFor("invalid_value", id)
 			s.submit(id, name("head"), `1`) // the refused requests changed nothing

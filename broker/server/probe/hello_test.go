@@ -53,14 +53,14 @@ func TestHello(t *testing.T) {
 	for _, fields := range []string{``, `,"token":null,"client":null,"heartbeat_ms":null`, `,"heartbeat_ms":0`,
 		`,"client":""`, `,"client":"é\ud83d\ude00"`, `,"token":"ignored without tokens"`, `,"id":5,"type":[],"body":{},"extra":1`} {
 		t.Run("accepted"+fields, func(t *testing.T) {
-			onBoth(t, b, func(t *testing.T, c *conn) { c.hello(fields); c.quiet() })
+			onBoth(t, b, func(t *testing.T, c *conn) { c.hello(fields); c.wantQuiet() })
 		})
 	}
 	t.Run("twice", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			c.hello(``)
 			c.send(`{"action":"hello"}`)
-			reasonNames(t, c.wantError("invalid_state"), "hello_not_first")
+			checkReason(t, c.wantError("invalid_state"), "hello_not_first")
 			c.ping()
 		})
 	})
@@ -72,7 +72,7 @@ func TestHello(t *testing.T) {
 					c.recv()
 				}
 				c.send(`{"action":"hello"}`)
-				reasonNames(t, c.wantError("invalid_state"), "hello_not_first")
+				checkReason(t, c.wantError("invalid_state"), "hello_not_first")
 				c.ping()
 			})
 		})
@@ -83,7 +83,7 @@ func TestHello(t *testing.T) {
 		serve(t, s, w, typ)
 		for _, c := range []*conn{s.conn, w.conn} {
 			c.send(`{"action":"hello"}`)
-			reasonNames(t, c.wantError("invalid_state"), "hello_not_first")
+			checkReason(t, c.wantError("invalid_state"), "hello_not_first")
 		}
 		serve(t, s, w, typ)
 	})
@@ -105,10 +105,10 @@ func TestHello(t *testing.T) {
 				{`,"heartbeat_ms":99999999999999999999`, "invalid_value", "heartbeat_ms"},
 			} {
 				c.send(`{"action":"hello"%s}`, bad.fields)
-				reasonNames(t, c.wantError(bad.code), bad.names)
+				checkReason(t, c.wantError(bad.code), bad.names)
 			}
 			c.hello(`,"heartbeat_ms":3600000`)
-			c.silent(50 * ms)
+			c.wantSilence(50 * ms)
 		})
 	})
 }
@@ -130,7 +130,7 @@ func TestPing(t *testing.T) {
 		w.send(`{"action":"ping","id":5,"body":[],"type":7}`)
 		w.ok()
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		w.ping()
 	})
 	t.Run("pong has no reply, and anyone may send it", func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestPing(t *testing.T) {
 			}
 			c.send(`{"action":"pong","id":5,"reason":[]}`)
 			c.ping()
-			c.quiet()
+			c.wantQuiet()
 		})
 	})
 	t.Run("a thousand pipelined", func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestPing(t *testing.T) {
 			for range 1000 {
 				c.ok()
 			}
-			c.quiet()
+			c.wantQuiet()
 		})
 	})
 }
@@ -266,7 +266,7 @@ func TestHeartbeat(t *testing.T) {
 				t.Fatalf("got %s", f)
 			}
 		}
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("a silent worker is lost", func(t *testing.T) {
 		t.Parallel()
@@ -285,7 +285,7 @@ func TestHeartbeat(t *testing.T) {
 		successor := b.joined(t, typ)
 		successor.wantJob(id)
 		successor.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 	})
 	t.Run("a silent submitter is gone", func(t *testing.T) {
 		t.Parallel()
@@ -299,7 +299,7 @@ func TestHeartbeat(t *testing.T) {
 	t.Run("who did not ask is never pinged, nor dropped", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			c.hello(`,"heartbeat_ms":0`)
-			c.silent(500 * ms)
+			c.wantSilence(500 * ms)
 			c.ping()
 		})
 	})

@@ -18,8 +18,8 @@ func (s submitter) cancelFails(code, id string) {
 	s.wantErrorFor(code, id)
 }
 
-// progressOf reads a progress frame, which must be about this job.
-func (s submitter) progressOf(id, body string) {
+// wantProgress reads a progress frame, which must be about this job.
+func (s submitter) wantProgress(id, body string) {
 	s.t.Helper()
 	f := s.want("progress")
 	if f.text("id") != id || string(f.keys["progress"]) != body {
@@ -46,8 +46,8 @@ func (w worker) leave() {
 	w.ok()
 }
 
-// cancelled reads a notice, which must be about this job.
-func (w worker) cancelled(id string) {
+// wantNotice reads a notice, which must be about this job.
+func (w worker) wantNotice(id string) {
 	w.t.Helper()
 	if f := w.want("cancel"); f.text("id") != id {
 		w.t.Fatalf("got %s, want a cancel of %q", f, id)

@@ -41,7 +41,7 @@ func TestMetrics(t *testing.T) {
 	for range jobs {
 		id, _ := w.job()
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	}
 	s.send(`{"action":"frobnicate"}`)
 	s.wantError("unknown_action")

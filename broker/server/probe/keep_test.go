@@ -21,8 +21,8 @@ func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 	d.waitState(t, bound, "")
 }
 
-// ended submits a kept job, loses the submitter, and has the job answered.
-func (d *daemon) ended(t tb, typ, body, fields string) (id string) {
+// makeOutcome submits a kept job, loses the submitter, and has the job answered.
+func (d *daemon) makeOutcome(t tb, typ, body, fields string) (id string) {
 	t.Helper()
 	s, w := d.submitter(t), d.worker(t)
 	id = s.freshWith(typ, `1`, keep+fields)
@@ -44,13 +44,13 @@ func TestKeep(t *testing.T) {
 			id := s.freshWith(typ, `1`, keep)
 			w.wantJob(id)
 			w.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 			s.submitWith(id, typ, `1`, keep) // a submitter that has read the last frame may use the id at once
 			w.wantJob(id)
 			w.fail(`,"retry":false`)
 			s.wantErrorFor("job_failed", id)
 		}
-		s.quiet()
+		s.wantQuiet()
 	})
 	for how, end := range map[string]func(*conn){"closed": (*conn).close, "reset": (*conn).reset, "half closed": (*conn).halfClose} {
 		t.Run(how+": it waits and runs on, its result is kept", func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestKeep(t *testing.T) {
 			}
 			successor := b.submitter(t)
 			successor.attach(id, "ended", "")
-			successor.result(id, `{"v" : 1e400}`)
+			successor.wantResult(id, `{"v" : 1e400}`)
 			successor.submit(id, typ, `1`)
 		})
 	}
@@ -80,12 +80,12 @@ func TestKeep(t *testing.T) {
 		id := s.freshWith(typ, `1`, keep)
 		w.wantJob(id)
 		b.lose(t, s, (*conn).close)
-		w.quiet() // the run is not unwanted, so no notice comes
+		w.wantQuiet() // the run is not unwanted, so no notice comes
 		w.respond(`2`)
 		successor := b.submitter(t)
 		successor.attach(id, "ended", "")
-		successor.result(id, `2`)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+		successor.wantResult(id, `2`)
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("without its connection it is retried", func(t *testing.T) {
 		typ := name("keep")
@@ -117,7 +117,7 @@ func TestKeep(t *testing.T) {
 		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
 		s.raw(announce(1 << 31))
 		s.wantError("size_error")
-		s.eof()
+		s.wantEOF()
 		b.waitState(t, bound, "")
 		b.submitter(t).attach(id, "queued", "")
 	})
@@ -139,7 +139,7 @@ func TestKeep(t *testing.T) {
 			successor.attach(id, "ended", "")
 			f := successor.wantErrorFor(code, id)
 			if id == failed {
-				reasonNames(t, f, "as it happens")
+				checkReason(t, f, "as it happens")
 			}
 		}
 		w.respond(`1`) // overdue
@@ -167,24 +167,24 @@ func TestKeep(t *testing.T) {
 	})
 	t.Run("holds its id until it is read", func(t *testing.T) {
 		typ := name("keep")
-		id := b.ended(t, typ, `2`, "")
+		id := b.makeOutcome(t, typ, `2`, "")
 		s, successor := b.submitter(t), b.submitter(t)
 		s.put(id, typ, `1`, "")
 		s.wantErrorFor("id_exists", id)
 		successor.attach(id, "ended", "")
-		successor.result(id, `2`)
+		successor.wantResult(id, `2`)
 		s.submit(id, typ, `1`) // the id is free for all submitters, at once
 		b.submitter(t).attachFails("unknown_id", id)
 	})
 	t.Run("cancel forgets it", func(t *testing.T) {
 		typ := name("keep")
-		id := b.ended(t, typ, `2`, "")
+		id := b.makeOutcome(t, typ, `2`, "")
 		s := b.submitter(t)
 		s.cancel(id)
 		s.cancelFails("unknown_id", id)
 		s.attachFails("unknown_id", id)
 		s.submit(id, typ, `1`)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "answered": 1, "queued": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 2, "answered": 1, "queued": 1})
 	})
 	t.Run("cancel of a waiting one whose connection is gone", func(t *testing.T) {
 		s, other := b.submitter(t), b.submitter(t)
@@ -205,16 +205,16 @@ func TestKeep(t *testing.T) {
 		w.wantJob(id)
 		b.lose(t, s, (*conn).close)
 		other.cancel(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		other.attachFails("unknown_id", id)
 		w.respond(`2`)
 		other.attachFails("unknown_id", id)
 		other.submit(id, typ, `1`)
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
 	})
 	t.Run("DELETE forgets it, PATCH is 404", func(t *testing.T) {
 		typ := name("keep")
-		id := b.ended(t, typ, `2`, "")
+		id := b.makeOutcome(t, typ, `2`, "")
 		b.http(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), `{"priority":1}`, 404)
 		job := b.info(t, id)
 		if job["state"] != "ended" || job["keep_ms"] != 60000.0 {
@@ -245,7 +245,7 @@ func TestKeep(t *testing.T) {
 		s := b.submitter(t)
 		id := name("keep")
 		s.put(id, "t", `1`, keep+`,"detach":true`)
-		reasonNames(t, s.wantErrorFor("invalid_value", id), "keep_ms", "detach")
+		checkReason(t, s.wantErrorFor("invalid_value", id), "keep_ms", "detach")
 		s.freshWith(name("keep"), `1`, keep+`,"detach":false`)
 		s.freshWith(name("keep"), `1`, keep+`,"detach":null`)
 	})
@@ -260,7 +260,7 @@ func TestKeep(t *testing.T) {
 	t.Run("a gauge of their own", func(t *testing.T) {
 		b := start(t)
 		for i := range 3 {
-			b.ended(t, fmt.Sprint("t", i), `1`, "")
+			b.makeOutcome(t, fmt.Sprint("t", i), `1`, "")
 		}
 		samples, err := b.samples()
 		if err != nil {
@@ -276,7 +276,7 @@ func TestKeep(t *testing.T) {
 	})
 	t.Run("a drain does not wait for kept outcomes", func(t *testing.T) {
 		b := start(t, "--drain-timeout=60s")
-		b.ended(t, "t", `1`, "")
+		b.makeOutcome(t, "t", `1`, "")
 		b.Signal(syscall.SIGTERM)
 		b.awaitExit(t, 5*time.Second, 0)
 	})
@@ -326,7 +326,7 @@ func TestKeptHalfRead(t *testing.T) {
 		}
 		return nil
 	})
-	successor.result(id, body)
+	successor.wantResult(id, body)
 	successor.attachFails("unknown_id", id)
 }
 
@@ -335,13 +335,13 @@ func TestKeptLimits(t *testing.T) {
 	t.Run("--max-jobs counts them, nothing kept is dropped", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-jobs=4")
-		one, two, three := b.ended(t, "t", `1`, ""), b.ended(t, "t", `2`, ""), b.ended(t, "t", `3`, "")
+		one, two, three := b.makeOutcome(t, "t", `1`, ""), b.makeOutcome(t, "t", `2`, ""), b.makeOutcome(t, "t", `3`, "")
 		s := b.submitter(t)
 		s.submit("free", "u", `1`)
 		s.put("no", "u", `1`, "")
 		overloaded(t, s, "no", "job")
 		s.attach(two, "ended", "")
-		s.result(two, `2`)
+		s.wantResult(two, `2`)
 		s.submit("room", "u", `1`)
 		s.put("no", "u", `1`, "")
 		overloaded(t, s, "no", "job")
@@ -354,8 +354,8 @@ func TestKeptLimits(t *testing.T) {
 	t.Run("--max-type-jobs counts them", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-type-jobs=2")
-		b.ended(t, "t", `1`, "")
-		id := b.ended(t, "t", `1`, "")
+		b.makeOutcome(t, "t", `1`, "")
+		id := b.makeOutcome(t, "t", `1`, "")
 		s := b.submitter(t)
 		s.put("no", "t", `1`, "")
 		overloaded(t, s, "no", "type")
@@ -367,7 +367,7 @@ func TestKeptLimits(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-submitter-jobs=2")
 		for range 5 {
-			b.ended(t, "t", `1`, "")
+			b.makeOutcome(t, "t", `1`, "")
 		}
 		s := b.submitter(t)
 		s.fresh("t", `1`)
@@ -379,24 +379,24 @@ func TestKeptLimits(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-bytes=4MiB")
 		body := quote(strings.Repeat("b", 3<<20))
-		id := b.ended(t, "t", body, "")
+		id := b.makeOutcome(t, "t", body, "")
 		s := b.submitter(t)
 		big := quote(strings.Repeat("n", 2<<20))
 		s.put("no", "u", big, "")
 		overloaded(t, s, "no", "byte")
 		s.attach(id, "ended", "")
-		s.result(id, body)
+		s.wantResult(id, body)
 		s.submit("yes", "u", big)
 	})
 	t.Run("an outcome beyond the outbound limit stays", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-outbound=64KiB")
 		body := quote(strings.Repeat("o", 1<<20))
-		id := b.ended(t, "t", body, "")
+		id := b.makeOutcome(t, "t", body, "")
 		s := b.submitter(t)
 		for range 3 {
 			f := s.attachFails("overloaded", id)
-			reasonNames(t, f, "outbound")
+			checkReason(t, f, "outbound")
 		}
 		if got := b.state(t, id); got != "ended" {
 			t.Errorf("state %q, want ended", got)

@@ -35,7 +35,7 @@ func TestLimits(t *testing.T) {
 			t.Fatal(got)
 		}
 		for i := range 5 {
-			s.result(fmt.Sprintf("j%d", i), `0`)
+			s.wantResult(fmt.Sprintf("j%d", i), `0`)
 		}
 		s.submit("j5", typ, `0`) // room again
 	})
@@ -54,7 +54,7 @@ func TestLimits(t *testing.T) {
 		}
 		drainOrder(t, b, one, 3)
 		for i := range 3 {
-			s.result(fmt.Sprintf("a%d", i), `0`)
+			s.wantResult(fmt.Sprintf("a%d", i), `0`)
 		}
 		s.submit("a3", one, `0`)
 	})
@@ -73,7 +73,7 @@ func TestLimits(t *testing.T) {
 		}
 		drainOrder(t, b, typ, 6)
 		for i := range 3 {
-			s1.result(fmt.Sprintf("a%d", i), `0`)
+			s1.wantResult(fmt.Sprintf("a%d", i), `0`)
 		}
 		s1.submit("a3", typ, `0`)
 	})
@@ -148,7 +148,7 @@ func TestLimits(t *testing.T) {
 		for _, id := range []string{"lost", "waits"} {
 			successor.wantJob(id)
 			successor.respond(`1`)
-			s.result(id, `1`)
+			s.wantResult(id, `1`)
 		}
 	})
 	t.Run("a duplicate is told so when the queue is full", func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestMaxConns(t *testing.T) {
 			}
 			for _, c := range served {
 				c.t = t
-				c.quiet() // the flood has not affected the connections served before
+				c.wantQuiet() // the flood has not affected the connections served before
 			}
 			for _, c := range served[:2] {
 				c.close()

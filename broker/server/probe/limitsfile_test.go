@@ -62,9 +62,9 @@ one.concurrency = 0
 [groups."api.example.com"]
 rate = 2.5
 `))
-		b.ruleIs(t, "tenant-*", 1, 5, 10)
-		b.ruleIs(t, "one", 0, -1, -1)
-		b.ruleIs(t, "api.example.com", -1, 2.5, -1)
+		b.checkRule(t, "tenant-*", 1, 5, 10)
+		b.checkRule(t, "one", 0, -1, -1)
+		b.checkRule(t, "api.example.com", -1, 2.5, -1)
 		if !b.persisted(t, "one") {
 			t.Error("a rule of the file is persisted")
 		}
@@ -83,7 +83,7 @@ rate = 2.5
 		s.fresh("video", `1`)
 		w.wantJob(s.freshWith("free", `1`, in("tenant-a")))
 		s.freshWith("free", `1`, in("tenant-a"))
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("SIGHUP replaces what it said", func(t *testing.T) {
 		t.Parallel()
@@ -93,7 +93,7 @@ rate = 2.5
 		held := s.freshWith("t", `1`, in("b"))
 		w.wantJob(s.freshWith("t", `1`, in("a")))
 		second := s.freshWith("t", `1`, in("a"))
-		w.quiet()
+		w.wantQuiet()
 		b.reload(t, path, "groups.a.concurrency = 2\n")
 		ids := map[string]bool{held: true, second: true}
 		for range 2 {
@@ -123,7 +123,7 @@ rate = 2.5
 				}
 				return nil
 			})
-			b.ruleIs(t, "a", 1, -1, -1)
+			b.checkRule(t, "a", 1, -1, -1)
 			b.http(t, "GET", "/v1/groups/b", "", 404)
 		}
 		if err := os.Remove(path); err != nil {
@@ -136,7 +136,7 @@ rate = 2.5
 			}
 			return nil
 		})
-		b.ruleIs(t, "a", 1, -1, -1)
+		b.checkRule(t, "a", 1, -1, -1)
 	})
 	t.Run("what was set over HTTP stays and wins", func(t *testing.T) {
 		t.Parallel()
@@ -145,10 +145,10 @@ rate = 2.5
 		b := start(t, "--limits="+path)
 		b.rule(t, "a", `{"concurrency":7}`)
 		b.rule(t, "own", `{"concurrency":8}`)
-		b.fair(t, "t")
+		b.makeFair(t, "t")
 		b.reload(t, path, text)
-		b.ruleIs(t, "a", 7, -1, -1)
-		b.ruleIs(t, "own", 8, -1, -1)
+		b.checkRule(t, "a", 7, -1, -1)
+		b.checkRule(t, "own", 8, -1, -1)
 		if b.persisted(t, "own") {
 			t.Error("a rule set over HTTP is not persisted")
 		}
@@ -162,12 +162,12 @@ rate = 2.5
 		for range 3 {
 			w.job()
 		}
-		w.quiet()
+		w.wantQuiet()
 		b.dropRule(t, "a") // the file's rule applies again
-		b.ruleIs(t, "a", 1, -1, -1)
+		b.checkRule(t, "a", 1, -1, -1)
 		b.http(t, "DELETE", "/v1/groups/a", "", 409)
 		b.http(t, "DELETE", "/v1/groups/f", "", 409)
-		b.ruleIs(t, "f", 4, -1, -1)
+		b.checkRule(t, "f", 4, -1, -1)
 		b.dropRule(t, "own")
 		b.http(t, "GET", "/v1/groups/own", "", 404)
 	})

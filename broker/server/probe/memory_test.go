@@ -234,7 +234,7 @@ func TestTrickledBigFrame(t *testing.T) {
 	slow.ack("trickled")
 	taker.wantJob("trickled")
 	taker.respond(`1`)
-	slow.result("trickled", `1`)
+	slow.wantResult("trickled", `1`)
 	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", since(begin), worst)
 	if worst > stalled {
 		t.Errorf("a bystander waited %s", worst)

@@ -20,8 +20,8 @@ func TestIDsAreUnique(t *testing.T) {
 			t.Fatalf("the refused one shows: job %q body %s", got, body)
 		}
 		w.respond(`1`)
-		s.result(id, `1`)
-		w.quiet()
+		s.wantResult(id, `1`)
+		w.wantQuiet()
 	})
 	t.Run("taken while running", func(t *testing.T) {
 		typ := name("uniq")
@@ -31,14 +31,14 @@ func TestIDsAreUnique(t *testing.T) {
 		s.put(id, typ, `2`, "")
 		s.wantErrorFor("id_exists", id)
 		w.respond(`3`)
-		s.result(id, `3`)
+		s.wantResult(id, `3`)
 	})
 	t.Run("taken for everybody", func(t *testing.T) {
 		s1, s2 := b.submitter(t), b.submitter(t)
 		id := s1.fresh(name("uniq"), `1`)
 		s2.put(id, name("uniq"), `2`, "")
 		s2.wantErrorFor("id_exists", id)
-		s1.quiet()
+		s1.wantQuiet()
 	})
 	t.Run("free after the answer", func(t *testing.T) {
 		typ := name("uniq")
@@ -52,7 +52,7 @@ func TestIDsAreUnique(t *testing.T) {
 			s.submit(id, typ, `1`)
 			w.wantJob(id)
 			w.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		}
 	})
 	t.Run("free once the worker has its ok", func(t *testing.T) {
@@ -62,11 +62,11 @@ func TestIDsAreUnique(t *testing.T) {
 		w.wantJob(id)
 		w.respond(`2`)
 		s2.submit(id, typ, `3`)
-		s1.result(id, `2`)
+		s1.wantResult(id, `2`)
 		w.wantJob(id)
 		w.respond(`4`)
-		s2.result(id, `4`)
-		s1.quiet()
+		s2.wantResult(id, `4`)
+		s1.wantQuiet()
 	})
 	t.Run("a refused submit takes no id", func(t *testing.T) {
 		s := b.submitter(t)
@@ -116,7 +116,7 @@ func TestNamesAreComparedByValue(t *testing.T) {
 				w := b.joined(t, typ)
 				w.wantJob(value)
 				w.respond(`2`)
-				s.result(value, `2`)
+				s.wantResult(value, `2`)
 				w.close()
 			}
 		})
@@ -164,7 +164,7 @@ func TestNameKinds(t *testing.T) {
 			if f := s.wantError("invalid_type"); !strings.Contains(f.text("reason"), "id") {
 				t.Errorf("reason %q does not name id", f.text("reason"))
 			}
-			s.quiet()
+			s.wantQuiet()
 		})
 		t.Run("type of a submit "+v, func(t *testing.T) {
 			s := b.submitter(t)
@@ -190,7 +190,7 @@ func TestNameKinds(t *testing.T) {
 		s := b.submitter(t)
 		s.send(`{"action":"submit","id":null,"type":"t","body":1}`)
 		s.wantError("invalid_type|missing_field")
-		s.quiet()
+		s.wantQuiet()
 	})
 }
 
@@ -215,7 +215,7 @@ func TestNameLength(t *testing.T) {
 			w := b.joined(t, typ)
 			w.wantJob(strings.Repeat(c.unit, c.fits))
 			w.respond(`2`)
-			s.result(strings.Repeat(c.unit, c.fits), `2`)
+			s.wantResult(strings.Repeat(c.unit, c.fits), `2`)
 
 			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits)+"y", typ)
 			tooLong(t, s.conn, "id")
@@ -226,7 +226,7 @@ func TestNameLength(t *testing.T) {
 			w.join(strings.Repeat(c.unit, c.fits))
 			w.wantJob(id)
 			w.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 			w.send(`{"action":"join","type":"%s"}`, strings.Repeat(c.wire, c.fits)+"y")
 			tooLong(t, w.conn, "type")
 		})
@@ -311,7 +311,7 @@ func TestDuplicateKeysFollowOneRule(t *testing.T) {
 		}
 		w.send(`{"action":"respond","body":1,"body":2}`)
 		w.ok()
-		s.result(base+"-body", pick(`1`, `2`))
+		s.wantResult(base+"-body", pick(`1`, `2`))
 	})
 	t.Run("escaped key is the same key", func(t *testing.T) {
 		w := b.joined(t, base+"-esc")

@@ -100,8 +100,8 @@ func (d *daemon) ledger(t tb, typ string) map[string]int64 {
 	return l
 }
 
-// ledgerIs waits until a type's ledger has these counts, and zero for all others.
-func (d *daemon) ledgerIs(t tb, typ string, want map[string]int64) {
+// awaitLedger waits until a type's ledger has these counts, and zero for all others.
+func (d *daemon) awaitLedger(t tb, typ string, want map[string]int64) {
 	t.Helper()
 	until(t, "ledger of "+typ, func() error {
 		got := d.ledger(t, typ)
@@ -183,9 +183,9 @@ func TestHTTPJobs(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		del(t, b, id, 200)
 		s.wantErrorFor("cancelled", id)
-		b.joined(t, typ).quiet()
+		b.joined(t, typ).wantQuiet()
 		s.submit(id, typ, `2`) // the id is free
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
 	})
 	t.Run("DELETE a delayed one", func(t *testing.T) {
 		typ := name("http")
@@ -194,13 +194,13 @@ func TestHTTPJobs(t *testing.T) {
 		del(t, b, id, 200)
 		s.wantErrorFor("cancelled", id)
 		del(t, b, id, 404)
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("DELETE a detached one", func(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(name("http"), `1`, `,"detach":true`)
 		del(t, b, id, 200)
-		s.quiet() // the submitter gets no frame about a detached job
+		s.wantQuiet() // the submitter gets no frame about a detached job
 	})
 	t.Run("DELETE a running one is 409", func(t *testing.T) {
 		typ := name("http")
@@ -209,7 +209,7 @@ func TestHTTPJobs(t *testing.T) {
 		w.wantJob(id)
 		del(t, b, id, 409)
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("a page in a browser cannot cancel", func(t *testing.T) {
 		s := b.submitter(t)
@@ -257,7 +257,7 @@ func TestLedger(t *testing.T) {
 			for _, c := range change {
 				want[c]++
 			}
-			b.ledgerIs(t, typ, want)
+			b.awaitLedger(t, typ, want)
 		})
 	}
 	step("answered", func(t *testing.T, s submitter, w worker) { serve(t, s, w, typ) }, "submitted", "answered")

@@ -121,7 +121,7 @@ func serve(t tb, s submitter, w worker, typ string) {
 	id := s.fresh(typ, `"ping"`)
 	w.wantJob(id)
 	w.respond(`"pong"`)
-	s.result(id, `"pong"`)
+	s.wantResult(id, `"pong"`)
 }
 
 // alive checks that the daemon serves new peers.

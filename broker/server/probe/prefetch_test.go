@@ -19,16 +19,16 @@ func TestPrefetch(t *testing.T) {
 		for _, id := range ids[:3] {
 			w.wantJob(id)
 		}
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(ids[1], `"b"`)
-		s.result(ids[1], `"b"`)
+		s.wantResult(ids[1], `"b"`)
 		w.wantJob(ids[3])
-		w.quiet()
+		w.wantQuiet()
 		for _, i := range []int{3, 0, 2} { // in any order
 			w.respondTo(ids[i], fmt.Sprint(i))
-			s.result(ids[i], fmt.Sprint(i))
+			s.wantResult(ids[i], fmt.Sprint(i))
 		}
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("waiting jobs at once, ok first", func(t *testing.T) {
 		t.Parallel()
@@ -55,7 +55,7 @@ func TestPrefetch(t *testing.T) {
 		other.wantJob(others)
 		for _, verb := range []string{"respond", "fail", "progress"} {
 			w.send(`{"action":%q,"body":1}`, verb)
-			reasonNames(t, w.wantError("missing_field"), "id")
+			checkReason(t, w.wantError("missing_field"), "id")
 			for _, unknown := range []string{"never", queued, others} {
 				w.send(`{"action":%q,"body":1,"id":%q}`, verb, unknown)
 				w.wantErrorFor("unknown_id", unknown)
@@ -66,10 +66,10 @@ func TestPrefetch(t *testing.T) {
 			}
 		}
 		w.respondTo(id, `2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 		w.send(`{"action":"respond","body":1,"id":%q}`, id) // already answered
 		w.wantErrorFor("unknown_id", id)
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("without a job it is unknown_id", func(t *testing.T) {
 		t.Parallel()
@@ -87,7 +87,7 @@ func TestPrefetch(t *testing.T) {
 		s, w := b.submitter(t), b.named(t, typ, "1")
 		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.wantJob(id)
-		w.quiet()
+		w.wantQuiet()
 		w.send(`{"action":"respond","body":1}`)
 		w.wantError("missing_field")
 		w.join(typ) // a join without prefetch: one job at a time, but the id is still needed
@@ -107,7 +107,7 @@ func TestPrefetch(t *testing.T) {
 		w.wantJob(typ + "é")
 		w.send(`{"action":"respond","id":"%s\u00e9","body":2}`, typ)
 		w.ok()
-		s.result(typ+"é", `2`)
+		s.wantResult(typ+"é", `2`)
 	})
 	t.Run("a failed respond leaves the job", func(t *testing.T) {
 		t.Parallel()
@@ -121,7 +121,7 @@ func TestPrefetch(t *testing.T) {
 			t.Errorf("%s lacks the id of the job", f)
 		}
 		w.respondTo(id, `2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("sockets with room take turns", func(t *testing.T) {
 		t.Parallel()
@@ -132,8 +132,8 @@ func TestPrefetch(t *testing.T) {
 			w2.wantJob(s.fresh(typ, `1`))
 		}
 		waiting := s.fresh(typ, `1`)
-		w1.quiet()
-		w2.quiet()
+		w1.wantQuiet()
+		w2.wantQuiet()
 		_ = waiting
 	})
 	t.Run("a plain worker among them", func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestPrefetch(t *testing.T) {
 		w.wantJob(s.fresh(typ, `1`))
 		w.wantJob(s.fresh(typ, `1`))
 		s.fresh(typ, `1`)
-		plain.quiet()
-		w.quiet()
+		plain.wantQuiet()
+		w.wantQuiet()
 	})
 	t.Run("rejoin with a larger number", func(t *testing.T) {
 		t.Parallel()
@@ -159,7 +159,7 @@ func TestPrefetch(t *testing.T) {
 		w.joinWith(typ, `,"prefetch":3`)
 		w.wantJob(ids[1])
 		w.wantJob(ids[2])
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("rejoin with a smaller one", func(t *testing.T) {
 		t.Parallel()
@@ -174,10 +174,10 @@ func TestPrefetch(t *testing.T) {
 		}
 		w.joinWith(typ, `,"prefetch":2`)
 		w.respondTo(ids[0], `1`)
-		w.quiet() // two jobs are out: the worker is full
+		w.wantQuiet() // two jobs are out: the worker is full
 		w.respondTo(ids[2], `1`)
 		w.wantJob(ids[3])
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("what is out counts against another type", func(t *testing.T) {
 		t.Parallel()
@@ -188,9 +188,9 @@ func TestPrefetch(t *testing.T) {
 		new1, new2 := s.fresh(two, `1`), s.fresh(two, `1`)
 		w.joinWith(two, `,"prefetch":2`)
 		w.wantJob(new1)
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(old, `"old"`)
-		s.result(old, `"old"`)
+		s.wantResult(old, `"old"`)
 		w.wantJob(new2)
 	})
 	t.Run("a plain worker at work asks for prefetch", func(t *testing.T) {
@@ -204,9 +204,9 @@ func TestPrefetch(t *testing.T) {
 		w.send(`{"action":"respond","body":1}`)
 		w.wantError("missing_field")
 		w.respondTo(id, `1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		w.respondTo(next, `2`)
-		s.result(next, `2`)
+		s.wantResult(next, `2`)
 	})
 	t.Run("lost with several out", func(t *testing.T) {
 		t.Parallel()
@@ -247,10 +247,10 @@ func TestPrefetch(t *testing.T) {
 		w.wantJob(slow)
 		s.wantErrorFor("job_failed", slow)
 		next := s.fresh(typ, `1`)
-		w.quiet() // the worker has room, but must first answer its overdue run
+		w.wantQuiet() // the worker has room, but must first answer its overdue run
 		w.respondTo(slow, `"late"`)
 		w.wantJob(next)
-		s.quiet()
+		s.wantQuiet()
 	})
 	t.Run("an overdue run, others still answered", func(t *testing.T) {
 		t.Parallel()
@@ -262,12 +262,12 @@ func TestPrefetch(t *testing.T) {
 		w.wantJob(slow)
 		s.wantErrorFor("job_failed", slow)
 		w.respondTo(fine, `1`)
-		s.result(fine, `1`)
+		s.wantResult(fine, `1`)
 		waiting := s.fresh(typ, `1`)
-		w.quiet()
+		w.wantQuiet()
 		w.send(`{"action":"progress","id":%q,"body":1}`, slow) // frees nothing
 		_ = w.recv()
-		w.quiet()
+		w.wantQuiet()
 		w.send(`{"action":"fail","id":%q}`, slow)
 		w.ok()
 		w.wantJob(waiting)
@@ -282,12 +282,12 @@ func TestPrefetch(t *testing.T) {
 		w.wantJob(two)
 		w.send(`{"action":"progress","id":%q,"body":"two"}`, two)
 		w.ok()
-		s.progressOf(two, `"two"`)
+		s.wantProgress(two, `"two"`)
 		w.send(`{"action":"fail","id":%q,"reason":"broken"}`, one)
 		w.ok()
 		s.wantErrorFor("job_failed", one)
 		w.respondTo(two, `2`)
-		s.result(two, `2`)
+		s.wantResult(two, `2`)
 	})
 	t.Run("size_error with several out", func(t *testing.T) {
 		t.Parallel()
@@ -298,7 +298,7 @@ func TestPrefetch(t *testing.T) {
 		w.wantJob(two)
 		w.raw(announce(0x7fffffff))
 		w.wantError("size_error")
-		w.eof()
+		w.wantEOF()
 		// The answer cannot be matched to a job: each job fails or is retried.
 		until(t, "no job is out on the closed socket", func() error {
 			if b.state(t, one) == "running" || b.state(t, two) == "running" {
@@ -319,10 +319,10 @@ func TestPrefetch(t *testing.T) {
 		for range retried {
 			id, _ := successor.job()
 			successor.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		}
-		successor.quiet()
-		s.quiet()
+		successor.wantQuiet()
+		s.wantQuiet()
 	})
 	t.Run("ten thousand jobs through one socket", func(t *testing.T) {
 		t.Parallel()
@@ -358,7 +358,7 @@ func TestPrefetch(t *testing.T) {
 			done <- nil
 		}()
 		for i := range jobs {
-			s.result(fmt.Sprintf("%s-%d", typ, i), fmt.Sprint(i))
+			s.wantResult(fmt.Sprintf("%s-%d", typ, i), fmt.Sprint(i))
 		}
 		if err := <-done; err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ func drainOrder(t tb, d *daemon, typ string, n int) []string {
 		got = append(got, id)
 		w.respond(`0`)
 	}
-	w.quiet()
+	w.wantQuiet()
 	w.retire()
 	return got
 }
@@ -153,7 +153,7 @@ func TestThousandsInOrder(t *testing.T) {
 				}
 			}
 			for _, e := range entries {
-				s.result(e.id, `0`)
+				s.wantResult(e.id, `0`)
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func TestInterleavedOrder(t *testing.T) {
 			}
 		} else if running != "" {
 			w.respond(`1`)
-			s.result(running, `1`)
+			s.wantResult(running, `1`)
 			running = ""
 			take()
 		}

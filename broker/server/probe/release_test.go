@@ -38,9 +38,9 @@ func TestRelease(t *testing.T) {
 			t.Fatalf("job %q %s", got, body)
 		}
 		w.respond(`2`)
-		s.result(id, `2`)
-		s.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+		s.wantResult(id, `2`)
+		s.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("no attempt is used", func(t *testing.T) {
 		typ := name("release")
@@ -79,7 +79,7 @@ func TestRelease(t *testing.T) {
 			other.wantJob(id)
 			other.respond(`1`)
 		}
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("back to its place by priority", func(t *testing.T) {
 		typ := name("release")
@@ -126,15 +126,15 @@ func TestRelease(t *testing.T) {
 		w.wantJob(id)
 		for _, v := range noIntegers {
 			w.send(`{"action":"release","delay_ms":%s}`, v)
-			reasonNames(t, w.wantError("invalid_type"), "delay_ms", year)
+			checkReason(t, w.wantError("invalid_type"), "delay_ms", year)
 		}
 		for _, v := range append([]string{`-1`, plusOne(year)}, farNumbers...) {
 			w.send(`{"action":"release","delay_ms":%s}`, v)
-			reasonNames(t, w.wantError("invalid_value"), "delay_ms", year)
+			checkReason(t, w.wantError("invalid_value"), "delay_ms", year)
 		}
-		w.quiet() // the job is still out
+		w.wantQuiet() // the job is still out
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("leave first: not handed out here again", func(t *testing.T) {
 		typ := name("release")
@@ -143,12 +143,12 @@ func TestRelease(t *testing.T) {
 		w.wantJob(id)
 		w.leave()
 		w.release("")
-		w.quiet()
+		w.wantQuiet()
 		other.join(typ)
 		other.wantJob(id)
 		w.close()
 		other.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("except first: others get it", func(t *testing.T) {
 		p := name("release")
@@ -157,7 +157,7 @@ func TestRelease(t *testing.T) {
 		w.wantJob(id)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
 		w.release("")
-		w.quiet()
+		w.wantQuiet()
 		b.joined(t, p+"-a").wantJob(id)
 		serveTypes(t, s, w, p+"-b")
 	})
@@ -180,7 +180,7 @@ func TestRelease(t *testing.T) {
 		w.release(`,"delay_ms":3500`)
 		w.wantJob(id) // the timeout of the first run has passed and had no effect
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("the place of a type is given back", func(t *testing.T) {
 		typ := name("release")
@@ -189,7 +189,7 @@ func TestRelease(t *testing.T) {
 		first := s.fresh(typ, `1`)
 		second := s.fresh(typ, `1`)
 		w, other = whoHas(t, first, w, other)
-		other.quiet()
+		other.wantQuiet()
 		w.release(`,"delay_ms":60000`)
 		w, _ = whoHas(t, second, w, other)
 		w.respond(`1`)
@@ -205,9 +205,9 @@ func TestRelease(t *testing.T) {
 		}
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		s.fresh(typ, `1`)
-		w.quiet() // the run counts, so there is no retry
+		w.wantQuiet() // the run counts, so there is no retry
 	})
 	t.Run("counted", func(t *testing.T) {
 		b := start(t)
@@ -239,12 +239,12 @@ func TestRelease(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		w.progress(`1`)
-		s.progressOf(id, `1`)
+		s.wantProgress(id, `1`)
 		w.release("")
-		s.quiet() // the submitter gets no frame about a release
+		s.wantQuiet() // the submitter gets no frame about a release
 		w.wantJob(id)
 		w.progress(`2`)
-		s.progressOf(id, `2`)
+		s.wantProgress(id, `2`)
 	})
 	t.Run("pipelined with the answer to the same job again", func(t *testing.T) {
 		typ := name("release")
@@ -255,7 +255,7 @@ func TestRelease(t *testing.T) {
 		w.ok()
 		w.wantJob(id)
 		w.ok()
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("a detached job", func(t *testing.T) {
 		typ := name("release")
@@ -315,7 +315,7 @@ func TestReleaseByName(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"release"}`)
-		reasonNames(t, w.wantError("missing_field"), "id")
+		checkReason(t, w.wantError("missing_field"), "id")
 		w.send(`{"action":"release","id":null}`)
 		w.wantError("missing_field|invalid_type")
 		w.send(`{"action":"release","id":5}`)
@@ -337,17 +337,17 @@ func TestReleaseByName(t *testing.T) {
 		thief.send(`{"action":"release","id":%q}`, id)
 		thief.wantErrorFor("unknown_id", id)
 		w.respondTo(id, `2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("without a job", func(t *testing.T) {
 		w := b.worker(t)
 		for range 2 {
 			w.send(`{"action":"release"}`)
-			reasonNames(t, w.wantError("invalid_state"), "not_processing")
+			checkReason(t, w.wantError("invalid_state"), "not_processing")
 			w.join(name("release"))
 		}
 		w.send(`{"action":"release","id":"x","delay_ms":5}`)
-		reasonNames(t, w.wantError("invalid_state"), "not_processing")
+		checkReason(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("release")
@@ -362,7 +362,7 @@ func TestReleaseByName(t *testing.T) {
 	t.Run("on the submit port", func(t *testing.T) {
 		s := b.submitter(t)
 		s.send(`{"action":"release","id":"x"}`)
-		reasonNames(t, s.wantError("invalid_action"), "not_a_slave")
+		checkReason(t, s.wantError("invalid_action"), "not_a_slave")
 	})
 }
 
@@ -377,11 +377,11 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		w.release("")
-		w.quiet()
-		s.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		w.wantQuiet()
+		s.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
 		s.submit(id, typ, `1`)
 	})
 	t.Run("its submitter gone", func(t *testing.T) {
@@ -393,8 +393,8 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		s.close()
 		b.waitState(t, queued, "")
 		w.release(`,"delay_ms":60000`)
-		w.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "discarded": 1})
+		w.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "discarded": 1})
 	})
 	t.Run("overdue", func(t *testing.T) {
 		typ := name("release")
@@ -403,8 +403,8 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
 		w.release("")
-		w.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "failed": 1})
+		w.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "failed": 1})
 		serve(t, s, w, typ) // the worker has room again
 	})
 	t.Run("past its deadline", func(t *testing.T) {
@@ -413,10 +413,10 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"expires_ms":60`)
 		w.wantJob(id)
 		time.Sleep(80 * ms)
-		s.quiet() // a run is never interrupted
+		s.wantQuiet() // a run is never interrupted
 		w.release("")
 		s.wantErrorFor("expired", id)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("a delay beyond its deadline", func(t *testing.T) {
 		typ := name("release")
@@ -478,6 +478,6 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		for range jobs {
 			s.want("result")
 		}
-		s.quiet()
+		s.wantQuiet()
 	})
 }

@@ -28,7 +28,7 @@ func TestRetries(t *testing.T) {
 		if f := s.wantErrorFor("job_failed", id); f.text("reason") == "" {
 			t.Error("no reason")
 		}
-		w.quiet()
+		w.wantQuiet()
 	})
 	for _, n := range []int{0, 1, 7} {
 		t.Run(fmt.Sprintf("retries %d: fails", n), func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestRetries(t *testing.T) {
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
 			w.failsRuns(n+1, id)
 			s.wantErrorFor("job_failed", id)
-			w.quiet()
+			w.wantQuiet()
 			s.submit(id, typ, `1`) // free
 		})
 		t.Run(fmt.Sprintf("retries %d: lost workers", n), func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestRetries(t *testing.T) {
 		for _, id := range append([]string{better, first}, rest...) {
 			w.wantJob(id)
 			w.respond(`1`)
-			s.result(id, `1`)
+			s.wantResult(id, `1`)
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestBackoff(t *testing.T) {
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q", got)
 		}
-		w.silent(50 * ms)
+		w.wantSilence(50 * ms)
 	})
 	t.Run("fail's delay_ms without a backoff", func(t *testing.T) {
 		t.Parallel()
@@ -181,7 +181,7 @@ func TestBackoff(t *testing.T) {
 			w.wantJob(id)
 		}
 		w.fail(``) // retry 101 waits 1 ms · 2¹⁰⁰, at most a day
-		w.silent(100 * ms)
+		w.wantSilence(100 * ms)
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q", got)
 		}

@@ -19,7 +19,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("job %s", f)
 		}
 		w.respond(`"ohai!"`)
-		s.result(id, `"ohai!"`)
+		s.wantResult(id, `"ohai!"`)
 	})
 	t.Run("join, then submit", func(t *testing.T) {
 		typ := name("echo")
@@ -27,7 +27,7 @@ func TestRoundTrip(t *testing.T) {
 		id := s.fresh(typ, `{"a":1}`)
 		w.wantJob(id)
 		w.respond(`{"b":2}`)
-		s.result(id, `{"b":2}`)
+		s.wantResult(id, `{"b":2}`)
 	})
 	t.Run("many jobs on one pair", func(t *testing.T) {
 		typ := name("echo")
@@ -43,16 +43,16 @@ func TestRoundTrip(t *testing.T) {
 		w1.wantJob(id1)
 		w2.wantJob(id2)
 		w2.respond(`"second"`)
-		s.result(id2, `"second"`)
+		s.wantResult(id2, `"second"`)
 		w1.respond(`"first"`)
-		s.result(id1, `"first"`)
+		s.wantResult(id1, `"first"`)
 	})
 	t.Run("one job at a time per socket", func(t *testing.T) {
 		typ := name("echo")
 		w, s := b.joined(t, typ), b.submitter(t)
 		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
 		w.wantJob(id1)
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`1`)
 		w.wantJob(id2)
 		w.respond(`2`)
@@ -62,13 +62,13 @@ func TestRoundTrip(t *testing.T) {
 		wa, wz, s := b.joined(t, a), b.joined(t, z), b.submitter(t)
 		id := s.fresh(z, `1`)
 		wz.wantJob(id)
-		wa.quiet()
+		wa.wantQuiet()
 	})
 	t.Run("types are compared exactly", func(t *testing.T) {
 		typ := name("Case")
 		w, s := b.joined(t, strings.ToLower(typ)), b.submitter(t)
 		id := s.fresh(typ, `1`)
-		w.quiet()
+		w.wantQuiet()
 		b.joined(t, typ).wantJob(id)
 	})
 	t.Run("one socket may submit to many types", func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestDefaultType(t *testing.T) {
 				t.Errorf("with %q: job %s, want type default", key, f)
 			}
 			w.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		}
 	})
 	t.Run("renamed", func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestOrderOfFrames(t *testing.T) {
 		}()
 		for range rounds {
 			id := s.fresh(typ, `0`) // reads the ack first
-			s.result(id, `0`)
+			s.wantResult(id, `0`)
 		}
 		<-done
 	})
@@ -202,7 +202,7 @@ func TestOrderOfFrames(t *testing.T) {
 			w := b.joined(t, typ) // takes the ok first
 			w.wantJob(id)
 			w.respond(`0`)
-			s.result(id, `0`)
+			s.wantResult(id, `0`)
 			w.close()
 		}
 	})
@@ -250,6 +250,6 @@ func TestOrderOfFrames(t *testing.T) {
 		id := s.fresh(typ, `0`)
 		s.put(id, typ, `0`, "")
 		s.wantErrorFor("id_exists", id)
-		s.quiet()
+		s.wantQuiet()
 	})
 }

@@ -20,8 +20,8 @@ func (d *daemon) dropRule(t tb, pattern string) {
 	d.http(t, "DELETE", "/v1/groups/"+url.PathEscape(pattern), "", 200)
 }
 
-// ruleIs reads a rule over HTTP and checks it; -1 stands for null or an absent key.
-func (d *daemon) ruleIs(t tb, pattern string, concurrency, rate, burst float64) {
+// checkRule reads a rule over HTTP and checks it; -1 stands for null or an absent key.
+func (d *daemon) checkRule(t tb, pattern string, concurrency, rate, burst float64) {
 	t.Helper()
 	var rule map[string]any
 	text := d.http(t, "GET", "/v1/groups/"+url.PathEscape(pattern), "", 200)
@@ -43,11 +43,11 @@ func TestRules(t *testing.T) {
 		if text := b.rule(t, p, `{"concurrency":2,"rate":5.5,"burst":10}`); !strings.Contains(strings.ReplaceAll(text, " ", ""), `"persisted":false`) {
 			t.Errorf("PUT says %s, want persisted false", text)
 		}
-		b.ruleIs(t, p, 2, 5.5, 10)
+		b.checkRule(t, p, 2, 5.5, 10)
 		b.rule(t, p, `{"rate":1000000000}`)
-		b.ruleIs(t, p, -1, 1e9, -1)
+		b.checkRule(t, p, -1, 1e9, -1)
 		b.rule(t, p, `{"concurrency":0,"rate":null,"burst":null}`)
-		b.ruleIs(t, p, 0, -1, -1)
+		b.checkRule(t, p, 0, -1, -1)
 		b.rule(t, p, `{"concurrency":1000000000,"rate":0.000001,"burst":1000000}`)
 		b.dropRule(t, p)
 		b.http(t, "GET", "/v1/groups/"+url.PathEscape(p), "", 404)
@@ -57,7 +57,7 @@ func TestRules(t *testing.T) {
 		base := name("rule")
 		for _, p := range []string{base + "/a/*", base + " é😀", base + "?x=1#y%25", base + "/../z", "*" + base, base + "%2F", base + "+", base + `"q"`, base + "//"} {
 			b.rule(t, p, `{"concurrency":7}`)
-			b.ruleIs(t, p, 7, -1, -1)
+			b.checkRule(t, p, 7, -1, -1)
 			found := false
 			for _, r := range b.groups(t, "").Rules {
 				found = found || r["pattern"] == p
@@ -87,7 +87,7 @@ func TestRules(t *testing.T) {
 					t.Errorf("PUT %s: %s does not name %q", c.with, body, part)
 				}
 			}
-			b.ruleIs(t, p, 2, -1, -1)
+			b.checkRule(t, p, 2, -1, -1)
 		}
 	})
 	t.Run("a pattern that is none", func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestMaxGroups(t *testing.T) {
 	s.cancel(known)
 
 	f := s.changeFails("overloaded", first, `"priority":9,"groups":["a","x","y"]`)
-	reasonNames(t, f, "max-groups")
+	checkReason(t, f, "max-groups")
 	if job := b.info(t, first); job["priority"] != 0.0 || fmt.Sprint(job["groups"]) != "[a b]" {
 		t.Errorf("a refused change changed %v", job)
 	}
@@ -192,6 +192,6 @@ func TestMaxGroups(t *testing.T) {
 	w.join("t")
 	w.wantJob(first)
 	w.respond(`1`)
-	s.result(first, `1`)
+	s.wantResult(first, `1`)
 	s.freshWith("t", `1`, in("a", "b")) // the old groups were forgotten with their last job
 }

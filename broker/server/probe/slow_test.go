@@ -162,14 +162,14 @@ func TestDeafWorker(t *testing.T) {
 		t.Fatalf("job %q of %d bytes", got, len(gotBody))
 	}
 	w.respond(`1`)
-	s.result(id, `1`)
+	s.wantResult(id, `1`)
 	// if the worker dies, another worker gets the job
 	id = s.fresh(typ, body)
 	successor := b.joined(t, typ)
 	w.reset()
 	successor.wantJob(id)
 	successor.respond(`2`)
-	s.result(id, `2`)
+	s.wantResult(id, `2`)
 }
 
 // TestBulkyPrefetch: a worker whose jobs exceed the bound on its output gets them as it reads.

@@ -38,7 +38,7 @@ func TestDelay(t *testing.T) {
 		notBefore(t, begin, 250*ms, "handed out")
 		soonAfter(t, begin, 250*ms, "handed out")
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("others are not held up", func(t *testing.T) {
 		t.Parallel()
@@ -97,14 +97,14 @@ func TestDelay(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"delay_ms":150`)
 		s.close()
 		b.claim(t, id, name("elsewhere"))
-		b.joined(t, typ).silent(300 * ms)
+		b.joined(t, typ).wantSilence(300 * ms)
 	})
 	t.Run("a year is no overflow", func(t *testing.T) {
 		t.Parallel()
 		typ := name("delay")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":`+year)
-		w.silent(100 * ms)
+		w.wantSilence(100 * ms)
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q", got)
 		}
@@ -123,7 +123,7 @@ func TestExpires(t *testing.T) {
 		s.wantErrorFor("expired", id)
 		notBefore(t, begin, 150*ms, "expired")
 		soonAfter(t, begin, 150*ms, "expired")
-		b.joined(t, typ).quiet()
+		b.joined(t, typ).wantQuiet()
 		s.submit(id, typ, `1`) // free
 	})
 	t.Run("counted from the submit, delay included", func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestExpires(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"delay_ms":100,"expires_ms":60000`)
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
-		s.quiet()
+		s.wantResult(id, `1`)
+		s.wantQuiet()
 	})
 	t.Run("a run is not interrupted", func(t *testing.T) {
 		t.Parallel()
@@ -151,9 +151,9 @@ func TestExpires(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"expires_ms":100`)
 		w.wantJob(id)
-		s.silent(250 * ms)
+		s.wantSilence(250 * ms)
 		w.respond(`"late, but an answer"`)
-		s.result(id, `"late, but an answer"`)
+		s.wantResult(id, `"late, but an answer"`)
 	})
 	for _, c := range []struct {
 		name, fields string
@@ -174,7 +174,7 @@ func TestExpires(t *testing.T) {
 			s, w := b.submitter(t), b.joined(t, typ)
 			id := s.freshWith(typ, `1`, `,"expires_ms":100`+c.fields)
 			w.wantJob(id)
-			s.silent(150 * ms)
+			s.wantSilence(150 * ms)
 			c.end(b, w, id)
 			s.wantErrorFor(c.code, id)
 			s.submit(id, name("elsewhere"), `1`)
@@ -191,7 +191,7 @@ func TestExpires(t *testing.T) {
 		s.wantErrorFor("expired", id)
 		notBefore(t, begin, 250*ms, "expired")
 		soonAfter(t, begin, 250*ms, "expired")
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("a retry before it goes on", func(t *testing.T) {
 		t.Parallel()
@@ -202,7 +202,7 @@ func TestExpires(t *testing.T) {
 		w.fail(``)
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 	})
 	t.Run("many at once", func(t *testing.T) {
 		t.Parallel()
@@ -226,14 +226,14 @@ func TestExpires(t *testing.T) {
 				delete(open, id)
 			}
 		}
-		s.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 300, "expired": 300})
+		s.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 300, "expired": 300})
 	})
 	t.Run("a year is no overflow", func(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
 		id := s.freshWith(name("expires"), `1`, `,"expires_ms":`+year)
-		s.silent(100 * ms)
+		s.wantSilence(100 * ms)
 		if got := b.state(t, id); got != "queued" {
 			t.Errorf("state %q", got)
 		}

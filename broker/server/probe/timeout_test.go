@@ -20,21 +20,21 @@ func TestTimeout(t *testing.T) {
 		notBefore(t, begin, 150*ms, "timed out")
 		soonAfter(t, begin, 150*ms, "timed out")
 		s.submit(id, typ, `"again"`) // the overdue run does not hold the id
-		w.quiet()                    // a stalled worker gets no job before it has answered
+		w.wantQuiet()                // a stalled worker gets no job before it has answered
 		w.respond(`"late"`)          // ok, but discarded
-		s.quiet()
+		s.wantQuiet()
 		if got, body := w.job(); got != id || body != `"again"` {
 			t.Fatalf("job %q %s", got, body)
 		}
 		w.respond(`"in time"`)
-		s.result(id, `"in time"`)
+		s.wantResult(id, `"in time"`)
 	})
 	t.Run("counts from handing out", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
 		s := b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":100,"retries":0`)
-		s.silent(250 * ms) // the timeout does not run while the job waits
+		s.wantSilence(250 * ms) // the timeout does not run while the job waits
 		begin := time.Now()
 		w := b.joined(t, typ)
 		w.wantJob(id)
@@ -49,9 +49,9 @@ func TestTimeout(t *testing.T) {
 		w1.wantJob(id)
 		w2.wantJob(id)
 		w2.respond(`"second"`)
-		s.result(id, `"second"`)
+		s.wantResult(id, `"second"`)
 		w1.respond(`"first, late"`)
-		s.quiet()
+		s.wantQuiet()
 		serve(t, s, w2, typ) // longest idle
 		serve(t, s, w1, typ)
 	})
@@ -62,12 +62,12 @@ func TestTimeout(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":0`)
 		w.wantJob(id)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		next := s.freshWith(typ, `1`, `,"retries":0`) // this job has no timeout
 		w.wantJob(next)
-		s.silent(1200 * ms)
+		s.wantSilence(1200 * ms)
 		w.respond(`2`)
-		s.result(next, `2`)
+		s.wantResult(next, `2`)
 	})
 	t.Run("each run anew", func(t *testing.T) {
 		t.Parallel()
@@ -80,8 +80,8 @@ func TestTimeout(t *testing.T) {
 			w.respond(`"late"`) // only now may the worker get jobs again
 		}
 		s.wantErrorFor("job_failed", id)
-		w.quiet()
-		s.quiet()
+		w.wantQuiet()
+		s.wantQuiet()
 	})
 	t.Run("the late answer is discarded while the job waits", func(t *testing.T) {
 		t.Parallel()
@@ -91,10 +91,10 @@ func TestTimeout(t *testing.T) {
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
 		w.respond(`"late"`)
-		s.quiet()
+		s.wantQuiet()
 		w.wantJob(id)
 		w.respond(`"again"`)
-		s.result(id, `"again"`)
+		s.wantResult(id, `"again"`)
 	})
 	t.Run("a late fail is discarded", func(t *testing.T) {
 		t.Parallel()
@@ -104,7 +104,7 @@ func TestTimeout(t *testing.T) {
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
 		w.fail(`,"retry":false`) // ends only the overdue run, not the job
-		s.quiet()
+		s.wantQuiet()
 		w.wantJob(id)
 	})
 	t.Run("stalled for ever, it closes", func(t *testing.T) {
@@ -116,9 +116,9 @@ func TestTimeout(t *testing.T) {
 		successor.wantJob(id)
 		w.close() // the run has failed already, so its loss does not count again
 		successor.respond(`1`)
-		s.result(id, `1`)
-		successor.quiet()
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+		s.wantResult(id, `1`)
+		successor.wantQuiet()
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("stalled, rejoining frees nothing", func(t *testing.T) {
 		t.Parallel()
@@ -131,7 +131,7 @@ func TestTimeout(t *testing.T) {
 		w.join(other)
 		w.join(typ)
 		w.join(other)
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`"late"`)
 		w.wantJob(next)
 	})
@@ -146,9 +146,9 @@ func TestTimeout(t *testing.T) {
 			t.Error("the id is free before the run is over")
 		}
 		b.waitState(t, id, "") // no retry; the id is free
-		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
 		s.submit(id, typ, `"again"`)
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`"late"`)
 		w.wantJob(id)
 	})
@@ -158,9 +158,9 @@ func TestTimeout(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":`+year)
 		w.wantJob(id)
-		s.silent(100 * ms)
+		s.wantSilence(100 * ms)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 	})
 	t.Run("race with the answer", func(t *testing.T) {
 		t.Parallel()
@@ -178,8 +178,8 @@ func TestTimeout(t *testing.T) {
 			}
 			won[f.kind()]++
 		}
-		s.quiet()
-		w.quiet()
+		s.wantQuiet()
+		w.wantQuiet()
 		t.Logf("won by %v", won)
 	})
 }

@@ -185,7 +185,7 @@ func TestTLS(t *testing.T) {
 			t.Fatalf("job %q of %d bytes", got, len(gotBody))
 		}
 		w.respond(body)
-		s.result(id, body)
+		s.wantResult(id, body)
 	})
 	t.Run("frames in pieces", func(t *testing.T) {
 		c := secured(t, b.submitAddr, conf)
@@ -207,7 +207,7 @@ func TestTLS(t *testing.T) {
 		c.wantError("missing_field")
 		c.raw(announce(0x7fffffff))
 		c.wantError("size_error")
-		c.eof()
+		c.wantEOF()
 	})
 	for _, d := range []struct {
 		name string
@@ -233,7 +233,7 @@ func TestTLS(t *testing.T) {
 			successor.join(typ)
 			successor.wantJob(id)
 			successor.respond(`2`)
-			s.result(id, `2`)
+			s.wantResult(id, `2`)
 		})
 		t.Run("submitter gone: "+d.name, func(t *testing.T) {
 			gone := submitter{secured(t, b.submitAddr, conf)}
@@ -433,7 +433,7 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	bad := secured(t, b.workerAddr, conf)
 	bad.send(`{"action":"ping"}`)
 	bad.wantError("unauthorized")
-	bad.eof()
+	bad.wantEOF()
 	typ := name("plain")
 	w := worker{b.greeted(t, work, "tok")}
 	w.join(typ)

@@ -77,7 +77,7 @@ func TestTokens(t *testing.T) {
 				c.raw(pack(first))
 				c.wantError("unauthorized")
 				soonAfter(t, begin, 2*time.Second, "refused")
-				c.eof()
+				c.wantEOF()
 			})
 		})
 	}
@@ -87,7 +87,7 @@ func TestTokens(t *testing.T) {
 		bad.raw(append(pack(`{"action":"submit","id":"sneaky","type":"t","body":1}`),
 			append(pack(`{"action":"hello","token":"all-1"}`), pack(`{"action":"submit","id":"sneaky","type":"t","body":1,"detach":true}`)...)...))
 		bad.wantError("unauthorized")
-		bad.eof()
+		bad.wantEOF()
 		b.submitterAs(t, "all-1").submit("sneaky", name("token"), `1`)
 	})
 	t.Run("scopes", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestTokens(t *testing.T) {
 			c.wantError("unauthorized")
 			notBefore(t, begin, 9*time.Second, "cut off")
 			soonAfter(t, begin, 12*time.Second, "cut off")
-			c.eof()
+			c.wantEOF()
 		})
 	})
 	t.Run("ten seconds, half a hello", func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestTokens(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			c.raw(pack(`{"action":"hello","token":"all-1"}`)[:20])
 			c.wantError("unauthorized")
-			c.eof()
+			c.wantEOF()
 		})
 	})
 	t.Run("a slowed refusal holds up nobody", func(t *testing.T) {

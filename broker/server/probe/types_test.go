@@ -43,7 +43,7 @@ func serveTypes(t tb, s submitter, w worker, types ...string) {
 			t.Fatalf("got %s, want job %q of type %q", f, id, typ)
 		}
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestTypes(t *testing.T) {
 		s, w := b.submitter(t), b.serves(t, one, two, three)
 		serveTypes(t, s, w, three, one, two, two, one)
 		s.fresh(name("foreign"), `1`)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("a pattern serves types that come into being later", func(t *testing.T) {
 		p := name("later")
@@ -80,7 +80,7 @@ func TestTypes(t *testing.T) {
 		s := b.submitter(t)
 		serveTypes(t, s, w, p+"-a", p+"-", p+"-b-c", p+"-*")
 		s.fresh(p, `1`)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("a pattern serves what waits already", func(t *testing.T) {
 		p := name("waits")
@@ -95,14 +95,14 @@ func TestTypes(t *testing.T) {
 		p, other := name("mixed"), name("mixed-other")
 		s, w := b.submitter(t), b.serves(t, p+"*", p+"-a", p+"-*", other)
 		serveTypes(t, s, w, p+"-a", other, p, p+"-z")
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("type is never a pattern", func(t *testing.T) {
 		p := name("literal")
 		s, w := b.submitter(t), b.joined(t, p+"*")
 		s.fresh(p+"x", `1`)
 		s.fresh(p, `1`)
-		w.quiet()
+		w.wantQuiet()
 		serveTypes(t, s, w, p+"*")
 	})
 	t.Run("names by value, escapes or not", func(t *testing.T) {
@@ -145,11 +145,11 @@ func TestTypes(t *testing.T) {
 		s, w := b.submitter(t), b.serves(t, one, two)
 		w.joinTypes(list(two, three), "")
 		s.fresh(one, `1`)
-		w.quiet()
+		w.wantQuiet()
 		serveTypes(t, s, w, three, two)
 		w.join(three)
 		s.fresh(two, `1`)
-		w.quiet()
+		w.wantQuiet()
 		serveTypes(t, s, w, three)
 	})
 	t.Run("joining again at work", func(t *testing.T) {
@@ -158,9 +158,9 @@ func TestTypes(t *testing.T) {
 		id := s.fresh(one, `1`)
 		w.wantJob(id)
 		w.joinTypes(list(two+"*"), "")
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 		serveTypes(t, s, w, two+"-x")
 	})
 	t.Run("prefetch over several types", func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestTypes(t *testing.T) {
 		for _, id := range ids[:3] {
 			w.wantJob(id)
 		}
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(ids[1], `1`)
 		w.wantJob(ids[3])
 		for _, id := range []string{ids[0], ids[2], ids[3]} {
@@ -185,7 +185,7 @@ func TestTypes(t *testing.T) {
 		id := s.fresh(one, `1`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.cancelled(id)
+		w.wantNotice(id)
 		w.respond(`1`)
 	})
 	t.Run("leave leaves them all", func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestTypes(t *testing.T) {
 		w.leave()
 		s.fresh(p+"x", `1`)
 		s.fresh(one, `1`)
-		w.quiet()
+		w.wantQuiet()
 		w.joinTypes(list(one), "")
 		w.job()
 	})
@@ -238,12 +238,12 @@ func TestTypes(t *testing.T) {
 		s, w := b.submitter(t), b.serves(t, names...)
 		serveTypes(t, s, w, p+"-0", p+"-999", p+"-500")
 		s.fresh(p+"-1000", `1`)
-		w.quiet()
+		w.wantQuiet()
 		// a name that is listed twice counts once
 		again := b.serves(t, append(names, names[:7]...)...)
-		again.quiet()
+		again.wantQuiet()
 		again.send(`{"action":"join","types":%s}`, list(append(names, p+"-one-too-many")...))
-		reasonNames(t, again.wantError("invalid_value"), "types", "1001", "1000")
+		checkReason(t, again.wantError("invalid_value"), "types", "1001", "1000")
 	})
 	t.Run("hello says how many", func(t *testing.T) {
 		if got := limits(t, b)["max_types"]; got != 1000 {
@@ -260,7 +260,7 @@ func TestTypes(t *testing.T) {
 	t.Run("on the submit port", func(t *testing.T) {
 		s := b.submitter(t)
 		s.send(`{"action":"join","types":["a"]}`)
-		reasonNames(t, s.wantError("invalid_action"), "not_a_slave")
+		checkReason(t, s.wantError("invalid_action"), "not_a_slave")
 	})
 }
 
@@ -294,7 +294,7 @@ func TestPatterns(t *testing.T) {
 			if c.fits {
 				w.wantJob(id)
 			}
-			w.quiet()
+			w.wantQuiet()
 		})
 	}
 	t.Run("a star alone serves all", func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestPatterns(t *testing.T) {
 			for i := range 20 {
 				s.fresh(fmt.Sprintf("%s%d", typ, i), `1`)
 			}
-			w.quiet()
+			w.wantQuiet()
 		}
 		soonAfter(t, begin, 0, "done with hostile patterns")
 		b.alive(t)
@@ -334,7 +334,7 @@ func TestExcept(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
 		s.fresh(p+"-a", `1`)
-		w.quiet()
+		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b", p+"-aa")
 	})
 	t.Run("a pattern", func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestExcept(t *testing.T) {
 		for _, typ := range []string{"-a", "-abc", "-q-z"} {
 			s.fresh(p+typ, `1`)
 		}
-		w.quiet()
+		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b", p)
 	})
 	t.Run("a name that is listed", func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestExcept(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"-a", p+"-b"), `,"except":`+list(p+"-a"))
 		s.fresh(p+"-a", `1`)
-		w.quiet()
+		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b")
 	})
 	t.Run("fitting nothing", func(t *testing.T) {
@@ -366,14 +366,14 @@ func TestExcept(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"except":["*"]`)
 		s.fresh(p+"-a", `1`)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("set anew by each join", func(t *testing.T) {
 		p := name("except")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
 		s.fresh(p+"-a", `1`)
-		w.quiet()
+		w.wantQuiet()
 		w.joinTypes(list(p+"*"), "")
 		w.job()
 	})
@@ -430,7 +430,7 @@ func TestTypesRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 			w.send(`{"action":"join",%s}`, c.keys)
-			reasonNames(t, w.wantError(c.code), c.names...)
+			checkReason(t, w.wantError(c.code), c.names...)
 			serveTypes(t, s, w, typ)
 		})
 	}
@@ -440,7 +440,7 @@ func TestTypesRefused(t *testing.T) {
 			names = append(names, fmt.Sprintf("n-%d", i))
 		}
 		w.send(`{"action":"join","types":["a"],"except":%s}`, list(names...))
-		reasonNames(t, w.wantError("invalid_value"), "except", "1001", "1000")
+		checkReason(t, w.wantError("invalid_value"), "except", "1001", "1000")
 		serveTypes(t, s, w, typ)
 	})
 }
@@ -457,7 +457,7 @@ func TestTypesHeldBack(t *testing.T) {
 		id := s.fresh(two, `1`)
 		w.wantJob(id)
 		w.respond(`1`)
-		w.quiet()
+		w.wantQuiet()
 		b.http(t, "POST", "/v1/types/"+one+"/resume", "{}", 200)
 		w.wantJob(held)
 	})
@@ -471,7 +471,7 @@ func TestTypesHeldBack(t *testing.T) {
 		third := s.fresh(two, `1`)
 		w.wantJob(first)
 		w.wantJob(third)
-		w.quiet()
+		w.wantQuiet()
 		w.respondTo(first, `1`)
 		w.wantJob(second)
 	})
@@ -486,7 +486,7 @@ func TestTypesHeldBack(t *testing.T) {
 		w.wantJob(first)
 		w.wantJob(second)
 		w.wantJob(last)
-		w.quiet()
+		w.wantQuiet()
 	})
 }
 
@@ -512,7 +512,7 @@ func TestTypesWithTokens(t *testing.T) {
 			for _, typ := range c.not {
 				s.fresh(typ, `1`)
 			}
-			w.quiet()
+			w.wantQuiet()
 			serveTypes(t, s, w, c.served...)
 			w.leave()
 		})

@@ -31,7 +31,7 @@ func TestUnixSockets(t *testing.T) {
 			t.Fatalf("body of %d bytes", len(got))
 		}
 		w.respond(body)
-		s.result(id, body)
+		s.wantResult(id, body)
 	})
 	t.Run("mode 0600", func(t *testing.T) {
 		for _, path := range []string{sub, work} {
@@ -51,13 +51,13 @@ func TestUnixSockets(t *testing.T) {
 		successor := b.joined(t, typ)
 		successor.wantJob(id)
 		successor.respond(`2`)
-		s.result(id, `2`)
+		s.wantResult(id, `2`)
 	})
 	t.Run("errors and the end", func(t *testing.T) {
 		bad := b.submitter(t)
 		bad.raw(announce(0x7fffffff))
 		bad.wantError("size_error")
-		bad.eof()
+		bad.wantEOF()
 	})
 	t.Run("a socket in use is not taken", func(t *testing.T) {
 		text := refusedWith(t, 0, spec{flags: []string{"--submit-addr=unix:" + sub}})

@@ -39,8 +39,8 @@ func TestSubmitterGone(t *testing.T) {
 			w := b.joined(t, typ)
 			w.wantJob(kept)
 			w.respond(`1`)
-			other.result(kept, `1`)
-			w.quiet()
+			other.wantResult(kept, `1`)
+			w.wantQuiet()
 		})
 		t.Run("running job finishes: "+d.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,15 +54,15 @@ func TestSubmitterGone(t *testing.T) {
 			other := b.submitter(t)
 			other.put(running, typ, `0`, "")
 			other.wantErrorFor("id_exists", running) // the worker still holds it
-			w.quiet()
+			w.wantQuiet()
 			w.respond(`"for nobody"`)
 			other.submit(running, typ, `"mine"`) // the id is free at once
 			if id, body := w.job(); id != running || body != `"mine"` {
 				t.Fatalf("job %q %s", id, body)
 			}
 			w.respond(`"for other"`)
-			other.result(running, `"for other"`)
-			other.quiet()
+			other.wantResult(running, `"for other"`)
+			other.wantQuiet()
 		})
 		t.Run("then its worker is lost: "+d.name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +77,7 @@ func TestSubmitterGone(t *testing.T) {
 			// the job is dropped and not retried: its id becomes free, and the other worker
 			// gets no frame
 			b.claim(t, running, name("new"))
-			successor.quiet()
+			successor.wantQuiet()
 		})
 	}
 	t.Run("the worker after an orphan is as good as new", func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestSubmitterGone(t *testing.T) {
 		}
 		serve(t, b.submitter(t), w, typ)
 		w.join(name("other"))
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("an orphan's worker may rejoin", func(t *testing.T) {
 		one, two := name("gone"), name("gone")
@@ -103,7 +103,7 @@ func TestSubmitterGone(t *testing.T) {
 		b.claim(t, queued, name("new"))
 		next := other.fresh(two, `0`)
 		w.join(two)
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`1`)
 		w.wantJob(next)
 	})
@@ -136,7 +136,7 @@ func TestSubmitterGone(t *testing.T) {
 		waitRequeued(t, b, typ, s, id)
 		s.close()
 		b.claim(t, id, name("new"))
-		b.joined(t, typ).quiet()
+		b.joined(t, typ).wantQuiet()
 	})
 }
 
@@ -186,5 +186,5 @@ func TestBigSubmitterGone(t *testing.T) {
 	for _, i := range []int{0, 1, jobs / 2, jobs - 1} {
 		b.claim(t, fmt.Sprintf("heap-%d", i), name("new"))
 	}
-	b.joined(t, typ).quiet()
+	b.joined(t, typ).wantQuiet()
 }

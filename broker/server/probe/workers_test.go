@@ -29,7 +29,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		}
 		for _, i := range []int{2, 0, 3, 1} {
 			ws[i].respond(`0`)
-			s.result(ids[i], `0`)
+			s.wantResult(ids[i], `0`)
 		}
 		for _, i := range []int{2, 0, 3, 1} {
 			ws[i].wantJob(s.fresh(typ, `0`))
@@ -48,7 +48,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
 		w1.join(name("elsewhere"))
 		w2.wantJob(s.fresh(typ, `0`))
-		w1.quiet()
+		w1.wantQuiet()
 	})
 }
 
@@ -60,7 +60,7 @@ func TestRejoin(t *testing.T) {
 		w, s := b.joined(t, one), b.submitter(t)
 		w.join(two)
 		stays := s.fresh(one, `0`)
-		w.quiet()
+		w.wantQuiet()
 		serve(t, s, w, two)
 		w.join(one)
 		w.wantJob(stays)
@@ -71,7 +71,7 @@ func TestRejoin(t *testing.T) {
 		w.join(typ)
 		w.join(typ)
 		serve(t, s, w, typ)
-		w.quiet()
+		w.wantQuiet()
 	})
 	t.Run("idle, a hundred times", func(t *testing.T) {
 		w, s := b.worker(t), b.submitter(t)
@@ -89,13 +89,13 @@ func TestRejoin(t *testing.T) {
 		waiting := s.fresh(two, `0`)
 		oldType := s.fresh(one, `0`)
 		w.join(two) // the join gets its ok at once, but no second job comes
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`"old"`)
-		s.result(old, `"old"`)
+		s.wantResult(old, `"old"`)
 		w.wantJob(waiting)
 		w.respond(`"new"`)
-		s.result(waiting, `"new"`)
-		w.quiet() // the worker no longer serves the old type
+		s.wantResult(waiting, `"new"`)
+		w.wantQuiet() // the worker no longer serves the old type
 		b.joined(t, one).wantJob(oldType)
 	})
 	t.Run("at work, there and back", func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRejoin(t *testing.T) {
 		w.join(two)
 		w.join(one)
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		serve(t, s, w, one)
 	})
 	t.Run("at work, to the same type", func(t *testing.T) {
@@ -115,9 +115,9 @@ func TestRejoin(t *testing.T) {
 		id, next := s.fresh(typ, `0`), s.fresh(typ, `0`)
 		w.wantJob(id)
 		w.join(typ)
-		w.quiet()
+		w.wantQuiet()
 		w.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 		w.wantJob(next)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
@@ -134,12 +134,12 @@ func TestRejoin(t *testing.T) {
 			t.Fatalf("job %s, want %q of type %q", f, id, one)
 		}
 		successor.respond(`1`)
-		s.result(id, `1`)
+		s.wantResult(id, `1`)
 	})
 	t.Run("a type without jobs", func(t *testing.T) {
 		typ := name("none")
 		w := b.joined(t, typ)
-		w.quiet()
+		w.wantQuiet()
 		s := b.submitter(t)
 		serve(t, s, w, typ)
 	})

@@ -11,21 +11,21 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// confirms makes the person click on a button that must ask before it acts, and read the question.
+// confirm makes the person click on a button that must ask before it acts, and read the question.
 // The first time the person leaves the dialog with Escape, and nothing may have happened.
-func (p *person) confirms(button, question, answer string, undone func() bool) {
+func (p *person) confirm(button, question, answer string, undone func() bool) {
 	p.t.Helper()
-	p.clicks("button", button)
-	p.awaits("dialog", question)
+	p.clickOn("button", button)
+	p.await("dialog", question)
 	p.keys("\x1b")
-	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 	if !undone() {
 		p.t.Fatalf("%s was done though it was left", button)
 	}
-	p.clicks("button", button)
-	p.awaits("dialog", question)
-	p.clicks("button", answer)
-	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	p.clickOn("button", button)
+	p.await("dialog", question)
+	p.clickOn("button", answer)
+	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 }
 
 func (b *broker) count(route string) int {
@@ -44,27 +44,27 @@ func TestPauseAndLimits(t *testing.T) {
 		b.until("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
 	}
 	p := newPerson(t)
-	p.goes(b.url("#/type/mail"))
-	p.clicks("button", "^Pause$")
-	p.reads("mail is paused")
+	p.goTo(b.url("#/type/mail"))
+	p.clickOn("button", "^Pause$")
+	p.awaitText("mail is paused")
 	paused(true)
-	p.clicks("button", "^Undo$")
+	p.clickOn("button", "^Undo$")
 	paused(false)
-	p.awaits("button", "^Pause$")
+	p.await("button", "^Pause$")
 
-	p.clicks("button", "^Limits$")
-	p.awaits("dialog", "Limits of mail")
-	p.types("spinbutton", "at a time", "-3")
-	p.clicks("button", "^Set$")
-	p.awaits("dialog", "Limits of mail") // the dialog stays open, and says why
-	p.types("spinbutton", "at a time", "3")
-	p.types("spinbutton", "a second", "0.5")
-	p.clicks("button", "^Set$")
-	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	p.clickOn("button", "^Limits$")
+	p.await("dialog", "Limits of mail")
+	p.typeInto("spinbutton", "at a time", "-3")
+	p.clickOn("button", "^Set$")
+	p.await("dialog", "Limits of mail") // the dialog stays open, and says why
+	p.typeInto("spinbutton", "at a time", "3")
+	p.typeInto("spinbutton", "a second", "0.5")
+	p.clickOn("button", "^Set$")
+	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 	b.until("/v1/types/mail", func(v map[string]any) bool {
 		return number(v, "limits", "concurrency") == 3 && v["limits"].(map[string]any)["rate"] == 0.5
 	})
-	p.reads(`of 3|3 at a time|at most 3|limit`)
+	p.awaitText(`of 3|3 at a time|at most 3|limit`)
 	if err := b.Log.Await("mail"); err != nil {
 		t.Error("what was done is not in the log")
 	}
@@ -87,17 +87,17 @@ func TestCancelAndChange(t *testing.T) {
 	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "queued") == 11 })
 	p := newPerson(t)
 	p.Forgive(missing)
-	p.goes(b.url("#/job/mine"))
-	p.clicks("button", "^Change$")
-	p.awaits("dialog", "Change mine")
-	p.types("textbox", "Priority", "7")
-	p.types("textbox", "Groups", "a\nb <i>")
-	p.clicks("button", "^Change$")
+	p.goTo(b.url("#/job/mine"))
+	p.clickOn("button", "^Change$")
+	p.await("dialog", "Change mine")
+	p.typeInto("textbox", "Priority", "7")
+	p.typeInto("textbox", "Groups", "a\nb <i>")
+	p.clickOn("button", "^Change$")
 	b.until("/v1/jobs/mine", func(v map[string]any) bool {
 		return number(v, "priority") == 7 && fmt.Sprint(v["groups"]) == "[a b <i>]"
 	})
-	p.reads("b <i>")
-	p.confirms("^Cancel$", "mine", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mine") == 1 })
+	p.awaitText("b <i>")
+	p.confirm("^Cancel$", "mine", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mine") == 1 })
 	select {
 	case err := <-cancelled:
 		if !errors.Is(err, gloom.ErrCancelled) {
@@ -106,16 +106,16 @@ func TestCancelAndChange(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the submitter is not told")
 	}
-	p.goes(b.url("#/job/mail-0"))
-	p.confirms("^Cancel$", "mail-0", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mail-0") == 1 })
+	p.goTo(b.url("#/job/mail-0"))
+	p.confirm("^Cancel$", "mail-0", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mail-0") == 1 })
 	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "ledger", "cancelled") == 2 })
 
 	b.hand(gloom.Job{ID: "x-1", Type: "mail"}, gloom.Job{ID: "x-2", Type: "mail"}, gloom.Job{ID: "x-3", Type: "mail", Delay: time.Hour})
-	p.goes(b.url("#/type/mail"))
-	p.types("textbox", "Part of the id", "x-")
+	p.goTo(b.url("#/type/mail"))
+	p.typeInto("textbox", "Part of the id", "x-")
 	p.until("three jobs", func() bool { return len(p.rows("Jobs")) == 3 })
-	p.confirms("Cancel all", "Cancel 3 jobs of mail", "Cancel 3 jobs", func() bool { return b.count("/v1/jobs?id=x-") == 3 })
-	p.reads("3 jobs")
+	p.confirm("Cancel all", "Cancel 3 jobs of mail", "Cancel 3 jobs", func() bool { return b.count("/v1/jobs?id=x-") == 3 })
+	p.awaitText("3 jobs")
 	if n := b.count("/v1/jobs?id=x-"); n != 0 {
 		t.Errorf("%d of the three are left", n)
 	}
@@ -139,31 +139,31 @@ func TestDeadLetters(t *testing.T) {
 	stop()
 	dead := func() int { return b.count("/v1/dead/broken") }
 	p := newPerson(t)
-	p.goes(b.url("#/dead/broken"))
-	p.clicks("link", "^d-5$")
-	p.awaits("heading", "^d-5$")
-	p.reads("90071992547409930001", "1e400", "reason of d-5")
-	p.goes(b.url("#/dead/broken"))
-	p.awaits("heading", "^Dead letters of broken$")
-	p.types("textbox", "Part of the id", "d-5")
+	p.goTo(b.url("#/dead/broken"))
+	p.clickOn("link", "^d-5$")
+	p.await("heading", "^d-5$")
+	p.awaitText("90071992547409930001", "1e400", "reason of d-5")
+	p.goTo(b.url("#/dead/broken"))
+	p.await("heading", "^Dead letters of broken$")
+	p.typeInto("textbox", "Part of the id", "d-5")
 	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.clicks("button", "^Retry$")
-	p.reads("d-5 was retried")
+	p.clickOn("button", "^Retry$")
+	p.awaitText("d-5 was retried")
 	b.until("/v1/jobs/d-5", func(v map[string]any) bool { return v["state"] == "queued" })
-	p.types("textbox", "Part of the id", "")
-	p.types("textbox", "reason", "of d-2")
+	p.typeInto("textbox", "Part of the id", "")
+	p.typeInto("textbox", "reason", "of d-2")
 	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.confirms("^Discard$", "d-2", "Discard", func() bool { return dead() == 7 })
+	p.confirm("^Discard$", "d-2", "Discard", func() bool { return dead() == 7 })
 	p.until("six dead letters", func() bool { return dead() == 6 })
-	p.types("textbox", "reason", "of d-3")
+	p.typeInto("textbox", "reason", "of d-3")
 	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.confirms("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
+	p.confirm("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
 	p.until("five dead letters", func() bool { return dead() == 5 })
-	p.goes(b.url("#/dead"))
-	p.confirms("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })
+	p.goTo(b.url("#/dead"))
+	p.confirm("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })
 	p.until("no dead letter", func() bool { return dead() == 0 })
 	b.until("/v1/types/broken", func(v map[string]any) bool { return number(v, "queued") == 6 })
-	p.readsNoMore(`\bbroken\s+5`)
+	p.awaitNoText(`\bbroken\s+5`)
 }
 
 // TestRules makes a rule for groups, and removes it.
@@ -173,28 +173,28 @@ func TestRules(t *testing.T) {
 	b := busy(t)
 	p := newPerson(t)
 	p.Forgive("status of 400")
-	p.goes(b.url("#/groups"))
-	p.clicks("button", "Add a rule")
-	p.awaits("dialog", "rule")
-	p.types("textbox", "Groups", "ten*")
+	p.goTo(b.url("#/groups"))
+	p.clickOn("button", "Add a rule")
+	p.await("dialog", "rule")
+	p.typeInto("textbox", "Groups", "ten*")
 	before := p.text()
-	p.clicks("button", "^Set$")
-	p.until("why there is no rule without a limit", func() bool { return p.text() != before && len(p.finds("dialog", "rule")) == 1 })
-	p.types("spinbutton", "at a time", "0")
-	p.clicks("button", "^Set$")
+	p.clickOn("button", "^Set$")
+	p.until("why there is no rule without a limit", func() bool { return p.text() != before && len(p.find("dialog", "rule")) == 1 })
+	p.typeInto("spinbutton", "at a time", "0")
+	p.clickOn("button", "^Set$")
 	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 1 })
 	p.until("the rule", func() bool { return len(p.rows("Rules")) == 1 })
 	p.until("what it holds back", func() bool {
 		r := p.rows("Groups")
 		return len(r) == 1 && r[0][3] == "10"
 	})
-	p.goes(b.url("#/job/mail-9"))
-	p.reads("waits.*group.*tenant|waits.*tenant")
-	p.goes(b.url("#/groups"))
+	p.goTo(b.url("#/job/mail-9"))
+	p.awaitText("waits.*group.*tenant|waits.*tenant")
+	p.goTo(b.url("#/groups"))
 	p.until("the rule again", func() bool { return len(p.rows("Rules")) == 1 })
-	p.clicks("button", "Drop|Remove|Delete")
-	if len(p.finds("dialog", "")) > 0 {
-		p.clicks("button", "^(Drop|Remove|Delete)")
+	p.clickOn("button", "Drop|Remove|Delete")
+	if len(p.find("dialog", "")) > 0 {
+		p.clickOn("button", "^(Drop|Remove|Delete)")
 	}
 	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 0 })
 }
@@ -206,21 +206,21 @@ func TestSubmit(t *testing.T) {
 	b := busy(t)
 	p := newPerson(t)
 	p.Forgive("status of 4")
-	p.goes(b.url(""))
-	p.clicks("button", "Submit a test job")
-	p.types("combobox", "^Type", "quick")
-	p.types("textbox", "Body", `{"not": json`)
-	p.clicks("button", "^Submit$")
-	p.awaits("dialog", "test job")
-	p.reads("JSON")
-	p.types("textbox", "Body", `{"n":90071992547409930001}`)
-	p.types("textbox", "Priority", "99999999999999999999")
-	p.clicks("button", "^Submit$")
-	p.reads("must be an integer")
-	p.types("textbox", "Priority", "-3")
-	p.clicks("button", "^Submit$")
-	p.reads("done")
-	p.clicks("button", "^Close$")
+	p.goTo(b.url(""))
+	p.clickOn("button", "Submit a test job")
+	p.typeInto("combobox", "^Type", "quick")
+	p.typeInto("textbox", "Body", `{"not": json`)
+	p.clickOn("button", "^Submit$")
+	p.await("dialog", "test job")
+	p.awaitText("JSON")
+	p.typeInto("textbox", "Body", `{"n":90071992547409930001}`)
+	p.typeInto("textbox", "Priority", "99999999999999999999")
+	p.clickOn("button", "^Submit$")
+	p.awaitText("must be an integer")
+	p.typeInto("textbox", "Priority", "-3")
+	p.clickOn("button", "^Submit$")
+	p.awaitText("done")
+	p.clickOn("button", "^Close$")
 	b.until("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
 }
 
@@ -231,12 +231,12 @@ func TestDrain(t *testing.T) {
 	b := busy(t, "--drain-timeout", "5m")
 	p := newPerson(t)
 	p.Forgive("net::ERR", "Failed to fetch")
-	p.goes(b.url(""))
-	p.confirms("^Drain$", "Drain", "Drain and stop", func() bool {
+	p.goTo(b.url(""))
+	p.confirm("^Drain$", "Drain", "Drain and stop", func() bool {
 		_, v := b.ask("GET", "/v1/status", "")
 		return v["draining"] == false
 	})
 	b.until("/v1/status", func(v map[string]any) bool { return v["draining"] == true })
-	p.reads("drain")
+	p.awaitText("drain")
 	b.Kill()
 }

@@ -22,17 +22,17 @@ func TestAway(t *testing.T) {
 		}
 		p := newPerson(t)
 		p.Forgive(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
-		p.goes(b.url(v.route))
-		p.awaits("heading", v.heading)
+		p.goTo(b.url(v.route))
+		p.await("heading", v.heading)
 		people[v.name] = p
 	}
-	people["overview"].awaits("heading", "wrong")
+	people["overview"].await("heading", "wrong")
 	b.Kill()
 	for name, p := range people {
-		p.reads(gone)
+		p.awaitText(gone)
 		if name == "overview" {
 			p.expect("a heading that does not say that all is known", func() bool {
-				for _, x := range p.finds("heading", "") {
+				for _, x := range p.find("heading", "") {
 					if x.is("level=1") && (strings.Contains(x.name, "well") || strings.Contains(x.name, "wrong")) {
 						return false
 					}
@@ -44,8 +44,8 @@ func TestAway(t *testing.T) {
 	}
 	// If an action cannot be carried out, the page says so.
 	p := people["type"]
-	p.clicks("button", "^Pause$")
-	p.reads("not|failed|refused|no answer")
+	p.clickOn("button", "^Pause$")
+	p.awaitText("not|failed|refused|no answer")
 	if strings.Contains(p.text(), "mail is paused") {
 		t.Error("it says that a broker which is away has paused a type")
 	}
@@ -54,19 +54,19 @@ func TestAway(t *testing.T) {
 	b.begin()
 	b.hand(gloom.Job{ID: "new", Type: "fresh"})
 	for _, p := range people {
-		p.readsNoMore(gone)
+		p.awaitNoText(gone)
 	}
-	people["overview"].reads("1 waiting", "fresh")
-	people["overview"].readsNoMore("mail")
+	people["overview"].awaitText("1 waiting", "fresh")
+	people["overview"].awaitNoText("mail")
 	people["type"].until("no earlier figures", func() bool { return !strings.Contains(people["type"].text(), "oldest") })
 	if testing.Short() {
 		return
 	}
-	people["types"].awaits("link", "^fresh$")
-	people["types"].until("no earlier type", func() bool { return len(people["types"].finds("link", "^mail$")) == 0 })
+	people["types"].await("link", "^fresh$")
+	people["types"].until("no earlier type", func() bool { return len(people["types"].find("link", "^mail$")) == 0 })
 	people["workers"].until("no earlier worker", func() bool { return !strings.Contains(people["workers"].text(), "mail-0") })
-	people["dead letters"].until("no earlier dead letter", func() bool { return len(people["dead letters"].finds("link", "^broken$")) == 0 })
-	people["running job"].reads("No job with this id|is not known|over")
+	people["dead letters"].until("no earlier dead letter", func() bool { return len(people["dead letters"].find("link", "^broken$")) == 0 })
+	people["running job"].awaitText("No job with this id|is not known|over")
 	for name, p := range people {
 		if v := p.violations(); len(v) > 0 {
 			t.Errorf("%s: %v", name, v)
@@ -81,17 +81,17 @@ func TestFrozen(t *testing.T) {
 	b := busy(t)
 	p := newPerson(t)
 	p.Forgive("net::ERR", "Failed to fetch")
-	p.goes(b.url(""))
-	p.awaits("heading", "wrong")
+	p.goTo(b.url(""))
+	p.await("heading", "wrong")
 	b.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { b.Signal(syscall.SIGCONT) })
-	p.reads(gone)
-	p.expect("a heading that does not say that all is known", func() bool { return len(p.finds("heading", "well|wrong")) == 0 })
+	p.awaitText(gone)
+	p.expect("a heading that does not say that all is known", func() bool { return len(p.find("heading", "well|wrong")) == 0 })
 	b.Signal(syscall.SIGCONT)
-	p.readsNoMore(gone)
+	p.awaitNoText(gone)
 	b.hand(gloom.Job{ID: "after", Type: "mail"})
-	p.reads("12 waiting")
-	p.awaits("heading", "wrong")
+	p.awaitText("12 waiting")
+	p.await("heading", "wrong")
 }
 
 // TestDraining: the page says that the broker is about to stop.
@@ -103,13 +103,13 @@ func TestDraining(t *testing.T) {
 	b.hand(gloom.Job{ID: "mail-0", Type: "mail"})
 	p := newPerson(t)
 	p.Forgive("net::ERR", "Failed to fetch", "503")
-	p.goes(b.url(""))
-	p.awaits("heading", "")
-	p.reads("1 running")
+	p.goTo(b.url(""))
+	p.await("heading", "")
+	p.awaitText("1 running")
 	b.mustRequest("POST", "/v1/drain", "{}")
-	p.reads("drain")
-	p.clicks("link", "^Types$")
-	p.awaits("heading", "^Types$")
+	p.awaitText("drain")
+	p.clickOn("link", "^Types$")
+	p.await("heading", "^Types$")
 	b.Kill()
 }
 
@@ -119,12 +119,12 @@ func TestTwoTabs(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	one, two := newPerson(t), newPerson(t)
-	one.goes(b.url("#/type/mail"))
-	two.goes(b.url("#/type/mail"))
-	two.awaits("button", "^Pause$")
-	one.clicks("button", "^Pause$")
-	two.awaits("button", "^Resume$")
-	two.reads("paused")
-	two.clicks("button", "^Resume$")
-	one.awaits("button", "^Pause$")
+	one.goTo(b.url("#/type/mail"))
+	two.goTo(b.url("#/type/mail"))
+	two.await("button", "^Pause$")
+	one.clickOn("button", "^Pause$")
+	two.await("button", "^Resume$")
+	two.awaitText("paused")
+	two.clickOn("button", "^Resume$")
+	one.await("button", "^Pause$")
 }

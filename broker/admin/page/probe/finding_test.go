@@ -238,11 +238,11 @@ func TestFindings(t *testing.T) {
 			b.token = token
 			p := newPerson(t)
 			p.Forgive("status of 401", "status of 503", "net::ERR")
-			p.goes(b.url(""))
+			p.goTo(b.url(""))
 			if token != "" {
-				p.enters("looker")
+				p.enterToken("looker")
 			}
-			p.awaits("heading", calm)
+			p.await("heading", calm)
 			s.stage(b)
 			staged := time.Now()
 			is := regexp.MustCompile("(?is)" + s.says)

@@ -62,8 +62,8 @@ func quote(s string) []byte {
 	return data
 }
 
-// reachesLink follows the link or button with a name in the main part of the page.
-func (p *person) reachesLink(role, name string) {
+// followLink follows the link or button with a name in the main part of the page.
+func (p *person) followLink(role, name string) {
 	p.t.Helper()
 	want := plainName(name)
 	p.until(fmt.Sprintf("a click on the %s %.60q", role, name), func() bool {
@@ -113,12 +113,12 @@ func TestHostile(t *testing.T) {
 		b.work(&gloom.Worker{Type: "serves " + name[:min(len(name), 900)], Handler: done}, gloom.ClientName(name))
 	}
 	p := newPerson(t)
-	p.goes(b.url(""))
-	p.awaits("heading", "wrong")
+	p.goTo(b.url(""))
+	p.await("heading", "wrong")
 	p.checkView("overview")
 	for _, route := range []string{"#/workers", "#/submitters", "#/groups", "#/types", "#/jobs"} {
-		p.goes(b.url(route))
-		p.awaits("heading", "^(Workers|Submitters|Groups|Types|Jobs)$")
+		p.goTo(b.url(route))
+		p.await("heading", "^(Workers|Submitters|Groups|Types|Jobs)$")
 		for _, name := range names {
 			if route != "#/submitters" {
 				p.awaitName(route, name)
@@ -126,49 +126,49 @@ func TestHostile(t *testing.T) {
 		}
 		p.checkView(route)
 		p.size(320, 640)
-		p.fits(route)
+		p.checkFits(route)
 		p.size(1280, 900)
 	}
 	for _, name := range names {
 		where := fmt.Sprintf("%.40q", name)
-		p.goes(b.url("#/types"))
-		p.awaits("heading", "^Types$")
-		p.reachesLink("link", name)
+		p.goTo(b.url("#/types"))
+		p.await("heading", "^Types$")
+		p.followLink("link", name)
 		p.until(where+": its type", func() bool { return p.headed(name) })
 		p.checkView(where)
 		p.size(320, 640)
-		p.fits(where)
+		p.checkFits(where)
 		p.size(1280, 900)
 		p.until(where+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
 		p.run(chromedp.Reload())
 		p.until(where+": its type by its address "+p.where(), func() bool { return p.headed(name) && len(p.rows("Jobs")) == 1 })
 
-		p.goes(b.url("#/jobs"))
-		p.awaits("heading", "^Jobs$")
-		p.reachesLink("link", name)
+		p.goTo(b.url("#/jobs"))
+		p.await("heading", "^Jobs$")
+		p.followLink("link", name)
 		p.until(where+": its job", func() bool { return p.headed(name) })
-		p.reads("Why it waits")
-		p.awaits("heading", "^Headers$")
+		p.awaitText("Why it waits")
+		p.await("heading", "^Headers$")
 		p.checkView(where)
 		p.size(320, 640)
-		p.fits(where)
+		p.checkFits(where)
 		p.size(1280, 900)
 
-		p.goes(b.url("#/dead"))
-		p.awaits("heading", "^Dead letters$")
-		p.reachesLink("link", name)
+		p.goTo(b.url("#/dead"))
+		p.await("heading", "^Dead letters$")
+		p.followLink("link", name)
 		p.until(where+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
 		p.awaitName(where, "it says "+name)
-		p.reachesLink("link", name)
+		p.followLink("link", name)
 		p.until(where+": the letter", func() bool { return p.headed(name) })
 		p.awaitName(where, "it says "+name)
 		p.size(320, 640)
-		p.fits(where)
+		p.checkFits(where)
 		p.size(1280, 900)
 
-		p.goes(b.url("#/groups"))
-		p.awaits("heading", "^Groups$")
-		p.reachesLink("link", name)
+		p.goTo(b.url("#/groups"))
+		p.await("heading", "^Groups$")
+		p.followLink("link", name)
 		p.until(where+": the jobs of its group", func() bool { return len(p.rows("Jobs")) == 1 })
 	}
 	if eval[bool](p, `return 'pwned' in window`) {
@@ -186,8 +186,8 @@ func TestTurned(t *testing.T) {
 	b.hand(gloom.Job{ID: name, Type: name, Groups: []string{name}})
 	p := newPerson(t)
 	for _, route := range []string{"", here("type", name)} {
-		p.goes(b.url(route))
-		p.reads("no worker serves")
+		p.goTo(b.url(route))
+		p.awaitText("no worker serves")
 		boxes := eval[[]float64](p, `const w = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 			for (let n; n = w.nextNode();) {
 				const i = n.data.indexOf('no worker serves'), r = document.createRange();
@@ -203,7 +203,7 @@ func TestTurned(t *testing.T) {
 
 // headed reports whether the page's heading has the name.
 func (p *person) headed(name string) bool {
-	for _, x := range p.finds("heading", "") {
+	for _, x := range p.find("heading", "") {
 		if x.is("level=1") && plain(x.name) == plainName(name) {
 			return true
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// accessible fails if axe-core finds a violation.
-func (p *person) accessible(name string) {
+// checkAccessible fails if axe-core finds a violation.
+func (p *person) checkAccessible(name string) {
 	p.t.Helper()
 	if !eval[bool](p, `return 'axe' in window`) {
 		p.run(chromedp.Evaluate[chromedp.Void](pagetest.Axe))
@@ -24,8 +24,8 @@ func (p *person) accessible(name string) {
 	}
 }
 
-// fits fails if the page is wider than the window.
-func (p *person) fits(name string) {
+// checkFits fails if the page is wider than the window.
+func (p *person) checkFits(name string) {
 	p.t.Helper()
 	if over := eval[int](p, `return Math.max(0, document.documentElement.scrollWidth - innerWidth)`); over > 0 {
 		p.t.Errorf("%s: it is %d pixels too wide:\n%s", name, over, strings.Join(eval[[]string](p, `
@@ -47,32 +47,32 @@ func TestLook(t *testing.T) {
 		t.Run(theme, func(t *testing.T) {
 			p := newPerson(t)
 			p.Forgive(missing)
-			p.prefers("prefers-color-scheme", theme)
+			p.prefer("prefers-color-scheme", theme)
 			var ground string
 			for _, v := range views {
-				p.goes("about:blank")
-				p.goes(b.url(v.route))
-				p.awaits("heading", v.heading)
-				p.accessible(v.name)
+				p.goTo("about:blank")
+				p.goTo(b.url(v.route))
+				p.await("heading", v.heading)
+				p.checkAccessible(v.name)
 				p.size(320, 640)
-				p.fits(v.name + " at 320 pixels")
+				p.checkFits(v.name + " at 320 pixels")
 				p.run(chromedp.EmulateViewport(640, 450, chromedp.EmulateScale(2)))
-				p.fits(v.name + " at 200 %")
+				p.checkFits(v.name + " at 200 %")
 				p.size(1280, 900)
-				p.fits(v.name)
+				p.checkFits(v.name)
 				ground = eval[string](p, `return getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor`)
 			}
 			t.Logf("the ground is %s", ground)
 			for _, button := range buttons {
-				p.goes(b.url("#/"))
-				p.clicks("button", button)
-				p.awaits("dialog", "")
-				p.accessible(button)
+				p.goTo(b.url("#/"))
+				p.clickOn("button", button)
+				p.await("dialog", "")
+				p.checkAccessible(button)
 				p.size(320, 640)
-				p.fits(button + " at 320 pixels")
+				p.checkFits(button + " at 320 pixels")
 				p.size(1280, 900)
 				p.keys(kb.Escape)
-				p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+				p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 			}
 		})
 	}
@@ -84,11 +84,11 @@ func TestStill(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
-	p.prefers("prefers-reduced-motion", "reduce")
-	p.goes(b.url(""))
-	p.awaits("heading", "wrong")
-	p.clicks("button", "^Help")
-	p.awaits("dialog", "")
+	p.prefer("prefers-reduced-motion", "reduce")
+	p.goTo(b.url(""))
+	p.await("heading", "wrong")
+	p.clickOn("button", "^Help")
+	p.await("dialog", "")
 	if moves := eval[[]string](p, `return document.getAnimations().filter(a => a.playState === 'running').map(a => a.animationName || a.transitionProperty || 'script')`); len(moves) > 0 {
 		t.Errorf("moving: %v", moves)
 	}
@@ -105,10 +105,10 @@ func TestKeyboard(t *testing.T) {
 		tabbed = tabbed[3:]
 	}
 	for _, v := range tabbed {
-		p.goes("about:blank")
-		p.goes(b.url(v.route))
-		p.awaits("heading", v.heading)
-		p.awaits("button", "Help")
+		p.goTo("about:blank")
+		p.goTo(b.url(v.route))
+		p.await("heading", v.heading)
+		p.await("button", "Help")
 		var want []string
 		for _, x := range p.things() {
 			switch x.role {
@@ -145,24 +145,24 @@ func TestKeyboard(t *testing.T) {
 		}
 	}
 
-	p.goes(b.url("#/"))
-	p.awaits("heading", "wrong")
+	p.goTo(b.url("#/"))
+	p.await("heading", "wrong")
 	p.keys("/")
 	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "combobox" })
-	p.inserts("mail-3")
+	p.insert("mail-3")
 	p.keys(kb.Enter)
-	p.awaits("heading", "mail-3|^Jobs$")
+	p.await("heading", "mail-3|^Jobs$")
 	p.keys(kb.Escape)
 	p.keys("?")
-	p.awaits("dialog", "Keys")
+	p.await("dialog", "Keys")
 	p.keys(kb.Escape)
-	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 	for i, heading := range []string{"wrong", "^Types$", "^Workers$", "^Submitters$", "^Groups$", "^Dead letters$", "^Jobs$"} {
 		p.keys(fmt.Sprint(i + 1))
-		p.awaits("heading", heading)
+		p.await("heading", heading)
 	}
-	p.goes(b.url("#/job/mail-8"))
-	p.awaits("heading", "mail-8")
+	p.goTo(b.url("#/job/mail-8"))
+	p.await("heading", "mail-8")
 	for range 60 {
 		p.keys(kb.Tab)
 		if x := p.focused(); x != nil && x.name == "Cancel" {
@@ -170,7 +170,7 @@ func TestKeyboard(t *testing.T) {
 		}
 	}
 	p.keys(kb.Enter)
-	p.awaits("dialog", "mail-8")
+	p.await("dialog", "mail-8")
 	for range 10 {
 		if x := p.focused(); x != nil && x.name == "Cancel the job" {
 			break

@@ -106,7 +106,7 @@ func call[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
 	return r
 }
 
-func (p *person) goes(url string) {
+func (p *person) goTo(url string) {
 	p.t.Helper()
 	p.run(chromedp.Navigate(url))
 }
@@ -119,20 +119,20 @@ func (p *person) size(width, height int64) {
 	p.run(chromedp.EmulateViewport(width, height))
 }
 
-// prefers sets a preference that the system reports, such as prefers-color-scheme.
-func (p *person) prefers(name, value string) {
+// prefer sets a preference that the system reports, such as prefers-color-scheme.
+func (p *person) prefer(name, value string) {
 	p.t.Helper()
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}})
 }
 
-// zone sets the person's time zone.
-func (p *person) zone(name string) {
+// setZone sets the person's time zone.
+func (p *person) setZone(name string) {
 	p.t.Helper()
 	call(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
 }
 
-// skews shifts the clock of the person's browser on all later pages.
-func (p *person) skews(by time.Duration) {
+// skewClock shifts the clock of the person's browser on all later pages.
+func (p *person) skewClock(by time.Duration) {
 	p.t.Helper()
 	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
 		const Right = Date, by = %d;
@@ -238,8 +238,8 @@ func (p *person) outline() string {
 	return s.String()
 }
 
-// finds returns the things of a role whose names match a pattern.
-func (p *person) finds(role, name string) (found []*thing) {
+// find returns the things of a role whose names match a pattern.
+func (p *person) find(role, name string) (found []*thing) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + name)
 	for _, x := range p.things() {
@@ -294,11 +294,11 @@ func (p *person) expect(name string, is func() bool) {
 	}
 }
 
-// awaits waits until there is a thing with this role and a name that matches, and returns it.
-func (p *person) awaits(role, name string) (x *thing) {
+// await waits until there is a thing with this role and a name that matches, and returns it.
+func (p *person) await(role, name string) (x *thing) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a %s named %q", role, name), func() bool {
-		if found := p.finds(role, name); len(found) > 0 {
+		if found := p.find(role, name); len(found) > 0 {
 			x = found[0]
 		}
 		return x != nil
@@ -306,8 +306,8 @@ func (p *person) awaits(role, name string) (x *thing) {
 	return x
 }
 
-// reads waits until the text matches all patterns.
-func (p *person) reads(patterns ...string) {
+// awaitText waits until the text matches all patterns.
+func (p *person) awaitText(patterns ...string) {
 	p.t.Helper()
 	for _, s := range patterns {
 		is := regexp.MustCompile("(?is)" + s)
@@ -315,18 +315,18 @@ func (p *person) reads(patterns ...string) {
 	}
 }
 
-// readsNoMore waits until the text does not match the pattern.
-func (p *person) readsNoMore(pattern string) {
+// awaitNoText waits until the text does not match the pattern.
+func (p *person) awaitNoText(pattern string) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + pattern)
 	p.until(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.text()) })
 }
 
-// clicks waits until a thing is there and enabled, and makes the person click on it.
-func (p *person) clicks(role, name string) {
+// clickOn waits until a thing is there and enabled, and makes the person click on it.
+func (p *person) clickOn(role, name string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
-		for _, x := range p.finds(role, name) {
+		for _, x := range p.find(role, name) {
 			if !x.is("disabled") && p.click(x) == nil {
 				return true
 			}
@@ -383,12 +383,12 @@ func (p *person) click(x *thing) error {
 	return nil
 }
 
-// types makes the person replace a field's content with a text.
-func (p *person) types(role, name, text string) {
+// typeInto makes the person replace a field's content with a text.
+func (p *person) typeInto(role, name, text string) {
 	p.t.Helper()
-	p.clicks(role, name)
+	p.clickOn(role, name)
 	p.keys("a", chromedp.KeyModifiers(kb.ModifierCtrl))
-	p.inserts(text)
+	p.insert(text)
 }
 
 func (p *person) keys(keys string, o ...chromedp.KeyOption) {
@@ -396,7 +396,7 @@ func (p *person) keys(keys string, o ...chromedp.KeyOption) {
 	p.run(chromedp.KeyEvent(keys, o...))
 }
 
-func (p *person) inserts(text string) {
+func (p *person) insert(text string) {
 	p.t.Helper()
 	if text == "" {
 		p.keys("\b")
@@ -405,8 +405,8 @@ func (p *person) inserts(text string) {
 	call(p, input.InsertText, input.InsertTextParams{Text: text})
 }
 
-// pastes makes the person paste what was copied.
-func (p *person) pastes() {
+// paste makes the person paste what was copied.
+func (p *person) paste() {
 	p.t.Helper()
 	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
 }

@@ -29,25 +29,25 @@ func TestManyTypes(t *testing.T) {
 	b.hand(append(jobs, gloom.Job{ID: "second", Type: fmt.Sprintf("type-%05d", n/2)})...)
 	p := newPerson(t)
 	p.Forgive(missing)
-	p.goes(b.url("#/types"))
-	p.reads(fmt.Sprintf(`%d,%03d types`, n/1000, n%1000))
+	p.goTo(b.url("#/types"))
+	p.awaitText(fmt.Sprintf(`%d,%03d types`, n/1000, n%1000))
 	want := fmt.Sprintf("type-%05d", n/2)
 	top := func() bool {
 		r := p.rows("Types")
 		return len(r) > 0 && strings.HasPrefix(r[0][0], want)
 	}
 	p.until("the one with most on top", top)
-	p.clicks("button", "^Waiting$")
+	p.clickOn("button", "^Waiting$")
 	p.until("the other way round", func() bool { return !top() && len(p.rows("Types")) > 0 })
-	p.clicks("button", "^Waiting$")
+	p.clickOn("button", "^Waiting$")
 	p.until("the one with most on top again", top)
-	p.types("searchbox", "Part of a name", fmt.Sprintf("-%05d", n-1))
+	p.typeInto("searchbox", "Part of a name", fmt.Sprintf("-%05d", n-1))
 	p.until("the one that is sought", func() bool { return len(p.rows("Types")) == 1 })
-	p.types("searchbox", "Part of a name", "")
+	p.typeInto("searchbox", "Part of a name", "")
 	p.until("all again", func() bool { return len(p.rows("Types")) > 10 })
 	// During the measurement, nothing else may keep the browser busy, such as reading its
 	// accessibility tree.
-	sort := p.awaits("button", "^Type$")
+	sort := p.await("button", "^Type$")
 	eval[any](p, `window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration) }).observe({ type: 'longtask' })`)
 	if err := p.click(sort); err != nil {
 		t.Fatal(err)
@@ -58,13 +58,13 @@ func TestManyTypes(t *testing.T) {
 	p.keys(kb.End)
 	time.Sleep(3 * time.Second)
 	t.Logf("%d types, sorted and scrolled: the longest task took %d ms", n, eval[int](p, `return Math.round(window.longest)`))
-	p.goes(b.url("#/"))
-	p.awaits("heading", "wrong")
+	p.goTo(b.url("#/"))
+	p.await("heading", "wrong")
 	p.checkView("overview")
 	p.keys("/")
-	p.inserts(want)
+	p.insert(want)
 	p.keys(kb.Enter)
-	p.awaits("heading", want+"|^Types$|^Jobs$")
+	p.await("heading", want+"|^Types$|^Jobs$")
 }
 
 // TestMillion uses a million jobs.
@@ -84,18 +84,18 @@ func TestMillion(t *testing.T) {
 	}
 	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 1_000_000 })
 	p := newPerson(t)
-	p.goes(b.url("#/type/many"))
-	p.reads(`1,000,000|1\.00.M`)
+	p.goTo(b.url("#/type/many"))
+	p.awaitText(`1,000,000|1\.00.M`)
 	p.until("jobs", func() bool { return len(p.rows("Jobs")) > 10 })
 	first := len(p.rows("Jobs"))
-	p.clicks("button", "(?i)more|next")
+	p.clickOn("button", "(?i)more|next")
 	p.until("more jobs, or others", func() bool { r := p.rows("Jobs"); return len(r) > first || len(r) > 0 && r[0][1] != "job-0" })
-	p.types("textbox", "Part of the id", "job-765432")
+	p.typeInto("textbox", "Part of the id", "job-765432")
 	p.until("the one that is sought", func() bool { r := p.rows("Jobs"); return len(r) == 1 && r[0][1] == "job-765432" })
-	p.goes(b.url("#/job/job-999999"))
-	p.reads("999,999 jobs|before it")
-	p.goes(b.url("#/type/many"))
-	p.confirms("Cancel all", "1,000,000|1.00.M", "^Cancel 1", func() bool { return true })
+	p.goTo(b.url("#/job/job-999999"))
+	p.awaitText("999,999 jobs|before it")
+	p.goTo(b.url("#/type/many"))
+	p.confirm("Cancel all", "1,000,000|1.00.M", "^Cancel 1", func() bool { return true })
 	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
 }
 
@@ -122,8 +122,8 @@ func TestHundred(t *testing.T) {
 	time.Sleep(10 * time.Second)
 	t.Logf("a hundred streams take %.1f %% of a core", (b.cpu()-before).Seconds()*10)
 	p := newPerson(t)
-	p.goes(b.url(""))
-	p.awaits("heading", "wrong")
+	p.goTo(b.url(""))
+	p.await("heading", "wrong")
 }
 
 // cpu returns the processor time that the broker has used.
@@ -146,8 +146,8 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--page-link", "jobd=http://127.0.0.1:1/")
 	p := newPerson(t)
-	p.goes(b.url(""))
-	x := p.awaits("link", "jobd")
+	p.goTo(b.url(""))
+	x := p.await("link", "jobd")
 	if !x.is("http://127.0.0.1:1/") {
 		t.Errorf("the link leads to %v", x.states)
 	}

@@ -33,10 +33,10 @@ const refusal = "does not know this token|may not|cannot be a token|is no token"
 // refused are the console's texts about a request without a valid token.
 var refused = []string{"status of 401", "status of 403", missing}
 
-// enters types a token where the page asks for one.
-func (p *person) enters(token string) {
+// enterToken types a token where the page asks for one.
+func (p *person) enterToken(token string) {
 	p.t.Helper()
-	p.types("textbox", "Token", token)
+	p.typeInto("textbox", "Token", token)
 	p.keys(kb.Enter)
 }
 
@@ -45,7 +45,7 @@ var changers = []string{"Pause", "Resume", "Limits", "turns", "Cancel", "Change"
 
 func (p *person) offers() (found []string) {
 	p.t.Helper()
-	for _, x := range p.finds("button", "") {
+	for _, x := range p.find("button", "") {
 		for _, name := range changers {
 			if strings.Contains(x.name, name) && !x.is("disabled") {
 				found = append(found, x.name)
@@ -64,9 +64,9 @@ func TestTokens(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
 		p.Forgive(refused...)
-		p.goes(b.url("#/type/mail"))
-		p.awaits("textbox", "Token")
-		p.accessible("the question for a token")
+		p.goTo(b.url("#/type/mail"))
+		p.await("textbox", "Token")
+		p.checkAccessible("the question for a token")
 		for _, secret := range []string{"mail-0", "tenant", "mailer"} {
 			if strings.Contains(p.text(), secret) {
 				t.Errorf("without a token it shows %q", secret)
@@ -76,15 +76,15 @@ func TestTokens(t *testing.T) {
 			if testing.Short() && wrong != "wrong" {
 				continue
 			}
-			p.enters(wrong)
-			p.reads(refusal)
-			p.readsNoMore("asking")
+			p.enterToken(wrong)
+			p.awaitText(refusal)
+			p.awaitNoText("asking")
 		}
 		p.until("a way in with a good one", func() bool {
-			if len(p.finds("textbox", "Token")) > 0 {
-				p.enters("looker")
+			if len(p.find("textbox", "Token")) > 0 {
+				p.enterToken("looker")
 			}
-			return len(p.finds("heading", "^mail$")) > 0
+			return len(p.find("heading", "^mail$")) > 0
 		})
 		if at := p.where(); at != b.url("#/type/mail") {
 			t.Errorf("somebody who asked for a type is at %s", at)
@@ -94,20 +94,20 @@ func TestTokens(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
 		p.Forgive(refused...)
-		p.goes(b.url(""))
-		p.enters("looker")
-		p.awaits("heading", "wrong")
+		p.goTo(b.url(""))
+		p.enterToken("looker")
+		p.await("heading", "wrong")
 		for i, v := range views[:12] {
 			if testing.Short() && i%4 != 1 {
 				continue
 			}
-			p.goes(b.url(cmp.Or(v.route, "#/")))
-			p.awaits("heading", v.heading)
+			p.goTo(b.url(cmp.Or(v.route, "#/")))
+			p.await("heading", v.heading)
 			p.until(v.name+": something to read", func() bool { return len(p.text()) > 60 })
 			if found := p.offers(); len(found) > 0 {
 				t.Errorf("%s: somebody who may only look is offered %v", v.name, found)
 			}
-			if found := p.finds("button", "(?-i:Submit|Test job)"); len(found) > 0 {
+			if found := p.find("button", "(?-i:Submit|Test job)"); len(found) > 0 {
 				t.Errorf("%s: somebody who may only look is offered %v", v.name, found)
 			}
 		}
@@ -116,30 +116,30 @@ func TestTokens(t *testing.T) {
 			t.Errorf("the token is kept: %s", kept)
 		}
 		p.run(chromedp.Reload())
-		p.awaits("textbox", "Token")
+		p.await("textbox", "Token")
 	})
 	t.Run("admin", func(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
 		p.Forgive(refused...)
-		p.goes(b.url("#/type/mail"))
-		p.enters("ruler")
-		p.awaits("heading", "^mail$")
-		p.awaits("button", "^Limits$")
-		if found := p.finds("button", "(?-i:Submit|Test job)"); len(found) > 0 {
+		p.goTo(b.url("#/type/mail"))
+		p.enterToken("ruler")
+		p.await("heading", "^mail$")
+		p.await("button", "^Limits$")
+		if found := p.find("button", "(?-i:Submit|Test job)"); len(found) > 0 {
 			t.Errorf("somebody who may not submit is offered %v", found)
 		}
-		p.clicks("button", "^Take turns$")
-		p.awaits("button", "^No turns$")
+		p.clickOn("button", "^Take turns$")
+		p.await("button", "^No turns$")
 	})
 	t.Run("submit alone", func(t *testing.T) {
 		inFull(t)
 		t.Parallel()
 		p := newPerson(t)
 		p.Forgive(refused...)
-		p.goes(b.url(""))
-		p.enters("hander")
-		p.reads("watch|admin|look|scope|may not")
+		p.goTo(b.url(""))
+		p.enterToken("hander")
+		p.awaitText("watch|admin|look|scope|may not")
 		if strings.Contains(p.text(), "mail-0") {
 			t.Error("somebody who may only submit sees jobs")
 		}
@@ -149,9 +149,9 @@ func TestTokens(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
 		p.Forgive(refused...)
-		p.goes(b.url("#/type/mail"))
-		p.enters("both")
-		p.awaits("button", "Test job")
+		p.goTo(b.url("#/type/mail"))
+		p.enterToken("both")
+		p.await("button", "Test job")
 		if found := p.offers(); len(found) > 0 {
 			t.Errorf("somebody who may look and submit is offered %v", found)
 		}
@@ -166,9 +166,9 @@ func TestRevoked(t *testing.T) {
 	p := newPerson(t)
 	p.Forgive(refused...)
 	p.Forgive("net::ERR") // for the stream, if the broker ends it
-	p.goes(b.url("#/jobs"))
-	p.enters("ruler")
-	p.awaits("heading", "^Jobs$")
+	p.goTo(b.url("#/jobs"))
+	p.enterToken("ruler")
+	p.await("heading", "^Jobs$")
 	if err := os.WriteFile(file, []byte("other admin\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -177,14 +177,14 @@ func TestRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The next action makes the page ask for a token again, and then show the same view.
-	for end := time.Now().Add(patience); len(p.finds("textbox", "Token")) == 0 && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
-		if found := p.finds("button", "Look again"); len(found) > 0 {
+	for end := time.Now().Add(patience); len(p.find("textbox", "Token")) == 0 && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		if found := p.find("button", "Look again"); len(found) > 0 {
 			_ = p.click(found[0])
 		}
 	}
-	p.awaits("textbox", "Token")
-	p.enters("other")
-	p.awaits("heading", "^Jobs$")
+	p.await("textbox", "Token")
+	p.enterToken("other")
+	p.await("heading", "^Jobs$")
 	if at := p.where(); at != b.url("#/jobs") {
 		t.Errorf("after the new token it is at %s", at)
 	}

@@ -86,14 +86,14 @@ func TestViews(t *testing.T) {
 	p.Forgive(missing)
 	for i, v := range views {
 		if !testing.Short() {
-			p.goes("about:blank")
+			p.goTo("about:blank")
 		}
-		p.goes(b.url(v.route))
-		p.awaits("heading", v.heading)
+		p.goTo(b.url(v.route))
+		p.await("heading", v.heading)
 		p.checkView(v.name)
 		if !testing.Short() && i < 12 {
 			p.run(chromedp.Reload())
-			p.awaits("heading", v.heading)
+			p.await("heading", v.heading)
 			if got := p.where(); got != b.url(v.route) {
 				t.Errorf("%s: reloaded at %s", v.name, got)
 			}
@@ -138,23 +138,23 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
-	p.goes(b.url(""))
-	p.clicks("link", "^Types$")
-	p.awaits("heading", "^Types$")
-	p.clicks("link", "^mail$")
-	p.awaits("heading", "^mail$")
-	p.clicks("link", "^mail-5$")
-	p.awaits("heading", "^mail-5$")
+	p.goTo(b.url(""))
+	p.clickOn("link", "^Types$")
+	p.await("heading", "^Types$")
+	p.clickOn("link", "^mail$")
+	p.await("heading", "^mail$")
+	p.clickOn("link", "^mail-5$")
+	p.await("heading", "^mail-5$")
 	for _, want := range []string{"^mail$", "^Types$"} {
 		p.run(chromedp.NavigateBack())
-		p.awaits("heading", want)
+		p.await("heading", want)
 	}
 	p.run(chromedp.NavigateForward())
-	p.awaits("heading", "^mail$")
+	p.await("heading", "^mail$")
 	p.until("the title of the type", func() bool { return strings.HasPrefix(p.title(), "mail") })
 
 	// A filter is in the address, and survives a reload.
-	p.clicks("button", "^running$")
+	p.clickOn("button", "^running$")
 	p.until("a filtered list", func() bool { return len(p.rows("Jobs")) == 2 })
 	at := p.where()
 	if !strings.Contains(at, "running") {
@@ -163,14 +163,14 @@ func TestHistory(t *testing.T) {
 	p.run(chromedp.Reload())
 	p.until("the list filtered again", func() bool { return len(p.rows("Jobs")) == 2 })
 	other := newPerson(t)
-	other.goes(at)
+	other.goTo(at)
 	other.until("the list filtered for another", func() bool { return len(other.rows("Jobs")) == 2 })
 
-	p.clicks("combobox", "Find")
-	p.inserts("mail-7")
+	p.clickOn("combobox", "Find")
+	p.insert("mail-7")
 	p.keys(kb.Enter)
-	p.awaits("heading", "mail-7|^Jobs$")
-	p.awaits("link", "mail-7|^mail$")
+	p.await("heading", "mail-7|^Jobs$")
+	p.await("link", "mail-7|^mail$")
 	p.run(chromedp.NavigateBack())
 	p.until("the filtered list again", func() bool { return p.where() == at })
 }
@@ -197,33 +197,33 @@ func TestFilters(t *testing.T) {
 		do          func()
 	}{
 		{"all", "#/jobs", 17, func() {}},
-		{"running", "#/jobs", 2, func() { p.clicks("button", "^running$") }},
-		{"delayed", "#/jobs", 1, func() { p.clicks("button", "^delayed$") }},
-		{"ended, page by page", "#/jobs", 50, func() { p.clicks("button", "^ended$") }},
-		{"part of the id", "#/type/mail", 3, func() { p.types("textbox", "Part of the id", "mail-1") }},
-		{"group", "#/jobs", 1, func() { p.types("textbox", "Group", "a/b ?#"); p.keys(kb.Enter) }},
-		{"age", "#/jobs", 1, func() { p.types("spinbutton", "Older", "1800"); p.keys(kb.Enter) }},
-		{"nothing", "#/jobs", 0, func() { p.types("textbox", "Part of the id", "<b>zzz"); p.keys(kb.Enter) }},
+		{"running", "#/jobs", 2, func() { p.clickOn("button", "^running$") }},
+		{"delayed", "#/jobs", 1, func() { p.clickOn("button", "^delayed$") }},
+		{"ended, page by page", "#/jobs", 50, func() { p.clickOn("button", "^ended$") }},
+		{"part of the id", "#/type/mail", 3, func() { p.typeInto("textbox", "Part of the id", "mail-1") }},
+		{"group", "#/jobs", 1, func() { p.typeInto("textbox", "Group", "a/b ?#"); p.keys(kb.Enter) }},
+		{"age", "#/jobs", 1, func() { p.typeInto("spinbutton", "Older", "1800"); p.keys(kb.Enter) }},
+		{"nothing", "#/jobs", 0, func() { p.typeInto("textbox", "Part of the id", "<b>zzz"); p.keys(kb.Enter) }},
 	} {
-		p.goes("about:blank")
-		p.goes(b.url(c.route))
-		p.awaits("heading", "^(Jobs|mail)$")
+		p.goTo("about:blank")
+		p.goTo(b.url(c.route))
+		p.await("heading", "^(Jobs|mail)$")
 		c.do()
 		p.until(fmt.Sprintf("%s: %d jobs", c.name, c.n), count(c.n))
 		p.checkView(c.name)
 		at := p.where()
-		p.goes("about:blank")
-		p.goes(at)
+		p.goTo("about:blank")
+		p.goTo(at)
 		p.until(fmt.Sprintf("%s by its address %s: %d jobs", c.name, at, c.n), count(c.n))
 	}
-	p.goes(b.url("#/types"))
-	p.types("searchbox", "Part of a name", "ai")
-	p.until("one type", func() bool { return len(p.finds("link", "^(mail|broken|quick|nobody)$")) == 1 })
-	p.goes(b.url("#/dead/broken"))
-	p.types("textbox", "reason", "no such reason")
-	p.until("no dead letter", func() bool { return len(p.finds("link", "^fails$")) == 0 })
-	p.types("textbox", "reason", "mailbox")
-	p.awaits("link", "^fails$")
+	p.goTo(b.url("#/types"))
+	p.typeInto("searchbox", "Part of a name", "ai")
+	p.until("one type", func() bool { return len(p.find("link", "^(mail|broken|quick|nobody)$")) == 1 })
+	p.goTo(b.url("#/dead/broken"))
+	p.typeInto("textbox", "reason", "no such reason")
+	p.until("no dead letter", func() bool { return len(p.find("link", "^fails$")) == 0 })
+	p.typeInto("textbox", "reason", "mailbox")
+	p.await("link", "^fails$")
 }
 
 // TestEmpty looks at a broker without jobs.
@@ -241,16 +241,16 @@ func TestEmpty(t *testing.T) {
 		if strings.Contains(v.route, "mail") {
 			continue
 		}
-		p.goes("about:blank")
-		p.goes(b.url(v.route))
-		p.awaits("heading", heading)
+		p.goTo("about:blank")
+		p.goTo(b.url(v.route))
+		p.await("heading", heading)
 		p.checkView(v.name)
 		p.until(v.name+": something that says there is nothing", func() bool {
 			return strings.Contains(strings.ToLower(p.text()), "no") || strings.Contains(p.text(), "nothing")
 		})
 	}
-	p.goes(b.url(""))
-	p.awaits("heading", calm)
+	p.goTo(b.url(""))
+	p.await("heading", calm)
 	for _, f := range p.findings() {
 		if !strings.Contains(f.text, "event loop") { // late on a slow machine
 			t.Errorf("an empty broker has a finding: %s", f.text)
@@ -265,15 +265,15 @@ func TestCopy(t *testing.T) {
 	t.Parallel()
 	b := busy(t, "--http-hosts", "page.test")
 	p := newPerson(t)
-	p.goes("http://page.test" + b.http[strings.LastIndexByte(b.http, ':'):] + "/#/job/mail-9")
-	p.awaits("heading", "^mail-9$")
+	p.goTo("http://page.test" + b.http[strings.LastIndexByte(b.http, ':'):] + "/#/job/mail-9")
+	p.await("heading", "^mail-9$")
 	if eval[bool](p, `return isSecureContext`) {
 		t.Fatal("the browser trusts the page")
 	}
-	p.clicks("button", "Copy id")
+	p.clickOn("button", "Copy id")
 	p.keys("/")
 	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "combobox" })
-	p.pastes()
+	p.paste()
 	p.until("what was copied", func() bool { x := p.focused(); return x != nil && x.value == "mail-9" })
 }
 
@@ -283,8 +283,8 @@ func TestClockAndZone(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
-	p.zone("Asia/Kathmandu")
-	p.skews(time.Hour)
+	p.setZone("Asia/Kathmandu")
+	p.skewClock(time.Hour)
 	ages := func() []string {
 		var shownAges []string
 		for _, x := range p.things() {
@@ -295,9 +295,9 @@ func TestClockAndZone(t *testing.T) {
 		return shownAges
 	}
 	for _, v := range []view{views[0], views[2], views[3], views[7], views[9], views[10], views[11]} {
-		p.goes("about:blank")
-		p.goes(b.url(v.route))
-		p.awaits("heading", v.heading)
+		p.goTo("about:blank")
+		p.goTo(b.url(v.route))
+		p.await("heading", v.heading)
 		var first []string
 		p.until(v.name+": an age", func() bool { first = ages(); return len(first) > 0 })
 		for _, a := range first {

@@ -90,9 +90,9 @@ func TestBytes(t *testing.T) {
 	b := busy(t)
 	way := newCable(t, b.http)
 	p := newPerson(t)
-	p.goes("http://" + way.addr + "/")
-	p.awaits("heading", "wrong")
-	p.reads("jobs per second")
+	p.goTo("http://" + way.addr + "/")
+	p.await("heading", "wrong")
+	p.awaitText("jobs per second")
 	requests, bytes := p.Heard()
 	t.Logf("a cold load takes %.1f kB in %d requests; %.1f kB have come with the events by now", bytes/1000, requests, float64(way.bytes.Load())/1000)
 	if bytes == 0 || bytes > 70_000 {
@@ -106,8 +106,8 @@ func TestStrict(t *testing.T) {
 	b := busy(t)
 	p := newPerson(t)
 	p.Forgive("Content Security Policy")
-	p.goes(b.url(""))
-	p.awaits("heading", "wrong")
+	p.goTo(b.url(""))
+	p.await("heading", "wrong")
 	p.checkView("overview")
 	ran := eval[bool](p, `
 		const add = (tag, set) => { const e = document.createElement(tag); set(e); document.body.append(e) };
@@ -139,7 +139,7 @@ func TestSlowNetwork(t *testing.T) {
 		{"overview", "", "no worker serves"}, {"workers", "#/workers", "mailer/1"}, {"dead letters", "#/dead/broken", "mailbox is full"},
 		{"jobs", "#/jobs", "mail-7"}, {"type", "#/type/mail", "mail-7"}, {"job", "#/job/mail-9", "Why it waits"},
 	} {
-		p.goes("about:blank")
+		p.goTo("about:blank")
 		go p.eventually(b.url(v.route))
 		p.until(v.name+": "+v.knows, func() bool {
 			text := p.textNow()
@@ -152,8 +152,8 @@ func TestSlowNetwork(t *testing.T) {
 			return strings.Contains(text, v.knows)
 		})
 	}
-	p.goes(b.url("#/"))
-	p.awaits("heading", "wrong")
+	p.goTo(b.url("#/"))
+	p.await("heading", "wrong")
 }
 
 // TestHidden: a hidden tab sends no requests.
@@ -163,8 +163,8 @@ func TestHidden(t *testing.T) {
 	b := busy(t)
 	way := newCable(t, b.http)
 	p := newPerson(t)
-	p.goes("http://" + way.addr + "/")
-	p.awaits("heading", "wrong")
+	p.goTo("http://" + way.addr + "/")
+	p.await("heading", "wrong")
 	show := func(state string) {
 		eval[any](p, `Object.defineProperty(document, 'visibilityState', { value: '`+state+`', configurable: true });
 			Object.defineProperty(document, 'hidden', { value: document.visibilityState === 'hidden', configurable: true });
@@ -183,5 +183,5 @@ func TestHidden(t *testing.T) {
 	p.until("nothing that comes to a tab out of sight", still)
 	b.hand(moreMail(5)...)
 	show("visible")
-	p.reads("16 waiting")
+	p.awaitText("16 waiting")
 }
