@@ -82,7 +82,7 @@ func (h *Hub) Remove(c *Conn) {
 				h.outcomes--
 			}
 		}
-		c.out.marks, c.out.taken, c.out.answers = nil, nil, 0
+		c.out.marks, c.out.unwritten, c.out.answers = nil, nil, 0
 		c.Partial(0, 0)
 		c.state = closed
 		delete(h.closing, c)

@@ -27,9 +27,9 @@ type outbox struct {
 
 	// Only the owner uses these: the pieces that it has taken and not written completely. The
 	// first at bytes of the first piece are written.
-	taken       []piece
+	unwritten   []piece
 	at          int
-	hasOutcomes bool   // some of the taken output is kept outcomes
+	hasOutcomes bool   // unwritten has kept outcomes
 	writeLimit  uint64 // if so, up to which position one write may go
 
 	// Only the owner writes these, any goroutine may read them. They are positions in the
@@ -310,9 +310,9 @@ func (s *Sink) take(now int64, outs []Output) []Output {
 // take gives the owner everything that has been appended, unless the owner still has output
 // from before.
 func (o *outbox) take(now int64) {
-	if len(o.taken) == 0 && o.end() > o.takenEnd {
+	if len(o.unwritten) == 0 && o.end() > o.takenEnd {
 		o.seal()
-		o.sealedPieces, o.taken = o.taken, o.sealedPieces
+		o.sealedPieces, o.unwritten = o.unwritten, o.sealedPieces
 		o.takenEnd, o.sealedBytes = o.sealed, 0
 		if o.waitingSince.Load() == 0 {
 			o.waitingSince.Store(now)

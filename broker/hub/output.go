@@ -70,7 +70,7 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, held int) {
 	if o.hasOutcomes {
 		limit = min(limit, int(o.writeLimit-o.written.Load()))
 	}
-	for _, p := range o.taken {
+	for _, p := range o.unwritten {
 		if n == limit || len(parts) == cap(parts) {
 			break
 		}
@@ -93,8 +93,8 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	o, h := &c.out, c.hub
 	written := o.written.Add(uint64(n))
 	done, freed := 0, int64(0)
-	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
-		p := &o.taken[done]
+	for o.at += n; done < len(o.unwritten) && o.at >= len(o.unwritten[done].mem); done++ {
+		p := &o.unwritten[done]
 		o.at -= len(p.mem)
 		freed += int64(cap(p.mem))
 		if s := c.sink; !p.shared && s.returnRoom >= cap(p.mem) {
@@ -102,8 +102,8 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 			s.returned = append(s.returned, p.mem[:0])
 		}
 	}
-	if o.taken = slices.Delete(o.taken, 0, done); len(o.taken) == 0 && cap(o.taken) > maxIdlePieces {
-		o.taken = nil
+	if o.unwritten = slices.Delete(o.unwritten, 0, done); len(o.unwritten) == 0 && cap(o.unwritten) > maxIdlePieces {
+		o.unwritten = nil
 	}
 	if freed > 0 {
 		c.count(-freed)
@@ -121,7 +121,7 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	if n > 0 && c.noCredit.Load() { // a peer that reads nothing may be lost
 		h.credit(c)
 	}
-	if unread && len(o.taken) == 0 {
+	if unread && len(o.unwritten) == 0 {
 		h.mu.Lock()
 		o.take(h.clock())
 		h.mu.Unlock()
