@@ -15,6 +15,7 @@ import (
 // not count as a signal: a service manager that stops the daemon after it must not cut jobs short.
 func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
 	daemon.Stopping()
+	srv.Drain() // before the log says so
 	log.Info().Dur("drain_timeout", timeout).Msg("draining: no new jobs; a second signal stops at once")
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
