@@ -7,6 +7,7 @@ import (
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/failpoint"
+	"gloom/cmd/internal/link"
 	"gloom/cmd/jobd/store"
 
 	"github.com/goccy/go-json"
@@ -119,8 +120,7 @@ func runResultOf(err error) (runResult, string) {
 		}
 		return failed, jobErr.Reason
 	case errors.As(err, &refused):
-		switch refused.Code {
-		case gloom.ErrSizeError, gloom.ErrInvalidType, gloom.ErrInvalidValue, gloom.ErrMissingField, gloom.ErrInvalidJSON:
+		if link.NeverRuns(err) {
 			return failed, fmt.Sprintf("the broker refuses the job: %s: %s", refused.Code, refused.Reason)
 		}
 		return unrun, "" // an earlier copy still runs, or the broker has no room
@@ -128,35 +128,12 @@ func runResultOf(err error) (runResult, string) {
 	return unrun, ""
 }
 
-// probeDelay keeps the job with which awaitRun asks about an id from being handed out.
-const probeDelay = time.Hour
-
-// awaitRun returns when the broker no longer has the run of a row whose connection was lost: until
-// then, the run holds the id. The broker tells that only to who submits a job with this id. After a
-// restart of the broker, and at another broker, the id is free although the run may go on.
+// awaitRun returns when the broker no longer has the run of a row whose connection was lost, or when
+// the bridge ends.
 func (b *Bridge) awaitRun(r *row) {
-	told := false
-	for tries := 0; tries == 0 || sleep(b.life, min(maxResubmit, minResubmit<<min(tries-1, 10)), nil); tries++ {
-		job := b.jobOf(r)
-		job.Delay = probeDelay
-		p, err := b.jobs.Submitter().Submit(b.life, job)
-		if err == nil {
-			err = p.Ack(b.life)
-		}
-		b.jobs.Note(job.Type, err, true)
-		if err == nil {
-			_ = p.Cancel(b.life) // if the connection is lost, the job ends with it
-			return
-		}
-		if result, _ := runResultOf(err); result == failed {
-			return // such a job never runs
-		}
-		var refused *gloom.RefusedError
-		if errors.As(err, &refused) && refused.Code == gloom.ErrIDExists && !told {
-			told = true
-			b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up with the connection to the broker still runs at a worker; it keeps its place until it ends")
-		}
-	}
+	b.jobs.AwaitRun(b.life, b.jobOf(r), func() {
+		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up with the connection to the broker still runs at a worker; it keeps its place until it ends")
+	})
 }
 
 // unknownEnd decides whether a row that may have run counts as failed or runs again.

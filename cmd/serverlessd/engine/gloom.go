@@ -167,6 +167,29 @@ func (a *brokerJob) ended(why error) {
 	}
 }
 
+// awaitRun keeps the place of a job that was given up while a worker may still run it, until the
+// broker no longer has the run. A type without a limit needs no places.
+func (t *batch) awaitRun(r *run) {
+	e := t.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.handler.Options.Concurrency == 0 || e.leaving {
+		return
+	}
+	e.astray[t.jobtype()]++
+	e.loops.Go(func() {
+		e.jobs.AwaitRun(e.life, gloom.Job{ID: r.ID.String(), Type: t.jobtype()}, func() {
+			e.log.Warn().Stringer("id", r.ID).Str("type", t.jobtype()).Msg("a job that was given up still runs at a worker; it keeps its place in its type's concurrency until it ends")
+		})
+		e.mu.Lock()
+		if e.astray[t.jobtype()]--; e.astray[t.jobtype()] == 0 {
+			delete(e.astray, t.jobtype())
+		}
+		e.mu.Unlock()
+		e.wakePick()
+	})
+}
+
 // askWorkers submits all jobs of a batch to Gloom workers at the same time.
 func (t *batch) askWorkers() {
 	var all sync.WaitGroup
@@ -207,9 +230,13 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for the job any more
+		t.awaitRun(r)
 		return t.e.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
 	case untaken(err):
 		return nil, err
+	}
+	if errors.Is(err, gloom.ErrLost) {
+		t.awaitRun(r)
 	}
 	o := runner.GloomOutcome(res.Body, err)
 	o.Wall = time.Since(began)

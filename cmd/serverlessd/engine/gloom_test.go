@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,6 +165,85 @@ func startShared(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 	}, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	t.Cleanup(func() { e.Shutdown(context.Background()) })
 	return e, s
+}
+
+// TestRunsThatOutliveTheirConnection: jobs that were given up with the connection to the broker, or
+// with their locks, count against the concurrency of their type as long as workers run them.
+func TestRunsThatOutliveTheirConnection(t *testing.T) {
+	for name, giveUp := range map[string]func(e *Engine, conn net.Conn){
+		"connection": func(_ *Engine, conn net.Conn) { conn.Close() },
+		"locks":      func(e *Engine, _ net.Conn) { e.backends[0].loseSysid(e.backends[0].current()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const limit = 2
+			conns := make(chan net.Conn, 1)
+			e, _ := startShared(t, func(c *Config) {
+				c.Concurrency = 5
+				c.Broker.SubmitAddr = relay(t, c.Broker.SubmitAddr, conns)
+			})
+			var running, highest, runs atomic.Int32
+			release := make(chan struct{})
+			addGloomHandler(t, e, "a-x", job.Options{Concurrency: limit}, func(context.Context, *gloom.Job) (any, error) {
+				for n, h := running.Add(1), highest.Load(); n > h && !highest.CompareAndSwap(h, n); h = highest.Load() {
+				}
+				defer running.Add(-1)
+				if runs.Add(1) <= limit {
+					<-release
+				}
+				return nil, nil
+			})
+			addGloomHandler(t, e, "a-y", job.Options{}, echo)
+			ids := add(t, e, "a-x", "1", "1")
+			until(t, "both run", func() error {
+				if n := running.Load(); n < limit {
+					return fmt.Errorf("%d run", n)
+				}
+				return nil
+			})
+			giveUp(e, <-conns)
+			ids = append(ids, add(t, e, "a-x", "2", "2")...)
+			for range 10 {
+				reaches(t, e, add(t, e, "a-y", "3")[0], job.Succeeded)
+			}
+			close(release)
+			for _, id := range ids {
+				reaches(t, e, id, job.Succeeded)
+			}
+			if n := highest.Load(); n > limit {
+				t.Errorf("%d ran at once", n)
+			}
+		})
+	}
+}
+
+// relay returns the address of a relay to a server, and sends the first connection to conns.
+func relay(t *testing.T, server string, conns chan<- net.Conn) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", server)
+			if err != nil {
+				c.Close()
+				return
+			}
+			go func() { io.Copy(to, c); to.Close() }()
+			go func() { io.Copy(c, to); c.Close() }()
+			select {
+			case conns <- c:
+			default:
+			}
+		}
+	}()
+	return l.Addr().String()
 }
 
 // TestFarWorkers: jobs run at full speed even if it takes some time until a worker has them, as

@@ -178,8 +178,14 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	client, _, _ := job.Split(c.due.Jobtype)
 	t := schedule.Type{Client: client, Jobtype: c.due.Jobtype, Age: c.due.Age, Limit: h.Options.Concurrency}
 	if h.Lang == job.Gloom {
-		t.Limit /= e.batchSize(h)
 		c.room = e.gloomRoom(c.due.Jobtype)
+		if t.Limit > 0 {
+			e.mu.Lock()
+			left := t.Limit - e.astray[c.due.Jobtype]
+			e.mu.Unlock()
+			c.room = min(c.room, left)
+			t.Limit = max(1, left/e.batchSize(h))
+		}
 		return t, c.room > 0
 	}
 	t.Warm = e.runner.Warm(client, h)
