@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -190,6 +191,19 @@ func TestPutBack(t *testing.T) {
 		}
 	}
 	balances(2)
+	isAside := func(why string) {
+		t.Helper()
+		var aside *journal.AsideError
+		if _, err := e.Job(t.Context(), ids[2]); !errors.As(err, &aside) || aside.Jobtype != "a-x" || !strings.Contains(err.Error(), string(ids[0])+".bad, because "+why) {
+			t.Errorf("%v", err)
+		}
+		for name, err := range map[string]error{"delete": e.Delete(t.Context(), ids[0]), "retry": e.Retry(t.Context(), ids[0])} {
+			if !errors.As(err, &aside) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	isAside("the store did not accept it (")
 	e.Shutdown(context.Background())
 
 	s = sqlite(t, path)
@@ -197,6 +211,7 @@ func TestPutBack(t *testing.T) {
 	e = running(t, dir, s)
 	until(t, "the store is there", e.Health)
 	balances(2)
+	isAside("the store did not accept it;")
 	files, err := e.Asides()
 	if err != nil || len(files) != 1 || len(files[0].Jobs) != 2 || files[0].Jobs[0].ID != ids[0] || files[0].Jobs[1].ID != ids[2] {
 		t.Fatalf("%+v, %v", files, err)

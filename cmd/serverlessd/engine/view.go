@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -78,9 +79,9 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 }
 
 // find asks one store after the other for a job. If no store has the job, but one could not be
-// asked, it returns ErrAway.
-func (e *Engine) find(ctx context.Context, lookUp func(b *backend) error) error {
-	missing := error(store.ErrUnknown)
+// asked, it returns ErrAway, and if the job was set aside a *journal.AsideError.
+func (e *Engine) find(ctx context.Context, id job.ID, lookUp func(b *backend) error) error {
+	missing := cmp.Or(e.journal.AsideOf(id), error(store.ErrUnknown))
 	for _, b := range e.backends {
 		err := b.noteRequest(ctx, lookUp(b))
 		switch {
@@ -98,7 +99,7 @@ func (e *Engine) find(ctx context.Context, lookUp func(b *backend) error) error 
 func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err error) {
 	for again := range 2 {
 		entry, waits, unread := e.journal.Find(id)
-		if err = e.find(ctx, func(b *backend) (err error) {
+		if err = e.find(ctx, id, func(b *backend) (err error) {
 			rec, err = b.store.Job(ctx, id)
 			return err
 		}); err == nil {
@@ -135,7 +136,7 @@ func accepted(entry *journal.Entry) *store.Record {
 
 // Result returns a job's data. If it is longer than limit, it is nil, and the record has its size.
 func (e *Engine) Result(ctx context.Context, id job.ID, limit int) (rec *store.Record, data []byte, err error) {
-	err = e.find(ctx, func(b *backend) (err error) {
+	err = e.find(ctx, id, func(b *backend) (err error) {
 		rec, data, err = b.store.Result(ctx, id, limit)
 		return err
 	})
@@ -170,7 +171,7 @@ func (e *Engine) changeStored(ctx context.Context, id job.ID, fn func(store.Stor
 }
 
 func (e *Engine) change(ctx context.Context, id job.ID, fn func(store.Store, context.Context, job.ID) error) error {
-	return e.find(ctx, func(b *backend) error {
+	return e.find(ctx, id, func(b *backend) error {
 		err := fn(b.store, ctx, id)
 		if err == nil {
 			b.wakePick()
@@ -186,7 +187,7 @@ func (e *Engine) Payload(ctx context.Context, id job.ID, limit int) (rec *store.
 		if entry, waits, _ := e.journal.Find(id); waits {
 			return accepted(&entry), entry.Payload, nil
 		}
-		err = e.find(ctx, func(b *backend) (err error) {
+		err = e.find(ctx, id, func(b *backend) (err error) {
 			rec, data, err = b.store.Payload(ctx, id, limit)
 			return err
 		})

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +18,31 @@ type Aside struct {
 	Bytes    int64
 	Jobs     []Entry   // empty if the file is damaged, because its jobs are then not known
 	Accepted time.Time // when the first job was accepted; zero: unknown
+}
+
+// AsideError says that a job was set aside.
+type AsideError struct {
+	Jobtype string
+	File    string // in the journal's directory
+	Cause   error  // why the store refused it; nil after a restart
+}
+
+func (e *AsideError) Error() string {
+	why := "it"
+	if e.Cause != nil {
+		why = fmt.Sprintf("it (%v)", e.Cause)
+	}
+	return fmt.Sprintf("the job is set aside in the file journal/%s, because the store did not accept %s; POST /put-back?file=%[1]s gives it to the store again", e.File, why)
+}
+
+// AsideOf returns an *AsideError if a job was set aside and not put back, otherwise nil.
+func (j *Journal) AsideOf(id job.ID) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if a := j.aside[id]; a != nil {
+		return a
+	}
+	return nil
 }
 
 // ErrNoAside means that there is no such file.
@@ -108,9 +134,9 @@ func (j *Journal) Readmit(a *Aside) error {
 }
 
 // noteAside counts jobs as set aside. The caller holds mu.
-func (j *Journal) noteAside(jobs []Entry) {
+func (j *Journal) noteAside(file string, jobs []Entry, cause error) {
 	for i := range jobs {
-		j.aside[jobs[i].ID] = jobs[i].Jobtype
+		j.aside[jobs[i].ID] = &AsideError{Jobtype: jobs[i].Jobtype, File: file, Cause: cause}
 	}
 }
 
@@ -125,7 +151,7 @@ func (j *Journal) countAsides(names []string) {
 		if err != nil {
 			j.opt.Log.Error().Err(err).Str("file", name).Msg("cannot count the jobs that were set aside")
 		}
-		j.noteAside(a.Jobs)
+		j.noteAside(name, a.Jobs, nil)
 	}
 }
 
@@ -134,8 +160,8 @@ func (j *Journal) SetAsideJobs() map[string]int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	jobs := make(map[string]int64)
-	for _, jobtype := range j.aside {
-		jobs[jobtype]++
+	for _, a := range j.aside {
+		jobs[a.Jobtype]++
 	}
 	return jobs
 }

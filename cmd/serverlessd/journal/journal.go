@@ -116,8 +116,8 @@ type Journal struct {
 	segments []*segment // oldest first
 	unknown  int64      // bytes of the segments in old
 	waiting  map[string]Count
-	aside    map[job.ID]string // the jobtypes of jobs that were set aside
-	held     []*Reservation    // not yet synced
+	aside    map[job.ID]*AsideError // the jobs that were set aside
+	held     []*Reservation         // not yet synced
 	watches  []*Watch
 	back     []piece // pieces that must be read again, oldest first
 	stats    Stats
@@ -146,7 +146,7 @@ func Open(opt Options) (*Journal, error) {
 	if opt.Segment == 0 {
 		opt.Segment = 64 << 20
 	}
-	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]string), ended: make(chan struct{}),
+	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]*AsideError), ended: make(chan struct{}),
 		work: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power may lose accepted jobs")

@@ -237,7 +237,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 		return err
 	}
 	r.j.mu.Lock()
-	r.j.noteAside(aside)
+	r.j.noteAside(name, aside, cause)
 	r.j.mu.Unlock()
 	r.j.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
 		Msg("the store does not accept these jobs; they are not run")

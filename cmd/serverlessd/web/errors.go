@@ -59,6 +59,8 @@ func errorOf(err error) *apiError {
 		return missing(wrong.Field, "%s", wrong.Reason)
 	case errors.As(err, &wrong):
 		return invalid(wrong.Field, "%s", wrong.Reason)
+	case errors.As(err, new(*journal.AsideError)):
+		return fail(http.StatusConflict, "set_aside", "id", "%v", err)
 	case errors.As(err, new(*store.RefusedError)):
 		return fail(http.StatusConflict, "refused", "file", "%v", err)
 	}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
 )
 
@@ -138,13 +140,16 @@ func (r *request) checkOwner(rec *store.Record, err error) error {
 	if errors.Is(err, store.ErrUnknown) {
 		return unknownJob(r.name)
 	}
-	if err != nil {
+	var aside *journal.AsideError
+	if errors.As(err, &aside) {
+		rec = &store.Record{Jobtype: aside.Jobtype}
+	} else if err != nil {
 		return err
 	}
 	if client, _, _ := job.Split(rec.Jobtype); client != r.client {
 		return unknownJob(r.name)
 	}
-	return r.covers(rec.Jobtype)
+	return cmp.Or(r.covers(rec.Jobtype), err)
 }
 
 func (s *Web) getJob(r *request) error {
@@ -313,8 +318,11 @@ func (s *Web) listAll(r *request) error {
 	if err == nil {
 		rec, err = s.queue.Job(r.Context(), id)
 	}
+	var aside *journal.AsideError
 	if err == nil {
 		err = r.covers(rec.Jobtype)
+	} else if errors.As(err, &aside) {
+		err = cmp.Or(r.covers(aside.Jobtype), err)
 	} else if errors.Is(err, store.ErrUnknown) {
 		err = unknownJob(r.name)
 	}
