@@ -79,6 +79,10 @@ func Notify(reopen func()) *Signals {
 // Close stops listening.
 func (s *Signals) Close() {
 	signal.Stop(s.incoming)
+	select {
+	case <-beforeNotify: // a SIGHUP that s has got, too, is not for the next Notify
+	default:
+	}
 	close(s.done)
 }
 
