@@ -143,6 +143,7 @@ func (m *Master) Run(ctx context.Context) error {
 			m.queueStep(c, func() { c.storeChanged(away) })
 		}
 	})
+	starting := errStarting
 	for {
 		m.setState(errStandby)
 		if err := m.acquire(ctx); err != nil {
@@ -151,8 +152,9 @@ func (m *Master) Run(ctx context.Context) error {
 			}
 			return err
 		}
-		m.setState(errStarting)
+		m.setState(starting)
 		err := m.serve(ctx)
+		starting = errStarting
 		switch {
 		case ctx.Err() != nil:
 			m.resign(ctx)
@@ -164,6 +166,8 @@ func (m *Master) Run(ctx context.Context) error {
 			continue
 		}
 		m.log.Error().Err(err).Msg("the master stops handing out jobs, and starts again from the store")
+		starting = &job.Fault{Code: job.Starting, Reason: fmt.Sprintf("the master reads the store again after a fault: %v", err), RetryAfter: time.Second}
+		m.setState(starting)
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
