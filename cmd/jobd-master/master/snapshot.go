@@ -274,6 +274,7 @@ func (m *Master) count(l *Look, workers []workerRef, target func(string) *Target
 	tables := make(map[string]string) // by target: the first table that reports the target
 	before := m.seen.counted
 	m.seen.counted = make(map[string]counted, len(calls))
+	room := maxTargets / targetBytes
 	for i, c := range calls {
 		w := &l.Workers[at[i]]
 		now := counted{at: l.At}
@@ -288,6 +289,7 @@ func (m *Master) count(l *Look, workers []workerRef, target func(string) *Target
 			}
 			now = old
 		}
+		now.counts.Waiting, now.counts.Manual = takeCounts(now.counts.Waiting, &room), takeCounts(now.counts.Manual, &room)
 		m.seen.counted[w.table] = now
 		counts := now.counts
 		reporter := c.to.conn.Remote().String()
@@ -316,6 +318,15 @@ func (m *Master) count(l *Look, workers []workerRef, target func(string) *Target
 			target(t).Known = true
 		}
 	}
+}
+
+// takeCounts returns the counts of a report for which there is room, and takes the room.
+func takeCounts(counts []look.Count, room *int) []look.Count {
+	if len(counts) > *room {
+		counts = slices.Clone(counts[:*room]) // without the memory of the others
+	}
+	*room -= len(counts)
+	return counts
 }
 
 // judge records the counts of a Look and returns its findings; s.mu is held.

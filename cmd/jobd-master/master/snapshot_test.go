@@ -10,6 +10,16 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
+// TestCounts: tables report counts of no more targets than there may be in a Look.
+func TestCounts(t *testing.T) {
+	room := 5
+	for _, c := range []struct{ reported, want, left int }{{3, 3, 2}, {1000, 2, 0}, {1, 0, 0}} {
+		if got := takeCounts(make([]look.Count, c.reported), &room); len(got) != c.want || cap(got) > 10 || room != c.left {
+			t.Errorf("%d of %d counts, with memory for %d, and room for %d more", len(got), c.reported, cap(got), room)
+		}
+	}
+}
+
 // TestFindings: each fault of a fleet is found, and a healthy fleet has no findings.
 func TestFindings(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
