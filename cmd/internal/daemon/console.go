@@ -22,24 +22,46 @@ const (
 
 // outlet writes lines to a file whose writes may hang: nobody reads the pipe or the terminal, or the
 // file server is dead. It loses lines then: the daemon must not stand still because of its log.
-// Whether a write will hang cannot be asked before, so each has its own goroutine.
+// Whether a write will hang cannot be asked before, so a goroutine of the outlet writes.
 type outlet struct {
 	to       io.Writer
 	patience time.Duration
 	lost     atomic.Int64 // lines since the last one that was written
 
 	mu      sync.Mutex
-	hanging chan error // of the line that is still being written; nil if there is none
-	said    int64      // lost, when that line began
+	lines   chan outLine // to the goroutine, which the first line starts
+	written chan error   // from it: one for each line
+	timer   *time.Timer
+	hanging bool  // a line is still being written
+	said    int64 // lost, when that line began
+}
+
+type outLine struct {
+	to   io.Writer
+	text []byte
+}
+
+// start starts the goroutine, which never ends; o.mu is held.
+func (o *outlet) start() {
+	o.lines, o.written, o.timer = make(chan outLine, 1), make(chan error, 1), time.NewTimer(o.patience)
+	go func() {
+		for l := range o.lines {
+			_, err := l.to.Write(l.text)
+			o.written <- err
+		}
+	}()
 }
 
 // Write implements io.Writer. A lost line is not an error.
 func (o *outlet) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.hanging != nil {
+	if o.lines == nil {
+		o.start()
+	}
+	if o.hanging {
 		select {
-		case err := <-o.hanging:
+		case err := <-o.written:
 			o.ended(err)
 		default:
 			o.lost.Add(1)
@@ -50,26 +72,22 @@ func (o *outlet) Write(line []byte) (int, error) {
 	if o.said = o.lost.Load(); o.said > 0 {
 		wait = min(wait, againPatience)
 	}
-	written := make(chan error, 1)
-	go func(to io.Writer, line []byte) {
-		_, err := to.Write(line)
-		written <- err
-	}(o.to, bytes.Clone(line))
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+	o.timer.Reset(wait)
+	defer o.timer.Stop()
+	o.lines <- outLine{o.to, bytes.Clone(line)} // does not block: the goroutine waits for it
 	select {
-	case err := <-written:
+	case err := <-o.written:
 		o.ended(err)
 		return len(line), err
-	case <-timer.C:
-		o.hanging = written
+	case <-o.timer.C:
+		o.hanging = true
 		return len(line), nil
 	}
 }
 
 // ended is called when a write has returned; o.mu is held.
 func (o *outlet) ended(err error) {
-	o.hanging = nil
+	o.hanging = false
 	if err == nil {
 		o.lost.Add(-o.said) // the line has told them
 	}

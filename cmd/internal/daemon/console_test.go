@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -137,4 +138,27 @@ func TestLogThatNobodyReads(t *testing.T) {
 		t.Errorf("%d lines of %d are whole, %d are torn, and %d were said to be lost, with at most %d more", found, lines, torn, said, ends-1)
 	}
 	w.Close()
+}
+
+// TestOneGoroutine: an outlet starts no goroutine for a line.
+func TestOneGoroutine(t *testing.T) {
+	seen := make(map[string]bool)
+	o := &outlet{patience: time.Minute, to: writer(func([]byte) {
+		seen[strings.Fields(string(debug.Stack()))[1]] = true // goroutine N
+	})}
+	for range 100 {
+		if _, err := o.Write([]byte("a line\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 1 {
+		t.Errorf("%d goroutines wrote 100 lines", len(seen))
+	}
+}
+
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
 }
