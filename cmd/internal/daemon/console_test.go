@@ -109,7 +109,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 			line, err := in.ReadBytes('\n')
 			var l struct {
 				Message string
-				Lost    int `json:"lines_lost"`
+				Lost    int `json:"console_lines_lost"`
 			}
 			switch {
 			case err != nil:
@@ -138,6 +138,31 @@ func TestLogThatNobodyReads(t *testing.T) {
 		t.Errorf("%d lines of %d are whole, %d are torn, and %d were said to be lost, with at most %d more", found, lines, torn, said, ends-1)
 	}
 	w.Close()
+}
+
+// TestWhichLinesAreLost: the console tells of the lines that the file has lost, and that it was the
+// file.
+func TestWhichLinesAreLost(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	var console strings.Builder
+	log, err := OpenLog(LogConfig{File: fifo, LevelFile: "info", LevelConsole: "info", Format: "json"}, &console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 30 { // more than a pipe holds
+		log.Audit.Info().Str("long", strings.Repeat("x", 10<<10)).Msg("lost in the file")
+	}
+	if s := console.String(); !strings.Contains(s, `"file_lines_lost":`) || strings.Contains(s, "console_lines_lost") {
+		t.Errorf("%d bytes do not say that the file has lost lines, or say that the console has", len(s))
+	}
 }
 
 // TestOneGoroutine: an outlet starts no goroutine for a line.

@@ -67,8 +67,11 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	}
 	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
-			if n := out.lost.Load() + file.lost.Load(); n > 0 {
-				e.Int64("lines_lost", n)
+			if n := out.lost.Load(); n > 0 {
+				e.Int64("console_lines_lost", n)
+			}
+			if n := file.lost.Load(); n > 0 {
+				e.Int64("file_lines_lost", n)
 			}
 		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))
