@@ -51,6 +51,25 @@ func TestFullDiskDrains(t *testing.T) {
 	}
 }
 
+// TestTooLargeForTheRest: a request that is too large for what Max leaves is refused, but the journal
+// counts as full only if an ordinary request would be refused, too.
+func TestTooLargeForTheRest(t *testing.T) {
+	for _, c := range []struct {
+		max     int64
+		refuses bool
+	}{{500_000, false}, {1_000, true}} {
+		j := open(t, newDisk(), func(o *Options) { o.Max = c.max })
+		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 600_000))}); !errors.Is(err, ErrFull) {
+			t.Fatalf("too large: %v", err)
+		}
+		equal(t, "refuses", j.Refuses() != nil, c.refuses)
+		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 2_000))}); errors.Is(err, ErrFull) != c.refuses {
+			t.Errorf("an ordinary one: %v", err)
+		}
+		equal(t, "refuses", j.Refuses() != nil, c.refuses)
+	}
+}
+
 // TestNotesOnAFullDisk: a journal opens even if its notes cannot be saved, and reads the notes that
 // were saved before.
 func TestNotesOnAFullDisk(t *testing.T) {

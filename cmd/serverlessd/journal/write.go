@@ -103,17 +103,28 @@ func (j *Journal) written(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.writing = false
-	j.refusal, j.refusedAt = err, time.Now()
+	if !errors.As(err, new(*largeError)) {
+		j.refusal, j.refusedAt = err, time.Now()
+	}
 	if len(j.queue) > 0 || j.closed {
 		j.wake()
 	}
 }
 
+// ordinary is up to how many bytes a request is not large.
+const ordinary = 64 << 10
+
+// largeError is the refusal of a request for which there is no room, while there is room for
+// ordinary ones. The journal does not count as full then: else one client could make it look so.
+type largeError struct{ error }
+
+func (e *largeError) Unwrap() error { return e.error }
+
 // refuses is how long the journal says that it refuses lines, if none come meanwhile.
 const refuses = 5 * time.Second
 
 // Refuses returns why the last lines were refused, or nil if they were accepted, or if that was more
-// than five seconds ago.
+// than five seconds ago. A large request that was refused while an ordinary one had room does not count.
 func (j *Journal) Refuses() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -150,11 +161,14 @@ func (j *Journal) group() (group []*request, closed bool) {
 
 // commit makes a group's lines durable. After an error none of them is accepted.
 func (j *Journal) commit(group []*request) error {
-	var size int64
+	var size, largest int64
 	for _, r := range group {
-		size += r.size
+		size, largest = size+r.size, max(largest, r.size)
 	}
 	if err := j.room(size); err != nil {
+		if largest > ordinary && j.room(ordinary) == nil {
+			return &largeError{err}
+		}
 		return err
 	}
 	s := j.current
