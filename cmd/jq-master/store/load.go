@@ -144,6 +144,14 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			switch {
 			case err != nil:
 			case j.State.Ended() != ended:
+				right, err2 := r.listed(ctx, j)
+				if err2 != nil {
+					return err2
+				}
+				if right {
+					r.unlist(j, forget, drop)
+					continue
+				}
 				err = fmt.Errorf("it is %v, but is in %s", j.State, set)
 			case !ended && float64(j.Seq) != m.Score:
 				err = fmt.Errorf("its seq is %d, and %v in %s", j.Seq, m.Score, set)
@@ -163,6 +171,34 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			length = min(page, 2*length)
 		}
 	}
+}
+
+// listed reports whether a job is in the set of its state.
+func (r *Redis) listed(ctx context.Context, j *job.Job) (is bool, err error) {
+	set := r.keys.live
+	if j.State.Ended() {
+		set = r.keys.ended
+	}
+	err = r.patiently(ctx, func() error {
+		err := r.client.ZScore(ctx, set, j.ID.String()).Err()
+		if is = err == nil; errors.Is(err, redis.Nil) {
+			return nil
+		}
+		return err
+	})
+	return is, err
+}
+
+// unlist removes a job from the set that is not that of its state: the move of the job failed
+// midway, and was not repeated. It is repeated now.
+func (r *Redis) unlist(j *job.Job, forget, drop int64) {
+	was := *j
+	if was.State = job.Queued; !j.State.Ended() {
+		was.State = job.Done
+	}
+	r.Move(&was, j, forget, drop, func(err error) {
+		r.opt.Log.Warn().Err(err).Stringer("id", j.ID).Msg("a job was in two sets after a script that had failed midway")
+	})
 }
 
 // loadKeys reads the idempotency keys that are still valid, page by page.

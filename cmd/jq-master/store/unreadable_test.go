@@ -127,3 +127,35 @@ func TestUnreadable(t *testing.T) {
 		})
 	}
 }
+
+// TestMovedMidway: a job whose move has failed midway, and was never repeated, is in two sets. The
+// reload reads it once, as what it is, and takes it out of the other set.
+func TestMovedMidway(t *testing.T) {
+	t.Parallel()
+	first := open(t, shared)
+	acquire(t, first)
+	live, done := newJob(1), newJob(2)
+	add(t, first, live, done)
+	s := become(t, first, done, started(done), 0, 0)
+	done = become(t, first, s, ended(s, job.Done), 70, 40)
+	if err := first.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	shared.Do(t, "ZADD", first.keys.live, done.Seq, done.ID.String())
+	shared.Do(t, "ZADD", first.keys.ended, 70, live.ID.String())
+	r := twin(t, first)
+	acquire(t, r)
+	got := load(t, r)
+	if len(got.Live) != 1 || got.Live[0] != live.ID || len(got.Ended) != 1 || got.Ended[0] != done.ID || got.Forget[done.ID] != 70 || got.Drop[done.ID] != 40 {
+		t.Errorf("live %v, ended %v", got.Live, got.Ended)
+	}
+	add(t, r, newJob(3)) // after the moves
+	for set, n := range map[string]int64{r.keys.live: 2, r.keys.ended: 1} {
+		if found, err := r.client.ZCard(t.Context(), set).Result(); err != nil || found != n {
+			t.Errorf("%s has %d members, want %d: %v", set, found, n, err)
+		}
+	}
+	if n := metric(t, r, "gloom_jq_unreadable"); n != 0 {
+		t.Errorf("%v records are counted as unreadable", n)
+	}
+}
