@@ -85,3 +85,41 @@ func TestAside(t *testing.T) {
 		}
 	}
 }
+
+func (cramped) Job(context.Context, job.ID) (*store.Record, error) {
+	return nil, &journal.AsideError{Jobtype: "a-x", File: "large.bad", Cause: fmt.Errorf("too large")}
+}
+
+func (q cramped) Payload(ctx context.Context, id job.ID, _ int) (*store.Record, []byte, error) {
+	_, err := q.Job(ctx, id)
+	return nil, nil, err
+}
+
+// TestJobThatWasSetAside: who asks for such a job is told where it is and why; to other clients it
+// is unknown.
+func TestJobThatWasSetAside(t *testing.T) {
+	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Shutdown(t.Context())
+	w := New(cramped{}, d, Options{MaxBodies: 2})
+	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
+	for path, says := range map[string]string{
+		"GET /a/job/get/":     "set_aside",
+		"GET /a/job/payload/": "set_aside",
+		"DELETE /a/job/get/":  "set_aside",
+		"POST /a/job/retry/":  "set_aside",
+		"GET /jobs?id=":       "set_aside",
+		"GET /b/job/get/":     "unknown_job",
+		"GET /b/job/payload/": "unknown_job",
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		got := httptest.NewRecorder()
+		w.ServeHTTP(got, httptest.NewRequest(method, "http://"+d.Addr().String()+path+id, nil))
+		told := strings.Contains(got.Body.String(), "large.bad") && strings.Contains(got.Body.String(), "too large")
+		if !strings.Contains(got.Body.String(), `"`+says+`"`) || told != (says == "set_aside") {
+			t.Errorf("%s %s: %d %s", method, path, got.Code, got.Body)
+		}
+	}
+}
