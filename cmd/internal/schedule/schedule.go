@@ -13,6 +13,9 @@ const (
 	maxLate = time.Second
 	// listedPast is how many due times a schedule lists, past and future.
 	listedPast, listedComing = 10, 5
+	// maxGaps bounds the gaps of a schedule. Beyond it the shortest is dropped: its due times are the
+	// fewest that can be lost.
+	maxGaps = 16
 )
 
 // Schedule is a schedule with its progress. Stores keep its JSON.
@@ -22,9 +25,9 @@ type Schedule struct {
 	FromFile bool      `json:"from_file,omitempty"` // only the file may change it
 	// Through is the last due time that has been settled.
 	Through time.Time `json:"through"`
-	// Gap holds the due times before Through that were missed. They count as due again if the
-	// clock is set back, so no job is made twice and none is lost.
-	Gap span `json:"gap,omitzero"`
+	// Gaps hold the due times before Through that were missed, in order. They count as due again if
+	// the clock is set back, so no job is made twice and none is lost.
+	Gaps []span `json:"gaps,omitempty"`
 	// Before is the id of the job that was made last.
 	Before string `json:"before,omitempty"`
 	// Queued is a due time whose job waits for the end of the previous job.
@@ -73,7 +76,16 @@ func New(spec Spec, now time.Time) (*Schedule, error) {
 // Decode parses the stored form.
 func Decode(text []byte) (*Schedule, error) {
 	s := new(Schedule)
+	old := struct {
+		Gap span `json:"gap"` // earlier versions kept only one
+	}{}
 	err := json.Unmarshal(text, s)
+	if err == nil {
+		err = json.Unmarshal(text, &old)
+	}
+	if s.Gaps == nil && old.Gap != (span{}) {
+		s.Gaps = []span{old.Gap}
+	}
 	if err == nil {
 		err = s.check()
 	}
@@ -97,7 +109,7 @@ func (s *Schedule) compile() error {
 // startAt makes the schedule start now, so that no earlier time is due. If the clock is set back
 // later, the schedule starts at the time that the clock then shows.
 func (s *Schedule) startAt(now time.Time) {
-	s.Through, s.Gap, s.Queued = now, span{To: now}, time.Time{}
+	s.Through, s.Gaps, s.Queued = now, []span{{To: now}}, time.Time{}
 }
 
 // Change returns the schedule with another spec, nil if the spec is the same. If the due
@@ -118,13 +130,23 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 // expired reports whether now is after Until, so that no more jobs are due.
 func (s *Schedule) expired(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
+// gapAt returns the index of the first gap that ends after a moment; len(s.Gaps) if there is none.
+func (s *Schedule) gapAt(t time.Time) int {
+	i, _ := slices.BinarySearchFunc(s.Gaps, t, func(g span, t time.Time) int {
+		if g.To.After(t) {
+			return 1
+		}
+		return -1
+	})
+	return i
+}
+
 // open returns the bounds of the due times that are not settled: they are after from, and not
 // after to.
 func (s *Schedule) open(now time.Time) (from, to time.Time) {
 	from, to = s.Through, now
-	if now.Before(s.Gap.To) {
-		from, to = s.Gap.From, now
-		if from.IsZero() {
+	if i := s.gapAt(now); i < len(s.Gaps) {
+		if from = s.Gaps[i].From; from.IsZero() {
 			from = now
 		}
 	}
@@ -147,8 +169,14 @@ func (s *Schedule) Wake(now time.Time) time.Time {
 // after returns the first unsettled due time after a moment; zero if there is none.
 func (s *Schedule) after(from time.Time) time.Time {
 	t := s.times.next(from)
-	if from.Before(s.Gap.To) && !t.Before(s.Gap.To) && !t.After(s.Through) {
-		t = s.times.next(s.Through)
+	for !t.IsZero() && !t.After(s.Through) {
+		from = s.Through
+		if i := s.gapAt(t); i < len(s.Gaps) {
+			if from = s.Gaps[i].From; t.After(from) {
+				break
+			}
+		}
+		t = s.times.next(from)
 	}
 	if !t.IsZero() && s.expired(t) {
 		return time.Time{}
@@ -204,8 +232,49 @@ func (s *Schedule) Settle(w World) Plan {
 		s.add(&p, w, s.Queued)
 		s.Queued = time.Time{}
 	}
-	if w.Now.Before(s.Gap.To) && s.Gap.From.IsZero() {
-		s.Gap.From, p.Changed = milliseconds(w.Now), true
+	s.Gaps = slices.Clone(s.Gaps)
+	at := s.gapAt(w.Now)
+	if at < len(s.Gaps) && s.Gaps[at].From.IsZero() {
+		s.Gaps[at].From, p.Changed = milliseconds(w.Now), true
+	}
+	// due decides on a due time that is not missed.
+	due := func(t time.Time) {
+		busy := s.Overlap != allow && (len(p.Made) > 0 || live())
+		switch {
+		case !busy:
+			s.add(&p, w, t)
+		case s.Overlap == queue && s.Queued.IsZero():
+			s.Queued, p.Changed = t, true
+		case s.Overlap == queue:
+			s.note(&p, Run{DueAt: t, Skipped: Waiting})
+		default:
+			s.note(&p, Run{DueAt: t, Skipped: Running})
+		}
+	}
+	// The end of a gap may have passed since the last look.
+	for i := 0; i < at; i++ {
+		g := s.Gaps[i]
+		end := g.To.Add(-1)
+		if s.expired(end) {
+			end = s.Until
+		}
+		begin := latest(g.From, w.Watched.Add(-maxLate))
+		if g.From.IsZero() || !begin.Before(end) {
+			continue
+		}
+		list := s.last(begin, end)
+		more := min(len(list), w.Room-len(p.Made))
+		for _, t := range list[:more] {
+			due(t)
+		}
+		if more > 0 {
+			s.Gaps[i].From = list[more-1]
+			moved := s.keepGap(i, span{g.From, list[0]})
+			i, at = i+moved, at+moved
+		}
+		if p.More = more < len(list); p.More {
+			return p
+		}
 	}
 	from, to := s.open(w.Now)
 	inTime := earliest(to, latest(from, w.Watched.Add(-maxLate)))
@@ -235,30 +304,38 @@ func (s *Schedule) Settle(w World) Plan {
 			break
 		}
 		first, settled = cmp.Or(first, t), t
-		switch busy := s.Overlap != allow && (len(p.Made) > 0 || live()); {
-		case !busy:
-			s.add(&p, w, t)
-		case s.Overlap == queue && s.Queued.IsZero():
-			s.Queued, p.Changed = t, true
-		case s.Overlap == queue:
-			s.note(&p, Run{DueAt: t, Skipped: Waiting})
-		default:
-			s.note(&p, Run{DueAt: t, Skipped: Running})
-		}
+		due(t)
 	}
-	switch {
-	case !settled.After(from):
-	case w.Now.Before(s.Gap.To):
-		s.Gap.From = settled
-	default:
-		// If more than MostCaughtUp times were missed, the first of them are not even recorded
-		// as skipped, so their number does not tell whether there is a gap.
-		if gap := (span{from, cmp.Or(first, settled.Add(1))}); s.times.next(from).Before(gap.To) {
-			s.Gap = gap
-		}
+	if !settled.After(from) {
+		return p
+	}
+	if at < len(s.Gaps) {
+		s.Gaps[at].From = settled
+	} else {
 		s.Through = settled
 	}
+	// If more than MostCaughtUp times were missed, the first of them are not even recorded as
+	// skipped, so their number does not tell whether there is a gap.
+	s.keepGap(at, span{from, cmp.Or(first, settled.Add(1))})
+	if len(s.Gaps) > maxGaps {
+		short := slices.MinFunc(s.Gaps, func(a, b span) int { return cmp.Compare(a.To.Sub(a.From), b.To.Sub(b.From)) })
+		s.Gaps = slices.DeleteFunc(s.Gaps, func(g span) bool { return g == short })
+	}
 	return p
+}
+
+// keepGap inserts a gap before gap i, and drops the one that comes after it if that is over; gaps
+// without a due time are over. It returns by how many gaps the list has grown.
+func (s *Schedule) keepGap(i int, gap span) int {
+	over := func(g span) bool { return !g.From.IsZero() && !s.times.next(g.From).Before(g.To) }
+	before := len(s.Gaps)
+	if i < len(s.Gaps) && over(s.Gaps[i]) {
+		s.Gaps = slices.Delete(s.Gaps, i, i+1)
+	}
+	if !over(gap) {
+		s.Gaps = slices.Insert(s.Gaps, i, gap)
+	}
+	return len(s.Gaps) - before
 }
 
 func (s *Schedule) add(p *Plan, w World, due time.Time) {
