@@ -235,7 +235,11 @@ func (s *Schedule) Settle(w World) Plan {
 	s.Gaps = slices.Clone(s.Gaps)
 	at := s.gapAt(w.Now)
 	if at < len(s.Gaps) && s.Gaps[at].From.IsZero() {
-		s.Gaps[at].From, p.Changed = milliseconds(w.Now), true
+		// The clock may be set back further, to times before this.
+		start := milliseconds(w.Now)
+		s.Gaps[at].From, p.Changed = start, true
+		s.Gaps = slices.Insert(s.Gaps, at, span{To: start})
+		at++
 	}
 	// due decides on a due time that is not missed.
 	due := func(t time.Time) {
