@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { test } from "node:test";
-import { Submitter } from "../src/index.js";
+import { LostError, Submitter } from "../src/index.js";
 
 const frame = (/** @type {object} */ message) => {
   const payload = Buffer.from(JSON.stringify(message));
@@ -83,4 +83,19 @@ test("frames of unknown kinds are ignored", async (t) => {
     write(unknown, frame({ ok: true, id }), unknown, frame({ id, body }));
   });
   assert.equal(await jobs.do("t", 5), 5);
+});
+
+test("an ok or error of the wrong kind ends the connection", async (t) => {
+  /** @type {[(id: string) => object[], string][]} */
+  const wrong = [
+    [(id) => [{ ok: "true", id }], "an ok that is not true"],
+    [(id) => [{ ok: true, id }, { error: 5, reason: "r", id }], "an error that is not a string"],
+    [(id) => [{ ok: true, id }, { error: null, id }], "an error that is not a string"],
+    [(id) => [{ ok: true, id }, { error: "job_failed", id }], "an error whose reason is not a string"],
+  ];
+  let at = 0;
+  const jobs = await begin(t, ({ id }, write) => write(...wrong[at][0](id).map(frame)));
+  for (; at < wrong.length; at++) {
+    await assert.rejects(jobs.do("t", 1), (/** @type {any} */ e) => e instanceof LostError && e.message.includes(wrong[at][1]));
+  }
 });

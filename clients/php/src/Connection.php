@@ -327,11 +327,18 @@ final class Connection
     /** @param array<string, mixed> $message */
     private function handle(array $message): void
     {
-        if (is_string($message['error'] ?? null)) {
+        if (array_key_exists('error', $message)) {
+            // Who ignores such a frame may wait for ever.
+            if (!is_string($message['error']) || !is_string($message['reason'] ?? null)) {
+                throw new ProtocolException('an error that is not a string, or whose reason is none');
+            }
             $this->refuse($message);
         } elseif (($message['action'] ?? null) === 'ping') {
             $this->send(self::$pong ??= Wire::encode(['action' => 'pong']));
-        } elseif (($message['ok'] ?? null) === true) {
+        } elseif (array_key_exists('ok', $message)) {
+            if ($message['ok'] !== true) {
+                throw new ProtocolException('an ok that is not true');
+            }
             if ($this->requests->isEmpty()) {
                 throw new ProtocolException('an ok without a request');
             }

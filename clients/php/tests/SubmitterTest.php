@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Gloom\Tests;
 
-use Gloom\Exception\ClosedException;
+use Gloom\Exception\{ClosedException, LostException};
 use Gloom\Submitter;
 use Gloom\Wire;
 use PHPUnit\Framework\TestCase;
@@ -127,6 +127,31 @@ final class SubmitterTest extends TestCase
             sleep(10);
         });
         self::assertSame(5, (new Submitter($this->addr))->submit('echo')->result(10.0));
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
+    public function testAnOkOrErrorOfTheWrongKindEndsTheConnection(): void
+    {
+        $wrong = [[['ok' => 'true']], [['ok' => true], ['error' => 5, 'reason' => 'r']], [['ok' => true], ['error' => 'job_failed']]];
+        $broker = self::fork(function () use ($wrong): void {
+            foreach ($wrong as $frames) {
+                $open[] = $stream = $this->accept();
+                $id = self::take($stream)['id'];
+                foreach ($frames as $frame) {
+                    fwrite($stream, Wire::encode($frame + ['id' => $id]));
+                }
+            }
+            sleep(10);
+        });
+        foreach ($wrong as $frames) {
+            try {
+                (new Submitter($this->addr))->submit('echo')->result(10.0);
+                self::fail('an answer');
+            } catch (LostException $e) {
+                self::assertStringContainsString('is not', $e->getMessage(), json_encode($frames) ?: '');
+            }
+        }
         posix_kill($broker, SIGKILL);
         pcntl_waitpid($broker, $status);
     }
