@@ -65,10 +65,14 @@ func (l *connection) operator() *operator {
 		o.base = "http://localhost" // a unix socket has no TLS
 	} else if host, port, err := net.SplitHostPort(addr); addr == "" {
 		o.err = cli.Usagef("%s is empty: this needs the broker's address for operators", o.flag)
-	} else if err != nil || port == "" {
-		o.err = cli.Usagef("%s %q: want host:port, http://host:port, https://host:port or unix:/path", o.flag, given)
 	} else {
-		o.base += net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
+		addr = net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
+		_, badPort := strconv.ParseUint(port, 10, 16)
+		u, badURL := url.Parse(o.base + addr)
+		if cmp.Or(err, badPort, badURL) != nil || u.Host != addr {
+			o.err = cli.Usagef("%s %q: want host:port, http://host:port, https://host:port or unix:/path", o.flag, given)
+		}
+		o.base += addr
 	}
 	o.http = &http.Client{Transport: transport, Timeout: requestTimeout}
 	return o
