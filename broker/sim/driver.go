@@ -11,35 +11,25 @@ import (
 // driver gives commands to the core as a hub would. Memory that it lends to the core is
 // overwritten before the next command.
 type driver struct {
-	core *broker.Broker
+	observation // of the last command
 	// peers and numbers translate between the numbers of peers in commands and in the core.
 	peers   map[int]broker.Peer
 	numbers map[broker.Peer]int
 	scratch []byte
 	used    int
 
-	frames []frame
 	// outcomes holds the numbers of the kept outcomes that were sent last, by id.
 	outcomes map[string]uint64
-	// code and refused are the result of an operator's command.
-	code    broker.Code
-	refused bool
-	// known reports that the type to be forgotten exists.
-	known bool
+	code     broker.Code // the result of an operator's command
 	// runs maps the number that the core has given a borrowed run to the number that the command
 	// has for it. lent maps the core's number of a lent run to the id of its job.
 	runs map[uint64]int
 	lent map[uint64]string
-	// unborrowed is why the core did not borrow.
-	unborrowed broker.Unborrowed
 
 	// watched reports that a fleet watches the core. lendable has the types with jobs to lend,
 	// as such a fleet knows them from Moved.
 	watched  bool
 	lendable map[string]bool
-
-	// closed holds the peers that the core closed in this command.
-	closed []int
 
 	stable []stableBody
 }
@@ -52,7 +42,8 @@ const stableBodies = 64
 
 func newDriver(cfg broker.Config) *driver {
 	d := &driver{
-		core:     broker.New(cfg),
+		observation: observation{core: broker.New(cfg)},
+
 		watched:  cfg.Seed%4 > 0,
 		lendable: map[string]bool{},
 		peers:    map[int]broker.Peer{},
@@ -102,8 +93,7 @@ func (d *driver) do(c *command) {
 		d.scratch[i] = 0xEE
 	}
 	d.used = 0
-	d.frames, d.closed, d.code, d.refused, d.known = d.frames[:0], nil, 0, false, false
-	d.unborrowed = 0
+	d.observation, d.code = observation{core: d.core, frames: d.frames[:0]}, 0
 	id, typ := d.lend([]byte(c.id)), d.lend([]byte(c.typ))
 	p := d.peer(c.peer)
 	b := d.core
@@ -142,7 +132,7 @@ func (d *driver) do(c *command) {
 	case setRule, dropRule, setFair, limit, pause:
 		var refused *broker.BadSetting
 		fx, refused = b.Configure(c.now, d.settings(c))
-		d.refused = refused != nil
+		d.overloaded = refused != nil
 	case addBorrower:
 		var p broker.Peer
 		p, fx = b.AddBorrower(c.now, typ, fmt.Sprint(c.peer))
@@ -222,7 +212,7 @@ func (d *driver) do(c *command) {
 			fx, more = b.WalkLetters(c.now, typ, &w, c.flag)
 			d.note(fx)
 		}
-		d.refused = w.Refused > 0
+		d.overloaded = w.Refused > 0
 		return
 	case revive:
 		var reason broker.Reason
@@ -231,7 +221,7 @@ func (d *driver) do(c *command) {
 			panic(fmt.Sprintf("sim: revive returns code %d with reason %+v", d.code, reason))
 		}
 	}
-	d.refused = d.refused || d.code == broker.Overloaded
+	d.overloaded = d.overloaded || d.code == broker.Overloaded
 	d.note(fx)
 }
 
@@ -330,7 +320,7 @@ func (d *driver) note(fx []broker.Effect) {
 			d.outcomes[f.id] = e.Outcome
 		}
 		if e.Op == broker.OpRefuse && e.Code == broker.Overloaded {
-			d.refused = true
+			d.overloaded = true
 		}
 		if e.Op == broker.OpClose {
 			d.closed = append(d.closed, number)
@@ -350,63 +340,4 @@ func (d *driver) settle() error {
 		}
 	}
 	return nil
-}
-
-// observe returns the parts of the core that the oracle may read, as they are at this time.
-func (d *driver) observe(now int64) observation {
-	return observation{
-		due: func(id string) (int64, bool) {
-			x, found := d.core.Explain(now, []byte(id))
-			return int64(x.Due), found && x.State == "delayed"
-		},
-		length: func(id string) int {
-			x, _ := d.core.Explain(now, []byte(id))
-			return x.Bytes
-		},
-		held: func(id string) bool {
-			x, found := d.core.Explain(now, []byte(id))
-			return found && x.State != "ended"
-		},
-		unborrowed: d.unborrowed,
-		overloaded: d.refused,
-		known:      d.known,
-		out: func(typ string, n int) string {
-			for i := range d.frames {
-				if f := &d.frames[i]; f.op == broker.OpJob && f.typ == typ {
-					if n--; n < 0 {
-						return f.id
-					}
-				}
-			}
-			return ""
-		},
-		handed: func(typ string) int {
-			n := 0
-			for i := range d.frames {
-				if d.frames[i].op == broker.OpJob && d.frames[i].typ == typ {
-					n++
-				}
-			}
-			return n
-		},
-		closed: d.closed,
-		letters: func(typ string) int {
-			found, _ := d.core.DeadLetters(0, []byte(typ), 0, 1000, nil)
-			return len(found)
-		},
-		letterReason: func(j *oracleJob, failed int64) (string, bool) {
-			letters, _ := d.core.DeadLetters(0, []byte(j.typ), 0, 1000, nil)
-			for _, l := range letters {
-				if string(l.ID) == j.id && l.Failed == failed && l.Submitted == j.at && bytes.Equal(l.Body, j.body) {
-					return l.Reason.Text, true
-				}
-			}
-			for i := range d.frames {
-				if f := &d.frames[i]; f.op == broker.OpEnd && f.id == j.id {
-					return f.reason, true
-				}
-			}
-			return "", false
-		},
-	}
 }

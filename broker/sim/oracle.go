@@ -195,35 +195,6 @@ type oracleType struct {
 	letters []*letter
 }
 
-// observation holds what the oracle may read of the core where the protocol leaves a choice to the
-// core.
-type observation struct {
-	// due returns the time until the timer of a delayed job fires, and whether there is such a
-	// job.
-	due func(id string) (int64, bool)
-	// unborrowed is why the core did not borrow a job, 0 if it did.
-	unborrowed broker.Unborrowed
-	// overloaded reports that the core refused this command because of a limit.
-	overloaded bool
-	// known reports that the type that this command is to forget exists.
-	known bool
-	// out returns the id of the nth job of a type that this command handed out, counted from 0.
-	out func(typ string, n int) string
-	// length returns how many bytes of a job's body or outcome are held.
-	length func(id string) int
-	// held reports whether the core knows a job with this id that has not ended.
-	held func(id string) bool
-	// handed returns how many jobs of a type were handed out.
-	handed func(typ string) int
-	// closed are the workers that the core closed, in order.
-	closed []int
-	// letters returns how many dead letters of a type are kept.
-	letters func(typ string) int
-	// letterReason returns why a job failed at this time, if the core sent the reason to the
-	// submitter or kept it.
-	letterReason func(j *oracleJob, failed int64) (string, bool)
-}
-
 // oracle is a model of the broker, written from the protocol's text.
 type oracle struct {
 	cfg  broker.Config
@@ -284,14 +255,15 @@ func (o *oracle) moment(c *command) int64 {
 }
 
 // do carries out a command. It stores the expected frames in o.frames.
-func (o *oracle) do(c *command, s observation) {
+func (o *oracle) do(c *command, x observation) {
 	for _, k := range o.types {
 		if _, late := k.paced.opens(k.quota()); k.rate > 0 && late > o.now {
 			k.slow = true
 		}
 	}
 	o.now = o.moment(c)
-	o.frames, o.observed, o.complaint = o.frames[:0], s, ""
+	o.frames, o.observed, o.complaint = o.frames[:0], x, ""
+	o.observed.now = o.now
 	if o.ticking = c.verb == tick; o.ticking {
 		o.ticked = o.now
 	}

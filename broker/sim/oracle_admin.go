@@ -30,7 +30,7 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 	}
 	if reason == "" {
 		var found bool
-		if reason, found = o.observed.letterReason(j, o.now); !found {
+		if reason, found = o.observed.reason(j); !found {
 			// The reason is not known, perhaps because the letter is too large to be kept.
 			reason = strings.Repeat("?", 100)
 		}
@@ -69,7 +69,7 @@ func (o *oracle) dropLetter(l *letter) {
 // unused types lose their letters.
 func (o *oracle) forgetTypes() {
 	for _, name := range o.names {
-		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || o.observed.letters(name) > 0 {
+		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || len(o.observed.letters(name)) > 0 {
 			continue
 		}
 		for _, l := range slices.Clone(o.types[name].letters) {

@@ -182,7 +182,10 @@ func (o *oracle) tooManyGroups(names []string, leaving *oracleJob) bool {
 // job or, in a fair type, the job whose turn it is. If several tenants came or were served in
 // the same command, the core chooses which of them goes first.
 func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
-	next := o.observed.out(k.name, n)
+	next := ""
+	if ids := o.observed.handed(k.name); n < len(ids) {
+		next = ids[n]
+	}
 	best := o.best(k.name, next)
 	if !k.fair || best == nil {
 		return best

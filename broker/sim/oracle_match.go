@@ -67,7 +67,7 @@ func (o *oracle) handOut() {
 		if k.rate > 0 {
 			_, clashed := o.observed.due(j.id)
 			from, until := k.paced.opens(k.quota())
-			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= o.observed.handed(k.name) && !(clashed && w.has(j.id)) {
+			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= len(o.observed.handed(k.name)) && !(clashed && w.has(j.id)) {
 				closed[k.name] = true
 				if until > o.now {
 					k.blocked = until

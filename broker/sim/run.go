@@ -204,7 +204,7 @@ func (r *runner) step(c *command) (err error) {
 		r.paced = r.paced || x.rate > 0 || x.rule.Rate > 0
 	}
 	r.driver.do(c)
-	o.do(c, r.driver.observe(o.moment(c)))
+	o.do(c, r.driver.observation)
 	r.want = append(r.want[:0], o.frames...)
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)

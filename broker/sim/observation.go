@@ -1,0 +1,70 @@
+package sim
+
+import (
+	"bytes"
+
+	"gloom/broker"
+)
+
+// observation is what the oracle may read of the core after a command, where the protocol leaves
+// a choice to the core.
+type observation struct {
+	core   *broker.Broker
+	now    int64
+	frames []frame // sent by this command
+	closed []int   // the peers that this command closed, in order
+	// overloaded reports that the core refused this command because of a limit, and known that
+	// the type that it is to forget exists. unborrowed is why the core did not borrow a job, 0 if
+	// it did.
+	overloaded, known bool
+	unborrowed        broker.Unborrowed
+}
+
+// due returns the time until the timer of a delayed job fires, and whether there is such a job.
+func (x *observation) due(id string) (int64, bool) {
+	i, found := x.core.Explain(x.now, []byte(id))
+	return int64(i.Due), found && i.State == "delayed"
+}
+
+// held reports whether the core knows a job with this id that has not ended.
+func (x *observation) held(id string) bool {
+	i, found := x.core.Explain(x.now, []byte(id))
+	return found && i.State != "ended"
+}
+
+// length returns how many bytes of a job's body or outcome are held.
+func (x *observation) length(id string) int {
+	i, _ := x.core.Explain(x.now, []byte(id))
+	return i.Bytes
+}
+
+// handed returns the ids of the jobs of a type that this command handed out, in order.
+func (x *observation) handed(typ string) (ids []string) {
+	for i := range x.frames {
+		if f := &x.frames[i]; f.op == broker.OpJob && f.typ == typ {
+			ids = append(ids, f.id)
+		}
+	}
+	return ids
+}
+
+// letters returns the dead letters of a type.
+func (x *observation) letters(typ string) []*broker.DeadLetter {
+	found, _ := x.core.DeadLetters(0, []byte(typ), 0, 1000, nil)
+	return found
+}
+
+// reason returns why a job failed now, if the core kept the reason or sent it to the submitter.
+func (x *observation) reason(j *oracleJob) (string, bool) {
+	for _, l := range x.letters(j.typ) {
+		if string(l.ID) == j.id && l.Failed == x.now && l.Submitted == j.at && bytes.Equal(l.Body, j.body) {
+			return l.Reason.Text, true
+		}
+	}
+	for i := range x.frames {
+		if f := &x.frames[i]; f.op == broker.OpEnd && f.id == j.id {
+			return f.reason, true
+		}
+	}
+	return "", false
+}
