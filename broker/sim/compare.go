@@ -108,7 +108,8 @@ func (r *runner) compareLedgers() error {
 			return fmt.Errorf("the ledger of type %q does not balance: %+v", name, l)
 		}
 		want := k.Ledger
-		if want.Delayed, want.Queued, want.Running = o.tally(name); info.Ledger != want {
+		want.Delayed, want.Queued, want.Running = uint64(o.in(delayed, name)), uint64(o.in(queued, name)), uint64(o.in(running, name))
+		if info.Ledger != want {
 			return fmt.Errorf("ledgers of type %q differ:\n  expected %+v\n  got      %+v", name, want, info.Ledger)
 		}
 		sum.Add(&want)
@@ -124,12 +125,7 @@ func (r *runner) compareLedgers() error {
 	if b.Totals() != sum {
 		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", sum, b.Totals())
 	}
-	kept := 0
-	for _, j := range o.jobs {
-		if j.place == ended {
-			kept++
-		}
-	}
+	kept, _ := total(o.jobs, func(j *oracleJob) bool { return j.place == ended })
 	if b.Borrowed() != len(o.borrowed) {
 		return fmt.Errorf("%d borrowed jobs run, expected %d", b.Borrowed(), len(o.borrowed))
 	}
@@ -145,21 +141,16 @@ func (r *runner) compareLedgers() error {
 }
 
 func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
-	bytes, age, owners := int64(0), time.Duration(0), map[int]bool{}
+	age, owners := time.Duration(0), map[int]bool{}
+	_, bytes := total(slices.Concat(o.jobs, o.borrowed), ofType(k.name))
 	for _, j := range o.jobs {
 		if j.typ == k.name {
-			bytes += j.weight()
 			if j.owner != 0 {
 				owners[j.owner] = true
 			}
 			if j.place == queued {
 				age = max(age, time.Duration(o.now-j.at))
 			}
-		}
-	}
-	for _, j := range o.borrowed {
-		if j.typ == k.name {
-			bytes += j.weight()
 		}
 	}
 	free := 0

@@ -21,14 +21,14 @@ func (r *runner) comparePeers() error {
 	if s, w := b.Peers(); s != len(submitters) || w != len(workers) {
 		return fmt.Errorf("%d submitters and %d workers are counted, but %d and %d are listed", s, w, len(submitters), len(workers))
 	}
-	total := 0
+	connected := 0
 	for _, p := range o.peers {
 		if !p.borrows && !p.lends {
-			total++
+			connected++
 		}
 	}
-	if len(workers)+len(submitters) != total {
-		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), total)
+	if len(workers)+len(submitters) != connected {
+		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), connected)
 	}
 	for _, x := range workers {
 		w := o.peer(r.driver.numbers[x.Peer], true)
@@ -57,13 +57,7 @@ func (r *runner) comparePeers() error {
 	}
 	for _, x := range submitters {
 		number := r.driver.numbers[x.Peer]
-		jobs, bytes := 0, int64(0)
-		for _, j := range o.jobs {
-			if j.owner == number {
-				jobs++
-				bytes += j.weight()
-			}
-		}
+		jobs, bytes := total(o.jobs, ownedBy(number))
 		if o.peer(number, false) == nil || x.Jobs != jobs || x.Bytes != bytes {
 			return fmt.Errorf("submitter p%d differs: expected %d jobs and %d bytes, got %+v", number, jobs, bytes, x)
 		}

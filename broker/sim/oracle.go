@@ -71,7 +71,12 @@ func (j *oracleJob) weight() int64 {
 	if j.place == ended {
 		return int64(len(j.id)+j.length) + broker.JobOverhead
 	}
-	return int64(len(j.id)+len(j.headers)+len(j.body)+length(j.groups)) + broker.JobOverhead
+	return j.command.weight()
+}
+
+// weight returns the weight of the job of a submit.
+func (c *command) weight() int64 {
+	return int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
 }
 
 // before reports whether j goes first if both are ready.
@@ -336,20 +341,33 @@ func (o *oracle) forget(j *oracleJob) {
 	o.jobs = slices.Delete(o.jobs, i, i+1)
 }
 
-// tally counts the jobs of a type by state.
-func (o *oracle) tally(typ string) (d, q, r uint64) {
-	for _, j := range o.jobs {
-		if j.typ != typ {
-			continue
-		}
-		switch j.place {
-		case delayed:
-			d++
-		case queued:
-			q++
-		case running:
-			r++
+// total returns how many of these jobs match, and their weight.
+func total(jobs []*oracleJob, matches func(*oracleJob) bool) (n int, bytes int64) {
+	for _, j := range jobs {
+		if matches(j) {
+			n++
+			bytes += j.weight()
 		}
 	}
-	return d, q, r
+	return n, bytes
+}
+
+// in returns how many jobs of a type are in a place.
+func (o *oracle) in(p place, typ string) int {
+	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.place == p && j.typ == typ })
+	return n
+}
+
+// active returns how many jobs of a type run, borrowed ones included.
+func (o *oracle) active(typ string) int {
+	n, _ := total(o.borrowed, ofType(typ))
+	return n + o.in(running, typ)
+}
+
+func ofType(typ string) func(*oracleJob) bool {
+	return func(j *oracleJob) bool { return j.typ == typ }
+}
+
+func ownedBy(peer int) func(*oracleJob) bool {
+	return func(j *oracleJob) bool { return j.owner == peer }
 }

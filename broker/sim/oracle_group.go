@@ -42,13 +42,9 @@ func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 }
 
 // runs returns the number of running jobs of a group.
-func (o *oracle) runs(group string) (n int64) {
-	for _, j := range o.jobs {
-		if j.place == running && slices.Contains(j.groups, group) {
-			n++
-		}
-	}
-	return n
+func (o *oracle) runs(group string) int64 {
+	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.place == running && slices.Contains(j.groups, group) })
+	return int64(n)
 }
 
 // allowed reports whether all groups of a job let it run. If a rate has let it run only since

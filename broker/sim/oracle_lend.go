@@ -164,17 +164,13 @@ func (r *runner) compareLending(k *oracleType) error {
 	if k.rate > 0 || o.vanished > 0 || !r.driver.watched {
 		return nil
 	}
-	_, q, runs := o.tally(k.name)
-	for _, j := range o.borrowed {
-		runs += uint64(btoi(j.typ == k.name))
-	}
-	room := math.MaxInt
+	q, room := o.in(queued, k.name), math.MaxInt
 	if k.concurrency > 0 {
-		room = max(0, k.concurrency-int(runs))
+		room = max(0, k.concurrency-o.active(k.name))
 	}
 	var want broker.Demand
 	if best := o.best(k.name, ""); best != nil && !k.paused && !o.stopped {
-		want = broker.Demand{Jobs: min(int(q), room), Priority: best.priority, Since: best.at}
+		want = broker.Demand{Jobs: min(q, room), Priority: best.priority, Since: best.at}
 	}
 	got := b.Demand([]byte(k.name))
 	if len(o.rules) > 0 { // the core may offer jobs that a group holds back

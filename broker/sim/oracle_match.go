@@ -99,16 +99,7 @@ func (o *oracle) expireMet(selects func(k *oracleType) bool) {
 
 // mayRun reports whether the type is not paused and its concurrency allows another run.
 func (o *oracle) mayRun(k *oracleType) bool {
-	if k.paused {
-		return false
-	}
-	_, _, r := o.tally(k.name)
-	for _, j := range o.borrowed {
-		if j.typ == k.name {
-			r++
-		}
-	}
-	return k.concurrency == 0 || r < uint64(k.concurrency)
+	return !k.paused && (k.concurrency == 0 || o.active(k.name) < k.concurrency)
 }
 
 func (o *oracle) firstInLine(typ string) *oraclePeer {

@@ -92,24 +92,15 @@ func (o *oracle) overhead() int64 {
 // full reports whether one more job would exceed a limit.
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
-	weight := int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
 	overdue, lateBytes := o.overdueRuns()
 	exceeds := func(matches func(*oracleJob) bool, maxJobs int, maxBytes, overhead int64, overdue int, lateBytes int64, lender bool) bool {
 		if maxJobs == 0 && maxBytes == 0 {
 			return false
 		}
-		n, bytes := overdue, weight+lateBytes
-		for _, j := range o.borrowed {
-			if matches(j) {
-				bytes += j.weight()
-				n += btoi(lender && j.owner == c.peer)
-			}
-		}
-		for _, j := range o.jobs {
-			if matches(j) {
-				n++
-				bytes += j.weight()
-			}
+		n, bytes := total(o.jobs, matches)
+		borrowed, lent := total(o.borrowed, matches)
+		if n, bytes = n+overdue, bytes+lent+lateBytes+c.weight(); lender {
+			n += borrowed
 		}
 		// The memory around jobs counts, too. Only the core knows how much it is, so both
 		// answers are accepted within the bound.
@@ -118,8 +109,8 @@ func (o *oracle) full(c *command) bool {
 	}
 	overhead := o.overhead()
 	return exceeds(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, overhead, overdue, lateBytes, false) ||
-		exceeds(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0, false) ||
-		!c.detach && exceeds(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0, true) ||
+		exceeds(ofType(c.typ), g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0, false) ||
+		!c.detach && exceeds(ownedBy(c.peer), g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0, true) ||
 		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
@@ -137,8 +128,7 @@ func (o *oracle) busy(name string) bool {
 	if o.types[name].paused {
 		return true
 	}
-	ofType := func(j *oracleJob) bool { return j.typ == name }
-	return slices.ContainsFunc(o.jobs, ofType) || slices.ContainsFunc(o.borrowed, ofType) || o.hasWorkerNamed(name)
+	return slices.ContainsFunc(o.jobs, ofType(name)) || slices.ContainsFunc(o.borrowed, ofType(name)) || o.hasWorkerNamed(name)
 }
 
 // hasWorkerNamed reports whether a worker has joined with the type's name.
