@@ -160,12 +160,10 @@ func (b *Broker) free(r uint32, j *job) {
 // bindID assigns the id with this hash to record r. old is the record of an abandoned job with
 // the same id that has not been swept, or 0.
 func (b *Broker) bindID(r uint32, j *job, hash uint64, old uint32) {
-	j.flags |= flagHeld
 	if old != 0 {
-		b.index.Replace(hash, old, r)
-		b.jobs.Get(old).flags &^= flagHeld
-		return
+		b.freeID(old, b.jobs.Get(old))
 	}
+	j.flags |= flagHeld
 	b.index.Insert(hash, r)
 }
 

@@ -199,13 +199,6 @@ func (g *segment) locate(tag, rec uint32) int {
 	return -1
 }
 
-// Replace replaces record old by record rec, which has the same id.
-func (x *Index) Replace(hash uint64, old, rec uint32) {
-	tag := tagOf(hash)
-	g := x.segment(tag)
-	g.slot[g.locate(tag, old)] = uint64(tag)<<32 | uint64(rec)
-}
-
 // Remove removes rec if it is there.
 func (x *Index) Remove(hash uint64, rec uint32) {
 	tag := tagOf(hash)

@@ -95,11 +95,9 @@ func TestIndexAgainstMap(t *testing.T) {
 						x.add(id, rec)
 					case known && r.IntN(4) == 0:
 						rec++
-						x.index.Replace(hash(id), old, rec)
-						delete(x.ids, old)
-						x.ids[rec], x.recs[id] = id, rec
-						// Removing the old record changes nothing, because the slot is no
-						// longer its own.
+						x.remove(id)
+						x.add(id, rec)
+						// Removing the old record again changes nothing.
 						x.index.Remove(hash(id), old)
 					case known:
 						x.remove(id)
