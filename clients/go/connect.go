@@ -41,7 +41,6 @@ func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, 
 
 var dialer = net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3},
-	Control:         limitUnacked,
 }
 
 func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error) {

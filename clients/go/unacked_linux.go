@@ -11,8 +11,11 @@ import (
 // connection ends; keepalive does not probe while there is such data.
 const unackedTimeout = 60 * time.Second
 
-func limitUnacked(_, _ string, c syscall.RawConn) error {
-	return c.Control(func(fd uintptr) { // it fails on unix sockets, where nothing is unacknowledged
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
-	})
+func init() {
+	dialer.Control = func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { // it fails on unix sockets, where nothing is unacknowledged
+			ms := int(unackedTimeout.Milliseconds())
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, ms)
+		})
+	}
 }
