@@ -202,14 +202,15 @@ func (c *conn) lost() *LostError {
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
-// hello sends a hello if the options ask for one. mu must be held.
-func (c *conn) hello(then func(error)) (sent bool) {
+// hello sends a hello if the options ask for one; otherwise it calls then at once. mu must be held.
+func (c *conn) hello(then func(error)) {
 	conf := c.conf
-	if sent = conf.token != "" || conf.client != "" || conf.heartbeat != 0; sent {
-		hello := wire.AppendHello(nil, conf.token, conf.client, conf.heartbeat.Milliseconds())
-		c.send(hello, request{verb: wire.Hello, then: then})
+	if conf.token == "" && conf.client == "" && conf.heartbeat == 0 {
+		then(nil)
+		return
 	}
-	return sent
+	hello := wire.AppendHello(nil, conf.token, conf.client, conf.heartbeat.Milliseconds())
+	c.send(hello, request{verb: wire.Hello, then: then})
 }
 
 // send sends a request. Here and below, mu must be held unless the comment says otherwise.

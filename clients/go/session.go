@@ -20,12 +20,7 @@ type session struct {
 func (s *Submitter) open(home string) (*session, error) {
 	sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, home: home}
 	sess.user = sess
-	err := sess.dial(s.life, s.life, home, func(done func(error)) {
-		if !sess.hello(done) {
-			done(nil)
-		}
-	})
-	if err != nil {
+	if err := sess.dial(s.life, s.life, home, sess.hello); err != nil {
 		return nil, err
 	}
 	s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
