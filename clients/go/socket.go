@@ -38,8 +38,8 @@ func (w *Worker) serveConn(addr string) Notice {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
 	err := s.dial(w.leaving, w.base, addr, func(done func(error)) {
-		w.sockets.Store(s, nil) // first, so that no change by Serve is missed
-		s.hello(func(error) {}) // a refusal ends the connection
+		w.sockets.Store(s, nil)  // first, so that no change by Serve is missed
+		s.hello(func(error) {})  // a refusal ends the connection
 		s.join(func(err error) { // on the reading goroutine, before any job
 			if err == nil {
 				w.join()
