@@ -32,7 +32,7 @@ import (
 // The tests in this file run the daemon with an engine that has no database; those of package
 // bridge use one.
 
-// daemon is run in this process.
+// running is a daemon that runs in this process.
 type running struct {
 	t         *testing.T
 	engine    *controltest.Engine

@@ -47,6 +47,6 @@ func readJobctl(r *reader) *Jobctl {
 	if err := CheckLevel(c.LogLevel); err != nil {
 		r.fail("log_level", "'log_level': %w", err)
 	}
-	c.Warnings = r.unknown()
+	c.Warnings = r.unknownKeys()
 	return c
 }

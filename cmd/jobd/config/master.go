@@ -39,6 +39,6 @@ func readMaster(r *reader) *Master {
 		WorkerTimeout:        r.seconds("worker_timeout", "a number", 5*time.Second, 10*time.Millisecond),
 		HTTPAddr:             r.text("http_addr", ""),
 	}
-	m.Warnings = r.unknown()
+	m.Warnings = r.unknownKeys()
 	return m
 }

@@ -114,7 +114,7 @@ func (r *reader) integer(key string, byDefault, min, max int) int {
 	if !ok {
 		return byDefault
 	}
-	n, numeric := leading(value)
+	n, numeric := leadingInt(value)
 	if !numeric {
 		r.fail(key, "'%s' must be an integer", key)
 		return byDefault
@@ -125,8 +125,8 @@ func (r *reader) integer(key string, byDefault, min, max int) int {
 	return n
 }
 
-// leading returns the integral part of a number.
-func leading(value string) (n int, ok bool) {
+// leadingInt returns the integral part of a number.
+func leadingInt(value string) (n int, ok bool) {
 	if !numeric.MatchString(value) {
 		return 0, false
 	}
@@ -166,9 +166,9 @@ func (r *reader) choice(key string, values ...string) string {
 	return value
 }
 
-// unknown returns warnings about keys of the section that were not read. They are not errors,
+// unknownKeys returns warnings about keys of the section that were not read. They are not errors,
 // because the original programs accept them and existing files may have some.
-func (r *reader) unknown(prefixes ...string) (warnings []string) {
+func (r *reader) unknownKeys(prefixes ...string) (warnings []string) {
 	for _, e := range r.top.entries {
 		known := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })
 		if known || slices.Contains(r.known, e.key) {

@@ -141,7 +141,7 @@ func readWorker(doc *document, r *reader) *Worker {
 			w.LauncherEnv = append(w.LauncherEnv, name+"="+e.value)
 		}
 	}
-	w.Warnings = r.unknown(env)
+	w.Warnings = r.unknownKeys(env)
 	if (w.MasterHost == "") != (w.MasterPort == 0) {
 		w.Warnings = append(w.Warnings, "master_host and master_port belong together: no connection to a master")
 	}
@@ -222,7 +222,7 @@ func (w *Worker) readTargets(doc *document, r *reader) {
 			r.failAt(list.lines[e.key], "word 'null' is reserved, please don't use it as a target name")
 			continue
 		}
-		n, ok := leading(e.value)
+		n, ok := leadingInt(e.value)
 		switch {
 		case !ok:
 			r.failAt(list.lines[e.key], "value of target '%s' must be a number", e.key)

@@ -15,8 +15,8 @@ func (s server) look(context.Context, *peer.Conn, json.RawMessage) (any, error) 
 	return s.engine.Look(), nil
 }
 
-// waiting returns how many rows wait to be fetched, and how many to be run by hand.
-func (s server) waiting(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
+// countWaiting returns how many rows wait to be fetched, and how many to be run by hand.
+func (s server) countWaiting(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
 	rows, err := s.engine.Rows()
 	if err != nil {
 		return nil, err

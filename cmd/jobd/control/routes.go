@@ -26,7 +26,7 @@ func Routes(engine Engine) peer.Routes {
 		// Other implementations do not know the requests below.
 		"recover": {Handle: s.recover, Waits: true},
 		"look":    {Handle: s.look},
-		"waiting": {Handle: s.waiting, Waits: true},
+		"waiting": {Handle: s.countWaiting, Waits: true},
 		"rows":    {Handle: s.rows, Waits: true},
 		"row":     {Handle: s.row, Waits: true},
 	}

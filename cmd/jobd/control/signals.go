@@ -13,7 +13,7 @@ import (
 )
 
 func (s server) sendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-	jobs := signalled(data)
+	jobs := readSignals(data)
 	signals := make(map[int64]syscall.Signal)
 	for _, j := range jobs {
 		id, err := strconv.ParseInt(j.Name, 10, 64)
@@ -38,9 +38,9 @@ func (s server) sendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessa
 	return json.RawMessage(append(out, '}')), nil
 }
 
-// signalled reads the jobs and their signals. PHP encodes a map whose keys count from 0 as a list,
+// readSignals reads the jobs and their signals. PHP encodes a map whose keys count from 0 as a list,
 // so the indexes of a list count as ids.
-func signalled(data json.RawMessage) []eot.Member {
+func readSignals(data json.RawMessage) []eot.Member {
 	raw := eot.Object(eot.Members(data)).Get("jobs")
 	if !eot.IsArray(raw) {
 		return eot.Members(raw)

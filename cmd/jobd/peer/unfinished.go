@@ -6,8 +6,8 @@ import (
 )
 
 // unfinished bounds the bytes that all connections of a server together hold for incomplete
-// messages. Beyond the limit, the connection that holds the most is closed; of several that hold the
-// same, the first that began to. Until it has freed its memory, the others do not continue to read.
+// messages. Beyond the limit, the connection that holds the most is closed; among several that hold
+// the same, the one whose message began first. The others do not read on until its memory is free.
 type unfinished struct {
 	limit int // bytes
 

@@ -140,8 +140,8 @@ func (s *SQL) passedOverCount() int {
 	return len(s.passedOverUntil)
 }
 
-// allowed returns an SQL condition that excludes the rows that are passed over.
-func (s *SQL) allowed() string {
+// exceptPassed returns an SQL condition that excludes the rows that are passed over.
+func (s *SQL) exceptPassed() string {
 	if s.passedOverCount() == 0 {
 		return ""
 	}
@@ -296,7 +296,7 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, limit int) 
 // readFirst reads the first waiting rows of a target whose ids are from lowest to highest.
 func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, limit int, lock string) ([]Row, error) {
 	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.allowed(), limit, lock), target, target)
+		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.exceptPassed(), limit, lock), target, target)
 }
 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads these without
@@ -365,7 +365,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		}
 	}
 	s.clearClaims(ids)
-	s.settled(s.doubts(), ids) // an earlier accept was undone, or the row was reset
+	s.dropDoubts(s.doubts(), ids) // an earlier accept was undone, or the row was reset
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
@@ -542,7 +542,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	ids := slices.Sorted(maps.Keys(doubtful))
 	if !s.claimed {
 		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted or running")
-		s.settled(doubtful, ids)
+		s.dropDoubts(doubtful, ids)
 		return nil, nil
 	}
 	var adopted []Row
@@ -578,7 +578,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.settled(doubtful, ids)
+	s.dropDoubts(doubtful, ids)
 	s.forgetClaims(back)
 	s.noteClaims(adopted, false)
 	return adopted, nil
@@ -609,8 +609,8 @@ func (s *SQL) joinedPriority() string {
 	return "0"
 }
 
-// settled removes the given doubts about rows, but not later doubts about the same rows.
-func (s *SQL) settled(doubtful map[int64]*doubtfulAccept, ids []int64) {
+// dropDoubts removes the given doubts about rows, but not later doubts about the same rows.
+func (s *SQL) dropDoubts(doubtful map[int64]*doubtfulAccept, ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {

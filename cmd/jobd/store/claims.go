@@ -174,7 +174,7 @@ func (s *SQL) renumber(number int64) {
 // the rows that it could not check because they are locked or missing, and ErrFenced if this
 // incarnation was settled. The number is for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
-	mine := s.remembered()
+	mine := s.rememberedClaims()
 	if number, err = s.ensureAlive(ctx, tx); err != nil || len(mine) == 0 {
 		return number, nil, err
 	}
@@ -235,8 +235,8 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 	return number, s.checkOwner(ctx, tx)
 }
 
-// remembered returns claims on all rows that we have claimed or may have claimed.
-func (s *SQL) remembered() map[int64]claim {
+// rememberedClaims returns claims on all rows that we have claimed or may have claimed.
+func (s *SQL) rememberedClaims() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := maps.Clone(s.claims)
@@ -438,7 +438,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 			return err
 		}
 		rows.Close()
-		if freed, err = s.deleted(ctx, tx, claims, locked); err != nil {
+		if freed, err = s.deletedClaims(ctx, tx, claims, locked); err != nil {
 			return err
 		}
 		for id := range locked {
@@ -463,8 +463,8 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 	return len(freed), nil
 }
 
-// deleted returns the claims whose rows were deleted.
-func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked map[int64]bool) ([]int64, error) {
+// deletedClaims returns the claims whose rows were deleted.
+func (s *SQL) deletedClaims(ctx context.Context, tx *sql.Tx, claims []int64, locked map[int64]bool) ([]int64, error) {
 	var missing []int64
 	for _, id := range claims {
 		if !locked[id] {

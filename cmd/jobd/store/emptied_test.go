@@ -213,7 +213,7 @@ func TestRowZero(t *testing.T) {
 		if err != nil || len(owners) != 1 || owners[0].Name != "dead" {
 			t.Fatalf("%+v %v", owners, err)
 		}
-		sum, err := s.Settle(t.Context(), expired(t, s, dead.Token()), Orphans{Requeue: true})
+		sum, err := s.Settle(t.Context(), awaitExpiry(t, s, dead.Token()), Orphans{Requeue: true})
 		equal(t, "settled", fmt.Sprintln(sum, err), "{1 0 [a] false} <nil>\n")
 		equal(t, "claims", jobs.claims(t), 0)
 		equal(t, "status", jobs.read(t, 0).Status, Waiting)

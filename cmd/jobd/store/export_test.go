@@ -36,7 +36,7 @@ func (s *SQL) Doubtful(rows []Row, manual bool) { s.addDoubt(rows, manual) }
 // these rows are settled.
 func (s *SQL) Resolving(ids ...int64) (end func()) {
 	doubtful := s.doubts()
-	return func() { s.settled(doubtful, ids) }
+	return func() { s.dropDoubts(doubtful, ids) }
 }
 
 func (s *SQL) Remember(b Batch) { s.noteWritten(b) }

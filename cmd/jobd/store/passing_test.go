@@ -153,7 +153,7 @@ func TestDiscardedTablespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(dir, table.name)
-	discarded(t, table.db, dir, func() {
+	withoutFile(t, table.db, dir, func() {
 		b := Batch{Finish: []Final{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}
 		w, err := s.Write(t.Context(), b)
 		if err == nil && len(w.Failed) != 1 {
@@ -169,8 +169,8 @@ func TestDiscardedTablespace(t *testing.T) {
 	}
 }
 
-// discarded takes the table's file away while f runs.
-func discarded(t *testing.T, db *sql.DB, dir string, f func()) {
+// withoutFile takes the table's file away while f runs.
+func withoutFile(t *testing.T, db *sql.DB, dir string, f func()) {
 	t.Helper()
 	do := func(query string) {
 		t.Helper()

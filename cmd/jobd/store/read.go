@@ -45,9 +45,9 @@ const (
 
 var errNoIndex = errors.New("the table has no index on (status, target, id): its rows are not listed")
 
-// reading waits for one of the places for readers, and returns a context with readTimeout and the
+// startReading waits for one of the places for readers, and returns a context with readTimeout and the
 // table. done must be called to release the place.
-func (s *SQL) reading(ctx context.Context) (_ context.Context, done func(), t *table, err error) {
+func (s *SQL) startReading(ctx context.Context) (_ context.Context, done func(), t *table, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	select {
 	case s.people <- struct{}{}:
@@ -61,7 +61,7 @@ func (s *SQL) reading(ctx context.Context) (_ context.Context, done func(), t *t
 
 // Counts implements Reader.
 func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]look.Count, error) {
-	ctx, done, t, err := s.reading(ctx)
+	ctx, done, t, err := s.startReading(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func moment(unix *int64) *time.Time {
 
 // List implements Reader.
 func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
-	ctx, done, t, err := s.reading(ctx)
+	ctx, done, t, err := s.startReading(ctx)
 	if err != nil {
 		return look.List{}, err
 	}
@@ -235,7 +235,7 @@ func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
 
 // Detail implements Reader.
 func (s *SQL) Detail(ctx context.Context, id int64) (*look.Detail, error) {
-	ctx, done, t, err := s.reading(ctx)
+	ctx, done, t, err := s.startReading(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -243,7 +243,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = minPause, maxPause, 2
 	for attempt := 1; ; attempt++ {
-		err := s.once(ctx, name, f)
+		err := s.transactOnce(ctx, name, f)
 		if err == nil {
 			return nil
 		}
@@ -265,7 +265,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 	}
 }
 
-func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) error {
+func (s *SQL) transactOnce(ctx context.Context, name string, f func(*sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	tx, err := s.db.BeginTx(ctx, nil)

@@ -186,7 +186,8 @@ func TestARowBehindTheOthersWaitsAgain(t *testing.T) {
 	})
 }
 
-// TestLowerIDsAreNotLeftBehind: while there are always more rows, a row with a lower id has its turn.
+// TestLowerIDsAreNotLeftBehind: a row with a lower id is accepted even if rows with higher ids are
+// inserted all the time.
 func TestLowerIDsAreNotLeftBehind(t *testing.T) {
 	onBoth(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a")
@@ -368,7 +369,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			write(t, dead, Batch{Start: []int64{2, 9}, At: 5})
 			write(t, living, Batch{Start: []int64{4}, At: 5})
 
-			o := expired(t, living, dead.Token())
+			o := awaitExpiry(t, living, dead.Token())
 			sum, err := living.Settle(t.Context(), o, Orphans{Requeue: requeue, Reason: "daemon died", At: 77})
 			if err != nil {
 				t.Fatal(err)
@@ -433,8 +434,8 @@ func TestOwnClaims(t *testing.T) {
 	})
 }
 
-// expired waits until an incarnation's lease has expired, and returns its owner.
-func expired(t *testing.T, s Store, token int64) Owner {
+// awaitExpiry waits until an incarnation's lease has expired, and returns its owner.
+func awaitExpiry(t *testing.T, s Store, token int64) Owner {
 	t.Helper()
 	for deadline := time.Now().Add(45 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		owners, err := s.Owners(t.Context())
@@ -457,7 +458,7 @@ func TestALivingDaemonIsNotSettled(t *testing.T) {
 		slow := table.open(t, "slow", time.Millisecond)
 		other := table.open(t, "other", long)
 		accept(t, slow, 10, "a")
-		o := expired(t, other, slow.Token())
+		o := awaitExpiry(t, other, slow.Token())
 		if err := slow.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}

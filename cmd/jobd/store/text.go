@@ -89,8 +89,8 @@ func Shorten(s string, limit int64, mark string) string {
 	return s[:end] + mark
 }
 
-// escaped returns how many bytes a text takes in a statement.
-func escaped(s string) int64 {
+// escapedLen returns how many bytes a text takes in a statement.
+func escapedLen(s string) int64 {
 	n := int64(len(s)) + 2
 	for i := range len(s) {
 		switch s[i] {
@@ -104,17 +104,17 @@ func escaped(s string) int64 {
 // fitPacket cuts two texts until both fit into one statement of packet bytes. Each gets at least
 // half of it.
 func fitPacket(a, b string, packet int64) (string, string) {
-	ea, eb := escaped(a), escaped(b)
+	ea, eb := escapedLen(a), escapedLen(b)
 	if ea+eb <= packet {
 		return a, b
 	}
 	a = fitEscaped(a, max(packet/2, packet-eb))
-	return a, fitEscaped(b, packet-escaped(a))
+	return a, fitEscaped(b, packet-escapedLen(a))
 }
 
 // fitEscaped cuts a text until it takes no more than size bytes in a statement.
 func fitEscaped(s string, size int64) string {
-	for excess := escaped(s) - size; excess > 0 && len(s) > 0; excess = escaped(s) - size {
+	for excess := escapedLen(s) - size; excess > 0 && len(s) > 0; excess = escapedLen(s) - size {
 		s = shorten(s, max(0, int64(len(s))-max(excess/2, 1)))
 	}
 	return s

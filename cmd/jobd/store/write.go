@@ -48,7 +48,7 @@ func (b Batch) parts() func(func(Batch) bool) {
 			part.Return, b.Return = cutList(b.Return, &room)
 			part.Requeue, b.Requeue = cutList(b.Requeue, &room)
 			for room > 0 && len(b.Finish) > 0 {
-				size := escaped(b.Finish[0].Stdout) + escaped(b.Finish[0].Stderr) + statement
+				size := escapedLen(b.Finish[0].Stdout) + escapedLen(b.Finish[0].Stderr) + statement
 				if bytes > 0 && bytes+size > batchBytes {
 					break
 				}
