@@ -104,8 +104,8 @@ func jobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
 	return list, nil
 }
 
-// serving returns for each target of jobs the indexes of the workers that serve it.
-func serving(workers []workerRef, jobs []job) map[string][]int {
+// workersOfTargets returns for each target of jobs the indexes of the workers that serve it.
+func workersOfTargets(workers []workerRef, jobs []job) map[string][]int {
 	asked := make(map[string]bool)
 	for _, j := range jobs {
 		asked[j.target] = true
@@ -144,7 +144,7 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 // them, at most timeout if that is not 0. late has the jobs that still run then.
 func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs collection, running []string) {
 	workers := m.snapshot()
-	byTarget := serving(workers, list)
+	byTarget := workersOfTargets(workers, list)
 	assigned := make(map[int][]string) // ids by worker
 	for _, j := range list {
 		if at := byTarget[j.target]; len(at) > 0 {
@@ -197,7 +197,7 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 		return nil, err
 	}
 	workers := m.snapshot()
-	byTarget := serving(workers, list)
+	byTarget := workersOfTargets(workers, list)
 	var sent, errs collection
 	assigned := make([]collection, len(workers))
 	for _, j := range list {

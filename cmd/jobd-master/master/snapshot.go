@@ -200,7 +200,7 @@ func (m *Master) selfReports(workers []workerRef) []call {
 		}
 		m.callAll(context.Background(), typ, min(lookTime, m.opt.WorkerTimeout), calls)
 		for i, c := range calls {
-			if answers[at[i]] = c; typ == "look" && unknown(c.err) {
+			if answers[at[i]] = c; typ == "look" && isUnknown(c.err) {
 				c.to.old.Store(true)
 			}
 		}
@@ -208,8 +208,8 @@ func (m *Master) selfReports(workers []workerRef) []call {
 	return answers
 }
 
-// unknown reports whether an error says that a worker does not know a request.
-func unknown(err error) bool {
+// isUnknown reports whether an error says that a worker does not know a request.
+func isUnknown(err error) bool {
 	var refused *peer.RemoteError
 	return errors.As(err, &refused) && strings.HasPrefix(refused.Text, "unknown request type")
 }

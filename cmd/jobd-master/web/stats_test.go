@@ -15,8 +15,8 @@ import (
 )
 
 // TestNobodyLooks: without a viewer the master does not ask its workers. After a request for the
-// statistics it continues to ask them for a while, so that plots are filled when the page is
-// opened again.
+// statistics the master continues to ask its workers for a while, so that the plots have data when
+// the page is opened again.
 func TestNobodyLooks(t *testing.T) {
 	m := master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()})
 	s := &Server{Config: Config{Master: m, Door: &door.Door{}}}
