@@ -235,7 +235,7 @@ func (l *brokerConn) try(e *brokerRequest) (err error) {
 		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
 			l.changed()
 			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
-				l.runCommand(func(c *machine) { c.unchanged(id) })
+				l.runCommand(func(c *machine) { c.groupsRefused(id) })
 			}
 		})
 	case e.rule != nil:

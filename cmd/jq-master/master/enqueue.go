@@ -64,7 +64,7 @@ func (c *machine) enqueue(e *enqueueing) {
 		return
 	}
 	e.sent = true
-	old := c.replaced(e.jobs[0])
+	old := c.replacedJob(e.jobs[0])
 	c.entering += len(e.jobs)
 	c.bytes += e.bytes
 	if c.keyBytes += keys; keys > 0 {
@@ -100,8 +100,8 @@ func (c *machine) rematch(e *enqueueing) {
 	}
 }
 
-// closed returns why the master accepts no jobs at all, or nil.
-func (c *machine) closed() error {
+// whyClosed returns why the master accepts no jobs at all, or nil.
+func (c *machine) whyClosed() error {
 	switch {
 	case c.draining:
 		return errDraining
@@ -113,7 +113,7 @@ func (c *machine) closed() error {
 
 // admits returns why there is no room for more jobs, or nil.
 func (c *machine) admits(jobs int, bytes int64) error {
-	if err := c.closed(); err != nil {
+	if err := c.whyClosed(); err != nil {
 		return err
 	}
 	switch {

@@ -343,8 +343,8 @@ func TestOldBroker(t *testing.T) {
 	}
 }
 
-// waiting adds a stored job.
-func (w *world) waiting(timeout float64) *record {
+// addWaiting adds a stored job.
+func (w *world) addWaiting(timeout float64) *record {
 	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: job.Seconds(timeout)}, Seq: w.c.seq + 1, Enqueued: w.now}
 	w.mem.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
 	w.c.load(j, 0, 0)
@@ -368,7 +368,7 @@ func TestStoodStill(t *testing.T) {
 		c.env.push = &pushes{}
 		var r *record
 		w.step(c, func() {
-			r = w.waiting(10)
+			r = w.addWaiting(10)
 			c.linked = true
 			c.start(r, k, nil)
 		})
@@ -403,7 +403,7 @@ func TestStutter(t *testing.T) {
 			var lost, late *record
 			w.step(c, func() {
 				c.linked = true
-				lost, late = w.waiting(1000), w.waiting(3)
+				lost, late = w.addWaiting(1000), w.addWaiting(3)
 				c.start(lost, k, nil)
 				c.start(late, other, nil)
 			})
@@ -432,7 +432,7 @@ func TestSlowStart(t *testing.T) {
 	c.env.push = &pushes{}
 	w.st.away = true // the machine has not noticed that the store is away
 	var r *record
-	w.step(c, func() { r = w.waiting(3); c.linked = true; c.start(r, k, nil) })
+	w.step(c, func() { r = w.addWaiting(3); c.linked = true; c.start(r, k, nil) })
 	w.elapse(2 * time.Second)
 	w.st.away = false
 	w.st.flush()
@@ -457,7 +457,7 @@ func TestBrokerGivesUp(t *testing.T) {
 	w.st.away = true
 	var r *record
 	w.step(c, func() {
-		r = w.waiting(3)
+		r = w.addWaiting(3)
 		c.linked, c.allSubmitted = true, true
 		c.start(r, k, naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}})
 	})

@@ -118,7 +118,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	if err != nil || line == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
 		return d, err
 	}
-	if d.Waits == unserved && m.sockets(line) && m.served(line, d.Job.Name) {
+	if d.Waits == unserved && m.sockets(line) && m.isServed(line, d.Job.Name) {
 		d.Waits = ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -358,7 +358,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 		n := &busiest[i]
 		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.sockets(line) {
 			asked++
-			n.Served = m.served(line, n.Name)
+			n.Served = m.isServed(line, n.Name)
 		}
 	}
 	return busiest, len(all) > manyNames || asked > 0, nil
@@ -371,8 +371,8 @@ const maxAsked = 20
 // sockets reports whether Gloom workers may serve jobs.
 func (m *Master) sockets(line *brokerConn) bool { return line != nil && m.opt.Once != m.opt.Prefix }
 
-// served reports whether a Gloom worker serves a name.
-func (m *Master) served(line *brokerConn, name string) bool {
+// isServed reports whether a Gloom worker serves a name.
+func (m *Master) isServed(line *brokerConn, name string) bool {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
 	return line.b.Rules.Served(ctx, m.opt.Prefix+name)
@@ -410,7 +410,7 @@ func states(counts *[6]int) map[job.State]int {
 // oldest returns how long the oldest waiting job has waited. The next call begins its search at
 // this job.
 func (c *machine) oldest() (age time.Duration) {
-	c.waiting(func(r *record) bool {
+	c.eachWaiting(func(r *record) bool {
 		age, c.older = c.age(r), r.Seq
 		return false
 	})
@@ -421,9 +421,9 @@ func (c *machine) age(r *record) time.Duration {
 	return time.Duration(max(c.wall-r.Enqueued, 0)) * time.Millisecond
 }
 
-// waiting calls f with waiting jobs, the oldest first, until f returns false or maxListed records
+// eachWaiting calls f with waiting jobs, the oldest first, until f returns false or maxListed records
 // have been examined.
-func (c *machine) waiting(f func(r *record) bool) {
+func (c *machine) eachWaiting(f func(r *record) bool) {
 	from, _ := c.find(c.older)
 	first := true
 	for _, p := range c.bySeq[from:min(len(c.bySeq), from+maxListed)] {
@@ -445,7 +445,7 @@ func (c *machine) oldestOf() map[*name]time.Duration {
 		left += min(1, n.counts[job.Queued]+n.counts[job.Retrying])
 	}
 	if left > 0 {
-		c.waiting(func(r *record) bool {
+		c.eachWaiting(func(r *record) bool {
 			if _, ok := ages[r.name]; !ok {
 				ages[r.name] = c.age(r)
 				left--

@@ -238,9 +238,9 @@ func (c *machine) tooLong(id job.ID) {
 	}
 }
 
-// unchanged is called when the broker has refused to change a job's groups, because the job is just
+// groupsRefused is called when the broker has refused to change a job's groups, because the job is just
 // being handed out or given back.
-func (c *machine) unchanged(id job.ID) {
+func (c *machine) groupsRefused(id job.ID) {
 	if r := c.jobs.Get(id); r != nil && r.submitted && r.isWaiting() {
 		c.late = append(c.late, lateJob{id: id, at: c.now + ms(resubmitPause)})
 	} else if r != nil {
@@ -271,7 +271,7 @@ func (c *machine) submitLate() {
 		case l.outcome != nil && r.op != idle:
 			return false
 		case l.outcome != nil && r.isWaiting() && !r.handedOut && r.submission == l.bid:
-			c.attempted(r, l.outcome)
+			c.recordAttempt(r, l.outcome)
 		case r.isWaiting() || r.runInfo.run.handle == nil:
 			c.submitWaiting(r)
 		}
@@ -294,12 +294,12 @@ func (c *machine) onBrokerAnswer(id job.ID, bid uint32, o *job.Outcome, lost boo
 		c.submitLater(r, o)
 	default:
 		r.submitted = false
-		c.attempted(r, o)
+		c.recordAttempt(r, o)
 	}
 }
 
-// attempted writes an attempt of a Gloom worker, and then how it has ended.
-func (c *machine) attempted(r *record, o *job.Outcome) {
+// recordAttempt writes an attempt of a Gloom worker, and then how it has ended.
+func (c *machine) recordAttempt(r *record, o *job.Outcome) {
 	if c.socket == nil {
 		c.socket = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), gone: true}
 	}

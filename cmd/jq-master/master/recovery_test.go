@@ -135,7 +135,7 @@ func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
 	c.env.push = &pushes{}
-	w.step(c, func() { c.linked = true; w.waiting(1); c.start(w.waiting(1), busy, nil) })
+	w.step(c, func() { c.linked = true; w.addWaiting(1); c.start(w.addWaiting(1), busy, nil) })
 	w.st.flush()
 	w.step(c, c.unlink)
 	w.step(c, func() { c.linkSlice(1) })

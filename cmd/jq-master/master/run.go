@@ -224,7 +224,7 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 		c.end(r, &p.Outcome, true)
 	case mine && (u.sent || r.op == cancelling || r.op == releasing), u == nil && r.op != idle:
 		r.wait(func() { c.done(w, p, answer) })
-	case c.reported(r, w.ID, p.Attempt):
+	case c.hasReported(r, w.ID, p.Attempt):
 		tell(nil)
 	default:
 		c.ledger.Discarded++
@@ -233,9 +233,9 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	}
 }
 
-// reported reports whether the worker w has already reported the end of an attempt; 0 stands for
+// hasReported reports whether the worker w has already reported the end of an attempt; 0 stands for
 // its last attempt.
-func (c *machine) reported(r *record, w job.ID, attempt int32) bool {
+func (c *machine) hasReported(r *record, w job.ID, attempt int32) bool {
 	for _, a := range slices.Backward(r.Attempts) {
 		if a.Worker == w && (attempt == 0 || attempt == a.Number) {
 			return a.Reported

@@ -179,8 +179,8 @@ func unknownSchedule(name string) *job.Fault {
 	return job.Refuse(job.UnknownSchedule, "name", "there is no schedule %.60q", name)
 }
 
-// unended reports whether there is a job with this id, given as text, that has not ended.
-func (c *machine) unended(id string) bool {
+// isUnended reports whether there is a job with this id, given as text, that has not ended.
+func (c *machine) isUnended(id string) bool {
 	j, _ := job.ParseID(id)
 	r := c.jobs.Get(j)
 	return r != nil && !r.State.Ended()
@@ -199,7 +199,7 @@ func (c *machine) settleSchedules() {
 		if s.Schedule == nil || s.busy {
 			continue
 		}
-		if set || s.wake <= c.host || !s.Queued.IsZero() && !c.unended(s.Before) {
+		if set || s.wake <= c.host || !s.Queued.IsZero() && !c.isUnended(s.Before) {
 			due = append(due, name)
 		}
 	}
@@ -219,7 +219,7 @@ func (c *machine) settleSchedules() {
 func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time) int {
 	next := *s.Schedule
 	plan := next.Settle(schedule.World{
-		Now: now, Watched: since, Room: max(1, min(madeAtOnce, madeBytes/(len(s.job.Argument)+1))), Live: c.unended,
+		Now: now, Watched: since, Room: max(1, min(madeAtOnce, madeBytes/(len(s.job.Argument)+1))), Live: c.isUnended,
 		ID: func(due time.Time) string { return job.ScheduledID(c.namespace, name, due).String() },
 	})
 	if !plan.Changed {

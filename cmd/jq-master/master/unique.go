@@ -23,7 +23,7 @@ type claim struct {
 // reports whether the new job is to be enqueued now.
 func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	n := e.jobs[0]
-	if err := c.closed(); err != nil {
+	if err := c.whyClosed(); err != nil {
 		c.later(func() { e.reply(nil, false, err) })
 		return false
 	}
@@ -88,9 +88,9 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	})
 }
 
-// replaced returns the job that a new one replaces, or nil. Until settleShare, commands about that
+// replacedJob returns the job that a new one replaces, or nil. Until settleShare, commands about that
 // job wait.
-func (c *machine) replaced(n *New) *record {
+func (c *machine) replacedJob(n *New) *record {
 	if n.Sharing == nil || n.Unique.Replaces.None() {
 		return nil
 	}

@@ -357,7 +357,7 @@ func (b *naiveBroker) change(id job.ID, groups []string, priority *int64, delay 
 			return
 		}
 		if j.running {
-			b.w.step(b.c, func() { b.c.unchanged(id) })
+			b.w.step(b.c, func() { b.c.groupsRefused(id) })
 			return
 		}
 		if groups != nil {

@@ -189,8 +189,8 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	return j, forget, drop, err
 }
 
-// remembered returns the value that is stored for an idempotency key: the body's hash and the ids.
-func remembered(k *Key, jobs []*job.Job) string {
+// promiseValue returns the value that is stored for an idempotency key: the body's hash and the ids.
+func promiseValue(k *Key, jobs []*job.Job) string {
 	b := append(make([]byte, 0, len(k.Body)+16*len(jobs)), k.Body[:]...)
 	for _, j := range jobs {
 		b = append(b, j.ID[:]...)

@@ -97,7 +97,7 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 		delete(m.keys, m.order[0])
 		m.order = m.order[1:]
 	}
-	m.keys[key.Name] = promise{remembered(key, jobs), m.now().Add(key.TTL)}
+	m.keys[key.Name] = promise{promiseValue(key, jobs), m.now().Add(key.TTL)}
 	m.order = append(m.order, key.Name)
 }
 

@@ -187,7 +187,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	text, seconds := "", int64(0)
 	if key != nil {
 		names = append(names, r.keys.idempotency(key.Name), r.keys.idems)
-		text, seconds = remembered(key, jobs), max(1, int64(key.TTL/time.Second))
+		text, seconds = promiseValue(key, jobs), max(1, int64(key.TTL/time.Second))
 	}
 	for i, j := range jobs {
 		ids[i] = j.ID

@@ -182,8 +182,8 @@ func (x *exchange) idempotency() *master.Key {
 // jobID returns the id of the job in the path.
 func (x *exchange) jobID() job.ID { return x.idOf(job.UnknownJob, "", x.r.PathValue("id")) }
 
-// idOf reads the id of a job or a worker. An invalid one has the fault unknown, unless another master
-// may be active: then this one answers no request.
+// idOf reads the id of a job or a worker. It refuses an invalid id with the code unknown, unless
+// another master may be active: then this master refuses every request.
 func (x *exchange) idOf(unknown job.Code, field, text string) job.ID {
 	id, ok := job.ParseID(text)
 	if ok {
