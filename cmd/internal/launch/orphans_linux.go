@@ -134,7 +134,7 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if isMarked, begins := marked(pid, mark); !isMarked {
+		if isMarked, begins := hasMark(pid, mark); !isMarked {
 			unsure = unsure || begins
 			continue
 		}
@@ -144,7 +144,7 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 		if err != nil {
 			continue
 		}
-		if isMarked, _ := marked(pid, mark); isMarked && process.Signal(syscall.SIGKILL) == nil {
+		if isMarked, _ := hasMark(pid, mark); isMarked && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
 		}
 		process.Release()
@@ -156,9 +156,9 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 // execute a program.
 const execTime = 2 * time.Second
 
-// marked reports whether a process has the setting, or has no environment and is so young that it
+// hasMark reports whether a process has the setting, or has no environment and is so young that it
 // may be about to get the setting.
-func marked(pid int, mark []byte) (isMarked, begins bool) {
+func hasMark(pid int, mark []byte) (isMarked, begins bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return false, false

@@ -397,20 +397,20 @@ type RunView struct {
 // View returns the schedule as clients see it, with the given name.
 func (s *Schedule) View(name string, now time.Time) View {
 	v := View{
-		Name: name, Spec: s.Spec, Until: shown(s.Until), CreatedAt: shown(s.Created), FromFile: s.FromFile,
-		QueuedAt: shown(s.Queued), Next: []*string{}, Last: []RunView{},
+		Name: name, Spec: s.Spec, Until: formatTime(s.Until), CreatedAt: formatTime(s.Created), FromFile: s.FromFile,
+		QueuedAt: formatTime(s.Queued), Next: []*string{}, Last: []RunView{},
 	}
 	for _, t := range s.Next(now) {
-		v.Next = append(v.Next, shown(t))
+		v.Next = append(v.Next, formatTime(t))
 	}
 	for _, r := range s.Last {
-		v.Last = append(v.Last, RunView{shown(r.DueAt), shown(r.MadeAt), orNull(r.JobID), orNull(r.Skipped), orNull(reasons[r.Skipped])})
+		v.Last = append(v.Last, RunView{formatTime(r.DueAt), formatTime(r.MadeAt), orNull(r.JobID), orNull(r.Skipped), orNull(reasons[r.Skipped])})
 	}
 	return v
 }
 
-// shown returns a time in the form that answers have; nil for none.
-func shown(t time.Time) *string {
+// formatTime returns a time in the form that answers have; nil for none.
+func formatTime(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}

@@ -111,7 +111,7 @@ func (c civil) first(clock time.Time) time.Time {
 	}
 }
 
-var zones sync.Map // zones by name, because loading a zone takes longer than everything else
+var zones sync.Map // zones by name; loading a zone is the slowest part of a calculation
 
 // zoneOf finds an IANA time zone.
 func zoneOf(name string) (*time.Location, error) {

@@ -112,8 +112,8 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	return res.StatusCode, res.Header, reply, nil
 }
 
-// answered returns the outcome that a status and the headers of a reply stand for.
-func (r *Runner) answered(status int, header http.Header) job.Outcome {
+// outcomeOfReply returns the outcome that a status and the headers of a reply stand for.
+func (r *Runner) outcomeOfReply(status int, header http.Header) job.Outcome {
 	o := job.Outcome{Status: status, RetryAfter: retryAfter(header.Get("Retry-After"), time.Now(), r.o.RetryFor)}
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -159,7 +159,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 	if f != nil {
 		return f.outcome(), f.code != ""
 	}
-	o = r.answered(status, replied)
+	o = r.outcomeOfReply(status, replied)
 	if o.Data = reply; !bytes.Contains(reply, []byte("J: ")) {
 		return o, true
 	}
@@ -208,7 +208,7 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 			if f != nil {
 				end(i, f.outcome())
 			} else {
-				end(i, r.answered(status, replied))
+				end(i, r.outcomeOfReply(status, replied))
 			}
 		}
 		return
@@ -243,7 +243,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 			f = &fault{codeBadResponse, fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
 			break
 		}
-		o := r.answered(number, header)
+		o := r.outcomeOfReply(number, header)
 		o.Data, o.Lines, o.BadLines = bytes.Clone(data), jobs.lines, jobs.bad
 		all = append(all, o)
 		jobs = followed{}

@@ -28,7 +28,7 @@ func TestInterruptedDeletes(t *testing.T) {
 	}
 	var count atomic.Int64
 	SkipDelete(s, &count)
-	// interrupted calls f, whose nth DELETE has no effect, and reports whether there was an nth one.
+	// interrupted calls f, skips its nth DELETE, and reports whether f got that far.
 	interrupted := func(n int64, f func() error) bool {
 		count.Store(n)
 		if err := f(); err != nil {
