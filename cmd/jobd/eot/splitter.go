@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// End is the byte after every message. It cannot occur inside one: JSON escapes it in
-// strings and allows it nowhere else.
+// End is the byte after every message. It cannot occur inside a message: JSON escapes
+// it in strings and allows it nowhere else.
 const End = 0x04
 
 // Splitter splits a stream into messages. The zero value has no limit.

@@ -97,7 +97,7 @@ type Batch struct {
 type Written struct {
 	Lost   map[int64]string // rows that are no longer ours, and why
 	Busy   []int64          // rows that are locked or, for now, missing: try again
-	Failed map[int64]error  // rows that the database refuses, however short: try again, perhaps without success
+	Failed map[int64]error  // rows that the database refuses even with a short result: a retry may fail, too
 
 	done []Batch // results of the transactions that succeeded
 }

@@ -61,8 +61,8 @@ const (
 type transition struct {
 	*redis.Script
 	name, text string
-	// One call of the script makes several transitions, if keys is not 0. So many of their first
-	// keys and arguments are then the same.
+	// If keys is not 0, one call of the script makes several transitions. They share this many keys
+	// and arguments, which come first.
 	keys, args int
 }
 

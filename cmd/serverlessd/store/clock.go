@@ -6,7 +6,8 @@ const (
 	// settle is the longest time for which a store's clock must have run evenly before the store
 	// believes that a job is as old as it looks.
 	settle = time.Hour
-	// noteEvery is how often a daemon renews its note in the store that the clock runs evenly.
+	// noteEvery is how often a daemon renews its note in the store, which says that the clock runs
+	// evenly.
 	noteEvery = time.Minute
 )
 

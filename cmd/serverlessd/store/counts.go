@@ -35,8 +35,8 @@ func (c *Counts) ended(code string) *int64 {
 	return &c.Abandoned
 }
 
-// countColumns holds the columns of sq_counts, and stored where their values are in Counts. Open jobs
-// are waiting or deferred; there they are Waiting.
+// countColumns are the columns of sq_counts; stored returns pointers to their values. Open jobs
+// are those that wait and those that are deferred; both are counted in Waiting.
 var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "expired", "deleted"}
 
 func (c *Counts) stored() []any {

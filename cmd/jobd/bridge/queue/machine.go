@@ -108,8 +108,8 @@ func (t *target) length() int   { return t.running + len(t.queue) }
 func (t *target) fetches() bool { return t.wantsFetch && !t.paused && t.length() < t.limit+t.backlog() }
 func (t *target) room() int     { return t.limit + 2*t.backlog() - t.length() }
 
-// backlog returns how many rows end during a fetch. Less than a tenth of a row counts as 0: a place
-// may be empty for so short a time.
+// backlog returns how many rows end during a fetch. Less than a tenth of a row counts as 0:
+// then a place is empty only briefly.
 func (t *target) backlog() int {
 	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
 }
@@ -291,7 +291,7 @@ func (m *Machine) Done(id int64) bool {
 }
 
 // Stop ends fetching and starting for good, and releases all rows that have not started, even those
-// that were accepted again while their earlier run has its place.
+// that were accepted again while their earlier run still keeps its place.
 func (m *Machine) Stop() {
 	m.stopped = true
 	for _, t := range m.order {
