@@ -34,15 +34,14 @@ func (s *Submitter) stayConnected() {
 		case !pause(Notice{Event: EventFailed, Err: err}, over):
 			continue
 		}
+		if s.life.Err() != nil || s.leaving.Load() {
+			return
+		}
 		s.mu.Lock()
-		left := s.life.Err() != nil || sess.mute
 		if len(s.kept) > 0 { // only that broker can resume them
 			s.next = slices.Index(s.conf.addrs, sess.home)
 		}
 		s.mu.Unlock()
-		if left {
-			return
-		}
 		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, s.life.Done())
 		sess = nil
 	}

@@ -362,38 +362,3 @@ func TestPingWhileLeaving(t *testing.T) {
 	wantResult(t, b, "2")
 	received(t, left, "return")
 }
-
-// TestLeaveDoesNotComeBack: a connection that ends after Leave is not replaced, and the jobs that
-// the broker keeps end here.
-func TestLeaveDoesNotComeBack(t *testing.T) {
-	f := newFake(t)
-	var n notices
-	s, broker := dial(t, f, n.option())
-	a := submit(t, s, keep("a"))
-	broker.read()
-	broker.send(okFor("a"))
-	if err := a.Ack(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	left := make(chan struct{})
-	go func() {
-		s.Leave(within(t))
-		close(left)
-	}()
-	if _, err := readFrame(broker.nc); err != io.EOF {
-		t.Fatalf("%v, not the end", err)
-	}
-	broker.close()
-	received(t, left, "return")
-	select {
-	case <-a.Done():
-	default:
-		t.Error("Leave has returned before the job has ended")
-	}
-	if got := outcome(resultError(t, a)); got != "lost, acked" {
-		t.Error(got)
-	}
-	if _, lost := n.find(gloom.EventLost); lost {
-		t.Error("the end of the connection was reported as a loss")
-	}
-}

@@ -24,6 +24,7 @@ type Submitter struct {
 	window chan struct{} // has one element per outstanding job
 
 	closing atomic.Bool // Drain, Leave or Close was called
+	leaving atomic.Bool // Leave was called
 
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
@@ -226,6 +227,7 @@ func (s *Submitter) Drain(ctx context.Context) error {
 // Close, and the broker still keeps the outcomes of those that are kept.
 func (s *Submitter) Leave(ctx context.Context) {
 	s.closing.Store(true)
+	s.leaving.Store(true)
 	defer s.Close()
 	s.mu.Lock()
 	sessions := slices.Clone(s.sessions)
