@@ -28,15 +28,7 @@ func TestHangingLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	silent, err := os.OpenFile(fifo, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	fifo, silent := silentFifo(t)
 	for name, c := range map[string]struct {
 		LogConfig
 		console *os.File
@@ -143,15 +135,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 // TestWhichLinesAreLost: the console tells of the lines that the file has lost, and that it was the
 // file.
 func TestWhichLinesAreLost(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	silent, err := os.OpenFile(fifo, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	fifo, _ := silentFifo(t)
 	var console strings.Builder
 	log, err := OpenLog(LogConfig{File: fifo, LevelFile: "info", LevelConsole: "info", Format: "json"}, &console)
 	if err != nil {
@@ -186,4 +170,19 @@ type writer func([]byte)
 func (w writer) Write(b []byte) (int, error) {
 	w(b)
 	return len(b), nil
+}
+
+// silentFifo returns a named pipe that is open and that nobody reads.
+func silentFifo(t *testing.T) (name string, f *os.File) {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return name, f
 }

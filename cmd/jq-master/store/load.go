@@ -144,11 +144,11 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			switch {
 			case err != nil:
 			case j.State.Ended() != ended:
-				right, err2 := r.listed(ctx, j)
-				if err2 != nil {
-					return err2
+				listed, failed := r.listed(ctx, j)
+				if failed != nil {
+					return failed
 				}
-				if right {
+				if listed {
 					r.unlist(j, forget, drop)
 					continue
 				}

@@ -111,11 +111,11 @@ func (j *Journal) written(err error) {
 	}
 }
 
-// ordinary is up to how many bytes a request is not large.
+// ordinary is the size, in bytes, of the largest request that counts as ordinary; others are large.
 const ordinary = 64 << 10
 
 // largeError is the refusal of a request for which there is no room, while there is room for
-// ordinary ones. The journal does not count as full then: else one client could make it look so.
+// ordinary ones. It does not make the journal count as full: otherwise one client could do that.
 type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }
