@@ -130,7 +130,7 @@ func (r *Redis) current() *term {
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
-		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds()).Int64Slice()
+		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), r.clock.at(asked)).Int64Slice()
 	if err == nil {
 		t.awaited.Store(answer[0] > 0)
 		t.until.Store(int64(asked + length))

@@ -40,7 +40,7 @@ type kept struct {
 // promise is the value of an idempotency key.
 type promise struct {
 	text  string
-	until time.Time
+	until int64 // by clock
 }
 
 // NewMemory returns an empty store.
@@ -70,7 +70,7 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 	replayed := false
 	m.step(func(err error) { answer(ids, replayed, err) }, func() (err error) {
 		if key != nil {
-			if known, ok := m.keys[key.Name]; ok && known.until.After(m.now()) {
+			if known, ok := m.keys[key.Name]; ok && known.until > m.At(boot.Since()) {
 				ids, err = recall(key, known.text)
 				replayed = err == nil
 				return err
@@ -93,11 +93,12 @@ func (m *Memory) add(jobs []*job.Job) {
 }
 
 func (m *Memory) remember(key *Key, jobs []*job.Job) {
-	for len(m.order) > 0 && !m.keys[m.order[0]].until.After(m.now()) {
+	now := m.At(boot.Since())
+	for len(m.order) > 0 && m.keys[m.order[0]].until <= now {
 		delete(m.keys, m.order[0])
 		m.order = m.order[1:]
 	}
-	m.keys[key.Name] = promise{promiseValue(key, jobs), m.now().Add(key.TTL)}
+	m.keys[key.Name] = promise{promiseValue(key, jobs), now + key.TTL.Milliseconds()}
 	m.order = append(m.order, key.Name)
 }
 
@@ -200,8 +201,8 @@ func (m *Memory) Load(_ context.Context, load Loaded) error {
 	}
 	var keys []known
 	for _, name := range m.order {
-		if k := m.keys[name]; k.until.After(m.now()) {
-			keys = append(keys, known{k.until.UnixMilli(), len(name) + len(k.text)})
+		if k := m.keys[name]; k.until > m.At(boot.Since()) {
+			keys = append(keys, known{k.until, len(name) + len(k.text)})
 		}
 	}
 	m.mu.Unlock()

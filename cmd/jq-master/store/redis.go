@@ -184,16 +184,16 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	ids := make([]job.ID, len(jobs))
 	names := make([]string, 0, len(jobs)+3)
 	names = append(names, r.keys.live)
-	text, seconds := "", int64(0)
+	text, now, until := "", r.At(boot.Since()), int64(0)
 	if key != nil {
 		names = append(names, r.keys.idempotency(key.Name), r.keys.idems)
-		text, seconds = promiseValue(key, jobs), max(1, int64(key.TTL/time.Second))
+		text, until = promiseValue(key, jobs), now+key.TTL.Milliseconds()
 	}
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
-	names, args := r.addJobs(names, append(make([]any, 0, 4+len(jobs)*18), text, seconds, len(jobs), 0), jobs)
-	args[3] = len(args) - 4
+	names, args := r.addJobs(names, append(make([]any, 0, 5+len(jobs)*18), text, now, until, len(jobs), 0), jobs)
+	args[4] = len(args) - 5
 	o := &op{
 		transition: enqueue, keys: names, args: args, alone: key != nil,
 		takesBack: &op{transition: undo, keys: names, args: args[:1:1], done: func(any, error) {}},

@@ -36,7 +36,7 @@ var (
 
 	take    = script("take", frees+takeText)
 	hold    = script("hold", frees+holdText)
-	enqueue = script("enqueue", grows+held+jobs+enqueueText).joins(1, 2)
+	enqueue = script("enqueue", grows+held+jobs+enqueueText).joins(1, 3)
 	undo    = script("undo", frees+held+undoText)
 	move    = script("move", frees+held+moveText).joins(3, 0)
 	fetch   = script("fetch", frees+held+fetchText)

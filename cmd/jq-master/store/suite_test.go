@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/bench/throwaway/redistest"
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 )
@@ -378,21 +379,54 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-func TestMemoryKeyEnds(t *testing.T) {
-	m := NewMemory()
-	now := time.Unix(1000, 0)
-	m.now = func() time.Time { return now }
-	key := &Key{Name: "k", TTL: time.Hour}
-	await(t, enqueueing(m, key, newJob(1)))
-	now = now.Add(time.Hour)
-	if e := await(t, enqueueing(m, key, newJob(2))); e.replayed || e.err != nil {
-		t.Errorf("the key is still known after its time: %v", e)
-	}
-	now = now.Add(2 * time.Hour)
-	await(t, enqueueing(m, &Key{Name: "l", TTL: time.Hour}, newJob(3)))
-	if len(m.keys) != 1 || len(m.order) != 1 {
-		t.Errorf("%d keys, %d in order", len(m.keys), len(m.order))
-	}
+// TestKeyEnds: an idempotency key ends by the store's clock, however the clock of Redis or of the
+// host is set, and is then removed.
+func TestKeyEnds(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		var c *clock
+		r, _ := s.(*Redis)
+		if m, ok := s.(*Memory); ok {
+			c, m.now = &m.clock, func() time.Time { return time.Now().Add(46 * 24 * time.Hour) }
+		} else {
+			c = &r.clock
+		}
+		pass := func(d time.Duration) {
+			up := boot.Since()
+			c.begin(time.Duration(c.at(up))*time.Millisecond+d, up)
+		}
+		key := &Key{Name: "k", TTL: time.Hour}
+		first := await(t, enqueueing(s, key, newJob(1)))
+		if r != nil {
+			if left, err := r.client.PTTL(t.Context(), r.keys.idempotency("k")).Result(); err != nil || left < 300*24*time.Hour {
+				t.Errorf("Redis drops the key after %v, %v", left, err)
+			}
+		}
+		pass(key.TTL - time.Minute)
+		if e := await(t, enqueueing(s, key, newJob(2))); !e.replayed || e.ids[0] != first.ids[0] {
+			t.Errorf("before its end the key gives %v", e)
+		}
+		pass(2 * time.Minute)
+		if e := await(t, enqueueing(s, key, newJob(2))); e.replayed || e.err != nil {
+			t.Errorf("the key is still known after its time: %v", e)
+		}
+		pass(2 * time.Hour)
+		await(t, enqueueing(s, &Key{Name: "l", TTL: time.Hour}, newJob(3)))
+		if m, ok := s.(*Memory); ok {
+			if len(m.keys) != 1 || len(m.order) != 1 {
+				t.Errorf("%d keys, %d in order", len(m.keys), len(m.order))
+			}
+			return
+		}
+		if err := r.hold(t.Context(), r.current(), 1, leaseTerm); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := r.client.Exists(t.Context(), r.keys.idempotency("k"), r.keys.idempotency("l")).Result(); err != nil || n != 1 {
+			t.Errorf("%d keys are left, %v", n, err)
+		}
+		if n, err := r.client.ZCard(t.Context(), r.keys.idems).Result(); err != nil || n != 1 {
+			t.Errorf("%d keys are in their set, %v", n, err)
+		}
+	})
 }
 
 func TestSides(t *testing.T) {

@@ -1,7 +1,8 @@
 -- Stores the new jobs of some requests, or of one that has an idempotency key. KEYS: lease, seq, live;
--- if ARGV[3] is not empty, an idempotency key and the set of such keys by expiry; a key for each job.
--- ARGV: …, the value of the idempotency key, its lifetime in seconds; for each request the number of
--- its jobs, the number of words that they take, the jobs as note expects them.
+-- if ARGV[3] is not empty, an idempotency key and the set of such keys by their end; a key for each
+-- job. ARGV: …, the value of the idempotency key, the master's time and the key's end in milliseconds
+-- since 1970; for each request the number of its jobs, the number of words that they take, the jobs
+-- as note expects them.
 local first = 4
 if ARGV[3] ~= '' then
   first = 6
@@ -10,12 +11,13 @@ if ARGV[3] ~= '' then
   if kind ~= 'none' and (not known or #known < 48 or #known % 16 ~= 0) then
     return redis.error_reply('UNREADABLE ' .. KEYS[4] .. ' is a ' .. kind .. ' that has no ids')
   end
-  if known and known ~= ARGV[3] then
+  -- This fails here if the set is of another type, and not after jobs were written.
+  local ends = redis.call('ZSCORE', KEYS[5], KEYS[4])
+  if known and known ~= ARGV[3] and (not ends or tonumber(ends) > tonumber(ARGV[4])) then
     return known
   end
-  redis.call('ZCARD', KEYS[5]) -- fails here if the key is of another type, and not after jobs were written
 end
-local start, at, new = first, 5, 0
+local start, at, new = first, 6, 0
 while first <= #KEYS do
   local n = tonumber(ARGV[at])
   if redis.call('EXISTS', KEYS[first + n - 1]) == 0 then -- otherwise all of them were written before
@@ -31,7 +33,8 @@ if new > 0 then
   write(start)
 end
 if ARGV[3] ~= '' then
-  redis.call('SET', KEYS[4], ARGV[3], 'EX', ARGV[4])
-  redis.call('ZADD', KEYS[5], (redis.call('TIME')[1] + ARGV[4]) * 1000, KEYS[4])
+  -- hold.lua removes the key. Redis drops it a year later, by its own clock, in case it is not in the set.
+  redis.call('SET', KEYS[4], ARGV[3], 'EX', 366 * 86400)
+  redis.call('ZADD', KEYS[5], ARGV[5], KEYS[4])
 end
 return seq
