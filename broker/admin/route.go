@@ -183,7 +183,7 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 		return nil, fail(http.StatusForbidden, "forbidden", "this token lacks the scope %s", want[scope])
 	}
 	if reads {
-		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		if guard.OfForeignPage(r) {
 			return nil, fail(http.StatusForbidden, "forbidden_origin", "requests from pages of another origin are refused")
 		}
 		return g, nil

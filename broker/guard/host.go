@@ -2,6 +2,7 @@ package guard
 
 import (
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -30,6 +31,12 @@ func (o *Options) OwnHost(host, addr string, bound net.Addr) bool {
 		n = strings.TrimSpace(n)
 		return n != "" && strings.EqualFold(n, name)
 	})
+}
+
+// OfForeignPage reports whether a browser sends a request on behalf of a page of another site. A
+// link that the user follows is not such a request.
+func OfForeignPage(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
 // hostOf returns the host in a configured address.

@@ -632,6 +632,7 @@ func TestWebPages(t *testing.T) {
 		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Host", "evil.example"}, 201},
 		{"GET", "/v1/stats", "", []string{"Host", "evil.example"}, 403},
 		{"GET", "/v1/stats", "", []string{"Host", "jq.example"}, 200},
+		{"GET", "/v1/stats", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
 		{"GET", "/v1/stats", "", []string{"Host", "localhost:9996"}, 200},
 		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Origin", "http://jq.example", "Host", "jq.example"}, 201},
 	} {

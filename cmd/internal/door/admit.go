@@ -81,6 +81,9 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *gua
 	if err := d.cross.Check(judged); err != nil {
 		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
 	}
+	if guard.OfForeignPage(r) {
+		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Sec-Fetch-Site", "the request comes from a page of another site")
+	}
 	if !grant.Has(n.Scope) {
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", d.tokens.Scopes[bits.TrailingZeros(uint(n.Scope))])
 	}

@@ -317,12 +317,20 @@ func TestAdmit(t *testing.T) {
 		{"POST", "", remote, Need{Methods: post, Scope: 1}, "forbidden_origin", ""},
 		{"GET", "", remote, Need{Methods: get, Scope: 1}, "", ""},
 		{"GET", "", remote, Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
+		{"GET", "", "cross-site no-cors", Need{Methods: get, Scope: 1}, "forbidden_origin", ""},
+		{"GET", "", "cross-site no-cors", Need{Methods: get, Open: true}, "", ""},
+		{"GET", "", "cross-site navigate", Need{Methods: get, Scope: 1}, "", ""}, // a link
+		{"GET", "", "cross-site navigate", Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
+		{"GET", "", "same-origin cors", Need{Methods: get, Scope: 1}, "", ""},
 	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), c.method, "/", nil)
 		if r.Host = "localhost"; c.host != "" {
 			r.Host = c.host
 		}
-		if c.origin != "" {
+		if site, mode, ok := strings.Cut(c.origin, " "); ok {
+			r.Header.Set("Sec-Fetch-Site", site)
+			r.Header.Set("Sec-Fetch-Mode", mode)
+		} else if c.origin != "" {
 			r.Header.Set("Origin", c.origin)
 		}
 		_, err := d.Admit(w, r, c.need)
