@@ -147,8 +147,9 @@ func closeStores(stores []store.Store) {
 }
 
 // Health returns nil, or an error that says why the daemon cannot do its work: it is stopping; a
-// store is away or refuses something; the journal cannot be read, or refuses lines; the handlers have not been read
-// yet; or the broker is away and there is a handler for Gloom workers.
+// store is away or refuses something; the journal cannot be read, refuses lines or has no room for
+// them; the handlers have not been read yet; or the broker is away and there is a handler for Gloom
+// workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining

@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,4 +39,39 @@ func TestReserveOfADrainedJournal(t *testing.T) {
 	}
 	d.free = 1 << 19
 	add(t, j, batch("a-x", "line"))
+}
+
+// TestFullAtTheStart: a journal on a full disk says before the first add that it has no room. It has
+// room if the segments that it may remove make enough.
+func TestFullAtTheStart(t *testing.T) {
+	d := &scarce{newDisk(), 1 << 19}
+	start := func() *Journal {
+		j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 64 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	refuses := func(j *Journal, want bool) {
+		t.Helper()
+		if err := j.Refuses(); errors.Is(err, ErrNoSpace) != want {
+			t.Errorf("with %d bytes free: %v", d.free, err)
+		}
+	}
+	j := start()
+	refuses(j, false)
+	d.free = 100 << 10
+	refuses(j, true)
+	d.free = 1 << 19
+	add(t, j, batch("a-x", strings.Repeat("x", 100<<10)))
+	refuses(j, false)
+	j.Close()
+	d.disk, d.free = d.boot(false, nil), 100<<10
+	j = start()
+	defer j.Close()
+	refuses(j, true)
+	equal(t, "lines", len(rest(t, j)), 1)
+	refuses(j, false)
+	d.free = 1000
+	refuses(j, true)
 }

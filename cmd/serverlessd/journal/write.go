@@ -120,18 +120,26 @@ type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }
 
-// refuses is how long the journal says that it refuses lines, if none come meanwhile.
+// refuses is how long the outcome of the last append says whether the journal refuses lines.
 const refuses = 5 * time.Second
 
-// Refuses returns why the last lines were refused, or nil if they were accepted, or if that was more
-// than five seconds ago. A large request that was refused while an ordinary one had room does not count.
+// Refuses returns why the last lines were refused, or nil if they were accepted. A large request that
+// was refused while an ordinary one had room does not count. If that was more than five seconds ago,
+// or there were no lines yet, it returns an error only if the disk has no room for an ordinary request.
 func (j *Journal) Refuses() error {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if time.Since(j.refusedAt) > refuses {
-		return nil
+	refusal, recent := j.refusal, time.Since(j.refusedAt) <= refuses
+	var removable int64 // by makeRoom
+	if len(j.old) == 0 && j.bytes() == 0 {
+		for _, s := range j.segments {
+			removable += s.end
+		}
 	}
-	return j.refusal
+	j.mu.Unlock()
+	if recent {
+		return refusal
+	}
+	return j.Spare(ordinary - removable)
 }
 
 // group takes the next requests from the queue, and drops those that were cancelled. While another
