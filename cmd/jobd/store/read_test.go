@@ -12,7 +12,7 @@ import (
 // reads returns how many entries of indexes and rows a server has read so far.
 func (s *sqlTable) reads(t *testing.T) (n int64) {
 	t.Helper()
-	if err := s.db.QueryRow(`SELECT SUM(VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS
+	if err := s.db.QueryRow(`SELECT SUM(CAST(VARIABLE_VALUE AS UNSIGNED)) FROM information_schema.GLOBAL_STATUS
 		WHERE VARIABLE_NAME IN ('HANDLER_READ_FIRST', 'HANDLER_READ_KEY', 'HANDLER_READ_LAST', 'HANDLER_READ_NEXT', 'HANDLER_READ_PREV', 'HANDLER_READ_RND', 'HANDLER_READ_RND_NEXT')`).Scan(&n); err != nil {
 		t.Fatal(err)
 	}

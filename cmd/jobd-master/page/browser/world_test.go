@@ -116,6 +116,7 @@ func start(t *testing.T, lines ...string) *world {
 	w.d = run(t, "jobd-master", append(lines, "http_addr = 127.0.0.1:0")...)
 	w.url = "http://" + w.d.Field("http_addr")
 	w.exec("CREATE TABLE app." + w.table + " (" + columns + ")")
+	t.Cleanup(func() { w.exec("DROP TABLE IF EXISTS app." + w.table + ", app." + w.table + "_claims") })
 	return w
 }
 
