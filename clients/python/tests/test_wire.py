@@ -107,6 +107,21 @@ class Replies(unittest.TestCase):
         (value,) = message.get("body")
         self.assertIn(value, (Decimal(digits),))
 
+    def test_numbers_too_large_for_float(self):
+        large = "1" * 400 + ".5"
+        beyond = "1e" + "9" * 19  # what Decimal cannot hold either
+        text = f"[1e999999,-1e999,{large},{beyond},1e308,-1e-999]"
+        kept = [Decimal("1e999999"), Decimal("-1e999"), Decimal(large)]
+        want = [*kept, RawJSON(beyond), 1e308, 0.0]
+        message = wire.read(f'{{"id":"a","body":{text}}}'.encode())
+        self.assertEqual(message.get("body"), want)
+        self.assertEqual(RawJSON(text).value(), want)
+        deep = MAX_DEPTH - 2
+        value = RawJSON("[" * deep + "1e999" + "]" * deep).value()
+        for _ in range(deep):
+            (value,) = value
+        self.assertEqual(value, Decimal("1e999"))
+
     def test_nested_deeper_than_the_usual_decoder_goes(self):
         levels = MAX_DEPTH - 1
         text = '{"a": [' * (levels // 2) + ' 1.5 , "x"' + " ] }" * (levels // 2)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import threading
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Callable, TypeVar
 
 from .errors import ProtocolError
@@ -33,9 +34,21 @@ def _long_int(text: str) -> int | Decimal:
         return Decimal(text)
 
 
-_decoder = json.JSONDecoder(parse_constant=_constant)
+def _float(text: str) -> float | Decimal | RawJSON:
+    value = float(text)
+    if abs(value) != math.inf:
+        return value
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # its exponent is too large even for Decimal
+        return RawJSON._trusted(text.encode())
+
+
+_decoder = json.JSONDecoder(parse_constant=_constant, parse_float=_float)
 # Newer Pythons refuse to turn thousands of digits into an int.
-_long_decoder = json.JSONDecoder(parse_constant=_constant, parse_int=_long_int)
+_long_decoder = json.JSONDecoder(
+    parse_constant=_constant, parse_float=_float, parse_int=_long_int
+)
 encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
 ).encode
@@ -114,7 +127,8 @@ class RawJSON:
         return self
 
     def value(self) -> Any:
-        """The Python value.  Integers too long for int become Decimal."""
+        """The Python value.  Numbers too large for int or float become Decimal or, with
+        an exponent that Decimal cannot hold, RawJSON."""
         return decode(self.data)[0]
 
     def __bytes__(self) -> bytes:
