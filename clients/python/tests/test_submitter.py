@@ -390,6 +390,20 @@ class Kept(SubmitterCase):
         self.assertEqual(job.result(PATIENCE), 2)
         self.assertEqual((told, jobs.outstanding), ([1, 2], 0))
 
+    def test_attach_with_a_callback_that_is_false(self):
+        class Told(list):
+            __call__ = list.append
+
+        jobs, told = self.submitter(), Told()
+        job = jobs.attach("a", on_progress=told)
+        peer = self.broker.accept()
+        attach = {"action": "attach", "id": "a", "progress": True}
+        self.assertEqual(peer.recv(), attach)
+        peer.send({"ok": True, "id": "a", "state": "running"})
+        peer.send({"id": "a", "progress": 1}, {"id": "a", "body": 2})
+        self.assertEqual(job.result(PATIENCE), 2)
+        self.assertEqual(told, [1])
+
     def test_others_are_lost(self):
         jobs, kept, peer = self.start()
         other = jobs.submit("echo", id="b")

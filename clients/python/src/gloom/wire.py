@@ -197,7 +197,7 @@ def too_large(frame: bytes, limit: int) -> str | None:
 
 def attach(id: str, on_progress: object) -> bytes:
     """An attach frame."""
-    return request("attach", id=id, progress=True if on_progress else None)
+    return request("attach", id=id, progress=on_progress is not None or None)
 
 
 PONG = request("pong")
