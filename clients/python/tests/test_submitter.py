@@ -9,6 +9,7 @@ import threading
 import time
 import unittest
 import warnings
+from unittest import mock
 
 from support import PATIENCE, FakeBroker, closed_port, eventually
 
@@ -642,6 +643,30 @@ class Window(SubmitterCase):
         eventually(lambda: not jobs.outstanding)
         jobs.submit("echo", 3)
         self.assertEqual(peer.expect("submit")["body"], 3)
+
+    def test_interrupted_before_the_loop_is_asked_to_send(self):
+        jobs = self.submitter()
+        jobs.connect()
+        peer = self.broker.accept()
+        with mock.patch.object(jobs._thread, "call", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                jobs.submit("echo", 1)
+        second = jobs.submit("echo", 2)
+        self.assertEqual(peer.expect("submit")["body"], 1)
+        peer.ok()
+        peer.send({"id": peer.take(), "body": 2})
+        self.assertEqual(second.result(PATIENCE), 2)
+
+    def test_drain_sends_the_job_of_an_interrupted_submit(self):
+        jobs = self.submitter()
+        jobs.connect()
+        peer = self.broker.accept()
+        with mock.patch.object(jobs._thread, "call", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                jobs.submit("echo", 1)
+        threading.Thread(target=jobs.drain, args=(PATIENCE,)).start()
+        peer.send({"id": peer.take(), "body": 1})
+        self.assertTrue(peer.at_end())
 
     def test_failing_callbacks_harm_nobody(self):
         logging.disable(logging.CRITICAL)

@@ -287,9 +287,10 @@ class Connector:
             self.wake(all=self._shut)
 
     def shut(self) -> None:
-        """Admit no more jobs."""
+        """Admit no more jobs, and send those that were admitted."""
         with self._lock:
             self._shut = True
+        self.send()  # a submit may have been interrupted before it asked for that
         self.wake()
 
     async def leave(self, wait: float) -> None:

@@ -306,12 +306,15 @@ class Submitter:
         elif thread.inside:
             self._send_all()
         elif not self._sending:
-            self._sending = True
             try:
+                self._sending = True
                 thread.call(self._send_all)
             except ClosedError:  # closed meanwhile: the jobs fail
                 self.close()
                 self._send_all()
+            except BaseException:  # such as KeyboardInterrupt: the next one asks
+                self._sending = False
+                raise
         return pending
 
     def _send_all(self) -> None:
