@@ -553,17 +553,18 @@ class Stops(WorkerCase):
         stopped.result(PATIENCE)
         self.assertEqual(gate.inside, ["a"])
 
-    def test_answers_all_that_is_out_where_release_is_unknown(self):
-        gate, peer, stopped = self.leave_with_jobs()
-        for _ in "bc":
-            peer.refuse("unknown_action")
-        for id in "abc":
-            gate.open(id)
-            self.assertEqual(peer.expect("respond")["id"], id)
-            self.assertFalse(stopped.done())
-            peer.ok()
-        self.assertTrue(peer.at_end())
-        stopped.result(PATIENCE)
+    def test_answers_all_that_is_out_where_release_is_refused(self):
+        for code in "unknown_action", "forbidden":
+            gate, peer, stopped = self.leave_with_jobs()
+            for _ in "bc":
+                peer.refuse(code)
+            for id in "abc":
+                gate.open(id)
+                self.assertEqual(peer.expect("respond")["id"], id)
+                self.assertFalse(stopped.done())
+                peer.ok()
+            self.assertTrue(peer.at_end())
+            stopped.result(PATIENCE)
 
     def test_job_after_the_ok_of_leave(self):
         gate = Gate()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: The maximum number of unanswered progress frames on a socket.
 MAX_REPORTS = 64
 
+_RELEASE = Outcome("release", {})
+
 
 def _raise(refusal: Exception | None) -> None:
     """End the connection on a refusal: the broker takes its jobs back."""
@@ -50,7 +52,7 @@ class Socket(Link):
         self.ask(wire.request("leave"), self._leave_replied)
         queue, self._queue = self._queue, deque()
         for run in queue:
-            self._release(run)
+            self._send_answer(run, _RELEASE, begun=False)
         self.after_read()
 
     async def serve(self) -> Exception:
@@ -106,23 +108,10 @@ class Socket(Link):
         run._socket = self
         self._runs[id] = run
         if self._leaving:  # it crossed our leave
-            self._release(run)
-            return
-        self._queue.append(run)
-        self._start_next()
-
-    def _release(self, run: JobBase) -> None:
-        """Give back a job that was not started."""
-        del self._runs[run.id]
-
-        def replied(error: Exception | None) -> None:
-            if isinstance(error, errors.UnknownAction):
-                # An older broker does not know release: run the job.
-                self._runs[run.id] = run
-                self._queue.append(run)
-                self._start_next()
-
-        self.ask(wire.request("release", id=self._name(run)), replied)
+            self._send_answer(run, _RELEASE, begun=False)
+        else:
+            self._queue.append(run)
+            self._start_next()
 
     def _join_replied(self, error: Exception | None) -> None:
         _raise(error)
@@ -153,7 +142,7 @@ class Socket(Link):
         self._start_next()
         self._finished.set()
 
-    def _send_answer(self, run: JobBase, outcome: Outcome) -> None:
+    def _send_answer(self, run: JobBase, outcome: Outcome, begun: bool = True) -> None:
         if self._runs.get(run.id) is not run:
             return
         del self._runs[run.id]
@@ -161,10 +150,16 @@ class Socket(Link):
         def replied(error: Exception | None) -> None:
             # After any other error the job is still on this socket.
             late = (errors.InvalidState, errors.UnknownID)
-            if error is not None and not isinstance(error, late):
+            if error is None or isinstance(error, late):
+                return
+            if begun:
                 retry = False if outcome.verb == "respond" else None
                 instead = failed(f"answer {error}", retry=retry)
                 self.ask(self._encode(run, instead), _raise)
+            else:  # it cannot be given back, so it must run
+                self._runs[run.id] = run
+                self._queue.append(run)
+                self._start_next()
 
         self.ask(self._encode(run, outcome), replied)
 
