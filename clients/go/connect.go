@@ -14,14 +14,12 @@ import (
 
 // splitAddr parses "host:port", "tls://host:port" and "unix:/path".
 func splitAddr(s string) (network, addr string, secure bool, err error) {
-	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		if path == "" {
-			return "", "", false, fmt.Errorf("gloom: address %q: path is empty", s)
-		}
+	if path, ok := strings.CutPrefix(s, "unix:"); ok && path != "" {
 		return "unix", path, false, nil
 	}
 	addr, secure = strings.CutPrefix(s, "tls://")
-	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+	_, port, err := net.SplitHostPort(addr)
+	if _, badPort := net.LookupPort("tcp", port); err != nil || badPort != nil || port == "" {
 		return "", "", false, fmt.Errorf("gloom: address %q: want host:port, tls://host:port or unix:/path", s)
 	}
 	return "tcp", addr, secure, nil

@@ -300,6 +300,7 @@ func TestBadOptions(t *testing.T) {
 		`address "unix:"`:       gloom.Addrs("unix:"),
 		`address "tls://host"`:  gloom.Addrs("tls://host"),
 		`address "host:"`:       gloom.Addrs("host:"),
+		`address "host:99999"`:  gloom.Addrs("host:99999"),
 		"window 0":              gloom.Window(0),
 		"max frame 10":          gloom.MaxFrame(10),
 		"heartbeat 1ms":         gloom.Heartbeat(time.Millisecond),

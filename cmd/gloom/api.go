@@ -67,9 +67,9 @@ func (l *connection) operator() *operator {
 		o.err = cli.Usagef("%s is empty: this needs the broker's address for operators", o.flag)
 	} else {
 		addr = net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
-		_, badPort := strconv.ParseUint(port, 10, 16)
+		_, badPort := net.LookupPort("tcp", port)
 		u, badURL := url.Parse(o.base + addr)
-		if cmp.Or(err, badPort, badURL) != nil || u.Host != addr {
+		if cmp.Or(err, badPort, badURL) != nil || port == "" || u.Host != addr {
 			o.err = cli.Usagef("%s %q: want host:port, http://host:port, https://host:port or unix:/path", o.flag, given)
 		}
 		o.base += addr
