@@ -26,15 +26,15 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// shared starts a broker outside the master, at the addresses of the earlier one unless that is
+// startShared starts a broker outside the master, at the addresses of the earlier one unless that is
 // nil.
-func shared(t *testing.T, before *server.Server) *server.Server {
+func startShared(t *testing.T, before *server.Server) *server.Server {
 	t.Helper()
-	return sharedWith(t, before, func(*settings.Options) {})
+	return startSharedWith(t, before, func(*settings.Options) {})
 }
 
-// sharedWith is like shared, but with further options.
-func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
+// startSharedWith is like shared, but with further options.
+func startSharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()
 	tune(&o)
@@ -116,7 +116,7 @@ func TestSocketWorkers(t *testing.T) {
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error","message":"no luck"}`)
 		id = c.enqueue(`{"name":"sock","argument":{"Fail":true},"max_retry":1}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error"}`)
-		served(t, c, "true")
+		checkServed(t, c, "true")
 	}
 	t.Run("inside", func(t *testing.T) {
 		at := "unix:" + filepath.Join(t.TempDir(), "work")
@@ -125,19 +125,19 @@ func TestSocketWorkers(t *testing.T) {
 		try(t, d)
 	})
 	t.Run("shared", func(t *testing.T) {
-		b := shared(t, nil)
+		b := startShared(t, nil)
 		d := start(t, usesBroker(b)...)
 		socketWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
 		try(t, d)
 	})
 	t.Run("kept away", func(t *testing.T) {
-		b := shared(t, nil)
+		b := startShared(t, nil)
 		d := start(t, append(usesBroker(b), "--socket-workers=false")...)
 		socketWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
 		c := d.client(t, jsonType)
 		id := c.enqueue(`{"name":"sock","argument":{}}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=1", "").want(408)
-		served(t, c, "false")
+		checkServed(t, c, "false")
 		worker := c.register(`{"name":"w","max_jobs":1}`)
 		if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
 			t.Errorf("pulled %v, want %s", got, id)
@@ -145,9 +145,9 @@ func TestSocketWorkers(t *testing.T) {
 	})
 }
 
-// served enqueues a job that waits, and checks that its name is shown as served ("true") or not
+// checkServed enqueues a job that waits, and checks that its name is shown as served ("true") or not
 // ("false").
-func served(t *testing.T, c *client, want string) {
+func checkServed(t *testing.T, c *client, want string) {
 	t.Helper()
 	id := c.enqueue(`{"name":"sock","argument":{},"delay":3600}`)
 	names, _ := c.do("GET", "/v1/stats?names=1", "").want(200).decode()["names"].([]any)
@@ -163,7 +163,7 @@ func served(t *testing.T, c *client, want string) {
 func TestOnce(t *testing.T) {
 	for _, typ := range []string{"jq.sock", "*"} {
 		t.Run(typ, func(t *testing.T) {
-			b := shared(t, nil)
+			b := startShared(t, nil)
 			d := start(t, usesBroker(b)...)
 			c := d.client(t, jsonType)
 			once := c.enqueue(`{"name":"sock","argument":{"n":1},"max_retry":0}`)
@@ -181,7 +181,7 @@ func TestOnce(t *testing.T) {
 				t.Fatalf("pulled %v, want %s", got, once)
 			}
 			b.Close() // the broker loses the job, too
-			shared(t, b)
+			startShared(t, b)
 			d.ready()
 			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).want(204)
 		})
@@ -191,7 +191,7 @@ func TestOnce(t *testing.T) {
 // TestBrokerRestarts: after a shared broker has lost everything, waiting jobs keep their order,
 // running jobs can still be answered, and constraints hold.
 func TestBrokerRestarts(t *testing.T) {
-	b := shared(t, nil)
+	b := startShared(t, nil)
 	d := start(t, usesBroker(b)...)
 	c := d.client(t, jsonType)
 	c.do("PUT", "/v1/constraints/two", `{"match":{"field":"/name","op":"eq","value":"few"},"concurrency":2}`).want(201)
@@ -208,7 +208,7 @@ func TestBrokerRestarts(t *testing.T) {
 		t.Fatalf("%d jobs run, two may", len(running))
 	}
 	b.Close()
-	shared(t, b)
+	startShared(t, b)
 	d.ready()
 	if got := c.do("POST", "/worker/jobs?wait=2&max=10", "", "worker-id", worker); got.status != 204 {
 		t.Fatalf("two jobs run, and a third one is handed out: %d", got.status)
@@ -238,7 +238,7 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 	for how, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			b := shared(t, nil)
+			b := startShared(t, nil)
 			d := start(t, append(usesBroker(b), "--backoff-base", "1ms", "--timeout-grace", "1ms")...)
 			c := d.client(t, jsonType)
 			worker := c.register(`{"name":"w","max_jobs":10}`)
@@ -247,7 +247,7 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 				t.Fatalf("pulled %v, want %s", got, id)
 			}
 			b.Close()
-			b = shared(t, b)
+			b = startShared(t, b)
 			d.ready()
 			if how == "failure" {
 				eventually(t, "the broker has the run again", func() bool {
@@ -284,7 +284,7 @@ func TestBrokerRefuses(t *testing.T) {
 	}
 	guarded := func(o *settings.Options) { o.TokenFile = path }
 	allow("submit,work,admin")
-	b := sharedWith(t, nil, guarded)
+	b := startSharedWith(t, nil, guarded)
 	d := start(t, append(usesBroker(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
 	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).want(201)
@@ -294,7 +294,7 @@ func TestBrokerRefuses(t *testing.T) {
 		scopes, code := is[0], is[1]
 		b.Close()
 		allow(scopes)
-		b = sharedWith(t, b, guarded)
+		b = startSharedWith(t, b, guarded)
 		eventually(t, "it is told that the broker refuses", func() bool {
 			r, err := http.Get(d.url + "/readyz")
 			if err != nil {
@@ -329,7 +329,7 @@ func TestTokenCoversSome(t *testing.T) {
 		}
 	}
 	allow("jq.sock")
-	b := sharedWith(t, nil, func(o *settings.Options) { o.TokenFile = path })
+	b := startSharedWith(t, nil, func(o *settings.Options) { o.TokenFile = path })
 	d := start(t, append(usesBroker(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
 	runs, goOn := make(chan struct{}, 10), make(chan struct{})
@@ -371,7 +371,7 @@ func TestTokenCoversSome(t *testing.T) {
 // whose argument does not fit into a frame of the broker is only for the master's own workers.
 func TestBrokerLimits(t *testing.T) {
 	t.Parallel()
-	b := sharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
+	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
 	c := start(t, usesBroker(b)...).client(t, jsonType)
 	worker := c.register(`{"name":"w","max_jobs":2500}`)
 	all := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)
@@ -394,7 +394,7 @@ func TestBrokerLimits(t *testing.T) {
 // its groups each time.
 func TestScrapes(t *testing.T) {
 	t.Parallel()
-	b := shared(t, nil)
+	b := startShared(t, nil)
 	var asked atomic.Int32
 	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: b.HTTPAddr().String()})
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -423,7 +423,7 @@ func TestScrapes(t *testing.T) {
 // dropped.
 func TestRulesFull(t *testing.T) {
 	t.Parallel()
-	b := shared(t, nil)
+	b := startShared(t, nil)
 	d := start(t, usesBroker(b)...)
 	c := d.client(t, jsonType)
 	for i := range broker.MaxLikeRules {
@@ -459,7 +459,7 @@ func TestRulesFull(t *testing.T) {
 // were joined with colons. A job never gets to another master's worker, and changing a constraint
 // of one has no effect on the other.
 func TestNamespaces(t *testing.T) {
-	b := shared(t, nil)
+	b := startShared(t, nil)
 	long := strings.Repeat("%", 100)
 	spaces := []string{"default", "a", "a:b", long}
 	ids := []string{"x", "b:x", strings.Repeat("%", 200), strings.Repeat("\"", 200), strings.Repeat("<", 200)}
@@ -520,7 +520,7 @@ func TestNamespaces(t *testing.T) {
 // TestForeignJobs: a master that is handed a job it does not know gives it back. Two masters that
 // share a namespace at a broker but not a store cannot work, but neither ends the other's jobs.
 func TestForeignJobs(t *testing.T) {
-	b := shared(t, nil)
+	b := startShared(t, nil)
 	one, two := start(t, usesBroker(b)...).client(t, jsonType), start(t, usesBroker(b)...).client(t, jsonType)
 	idle := two.register(`{"name":"w","max_jobs":5}`)
 	stop := make(chan struct{})

@@ -27,9 +27,9 @@ type keeper struct {
 	byID map[string]*job.Constraint
 }
 
-// kept is a constraint in the file, which has the form {"constraints": […]}, as in the reply of GET
+// fileConstraint is a constraint in the file, which has the form {"constraints": […]}, as in the reply of GET
 // /v1/constraints.
-type kept struct {
+type fileConstraint struct {
 	ID          string          `json:"id"`
 	Match       json.RawMessage `json:"match"`
 	Rate        float64         `json:"rate,omitempty"`
@@ -77,11 +77,11 @@ func openKeeper(s store.Store, path string) (*keeper, error) {
 // write replaces the file as a whole. It is called with mu held.
 func (k *keeper) write() error {
 	file := struct {
-		Constraints []kept `json:"constraints"`
-	}{[]kept{}}
+		Constraints []fileConstraint `json:"constraints"`
+	}{[]fileConstraint{}}
 	for _, id := range slices.Sorted(maps.Keys(k.byID)) {
 		c := k.byID[id]
-		e := kept{ID: c.ID, Match: pack.AppendJSON(nil, c.Match), Rate: c.Rate, Burst: c.Burst, Per: c.Per, Enabled: c.Enabled}
+		e := fileConstraint{ID: c.ID, Match: pack.AppendJSON(nil, c.Match), Rate: c.Rate, Burst: c.Burst, Per: c.Per, Enabled: c.Enabled}
 		if c.Concurrency >= 0 {
 			e.Concurrency = &c.Concurrency
 		}

@@ -28,8 +28,8 @@ var (
 	timeForm = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
 )
 
-// settled replaces all ids and times in a reply, so that replies can be compared.
-func settled(text string) string {
+// withoutIDs replaces all ids and times in a reply, so that replies can be compared.
+func withoutIDs(text string) string {
 	return strings.TrimSpace(timeForm.ReplaceAllString(idForm.ReplaceAllString(text, "ID"), "TIME"))
 }
 
@@ -59,7 +59,7 @@ func TestReadme(t *testing.T) {
 		if kind == "python" {
 			want = "ID"
 		}
-		if settled(string(out)) != settled(want) {
+		if withoutIDs(string(out)) != withoutIDs(want) {
 			t.Fatalf("%s\ngave\n%s\nwant\n%s", step, out, want)
 		}
 		if m := regexp.MustCompile(`^\{"(job_id|worker_id)":"([^"]+)"`).FindStringSubmatch(string(out)); m != nil {

@@ -153,7 +153,7 @@ func TestTimeouts(t *testing.T) {
 		})
 	})
 	t.Run("shared broker", func(t *testing.T) {
-		d := start(t, append(usesBroker(shared(t, nil)), "--timeout-grace", "50ms")...)
+		d := start(t, append(usesBroker(startShared(t, nil)), "--timeout-grace", "50ms")...)
 		try(t, d, func() *process { return d })
 	})
 }

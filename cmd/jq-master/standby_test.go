@@ -12,7 +12,7 @@ import (
 func TestForsaken(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	ours, theirs := shared(t, nil), shared(t, nil)
+	ours, theirs := startShared(t, nil), startShared(t, nil)
 	first := start(t, append(usesBroker(ours), "--redis", server.URL(), "--broker-wait", "1s")...)
 	second := launch(t, append(usesBroker(theirs), "--redis", server.URL(), "--broker-wait", "1s")...)
 	a, b := first.client(t, jsonType), second.client(t, jsonType)
@@ -26,13 +26,13 @@ func TestForsaken(t *testing.T) {
 		a.enqueue(`{"name":"n","argument":{}}`) // still accepted, because the standby reaches no broker, either
 	}
 	job := a.enqueue(`{"name":"late","argument":{}}`)
-	shared(t, theirs)
+	startShared(t, theirs)
 	second.ready()
 	if got := b.pull(b.register(`{"name":"w","max_jobs":1,"names":["late"]}`), 1); len(got) != 1 || got[0] != job {
 		t.Errorf("pulled %v, want %v", got, job)
 	}
 	a.do("POST", "/job", `{"name":"n","argument":{}}`).refused(503, "standby", "")
-	shared(t, ours) // the return of its broker does not give the first master the lease
+	startShared(t, ours) // the return of its broker does not give the first master the lease
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		b.enqueue(`{"name":"n","argument":{}}`)
 	}

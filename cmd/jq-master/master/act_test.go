@@ -25,7 +25,7 @@ func (w *world) enqueue() {
 	w.step(w.c, func() {
 		w.c.enqueue(&enqueueing{jobs: jobs, reply: func(ids []job.ID, _ bool, err error) {
 			for i, id := range ids {
-				w.model[id] = &expected{id: id, maxRetry: jobs[i].MaxRetry, name: jobs[i].Name}
+				w.model[id] = &expectedJob{id: id, maxRetry: jobs[i].MaxRetry, name: jobs[i].Name}
 				w.say("enqueued %v %+v", id, jobs[i].Attributes)
 			}
 		}})
@@ -80,14 +80,14 @@ func (w *world) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
 
 // expect returns what the test knows about a job that is handed out. A job that no pusher knows was
 // stored, but a crash lost the reply to its pusher.
-func (w *world) expect(h *job.Handout) *expected {
+func (w *world) expect(h *job.Handout) *expectedJob {
 	if w.model[h.ID] == nil {
-		w.model[h.ID] = &expected{id: h.ID, name: h.Name, maxRetry: w.c.jobs.Get(h.ID).MaxRetry}
+		w.model[h.ID] = &expectedJob{id: h.ID, name: h.Name, maxRetry: w.c.jobs.Get(h.ID).MaxRetry}
 	}
 	return w.model[h.ID]
 }
 
-func (w *world) sent(s *simWorker, e *expected, h *job.Handout) {
+func (w *world) sent(s *simWorker, e *expectedJob, h *job.Handout) {
 	e.sent++
 	if e.maxRetry == 0 && !e.revived && e.sent > 1 {
 		w.fatalf("job %v with max_retry 0 ran twice", e.id)

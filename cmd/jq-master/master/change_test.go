@@ -15,7 +15,7 @@ import (
 func TestIfMatchAtOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
-	held := &heldConstraints{Store: w.st}
+	held := &heldConstraintStore{Store: w.st}
 	c.env.store = held
 	var refused, other int
 	put := func(ifMatch uint64) {
@@ -75,17 +75,17 @@ func TestManyPatterns(t *testing.T) {
 	}
 }
 
-// heldConstraints is a store that answers a change of a constraint only when answer is called.
-type heldConstraints struct {
+// heldConstraintStore is a store that answers a change of a constraint only when answer is called.
+type heldConstraintStore struct {
 	store.Store
 	held []func(error)
 }
 
-func (s *heldConstraints) PutConstraint(_ *job.Constraint, done func(error)) {
+func (s *heldConstraintStore) PutConstraint(_ *job.Constraint, done func(error)) {
 	s.held = append(s.held, done)
 }
 
-func (s *heldConstraints) answer() bool {
+func (s *heldConstraintStore) answer() bool {
 	if len(s.held) == 0 {
 		return false
 	}

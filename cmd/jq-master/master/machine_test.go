@@ -89,12 +89,12 @@ func (w *world) pass(d time.Duration) {
 	w.step(w.c, func() { w.c.checkPeriodic(); w.c.refill(); w.c.submitLate(); w.c.tick() })
 }
 
-func (w *world) jobs() []*expected {
-	all := make([]*expected, 0, len(w.model))
+func (w *world) jobs() []*expectedJob {
+	all := make([]*expectedJob, 0, len(w.model))
 	for _, e := range w.model {
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b *expected) int { return slices.Compare(a.id[:], b.id[:]) })
+	slices.SortFunc(all, func(a, b *expectedJob) int { return slices.Compare(a.id[:], b.id[:]) })
 	return all
 }
 
@@ -365,7 +365,7 @@ func TestStoodStill(t *testing.T) {
 		c := w.c
 		k := w.someWorker()
 		k.Heartbeat = true
-		c.env.push = &pushes{}
+		c.env.push = &pushRecorder{}
 		var r *record
 		w.step(c, func() {
 			r = w.addWaiting(10)
@@ -397,7 +397,7 @@ func TestStutter(t *testing.T) {
 		for _, stood := range []time.Duration{2*beats + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
 			w := newWorld(t, 1)
 			c := w.c
-			c.env.push = &pushes{}
+			c.env.push = &pushRecorder{}
 			k, other := w.someWorker(), w.someWorker()
 			k.Heartbeat = true
 			var lost, late *record
@@ -429,7 +429,7 @@ func TestSlowStart(t *testing.T) {
 	c := w.c
 	k := w.someWorker()
 	k.Heartbeat = true
-	c.env.push = &pushes{}
+	c.env.push = &pushRecorder{}
 	w.st.away = true // the machine has not noticed that the store is away
 	var r *record
 	w.step(c, func() { r = w.addWaiting(3); c.linked = true; c.start(r, k, nil) })
@@ -482,7 +482,7 @@ func TestClockIsSet(t *testing.T) {
 		t.Run(set.String(), func(t *testing.T) {
 			w := newWorld(t, 1)
 			c, k := w.c, w.someWorker()
-			c.env.push, c.MaxEnded = &pushes{}, 0
+			c.env.push, c.MaxEnded = &pushRecorder{}, 0
 			add := func(j job.Job) *record {
 				j.ID, j.Name, j.Seq = c.newID(), "n", c.seq+1
 				w.mem.Enqueue([]*job.Job{&j}, nil, func([]job.ID, bool, error) {})

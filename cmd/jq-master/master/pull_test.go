@@ -17,7 +17,7 @@ func TestPullMisses(t *testing.T) {
 	c.linkSlice(1)
 	c.linked = true
 	started := map[job.ID]func(error){}
-	c.env.store = &heldStarts{Store: w.st, held: started}
+	c.env.store = &heldStartStore{Store: w.st, held: started}
 	var ready int
 	p := &puller{max: 2, ready: func() { ready++ }}
 	ids := []job.ID{c.newID(), c.newID()}
@@ -45,13 +45,13 @@ func TestPullMisses(t *testing.T) {
 	}
 }
 
-// heldStarts is a store that holds back its answers when a job starts to run.
-type heldStarts struct {
+// heldStartStore is a store that holds back its answers when a job starts to run.
+type heldStartStore struct {
 	store.Store
 	held map[job.ID]func(error)
 }
 
-func (s *heldStarts) Move(_, j *job.Job, _, _ int64, done func(error)) {
+func (s *heldStartStore) Move(_, j *job.Job, _, _ int64, done func(error)) {
 	if j.State == job.Running {
 		s.held[j.ID] = done
 		return

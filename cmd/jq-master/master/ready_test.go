@@ -12,14 +12,16 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// faulty is a store that cannot be read.
-type faulty struct{ *store.Memory }
+// unreadableStore is a store that cannot be read.
+type unreadableStore struct{ *store.Memory }
 
-func (faulty) Load(context.Context, store.Loaded) error { return errors.New("the disk is on fire") }
+func (unreadableStore) Load(context.Context, store.Loaded) error {
+	return errors.New("the disk is on fire")
+}
 
 // TestReadyNamesTheFault: a master that starts again and again after a fault says which one.
 func TestReadyNamesTheFault(t *testing.T) {
-	m := Open(Options{Limits: DefaultLimits(), Store: faulty{store.NewMemory()}, Log: zerolog.Nop()})
+	m := Open(Options{Limits: DefaultLimits(), Store: unreadableStore{store.NewMemory()}, Log: zerolog.Nop()})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- m.Run(ctx) }()

@@ -45,7 +45,7 @@ func TestBrokerEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
-			c, k, pushed := w.c, w.someWorker(), &pushes{}
+			c, k, pushed := w.c, w.someWorker(), &pushRecorder{}
 			c.env.push = pushed
 			w.step(c, func() { c.linkSlice(1); c.linked = true; c.updateServing(k) })
 			w.step(c, func() {
@@ -134,7 +134,7 @@ func TestClockWasAhead(t *testing.T) {
 func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
-	c.env.push = &pushes{}
+	c.env.push = &pushRecorder{}
 	w.step(c, func() { c.linked = true; w.addWaiting(1); c.start(w.addWaiting(1), busy, nil) })
 	w.st.flush()
 	w.step(c, c.unlink)
@@ -180,7 +180,7 @@ func TestRefusals(t *testing.T) {
 func TestHandedToOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
-	c.env.store = lapsed{w.st}
+	c.env.store = lapsedStore{w.st}
 	c.ledger.Enqueued, c.ledger.Failed = 1, 1
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
 	c.addEnded(r, never, 0)
@@ -213,7 +213,7 @@ func TestRulesOfOld(t *testing.T) {
 		c.refill()
 		return len(c.todo)
 	}
-	c.env.store = lapsed{w.st}
+	c.env.store = lapsedStore{w.st}
 	if n := look(); n > 0 {
 		t.Errorf("%d steps without the lease", n)
 	}
@@ -223,6 +223,6 @@ func TestRulesOfOld(t *testing.T) {
 	}
 }
 
-type lapsed struct{ *slowStore }
+type lapsedStore struct{ *slowStore }
 
-func (lapsed) Holds() bool { return false }
+func (lapsedStore) Holds() bool { return false }

@@ -93,14 +93,14 @@ func (s *heldStore) Enqueue(jobs []*job.Job, _ *store.Key, done func([]job.ID, b
 
 func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done }
 
-// elsewhere is a store with a clock of its own, not this host's.
-type elsewhere struct{ *store.Memory }
+// foreignClockStore is a store with a clock of its own, not this host's.
+type foreignClockStore struct{ *store.Memory }
 
-func (elsewhere) At(time.Duration) int64 { return 1_900_000_000_000 }
+func (foreignClockStore) At(time.Duration) int64 { return 1_900_000_000_000 }
 
 // TestClock: the machine's time never goes back, never runs ahead of the boot clock, and follows it.
 func TestClock(t *testing.T) {
-	m := Open(Options{Store: elsewhere{}})
+	m := Open(Options{Store: foreignClockStore{}})
 	up := func() int64 { return m.start + ms(boot.Since()-m.began) }
 	last, _, _ := m.clock()
 	for end := up() + 50; last < end; {
@@ -115,7 +115,7 @@ func TestClock(t *testing.T) {
 // TestTimeOfTheStore: a master uses the store's clock for windows, delays and the time at which
 // jobs are forgotten, and its host's clock for due times.
 func TestTimeOfTheStore(t *testing.T) {
-	m := Open(Options{Limits: DefaultLimits(), Store: elsewhere{store.NewMemory()}})
+	m := Open(Options{Limits: DefaultLimits(), Store: foreignClockStore{store.NewMemory()}})
 	c := newMachine(m.opt.Limits, 1)
 	c.setTime(m.clock())
 	if host := c.wallTime(); c.wall != 1_900_000_000_000 || time.Since(host).Abs() > time.Minute {

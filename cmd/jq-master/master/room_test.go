@@ -24,7 +24,7 @@ func TestResultsBounded(t *testing.T) {
 	c.MaxBytes = 64 << 10
 	k := w.someWorker()
 	k.MaxJobs = 40
-	c.env.push = &pushes{}
+	c.env.push = &pushRecorder{}
 	var runs []*record
 	for n := range 40 {
 		j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: uint64(n + 1), Enqueued: w.now}

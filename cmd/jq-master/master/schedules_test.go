@@ -13,26 +13,26 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// clockwork is a world whose machine has schedules.
-type clockwork struct {
+// scheduleWorld is a world whose machine has schedules.
+type scheduleWorld struct {
 	*world
 	t *testing.T
 }
 
-func newClockwork(t *testing.T) *clockwork {
-	w := &clockwork{newWorld(t, 1), t}
+func newClockwork(t *testing.T) *scheduleWorld {
+	w := &scheduleWorld{newWorld(t, 1), t}
 	w.read()
 	return w
 }
 
-func (w *clockwork) read() {
+func (w *scheduleWorld) read() {
 	w.c.schedules.read = func(json.RawMessage) (*New, error) {
 		return &New{Attributes: job.Attributes{Name: "mail", Argument: []byte{0x80}, MaxRetry: 1, Timeout: 1}}, nil
 	}
 }
 
 // restart starts a new machine with the content of the store.
-func (w *clockwork) restart() {
+func (w *scheduleWorld) restart() {
 	w.start()
 	w.read()
 	err := w.mem.Load(w.t.Context(), store.Loaded{
@@ -44,7 +44,7 @@ func (w *clockwork) restart() {
 	}
 }
 
-func (w *clockwork) put(name, text string, fromFile bool) (told error) {
+func (w *scheduleWorld) put(name, text string, fromFile bool) (told error) {
 	w.t.Helper()
 	spec, err := schedule.Parse([]byte(text), func(json.RawMessage) error { return nil })
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *clockwork) put(name, text string, fromFile bool) (told error) {
 }
 
 // watch lets time pass, and calls settleSchedules at each beat.
-func (w *clockwork) watch(d time.Duration) {
+func (w *scheduleWorld) watch(d time.Duration) {
 	for range d / beats {
 		w.now += ms(beats)
 		w.step(w.c, w.c.settleSchedules)
@@ -66,7 +66,7 @@ func (w *clockwork) watch(d time.Duration) {
 	}
 }
 
-func (w *clockwork) last(name string) (list []string) {
+func (w *scheduleWorld) last(name string) (list []string) {
 	w.t.Helper()
 	s := w.c.schedules.byName[name]
 	for _, r := range slices.Backward(s.Last) {
@@ -79,7 +79,7 @@ func (w *clockwork) last(name string) (list []string) {
 	return list
 }
 
-func (w *clockwork) want(name, want string) {
+func (w *scheduleWorld) want(name, want string) {
 	w.t.Helper()
 	if got := fmt.Sprint(w.last(name)); got != want {
 		w.t.Errorf("%s: %s, want %s", name, got, want)

@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// holding is what the oracle knows about a job.
-type holding struct {
+// modelJob is what the oracle knows about a job.
+type modelJob struct {
 	id          job.ID
 	key         string
 	while       unique.While
@@ -24,9 +24,9 @@ type holding struct {
 	seq         uint64
 }
 
-func (h *holding) waits() bool { return h.state == job.Queued || h.state == job.Retrying }
+func (h *modelJob) waits() bool { return h.state == job.Queued || h.state == job.Retrying }
 
-func (h *holding) holds(now int64) bool {
+func (h *modelJob) holds(now int64) bool {
 	switch h.while {
 	case unique.Window:
 		return now < h.until && h.state != job.Cancelled
@@ -43,7 +43,7 @@ func TestUniqueKeys(t *testing.T) {
 		w := newWorld(t, seed)
 		w.c.MaxJobs = 1000
 		rng := rand.New(rand.NewPCG(seed, 7))
-		all, owner := map[job.ID]*holding{}, map[string]*holding{}
+		all, owner := map[job.ID]*modelJob{}, map[string]*modelJob{}
 		add := func() {
 			key := fmt.Sprint("k", rng.IntN(3))
 			s := &job.Sharing{Key: key, Ask: unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
@@ -84,7 +84,7 @@ func TestUniqueKeys(t *testing.T) {
 				}
 				return
 			}
-			h := &holding{id: got[0], key: key, while: s.While, came: w.now, until: w.now + ms(s.Window)}
+			h := &modelJob{id: got[0], key: key, while: s.While, came: w.now, until: w.now + ms(s.Window)}
 			if n.Delay > 0 {
 				h.due = w.now + ms(n.Delay)
 			}
@@ -95,7 +95,7 @@ func TestUniqueKeys(t *testing.T) {
 			all[h.id], owner[key] = h, h
 		}
 		for range 150 {
-			var pick *holding
+			var pick *modelJob
 			if len(all) > 0 && rng.IntN(2) == 0 {
 				ids := slices.SortedFunc(maps.Keys(all), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
 				pick = all[ids[max(0, len(ids)-1-rng.IntN(6))]]
@@ -138,7 +138,7 @@ func TestUniqueKeys(t *testing.T) {
 }
 
 // reown determines who holds each key, as a master does at its start.
-func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
+func reown(all map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
 	clear(owner)
 	for _, h := range all {
 		is := owner[h.key]
@@ -154,7 +154,7 @@ func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
 func (w *world) settled() { w.st.flush() }
 
 // force changes a job in the store, and starts a new machine from the store.
-func force(w *world, h *holding, rng *rand.Rand) {
+func force(w *world, h *modelJob, rng *rand.Rand) {
 	r, forget := w.c.jobs.Get(h.id), int64(0)
 	j := r.nextState()
 	fine := func(err error) {

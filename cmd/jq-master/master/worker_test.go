@@ -29,7 +29,7 @@ func TestUnknownName(t *testing.T) {
 			w := newWorld(t, 1)
 			c := w.c
 			k := w.someWorker()
-			pushed := &pushes{}
+			pushed := &pushRecorder{}
 			c.env.push = pushed
 			w.step(c, func() { c.linkSlice(1); c.linked = true; c.updateServing(k) })
 			for _, n := range []string{name, "something"} {
@@ -71,13 +71,13 @@ func TestUnknownName(t *testing.T) {
 	}
 }
 
-// pushes records what is pushed.
-type pushes struct {
+// pushRecorder records what is pushed.
+type pushRecorder struct {
 	names    []string
 	answered []func(Answer)
 }
 
-func (p *pushes) Push(_ *job.Worker, h *job.Handout, answered func(Answer)) {
+func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, answered func(Answer)) {
 	p.names, p.answered = append(p.names, h.Name), append(p.answered, answered)
 }
 

@@ -42,13 +42,13 @@ type world struct {
 	over  error // the error that ended the machine
 
 	workers []*simWorker
-	model   map[job.ID]*expected
+	model   map[job.ID]*expectedJob
 	healed  bool
 	lags    bool // the broker's connections
 }
 
-// expected is what must be true of a job, according to the replies that its pusher and workers got.
-type expected struct {
+// expectedJob is what must be true of a job, according to the replies that its pusher and workers got.
+type expectedJob struct {
 	id        job.ID
 	maxRetry  int32
 	sent      int // attempts that workers got and have not refused
@@ -72,7 +72,7 @@ type simWorker struct {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000, mem: store.NewMemory(), model: map[job.ID]*expected{}}
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000, mem: store.NewMemory(), model: map[job.ID]*expectedJob{}}
 	w.st = &slowStore{Memory: w.mem, w: w}
 	w.start()
 	return w

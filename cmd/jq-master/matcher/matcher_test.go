@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-func packed(t testing.TB, text string) pack.Value {
+func packJSON(t testing.TB, text string) pack.Value {
 	t.Helper()
 	v, fault := pack.FromJSON([]byte(text))
 	if fault != nil {
@@ -25,7 +25,7 @@ func packed(t testing.TB, text string) pack.Value {
 func sample(t testing.TB) *job.Attributes {
 	return &job.Attributes{
 		Name: "mail.send", Priority: -3, MaxRetry: 10, Timeout: 30_000, KeepResult: true,
-		Argument: packed(t, `{
+		Argument: packJSON(t, `{
 			"n": 5, "f": 1.0, "big": 9223372036854775809, "s": "é", "empty": "", "b": true, "nil": null, "nan": {"$float":"NaN"},
 			"bin": {"$bin":"AQI="}, "ext": {"$ext":[5,"AQ=="]}, "list": [1, "two", [3]], "user": {"id": 7, "a/b": 1, "m~n": 2, "0": "zero"},
 			"odd": {"$map":[[1,"one"],["k",2]]}, "twice": 1, "twice": 2, "": "no name", "long": "`+strings.Repeat("x", 70_000)+`"}`),
@@ -68,7 +68,7 @@ func TestMatch(t *testing.T) {
 		{field("/argument/long", "regex", `"x"`), false}, {field("/argument/n", "regex", `"5"`), false}, {field("/argument/n", "glob", `"*"`), false},
 		{`{"op":"eq","value":1,"op":"ne","field":"/priority","value":2}`, true},
 	} {
-		m, fault := Parse(packed(t, c.match))
+		m, fault := Parse(packJSON(t, c.match))
 		if fault != nil {
 			t.Errorf("%s: %v", c.match, fault)
 		} else if got := m.Match(a); got != c.want {
@@ -99,7 +99,7 @@ func TestParse(t *testing.T) {
 		{field("/name", "glob", "1"), job.InvalidType, "match.value"}, {field("/name", "regex", `"("`), job.InvalidValue, "match.value"}, {field("/name", "regex", `"(?:a{40}){30}"`), job.InvalidValue, "match.value"}, {field("/name", "regex", `"(a)\\1"`), job.InvalidValue, "match.value"},
 		{field("/name", "exists", "1"), job.InvalidType, "match.value"}, {field("/name", "type", `"integer"`), job.InvalidValue, "match.value"},
 	} {
-		_, fault := Parse(packed(t, c.match))
+		_, fault := Parse(packJSON(t, c.match))
 		switch {
 		case c.code == "" && fault != nil:
 			t.Errorf("%.60s: %v", c.match, fault)
@@ -149,7 +149,7 @@ func TestPointerValue(t *testing.T) {
 		"/name": `"mail.send"`, "/priority": `-3`, "/keep_result": `true`, "/argument/f": `1`, "/argument/list": `[1,"two",[3.0]]`,
 		"/argument/user": `{"0":"zero","m~n":2.0,"id":1,"a/b":1,"id":7}`, "/argument/twice": `2`, "/argument/bin": `{"$bin":"AQI="}`, "/argument/nil": `null`,
 	} {
-		if want := appendCanonical(nil, packed(t, text)); !bytes.Equal(of(path), want) {
+		if want := appendCanonical(nil, packJSON(t, text)); !bytes.Equal(of(path), want) {
 			t.Errorf("%s is %x, want %x as %s", path, of(path), want, text)
 		}
 	}
@@ -180,11 +180,11 @@ func TestPlainValues(t *testing.T) {
 			argument["in"] = map[string]any{"x": values[r.IntN(len(values))], "list": []any{values[r.IntN(len(values))], 1.0}}
 		}
 		cond := randomCondition(r, values, 3)
-		m, fault := Parse(packed(t, encode(cond)))
+		m, fault := Parse(packJSON(t, encode(cond)))
 		if fault != nil {
 			t.Fatalf("%s: %v", encode(cond), fault)
 		}
-		a := &job.Attributes{Name: "n", Argument: packed(t, encode(argument))}
+		a := &job.Attributes{Name: "n", Argument: packJSON(t, encode(argument))}
 		if got, want := m.Match(a), naive(cond, argument); got != want {
 			t.Fatalf("%s on %s is %v, want %v", encode(cond), encode(argument), got, want)
 		}
@@ -195,7 +195,7 @@ func TestPlainValues(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	a := sample(f)
 	for _, text := range []string{`{}`, `{"all":[{"not":{}}]}`, field("/argument/n", "eq", "5"), field("/name", "regex", `"a.*"`), field("/argument/list/2/0", "in", `[1,{"a":{}}]`), field("/argument/user", "eq", `{}`)} {
-		f.Add([]byte(packed(f, text)), []byte(packed(f, `{"n":[1,{"a":"b"}]}`)))
+		f.Add([]byte(packJSON(f, text)), []byte(packJSON(f, `{"n":[1,{"a":"b"}]}`)))
 	}
 	f.Fuzz(func(t *testing.T, match, argument []byte) {
 		if pack.Check(match) != nil {
@@ -220,7 +220,7 @@ func FuzzParse(f *testing.F) {
 func TestDeepCanonical(t *testing.T) {
 	long := "[" + strings.Repeat("0,", 1<<17) + "0]"
 	took := func(text string) time.Duration {
-		v := packed(t, text)
+		v := packJSON(t, text)
 		least := time.Hour
 		for range 3 {
 			start := time.Now()
@@ -239,7 +239,7 @@ func TestDeepCanonical(t *testing.T) {
 
 func BenchmarkMatch(b *testing.B) {
 	a := sample(b)
-	m, fault := Parse(packed(b, `{"all":[`+field("/name", "glob", `"mail.*"`)+`,`+field("/argument/user/id", "eq", "7")+`,`+field("/argument/n", "lt", "6")+`]}`))
+	m, fault := Parse(packJSON(b, `{"all":[`+field("/name", "glob", `"mail.*"`)+`,`+field("/argument/user/id", "eq", "7")+`,`+field("/argument/n", "lt", "6")+`]}`))
 	if fault != nil {
 		b.Fatal(fault)
 	}

@@ -32,8 +32,8 @@ func init() {
 	}
 }
 
-// lives moves jobs through their lives from several goroutines, and remembers the store's answers.
-type lives struct {
+// jobLoad moves jobs through their lives from several goroutines, and remembers the store's answers.
+type jobLoad struct {
 	t    *testing.T
 	r    *Redis
 	back chan struct{} // gets a value when the store is back
@@ -48,10 +48,10 @@ type lives struct {
 	ended   int                // how many jobs have ended
 }
 
-func live(t *testing.T, r *Redis) *lives {
+func startLoad(t *testing.T, r *Redis) *jobLoad {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	l := &lives{t: t, r: r, back: make(chan struct{}, 1), stop: make(chan struct{}),
+	l := &jobLoad{t: t, r: r, back: make(chan struct{}, 1), stop: make(chan struct{}),
 		want: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
 	r.Watch(func(away error) {
 		if away != nil {
@@ -70,7 +70,7 @@ func live(t *testing.T, r *Redis) *lives {
 	return l
 }
 
-func (l *lives) run(random *rand.Rand) {
+func (l *jobLoad) run(random *rand.Rand) {
 	for {
 		select {
 		case <-l.stop:
@@ -112,7 +112,7 @@ func (l *lives) run(random *rand.Rand) {
 }
 
 // step moves a job to one of the states that can come next, and returns it; nil if that failed.
-func (l *lives) step(random *rand.Rand, j *job.Job) *job.Job {
+func (l *jobLoad) step(random *rand.Rand, j *job.Job) *job.Job {
 	var next *job.Job
 	var drop int64
 	switch j.State {
@@ -158,7 +158,7 @@ func (l *lives) step(random *rand.Rand, j *job.Job) *job.Job {
 	return next
 }
 
-func (l *lives) remember(j *job.Job) {
+func (l *jobLoad) remember(j *job.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.want[j.ID] = *j
@@ -167,14 +167,14 @@ func (l *lives) remember(j *job.Job) {
 	}
 }
 
-func (l *lives) count() int {
+func (l *jobLoad) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
 }
 
 // goesOn waits until further jobs have ended.
-func (l *lives) goesOn() {
+func (l *jobLoad) goesOn() {
 	l.t.Helper()
 	eventually(l.t, "jobs end", func(before int) func() bool {
 		return func() bool { return l.count() >= before+20 }
@@ -192,7 +192,7 @@ func eventually(t *testing.T, name string, ok func() bool) {
 
 // settle ends the load and checks that jobs are stored as they were acknowledged, and that refused
 // ones are not stored.
-func (l *lives) settle() {
+func (l *jobLoad) settle() {
 	l.t.Helper()
 	close(l.stop)
 	l.wg.Wait()
@@ -212,7 +212,7 @@ func (l *lives) settle() {
 	l.t.Logf("%d jobs, %d refused, away %d times", len(l.want), len(l.refused), l.away.Load())
 }
 
-func (l *lives) wentAway(before int64) {
+func (l *jobLoad) wentAway(before int64) {
 	l.t.Helper()
 	eventually(l.t, "the store is away", func() bool { return l.away.Load() > before })
 }
@@ -278,7 +278,7 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.New(t, "--appendfsync", "always")
-			l := live(t, open(t, server))
+			l := startLoad(t, open(t, server))
 			for range 2 {
 				l.goesOn()
 				before := l.away.Load()
@@ -498,7 +498,7 @@ func TestFailover(t *testing.T) {
 			first.Kill()
 			gate.SetTarget(second.Addr())
 			if behind {
-				over(t, r, ErrLost)
+				awaitLost(t, r, ErrLost)
 				acquire(t, r)
 				if w := load(t, r); len(w.Live) != 1 {
 					t.Errorf("%d jobs are left", len(w.Live))
@@ -532,7 +532,7 @@ func TestKindOf(t *testing.T) {
 		"WRONGTYPE Operation against a key":                                         faulty,
 		"ERR unknown command":                                                       faulty,
 	} {
-		if got := kindOf(answer(text)); got != want {
+		if got := kindOf(redisError(text)); got != want {
 			t.Errorf("%s: kind %d, want %d", text, got, want)
 		}
 	}
@@ -541,11 +541,11 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// answer is an error reply of Redis.
-type answer string
+// redisError is an error reply of Redis.
+type redisError string
 
-func (a answer) Error() string { return string(a) }
-func (answer) RedisError()     {}
+func (a redisError) Error() string { return string(a) }
+func (redisError) RedisError()     {}
 
 // TestRefusedConnection: while Redis refuses new connections, because the password was changed,
 // nothing counts as written or as read.

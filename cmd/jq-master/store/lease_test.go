@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// over waits until a store reports that its term is over, with the error want.
-func over(t *testing.T, r *Redis, want error) {
+// awaitLost waits until a store reports that its term is over, with the error want.
+func awaitLost(t *testing.T, r *Redis, want error) {
 	t.Helper()
 	select {
 	case <-r.Lost():
@@ -31,25 +31,25 @@ func over(t *testing.T, r *Redis, want error) {
 	}
 }
 
-// waiting is a store that waits for the lease.
-type waiting struct {
+// standbyStore is a store that waits for the lease.
+type standbyStore struct {
 	*Redis
 	told chan string
 	got  chan error
 }
 
-func standby(t *testing.T, r *Redis) waiting { return standbyIf(t, r, able) }
+func standby(t *testing.T, r *Redis) standbyStore { return standbyIf(t, r, able) }
 
-func standbyIf(t *testing.T, r *Redis, able func() bool) waiting {
+func standbyIf(t *testing.T, r *Redis, able func() bool) standbyStore {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	t.Cleanup(cancel)
-	w := waiting{r, make(chan string, 100), make(chan error, 1)}
+	w := standbyStore{r, make(chan string, 100), make(chan error, 1)}
 	go func() { w.got <- r.Acquire(ctx, able, func(why error) { w.told <- why.Error() }) }()
 	return w
 }
 
-func (w waiting) acquired(t *testing.T) {
+func (w standbyStore) acquired(t *testing.T) {
 	t.Helper()
 	select {
 	case err := <-w.got:
@@ -173,13 +173,13 @@ func TestFenced(t *testing.T) {
 	if err := await(t, func(f func(error)) { first.Move(j, started(j), 0, 0, f) }); !errors.Is(err, ErrFenced) {
 		t.Errorf("start by the first: %v", err)
 	}
-	over(t, first, ErrFenced)
+	awaitLost(t, first, ErrFenced)
 	holds(t, second, j)
 	// An idle store notices the loss of its lease at the next renewal.
 	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
 	third := twin(t, first)
 	acquire(t, third)
-	over(t, second, ErrFenced)
+	awaitLost(t, second, ErrFenced)
 	// A fenced master may come back once the lease is free.
 	again := standby(t, first)
 	third.Resign(context.Background())
@@ -264,7 +264,7 @@ func TestGone(t *testing.T) {
 	}
 	second := twin(t, first)
 	acquire(t, second)
-	over(t, first, ErrFenced)
+	awaitLost(t, first, ErrFenced)
 	cmd.Wait()
 }
 
@@ -295,7 +295,7 @@ func TestLost(t *testing.T) {
 						t.Errorf("enqueueing: %v", e.err)
 					}
 				}
-				over(t, r, ErrLost)
+				awaitLost(t, r, ErrLost)
 			})
 		}
 	}

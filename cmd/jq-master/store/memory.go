@@ -22,7 +22,7 @@ type Memory struct {
 
 	mu          sync.Mutex // guards the fields below
 	seq         uint64
-	jobs        *job.Table[kept]
+	jobs        *job.Table[memoryJob]
 	keys        map[string]promise
 	order       []string // the names in keys, the oldest first
 	workers     map[job.ID]*job.Worker
@@ -31,8 +31,8 @@ type Memory struct {
 	closed      bool
 }
 
-// kept is a job and, once it has ended, the times when to forget the job and to drop its result.
-type kept struct {
+// memoryJob is a job and, once it has ended, the times when to forget the job and to drop its result.
+type memoryJob struct {
 	*job.Job
 	forget, drop int64
 }
@@ -46,7 +46,7 @@ type promise struct {
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
 	m := &Memory{
-		now: time.Now, jobs: job.NewTable[kept](), keys: map[string]promise{},
+		now: time.Now, jobs: job.NewTable[memoryJob](), keys: map[string]promise{},
 		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{}, schedules: map[string][]byte{},
 	}
 	m.clock.begin(since1970(time.Now()), boot.Since())
@@ -87,7 +87,7 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 
 func (m *Memory) add(jobs []*job.Job) {
 	for _, j := range jobs {
-		m.jobs.Put(j.ID, kept{Job: j})
+		m.jobs.Put(j.ID, memoryJob{Job: j})
 		m.seq = max(m.seq, j.Seq)
 	}
 }
@@ -111,7 +111,7 @@ func (m *Memory) Move(was, j *job.Job, forget, drop int64, f func(error)) {
 			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
 		case is.Rev == j.Rev && is.State == j.State: // a repeat
 		case is.Rev == j.Rev-1 && is.State == was.State:
-			m.jobs.Put(j.ID, kept{j, forget, drop})
+			m.jobs.Put(j.ID, memoryJob{j, forget, drop})
 		default:
 			return fmt.Errorf("%w: job %s is %s after %d transitions, so that it cannot become %s with number %d",
 				ErrLost, j.ID, is.State, is.Rev, j.State, j.Rev)
@@ -127,7 +127,7 @@ func (m *Memory) Fetch(ids []job.ID, f func(error)) {
 			if k := m.jobs.Get(id); k.Job != nil && k.Result != nil {
 				without := *k.Job
 				without.Result = nil
-				m.jobs.Put(id, kept{&without, k.forget, 0})
+				m.jobs.Put(id, memoryJob{&without, k.forget, 0})
 			}
 		}
 		return nil
@@ -187,7 +187,7 @@ func (m *Memory) Load(_ context.Context, load Loaded) error {
 	workers := slices.Collect(maps.Values(m.workers))
 	constraints := slices.Collect(maps.Values(m.constraints))
 	schedules := maps.Clone(m.schedules)
-	var live, ended []kept
+	var live, ended []memoryJob
 	for k := range m.jobs.All() {
 		if k.State.Ended() {
 			ended = append(ended, k)
@@ -209,8 +209,8 @@ func (m *Memory) Load(_ context.Context, load Loaded) error {
 	for _, k := range keys {
 		load.Key(k.until, k.size)
 	}
-	slices.SortFunc(live, func(a, b kept) int { return cmp.Compare(a.Seq, b.Seq) })
-	slices.SortFunc(ended, func(a, b kept) int {
+	slices.SortFunc(live, func(a, b memoryJob) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(ended, func(a, b memoryJob) int {
 		return cmp.Or(cmp.Compare(a.forget, b.forget), strings.Compare(a.ID.String(), b.ID.String()))
 	})
 	load.Seq(seq)

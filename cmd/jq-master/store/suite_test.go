@@ -105,15 +105,15 @@ func become(t *testing.T, s Store, was, j *job.Job, forget, drop int64) *job.Job
 	return j
 }
 
-type enqueued struct {
+type enqueueResult struct {
 	ids      []job.ID
 	replayed bool
 	err      error
 }
 
-func enqueueing(s Store, key *Key, jobs ...*job.Job) func(func(enqueued)) {
-	return func(f func(enqueued)) {
-		s.Enqueue(jobs, key, func(ids []job.ID, replayed bool, err error) { f(enqueued{ids, replayed, err}) })
+func enqueueing(s Store, key *Key, jobs ...*job.Job) func(func(enqueueResult)) {
+	return func(f func(enqueueResult)) {
+		s.Enqueue(jobs, key, func(ids []job.ID, replayed bool, err error) { f(enqueueResult{ids, replayed, err}) })
 	}
 }
 
@@ -355,11 +355,11 @@ func TestIdempotency(t *testing.T) {
 		for i, c := range []struct {
 			key  *Key
 			jobs []*job.Job
-			want enqueued
+			want enqueueResult
 		}{
-			{key, first, enqueued{ids: []job.ID{first[0].ID, first[1].ID}}},
-			{key, second, enqueued{ids: []job.ID{first[0].ID, first[1].ID}, replayed: true}},
-			{other, second, enqueued{err: ErrKeyReused}},
+			{key, first, enqueueResult{ids: []job.ID{first[0].ID, first[1].ID}}},
+			{key, second, enqueueResult{ids: []job.ID{first[0].ID, first[1].ID}, replayed: true}},
+			{other, second, enqueueResult{err: ErrKeyReused}},
 		} {
 			got := await(t, enqueueing(s, c.key, c.jobs...))
 			if diff := cmp.Diff(c.want.ids, got.ids); diff != "" || got.replayed != c.want.replayed || !errors.Is(got.err, c.want.err) {

@@ -14,20 +14,20 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// unread is a connection whose client reads only when the test lets it.
-type unread struct {
+// stalledWriter is a connection whose client reads only when the test lets it.
+type stalledWriter struct {
 	http.ResponseWriter
 	writes chan<- struct{}
 	reads  <-chan struct{}
 }
 
-func (u *unread) Write(b []byte) (int, error) {
+func (u *stalledWriter) Write(b []byte) (int, error) {
 	u.writes <- struct{}{}
 	<-u.reads
 	return len(b), nil
 }
 
-func (u *unread) Flush() {}
+func (u *stalledWriter) Flush() {}
 
 // TestUnread: however many clients request a large result and do not read it, only a few of these
 // results are in memory. Small results do not wait, and a client that disconnects has fetched
@@ -42,7 +42,7 @@ func TestUnread(t *testing.T) {
 	send := func(ctx context.Context, size int) {
 		all.Go(func() {
 			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
-			x := &exchange{Server: s, w: &unread{httptest.NewRecorder(), writes, reads}, r: r, reply: msgpackType}
+			x := &exchange{Server: s, w: &stalledWriter{httptest.NewRecorder(), writes, reads}, r: r, reply: msgpackType}
 			_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done}, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
 		})
 	}

@@ -88,7 +88,7 @@ func TestLostDuringTake(t *testing.T) {
 	defer e.Shutdown(context.Background())
 	addBlockingHandler(t, e, "a-x", file)
 	id := add(t, e, "a-x", "1")[0]
-	closed(t, "it is taken", s.taking.reached)
+	awaitClosed(t, "it is taken", s.taking.reached)
 	b := e.backends[0]
 	lost := b.current()
 	b.loseSysid(lost)

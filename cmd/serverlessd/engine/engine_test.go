@@ -46,7 +46,7 @@ func until(t *testing.T, name string, check func() error) {
 	}
 }
 
-func closed(t *testing.T, name string, c <-chan struct{}) {
+func awaitClosed(t *testing.T, name string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
@@ -55,8 +55,8 @@ func closed(t *testing.T, name string, c <-chan struct{}) {
 	}
 }
 
-// gated is a store whose calls can be delayed or made to fail.
-type gated struct {
+// gatedStore is a store whose calls can be delayed or made to fail.
+type gatedStore struct {
 	store.Store
 	counting, taking gate
 	away             atomic.Bool  // every call fails
@@ -84,14 +84,14 @@ func (g gate) pass(ctx context.Context) error {
 	}
 }
 
-func (g *gated) Counts(ctx context.Context, client string) (map[string]store.Counts, error) {
+func (g *gatedStore) Counts(ctx context.Context, client string) (map[string]store.Counts, error) {
 	if err := g.counting.pass(ctx); err != nil {
 		return nil, err
 	}
 	return g.Store.Counts(ctx, client)
 }
 
-func (g *gated) Take(ctx context.Context, t store.Taking) ([]store.Taken, error) {
+func (g *gatedStore) Take(ctx context.Context, t store.Taking) ([]store.Taken, error) {
 	taken, err := g.Store.Take(ctx, t)
 	g.taken.Add(int32(len(taken)))
 	size := int64(0)
@@ -105,7 +105,7 @@ func (g *gated) Take(ctx context.Context, t store.Taking) ([]store.Taken, error)
 	return taken, err
 }
 
-func (g *gated) Leave(ctx context.Context, sysid string) error {
+func (g *gatedStore) Leave(ctx context.Context, sysid string) error {
 	g.leaves.Add(1)
 	if g.failLeave.Add(-1) >= 0 {
 		return store.ErrAway
@@ -113,92 +113,92 @@ func (g *gated) Leave(ctx context.Context, sysid string) error {
 	return g.Store.Leave(ctx, sysid)
 }
 
-func (g *gated) gone() error {
+func (g *gatedStore) gone() error {
 	if g.away.Load() {
 		return store.ErrAway
 	}
 	return nil
 }
 
-func (g *gated) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
+func (g *gatedStore) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
 	if err := g.gone(); err != nil {
 		return 0, err
 	}
 	return g.Store.Ingest(ctx, piece, jobs, host)
 }
 
-func (g *gated) Reserve(ctx context.Context, sysid string, ttl time.Duration) error {
+func (g *gatedStore) Reserve(ctx context.Context, sysid string, ttl time.Duration) error {
 	if err := g.gone(); err != nil {
 		return err
 	}
 	return g.Store.Reserve(ctx, sysid, ttl)
 }
 
-func (g *gated) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
+func (g *gatedStore) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
 	if err := g.gone(); err != nil {
 		return nil, err
 	}
 	return g.Store.Renew(ctx, sysid, ttl, runs)
 }
 
-func (g *gated) Waiting(ctx context.Context) ([]store.Due, time.Duration, error) {
+func (g *gatedStore) Waiting(ctx context.Context) ([]store.Due, time.Duration, error) {
 	if err := g.gone(); err != nil {
 		return nil, 0, err
 	}
 	return g.Store.Waiting(ctx)
 }
 
-func (g *gated) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
+func (g *gatedStore) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
 	if err := g.gone(); err != nil {
 		return nil, err
 	}
 	return g.Store.End(ctx, sysid, ends)
 }
 
-func (g *gated) Sweep(ctx context.Context, s store.Sweeping) (store.Swept, error) {
+func (g *gatedStore) Sweep(ctx context.Context, s store.Sweeping) (store.Swept, error) {
 	if err := g.gone(); err != nil {
 		return store.Swept{}, err
 	}
 	return g.Store.Sweep(ctx, s)
 }
 
-func (g *gated) Job(ctx context.Context, id job.ID) (*store.Record, error) {
+func (g *gatedStore) Job(ctx context.Context, id job.ID) (*store.Record, error) {
 	if err := g.gone(); err != nil {
 		return nil, err
 	}
 	return g.Store.Job(ctx, id)
 }
 
-func (g *gated) Handlers(ctx context.Context, since int64) (map[string]string, int64, error) {
+func (g *gatedStore) Handlers(ctx context.Context, since int64) (map[string]string, int64, error) {
 	if err := g.gone(); err != nil {
 		return nil, 0, err
 	}
 	return g.Store.Handlers(ctx, since)
 }
 
-func sqlite(t *testing.T, path string) *gated {
+func sqlite(t *testing.T, path string) *gatedStore {
 	t.Helper()
 	s, err := store.Open("sqlite:" + path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &gated{Store: s}
+	return &gatedStore{Store: s}
 }
 
 // running starts an engine with all its loops, on this directory and these stores.
-func running(t *testing.T, dir string, stores ...*gated) *Engine {
+func running(t *testing.T, dir string, stores ...*gatedStore) *Engine {
 	t.Helper()
 	return runningAs(t, dir, func(*Config) {}, stores...)
 }
 
 // runningAs is like running, but with changed options.
-func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gated) *Engine {
+func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gatedStore) *Engine {
 	t.Helper()
 	return runningTo(t, zerolog.NewTestWriter(t), dir, change, stores...)
 }
 
 // runningTo is like runningAs, but also has a writer for the log.
-func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gated) *Engine {
+func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gatedStore) *Engine {
 	t.Helper()
 	cfg := Config{
 		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
@@ -274,7 +274,7 @@ func TestTakenDuringShutdown(t *testing.T) {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	ids := add(t, e, "a-x", "1", "2")
-	closed(t, "jobs are taken", s.taking.reached)
+	awaitClosed(t, "jobs are taken", s.taking.reached)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -290,7 +290,7 @@ func TestTakenDuringShutdown(t *testing.T) {
 		t.Errorf("while it stops: %v", err)
 	}
 	close(s.taking.open)
-	closed(t, "it has stopped", done)
+	awaitClosed(t, "it has stopped", done)
 	again := sqlite(t, path)
 	defer again.Close()
 	for _, id := range ids {
@@ -353,7 +353,7 @@ func TestStateHoldsUpNobody(t *testing.T) {
 		types, err := e.State(t.Context(), "")
 		counted <- answer{types, err}
 	}()
-	closed(t, "the slow store counts", slow.counting.reached)
+	awaitClosed(t, "the slow store counts", slow.counting.reached)
 	var got int64
 	n := 0
 	until(t, "the fast store has jobs", func() error {

@@ -71,7 +71,7 @@ func TestFullDisk(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir, away := smallDisk(t, 2<<20), t.TempDir()
 			open := func(there bool) *Engine {
-				var stores []*gated
+				var stores []*gatedStore
 				for i := range c.stores {
 					s := sqlite(t, filepath.Join(away, fmt.Sprint(i)))
 					s.away.Store(!there)

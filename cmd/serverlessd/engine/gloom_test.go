@@ -121,7 +121,7 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	}
 	e.Start()
 	for range limit { // as many as allowed run at the same time
-		closed(t, "one begins", begins)
+		awaitClosed(t, "one begins", begins)
 	}
 	close(ends)
 	for _, id := range ids {
@@ -145,7 +145,7 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 		return nil, nil
 	})
 	id := add(t, e, "a-x", "1")[0]
-	closed(t, "it begins", begins)
+	awaitClosed(t, "it begins", begins)
 	e.events.flush()
 	text, err := os.ReadFile(filepath.Join(dir, "events.log"))
 	close(ends)

@@ -16,13 +16,13 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// small is a store that refuses payloads of more than ten bytes until grown is set.
-type small struct {
+// smallStore is a store that refuses payloads of more than ten bytes until grown is set.
+type smallStore struct {
 	store.Store
 	grown *atomic.Bool
 }
 
-func (s small) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
+func (s smallStore) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
 	var refused []job.ID
 	for _, e := range jobs {
 		if len(e.Payload) > 10 && !s.grown.Load() {
@@ -39,7 +39,7 @@ func (s small) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 // kept and counted.
 func TestRefusedLines(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	s.Store = small{s.Store, new(atomic.Bool)}
+	s.Store = smallStore{s.Store, new(atomic.Bool)}
 	dir := t.TempDir()
 	e := running(t, dir, s)
 	defer e.Shutdown(context.Background())
@@ -72,14 +72,14 @@ func TestRefusedLines(t *testing.T) {
 	})
 }
 
-// torn is a small store that goes away after it has refused a line, and accepts all payloads when
+// flakyStore is a small store that goes away after it has refused a line, and accepts all payloads when
 // it is back.
-type torn struct {
-	small
+type flakyStore struct {
+	smallStore
 	asked atomic.Int32
 }
 
-func (s *torn) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
+func (s *flakyStore) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
 	if n := s.asked.Load(); n > 0 {
 		s.asked.Store(2)
 		if n == 1 {
@@ -87,7 +87,7 @@ func (s *torn) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 			return 0, store.ErrAway
 		}
 	}
-	before, err := s.small.Ingest(ctx, piece, jobs, host)
+	before, err := s.smallStore.Ingest(ctx, piece, jobs, host)
 	var refused *store.RefusedError
 	if errors.As(err, &refused) {
 		s.asked.Store(1)
@@ -99,7 +99,7 @@ func (s *torn) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 // rest of its piece was not written and the store would accept the line by now.
 func TestSetAsideStays(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	away := &torn{small: small{s.Store, new(atomic.Bool)}}
+	away := &flakyStore{smallStore: smallStore{s.Store, new(atomic.Bool)}}
 	s.Store = away
 	e := running(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
@@ -176,7 +176,7 @@ func TestPutBack(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	grown := new(atomic.Bool)
 	s := sqlite(t, path)
-	s.Store = small{s.Store, grown}
+	s.Store = smallStore{s.Store, grown}
 	e := running(t, dir, s)
 	ids := add(t, e, "a-x", "more than ten bytes", "small", "as many as the first")
 	for _, id := range ids {
@@ -207,7 +207,7 @@ func TestPutBack(t *testing.T) {
 	e.Shutdown(context.Background())
 
 	s = sqlite(t, path)
-	s.Store = small{s.Store, grown}
+	s.Store = smallStore{s.Store, grown}
 	e = running(t, dir, s)
 	until(t, "the store is there", e.Health)
 	balances(2)

@@ -269,7 +269,7 @@ func TestOneStoreAway(t *testing.T) {
 	until(t, "both have jobs", func() error {
 		id := add(t, e, "a-x", "1")[0]
 		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
-		for i, s := range []*gated{there, away} {
+		for i, s := range []*gatedStore{there, away} {
 			if _, err := s.Job(t.Context(), id); err == nil {
 				of[i] = id
 			}

@@ -106,29 +106,29 @@ func TestUnwellForTaking(t *testing.T) {
 	until(t, "all is well", e.Health)
 }
 
-// tight is a store whose packets are too small for some calls.
-type tight struct {
+// smallPacketStore is a store whose packets are too small for some calls.
+type smallPacketStore struct {
 	store.Store
 	taking, renewing, ending atomic.Bool
 }
 
 var errTight = errors.New("larger than max_allowed_packet")
 
-func (s *tight) Take(ctx context.Context, want store.Taking) ([]store.Taken, error) {
+func (s *smallPacketStore) Take(ctx context.Context, want store.Taking) ([]store.Taken, error) {
 	if s.taking.Load() {
 		return nil, errTight
 	}
 	return s.Store.Take(ctx, want)
 }
 
-func (s *tight) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
+func (s *smallPacketStore) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
 	if s.renewing.Load() {
 		return nil, errTight
 	}
 	return s.Store.Renew(ctx, sysid, ttl, runs)
 }
 
-func (s *tight) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
+func (s *smallPacketStore) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
 	if s.ending.Load() {
 		return nil, errTight
 	}
@@ -139,7 +139,7 @@ func (s *tight) End(ctx context.Context, sysid string, ends []store.Ending) ([]b
 // that the store is unhealthy, and continues once the packets are larger.
 func TestTooSmall(t *testing.T) {
 	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	s := &tight{Store: g.Store}
+	s := &smallPacketStore{Store: g.Store}
 	g.Store = s
 	e := runningAs(t, t.TempDir(), func(cfg *Config) { cfg.LockTTL = time.Second }, g)
 	defer e.Shutdown(context.Background())

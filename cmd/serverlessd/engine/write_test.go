@@ -11,13 +11,13 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// strict is a store that refuses data and follow-on jobs that begin with an x.
-type strict struct {
+// pickyStore is a store that refuses data and follow-on jobs that begin with an x.
+type pickyStore struct {
 	store.Store
 	wrote []string
 }
 
-func (s *strict) End(_ context.Context, _ string, ends []store.Ending) ([]bool, error) {
+func (s *pickyStore) End(_ context.Context, _ string, ends []store.Ending) ([]bool, error) {
 	var wrote []string
 	for _, e := range ends {
 		for _, f := range e.Follow {
@@ -38,7 +38,7 @@ func (s *strict) End(_ context.Context, _ string, ends []store.Ending) ([]bool, 
 func TestRefusedEndings(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]
-	s := &strict{Store: b.store}
+	s := &pickyStore{Store: b.store}
 	b.store = s
 	for i, c := range []struct{ data, follow string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}} {
 		r := &run{Taken: store.Taken{Run: store.Run{ID: e.ids.Next(1), Tries: i}}}

@@ -18,9 +18,9 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// filled returns a disk with one segment of ten requests, each with one line, and the ends of the
+// newFilledDisk returns a disk with one segment of ten requests, each with one line, and the ends of the
 // segment's records.
-func filled(t *testing.T) (d *disk, name string, ends []int) {
+func newFilledDisk(t *testing.T) (d *disk, name string, ends []int) {
 	t.Helper()
 	d = newDisk()
 	j := open(t, d)
@@ -84,7 +84,7 @@ func TestDamage(t *testing.T) {
 		{"noise", func(d []byte, e []int) []byte { return append(d, "\nx y\n\n"...) }, "0123456789", 1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, name, ends := filled(t)
+			d, name, ends := newFilledDisk(t)
 			i := d.names[name]
 			i.data = c.change(i.data, ends)
 			damaged := slices.Clone(i.data)
@@ -113,8 +113,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// sealed returns a record with a checksum, as anybody can compute it, but without a salt.
-func sealed(jobtype, more string, lines ...string) []byte {
+// unsaltedRecord returns a record with a checksum, as anybody can compute it, but without a salt.
+func unsaltedRecord(jobtype, more string, lines ...string) []byte {
 	body := strings.Join(lines, "\n") + "\n"
 	head := fmt.Sprintf("#:Batch date=2026-01-01T00:00:00.000Z,bytes=%d,jobtype=%s,count=%d%s", len(body), jobtype, len(lines), more)
 	crc := crc32.Checksum([]byte(head+body), crc32.MakeTable(crc32.Castagnoli))
@@ -125,8 +125,8 @@ func sealed(jobtype, more string, lines ...string) []byte {
 // damaged.
 func TestLinesThatLookLikeRecords(t *testing.T) {
 	forged := []string{"before", "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1", "x", "#:EndBatch"}
-	forged = append(forged, strings.Split(string(sealed("other-x", "", "y")), "\n")...)
-	forged = append(forged, strings.Split(string(sealed("other-x", ",salt=AAAAAAAAAAAA", "z")), "\n")...)
+	forged = append(forged, strings.Split(string(unsaltedRecord("other-x", "", "y")), "\n")...)
+	forged = append(forged, strings.Split(string(unsaltedRecord("other-x", ",salt=AAAAAAAAAAAA", "z")), "\n")...)
 	forged = slices.DeleteFunc(append(forged, "other-x|other-x|y", "after"), func(s string) bool { return s == "" })
 	for _, c := range []struct {
 		name   string
@@ -275,7 +275,7 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 	records := func() (r [][]byte) {
 		r = append(r, []byte("#:Batch date=2026-01-01T00:00:00.000Z,bytes=0,id=,count=0\n#:EndBatch\n"))
 		for _, line := range []string{"0", "1", "2"} {
-			r = append(r, sealed("a-x", ",id="+string(job.NewIDs("0d0d0d", time.Now).Next(1)), line))
+			r = append(r, unsaltedRecord("a-x", ",id="+string(job.NewIDs("0d0d0d", time.Now).Next(1)), line))
 		}
 		return r
 	}
@@ -292,7 +292,7 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 		{"of the text's form", func(r [][]byte) [][]byte { return append(r, []byte("no-id|a-x|3\n")) }, "0123", 0},
 		{"the same behind damage", func(r [][]byte) [][]byte {
 			r[3][len(r[3])-13] ^= 1
-			return append(r, []byte("no-id|a-x|3\n#:Batch bytes=2,jobtype=a-x\n4\n#:EndBatch\n"), sealed("a-x", "", "5"))
+			return append(r, []byte("no-id|a-x|3\n#:Batch bytes=2,jobtype=a-x\n4\n#:EndBatch\n"), unsaltedRecord("a-x", "", "5"))
 		}, "015", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -341,8 +341,8 @@ func TestTextForm(t *testing.T) {
 	equal(t, "damage", j.Stats().Damaged, 0)
 }
 
-// naive is a model of a journal that keeps its lines in lists.
-type naive struct {
+// naiveJournal is a model of a journal that keeps its lines in lists.
+type naiveJournal struct {
 	acked   []string        // accepted, in order
 	unsure  map[string]bool // requests that got no answer, by the beginning of their lines: they may have been accepted
 	refused map[string]bool
@@ -352,7 +352,7 @@ type naive struct {
 }
 
 // ingest reads pieces as a store does.
-func (n *naive) ingest(r *Reservation) {
+func (n *naiveJournal) ingest(r *Reservation) {
 	for _, e := range r.Read() {
 		if e.End > n.points[r.Segment] {
 			n.stored = append(n.stored, string(e.Payload))
@@ -388,7 +388,7 @@ func TestRandomLosses(t *testing.T) {
 }
 
 func losses(t *testing.T, r *rand.Rand) {
-	n := &naive{unsure: make(map[string]bool), refused: make(map[string]bool), points: make(map[string]int64)}
+	n := &naiveJournal{unsure: make(map[string]bool), refused: make(map[string]bool), points: make(map[string]int64)}
 	d := newDisk()
 	number := 0
 	for range 6 {
@@ -468,7 +468,7 @@ func losses(t *testing.T, r *rand.Rand) {
 	n.check(t, len(d.bad()) > 0)
 }
 
-func (n *naive) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Rand) {
+func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Rand) {
 	b := Batch{Jobtype: "a-x"}
 	for i := range 1 + r.IntN(4) {
 		b.Lines = append(b.Lines, []byte(fmt.Sprint(number, ".", i, strings.Repeat(" ", r.IntN(500)))))
@@ -504,7 +504,7 @@ func (n *naive) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Ra
 
 // check checks what is stored. Only a part of a request without an answer may be stored if the rest
 // was set aside, because the request may have been accepted.
-func (n *naive) check(t *testing.T, damaged bool) {
+func (n *naiveJournal) check(t *testing.T, damaged bool) {
 	t.Helper()
 	seen := make(map[string]bool)
 	wholes := make(map[string][2]int) // by request: how many of its lines are stored, how many are not

@@ -77,7 +77,7 @@ func TestLanes(t *testing.T) {
 
 // partition is one of several stores that share a journal.
 type partition struct {
-	naive
+	naiveJournal
 	away bool
 }
 
@@ -106,7 +106,7 @@ func partitions(t *testing.T, r *rand.Rand) {
 	stores := make(map[string]*partition)
 	names := []string{"s", "t", "u"}
 	for _, name := range names {
-		stores[name] = &partition{naive: naive{points: make(map[string]int64)}}
+		stores[name] = &partition{naiveJournal: naiveJournal{points: make(map[string]int64)}}
 	}
 	var saved []Note
 	accepted := make(map[string]bool)

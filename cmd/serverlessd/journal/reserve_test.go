@@ -12,18 +12,18 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// scarce is a disk on which other files take up space, too.
-type scarce struct {
+// sharedDisk is a disk on which other files take up space, too.
+type sharedDisk struct {
 	*disk
 	free int64
 }
 
-func (s *scarce) Space() (size, free int64, err error) { return 1 << 20, s.free, nil }
+func (s *sharedDisk) Space() (size, free int64, err error) { return 1 << 20, s.free, nil }
 
 // TestReserveOfADrainedJournal: adds to an empty journal must not use the space that is reserved
 // for the store.
 func TestReserveOfADrainedJournal(t *testing.T) {
-	d := &scarce{newDisk(), 1 << 19}
+	d := &sharedDisk{newDisk(), 1 << 19}
 	j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 64 << 10})
 	if err != nil {
 		t.Fatal(err)

@@ -9,14 +9,14 @@ import (
 
 var errInTheWay = errors.New("another transaction is in the way")
 
-// crowded is a dialect in which every transaction conflicts with another one.
-type crowded struct{ dialect }
+// conflictDialect is a dialect in which every transaction conflicts with another one.
+type conflictDialect struct{ dialect }
 
-func (crowded) kind(error) kind { return conflict }
+func (conflictDialect) kind(error) kind { return conflict }
 
 // TestAwayTellsWhy: if a transaction is repeated until its time is up, the error says why.
 func TestAwayTellsWhy(t *testing.T) {
-	s := &SQL{dialect: crowded{}, ready: true, fenced: true}
+	s := &SQL{dialect: conflictDialect{}, ready: true, fenced: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := s.retry(ctx, func(context.Context) error { return errInTheWay })

@@ -19,7 +19,7 @@ var rows = flag.Int("rows", 1_000_000, "of BenchmarkPick")
 // on runs a benchmark on each real database, with its usual durability.
 func on(b *testing.B, f func(b *testing.B, s Store)) {
 	b.Run("sqlite", func(b *testing.B) {
-		f(b, opened(b, "sqlite:"+filepath.Join(b.TempDir(), "store.db")))
+		f(b, openStore(b, "sqlite:"+filepath.Join(b.TempDir(), "store.db")))
 	})
 	b.Run("mariadb", func(b *testing.B) {
 		server, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
@@ -27,11 +27,11 @@ func on(b *testing.B, f func(b *testing.B, s Store)) {
 			b.Fatal(err)
 		}
 		defer server.Close()
-		f(b, opened(b, address(b, server)))
+		f(b, openStore(b, address(b, server)))
 	})
 }
 
-func opened(b testing.TB, address string) Store {
+func openStore(b testing.TB, address string) Store {
 	s, err := Open(address)
 	if err != nil {
 		b.Fatal(err)

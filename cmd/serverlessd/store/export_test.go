@@ -81,34 +81,34 @@ func AlterFirst(s Store) {
 	})
 }
 
-type exec func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error)
+type execFunc func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error)
 
 // intercept makes a store on MySQL run its statements with f.
-func intercept(s Store, f exec) {
+func intercept(s Store, f execFunc) {
 	q := s.(*SQL)
 	q.writeDB.Close()
-	q.writeDB = sql.OpenDB(intercepting{q.dialect.(*mysqlDialect).link, f})
+	q.writeDB = sql.OpenDB(interceptConnector{q.dialect.(*mysqlDialect).link, f})
 	q.readDB = q.writeDB
 }
 
-type intercepting struct {
+type interceptConnector struct {
 	*mariadb.Connector
-	exec exec
+	exec execFunc
 }
 
-func (c intercepting) Connect(ctx context.Context) (driver.Conn, error) {
+func (c interceptConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return intercepted{conn.(connection), c.exec}, nil
+	return interceptConn{conn.(connection), c.exec}, nil
 }
 
-type intercepted struct {
+type interceptConn struct {
 	connection
-	exec exec
+	exec execFunc
 }
 
-func (c intercepted) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c interceptConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	return c.exec(c.connection, ctx, query, args)
 }

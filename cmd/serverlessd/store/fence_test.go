@@ -134,7 +134,7 @@ func (c *cutter) serve(client net.Conn, server string) {
 func TestLostCommit(t *testing.T) {
 	server := mariadbtest.Shared(t)
 	proxy := newCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))
-	s := opened(t, fmt.Sprintf("mysql://root@%s/%s", proxy.Addr(), server.Database(t)))
+	s := openStore(t, fmt.Sprintf("mysql://root@%s/%s", proxy.Addr(), server.Database(t)))
 	e := entry("a-x", "1")
 	ingest(t, s, e)
 	old := take(t, s, sysid, "a-x", 1, ttl)[0].Run
@@ -198,7 +198,7 @@ func TestFenceIsAdded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		try(t, func() Store { return opened(t, "sqlite:"+path) }, db)
+		try(t, func() Store { return openStore(t, "sqlite:"+path) }, db)
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		server := mariadbtest.Shared(t)
@@ -208,7 +208,7 @@ func TestFenceIsAdded(t *testing.T) {
 			t.Fatal(err)
 		}
 		try(t, func() Store {
-			return opened(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
+			return openStore(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
 		}, db)
 	})
 }

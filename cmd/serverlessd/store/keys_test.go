@@ -22,7 +22,7 @@ func share(t *testing.T, s Store, req unique.Ask, lines ...Keyed) []Shared {
 	return all
 }
 
-func keyed(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key), Key: key} }
+func keyedLine(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key), Key: key} }
 
 // TestShare compares the store with a model of the rules for unique keys, in random sequences of
 // events.
@@ -72,7 +72,7 @@ func TestShare(t *testing.T) {
 				}
 				lines := make([]Keyed, 1+rng.IntN(4))
 				for i := range lines {
-					lines[i] = keyed("c-t", fmt.Sprint("k\xff", rng.IntN(5)))
+					lines[i] = keyedLine("c-t", fmt.Sprint("k\xff", rng.IntN(5)))
 				}
 				got := share(t, s, req, lines...)
 				seen := map[string]Shared{}
@@ -157,7 +157,7 @@ func TestShareAtOnce(t *testing.T) {
 		for i := range 24 {
 			var lines []Keyed
 			for n := range 5 {
-				lines = append(lines, keyed("c-t", fmt.Sprint((n+i)%5)))
+				lines = append(lines, keyedLine("c-t", fmt.Sprint((n+i)%5)))
 			}
 			all.Go(func() {
 				got, err := two[i%2].Share(t.Context(), lines, unique.Ask{}, time.Now)
@@ -183,16 +183,16 @@ func TestShareAtOnce(t *testing.T) {
 // job delays it, but not beyond the limit, and never makes it due earlier.
 func TestShareTimes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
-		old := keyed("c-t", "first")
+		old := keyedLine("c-t", "first")
 		old.Accepted = time.Now().Add(-time.Hour)
 		share(t, s, unique.Ask{}, old)
-		share(t, s, unique.Ask{}, keyed("c-t", "second"))
-		l := keyed("c-t", "first")
+		share(t, s, unique.Ask{}, keyedLine("c-t", "second"))
+		l := keyedLine("c-t", "first")
 		equal(t, "how", share(t, s, unique.Ask{Mode: unique.Replace}, l)[0], Shared{ID: l.ID, How: unique.Replaced})
 		equal(t, "the line", payloads(take(t, s, sysid, "c-t", 2, ttl)), "first second")
 
 		late := func(by time.Duration) Keyed {
-			l := keyed("c-t", "late")
+			l := keyedLine("c-t", "late")
 			l.Due, l.Delay = time.Now().Add(by), by
 			return l
 		}
@@ -219,22 +219,22 @@ func TestKeysGo(t *testing.T) {
 		}
 		window := unique.Ask{While: unique.Window, Window: time.Hour}
 		short := unique.Ask{While: unique.Window, Window: time.Millisecond}
-		held := share(t, s, window, keyed("c-t", "hour"))[0].ID
-		share(t, s, short, keyed("c-t", "short"))
-		share(t, s, unique.Ask{}, keyed("c-t", "live"))
+		held := share(t, s, window, keyedLine("c-t", "hour"))[0].ID
+		share(t, s, short, keyedLine("c-t", "short"))
+		share(t, s, unique.Ask{}, keyedLine("c-t", "live"))
 		run("c-t")
 		at := lax
 		at.KeepDone, at.TTL = -time.Hour, time.Minute
 		time.Sleep(5 * time.Millisecond)
 		equal(t, "purged", sweep(t, s, at).Purged, 3)
-		equal(t, "of a job that is gone", share(t, s, window, keyed("c-t", "hour"))[0], Shared{ID: held, How: unique.Kept})
+		equal(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], Shared{ID: held, How: unique.Kept})
 		for _, key := range []string{"short", "live"} {
-			equal(t, "how", share(t, s, unique.Ask{}, keyed("c-t", key))[0].How, "")
+			equal(t, "how", share(t, s, unique.Ask{}, keyedLine("c-t", key))[0].How, "")
 		}
 		run("c-t")
-		taken := share(t, s, unique.Ask{}, keyed("c-t", "live"), keyed("c-t", "free"))
+		taken := share(t, s, unique.Ask{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
 		run("c-t")
-		again := share(t, s, unique.Ask{}, keyed("c-t", "live"))
+		again := share(t, s, unique.Ask{}, keyedLine("c-t", "live"))
 		run("c-t")
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "c", Limit: 10})
 		equal(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")

@@ -61,7 +61,7 @@ func TestFileIsPrivate(t *testing.T) {
 // daemon continues.
 func TestFileReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	s := opened(t, "sqlite:"+path)
+	s := openStore(t, "sqlite:"+path)
 	ingest(t, s, entry("a-x", "before"))
 	away := path + ".away"
 	for _, instead := range []func() error{
@@ -89,7 +89,7 @@ func TestFileReplaced(t *testing.T) {
 // When the daemon stops, the file has what was in the WAL.
 func TestWALRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	s := opened(t, "sqlite:"+path)
+	s := openStore(t, "sqlite:"+path)
 	ingest(t, s, entry("a-x", "before"))
 	refused := func() {
 		t.Helper()
@@ -114,13 +114,13 @@ func TestWALRemoved(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the waiting", counts(t, opened(t, "sqlite:"+path), "a-x").Waiting, 2)
+	equal(t, "the waiting", counts(t, openStore(t, "sqlite:"+path), "a-x").Waiting, 2)
 }
 
 // TestInterruptedConnections: connections that are closed because their queries took too long do not
 // take the WAL with them, even if they are all that were open.
 func TestInterruptedConnections(t *testing.T) {
-	s := opened(t, "sqlite:"+filepath.Join(t.TempDir(), "store.db"))
+	s := openStore(t, "sqlite:"+filepath.Join(t.TempDir(), "store.db"))
 	ingest(t, s, entry("a-x", "1"))
 	if err := Exec(t.Context(), s, "PRAGMA wal_checkpoint(FULL)"); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestFilesBesideReplaced(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				s := opened(t, "sqlite:"+path)
+				s := openStore(t, "sqlite:"+path)
 				ingest(t, s, entry("a-x", "before"))
 				if err := errors.Join(os.Rename(real+end, real+".away"), instead(real+end)); err != nil {
 					t.Fatal(err)

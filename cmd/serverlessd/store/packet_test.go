@@ -16,7 +16,7 @@ func TestSmallPackets(t *testing.T) {
 	for _, p := range []string{"256K", "512K", "1M", "16M"} {
 		t.Run(p, func(t *testing.T) {
 			server := mariadbtest.New(t, "--max-allowed-packet="+p)
-			s := opened(t, address(t, server))
+			s := openStore(t, address(t, server))
 			var list []journal.Entry
 			for i := range 40 {
 				list = append(list, entry("a-x", fmt.Sprint(i)+strings.Repeat("'", 20_000)))
@@ -42,7 +42,7 @@ func TestSmallPackets(t *testing.T) {
 // connections.
 func TestPacketsThatGrow(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=256K")
-	s := opened(t, address(t, server))
+	s := openStore(t, address(t, server))
 	put := func(segment string) error {
 		var list []journal.Entry
 		for i := range 20 {

@@ -31,7 +31,7 @@ func passes(t *testing.T, address string, begin, over func()) {
 		_, err = s.Ingest(t.Context(), journal.Range{Segment: "passing", To: 1}, piece, time.Now)
 		return err
 	}
-	s := opened(t, address)
+	s := openStore(t, address)
 	ingest(t, s, entry("a-x", "before"))
 	s.Close()
 	begin()
@@ -47,7 +47,7 @@ func passes(t *testing.T, address string, begin, over func()) {
 	if err := put(); err != nil {
 		t.Errorf("when it is over: %v", err)
 	}
-	equal(t, "a-x", counts(t, opened(t, address), "a-x"), Counts{Added: 3, Waiting: 3})
+	equal(t, "a-x", counts(t, openStore(t, address), "a-x"), Counts{Added: 3, Waiting: 3})
 }
 
 func TestPassingStates(t *testing.T) {
@@ -137,7 +137,7 @@ func TestPassingStates(t *testing.T) {
 func TestTooLargeInAPassingState(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=1M")
 	name := server.Database(t)
-	s := opened(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
+	s := openStore(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
 	ingest(t, s, entry("a-x", "before"))
 	large := entry("a-x", strings.Repeat("x", 3<<20))
 	put := func() error {

@@ -380,7 +380,7 @@ func TestAudit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		try(t, opened(t, "sqlite:"+path), db)
+		try(t, openStore(t, "sqlite:"+path), db)
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		server := mariadbtest.Shared(t)
@@ -389,6 +389,6 @@ func TestAudit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		try(t, opened(t, fmt.Sprintf("mysql://root@/%s?socket=%s", name, url.QueryEscape(server.Socket()))), db)
+		try(t, openStore(t, fmt.Sprintf("mysql://root@/%s?socket=%s", name, url.QueryEscape(server.Socket()))), db)
 	})
 }

@@ -19,7 +19,7 @@ func TestRefusedRollback(t *testing.T) {
 	server := mariadbtest.Shared(t)
 	name := server.Database(t)
 	at := func(user string) Store {
-		return opened(t, fmt.Sprintf("mysql://%s@/%s?socket=%s", user, name, url.QueryEscape(server.Socket())))
+		return openStore(t, fmt.Sprintf("mysql://%s@/%s?socket=%s", user, name, url.QueryEscape(server.Socket())))
 	}
 	limit := func(queries int) {
 		server.Exec(t, name, fmt.Sprintf("ALTER USER limited@localhost WITH MAX_QUERIES_PER_HOUR %d", queries))

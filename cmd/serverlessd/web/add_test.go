@@ -15,22 +15,22 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// away is a queue whose store is away.
-type away struct {
+// awayQueue is a queue whose store is away.
+type awayQueue struct {
 	Queue
 	asked chan struct{} // closed when a caller waits for the store
 }
 
-func (away) Add(_ context.Context, batches []journal.Batch) (r journal.Receipt, err error) {
+func (awayQueue) Add(_ context.Context, batches []journal.Batch) (r journal.Receipt, err error) {
 	for range batches {
 		r.First = append(r.First, job.NewIDs("0d0d0d", time.Now).Next(1))
 	}
 	return r, nil
 }
 
-func (away) Unhandled(string) bool { return false }
+func (awayQueue) Unhandled(string) bool { return false }
 
-func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
+func (a awayQueue) Stored(ctx context.Context, _ journal.Receipt) error {
 	a.asked <- struct{}{}
 	<-ctx.Done()
 	return ctx.Err()
@@ -38,7 +38,7 @@ func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
 
 // TestWaitTakesNoPlace: requests that wait for a store do not keep others from adding.
 func TestWaitTakesNoPlace(t *testing.T) {
-	s := &Web{queue: away{asked: make(chan struct{})}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
+	s := &Web{queue: awayQueue{asked: make(chan struct{})}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
 	add := func(ctx context.Context, query url.Values) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/acme/add/t", strings.NewReader(strings.Repeat("a", 2*smallBody)))
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), query: query, client: "acme", name: "t"})
@@ -47,7 +47,7 @@ func TestWaitTakesNoPlace(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- add(ctx, url.Values{"wait": {"store"}}) }()
 	select {
-	case <-s.queue.(away).asked:
+	case <-s.queue.(awayQueue).asked:
 	case err := <-ended:
 		t.Fatal(err)
 	}
@@ -60,13 +60,13 @@ func TestWaitTakesNoPlace(t *testing.T) {
 	}
 }
 
-// stored is a queue whose store accepts all added jobs, or returns an error that says why not.
-type stored struct {
-	away
+// storedQueue is a queue whose store accepts all added jobs, or returns an error that says why not.
+type storedQueue struct {
+	awayQueue
 	err error
 }
 
-func (s stored) Stored(context.Context, journal.Receipt) error { return s.err }
+func (s storedQueue) Stored(context.Context, journal.Receipt) error { return s.err }
 
 func TestStored(t *testing.T) {
 	for want, err := range map[string]error{
@@ -74,7 +74,7 @@ func TestStored(t *testing.T) {
 		`"stored":false}`: context.DeadlineExceeded,
 		`"stored":false,"reason":"` + journal.ErrAside.Error() + `"}`: journal.ErrAside,
 	} {
-		s := &Web{queue: stored{err: err}, places: newPlaces(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+		s := &Web{queue: storedQueue{err: err}, places: newPlaces(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader("a\n"))
 		if err := s.add(&request{Request: r, w: w, query: url.Values{"wait": {"store"}}, client: "acme", name: "t"}); err != nil {
@@ -86,22 +86,22 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// noting is a queue that records the last add.
-type noting struct {
-	away
+// addRecorder is a queue that records the last add.
+type addRecorder struct {
+	awayQueue
 	last *journal.Batch
 }
 
-func (n noting) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {
+func (n addRecorder) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {
 	*n.last = batches[0]
-	return n.away.Add(ctx, batches)
+	return n.awayQueue.Add(ctx, batches)
 }
 
 // TestDelayIsADelay: the journal gets a delay as a delay, and a due date as a date.
 func TestDelayIsADelay(t *testing.T) {
 	for query, want := range map[string]time.Duration{"delay=30s": 30 * time.Second, "dt=" + time.Now().AddDate(1, 0, 0).Format(time.DateOnly): 0, "delay=0": 0} {
 		var got journal.Batch
-		s := &Web{queue: noting{last: &got}, places: newPlaces(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+		s := &Web{queue: addRecorder{last: &got}, places: newPlaces(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t?"+query, strings.NewReader("a\n"))
 		if err := s.add(&request{Request: r, w: httptest.NewRecorder(), query: r.URL.Query(), client: "acme", name: "t"}); err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestDelayIsADelay(t *testing.T) {
 // body's size and of --max-lines in memory.
 func TestMemoryOfAnAdd(t *testing.T) {
 	const lines, perLine, perByte = 1000, 300, 6
-	s := &Web{queue: away{}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 100, MaxLines: lines}}
+	s := &Web{queue: awayQueue{}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 100, MaxLines: lines}}
 	for _, n := range []int{1, lines, lines + 1, 1 << 19} {
 		body := strings.Repeat("a\n", n)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader(body))

@@ -17,14 +17,14 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// cramped is a queue on a full disk that has files of jobs that were set aside.
-type cramped struct{ away }
+// fullDiskQueue is a queue on a full disk that has files of jobs that were set aside.
+type fullDiskQueue struct{ awayQueue }
 
-func (cramped) Add(context.Context, []journal.Batch) (journal.Receipt, error) {
+func (fullDiskQueue) Add(context.Context, []journal.Batch) (journal.Receipt, error) {
 	return journal.Receipt{}, fmt.Errorf("%w: 0 bytes are free", journal.ErrNoSpace)
 }
 
-func (cramped) Asides() ([]journal.Aside, error) {
+func (fullDiskQueue) Asides() ([]journal.Aside, error) {
 	return []journal.Aside{
 		{File: "damage-12.bad", Bytes: 7},
 		{File: "large.bad", Bytes: 40, Jobs: []journal.Entry{{ID: "large"}}, Accepted: time.UnixMilli(0)},
@@ -32,7 +32,7 @@ func (cramped) Asides() ([]journal.Aside, error) {
 	}, nil
 }
 
-func (cramped) PutBack(_ context.Context, file string) (int, error) {
+func (fullDiskQueue) PutBack(_ context.Context, file string) (int, error) {
 	switch file {
 	case "large.bad":
 		return 0, &store.RefusedError{IDs: []job.ID{"large"}, Err: fmt.Errorf("too large")}
@@ -51,7 +51,7 @@ func TestAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Shutdown(t.Context())
-	w := New(cramped{}, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 10, MaxLines: 10, MaxBodies: 2})
+	w := New(fullDiskQueue{}, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 10, MaxLines: 10, MaxBodies: 2})
 	for _, c := range []struct {
 		method, path, origin string
 		status               int
@@ -86,11 +86,11 @@ func TestAside(t *testing.T) {
 	}
 }
 
-func (cramped) Job(context.Context, job.ID) (*store.Record, error) {
+func (fullDiskQueue) Job(context.Context, job.ID) (*store.Record, error) {
 	return nil, &journal.AsideError{Jobtype: "a-x", File: "large.bad", Cause: fmt.Errorf("too large")}
 }
 
-func (q cramped) Payload(ctx context.Context, id job.ID, _ int) (*store.Record, []byte, error) {
+func (q fullDiskQueue) Payload(ctx context.Context, id job.ID, _ int) (*store.Record, []byte, error) {
 	_, err := q.Job(ctx, id)
 	return nil, nil, err
 }
@@ -103,7 +103,7 @@ func TestJobThatWasSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Shutdown(t.Context())
-	w := New(cramped{}, d, Options{MaxBodies: 2})
+	w := New(fullDiskQueue{}, d, Options{MaxBodies: 2})
 	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
 	for path, says := range map[string]string{
 		"GET /a/job/get/":     "set_aside",

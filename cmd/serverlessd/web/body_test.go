@@ -11,9 +11,9 @@ import (
 	"testing/iotest"
 )
 
-// parsed parses a body for the client acme and the type t, with at most five lines of at most ten
+// parseBody parses a body for the client acme and the type t, with at most five lines of at most ten
 // bytes.
-func parsed(body string) (lines []string, err error) {
+func parseBody(body string) (lines []string, err error) {
 	p := parser{client: "acme", jobtype: "acme-t", maxLine: 10, maxLines: 5, covers: func(string) error { return nil }}
 	err = p.parse([]byte(body))
 	for _, b := range p.batches {
@@ -50,7 +50,7 @@ func TestBody(t *testing.T) {
 		{"carriage returns", "#:Batch bytes=3\r\na\r\n#:EndBatch\r\n", []string{"acme-t a\r"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := parsed(c.body)
+			got, err := parseBody(c.body)
 			if err != nil || !slices.Equal(got, c.want) {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}
@@ -77,7 +77,7 @@ func TestBadBody(t *testing.T) {
 		{"a line too long in a batch", "#:Batch bytes=12\n0123456789x\n#:EndBatch\n", "too_large", "line 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := parsed(c.body)
+			_, err := parseBody(c.body)
 			f := errorOf(err)
 			if err == nil || f.Code != c.code || !strings.Contains(f.Reason, c.reason) {
 				t.Errorf("got %v, want %s with %q", err, c.code, c.reason)
@@ -91,7 +91,7 @@ func FuzzBody(f *testing.F) {
 	f.Add("a\n#:Batch bytes=4,jobtype=u\na\nb\n#:EndBatch\nb")
 	f.Add("#:Batch bytes=0\n#:EndBatch")
 	f.Fuzz(func(t *testing.T, body string) {
-		lines, err := parsed(body)
+		lines, err := parseBody(body)
 		for _, line := range lines {
 			if err == nil && (strings.Contains(line, "\n") || strings.HasSuffix(line, " ") && !strings.Contains(body, " ")) {
 				t.Errorf("%q gave %q", body, line)

@@ -20,7 +20,7 @@ import (
 // own client from small adds. When they end, their places become free.
 func TestSlowBodies(t *testing.T) {
 	const limit = 4
-	s := &Web{queue: away{}, places: newPlaces(limit), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: limit}}
+	s := &Web{queue: awayQueue{}, places: newPlaces(limit), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: limit}}
 	add := func(client string, body io.Reader) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), client: client, name: "t"})
@@ -62,14 +62,14 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// results is a queue that has a result for every id.
-type results struct {
-	away
+// resultQueue is a queue that has a result for every id.
+type resultQueue struct {
+	awayQueue
 	data []byte
 	read atomic.Int64 // how often it was read
 }
 
-func (q *results) Result(_ context.Context, id job.ID, limit int) (*store.Record, []byte, error) {
+func (q *resultQueue) Result(_ context.Context, id job.ID, limit int) (*store.Record, []byte, error) {
 	rec := &store.Record{ID: id, Jobtype: job.Jobtype("slow", "t"), Status: 200, DataBytes: int64(len(q.data))}
 	if len(q.data) > limit {
 		return rec, nil, nil
@@ -78,13 +78,13 @@ func (q *results) Result(_ context.Context, id job.ID, limit int) (*store.Record
 	return rec, q.data, nil
 }
 
-// stalled is a connection whose client reads nothing until the test lets it.
-type stalled struct {
+// stalledWriter is a connection whose client reads nothing until the test lets it.
+type stalledWriter struct {
 	*httptest.ResponseRecorder
 	begun, goesOn chan struct{}
 }
 
-func (w stalled) Write(p []byte) (int, error) {
+func (w stalledWriter) Write(p []byte) (int, error) {
 	w.begun <- struct{}{}
 	<-w.goesOn
 	return w.ResponseRecorder.Write(p)
@@ -94,7 +94,7 @@ func (w stalled) Write(p []byte) (int, error) {
 // and they do not delay small results. One more client is told so, and its result is not read.
 func TestUnreadResults(t *testing.T) {
 	const limit = 4
-	q := &results{data: bytes.Repeat([]byte("a"), smallBody+1)}
+	q := &resultQueue{data: bytes.Repeat([]byte("a"), smallBody+1)}
 	s := New(q, nil, Options{MaxBodies: limit})
 	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
 	get := func(w http.ResponseWriter) error {
@@ -103,7 +103,7 @@ func TestUnreadResults(t *testing.T) {
 	}
 	begun, goesOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	for range limit / 2 {
-		go func() { ended <- get(stalled{httptest.NewRecorder(), begun, goesOn}) }()
+		go func() { ended <- get(stalledWriter{httptest.NewRecorder(), begun, goesOn}) }()
 		<-begun
 	}
 	if err := get(httptest.NewRecorder()); err == nil || errorOf(err).status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "at most 4 large results") {
@@ -128,10 +128,10 @@ func TestUnreadResults(t *testing.T) {
 	}
 }
 
-// removed is a queue whose job is removed after its size was read.
-type removed struct{ away }
+// removedJobQueue is a queue whose job is removed after its size was read.
+type removedJobQueue struct{ awayQueue }
 
-func (removed) Payload(_ context.Context, id job.ID, limit int) (*store.Record, []byte, error) {
+func (removedJobQueue) Payload(_ context.Context, id job.ID, limit int) (*store.Record, []byte, error) {
 	if limit > smallBody {
 		return nil, nil, store.ErrUnknown
 	}
@@ -140,7 +140,7 @@ func (removed) Payload(_ context.Context, id job.ID, limit int) (*store.Record, 
 
 // TestRemovedMeanwhile: a job that is removed while its payload waits for a place is unknown.
 func TestRemovedMeanwhile(t *testing.T) {
-	s := New(removed{}, nil, Options{MaxBodies: 2})
+	s := New(removedJobQueue{}, nil, Options{MaxBodies: 2})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
 	err := s.payload(&request{Request: r, w: httptest.NewRecorder(), client: "a", name: id, grant: &guard.Grant{All: true}})

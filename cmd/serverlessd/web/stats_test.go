@@ -20,13 +20,13 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// seen is a queue that counts the calls of Snapshot.
-type seen struct {
-	away
+// countingQueue is a queue that counts the calls of Snapshot.
+type countingQueue struct {
+	awayQueue
 	looks int
 }
 
-func (q *seen) Snapshot() *engine.Snapshot {
+func (q *countingQueue) Snapshot() *engine.Snapshot {
 	q.looks++
 	l := &engine.Snapshot{
 		Counted: time.Now(), Types: map[string]store.Counts{
@@ -38,14 +38,14 @@ func (q *seen) Snapshot() *engine.Snapshot {
 	return l
 }
 
-func (*seen) Handlers() map[string]*job.Handler {
+func (*countingQueue) Handlers() map[string]*job.Handler {
 	h := func(lang string) *job.Handler {
 		return &job.Handler{ID: "1", Source: job.Source{Lang: lang, Body: "12345"}}
 	}
 	return map[string]*job.Handler{"a-x": h("sh"), "b-x": h("http"), "c-new": h("node")}
 }
 
-func (*seen) Health() error { return store.ErrAway }
+func (*countingQueue) Health() error { return store.ErrAway }
 
 // TestStats: all clients get the same snapshot, which is taken once. A client sees only the types
 // that its token covers.
@@ -59,7 +59,7 @@ func TestStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Shutdown(t.Context())
-	q := &seen{}
+	q := &countingQueue{}
 	s := New(q, d, Options{MaxBodies: 2, Languages: []string{"http", "sh"}})
 	get := func(path, token string, status int) string {
 		t.Helper()
@@ -136,7 +136,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Shutdown(t.Context())
-	s := New(&seen{}, d, Options{Version: "v1", MaxBodies: 2})
+	s := New(&countingQueue{}, d, Options{Version: "v1", MaxBodies: 2})
 	for _, c := range []struct{ method, path, accept, says string }{
 		{"GET", "/", "text/html,application/xhtml+xml", "<title>Serverless</title>"},
 		{"GET", "/", "*/*", `{"name":"serverlessd","version":"v1"}`},

@@ -14,35 +14,35 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// acting is a queue that records what is done.
-type acting struct {
-	away
+// callRecorder is a queue that records what is done.
+type callRecorder struct {
+	awayQueue
 	did []string
 }
 
-func (a *acting) PutHandler(context.Context, *job.Handler) error {
+func (a *callRecorder) PutHandler(context.Context, *job.Handler) error {
 	a.did = append(a.did, "put handler")
 	return nil
 }
 
-func (a *acting) DeleteHandler(context.Context, string) (int, error) {
+func (a *callRecorder) DeleteHandler(context.Context, string) (int, error) {
 	a.did = append(a.did, "delete handler")
 	return 1, nil
 }
 
-func (a *acting) RetryAll(_ context.Context, q store.Query) (int, bool, error) {
+func (a *callRecorder) RetryAll(_ context.Context, q store.Query) (int, bool, error) {
 	a.did = append(a.did, "retry "+q.Type+" "+string(q.State))
 	return 1, false, nil
 }
 
-func (a *acting) Jobs(context.Context, store.Query) ([]store.Record, job.ID, error) {
+func (a *callRecorder) Jobs(context.Context, store.Query) ([]store.Record, job.ID, error) {
 	a.did = append(a.did, "list")
 	return nil, "", nil
 }
 
-func (a *acting) Stop() { a.did = append(a.did, "stop") }
+func (a *callRecorder) Stop() { a.did = append(a.did, "stop") }
 
-func (*acting) Unhandled(string) bool { return true }
+func (*callRecorder) Unhandled(string) bool { return true }
 
 // TestStrict: an unknown parameter, or a body where none is read, is refused with an error that has
 // the known names, and nothing is done.
@@ -92,7 +92,7 @@ func TestStrict(t *testing.T) {
 		{"POST", "/stop?client=a", "", "", "400", "it takes none"},
 		{"POST", "/stop", "", "", "200", "stop"},
 	} {
-		q := &acting{}
+		q := &callRecorder{}
 		s := New(q, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 10, MaxBodies: 2})
 		r, w := httptest.NewRequest(c.method, "http://"+d.Addr().String()+c.path, strings.NewReader(c.body)), httptest.NewRecorder()
 		if c.body == "" {

@@ -22,13 +22,13 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// partly is a queue whose store goes away after this many calls.
-type partly struct {
+// failingQueue is a queue whose store goes away after this many calls.
+type failingQueue struct {
 	Queue
 	calls int
 }
 
-func (p *partly) RetryAll(context.Context, store.Query) (int, bool, error) {
+func (p *failingQueue) RetryAll(context.Context, store.Query) (int, bool, error) {
 	if p.calls--; p.calls < 0 {
 		return 0, true, store.ErrAway
 	}
@@ -39,7 +39,7 @@ func (p *partly) RetryAll(context.Context, store.Query) (int, bool, error) {
 // already run again.
 func TestRetryAllPartly(t *testing.T) {
 	for calls, want := range []string{"", `{"affected":3,"more":true}`, `{"affected":6,"more":false}`} {
-		s, w := &Web{queue: &partly{calls: calls}}, httptest.NewRecorder()
+		s, w := &Web{queue: &failingQueue{calls: calls}}, httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/retry", http.NoBody)
 		err := s.retryAll(&request{Request: r, w: w, client: "acme", query: url.Values{"all": {"true"}}})
 		if got := strings.TrimSpace(w.Body.String()); got != want || (err == nil) != (want != "") {
