@@ -73,7 +73,7 @@ func defaults() options {
 
 // bind defines a flag for every option.
 func (o *options) bind(f *pflag.FlagSet) {
-	const most = 1 << 50 // of bytes
+	const maxSize = 1 << 50 // of bytes
 	l := &o.limits
 	f.SortFlags = false
 	o.door.Flags(f)
@@ -98,10 +98,10 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long ended jobs are remembered")
 	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "maximum number of ended jobs that are remembered, not counting those of the last minute and those with results; they take at most half of max-bytes")
-	f.Var(cli.Size(&o.maxBody, 0, most), "max-body", "largest body of a request")
-	f.Var(cli.Size(&l.MaxError, 0, most), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
+	f.Var(cli.Size(&o.maxBody, 0, maxSize), "max-body", "largest body of a request")
+	f.Var(cli.Size(&l.MaxError, 0, maxSize), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
 	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "maximum number of jobs that have not ended, and of idempotency keys (at least 10000 keys are always allowed)")
-	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "maximum memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
+	f.Var(cli.Size(&l.MaxBytes, 0, maxSize), "max-bytes", "maximum memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
 	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "maximum number of requests that wait for a job or for the end of one")
 	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "maximum number of workers; when one more registers, a worker that pulls and has been silent for ten minutes is forgotten")
 	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "maximum number of constraints")

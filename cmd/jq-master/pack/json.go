@@ -56,7 +56,7 @@ func (w *jsonWriter) value() {
 			w.value()
 			w.dst = append(w.dst, ',')
 		}
-		w.dst = closed(w.dst, h.n, ']')
+		w.dst = closeList(w.dst, h.n, ']')
 	case Map:
 		w.rest = w.rest[h.size:]
 		w.pairs(h.n)
@@ -77,7 +77,7 @@ func (w *jsonWriter) pairs(n uint64) {
 			w.value()
 			w.dst = append(w.dst, ',')
 		}
-		w.dst = closed(w.dst, n, '}')
+		w.dst = closeList(w.dst, n, '}')
 		return
 	}
 	w.dst = append(w.dst, `{"$map":[`...)
@@ -88,7 +88,7 @@ func (w *jsonWriter) pairs(n uint64) {
 		w.value()
 		w.dst = append(w.dst, ']', ',')
 	}
-	w.dst = append(closed(w.dst, n, ']'), '}')
+	w.dst = append(closeList(w.dst, n, ']'), '}')
 }
 
 // appendScalar appends a value that is no array and no map.
@@ -116,8 +116,8 @@ func appendScalar(dst []byte, v Value) []byte {
 	return append(dst, "null"...)
 }
 
-// closed replaces the comma after the last of n items with the closing bracket.
-func closed(dst []byte, n uint64, bracket byte) []byte {
+// closeList replaces the comma after the last of n items with the closing bracket.
+func closeList(dst []byte, n uint64, bracket byte) []byte {
 	if n > 0 {
 		dst = dst[:len(dst)-1]
 	}

@@ -64,8 +64,8 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-// refused returns the refusals of a call by the index of the transition, from 1.
-func refused(answer []any) map[int64]error {
+// refusalsByIndex returns the refusals of a call by the index of the transition, from 1.
+func refusalsByIndex(answer []any) map[int64]error {
 	if len(answer) == 0 {
 		return nil
 	}

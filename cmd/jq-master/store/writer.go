@@ -184,7 +184,7 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 		answer, err := answers[i].Result()
 		var refusals map[int64]error
 		if all, ok := answer.([]any); ok {
-			answer, refusals = all[0], refused(all[1:])
+			answer, refusals = all[0], refusalsByIndex(all[1:])
 		}
 		if n, ok := answer.(int64); ok {
 			t.acked = max(t.acked, uint64(n))

@@ -339,7 +339,7 @@ func (b *backend) renew() bool {
 	defer cancel()
 	began := time.Now()
 	lost, err := b.store.Renew(ctx, sysid, b.e.cfg.LockTTL, runs)
-	b.e.meter.called("renew", began)
+	b.e.meter.observeCall("renew", began)
 	if errors.Is(err, store.ErrUnknown) {
 		b.note(renewing, nil)
 		b.loseSysid(sysid)
@@ -412,10 +412,10 @@ func (b *backend) sweepOnce() (more bool) {
 	b.mu.Unlock()
 	swept, err := b.store.Sweep(ctx, store.Sweeping{
 		RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun, TTL: b.e.cfg.LockTTL,
-		Handled: b.e.handlers.handled(), Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
+		Handled: b.e.handlers.handledFunc(), Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
 		Segments: gone, Limit: 1000,
 	})
-	b.e.swept(&swept)
+	b.e.noteSweep(&swept)
 	if b.note("sweep", err) != nil {
 		b.mu.Lock()
 		b.droppedSegments = append(b.droppedSegments, gone...)
@@ -442,13 +442,13 @@ func (b *backend) sweepOnce() (more bool) {
 	return swept.More
 }
 
-// swept counts and logs what a sweep did.
-func (e *Engine) swept(s *store.Swept) {
-	e.meter.swept(s)
+// noteSweep counts and logs what a sweep did.
+func (e *Engine) noteSweep(s *store.Swept) {
+	e.meter.observeSweep(s)
 	for i := range s.Ended {
-		e.events.swept(&s.Ended[i])
+		e.events.logSwept(&s.Ended[i])
 	}
-	e.events.followed(s.Made)
+	e.events.logFollowed(s.Made)
 }
 
 // segmentGone makes all stores drop their read point of a segment that was removed.

@@ -162,7 +162,7 @@ func (e *Engine) Health() error {
 	if err := e.journal.Refuses(); err != nil {
 		return err
 	}
-	if e.handlers.handled() == nil {
+	if e.handlers.handledFunc() == nil {
 		return errUnread
 	}
 	if e.needBroker() {

@@ -82,13 +82,13 @@ func appendStopped(b []byte, try int, code string) []byte {
 	return append(append(append(appendNumber(b, "try", try), `,"code":"`...), code...), '"')
 }
 
-func (l *events) added(id job.ID, jobtype string) {
+func (l *events) logAdded(id job.ID, jobtype string) {
 	l.line("added", id, jobtype, func(b []byte) []byte { return b })
 }
 
-func (l *events) followed(jobs []store.Follow) {
+func (l *events) logFollowed(jobs []store.Follow) {
 	for _, f := range jobs {
-		l.added(f.ID, f.Jobtype)
+		l.logAdded(f.ID, f.Jobtype)
 	}
 }
 
@@ -111,7 +111,7 @@ func (l *events) logEnd(end *ending) {
 	})
 }
 
-// swept logs a job that did not end with a run.
-func (l *events) swept(end *store.Ended) {
+// logSwept logs a job that did not end with a run.
+func (l *events) logSwept(end *store.Ended) {
 	l.line("ended", end.ID, end.Jobtype, func(b []byte) []byte { return appendStopped(b, end.Tries, end.Code) })
 }

@@ -111,13 +111,13 @@ func (a *brokerJob) runs() {
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
 	if !a.settled && a.probe {
-		a.taken()
+		a.probeTaken()
 		a.e.wakePick()
 	}
 }
 
-// taken records that a worker has taken a probe: the workers take one more job than was known.
-func (a *brokerJob) taken() {
+// probeTaken records that a worker has taken a probe: the workers take one more job than was known.
+func (a *brokerJob) probeTaken() {
 	c := a.e.workersOf(a.jobtype)
 	a.settle(c)
 	c.capacity++
@@ -146,7 +146,7 @@ func (a *brokerJob) ended(why error) {
 	c.busy--
 	switch {
 	case why == nil && a.probe:
-		a.taken()
+		a.probeTaken()
 	case why == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
 	case why == nil, e.link.Own() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
@@ -226,13 +226,13 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 		res, err = p.Result(t.ctx)
 		runs.Stop()
 	}
-	t.e.jobs.Note(t.jobtype(), err, untaken(err))
+	t.e.jobs.Note(t.jobtype(), err, isNotTaken(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for the job any more
 		t.awaitRun(r)
 		return t.e.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
-	case untaken(err):
+	case isNotTaken(err):
 		return nil, err
 	}
 	if errors.Is(err, gloom.ErrLost) {
@@ -243,9 +243,9 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	return t.e.endingOf(r, &o), nil
 }
 
-// untaken reports whether err means that no worker got the job, but that one may get it later. It
+// isNotTaken reports whether err means that no worker got the job, but that one may get it later. It
 // is false if the broker would always refuse this job.
-func untaken(err error) bool {
+func isNotTaken(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError
 	var ended *gloom.JobError

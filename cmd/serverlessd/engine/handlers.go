@@ -58,9 +58,9 @@ func (e *Engine) needBroker() bool {
 	return false
 }
 
-// handled returns a function that reports whether a jobtype has a handler, or nil until the
+// handledFunc returns a function that reports whether a jobtype has a handler, or nil until the
 // handlers of all stores have been read.
-func (h *handlers) handled() func(jobtype string) bool {
+func (h *handlers) handledFunc() func(jobtype string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.known) < len(h.e.backends) {
@@ -72,7 +72,7 @@ func (h *handlers) handled() func(jobtype string) bool {
 // Unhandled reports whether a jobtype has no handler. It returns false until the handlers of all
 // stores have been read.
 func (e *Engine) Unhandled(jobtype string) bool {
-	handled := e.handlers.handled()
+	handled := e.handlers.handledFunc()
 	return handled != nil && !handled(jobtype)
 }
 

@@ -63,7 +63,7 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 	}
 	opt.Files = files
 	if opt.Notes, opt.Save, err = journal.Routes(dir); err == nil {
-		opt.Notes = renamed(dir, opt.Lanes, opt.Notes)
+		opt.Notes = renameLanes(dir, opt.Lanes, opt.Notes)
 		var j *journal.Journal
 		if j, err = journal.Open(opt); err == nil {
 			return j, nil
@@ -128,9 +128,9 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	}
 	added := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
 	e.meter.ingestedJobs.Add(float64(len(added)))
-	e.meter.called("ingest", began)
+	e.meter.observeCall("ingest", began)
 	for i := range added {
-		e.events.added(added[i].ID, added[i].Jobtype)
+		e.events.logAdded(added[i].ID, added[i].Jobtype)
 	}
 	b.wakePick()
 	return true

@@ -38,10 +38,10 @@ func laneOf(dir, store string) string {
 	return outside + path
 }
 
-// renamed converts the names of lanes in the notes of an earlier version, which used the address of
+// renameLanes converts the names of lanes in the notes of an earlier version, which used the address of
 // the store as it was given. A directory's default store keeps its lane when the directory is
 // moved.
-func renamed(dir string, lanes []string, notes []journal.Note) []journal.Note {
+func renameLanes(dir string, lanes []string, notes []journal.Note) []journal.Note {
 	earlier := len(notes) > 0
 	for i, n := range notes {
 		if strings.HasPrefix(n.Lane, inside) || strings.HasPrefix(n.Lane, outside) {

@@ -203,7 +203,7 @@ func TestAwayAndBack(t *testing.T) {
 		t.Errorf("what the store has: %v", err)
 	}
 	until(t, "the run has ended", func() error {
-		if e.backends[0].written() {
+		if e.backends[0].allWritten() {
 			return errors.New("no end is to be written")
 		}
 		return nil

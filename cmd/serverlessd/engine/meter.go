@@ -52,8 +52,8 @@ func newMeter(r prometheus.Registerer) meter {
 	return m
 }
 
-// called notes how long a call to a store took.
-func (m *meter) called(call string, began time.Time) {
+// observeCall notes how long a call to a store took.
+func (m *meter) observeCall(call string, began time.Time) {
 	m.storeTime.WithLabelValues(call).Observe(time.Since(began).Seconds())
 }
 
@@ -69,7 +69,7 @@ func (m *meter) observeEnd(end *store.Ending) {
 	m.added.Add(float64(len(end.Follow)))
 }
 
-func (m *meter) settled(s *store.Settled) {
+func (m *meter) observeSettled(s *store.Settled) {
 	m.added.Add(float64(len(s.Made)))
 	m.dueTimes.WithLabelValues("made").Add(float64(len(s.Made)))
 	for why, n := range s.Skipped {
@@ -77,7 +77,7 @@ func (m *meter) settled(s *store.Settled) {
 	}
 }
 
-func (m *meter) swept(s *store.Swept) {
+func (m *meter) observeSweep(s *store.Swept) {
 	m.expiredLocks.Add(float64(s.Freed))
 	m.expired.Add(float64(s.Expired))
 	m.purged.Add(float64(s.Purged))

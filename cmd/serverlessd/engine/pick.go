@@ -70,7 +70,7 @@ func (e *Engine) pick() (wait time.Duration) {
 	}
 	failed := make(map[*backend]bool)
 	for _, p := range e.plan(from, types) {
-		if !e.take(p) {
+		if !e.takeBatches(p) {
 			failed[p.b], wait = true, pickRetry
 		}
 	}
@@ -156,7 +156,7 @@ func (b *backend) ask() (next time.Duration) {
 	ctx, cancel := b.call()
 	defer cancel()
 	due, next, err := b.store.Waiting(ctx)
-	b.e.meter.called("waiting", now)
+	b.e.meter.observeCall("waiting", now)
 	if b.note("look for jobs", err) != nil {
 		return pickRetry
 	}
@@ -194,9 +194,9 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 
 const taking = "take jobs"
 
-// take locks the jobs of a plan and runs them, one batch per slot. It frees the slots for which
+// takeBatches locks the jobs of a plan and runs them, one batch per slot. It frees the slots for which
 // there are no jobs.
-func (e *Engine) take(p *plan) bool {
+func (e *Engine) takeBatches(p *plan) bool {
 	client, _, _ := job.Split(p.due.Jobtype)
 	defer func() {
 		if p.batches == 0 {
@@ -224,7 +224,7 @@ func (e *Engine) take(p *plan) bool {
 		return false
 	}
 	e.meter.takenJobs.Add(float64(len(taken)))
-	e.meter.called("take", began)
+	e.meter.observeCall("take", began)
 	bytes := 0
 	for i := range taken {
 		bytes += len(taken[i].Payload)

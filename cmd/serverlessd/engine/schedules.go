@@ -79,9 +79,9 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	if b.note("make the jobs of schedules", err) != nil {
 		return false
 	}
-	b.e.meter.called("settle", began)
-	b.e.meter.settled(&all)
-	b.e.events.followed(all.Made)
+	b.e.meter.observeCall("settle", began)
+	b.e.meter.observeSettled(&all)
+	b.e.events.logFollowed(all.Made)
 	for _, key := range all.Unreadable {
 		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read and makes no jobs; set it again, or delete it")
 	}

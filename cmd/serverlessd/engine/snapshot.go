@@ -52,7 +52,7 @@ func (e *Engine) Snapshot() *Snapshot {
 	}
 	l.Times.Bounds, l.Times.Wait = times(e.meter.waitTime)
 	_, l.Times.Run = times(e.meter.runTime)
-	l.Types, l.Counted = e.counted()
+	l.Types, l.Counted = e.counts()
 	l.Stores, l.Imbalance = e.stores()
 	l.Batches, l.HandsOut = e.batchesAtWork()
 	if e.needBroker() {

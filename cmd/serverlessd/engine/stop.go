@@ -88,9 +88,9 @@ func (e *Engine) release() {
 	end := time.Now().Add(lastWrites)
 	left := true
 	for _, b := range e.backends {
-		for !b.written() && b.reachable() == nil && time.Now().Before(end) && e.sleep(time.Millisecond) {
+		for !b.allWritten() && b.reachable() == nil && time.Now().Before(end) && e.sleep(time.Millisecond) {
 		}
-		written := b.written()
+		written := b.allWritten()
 		close(b.leaving)
 		<-b.left
 		b.mu.Lock() // nothing is left if the store has no sysid of this daemon or of an earlier process
@@ -102,8 +102,8 @@ func (e *Engine) release() {
 	}
 }
 
-// written reports whether all endings have been written.
-func (b *backend) written() bool {
+// allWritten reports whether all endings have been written.
+func (b *backend) allWritten() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue) == 0

@@ -25,9 +25,9 @@ type countCache struct {
 	next    time.Time               // no count begins before this time
 }
 
-// counted returns the last count of the jobs, by jobtype, and when it began; nil if there is none.
+// counts returns the last count of the jobs, by jobtype, and when it began; nil if there is none.
 // It begins another one unless one is running or has just ended.
-func (e *Engine) counted() (map[string]store.Counts, time.Time) {
+func (e *Engine) counts() (map[string]store.Counts, time.Time) {
 	t := &e.tally
 	t.mu.Lock()
 	if now := time.Now(); t.running == nil && !now.Before(t.next) && e.life.Err() == nil {

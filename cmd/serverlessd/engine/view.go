@@ -64,7 +64,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, req unique.Ask)
 	for i := range shared {
 		if shared[i].Made() {
 			e.meter.added.Inc()
-			e.events.added(lines[i].ID, lines[i].Jobtype)
+			e.events.logAdded(lines[i].ID, lines[i].Jobtype)
 		}
 	}
 	b.wakePick()
@@ -109,7 +109,7 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 			return rec, nil
 		}
 		if waits {
-			return accepted(&entry), nil
+			return recordOfEntry(&entry), nil
 		}
 		if unread != nil {
 			return nil, errors.Join(store.ErrAway, unread)
@@ -123,8 +123,8 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 	return nil, err
 }
 
-// accepted returns the record of a job that only the journal has.
-func accepted(entry *journal.Entry) *store.Record {
+// recordOfEntry returns the record of a job that only the journal has.
+func recordOfEntry(entry *journal.Entry) *store.Record {
 	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due, Bytes: int64(len(entry.Payload)), Runs: []store.PastRun{}}
 	if rec.Due.IsZero() {
 		rec.Due = entry.Accepted
@@ -185,7 +185,7 @@ func (e *Engine) change(ctx context.Context, id job.ID, fn func(store.Store, con
 func (e *Engine) Payload(ctx context.Context, id job.ID, limit int) (rec *store.Record, data []byte, err error) {
 	for range 2 { // the job may move from the journal to the store between the two searches
 		if entry, waits, _ := e.journal.Find(id); waits {
-			return accepted(&entry), entry.Payload, nil
+			return recordOfEntry(&entry), entry.Payload, nil
 		}
 		err = e.find(ctx, id, func(b *backend) (err error) {
 			rec, data, err = b.store.Payload(ctx, id, limit)

@@ -113,7 +113,7 @@ func (b *backend) writeOnce(ends []*ending) error {
 	if b.note("write how jobs ended", err) != nil {
 		return err
 	}
-	b.e.meter.called("end", began)
+	b.e.meter.observeCall("end", began)
 	b.mu.Lock()
 	b.queue = b.queue[len(ends):]
 	if len(b.queue) == 0 {
@@ -145,7 +145,7 @@ func (e *Engine) recordEnd(end *ending, counted bool) {
 	if end.Fate != store.GiveBack {
 		e.meter.runTime.Observe(end.wall.Seconds())
 	}
-	e.events.followed(end.Follow)
+	e.events.logFollowed(end.Follow)
 	e.events.logEnd(end)
 	if end.BadLines > 0 {
 		e.meter.badLines.Add(float64(end.BadLines))

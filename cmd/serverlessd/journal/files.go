@@ -71,12 +71,12 @@ func Directory(dir string) (Files, error) {
 	return d, nil
 }
 
-var errTaken = errors.New("the file lock was replaced, and another daemon uses this directory; stop both, and start one again")
+var errLockTaken = errors.New("the file lock was replaced, and another daemon uses this directory; stop both, and start one again")
 
-// taken returns errTaken if the lock file was removed, and another process has made one.
-func (d *directory) taken() error {
+// checkLock returns errLockTaken if the lock file was removed, and another process has made one.
+func (d *directory) checkLock() error {
 	if is, err := os.Stat(d.lock.Path()); err == nil && !os.SameFile(is, d.held) {
-		return errTaken
+		return errLockTaken
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (f file) Sync() error {
 	if named, err := os.Stat(f.Name()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, named) {
 		return errRemoved
 	}
-	return f.dir.taken()
+	return f.dir.checkLock()
 }
 
 func (f file) Size() (int64, error) {

@@ -426,7 +426,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	defer j.mu.Unlock()
 	switch {
 	case found:
-		return e, !s.stored(e.End-1, e.End), nil
+		return e, !s.isStored(e.End-1, e.End), nil
 	case unread != nil && slices.Contains(j.segments, s): // the segment was not removed meanwhile
 		err = unread
 	}
@@ -485,7 +485,7 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	err := j.waitUntil(ctx, func() bool {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		return r.segment.stored(r.from, r.to)
+		return r.segment.isStored(r.from, r.to)
 	})
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -87,8 +87,8 @@ func (s *segment) setAside(piece span) {
 	}
 }
 
-// stored reports whether the whole piece is in stores.
-func (s *segment) stored(from, to int64) bool {
+// isStored reports whether the whole piece is in stores.
+func (s *segment) isStored(from, to int64) bool {
 	return to <= s.low || slices.ContainsFunc(s.done, func(d span) bool { return max(from, s.low) >= d.from && to <= d.to })
 }
 
@@ -108,7 +108,7 @@ func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bo
 			}
 			continue
 		}
-		if f == whole && behind && !s.wrote(&r) {
+		if f == whole && behind && !s.hasSaltOf(&r) {
 			f = broken
 		}
 		if behind = f != whole; behind {
@@ -128,8 +128,8 @@ func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bo
 	return nil
 }
 
-// wrote reports whether a record has the salt of this segment.
-func (s *segment) wrote(r *record) bool { return r.sealed && (s.salt == "" || r.salt == s.salt) }
+// hasSaltOf reports whether a record has the salt of this segment.
+func (s *segment) hasSaltOf(r *record) bool { return r.sealed && (s.salt == "" || r.salt == s.salt) }
 
 // learn reads the segment's salt.
 func (s *segment) learn() error {
@@ -184,7 +184,7 @@ func (s *segment) recordAt(at, to int64) (bool, error) {
 		}
 		r, f := parse(buf)
 		if f != short || at+want >= to {
-			return f == whole && s.wrote(&r), nil
+			return f == whole && s.hasSaltOf(&r), nil
 		}
 		if r.size > 0 && r.salt != s.salt {
 			return false, nil // the rest need not be read

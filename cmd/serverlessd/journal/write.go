@@ -52,7 +52,7 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 		j.writing = true
 		j.mu.Unlock()
 		err := j.commit([]*request{r})
-		j.written(err)
+		j.endCommit(err)
 		if err != nil {
 			return Receipt{}, err
 		}
@@ -88,7 +88,7 @@ func (j *Journal) write() {
 			continue
 		}
 		err := j.commit(group)
-		j.written(err)
+		j.endCommit(err)
 		for _, r := range group {
 			if err != nil {
 				r.err, r.receipt = err, Receipt{}
@@ -98,8 +98,8 @@ func (j *Journal) write() {
 	}
 }
 
-// written ends a commit, so that the next group can be committed.
-func (j *Journal) written(err error) {
+// endCommit ends a commit, so that the next group can be committed.
+func (j *Journal) endCommit(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.writing = false

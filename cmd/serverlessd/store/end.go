@@ -95,7 +95,7 @@ func (t *tx) archive(h held, code string, status int) {
 		exitcode = status
 	}
 	t.change(h, "`lock` = ?, dt = ?, done_dt = ?, code = ?, exitcode = COALESCE(?, exitcode)",
-		done, at(archived(t.now)), at(t.now), code, exitcode)
+		done, at(dtOfEnded(t.now)), at(t.now), code, exitcode)
 }
 
 // change is an update of rows that a transaction has locked.

@@ -43,7 +43,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) erro
 		if err != nil {
 			return err
 		}
-		expired, latest := longAgo, archived(t.now)
+		expired, latest := longAgo, dtOfEnded(t.now)
 		if t.clockWatched(want.TTL) {
 			expired, latest = t.now, t.now.Add(MaxTTL)
 		}
@@ -239,7 +239,7 @@ func (s *SQL) purge(ctx context.Context, want Sweeping, swept *Swept) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {
 			return err
 		}
-		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(archived(t.now).Add(-want.KeepDone)), want.Limit)
+		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(dtOfEnded(t.now).Add(-want.KeepDone)), want.Limit)
 		if err != nil {
 			return err
 		}

@@ -44,4 +44,4 @@ func (m moment) time() time.Time { return time.Time(m) }
 // Duration cannot be longer than 292 years.
 const archiveYears = 1000
 
-func archived(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }
+func dtOfEnded(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }
