@@ -196,9 +196,9 @@ func TestBrokerRestarts(t *testing.T) {
 	c := d.client(t, jsonType)
 	c.do("PUT", "/v1/constraints/two", `{"match":{"field":"/name","op":"eq","value":"few"},"concurrency":2}`).want(201)
 	worker := c.register(`{"name":"w","max_jobs":10}`)
-	var all []string
+	var ids []string
 	for n := range 12 {
-		all = append(all, c.enqueue(fmt.Sprintf(`{"name":"few","argument":{"n":%d}}`, n)))
+		ids = append(ids, c.enqueue(fmt.Sprintf(`{"name":"few","argument":{"n":%d}}`, n)))
 	}
 	running := c.pull(worker, 10)
 	for len(running) < 2 { // a pull may return before the second job has come
@@ -214,17 +214,17 @@ func TestBrokerRestarts(t *testing.T) {
 		t.Fatalf("two jobs run, and a third one is handed out: %d", got.status)
 	}
 	order := append([]string(nil), running...)
-	for len(running) > 0 || len(order) < len(all) {
+	for len(running) > 0 || len(order) < len(ids) {
 		for _, id := range running {
 			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null}`, id), "worker-id", worker).want(204)
 		}
 		running = nil
-		if len(order) < len(all) {
+		if len(order) < len(ids) {
 			running = c.pull(worker, 10)
 			order = append(order, running...)
 		}
 	}
-	for i, id := range all {
+	for i, id := range ids {
 		if order[i] != id {
 			t.Fatalf("job %d was handed out as %v", i, order)
 		}
@@ -374,16 +374,16 @@ func TestBrokerLimits(t *testing.T) {
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
 	c := start(t, usesBroker(b)...).client(t, jsonType)
 	worker := c.register(`{"name":"w","max_jobs":2500}`)
-	all := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)
-	all = append(all, c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 99)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)...)
-	all = append(all, c.enqueue(fmt.Sprintf(`{"name":"long","argument":{"a":%q}}`, strings.Repeat("a", 100<<10))))
+	ids := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)
+	ids = append(ids, c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 99)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)...)
+	ids = append(ids, c.enqueue(fmt.Sprintf(`{"name":"long","argument":{"a":%q}}`, strings.Repeat("a", 100<<10))))
 	got := map[any]bool{}
-	for len(got) < len(all) {
+	for len(got) < len(ids) {
 		for _, id := range c.pull(worker, 2500) {
 			got[id] = true
 		}
 	}
-	for _, id := range all {
+	for _, id := range ids {
 		if !got[id] {
 			t.Fatalf("job %s does not run", id)
 		}

@@ -24,16 +24,16 @@ func TestPause(t *testing.T) {
 	d.Signal(syscall.SIGSTOP)
 	thaw := time.AfterFunc(4*time.Second, func() { d.Signal(syscall.SIGCONT) })
 	defer thaw.Stop()
-	var all sync.WaitGroup
-	all.Go(func() { c.do("POST", "/worker/heartbeat", "", "worker-id", worker).want(200) })
+	var wg sync.WaitGroup
+	wg.Go(func() { c.do("POST", "/worker/heartbeat", "", "worker-id", worker).want(200) })
 	for _, id := range jobs {
-		all.Go(func() {
+		wg.Go(func() {
 			if r := c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":1}`, "worker-id", worker); r.status != 204 {
 				t.Errorf("%s: %s", r.of, r.text)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	eventually(t, "the silent worker is lost", func() bool {
 		return c.do("GET", "/v1/workers", "").decode()["workers"] == nil || len(c.do("GET", "/v1/workers", "").decode()["workers"].([]any)) == 0
 	})

@@ -317,8 +317,8 @@ fi
 // guardOf returns the process that kills the handlers of a daemon when the daemon ends, or 0 if
 // there is none.
 func guardOf(daemon int) int {
-	all, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range all {
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range paths {
 		var pid, parent int
 		var name, state string
 		text, _ := os.ReadFile(path)

@@ -74,13 +74,13 @@ func TestReadme(t *testing.T) {
 }
 
 // blocks returns the code blocks of a Markdown text.
-func blocks(text string) (all []string) {
+func blocks(text string) (code []string) {
 	for i, part := range regexp.MustCompile("(?m)^```(?:sh)?\n").Split(text, -1) {
 		if i%2 == 1 {
-			all = append(all, part)
+			code = append(code, part)
 		}
 	}
-	return all
+	return code
 }
 
 func await(t *testing.T, url string) {

@@ -19,10 +19,10 @@ func TestCommandQueue(t *testing.T) {
 	const goroutines, commands = 8, 500
 	var at, left atomic.Int32
 	var last [goroutines]int
-	var all, done sync.WaitGroup
+	var callers, done sync.WaitGroup
 	done.Add(goroutines * commands * 2)
 	for g := range goroutines {
-		all.Go(func() {
+		callers.Go(func() {
 			for n := 1; n <= commands; n++ {
 				m.queueStep(c, func() {
 					if at.Add(1) != 1 || last[g] != n-1 {
@@ -49,7 +49,7 @@ func TestCommandQueue(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	callers.Wait()
 	done.Wait()
 	gone := make(chan struct{})
 	m.deactivate(c)

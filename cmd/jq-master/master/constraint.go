@@ -67,9 +67,9 @@ type set struct {
 	key     string
 	members []membership
 	jobs    int
-	// all holds the broker's groups of these jobs. lasting has those of a running job: it leaves out
+	// groupNames holds the broker's groups of these jobs. lasting has those of a running job: it leaves out
 	// the groups of rates, because the job has already taken its tokens.
-	all, lasting []string
+	groupNames, lasting []string
 }
 
 // constraints holds all constraints, and the progress of the sweep that applies them to waiting jobs.
@@ -161,10 +161,10 @@ func (s *constraints) setOf(members []membership) *set {
 			found.lasting = append(found.lasting, m.of.group('c', m.bucket))
 		}
 	}
-	found.all = slices.Clone(found.lasting)
+	found.groupNames = slices.Clone(found.lasting)
 	for _, m := range members {
 		if m.of.rules('r') {
-			found.all = append(found.all, m.of.group('r', m.bucket))
+			found.groupNames = append(found.groupNames, m.of.group('r', m.bucket))
 		}
 	}
 	return found
@@ -221,7 +221,7 @@ func (g *set) groups() []string {
 	if g == nil {
 		return nil
 	}
-	return g.all
+	return g.groupNames
 }
 
 // groupsOf returns the prefix of the names of a constraint's groups. Masters of other namespaces

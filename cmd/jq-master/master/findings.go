@@ -29,8 +29,8 @@ func (m *Master) Findings() (*Found, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		all := m.known.Note(find(s, rules, &m.opt.Limits), time.Now())
-		return &Found{all, all.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
+		look := m.known.Note(find(s, rules, &m.opt.Limits), time.Now())
+		return &Found{look, look.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
 	})
 }
 
@@ -43,13 +43,15 @@ const (
 )
 
 func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
-	all := finding.Look{}
-	master := func(severity, cause, text, advice string) { all.Add(severity, "master", "master", cause, text, advice) }
+	found := finding.Look{}
+	master := func(severity, cause, text, advice string) {
+		found.Add(severity, "master", "master", cause, text, advice)
+	}
 	if s.StoreAway != "" {
 		master(api.Severe, "store_away", "its store is away: "+s.StoreAway, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
 	}
 	name := func(severity string, n *NameStats, cause, text, advice string) {
-		all.Add(severity, "name", n.Name, cause, text, advice)
+		found.Add(severity, "name", n.Name, cause, text, advice)
 	}
 	failing := false
 	for i := range s.Names {
@@ -77,7 +79,7 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 			if k.Concurrency == 0 {
 				advice = "It lets no job run."
 			}
-			all.Add(api.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
+			found.Add(api.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
 		}
 	}
 	if s.Paused > 0 {
@@ -102,5 +104,5 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	if n := s.Ledger.Waiting; s.Slots > 0 && s.Busy >= s.Slots && n > 0 {
 		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.Wait(n)), finding.Through(n, s.EndedRate)+"More workers would help.")
 	}
-	return all
+	return found
 }

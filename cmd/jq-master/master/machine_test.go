@@ -37,11 +37,11 @@ func (w *world) run(steps int) {
 
 func (w *world) pick(n int) bool { return w.rng.IntN(n) == 0 }
 
-func pickOne[T any](w *world, all []T) (v T, ok bool) {
-	if len(all) == 0 {
+func pickOne[T any](w *world, items []T) (v T, ok bool) {
+	if len(items) == 0 {
 		return v, false
 	}
-	return all[w.rng.IntN(len(all))], true
+	return items[w.rng.IntN(len(items))], true
 }
 
 // settleDown lets the store, the broker and the workers serve some of their requests.
@@ -90,12 +90,12 @@ func (w *world) pass(d time.Duration) {
 }
 
 func (w *world) jobs() []*expectedJob {
-	all := make([]*expectedJob, 0, len(w.model))
+	jobs := make([]*expectedJob, 0, len(w.model))
 	for _, e := range w.model {
-		all = append(all, e)
+		jobs = append(jobs, e)
 	}
-	slices.SortFunc(all, func(a, b *expectedJob) int { return slices.Compare(a.id[:], b.id[:]) })
-	return all
+	slices.SortFunc(jobs, func(a, b *expectedJob) int { return slices.Compare(a.id[:], b.id[:]) })
+	return jobs
 }
 
 func (w *world) act() {
@@ -298,10 +298,10 @@ func TestOldest(t *testing.T) {
 	load("b", job.Queued, 20*time.Minute)
 	load("c", job.Retrying, 10*time.Minute)
 	c.loaded()
-	is := func(all, a, b, cc time.Duration) {
+	is := func(oldest, a, b, cc time.Duration) {
 		t.Helper()
 		ages := c.oldestOf()
-		if got := c.oldest(); got != all || ages[c.names["a"]] != a || ages[c.names["b"]] != b || ages[c.names["c"]] != cc {
+		if got := c.oldest(); got != oldest || ages[c.names["a"]] != a || ages[c.names["b"]] != b || ages[c.names["c"]] != cc {
 			t.Errorf("the oldest has waited for %v, those of the names for %v, %v, %v", got, ages[c.names["a"]], ages[c.names["b"]], ages[c.names["c"]])
 		}
 	}

@@ -80,28 +80,28 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 // wakePollers answers all requests that wait for a job. A result goes to all of them, and counts as
 // fetched if one of those that fetch it has received all of it.
 func (c *machine) wakePollers(r *record) {
-	all := r.runInfo.pollers
-	if len(all) == 0 {
+	pollers := r.runInfo.pollers
+	if len(pollers) == 0 {
 		return
 	}
 	r.runInfo.pollers = nil
-	c.waiters -= len(all)
+	c.waiters -= len(pollers)
 	if r.State == job.Cancelled {
 		err := unknownJob(r.ID)
-		for _, p := range all {
+		for _, p := range pollers {
 			c.later(func() { p.reply(nil, err) })
 		}
 		return
 	}
 	fetching := 0
-	for _, p := range all {
+	for _, p := range pollers {
 		if !p.peek {
 			fetching++
 		}
 	}
 	has := r.State == job.Done && r.runInfo.drop != 0
 	written := false
-	for _, p := range all {
+	for _, p := range pollers {
 		st := &Status{Job: r.Job}
 		if has {
 			st.Result = r.Result

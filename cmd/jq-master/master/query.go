@@ -171,11 +171,11 @@ type asker struct {
 }
 
 func askers(last map[string]int64) []asker {
-	all := make([]asker, 0, len(last))
+	list := make([]asker, 0, len(last))
 	for glob, at := range last {
-		all = append(all, asker{wire.NewPattern(wire.Canonical(nil, glob)), at})
+		list = append(list, asker{wire.NewPattern(wire.Canonical(nil, glob)), at})
 	}
-	return all
+	return list
 }
 
 // silence reports whether any worker serves a name, and how long ago one that does last asked for
@@ -265,7 +265,7 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 // after.
 func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	return look(m, func(c *machine) ([]*WorkerView, error) {
-		all := []*WorkerView{}
+		views := []*WorkerView{}
 		workers := c.byAge()
 		if !after.None() {
 			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
@@ -275,9 +275,9 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 			if c.now < w.pausedTo {
 				v.Paused = time.UnixMilli(c.wallAt(w.pausedTo))
 			}
-			all = append(all, v)
+			views = append(views, v)
 		}
-		return all, nil
+		return views, nil
 	})
 }
 
@@ -306,11 +306,11 @@ func (m *Master) Stats(names int) (*Stats, error) {
 	if err != nil || names == 0 {
 		return s, err
 	}
-	all, err := m.names.get(m.countNames)
+	busiest, err := m.names.get(m.countNames)
 	if err != nil {
 		return nil, err
 	}
-	s.Names = all[:min(len(all), names)]
+	s.Names = busiest[:min(len(busiest), names)]
 	return s, nil
 }
 
@@ -329,27 +329,27 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	var last map[string]int64
 	var now int64
 	var line *brokerConn
-	all, err := look(m, func(c *machine) ([]counted, error) {
+	names, err := look(m, func(c *machine) ([]counted, error) {
 		line = m.broker
-		all := make([]counted, 0, len(c.names))
+		names := make([]counted, 0, len(c.names))
 		ages := c.oldestOf()
 		for _, n := range c.names {
-			all = append(all, counted{name: *n, oldest: ages[n]})
+			names = append(names, counted{name: *n, oldest: ages[n]})
 		}
 		last, now = c.lastAsked(), c.now
-		return all, nil
+		return names, nil
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	for i := range all {
-		for _, n := range all[i].counts {
-			all[i].total += n
+	for i := range names {
+		for _, n := range names[i].counts {
+			names[i].total += n
 		}
 	}
-	slices.SortFunc(all, func(a, b counted) int { return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.text, b.text)) })
+	slices.SortFunc(names, func(a, b counted) int { return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.text, b.text)) })
 	serving := askers(last)
-	for _, n := range all[:min(len(all), statNames)] {
+	for _, n := range names[:min(len(names), statNames)] {
 		served, silent := silence(serving, n.text, now)
 		busiest = append(busiest, NameStats{n.text, states(&n.counts), served, silent, n.oldest})
 	}
@@ -361,7 +361,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 			n.Served = m.isServed(line, n.Name)
 		}
 	}
-	return busiest, len(all) > manyNames || asked > 0, nil
+	return busiest, len(names) > manyNames || asked > 0, nil
 }
 
 // maxAsked is the maximum number of names for which one call asks the broker whether Gloom workers
@@ -400,11 +400,11 @@ func (s *cached[T]) get(look func() (v T, much bool, err error)) (T, error) {
 }
 
 func states(counts *[6]int) map[job.State]int {
-	all := make(map[job.State]int, len(counts))
+	byState := make(map[job.State]int, len(counts))
 	for s, n := range counts {
-		all[job.State(s)] = n
+		byState[job.State(s)] = n
 	}
-	return all
+	return byState
 }
 
 // oldest returns how long the oldest waiting job has waited. The next call begins its search at
@@ -457,12 +457,12 @@ func (c *machine) oldestOf() map[*name]time.Duration {
 }
 
 func (c *machine) viewConstraints(persisted bool) []*ConstraintView {
-	all := []*ConstraintView{}
+	views := []*ConstraintView{}
 	for _, k := range c.constraints.byID {
-		all = append(all, k.view(persisted))
+		views = append(views, k.view(persisted))
 	}
-	slices.SortFunc(all, func(a, b *ConstraintView) int { return strings.Compare(a.ID, b.ID) })
-	return all
+	slices.SortFunc(views, func(a, b *ConstraintView) int { return strings.Compare(a.ID, b.ID) })
+	return views
 }
 
 func (k *constraint) view(persisted bool) *ConstraintView {
@@ -497,7 +497,7 @@ func (r *rates) perSecond() (enqueued, handedOut, endRate float64) {
 }
 
 // ended returns how many jobs ended in the last minute, and how many of those with an error.
-func (r *rates) ended() (all, failed uint64) {
+func (r *rates) ended() (total, failed uint64) {
 	a, b, _ := r.span()
 	failed = b.Failed - a.Failed
 	return b.Done - a.Done + failed + b.Cancelled - a.Cancelled, failed

@@ -147,8 +147,8 @@ func TestRunsFirst(t *testing.T) {
 	w.br.serveSome(1 << 20)
 	w.pass(beats)
 	w.br.serveSome(1 << 20)
-	if all := w.br.workers[busy.ID].types; len(all) != 1 || all[0] != c.ownType(busy) || w.br.workers[idle.ID].prefetch > 0 {
-		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", all, w.br.workers[idle.ID].prefetch)
+	if types := w.br.workers[busy.ID].types; len(types) != 1 || types[0] != c.ownType(busy) || w.br.workers[idle.ID].prefetch > 0 {
+		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", types, w.br.workers[idle.ID].prefetch)
 	}
 	w.br.match()
 	w.pass(beats)

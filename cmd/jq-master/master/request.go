@@ -362,12 +362,12 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 // Constraints returns all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
 	var line *brokerConn
-	all, err := look(m, func(c *machine) ([]*ConstraintView, error) {
+	views, err := look(m, func(c *machine) ([]*ConstraintView, error) {
 		line = m.broker
 		return c.viewConstraints(m.opt.Persisted), nil
 	})
-	m.blocked(line, all)
-	return all, err
+	m.blocked(line, views)
+	return views, err
 }
 
 // blocked asks the broker how many jobs each constraint holds back.

@@ -98,7 +98,7 @@ func TestNamesCount(t *testing.T) {
 	var ids []job.ID
 	add := func(name string) (told error) {
 		w.step(w.c, func() {
-			w.c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: name}}}, reply: func(all []job.ID, _ bool, err error) { ids, told = append(ids, all...), err }})
+			w.c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, told = append(ids, enqueued...), err }})
 		})
 		w.st.flush()
 		return told

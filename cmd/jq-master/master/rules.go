@@ -59,9 +59,9 @@ const manyGroups = 10_000
 
 // Groups returns groups that have jobs in them.
 func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
-	var all api.Groups
-	err := r.call(ctx, http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", manyGroups), nil, &all)
-	return all.Groups, err
+	var list api.Groups
+	err := r.call(ctx, http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", manyGroups), nil, &list)
+	return list.Groups, err
 }
 
 // Served reports whether the broker has a worker for a type.

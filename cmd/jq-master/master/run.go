@@ -338,11 +338,11 @@ func (c *machine) backoff(n int) time.Duration {
 // note adds the run that has just ended to the attempts of a job.
 func note(j *job.Job, a *job.Attempt) {
 	a.Number, a.Worker, a.Started, a.Finished = j.Attempt, j.Worker, j.Started, j.Finished
-	all := j.Attempts
-	if len(all) >= job.KeptAttempts {
-		all = all[len(all)-job.KeptAttempts+1:]
+	attempts := j.Attempts
+	if len(attempts) >= job.KeptAttempts {
+		attempts = attempts[len(attempts)-job.KeptAttempts+1:]
 	}
-	j.Attempts = append(slices.Clip(all), *a)
+	j.Attempts = append(slices.Clip(attempts), *a)
 }
 
 // limitOutcome drops the parts of an outcome that are too long to be kept.

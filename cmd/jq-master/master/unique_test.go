@@ -43,7 +43,7 @@ func TestUniqueKeys(t *testing.T) {
 		w := newWorld(t, seed)
 		w.c.MaxJobs = 1000
 		rng := rand.New(rand.NewPCG(seed, 7))
-		all, owner := map[job.ID]*modelJob{}, map[string]*modelJob{}
+		jobs, owner := map[job.ID]*modelJob{}, map[string]*modelJob{}
 		add := func() {
 			key := fmt.Sprint("k", rng.IntN(3))
 			s := &job.Sharing{Key: key, Ask: unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
@@ -92,13 +92,13 @@ func TestUniqueKeys(t *testing.T) {
 				h.came, held.state = held.came, job.Cancelled
 			}
 			h.seq = w.c.jobs.Get(h.id).Seq
-			all[h.id], owner[key] = h, h
+			jobs[h.id], owner[key] = h, h
 		}
 		for range 150 {
 			var pick *modelJob
-			if len(all) > 0 && rng.IntN(2) == 0 {
-				ids := slices.SortedFunc(maps.Keys(all), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
-				pick = all[ids[max(0, len(ids)-1-rng.IntN(6))]]
+			if len(jobs) > 0 && rng.IntN(2) == 0 {
+				ids := slices.SortedFunc(maps.Keys(jobs), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+				pick = jobs[ids[max(0, len(ids)-1-rng.IntN(6))]]
 			}
 			switch rng.IntN(8) {
 			case 0:
@@ -106,11 +106,11 @@ func TestUniqueKeys(t *testing.T) {
 				w.step(w.c, func() {})
 			case 1:
 				w.start() // from the content of the store
-				reown(all, owner, w.now)
+				reown(jobs, owner, w.now)
 			case 2, 3:
 				if pick != nil {
 					force(w, pick, rng)
-					reown(all, owner, w.now)
+					reown(jobs, owner, w.now)
 				}
 			case 4:
 				if pick == nil || pick.state != job.Cancelled && pick.state != job.Failed {
@@ -128,7 +128,7 @@ func TestUniqueKeys(t *testing.T) {
 			default:
 				add()
 			}
-			for h := range maps.Values(all) {
+			for h := range maps.Values(jobs) {
 				if r := w.c.jobs.Get(h.id); r == nil || r.State != h.state {
 					w.fatalf("%+v is %+v", h, r)
 				}
@@ -138,9 +138,9 @@ func TestUniqueKeys(t *testing.T) {
 }
 
 // reown determines who holds each key, as a master does at its start.
-func reown(all map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
+func reown(jobs map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
 	clear(owner)
-	for _, h := range all {
+	for _, h := range jobs {
 		is := owner[h.key]
 		switch {
 		case h.state.Ended() && !h.holds(now):

@@ -143,12 +143,12 @@ func (c *machine) serveAll() {
 
 // byAge returns all workers, the oldest first.
 func (c *machine) byAge() []*worker {
-	all := make([]*worker, 0, len(c.workers))
+	workers := make([]*worker, 0, len(c.workers))
 	for _, w := range c.workers {
-		all = append(all, w)
+		workers = append(workers, w)
 	}
-	slices.SortFunc(all, func(a, b *worker) int { return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.ID[:], b.ID[:])) })
-	return all
+	slices.SortFunc(workers, func(a, b *worker) int { return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.ID[:], b.ID[:])) })
+	return workers
 }
 
 // silentFor is how long a worker that pulls may be silent before it is forgotten to make room for

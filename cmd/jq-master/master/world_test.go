@@ -407,8 +407,8 @@ func (b *naiveBroker) deliver() {
 // meddle ends a run or a waiting job without the master, as the loss of a worker's connection or an
 // operator at the broker would.
 func (b *naiveBroker) meddle() {
-	all := slices.SortedFunc(maps.Values(b.jobs), func(a, b *naiveJob) int { return a.arrived - b.arrived })
-	j, ok := pickOne(b.w, all)
+	jobs := slices.SortedFunc(maps.Values(b.jobs), func(a, b *naiveJob) int { return a.arrived - b.arrived })
+	j, ok := pickOne(b.w, jobs)
 	if !ok {
 		return
 	}
@@ -476,8 +476,8 @@ func (b *naiveBroker) match() bool {
 					out++
 				}
 			}
-			serves := func(all []string) bool {
-				return slices.ContainsFunc(all, func(p string) bool { return fits(p, j.typ) })
+			serves := func(globs []string) bool {
+				return slices.ContainsFunc(globs, func(p string) bool { return fits(p, j.typ) })
 			}
 			if out < v.prefetch && serves(v.types) && !serves(v.except) {
 				best, to = j, id

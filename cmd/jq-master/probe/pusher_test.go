@@ -376,11 +376,11 @@ func TestBatch(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
 		batch := func(n int) []object {
-			all := make([]object, n)
-			for i := range all {
-				all[i] = object{"name": name, "argument": object{"i": i}}
+			jobs := make([]object, n)
+			for i := range jobs {
+				jobs[i] = object{"name": name, "argument": object{"i": i}}
 			}
-			return all
+			return jobs
 		}
 		r := d.expect(t, 201, "POST", "/jobs", batch(100))
 		if ids, _ := r.json["job_ids"].([]any); len(ids) != 100 {

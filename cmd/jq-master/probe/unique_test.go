@@ -90,9 +90,9 @@ func TestUniqueAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		var mu sync.Mutex
 		made, ids := 0, map[string]bool{}
-		var all sync.WaitGroup
+		var wg sync.WaitGroup
 		for range 100 {
-			all.Go(func() {
+			wg.Go(func() {
 				r, err := d.try("POST", "/job", object{"name": "at once", "argument": object{}, "unique": object{"key": "k"}})
 				mu.Lock()
 				defer mu.Unlock()
@@ -105,7 +105,7 @@ func TestUniqueAtOnce(t *testing.T) {
 				ids[r.text("job_id")] = true
 			})
 		}
-		all.Wait()
+		wg.Wait()
 		if made != 1 || len(ids) != 1 {
 			t.Errorf("%d jobs were made, the ids are %v", made, ids)
 		}
@@ -130,10 +130,10 @@ func TestUniqueKilled(t *testing.T) {
 	var mu sync.Mutex
 	made, answers, ids := 0, 0, map[string]bool{}
 	stop := make(chan struct{})
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range 100 {
 		d := []*daemon{first, second}[i%2]
-		all.Go(func() {
+		wg.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -169,7 +169,7 @@ func TestUniqueKilled(t *testing.T) {
 	second.ready(t)
 	second.expect(t, 200, "POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
 	close(stop)
-	all.Wait()
+	wg.Wait()
 	if made > 1 || len(ids) != 1 {
 		t.Errorf("%d jobs were made, the ids are %v", made, ids)
 	}

@@ -430,15 +430,15 @@ func TestSlowLink(t *testing.T) {
 	r := open(t, shared)
 	r = reopen(t, gate.URL(), r.opt.Namespace)
 	acquire(t, r)
-	var all []*job.Job
+	var running []*job.Job
 	for i := range jobs {
-		all = append(all, newJob(uint64(i+1)))
-		add(t, r, all[i])
-		all[i] = become(t, r, all[i], started(all[i]), 0, 0)
+		running = append(running, newJob(uint64(i+1)))
+		add(t, r, running[i])
+		running[i] = become(t, r, running[i], started(running[i]), 0, 0)
 	}
 	gate.Throttle(12 * size) // 36 results in the 3 s of answerWithin
 	told := make(chan error, jobs)
-	for _, was := range all {
+	for _, was := range running {
 		j := ended(was, job.Done)
 		j.Result = slices.Concat([]byte{0xc6, 0, size >> 16, 0, 0}, make([]byte, size))
 		r.Move(was, j, 1<<50, 1<<50, func(err error) { told <- err })

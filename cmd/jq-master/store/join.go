@@ -69,11 +69,11 @@ func refusalsByIndex(answer []any) map[int64]error {
 	if len(answer) == 0 {
 		return nil
 	}
-	all := make(map[int64]error, len(answer)/2)
+	refusals := make(map[int64]error, len(answer)/2)
 	for i := 0; i+1 < len(answer); i += 2 {
 		n, _ := answer[i].(int64)
 		text, _ := answer[i+1].(string)
-		all[n] = refusal(text)
+		refusals[n] = refusal(text)
 	}
-	return all
+	return refusals
 }

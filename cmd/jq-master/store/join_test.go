@@ -90,7 +90,7 @@ func TestJoined(t *testing.T) {
 	}
 	round := func(batches [][]*job.Job) {
 		answers := make(chan error, 6)
-		all := queued(r, func(s Store) {
+		ops := queued(r, func(s Store) {
 			for i, j := range runs {
 				s.Enqueue(batches[i], nil, func(_ []job.ID, _ bool, err error) { answers <- err })
 				s.Move(jobs[i], j, 0, 0, func(err error) {
@@ -104,7 +104,7 @@ func TestJoined(t *testing.T) {
 			}
 		})
 		r.mu.Lock()
-		r.queue = append(r.queue, all...)
+		r.queue = append(r.queue, ops...)
 		r.mu.Unlock()
 		r.wake <- struct{}{}
 		for range cap(answers) {

@@ -93,12 +93,12 @@ func (r *Redis) checkTypes(ctx context.Context) error {
 }
 
 func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field string, v *T) error) error {
-	var all map[string]string
+	var fields map[string]string
 	err := r.patiently(ctx, func() (err error) {
-		all, err = r.client.HGetAll(ctx, hash).Result()
+		fields, err = r.client.HGetAll(ctx, hash).Result()
 		return err
 	})
-	for field, text := range all {
+	for field, text := range fields {
 		v := new(T)
 		err := json.Unmarshal([]byte(text), v)
 		if err == nil {

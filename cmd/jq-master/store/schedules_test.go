@@ -11,16 +11,16 @@ import (
 // loadSchedules returns the schedules in a store.
 func loadSchedules(t *testing.T, s Store) map[string]string {
 	t.Helper()
-	all := map[string]string{}
+	texts := map[string]string{}
 	err := s.Load(t.Context(), Loaded{
 		Seq: func(uint64) {}, Key: func(int64, int) {}, Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {},
 		Constraint: func(*job.Constraint) error { return nil },
-		Schedule:   func(name string, text []byte) error { all[name] = string(text); return nil },
+		Schedule:   func(name string, text []byte) error { texts[name] = string(text); return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return texts
 }
 
 // TestSchedules: a schedule is stored together with its due jobs, and Load returns it.

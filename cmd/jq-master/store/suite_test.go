@@ -173,11 +173,11 @@ func load(t *testing.T, s Store) *world {
 // holds fails the test unless the store holds exactly these jobs.
 func holds(t *testing.T, s Store, want ...*job.Job) {
 	t.Helper()
-	all := map[job.ID]job.Job{}
+	jobs := map[job.ID]job.Job{}
 	for _, j := range want {
-		all[j.ID] = *j
+		jobs[j.ID] = *j
 	}
-	if diff := cmp.Diff(all, load(t, s).Jobs); diff != "" {
+	if diff := cmp.Diff(jobs, load(t, s).Jobs); diff != "" {
 		t.Errorf("the store holds something else (-want +got):\n%s", diff)
 	}
 }

@@ -19,19 +19,19 @@ func TestUnreadable(t *testing.T) {
 	}
 	do := func(words ...any) func(*testing.T, place) {
 		return func(t *testing.T, p place) {
-			all := []any{}
+			args := []any{}
 			for _, w := range words {
 				if f, ok := w.(func(place) string); ok {
 					w = f(p)
 				}
-				all = append(all, w)
+				args = append(args, w)
 			}
-			shared.Do(t, all...)
+			shared.Do(t, args...)
 		}
 	}
-	both := func(all ...func(*testing.T, place)) func(*testing.T, place) {
+	both := func(checks ...func(*testing.T, place)) func(*testing.T, place) {
 		return func(t *testing.T, p place) {
-			for _, f := range all {
+			for _, f := range checks {
 				f(t, p)
 			}
 		}

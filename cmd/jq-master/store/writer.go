@@ -183,8 +183,8 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	for i, ops := range runs {
 		answer, err := answers[i].Result()
 		var refusals map[int64]error
-		if all, ok := answer.([]any); ok {
-			answer, refusals = all[0], refusalsByIndex(all[1:])
+		if list, ok := answer.([]any); ok {
+			answer, refusals = list[0], refusalsByIndex(list[1:])
 		}
 		if n, ok := answer.(int64); ok {
 			t.acked = max(t.acked, uint64(n))
@@ -219,9 +219,9 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 // has refused the connection itself, as with a wrong password: then the client library sets
 // neither.
 func roundTrip(ctx context.Context, pipe redis.Pipeliner) {
-	all, err := pipe.Exec(ctx)
-	if err != nil && !slices.ContainsFunc(all, func(c redis.Cmder) bool { return c.Err() != nil }) {
-		for _, c := range all {
+	cmds, err := pipe.Exec(ctx)
+	if err != nil && !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		for _, c := range cmds {
 			c.SetErr(err)
 		}
 	}

@@ -111,14 +111,14 @@ func (x *exchange) sendConstraint(status int, v *master.ConstraintView) (int, er
 }
 
 func getConstraints(x *exchange) (int, error) {
-	all, err := x.Master.Constraints()
+	views, err := x.Master.Constraints()
 	if err != nil {
 		return 0, err
 	}
 	x.object(1)
 	x.key("constraints")
-	x.array(len(all))
-	for _, v := range all {
+	x.array(len(views))
+	for _, v := range views {
 		x.constraint(v)
 	}
 	return http.StatusOK, nil

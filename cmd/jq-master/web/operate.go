@@ -186,17 +186,17 @@ func getDetail(x *exchange) (int, error) {
 	}
 	x.job(d.Job)
 	x.boolean("has_result", d.HasResult)
-	all := d.Job.Attempts
+	attempts := d.Job.Attempts
 	x.key("runs")
-	x.array(len(all))
-	for i := range all {
-		x.run(&all[i])
+	x.array(len(attempts))
+	for i := range attempts {
+		x.run(&attempts[i])
 	}
-	all = all[max(0, len(all)-shownAttempts):]
+	attempts = attempts[max(0, len(attempts)-shownAttempts):]
 	x.key("attempts")
-	x.array(len(all))
-	for i := range all {
-		x.attempt(&all[i])
+	x.array(len(attempts))
+	for i := range attempts {
+		x.attempt(&attempts[i])
 	}
 	x.texts("blocked_by", d.BlockedBy)
 	x.textOrNull("waits", d.Waits)

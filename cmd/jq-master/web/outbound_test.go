@@ -38,9 +38,9 @@ func TestUnread(t *testing.T) {
 	s.outbound = semaphore.NewWeighted(s.outboundBytes())
 	writes, reads := make(chan struct{}, 1000), make(chan struct{})
 	fetched := make(chan bool, 1000)
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	send := func(ctx context.Context, size int) {
-		all.Go(func() {
+		wg.Go(func() {
 			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 			x := &exchange{Server: s, w: &stalledWriter{httptest.NewRecorder(), writes, reads}, r: r, reply: msgpackType}
 			_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done}, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
@@ -73,12 +73,12 @@ func TestUnread(t *testing.T) {
 		t.Error("a client that has left has fetched the result")
 	}
 	close(reads)
-	all.Wait()
+	wg.Wait()
 	for len(fetched) > 0 {
 		if !<-fetched {
 			t.Error("a client that has read the result has not fetched it")
 		}
 	}
 	send(t.Context(), 2*largeReplies*limit)
-	all.Wait()
+	wg.Wait()
 }

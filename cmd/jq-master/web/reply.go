@@ -98,10 +98,10 @@ func (a *answer) id(id job.ID) {
 	a.b = pack.AppendID(a.b, id)
 }
 
-func (a *answer) texts(k string, all []string) {
+func (a *answer) texts(k string, texts []string) {
 	a.key(k)
-	a.array(len(all))
-	for _, s := range all {
+	a.array(len(texts))
+	for _, s := range texts {
 		a.item(s)
 	}
 }

@@ -150,12 +150,12 @@ func getFindings(x *exchange) (int, error) {
 }
 
 func getMoments(x *exchange) (int, error) {
-	all := x.moments.Lately()
+	moments := x.moments.Lately()
 	x.object(1)
 	x.key("items")
-	x.array(len(all))
-	for i := range all {
-		m := &all[i]
+	x.array(len(moments))
+	for i := range moments {
+		m := &moments[i]
 		x.object(10)
 		x.integer("unix_ms", m.UnixMS)
 		x.integer("submitted", int64(m.Submitted))

@@ -206,13 +206,13 @@ func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), st
 		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell, job.Gloom}, Drain: patience,
 		Broker: link.Config{Program: "serverlessd"},
 	}
-	var all []store.Store
+	var list []store.Store
 	for i, s := range stores {
-		all = append(all, s)
+		list = append(list, s)
 		cfg.Stores = append(cfg.Stores, fmt.Sprint(i))
 	}
 	change(&cfg)
-	e, err := start(cfg, all, zerolog.New(log), prometheus.NewRegistry())
+	e, err := start(cfg, list, zerolog.New(log), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,8 +412,8 @@ func TestLostPayload(t *testing.T) {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprintf(`echo "${#1}" >>'%s'`, ran)}})
 	})
 	e.Stop()
-	all := add(t, e, "a-x", strings.Repeat("x", 2000), strings.Repeat("x", 3000), "x")
-	for _, id := range all {
+	ids := add(t, e, "a-x", strings.Repeat("x", 2000), strings.Repeat("x", 3000), "x")
+	for _, id := range ids {
 		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
 	}
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
@@ -421,18 +421,18 @@ func TestLostPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), "DELETE FROM sq_data WHERE id = ?", all[1].String()); err != nil {
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM sq_data WHERE id = ?", ids[1].String()); err != nil {
 		t.Fatal(err)
 	}
 	e.Start()
-	rec := reaches(t, e, all[1], job.Abandoned)
+	rec := reaches(t, e, ids[1], job.Abandoned)
 	if l := rec.Last; rec.Code != job.CodeNoPayload || l == nil || !strings.Contains(string(l.Data), "sq_data") {
 		t.Errorf("%+v, %+v", rec, l)
 	}
-	if _, data, err := e.Payload(t.Context(), all[1], math.MaxInt); data != nil || err != nil {
+	if _, data, err := e.Payload(t.Context(), ids[1], math.MaxInt); data != nil || err != nil {
 		t.Errorf("its payload is %q, %v", data, err)
 	}
-	for _, id := range []job.ID{all[0], all[2]} {
+	for _, id := range []job.ID{ids[0], ids[2]} {
 		reaches(t, e, id, job.Succeeded)
 	}
 	if got, err := os.ReadFile(ran); string(got) != "2000\n1\n" && string(got) != "1\n2000\n" {

@@ -192,10 +192,10 @@ func (t *batch) awaitRun(r *run) {
 
 // askWorkers submits all jobs of a batch to Gloom workers at the same time.
 func (t *batch) askWorkers() {
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for _, r := range t.runs {
 		a := t.e.ask(t.jobtype())
-		all.Go(func() {
+		wg.Go(func() {
 			end, why := t.askWorker(r, a)
 			if end == nil {
 				end = t.e.endingOfUnreported(r, false, nil)
@@ -204,7 +204,7 @@ func (t *batch) askWorkers() {
 			a.ended(why)
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	t.reported = len(t.runs)
 	t.finish()
 }

@@ -305,15 +305,15 @@ func TestNobodyIdle(t *testing.T) {
 	why := &gloom.JobError{Code: gloom.ErrExpired}
 	for range 10 { // probes of all types are sent at the same time
 		long := 0
-		var all []*brokerJob
+		var jobs []*brokerJob
 		for i := range types {
 			a := e.ask(fmt.Sprint("a-x", i))
 			if a.deadline > gloomTry {
 				long++
 			}
-			all = append(all, a)
+			jobs = append(jobs, a)
 		}
-		for _, a := range all {
+		for _, a := range jobs {
 			a.ended(why)
 		}
 		if long > slots/8 {

@@ -16,10 +16,10 @@ import (
 
 // scrape returns those metrics of an engine whose names contain a text.
 func scrape(e *Engine, part string) (found []prometheus.Metric) {
-	all := make(chan prometheus.Metric, 1000)
-	collector{e}.Collect(all)
-	close(all)
-	for m := range all {
+	metrics := make(chan prometheus.Metric, 1000)
+	collector{e}.Collect(metrics)
+	close(metrics)
+	for m := range metrics {
 		if strings.Contains(m.Desc().String(), part) {
 			found = append(found, m)
 		}

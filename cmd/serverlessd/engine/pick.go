@@ -242,19 +242,19 @@ func (e *Engine) takeBatches(p *plan) bool {
 		}
 		return j.NoPayload
 	})
-	var all []*batch
-	for some := range slices.Chunk(taken, p.size) {
-		all = append(all, newBatch(e, &p.candidate, sysid, some, began))
+	var batches []*batch
+	for jobs := range slices.Chunk(taken, p.size) {
+		batches = append(batches, newBatch(e, &p.candidate, sysid, jobs, began))
 	}
-	inHand := all
+	inHand := batches
 	if len(bare) > 0 {
 		inHand = append(inHand, newBatch(e, &p.candidate, sysid, bare, began))
 	}
 	held := p.b.addRunning(inHand, sysid)
-	for _, t := range inHand[len(all):] {
+	for _, t := range inHand[len(batches):] {
 		t.endBare(held)
 	}
-	for _, t := range all {
+	for _, t := range batches {
 		e.begin(t, held)
 		p.batches--
 	}

@@ -68,7 +68,7 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[string]int) (settled bool) {
 	ctx, cancel := b.call()
 	began := time.Now()
-	all, err := b.store.SettleSchedules(ctx, due, since)
+	settlement, err := b.store.SettleSchedules(ctx, due, since)
 	cancel()
 	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
 		for i := range due {
@@ -80,18 +80,18 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 		return false
 	}
 	b.e.meter.observeCall("settle", began)
-	b.e.meter.observeSettled(&all)
-	b.e.events.logFollowed(all.Made)
-	for _, key := range all.Unreadable {
+	b.e.meter.observeSettled(&settlement)
+	b.e.events.logFollowed(settlement.Made)
+	for _, key := range settlement.Unreadable {
 		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read and makes no jobs; set it again, or delete it")
 	}
-	for why, n := range all.Skipped {
+	for why, n := range settlement.Skipped {
 		skipped[why] += n
 	}
-	if len(all.Made) > 0 {
+	if len(settlement.Made) > 0 {
 		b.wakePick()
 	}
-	return all.Schedules > 0
+	return settlement.Schedules > 0
 }
 
 // keepFile writes the schedules of the file to the store at the start and whenever the file

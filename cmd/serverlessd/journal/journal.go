@@ -305,14 +305,14 @@ func (j *Journal) recount(jobtype string, was, c Count) {
 func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	all := maps.Clone(j.waiting)
+	counts := maps.Clone(j.waiting)
 	for _, w := range watches {
 		for jobtype, n := range w.synced {
-			c := all[jobtype]
-			all[jobtype] = Count{c.Jobs + n.Jobs, c.Delayed + n.Delayed}
+			c := counts[jobtype]
+			counts[jobtype] = Count{c.Jobs + n.Jobs, c.Delayed + n.Delayed}
 		}
 	}
-	return all
+	return counts
 }
 
 // Watch counts the jobs that move from a lane to its store until the Watch is closed.

@@ -78,16 +78,16 @@ func text(entries []Entry) string {
 }
 
 // rest reads all remaining lines and syncs them.
-func rest(t *testing.T, j *Journal) (all []Entry) {
+func rest(t *testing.T, j *Journal) (entries []Entry) {
 	t.Helper()
 	for j.Stats().Jobs > 0 {
 		r := reserve(t, j, 100, long)
-		all = append(all, r.Read()...)
+		entries = append(entries, r.Read()...)
 		if err := r.Sync(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return all
+	return entries
 }
 
 func equal(t *testing.T, what string, got, want any) {

@@ -326,8 +326,8 @@ func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil
 	}
-	all, free, err := j.opt.Files.Space()
-	if left := min(j.opt.Reserve, all/reserveShare); err == nil && free-size < left {
+	total, free, err := j.opt.Files.Space()
+	if left := min(j.opt.Reserve, total/reserveShare); err == nil && free-size < left {
 		return fmt.Errorf("%w: %d bytes are free, of which %d are reserved for the store (--disk-reserve)", ErrNoSpace, free, left)
 	}
 	return nil

@@ -71,13 +71,13 @@ func TestAdd(t *testing.T) {
 		}
 	})
 	t.Run("many at once", func(t *testing.T) {
-		var all sync.Map
+		var seen sync.Map
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
 				for range 20 {
 					for _, id := range d.add(t, client, "many", "a\nb\n") {
-						if _, twice := all.LoadOrStore(id, true); twice {
+						if _, twice := seen.LoadOrStore(id, true); twice {
 							t.Errorf("%s was given twice", id)
 						}
 					}

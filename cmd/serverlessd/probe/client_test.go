@@ -115,9 +115,9 @@ func tenant() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
 func (c *client) add(t testing.TB, client, typ, lines string) []string {
 	t.Helper()
 	r := c.expect(t, 200, "POST", "/"+client+"/job/"+typ+"/add", lines)
-	all, _ := r.json["ids"].([]any)
-	ids := make([]string, len(all))
-	for i, id := range all {
+	list, _ := r.json["ids"].([]any)
+	ids := make([]string, len(list))
+	for i, id := range list {
 		ids[i], _ = id.(string)
 	}
 	if n, _ := r.json["count"].(float64); int(n) != len(ids) || r.json["ok"] != true {

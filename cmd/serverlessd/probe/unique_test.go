@@ -115,10 +115,10 @@ func TestUniqueKilled(t *testing.T) {
 			var mu sync.Mutex
 			made, answers, ids := map[string]int{}, 0, map[string]string{}
 			stop := make(chan struct{})
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			for i := range 16 {
 				d := []*daemon{first, second}[i%2]
-				all.Go(func() {
+				wg.Go(func() {
 					for n := i; ; n++ {
 						select {
 						case <-stop:
@@ -156,7 +156,7 @@ func TestUniqueKilled(t *testing.T) {
 			first.Kill()
 			again := startIn(t, dir, flags...)
 			close(stop)
-			all.Wait()
+			wg.Wait()
 			for key, id := range ids {
 				if r := again.expect(t, 200, "POST", "/"+client+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
 					t.Errorf("key %s made %d jobs, is held by %s, and %s", key, made[key], id, r)

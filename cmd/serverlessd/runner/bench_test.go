@@ -40,13 +40,13 @@ func benchmark(b *testing.B, h *job.Handler) {
 	one := batch(h, payloads...)
 	var left atomic.Int64
 	left.Store(int64(b.N))
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	slots := 4 * runtime.NumCPU()
-	all.Go(func() { r.Run(context.Background(), one, &reports{t: b}) })
-	all.Wait()
+	wg.Go(func() { r.Run(context.Background(), one, &reports{t: b}) })
+	wg.Wait()
 	b.ResetTimer()
 	for range slots {
-		all.Go(func() {
+		wg.Go(func() {
 			for left.Add(-size) > -size {
 				to := &reports{t: b}
 				r.Run(context.Background(), one, to)
@@ -58,6 +58,6 @@ func benchmark(b *testing.B, h *job.Handler) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }

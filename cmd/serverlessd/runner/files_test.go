@@ -25,9 +25,9 @@ func TestStartsTakeFewFiles(t *testing.T) {
 		r := newRunner(t, func(o *Options) { o.Contexts = n })
 		dir := t.TempDir()
 		h := handler(job.Source{Lang: job.Shell, Body: `: >"` + dir + `/$1"; while ! [ -e "` + dir + `/go" ]; do sleep 0.1; done`})
-		var all sync.WaitGroup
+		var wg sync.WaitGroup
 		for i := range n {
-			all.Go(func() {
+			wg.Go(func() {
 				if o := one(t, r, h, string(rune('A'+i))); o.Status != 200 {
 					t.Errorf("context %d: %d %s %s", i, o.Status, o.Code, o.Data)
 				}
@@ -41,7 +41,7 @@ func TestStartsTakeFewFiles(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		all.Wait()
+		wg.Wait()
 		r.Close()
 		return ready
 	}

@@ -221,7 +221,7 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 // parseReply parses the reply to a batch of n jobs, which has a line "STATUS[ data]" for each job, in
 // order. J: lines belong to the status line after them.
 func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outcome {
-	all := make([]job.Outcome, 0, n)
+	outcomes := make([]job.Outcome, 0, n)
 	var jobs followed
 	var f *fault
 	for l := range bytes.Lines(reply) {
@@ -235,7 +235,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 			jobs.add(rest, r.o.MaxLine)
 			continue
 		}
-		if len(all) == n || bytes.HasPrefix(l, []byte("#")) {
+		if len(outcomes) == n || bytes.HasPrefix(l, []byte("#")) {
 			continue
 		}
 		number, data, ok := status(bytes.TrimSuffix(l, []byte("\r")))
@@ -245,17 +245,17 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		}
 		o := r.outcomeOfReply(number, header)
 		o.Data, o.Lines, o.BadLines = bytes.Clone(data), jobs.lines, jobs.bad
-		all = append(all, o)
+		outcomes = append(outcomes, o)
 		jobs = followed{}
 	}
 	if f == nil {
-		f = &fault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(all))}
+		f = &fault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}
 	}
-	if len(all) > 0 { // lines after the last status belong to no job
-		all[len(all)-1].BadLines += jobs.count()
+	if len(outcomes) > 0 { // lines after the last status belong to no job
+		outcomes[len(outcomes)-1].BadLines += jobs.count()
 	}
-	for len(all) < n {
-		all = append(all, f.outcome())
+	for len(outcomes) < n {
+		outcomes = append(outcomes, f.outcome())
 	}
-	return all
+	return outcomes
 }

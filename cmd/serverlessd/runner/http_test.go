@@ -155,11 +155,11 @@ func TestBadServers(t *testing.T) {
 }
 
 func TestAllowedAddresses(t *testing.T) {
-	prefixes := func(list ...string) (all []netip.Prefix) {
+	prefixes := func(list ...string) (parsed []netip.Prefix) {
 		for _, s := range list {
-			all = append(all, netip.MustParsePrefix(s))
+			parsed = append(parsed, netip.MustParsePrefix(s))
 		}
-		return all
+		return parsed
 	}
 	for _, c := range []struct {
 		address string

@@ -186,15 +186,15 @@ func TestReturns(t *testing.T) {
 
 // TestPayloads: all bytes that a line may have reach the handler unchanged.
 func TestPayloads(t *testing.T) {
-	all := make([]byte, 0, 255)
+	payload := make([]byte, 0, 255)
 	for c := range 256 {
 		if c != '\n' {
-			all = append(all, byte(c))
+			payload = append(payload, byte(c))
 		}
 	}
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
-		for _, payload := range []string{"", "a", "'\"\\$`|", string(all), "\xff\xfe", strings.Repeat("0123456789", 100<<10)} {
+		for _, payload := range []string{"", "a", "'\"\\$`|", string(payload), "\xff\xfe", strings.Repeat("0123456789", 100<<10)} {
 			for what, body := range map[string]string{"raw": l.raw, "payload": l.echo} {
 				want := payload
 				if what == "raw" {

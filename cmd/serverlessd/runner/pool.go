@@ -46,18 +46,18 @@ func (p *pool) watch() {
 	for wait := memoryPause; ; {
 		time.Sleep(wait)
 		p.mu.Lock()
-		all, closed := slices.Collect(maps.Keys(p.processes)), p.closed
+		processes, closed := slices.Collect(maps.Keys(p.processes)), p.closed
 		p.mu.Unlock()
 		switch {
 		case closed:
 			return
-		case len(all) == 0:
+		case len(processes) == 0:
 			continue
 		}
 		start := time.Now()
 		over := launch.MemoryOver(p.r.o.Memory)
 		wait = min(max(memoryPause, memoryShare*time.Since(start)), memoryPauseMax)
-		for _, c := range all {
+		for _, c := range processes {
 			if bytes := over[c.p.Pid()]; bytes > 0 {
 				c.excess.Store(bytes)
 				c.p.SignalGroup(syscall.SIGKILL)

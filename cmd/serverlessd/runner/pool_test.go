@@ -52,9 +52,9 @@ func TestPool(t *testing.T) {
 	})
 	t.Run("waiting", func(t *testing.T) {
 		r := newRunner(t, func(o *Options) { o.Contexts = 2 })
-		var all sync.WaitGroup
+		var wg sync.WaitGroup
 		for i := range 20 {
-			all.Go(func() {
+			wg.Go(func() {
 				for range 5 {
 					h := handler(job.Source{Lang: job.Shell, EID: fmt.Sprint("e", i%7), Body: "true"})
 					if got := text(one(t, r, h, "")); got != "200" {
@@ -66,7 +66,7 @@ func TestPool(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		wg.Wait()
 	})
 	t.Run("waiting in vain", func(t *testing.T) {
 		r := newRunner(t, func(o *Options) { o.Contexts = 1 })
@@ -96,13 +96,13 @@ func TestOneContextEach(t *testing.T) {
 	// Each job waits for the other.
 	body := fmt.Sprintf(`touch "%s/$1"; until [ $(ls %s | wc -l) = 2 ]; do sleep 0.01; done`, dir, dir)
 	h := handler(job.Source{Lang: job.Shell, EID: "e", Body: body})
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for _, name := range []string{"1", "2"} {
-		all.Go(func() {
+		wg.Go(func() {
 			if got := text(one(t, r, h, name)); got != "200" {
 				t.Errorf("%q", got)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }

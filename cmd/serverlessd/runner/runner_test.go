@@ -116,11 +116,11 @@ func run(t testing.TB, r *Runner, b Batch) []job.Outcome {
 // one runs one job.
 func one(t testing.TB, r *Runner, h *job.Handler, payload string) job.Outcome {
 	t.Helper()
-	all := run(t, r, batch(h, payload))
-	if len(all) != 1 {
-		t.Fatalf("%d jobs of 1 ended", len(all))
+	outcomes := run(t, r, batch(h, payload))
+	if len(outcomes) != 1 {
+		t.Fatalf("%d jobs of 1 ended", len(outcomes))
 	}
-	return all[0]
+	return outcomes[0]
 }
 
 // text returns an outcome as a short text: "STATUS code data [type|payload …] bad=n".
@@ -149,9 +149,9 @@ func text(o job.Outcome) string {
 	return s
 }
 
-func texts(all []job.Outcome) string {
+func texts(outcomes []job.Outcome) string {
 	var s []string
-	for _, o := range all {
+	for _, o := range outcomes {
 		s = append(s, text(o))
 	}
 	return strings.Join(s, "; ")

@@ -22,15 +22,15 @@ func TestStderr(t *testing.T) {
 		for range 20 { // all output before the end is reported, whichever pipe is read first
 			b := batch(h, "ok", "x", "y")
 			b.Jobs[0].Tries = 1
-			all := run(t, r, b)
-			if len(all[0].Stderr) != 0 {
-				t.Errorf("OK at once, and kept %q", all[0].Stderr)
+			outcomes := run(t, r, b)
+			if len(outcomes[0].Stderr) != 0 {
+				t.Errorf("OK at once, and kept %q", outcomes[0].Stderr)
 			}
-			got := string(all[1].Stderr)
+			got := string(outcomes[1].Stderr)
 			if !strings.HasPrefix(got, "about x") || !strings.Contains(got, say.exception) || strings.Contains(got, "about ok") {
 				t.Errorf("%q", got)
 			}
-			if got := string(all[2].Stderr); !strings.HasPrefix(got, "about y") {
+			if got := string(outcomes[2].Stderr); !strings.HasPrefix(got, "about y") {
 				t.Errorf("the next one: %q", got)
 			}
 		}

@@ -141,14 +141,14 @@ func TestIngestRefused(t *testing.T) {
 	for i := range piece {
 		piece[i].End = int64(i) + 1
 	}
-	all := journal.Range{Segment: "s", To: 5}
-	_, err = s.Ingest(t.Context(), all, piece, time.Now)
+	lines := journal.Range{Segment: "s", To: 5}
+	_, err = s.Ingest(t.Context(), lines, piece, time.Now)
 	var refused *RefusedError
 	if !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{piece[1].ID, piece[4].ID}) {
 		t.Fatalf("%v: %+v", err, refused)
 	}
 	equal(t, "written", counts(t, s, "a-x"), Counts{})
-	if before, err := s.Ingest(t.Context(), all, []journal.Entry{piece[0], piece[2], piece[3]}, time.Now); err != nil || before != 0 {
+	if before, err := s.Ingest(t.Context(), lines, []journal.Entry{piece[0], piece[2], piece[3]}, time.Now); err != nil || before != 0 {
 		t.Fatal(before, err)
 	}
 	equal(t, "written", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})

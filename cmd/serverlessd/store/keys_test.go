@@ -15,11 +15,11 @@ import (
 
 func share(t *testing.T, s Store, req unique.Ask, lines ...Keyed) []Shared {
 	t.Helper()
-	all, err := s.Share(t.Context(), lines, req, time.Now)
+	shared, err := s.Share(t.Context(), lines, req, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return shared
 }
 
 func keyedLine(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key), Key: key} }
@@ -38,7 +38,7 @@ func TestShare(t *testing.T) {
 			state string // the state of its job: waits, runs, ended or gone
 			run   Run
 		}
-		var all []*known
+		var jobs []*known
 		holder := map[string]*known{}
 		holds := func(k *known) bool {
 			switch {
@@ -53,7 +53,7 @@ func TestShare(t *testing.T) {
 		}
 		some := func(state string) *known {
 			var list []*known
-			for _, k := range all {
+			for _, k := range jobs {
 				if k.state == state {
 					list = append(list, k)
 				}
@@ -96,12 +96,12 @@ func TestShare(t *testing.T) {
 					seen[l.Key] = want
 					if want.Made() {
 						k := &known{id: l.ID, key: l.Key, while: req.While, state: "waits"}
-						all, holder[l.Key] = append(all, k), k
+						jobs, holder[l.Key] = append(jobs, k), k
 					}
 				}
 			case 2:
 				for _, j := range take(t, s, sysid, "c-t", 1+rng.IntN(3), ttl) {
-					for _, k := range all {
+					for _, k := range jobs {
 						if k.id == j.ID {
 							k.state, k.run = "runs", j.Run
 						}
@@ -138,11 +138,11 @@ func TestShare(t *testing.T) {
 		}
 		c := counts(t, s, "c-t")
 		states := map[string]int64{}
-		for _, k := range all {
+		for _, k := range jobs {
 			states[k.state]++
 		}
 		equal(t, "the ledger", fmt.Sprint(c.Added, c.Waiting, c.Running, c.OK, c.Deleted),
-			fmt.Sprint(len(all), states["waits"], states["runs"], states["ended"], states["gone"]))
+			fmt.Sprint(len(jobs), states["waits"], states["runs"], states["ended"], states["gone"]))
 	})
 }
 
@@ -153,13 +153,13 @@ func TestShareAtOnce(t *testing.T) {
 		two := [2]Store{open(), open()}
 		var mu sync.Mutex
 		made := map[string]int{}
-		var all sync.WaitGroup
+		var wg sync.WaitGroup
 		for i := range 24 {
 			var lines []Keyed
 			for n := range 5 {
 				lines = append(lines, keyedLine("c-t", fmt.Sprint((n+i)%5)))
 			}
-			all.Go(func() {
+			wg.Go(func() {
 				got, err := two[i%2].Share(t.Context(), lines, unique.Ask{}, time.Now)
 				if err != nil {
 					t.Error(err)
@@ -173,7 +173,7 @@ func TestShareAtOnce(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		wg.Wait()
 		equal(t, "jobs by key", made, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
 		equal(t, "jobs", counts(t, two[0], "c-t").Waiting, 5)
 	})

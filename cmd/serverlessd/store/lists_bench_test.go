@@ -73,10 +73,10 @@ func BenchmarkLists(b *testing.B) {
 						b.Logf("%+v: %d found, %d requests, the longest took %s, all %s", q, found, asks, longest.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 					}
 					at := time.Now()
-					all, err := s.Counts(b.Context(), "")
+					counts, err := s.Counts(b.Context(), "")
 					counted := time.Since(at)
 					if err == nil {
-						err = s.Divide(b.Context(), all)
+						err = s.Divide(b.Context(), counts)
 					}
 					if err != nil {
 						b.Fatal(err)

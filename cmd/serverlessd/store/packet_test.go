@@ -65,9 +65,9 @@ func TestPacketsThatGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Several calls at a time, so that new connections are opened beside the old one.
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range 4 {
-		all.Go(func() {
+		wg.Go(func() {
 			for k := range 2 {
 				if err := put(fmt.Sprint("after", i, k)); err != nil {
 					t.Errorf("after: %v", err)
@@ -75,5 +75,5 @@ func TestPacketsThatGrow(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }

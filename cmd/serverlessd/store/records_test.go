@@ -70,11 +70,11 @@ func TestHasten(t *testing.T) {
 
 func TestJobsOfAClient(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
-		var all []journal.Entry
+		var entries []journal.Entry
 		for i := range 6 {
-			all = append(all, entry([]string{"a-x", "a-y", "a.b-x"}[i%3], fmt.Sprint(i)))
+			entries = append(entries, entry([]string{"a-x", "a-y", "a.b-x"}[i%3], fmt.Sprint(i)))
 		}
-		ingest(t, s, all...)
+		ingest(t, s, entries...)
 		list := func(q Query) string {
 			t.Helper()
 			q.Client = "a"
@@ -87,7 +87,7 @@ func TestJobsOfAClient(t *testing.T) {
 			}
 			var b strings.Builder
 			for _, r := range found {
-				for i, e := range all {
+				for i, e := range entries {
 					if e.ID == r.ID {
 						fmt.Fprint(&b, i)
 					}
@@ -98,7 +98,7 @@ func TestJobsOfAClient(t *testing.T) {
 		equal(t, "all", list(Query{}), "4310")
 		equal(t, "of a type", list(Query{Type: "x"}), "30")
 		equal(t, "first", list(Query{Limit: 2}), "43")
-		equal(t, "after", list(Query{After: all[3].ID}), "10")
+		equal(t, "after", list(Query{After: entries[3].ID}), "10")
 		for _, j := range take(t, s, sysid, "a-x", 9, ttl) {
 			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeFailed, Status: 400})
 		}
@@ -123,16 +123,16 @@ func TestBoundedLists(t *testing.T) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // the row of the sysid, which is not a job
 			t.Fatal(err)
 		}
-		var all []journal.Entry
+		var entries []journal.Entry
 		for i := range 45 {
-			all = append(all, entry([]string{"a-x", "b-x"}[i%2], fmt.Sprint(i)))
+			entries = append(entries, entry([]string{"a-x", "b-x"}[i%2], fmt.Sprint(i)))
 		}
-		ingest(t, s, all[0], all[1])
+		ingest(t, s, entries[0], entries[1])
 		for _, j := range take(t, s, sysid, "a-x", 1, ttl) {
 			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeFailed, Status: 400})
 		}
 		equal(t, "taken", len(take(t, s, sysid, "b-x", 1, ttl)), 1)
-		ingest(t, s, all[2:]...)
+		ingest(t, s, entries[2:]...)
 		list := func(q Query) (found string, asks int) {
 			t.Helper()
 			for q.Limit = 30; ; asks++ {
@@ -141,7 +141,7 @@ func TestBoundedLists(t *testing.T) {
 					t.Fatal(asks, err)
 				}
 				for _, r := range some {
-					found += fmt.Sprint(slices.IndexFunc(all, func(e journal.Entry) bool { return e.ID == r.ID })) + " "
+					found += fmt.Sprint(slices.IndexFunc(entries, func(e journal.Entry) bool { return e.ID == r.ID })) + " "
 				}
 				if q.After = next; next == "" {
 					return found, asks + 1

@@ -44,15 +44,15 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		const n, long = 50, 10_000 // the first payload of five is short, the others are long
-		var all []journal.Entry
+		var entries []journal.Entry
 		for i := range n {
 			payload := fmt.Sprintf("%04d", i)
 			if i%5 > 0 {
 				payload = strings.Repeat(payload, long/4)
 			}
-			all = append(all, entry("a-x", payload))
+			entries = append(entries, entry("a-x", payload))
 		}
-		ingest(t, s, all...)
+		ingest(t, s, entries...)
 		var got []string
 		for _, limit := range []int{1, 5, 4 * long, 4*long + 1, 30 * long, 0} {
 			taken, err := s.Take(t.Context(), Taking{Sysid: sysid, Jobtype: "a-x", N: n, Bytes: limit, TTL: ttl})

@@ -192,9 +192,9 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 }
 
 // SettleSchedules implements Store.
-func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (all Settled, err error) {
+func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (settled Settled, err error) {
 	err = s.transact(ctx, "settle schedules", func(t *tx) error {
-		all = Settled{Skipped: make(map[string]int)}
+		settled = Settled{Skipped: make(map[string]int)}
 		var rows []row
 		bytes := 0
 		for _, key := range keys {
@@ -208,13 +208,13 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			if n == nil { // the schedule was deleted, or another daemon has locked it
 				continue
 			}
-			all.Schedules++
+			settled.Schedules++
 			var line job.Line
 			if n.Schedule != nil {
 				line, err = job.ParseScheduled(n.Job, 1<<30)
 			}
 			if n.Schedule == nil || err != nil {
-				all.Unreadable = append(all.Unreadable, key)
+				settled.Unreadable = append(settled.Unreadable, key)
 				t.atEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, at(t.date()), key.Client, key.Name)
 				continue
 			}
@@ -223,19 +223,19 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 				return err
 			}
 			for why, count := range plan.Skipped {
-				all.Skipped[why] += count
+				settled.Skipped[why] += count
 			}
 			for _, made := range plan.Made {
 				r := row{id: job.ID(made.JobID), jobtype: job.Jobtype(key.Client, line.Type), dt: t.now, created: t.now, payload: line.Payload}
 				rows = append(rows, r)
 				bytes += len(r.payload)
-				all.Made = append(all.Made, Follow{ID: r.id, Jobtype: r.jobtype, Payload: r.payload})
+				settled.Made = append(settled.Made, Follow{ID: r.id, Jobtype: r.jobtype, Payload: r.payload})
 			}
 			t.putSchedule(key, n.Schedule)
 		}
 		return t.insert(rows)
 	})
-	return all, err
+	return settled, err
 }
 
 func (t *tx) settleSchedule(n *Named, watched time.Time, room int) (p schedule.Plan, err error) {

@@ -45,19 +45,19 @@ func settle(t *testing.T, s Store) (made []Follow) {
 	t.Helper()
 	for {
 		due, _, _, err := s.DueSchedules(t.Context())
-		var all Settled
+		var settled Settled
 		if err == nil {
-			all, err = s.SettleSchedules(t.Context(), due, time.Time{})
+			settled, err = s.SettleSchedules(t.Context(), due, time.Time{})
 		}
 		if err == nil {
-			made = append(made, all.Made...)
+			made = append(made, settled.Made...)
 		}
 		switch {
 		case errors.Is(err, ErrAway) && t.Context().Err() == nil:
 		case err != nil:
 			t.Error(err)
 			return made
-		case all.Schedules == 0:
+		case settled.Schedules == 0:
 			return made
 		}
 	}
@@ -175,11 +175,11 @@ func TestScheduledClocks(t *testing.T) {
 		for _, now = range []time.Time{then.Add(-time.Second), then} {
 			due, at, _, err := s.DueSchedules(t.Context())
 			since, _ := watch.Look(at)
-			all, err2 := s.SettleSchedules(t.Context(), due, since)
+			settled, err2 := s.SettleSchedules(t.Context(), due, since)
 			if err != nil || err2 != nil {
 				t.Fatal(err, err2)
 			}
-			for range all.Made {
+			for range settled.Made {
 				made = append(made, now.Format("15:04"))
 			}
 		}

@@ -101,14 +101,14 @@ func end(t *testing.T, s Store, owner string, ends ...Ending) []bool {
 
 func counts(t *testing.T, s Store, jobtype string) Counts {
 	t.Helper()
-	all, err := s.Counts(t.Context(), "")
+	byType, err := s.Counts(t.Context(), "")
 	if err == nil {
-		err = s.Divide(t.Context(), all)
+		err = s.Divide(t.Context(), byType)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := all[jobtype]
+	c := byType[jobtype]
 	c.Oldest = 0
 	return c
 }

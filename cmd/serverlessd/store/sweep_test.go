@@ -75,15 +75,15 @@ func TestSweep(t *testing.T) {
 		w.KeepDone, w.Limit = 0, 3
 		equal(t, "purged", sweep(t, s, w), Swept{Purged: 3, More: true})
 		equal(t, "purged", sweep(t, s, w), Swept{Purged: 1})
-		all, err := s.Counts(t.Context(), "a")
-		equal(t, "still counted", []any{all, err}, []any{map[string]Counts{
+		counted, err := s.Counts(t.Context(), "a")
+		equal(t, "still counted", []any{counted, err}, []any{map[string]Counts{
 			"a-x": {Added: 1, Abandoned: 1}, "a-*": {Added: 3, Abandoned: 1, Expired: 2},
 		}, nil})
 		if _, err := s.DeleteHandler(t.Context(), "a-x"); err != nil {
 			t.Fatal(err)
 		}
-		all, err = s.Counts(t.Context(), "a")
-		equal(t, "still counted", []any{all, err}, []any{map[string]Counts{"a-*": {Added: 4, Abandoned: 2, Expired: 2}}, nil})
+		counted, err = s.Counts(t.Context(), "a")
+		equal(t, "still counted", []any{counted, err}, []any{map[string]Counts{"a-*": {Added: 4, Abandoned: 2, Expired: 2}}, nil})
 	})
 }
 

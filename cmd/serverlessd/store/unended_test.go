@@ -28,7 +28,7 @@ func TestRefusedRollback(t *testing.T) {
 	server.Exec(t, name, "CREATE USER limited@localhost WITH MAX_QUERIES_PER_HOUR 1000000")
 	t.Cleanup(func() { server.Exec(t, name, "DROP USER limited@localhost") })
 	server.Exec(t, name, "GRANT ALL ON "+name+".* TO limited@localhost")
-	s, all := at("limited"), at("root")
+	s, root := at("limited"), at("root")
 	ingest(t, s, entry("a-first", "1"))
 	for queries := 1; ; queries++ {
 		limit(queries)
@@ -47,7 +47,7 @@ func TestRefusedRollback(t *testing.T) {
 			}
 			err = put()
 		}
-		if c := counts(t, all, jobtype); c.Waiting != 2 {
+		if c := counts(t, root, jobtype); c.Waiting != 2 {
 			t.Errorf("2 jobs were added, refused after %d queries, and the store counts %+v", queries, c)
 		}
 		if within {

@@ -57,8 +57,10 @@ func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, 
 // judge returns the current findings. ended is how many runs ended in the last period, and bad how
 // many of those did not succeed.
 func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Look {
-	all := finding.Look{}
-	daemon := func(severity, cause, text, advice string) { all.Add(severity, "daemon", "daemon", cause, text, advice) }
+	found := finding.Look{}
+	daemon := func(severity, cause, text, advice string) {
+		found.Add(severity, "daemon", "daemon", cause, text, advice)
+	}
 	ails := false
 	for _, s := range l.Stores {
 		if s.Refuses == "" {
@@ -69,7 +71,7 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 		if s.Away {
 			text, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 		}
-		all.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
+		found.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
 	}
 	if l.Broker != nil {
 		daemon(api.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
@@ -89,18 +91,18 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 		sum.Sum(&c)
 		if c.Waiting > 0 && handlers[jobtype] == nil {
 			client, typ, _ := strings.Cut(jobtype, "-")
-			all.Add(api.Severe, "type", jobtype, "no_handler", finding.Wait(c.Waiting)+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))
+			found.Add(api.Severe, "type", jobtype, "no_handler", finding.Wait(c.Waiting)+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))
 		}
 		if bad := c.Failed + c.Abandoned; bad > 1 && bad >= c.OK {
 			failing = true
-			all.Add(api.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", bad, c.OK), "Their output says why; once that is fixed, retry them.")
+			found.Add(api.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", bad, c.OK), "Their output says why; once that is fixed, retry them.")
 		}
 	}
 	if !failing && bad > 1 && 2*bad > ended {
 		daemon(api.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", bad, ended), "The output of the jobs says why.")
 	}
 	journal := func(severity, cause, text, advice string) {
-		all.Add(severity, "journal", "journal", cause, text, advice)
+		found.Add(severity, "journal", "journal", cause, text, advice)
 	}
 	if n := l.Journal.Failures; n > 0 {
 		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Check its disk and the log.")
@@ -120,5 +122,5 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.Wait(sum.Waiting)),
 			finding.Through(sum.Waiting, float64(ended)/max(window.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
 	}
-	return all
+	return found
 }

@@ -244,12 +244,12 @@ func (s *Web) handlers(r *request) error {
 	if err != nil {
 		return err
 	}
-	all := s.queue.Handlers()
+	handlers := s.queue.Handlers()
 	out := struct {
 		Items  []shownVersion `json:"items"`
 		Cursor *string        `json:"cursor"`
 	}{Items: []shownVersion{}}
-	for _, jobtype := range slices.Sorted(maps.Keys(all)) {
+	for _, jobtype := range slices.Sorted(maps.Keys(handlers)) {
 		if jobtype <= r.query.Get("cursor") || !strings.Contains(jobtype, r.query.Get("part")) || !r.grant.Covers(jobtype) {
 			continue
 		}
@@ -257,7 +257,7 @@ func (s *Web) handlers(r *request) error {
 			out.Cursor = &out.Items[limit-1].Type
 			break
 		}
-		h := all[jobtype]
+		h := handlers[jobtype]
 		out.Items = append(out.Items, shownVersion{Type: jobtype, ID: h.ID, DT: iso(h.Time), Lang: h.Lang, Bytes: int64(len(h.Body))})
 	}
 	return answer(r.w, http.StatusOK, out)

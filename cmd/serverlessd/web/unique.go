@@ -97,33 +97,33 @@ func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *added) error {
 			lines = append(lines, store.Keyed{Key: key, Entry: journal.Entry{Jobtype: b.Jobtype, Payload: line, Due: b.Due, Delay: b.Delay}})
 		}
 	}
-	all, err := s.queue.Share(r.Context(), lines, keyReq.Ask)
+	shared, err := s.queue.Share(r.Context(), lines, keyReq.Ask)
 	if refused := (*store.RefusedError)(nil); errors.As(err, &refused) {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not accept lines of this size: %v", refused.Err)
 	} else if err != nil {
 		return err
 	}
 	a.Count, a.status = 0, http.StatusOK
-	a.IDs = make(ids, 0, len(all)*idRoom+1)
-	how := make([]*string, len(all))
-	for i, one := range all {
+	a.IDs = make(ids, 0, len(shared)*idRoom+1)
+	how := make([]*string, len(shared))
+	for i, one := range shared {
 		a.IDs.add(one.ID)
 		if one.Made() {
 			a.Count++
 		}
-		if how[i] = &all[i].How; one.How == "" {
+		if how[i] = &shared[i].How; one.How == "" {
 			how[i], a.status = nil, http.StatusCreated
 		}
 	}
 	a.IDs.end()
 	switch {
-	case len(all) > 1:
+	case len(shared) > 1:
 		a.Unique = how
 	case how[0] != nil:
 		a.Unique = *how[0]
 	}
-	if len(all) == 1 {
-		a.ID = all[0].ID
+	if len(shared) == 1 {
+		a.ID = shared[0].ID
 	}
 	return nil
 }

@@ -123,8 +123,8 @@ func small(t *testing.T, file string) {
 			counts[from.At(x, y)]++
 		}
 	}
-	all := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] })
-	to := image.NewPaletted(at, all[:min(len(all), 256)])
+	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] })
+	to := image.NewPaletted(at, colours[:min(len(colours), 256)])
 	draw.Draw(to, at, from, at.Min, draw.Src)
 	var out bytes.Buffer
 	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, to); err != nil {
