@@ -16,7 +16,7 @@ function sample(v, t) {
   const l = v.ledger, m = last?.ledger, s = t - at;
   const w = wait.add(v.times.wait, t), r = run.add(v.times.run, t);
   const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
-  const rate = (/** @type {(x: any) => number} */ of) => m && s < 10 && of(l) >= of(m) ? (of(l) - of(m)) / s : null;
+  const rate = (/** @type {(x: any) => number} */ get) => m && s < 10 && get(l) >= get(m) ? (get(l) - get(m)) / s : null;
   values = {
     in: rate(x => x.enqueued + x.revived), out: rate(x => x.done + x.error + x.cancelled), failed: rate(x => x.error),
     queued: l.waiting, running: l.running,

@@ -14,10 +14,10 @@ let values = {};
 function sample(v, t) {
   if (v === last) return values.in === null ? null : values;
   const m = last, s = t - at, w = wait.add(v.times.wait, t), r = run.add(v.times.run, t);
-  const all = (/** @type {any} */ x) => Object.values(x.ended).reduce((/** @type {number} */ a, /** @type {any} */ b) => a + b, 0), n = (/** @type {any} */ x, /** @type {string} */ code) => x.ended[code] ?? 0;
+  const endedJobs = (/** @type {any} */ x) => Object.values(x.ended).reduce((/** @type {number} */ a, /** @type {any} */ b) => a + b, 0), n = (/** @type {any} */ x, /** @type {string} */ code) => x.ended[code] ?? 0;
   const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
-  const bad = (/** @type {any} */ x) => all(x) - n(x, 'ok') - n(x, 'retry');
-  const rate = (/** @type {(x: any) => number} */ of) => m && s < 10 && of(v) >= of(m) ? (of(v) - of(m)) / s : null;
+  const bad = (/** @type {any} */ x) => endedJobs(x) - n(x, 'ok') - n(x, 'retry');
+  const rate = (/** @type {(x: any) => number} */ get) => m && s < 10 && get(v) >= get(m) ? (get(v) - get(m)) / s : null;
   values = {
     in: rate(x => x.added), out: rate(x => n(x, 'ok') + n(x, 'failed') + n(x, 'abandoned')), failed: rate(bad),
     queued: v.ledger && v.ledger.waiting, running: v.ledger && v.ledger.running,

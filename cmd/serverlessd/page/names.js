@@ -2,10 +2,10 @@
 import { html } from './html.js';
 import { badge, to } from './parts.js';
 
-/** Splits a jobtype into client and type. A client has no hyphen. @param {string} of @returns
+/** Splits a jobtype into client and type. A client has no hyphen. @param {string} jobtype @returns
  * {[string, string]} */
-export function split(of) {
-  const [, client, type = ''] = /^([^-]*)-?(.*)$/s.exec(of) ?? [];
+export function split(jobtype) {
+  const [, client, type = ''] = /^([^-]*)-?(.*)$/s.exec(jobtype) ?? [];
   return [client, type];
 }
 
@@ -22,9 +22,9 @@ export const jobTo = (/** @type {any} */ j) => to(['job', j.client, j.id]);
  * differ. @param {string} id @param {string} client */
 export const jobLink = (id, client) => html`<a class="name id" href=${jobTo({ id, client })} title=${id}><span class="w3">${id.slice(0, -12)}</span>${id.slice(-12)}</a>`;
 
-export const typeLink = (/** @type {string} */ of) => html`<a class="name" href=${to(['jobs'], { of })}>${of}</a>`;
+export const typeLink = (/** @type {string} */ jobtype) => html`<a class="name" href=${to(['jobs'], { of: jobtype })}>${jobtype}</a>`;
 
-export const handlerLink = (/** @type {string} */ of, /** @type {any} */ text) => html`<a href=${to(['handlers', ...split(of)])}>${text}</a>`;
+export const handlerLink = (/** @type {string} */ jobtype, /** @type {any} */ text) => html`<a href=${to(['handlers', ...split(jobtype)])}>${text}</a>`;
 
 /** The states, and the styles of their badges. @type {Record<string, string>} */
 export const states = { waiting: '', deferred: '', running: 'info', ok: 'ok', failed: 'severe', abandoned: 'severe', expired: 'warning' };

@@ -12,8 +12,8 @@ const keys = ['match', 'rate', 'burst', 'concurrency', 'per', 'enabled'];
 const path = (/** @type {string} */ id) => '/v1/constraints/' + enc(id);
 
 /** Sets a constraint. The values of its members are JSON texts. @param {string} id @param
- * {Record<string, string>} of */
-const put = (id, of) => call('PUT', path(id), `{${keys.filter(k => of[k] !== undefined).map(k => `"${k}":${of[k]}`)}}`);
+ * {Record<string, string>} fields */
+const put = (id, fields) => call('PUT', path(id), `{${keys.filter(k => fields[k] !== undefined).map(k => `"${k}":${fields[k]}`)}}`);
 
 /** Sets a constraint again with some members changed. @param {string} id @param {Record<string,
  * string>} change */

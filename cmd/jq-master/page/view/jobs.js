@@ -69,10 +69,10 @@ export function one(what, j, then = () => {}) {
 
 /** Acts on the chosen jobs, or on all that match a filter. The latter are counted first, and jobs
  * that come later are left out.
- * @param {string} what @param {any[]} some @param {string} body the filter, if no job is chosen */
-async function many(what, some, body) {
+ * @param {string} what @param {any[]} picked @param {string} body the filter, if no job is chosen */
+async function many(what, picked, body) {
   const d = deeds[what], meant = body === '{}' ? '{"all":true}' : body, going = signal('');
-  let n = some.length, start = '';
+  let n = picked.length, start = '';
   /** Sends requests that each act on up to 10,000 jobs, until all jobs have been examined. @param
    * {string} more @param {(n: number) => void} on @param {() => boolean} [goes] */
   const through = async (more, on, goes) => {
@@ -95,12 +95,12 @@ async function many(what, some, body) {
   const jobs = `${d.verb} ${plural(n, 'job')}`;
   ask({
     title: jobs + '?', danger: d.danger, button: jobs,
-    body: () => html`${what === 'priority' && priorityField(0)}<p>${some.length ? 'The action applies to the chosen jobs. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
+    body: () => html`${what === 'priority' && priorityField(0)}<p>${picked.length ? 'The action applies to the chosen jobs. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
     go: form => act(() => {
       const priority = what === 'priority' ? +String(form.get('priority')) : 0;
-      if (some.length) return each(some, j => call('POST', path(j, what), what === 'priority' ? { priority } : {}));
+      if (picked.length) return each(picked, j => call('POST', path(j, what), what === 'priority' ? { priority } : {}));
       return through(what === 'priority' ? `,"priority":${priority}` : '', done => { going.value = `${count(done)} of ${count(n)} ${d.done}`; });
-    }, done => `${plural(done, 'job')} ${d.done}.`).then(r => { if (r !== undefined) chosen.set(some, false); again(r); }),
+    }, done => `${plural(done, 'job')} ${d.done}.`).then(r => { if (r !== undefined) chosen.set(picked, false); again(r); }),
   });
 }
 
@@ -113,11 +113,11 @@ export function jobs() {
   const q = place.value.query, status = q.get('status') ?? '', { name, worker, match } = filters(q);
   second.value;
   const body = `{${[status && `"status":"${status}"`, name && `"name":${JSON.stringify(name)}`, worker && `"worker":${JSON.stringify(worker)}`, match && `"match":${match}`].filter(Boolean).join(',')}}`;
-  const s = listing.of(body), some = chosen.of(s.items), n = look.value?.states, filtered = body !== '{}';
+  const s = listing.of(body), picked = chosen.of(s.items), n = look.value?.states, filtered = body !== '{}';
   const deed = (/** @type {string} */ what) => {
-    const d = deeds[what], fit = some.filter(d.fits), word = what === 'priority' ? 'Priority of' : d.verb;
-    if (some.length ? !fit.length : status && !d.fits({ status })) return null;
-    return button(some.length ? `${word} ${count(fit.length)} chosen` : `${word} all that match`, () => many(what, fit, body), { danger: d.danger });
+    const d = deeds[what], fit = picked.filter(d.fits), word = what === 'priority' ? 'Priority of' : d.verb;
+    if (picked.length ? !fit.length : status && !d.fits({ status })) return null;
+    return button(picked.length ? `${word} ${count(fit.length)} chosen` : `${word} all that match`, () => many(what, fit, body), { danger: d.danger });
   };
   return html`<header class="bar"><h1>Jobs</h1>${worker && html`<span class="note">of the worker <span class="id">${worker}</span> <button type="button" class="small" onClick=${() => refine({ worker: '' })}>all workers</button></span>`}</header>
     <div>

@@ -24,12 +24,12 @@ function joined(a, how, b) {
 
 /** The text in the box, and the error shown for it. */
 const typed = signal(''), wrong = signal('');
-let of = '';
+let address = '';
 
 /** @param {string} match the current one @param {(match: string) => void} go */
 export function searchBox(match, go) {
-  if (of !== match) { // the address has changed
-    of = typed.value = match;
+  if (address !== match) { // the address has changed
+    address = typed.value = match;
     wrong.value = '';
   }
   const search = (/** @type {string} */ text) => {

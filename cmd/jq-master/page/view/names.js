@@ -31,16 +31,16 @@ export const nameTable = (list, held) => table('Names', [
   ...held ? [{ name: 'Do', of: (/** @type {any} */ n) => held.has(pauses(n.name)) ? button('Resume', () => pause(n.name, false)) : button('Pause', () => pause(n.name, true), { title: 'Running jobs continue' }) }] : [],
 ], list, n => n.name);
 
-const most = 1000;
+const maxNames = 1000;
 
 export function names() {
-  const r = asked(`/v1/stats?names=${most}&shared=true`, 4000), part = place.value.query.get('part') ?? '';
+  const r = asked(`/v1/stats?names=${maxNames}&shared=true`, 4000), part = place.value.query.get('part') ?? '';
   const held = new Set((rules().data ?? []).map((/** @type {any} */ c) => c.id));
-  const all = r.data?.names ?? [], list = all.filter((/** @type {any} */ n) => n.name.includes(part));
+  const busiest = r.data?.names ?? [], list = busiest.filter((/** @type {any} */ n) => n.name.includes(part));
   return html`<header class="bar"><h1>Names</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
     <span class="note" role="status">${r.data && plural(list.length, 'name')}</span></header>
     ${pending(r) ?? (list.length ? nameTable(list.slice(0, 200), held) : empty(part ? 'No name contains this.' : 'There is no job.'))}
     ${list.length > 200 && html`<p class="note">Only the 200 names with the most jobs are shown.</p>`}
-    ${all.length >= most && html`<p class="note">Only the ${count(most)} names with the most jobs are listed here.</p>`}`;
+    ${busiest.length >= maxNames && html`<p class="note">Only the ${count(maxNames)} names with the most jobs are listed here.</p>`}`;
 }

@@ -25,15 +25,15 @@ const columns = [
   { name: 'Do', of: w => !w.leaving && button('Unregister', () => dismiss(w), { danger: true }) },
 ];
 
-const all = new Listing(async (path, next) => {
+const listing = new Listing(async (path, next) => {
   const r = await call('GET', `${path}?limit=200${next ? '&cursor=' + next : ''}`);
   return { items: r.workers, next: r.cursor ?? undefined };
-}), most = 100;
+}), maxRows = 100;
 
 export function workers() {
-  const r = asked(`/v1/workers?limit=${most}`, 2000), more = all.path ? all.rows() : null, list = more?.items.length ? more.items : r.data?.workers ?? [];
+  const r = asked(`/v1/workers?limit=${maxRows}`, 2000), more = listing.path ? listing.rows() : null, list = more?.items.length ? more.items : r.data?.workers ?? [];
   second.value;
   return html`<header class="bar"><h1>Workers</h1><span class="note">${r.data && !r.data.cursor && plural(list.length, 'worker')}</span></header>
     ${waiting(r) ?? (list.length ? table('Workers', columns, list, w => w.id) : empty('No worker is registered.', html`<code>POST /worker</code> ${' '}<code>{"name": "by hand", "max_jobs": 1}</code>`))}
-    ${more?.items.length ? all.foot() : r.data?.cursor && html`<p class="note"><button type="button" onClick=${() => all.of('/v1/workers')}>There are more: look through all</button></p>`}`;
+    ${more?.items.length ? listing.foot() : r.data?.cursor && html`<p class="note"><button type="button" onClick=${() => listing.of('/v1/workers')}>There are more: look through all</button></p>`}`;
 }

@@ -43,9 +43,9 @@ function value(name, path, size, note) {
     : r.data === undefined ? html`<p class="note" role="status">${r.error ? r.error.message : 'Asking…'}</p>` : r.data === '' ? html`<p class="note">It is empty.</p>` : shown(laidOut(r.data), name)}${note && html`<p class="note">${note}</p>`}</section>`;
 }
 
-/** @param {any} j @param {string} of */
-const why = (j, of) => !waits(j.state) ? null : html`<p class="holds">Why it waits: <b>${j.code === 'no_handler' ? 'its type has no handler' : j.state === 'waiting' ? 'others are before it, or all slots are taken'
-  : `${j.tries ? 'its last run did not succeed, and it is tried again at' : 'it is not due until'} ${moment(j.dt)}`}</b>${j.code === 'no_handler' && html`; ${handlerLink(of, 'add one')}`}.</p>`;
+/** @param {any} j @param {string} jobtype */
+const why = (j, jobtype) => !waits(j.state) ? null : html`<p class="holds">Why it waits: <b>${j.code === 'no_handler' ? 'its type has no handler' : j.state === 'waiting' ? 'others are before it, or all slots are taken'
+  : `${j.tries ? 'its last run did not succeed, and it is tried again at' : 'it is not due until'} ${moment(j.dt)}`}</b>${j.code === 'no_handler' && html`; ${handlerLink(jobtype, 'add one')}`}.</p>`;
 
 /** Adds a job with the same payload. @param {any} j @param {string} payload its path */
 async function another(j, payload) {
@@ -56,7 +56,7 @@ async function another(j, payload) {
 }
 
 export function job() {
-  const [, client, id = ''] = place.value.path, at = (/** @type {string} */ what) => `/${enc(client)}/job/${what}/${enc(id)}`, r = asked(at('get'), 2000), j = r.data && { ...r.data, client }, of = `${client}-${j?.type}`, l = j?.last;
+  const [, client, id = ''] = place.value.path, at = (/** @type {string} */ what) => `/${enc(client)}/job/${what}/${enc(id)}`, r = asked(at('get'), 2000), j = r.data && { ...r.data, client }, jobtype = `${client}-${j?.type}`, l = j?.last;
   second.value;
   if (!j) {
     return html`<header class="bar"><h1 class="id">${id}</h1></header>
@@ -70,8 +70,8 @@ export function job() {
         ${waits(j.state) && button('Cancel', () => ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>It is deleted: it cannot be brought back.</p>`,
           go: () => act(() => cancel(j), 'The job is cancelled.') }), { scope: 'submit', danger: true })}
       </div></header>
-    ${why(j, of)}
-    ${facts([['Type', typeLink(of)], ['Handler', handlerLink(of, 'look')], ['Age', time(lasted(j.create_dt))], ['Due', waits(j.state) && moment(j.dt)], ['Runs', count(j.tries)], ['Code', j.code], ['Exit code', j.exitcode],
+    ${why(j, jobtype)}
+    ${facts([['Type', typeLink(jobtype)], ['Handler', handlerLink(jobtype, 'look')], ['Age', time(lasted(j.create_dt))], ['Due', waits(j.state) && moment(j.dt)], ['Runs', count(j.tries)], ['Code', j.code], ['Exit code', j.exitcode],
       ['Locked by', j.state === 'running' && j.lock], ['Argument', bytes(j.payload_bytes)], ['Lines that made no job', j.bad_lines || null], ['Its data', j.truncated && badge('cut', 'warning')]])}
     <section><h2>Its life</h2>${table('Its life', events, life(j), x => x.what + x.when)}</section>
     ${l && html`<section><h2>Last run</h2>${facts([['Try', count(l.try)], ['Ended', moment(l.at)], ['It took', time(l.took_ms / 1000)], ['Code', l.code], ['Exit code', l.exitcode]])}</section>

@@ -41,25 +41,25 @@ const again = r => { listing.again(); return r; };
 
 const chosen = new Chosen(j => j.id, j => j.id);
 
-/** Asks the user, and then acts on the chosen jobs one by one. @param {any[]} some @param {string}
+/** Asks the user, and then acts on the chosen jobs one by one. @param {any[]} picked @param {string}
  * verb @param {(j: any) => Promise<any>} what @param {string} done @param {string} says */
-const many = (some, verb, what, done, says) => ask({
-  title: `${verb} ${plural(some.length, 'job')}?`, danger: what === cancel, button: `${verb} ${plural(some.length, 'job')}`, body: html`<p>${says}</p>`,
-  go: () => act(() => each(some, what), n => `${plural(n, 'job')} ${done}.`).then(r => { chosen.set(some, false); again(r); }),
+const many = (picked, verb, what, done, says) => ask({
+  title: `${verb} ${plural(picked.length, 'job')}?`, danger: what === cancel, button: `${verb} ${plural(picked.length, 'job')}`, body: html`<p>${says}</p>`,
+  go: () => act(() => each(picked, what), n => `${plural(n, 'job')} ${done}.`).then(r => { chosen.set(picked, false); again(r); }),
 });
 
 /** Asks the user, and then retries all jobs in a state, of all clients, of one, or of a type. It
- * retries no more jobs than it has counted, because retried jobs may fail again. @param {string} of
+ * retries no more jobs than it has counted, because retried jobs may fail again. @param {string} jobtype
  * @param {string} state */
-async function retryAll(of, state) {
-  const [client, type] = split(of), at = client && `/${enc(client)}`, going = signal('');
+async function retryAll(jobtype, state) {
+  const [client, type] = split(jobtype), at = client && `/${enc(client)}`, going = signal('');
   const n = await act(async () => {
     const c = (await call('GET', at + '/state')).types;
     return Object.keys(c).filter(t => !type || t === type).reduce((sum, t) => sum + c[t][state], 0);
   }, '');
   if (n === undefined) return;
   ask({
-    title: `Retry ${plural(n, `${state} job`)}${of && ` of ${of}`}?`, button: 'Retry them',
+    title: `Retry ${plural(n, `${state} job`)}${jobtype && ` of ${jobtype}`}?`, button: 'Retry them',
     body: () => html`<p>They begin again, with no tries used. Jobs that have been forgotten are counted, but cannot be retried.</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
     go: () => act(async () => {
       for (let sum = 0; ;) {
@@ -73,21 +73,21 @@ async function retryAll(of, state) {
 }
 
 export function jobs() {
-  const q = place.value.query, of = q.get('of') ?? '', st = q.get('state') ?? '', [client, type] = split(of), n = look.value?.ledger;
+  const q = place.value.query, jobtype = q.get('of') ?? '', st = q.get('state') ?? '', [client, type] = split(jobtype), n = look.value?.ledger;
   second.value;
-  const s = listing.of(`${client ? `/${enc(client)}` : ''}/jobs?limit=50&last=true${st && '&state=' + enc(st)}${type && '&type=' + enc(type)}`), some = chosen.of(s.items);
-  const old = some.filter(j => ended(j.state)), young = some.filter(j => waits(j.state)), later = young.filter(j => j.state === 'deferred');
+  const s = listing.of(`${client ? `/${enc(client)}` : ''}/jobs?limit=50&last=true${st && '&state=' + enc(st)}${type && '&type=' + enc(type)}`), picked = chosen.of(s.items);
+  const old = picked.filter(j => ended(j.state)), young = picked.filter(j => waits(j.state)), later = young.filter(j => j.state === 'deferred');
   return html`<header class="bar"><h1>Jobs</h1></header>
     <div>
       <div class="filters"><div class="tabs" role="group" aria-label="State">${['', ...Object.keys(states)].map(v => html`<button key=${v} type="button" aria-pressed=${String(st === v)}
-          onClick=${() => refine({ state: v })}>${v || 'all'}${v && n && !of ? html` <span class="num">${count(n[v])}</span>` : ''}</button>`)}</div>
-        <label>Client, or client-type <input name="of" value=${of} spellcheck="false" autocomplete="off" placeholder="acme-greet" onInput=${(/** @type {any} */ e) => refine({ of: e.target.value.trim() })} /></label></div>
+          onClick=${() => refine({ state: v })}>${v || 'all'}${v && n && !jobtype ? html` <span class="num">${count(n[v])}</span>` : ''}</button>`)}</div>
+        <label>Client, or client-type <input name="of" value=${jobtype} spellcheck="false" autocomplete="off" placeholder="acme-greet" onInput=${(/** @type {any} */ e) => refine({ of: e.target.value.trim() })} /></label></div>
       ${s.items.length > 0 && html`<div class="actions">
         ${old.length > 0 && button(`Retry ${count(old.length)} chosen`, () => many(old, 'Retry', retry, 'retried', 'They begin again, with no tries used.'), { scope: 'submit' })}
         ${later.length > 0 && button(`Run ${count(later.length)} chosen now`, () => act(() => each(later, hasten), n => `${plural(n, 'job')} ${n === 1 ? 'is' : 'are'} due now.`).then(again), { scope: 'submit' })}
         ${young.length > 0 && button(`Cancel ${count(young.length)} chosen`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
-        ${!some.length && st && ended(st) && button(`Retry all ${st}`, () => retryAll(of, st), { scope: 'submit' })}</div>`}
+        ${!picked.length && st && ended(st) && button(`Retry all ${st}`, () => retryAll(jobtype, st), { scope: 'submit' })}</div>`}
     </div>
-    ${s.items.length ? table('Jobs', may('submit') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(of || st ? 'No job matches.' : 'There is no job.')}
+    ${s.items.length ? table('Jobs', may('submit') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(jobtype || st ? 'No job matches.' : 'There is no job.')}
     ${listing.foot()}`;
 }

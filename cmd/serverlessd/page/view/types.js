@@ -23,16 +23,16 @@ export const typeTable = list => table('Types', [
   column('OK', 'ok', 2), column('Failed', 'failed'), column('Abandoned', 'abandoned', 2), column('Expired', 'expired', 3),
 ], list, t => t.type);
 
-const most = 200;
+const maxTypes = 200;
 
 export function types() {
-  const part = place.value.query.get('part') ?? '', r = asked(`/v1/stats?types=${most}&part=${enc(part)}`, 4000), list = r.data?.types ?? [];
+  const part = place.value.query.get('part') ?? '', r = asked(`/v1/stats?types=${maxTypes}&part=${enc(part)}`, 4000), list = r.data?.types ?? [];
   const clients = [...new Set(list.map((/** @type {any} */ t) => split(t.type)[0]))];
   return html`<header class="bar"><h1>Clients and types</h1>
     <input type="search" aria-label="Part of a client-type" placeholder="Part of a client-type" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
-    <span class="note" role="status">${r.data && `${plural(r.data.all_types, 'type')}${r.data.all_types > most ? '' : ` of ${plural(clients.length, 'client')}`}`}</span></header>
+    <span class="note" role="status">${r.data && `${plural(r.data.all_types, 'type')}${r.data.all_types > maxTypes ? '' : ` of ${plural(clients.length, 'client')}`}`}</span></header>
     ${clients.length > 1 && html`<div class="tabs" role="group" aria-label="Clients">${clients.slice(0, 12).map(c => html`<button key=${c} type="button" aria-pressed=${String(part === c + '-')}
       onClick=${() => refine({ part: c + '-' })}><span class="name">${c}</span></button>`)}</div>`}
     ${pending(r) ?? (list.length ? typeTable(list) : empty(part ? 'No type has this in its name.' : 'There is no job and no handler.'))}
-    ${r.data?.all_types > most && html`<p class="note">These are the ${most} types that need attention most, or have the most jobs.</p>`}`;
+    ${r.data?.all_types > maxTypes && html`<p class="note">These are the ${maxTypes} types that need attention most, or have the most jobs.</p>`}`;
 }
