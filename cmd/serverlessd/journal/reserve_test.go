@@ -44,7 +44,7 @@ func TestReserveOfADrainedJournal(t *testing.T) {
 // TestFullAtTheStart: a journal on a full disk says before the first add that it has no room. It has
 // room if the segments that it may remove make enough.
 func TestFullAtTheStart(t *testing.T) {
-	d := &scarce{newDisk(), 1 << 19}
+	d := &sharedDisk{newDisk(), 1 << 19}
 	start := func() *Journal {
 		j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 64 << 10})
 		if err != nil {
