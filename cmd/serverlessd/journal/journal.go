@@ -122,19 +122,18 @@ type Journal struct {
 	back     []piece // pieces that must be read again, oldest first
 	stats    Stats
 	queue    []*request
-	writing  bool // a commit is in progress
 	closed   bool
-	work     chan struct{} // signals that the queue is not empty
 	news     chan struct{} // closed and replaced when there may be something to read
 	moved    chan struct{} // closed and replaced when something was synced
 
 	refusal   error     // of the last commit, also guarded by mu
 	refusedAt time.Time // when that ended
 
-	// The following fields belong to the goroutine that writes.
-	current *segment // nil: the next append begins a segment
+	turn chan struct{} // holds a value while somebody commits; guards the following
+	// current is the segment that is written; nil: the next append begins one.
+	current *segment
+	shared  bool // the last commit was of several appends
 	buf     []byte
-	ended   chan struct{}
 }
 
 // Open opens a journal. It does not fail because of the directory's content: what the disk does not
@@ -146,15 +145,14 @@ func Open(opt Options) (*Journal, error) {
 	if opt.Segment == 0 {
 		opt.Segment = 64 << 20
 	}
-	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]*AsideError), ended: make(chan struct{}),
-		work: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
+	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]*AsideError),
+		turn: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power may lose accepted jobs")
 	}
 	if err := j.load(); err != nil {
 		return nil, err
 	}
-	go j.write()
 	return j, nil
 }
 
@@ -445,9 +443,13 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	j.closed = true
-	j.wake()
 	j.mu.Unlock()
-	<-j.ended
+	j.turn <- struct{}{} // nothing is committed from here on
+	j.mu.Lock()
+	queue := j.queue
+	j.queue = nil
+	j.mu.Unlock()
+	j.settle(queue, ErrClosed)
 	j.reading.Lock()
 	defer j.reading.Unlock()
 	j.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -19,20 +20,23 @@ const maxGroup = 8 << 20
 // saltSize is the length of a salt, in characters of base 32.
 const saltSize = 12
 
-// request is a waiting append.
+// request is an append. Only who has the turn changes it.
 type request struct {
 	ctx     context.Context
 	batches []Batch
 	size    int64 // approximate
 	receipt Receipt
 	err     error
-	done    chan struct{}
+	settled bool
+	done    chan struct{} // closed when the request is settled
 }
 
 // Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
 // ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context. Only after an error of the
 // context may the lines have been accepted nevertheless. The context is checked only while the append
 // waits for others. The lines must not change before Append returns.
+//
+// Appends that wait are committed together, by the one whose turn comes first.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
@@ -46,68 +50,56 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 		j.mu.Unlock()
 		return Receipt{}, ErrClosed
 	}
-	if !j.writing && len(j.queue) == 0 {
-		// There is no other append with which to share a sync, so this goroutine commits: waking
-		// the writer would take longer.
-		j.writing = true
-		j.mu.Unlock()
-		err := j.commit([]*request{r})
-		j.endCommit(err)
-		if err != nil {
-			return Receipt{}, err
-		}
-		return r.receipt, nil
-	}
 	j.queue = append(j.queue, r)
-	j.wake()
 	j.mu.Unlock()
 	select {
 	case <-r.done:
-		return r.receipt, r.err
 	case <-ctx.Done():
 		return Receipt{}, ctx.Err()
-	}
-}
-
-func (j *Journal) wake() {
-	select {
-	case j.work <- struct{}{}:
-	default:
-	}
-}
-
-// write commits waiting requests, a group at a time, until the journal is closed.
-func (j *Journal) write() {
-	defer close(j.ended)
-	for range j.work {
-		group, closed := j.group()
-		if len(group) == 0 {
-			if closed {
-				return
-			}
-			continue
+	case j.turn <- struct{}{}:
+		for !r.settled {
+			j.commitNext()
 		}
-		err := j.commit(group)
-		j.endCommit(err)
-		for _, r := range group {
-			if err != nil {
-				r.err, r.receipt = err, Receipt{}
-			}
-			close(r.done)
-		}
+		<-j.turn
 	}
+	return r.receipt, r.err
 }
 
-// endCommit ends a commit, so that the next group can be committed.
-func (j *Journal) endCommit(err error) {
+// commitNext commits the next group. If there is no room for all of it, each request is committed
+// alone, so that none is refused because of another. The caller has the turn.
+func (j *Journal) commitNext() {
+	if j.shared {
+		runtime.Gosched() // for appends that are about to begin
+	}
+	group := j.group()
+	if len(group) == 0 {
+		return
+	}
+	j.shared = len(group) > 1
+	err := j.commit(group)
+	if len(group) > 1 && errors.Is(err, ErrFull) {
+		for i := range group {
+			one := group[i : i+1]
+			j.settle(one, j.commit(one))
+		}
+		return
+	}
+	j.settle(group, err)
+}
+
+// settle tells the appends of a group what has become of them. The caller has the turn.
+func (j *Journal) settle(group []*request, err error) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.writing = false
 	if !errors.As(err, new(*largeError)) {
 		j.refusal, j.refusedAt = err, time.Now()
 	}
-	if len(j.queue) > 0 || j.closed {
-		j.wake()
+	j.mu.Unlock()
+	for _, r := range group {
+		if r.err = err; err != nil {
+			r.receipt = Receipt{}
+		}
+		r.settled = true
+		close(r.done)
 	}
 }
 
@@ -142,39 +134,32 @@ func (j *Journal) Refuses() error {
 	return j.Spare(ordinary - removable)
 }
 
-// group takes the next requests from the queue, and drops those that were cancelled. While another
-// goroutine is committing, it returns none; that goroutine will wake the writer.
-func (j *Journal) group() (group []*request, closed bool) {
+// group takes the next requests from the queue, and drops those that were cancelled.
+func (j *Journal) group() (group []*request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.writing {
-		return nil, false
+	n, size := 0, int64(0)
+	for n < len(j.queue) && (n == 0 || size+j.queue[n].size <= maxGroup) {
+		size += j.queue[n].size
+		n++
 	}
-	var size int64
-	for len(j.queue) > 0 {
-		r := j.queue[0]
-		if r.ctx.Err() == nil {
-			size += r.size
-			if len(group) > 0 && (size > maxGroup || j.full(size)) { // a request for which there is no room is refused; the others are not
-				break
-			}
-			group = append(group, r)
-		}
-		j.queue[0] = nil
-		j.queue = j.queue[1:]
-	}
-	j.writing = len(group) > 0
-	return group, j.closed
+	group = slices.Clone(j.queue[:n])
+	j.queue = slices.Delete(j.queue, 0, n)
+	return slices.DeleteFunc(group, func(r *request) bool {
+		r.err = r.ctx.Err()
+		r.settled = r.err != nil
+		return r.settled
+	})
 }
 
 // commit makes a group's lines durable. After an error none of them is accepted.
 func (j *Journal) commit(group []*request) error {
-	var size, largest int64
+	var size int64
 	for _, r := range group {
-		size, largest = size+r.size, max(largest, r.size)
+		size += r.size
 	}
 	if err := j.room(size); err != nil {
-		if largest > ordinary && j.room(ordinary) == nil {
+		if size > ordinary && j.room(ordinary) == nil {
 			return &largeError{err}
 		}
 		return err

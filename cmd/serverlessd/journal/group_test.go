@@ -1,0 +1,218 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	. "gloom/cmd/serverlessd/journal"
+)
+
+// waiting has appends that wait while a sync is held up.
+type waiting struct {
+	t       *testing.T
+	j       *Journal
+	block   chan struct{}
+	results []chan error
+}
+
+// holdUp makes the next appends wait.
+func holdUp(t *testing.T, d *disk, j *Journal) *waiting {
+	t.Helper()
+	block, blocked := d.holdSync()
+	w := &waiting{t: t, j: j, block: block}
+	w.start(t.Context(), "held up")
+	<-blocked
+	return w
+}
+
+func (w *waiting) start(ctx context.Context, line string) {
+	result := make(chan error, 1)
+	w.results = append(w.results, result)
+	go func() {
+		_, err := w.j.Append(ctx, []Batch{batch("a-x", line)})
+		result <- err
+	}()
+}
+
+// append starts an append and returns when it waits.
+func (w *waiting) append(ctx context.Context, line string) {
+	w.t.Helper()
+	queued := w.j.Queued()
+	w.start(ctx, line)
+	await(w.t, func() bool { return w.j.Queued() == queued+1 })
+}
+
+// errors returns the results in the order of the appends.
+func (w *waiting) errors() (errs []error) {
+	for _, result := range w.results {
+		errs = append(errs, <-result)
+	}
+	return errs
+}
+
+// TestNoRoomForOne: if the disk has no room for one of several appends that wait, the others are
+// accepted.
+func TestNoRoomForOne(t *testing.T) {
+	for _, reserve := range []bool{false, true} {
+		t.Run(fmt.Sprint("reserve ", reserve), func(t *testing.T) {
+			d := newDisk()
+			s := &sharedDisk{d, 1 << 19}
+			j := open(t, s, func(o *Options) {
+				if reserve {
+					o.Reserve = 64 << 10
+				}
+			})
+			add(t, j, batch("a-x", "first"))
+			w := holdUp(t, d, j)
+			for _, line := range []string{"one", strings.Repeat("x", 100_000), "two"} {
+				w.append(t.Context(), line)
+			}
+			d.mu.Lock()
+			if reserve {
+				s.free = 80 << 10
+			} else {
+				d.room = d.used() + 20_000
+			}
+			d.mu.Unlock()
+			close(w.block)
+			errs := w.errors()
+			if !errors.Is(errs[2], ErrNoSpace) {
+				t.Errorf("large: %v", errs[2])
+			}
+			equal(t, "the others", slices.Delete(errs, 2, 3), []error{nil, nil, nil})
+			equal(t, "full", j.Refuses(), nil)
+			equal(t, "lines", text(rest(t, j)), "a-x:first a-x:held up a-x:one a-x:two")
+		})
+	}
+}
+
+// TestMoreThanAGroup: appends that wait are committed even if they are more than a group can hold.
+func TestMoreThanAGroup(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	w := holdUp(t, d, j)
+	for range 4 {
+		w.append(t.Context(), strings.Repeat("x", 5<<20))
+	}
+	close(w.block)
+	equal(t, "errors", w.errors(), make([]error, 5))
+	equal(t, "lines", len(rest(t, j)), 5)
+}
+
+// TestCancelledWait: an append whose context ends while it waits returns at once, and the others do
+// not wait for it.
+func TestCancelledWait(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	w := holdUp(t, d, j)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.append(ctx, "cancelled")
+	w.append(t.Context(), "one")
+	w.append(ctx, "cancelled, too")
+	w.append(t.Context(), "two")
+	cancel()
+	for _, i := range []int{1, 3} {
+		if err := <-w.results[i]; !errors.Is(err, context.Canceled) {
+			t.Fatalf("%v", err)
+		}
+		w.results[i] <- nil
+	}
+	close(w.block)
+	equal(t, "errors", w.errors(), make([]error, 5))
+	equal(t, "lines", text(rest(t, j)), "a-x:held up a-x:one a-x:two")
+}
+
+// TestCloseWhileAppendsWait: each append returns, and exactly those without an error are kept.
+func TestCloseWhileAppendsWait(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	w := holdUp(t, d, j)
+	for i := range 5 {
+		w.append(t.Context(), fmt.Sprint(i))
+	}
+	closed := make(chan error)
+	go func() { closed <- j.Close() }()
+	await(t, func() bool {
+		_, err := j.Append(cancelled(t), nil)
+		return errors.Is(err, ErrClosed)
+	})
+	close(w.block)
+	accepted := 0
+	for _, err := range w.errors() {
+		if err == nil {
+			accepted++
+		} else if !errors.Is(err, ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	}
+	equal(t, "close", <-closed, nil)
+	equal(t, "lines", len(rest(t, open(t, d.boot(true, rand.New(rand.NewPCG(1, 2)))))), accepted)
+}
+
+// TestLossesOfGroups: whatever fails while many clients append, and whenever the power is lost, accepted
+// lines are kept once and in each client's order, and refused ones are not.
+func TestLossesOfGroups(t *testing.T) {
+	for round := range 40 {
+		r := rand.New(rand.NewPCG(uint64(round), 1))
+		d := newDisk()
+		j := open(t, d, func(o *Options) { o.Segment = 4000 })
+		stopAt, powerLost := 20+r.IntN(300), r.IntN(2) == 0
+		changes, began := 0, make(map[string]int)
+		d.mu.Lock()
+		d.fail = func(op, name string) error {
+			if changes++; changes > stopAt {
+				d.off = true
+				return errPower
+			}
+			// The first write and sync of a segment succeed: it must say where the one before ends.
+			if began[name]++; began[name] > 3 && (op == "write" || op == "sync") && r.IntN(8) == 0 {
+				return []error{syscall.EIO, syscall.ENOSPC}[r.IntN(2)]
+			}
+			return nil
+		}
+		d.mu.Unlock()
+		const clients = 8
+		var accepted, refused [clients]map[string]bool
+		var wg sync.WaitGroup
+		for c := range clients {
+			accepted[c], refused[c] = make(map[string]bool), make(map[string]bool)
+			wg.Go(func() {
+				for i := range 30 {
+					line := fmt.Sprintf("%d %02d", c, i)
+					_, err := j.Append(t.Context(), []Batch{batch("a-x", line)})
+					d.mu.Lock()
+					off := d.off
+					d.mu.Unlock()
+					if err == nil {
+						accepted[c][line] = true
+					} else if !off {
+						refused[c][line] = true
+					}
+				}
+			})
+		}
+		wg.Wait()
+		j.Close()
+		last := make(map[byte]string)
+		for _, e := range rest(t, open(t, d.boot(powerLost, r))) {
+			line := string(e.Payload)
+			c := line[0] - '0'
+			if line <= last[c] || refused[c][line] {
+				t.Fatalf("round %d: %q follows %q; refused: %v", round, line, last[c], refused[c][line])
+			}
+			last[c] = line
+			delete(accepted[c], line)
+		}
+		for c := range clients {
+			equal(t, fmt.Sprintf("round %d: lost", round), slices.Sorted(maps.Keys(accepted[c])), []string{})
+		}
+	}
+}
