@@ -52,7 +52,7 @@ func (id ID) parts() (ms int64, sysid string, seq int64, err error) {
 // Add returns the id n places after id.
 func (id ID) Add(n int) ID {
 	ms, sysid, seq, err := id.parts()
-	if err != nil {
+	if n == 0 || err != nil {
 		return id
 	}
 	seq += int64(n)

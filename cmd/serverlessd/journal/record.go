@@ -2,7 +2,8 @@ package journal
 
 import (
 	"bytes"
-	"fmt"
+	"encoding/binary"
+	"encoding/hex"
 	"hash/crc32"
 	"strconv"
 	"strings"
@@ -76,10 +77,17 @@ func (r *record) appendTo(b []byte) []byte {
 	if r.salt != "" {
 		b = append(append(b, ",salt="...), r.salt...)
 	}
-	crc := crc32.Update(crc32.Checksum(b[start:], castagnoli), castagnoli, r.body)
-	b = fmt.Appendf(b, ",crc=%08x\n", crc)
-	b = append(b, r.body...)
+	crc := checksum(b[start:], r.body)
+	b = append(append(b, ",crc="...), crc...)
+	b = append(append(b, '\n'), r.body...)
 	return append(b, end...)
+}
+
+// checksum returns the checksum of a record as text.
+func checksum(head, body []byte) string {
+	var sum [crc32.Size]byte
+	binary.BigEndian.PutUint32(sum[:], crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, body))
+	return hex.EncodeToString(sum[:])
 }
 
 // form says what parse has found.
@@ -123,7 +131,7 @@ func parse(b []byte) (r record, f form) {
 	lines := countLines(r.body)
 	switch {
 	case r.count >= 0 && r.count != lines,
-		crc != "" && crc != fmt.Sprintf("%08x", crc32.Update(crc32.Checksum(head[:len(head)-len(",crc=")-len(crc)], castagnoli), castagnoli, r.body)):
+		crc != "" && crc != checksum(head[:len(head)-len(",crc=")-len(crc)], r.body):
 		return record{size: r.size}, broken
 	}
 	r.count, r.sealed = lines, crc != ""

@@ -167,13 +167,14 @@ func (j *Journal) commit(group []*request) error {
 	s := j.current
 	var marks []mark
 	j.buf = j.buf[:0]
+	now := j.opt.Now()
 	for _, r := range group {
 		r.receipt = Receipt{segment: s, span: span{from: s.end + int64(len(j.buf))}}
 		for i := range r.batches {
 			r.receipt.First = append(r.receipt.First, j.opt.IDs.Next(len(r.batches[i].Lines)))
 		}
 		marks = append(marks, mark{r.receipt.from, r.firstID()})
-		j.encode(r)
+		j.encode(r, now)
 		r.receipt.to = s.end + int64(len(j.buf))
 	}
 	failpoint.Point("journal: before write")
@@ -250,34 +251,38 @@ func (r *request) firstID() job.ID {
 }
 
 // encode appends a request to the buffer, as one or more records of limited size.
-func (j *Journal) encode(r *request) {
-	type piece struct{ batch, from, to, bytes int }
-	var pieces []piece
-	for i, b := range r.batches {
-		p := piece{batch: i}
-		for n, line := range b.Lines {
-			if n > p.from && (n-p.from == maxLines || p.bytes+len(line)+1 > maxBytes) {
-				pieces = append(pieces, p)
-				p = piece{batch: i, from: n}
-			}
-			p.to, p.bytes = n+1, p.bytes+len(line)+1
-		}
-		if p.to > p.from {
-			pieces = append(pieces, p)
+func (j *Journal) encode(r *request, date time.Time) {
+	more := 0
+	for _, b := range r.batches {
+		for at := 0; at < len(b.Lines); at += recordLines(b.Lines[at:]) {
+			more++
 		}
 	}
-	date := j.opt.Now()
 	var body []byte
-	for i, p := range pieces {
-		b := r.batches[p.batch]
-		body = body[:0]
-		for _, line := range b.Lines[p.from:p.to] {
-			body = append(append(body, line...), '\n')
+	for i, b := range r.batches {
+		for at := 0; at < len(b.Lines); {
+			n := recordLines(b.Lines[at:])
+			body = body[:0]
+			for _, line := range b.Lines[at : at+n] {
+				body = append(append(body, line...), '\n')
+			}
+			more--
+			rec := record{date: date, jobtype: b.Jobtype, first: r.receipt.First[i].Add(at), count: n,
+				due: b.Due, delay: b.Delay, more: more, salt: j.current.salt, body: body}
+			j.buf = rec.appendTo(j.buf)
+			at += n
 		}
-		rec := record{date: date, jobtype: b.Jobtype, first: r.receipt.First[p.batch].Add(p.from),
-			count: p.to - p.from, due: b.Due, delay: b.Delay, more: len(pieces) - 1 - i, salt: j.current.salt, body: body}
-		j.buf = rec.appendTo(j.buf)
 	}
+}
+
+// recordLines returns how many of these lines the next record has: at least one.
+func recordLines(lines [][]byte) (n int) {
+	for bytes := 0; n < len(lines) && n < maxLines; n++ {
+		if bytes += len(lines[n]) + 1; bytes > maxBytes && n > 0 {
+			break
+		}
+	}
+	return n
 }
 
 // full reports whether size more bytes would exceed the limit on waiting bytes.
