@@ -104,13 +104,15 @@ func reply(w http.ResponseWriter, err error) {
 	_ = answer(w, f.status, f)
 }
 
+var jsonType = []string{"application/json"}
+
 // answer writes JSON. It returns nil, as the methods of Web do that have answered.
 func answer(w http.ResponseWriter, status int, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		status, text = http.StatusInternalServerError, []byte(`{"error":"internal","reason":"the answer cannot be encoded"}`)
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header()["Content-Type"] = jsonType
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n'))

@@ -81,7 +81,7 @@ func route(r *request) *action {
 	if a := fixed[r.URL.EscapedPath()]; a != nil {
 		return a
 	}
-	var path []string
+	path := make([]string, 0, 4)
 	for part := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
 		name, err := url.PathUnescape(part)
 		if err != nil {

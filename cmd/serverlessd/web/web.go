@@ -173,13 +173,9 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 // strict returns an error for parameters and bodies that an action does not take, so that a
 // misspelt filter is never ignored.
 func (r *request) strict(a *action) error {
-	takes := "it takes none"
-	if a.query != "" {
-		takes = "it takes " + strings.ReplaceAll(a.query, ",", ", ")
-	}
 	for name, values := range r.query {
 		if !slices.Contains(strings.Split(a.query, ","), name) {
-			return invalid(clip([]byte(name)), "%s has no parameter %.60q; %s", r.URL.Path, name, takes)
+			return invalid(clip([]byte(name)), "%s has no parameter %.60q; %s", r.URL.Path, name, a.takes())
 		}
 		if len(values) > 1 {
 			return invalid(name, "%s is given %d times; it may be given once", name, len(values))
@@ -190,9 +186,17 @@ func (r *request) strict(a *action) error {
 	}
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
 		r.w.Header().Set("Connection", "close") // the rest is not read
-		return invalid("body", "%s takes no body; its parameters are in the query: %s", r.URL.Path, takes)
+		return invalid("body", "%s takes no body; its parameters are in the query: %s", r.URL.Path, a.takes())
 	}
 	return nil
+}
+
+// takes says which parameters an action has.
+func (a *action) takes() string {
+	if a.query == "" {
+		return "it takes none"
+	}
+	return "it takes " + strings.ReplaceAll(a.query, ",", ", ")
 }
 
 func (r *request) checkClient() error {
