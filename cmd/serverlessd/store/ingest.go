@@ -121,8 +121,12 @@ func (t *tx) insertRows(rows []row) error {
 		if len(r.payload) <= shortData {
 			data = nonNil(r.payload)
 		}
-		created := at(r.created)
-		args = append(args, string(r.id), r.jobtype, at(r.dt), created, created, data)
+		var created any = at(r.created)
+		dt := created
+		if !r.dt.Equal(r.created) {
+			dt = at(r.dt)
+		}
+		args = append(args, string(r.id), r.jobtype, dt, created, created, data)
 	}
 	return t.insertAll("INSERT INTO sq_jobs (id, type, dt, create_dt, first_dt, data)", columns, args)
 }
