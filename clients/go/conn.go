@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 )
 
 const (
+	// readBuffer is how many bytes a read has room for, at least.
+	readBuffer = 8 << 10
 	// maxUnsent is how many bytes may wait to be written before callers must wait.
 	maxUnsent = 1 << 20
 	// keepBuffer is the largest buffer that is kept for reuse, in bytes.
@@ -57,7 +60,8 @@ type conn struct {
 	refusal *RefusedError       // why the broker is closing the connection
 
 	// Used only by the reading goroutine.
-	in      frames
+	in      []byte // what has arrived; frames have been cut from it up to cut
+	cut     int
 	decoder wire.ClientDecoder
 	frame   wire.Event
 	news    []notifier // notifiers to call after the current frame
@@ -94,7 +98,6 @@ func (c *conn) dial(ctx, life context.Context, broker string, greet func(done fu
 	if c.nc, c.addr, err = c.conf.connect(soon, broker); err != nil {
 		return fmt.Errorf("gloom: connect to %s: %w", broker, err)
 	}
-	c.in.from = c
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
 	c.wake, c.over = make(chan struct{}, 1), make(chan struct{})
 	c.life, c.end = context.WithCancelCause(life)
@@ -156,7 +159,7 @@ func (c *conn) run() {
 
 // handle reads a frame and acts on it.
 func (c *conn) handle() error {
-	payload, err := c.in.next(c.maxIn)
+	payload, err := c.next()
 	if err != nil {
 		return err
 	}
@@ -293,15 +296,41 @@ func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 	return buf, c.mute
 }
 
-// Read reads from nc. With a heartbeat, it fails if no byte arrives in deadBeats heartbeats. Only
-// the reading goroutine calls it.
-func (c *conn) Read(p []byte) (int, error) {
+// next returns the payload of the next frame, valid until the next call. Memory grows with what
+// has arrived, not with what is announced.
+func (c *conn) next() ([]byte, error) {
+	for {
+		rest := c.in[c.cut:]
+		payload, used, tooLarge := wire.SplitFrame(rest, c.maxIn)
+		switch {
+		case tooLarge != nil && string(rest[:wire.HeaderLen]) == "HTTP":
+			return nil, errors.New("this is an HTTP server")
+		case tooLarge != nil:
+			return nil, &ProtocolError{Reason: tooLarge.Reason}
+		case used > 0:
+			c.cut += used
+			return payload, nil
+		}
+		if len(rest) == 0 && cap(c.in) > keepBuffer {
+			c.in = nil
+		}
+		c.in, c.cut = slices.Grow(append(c.in[:0], rest...), readBuffer), 0
+		n, err := c.read(c.in[len(c.in):cap(c.in)])
+		c.in = c.in[:len(c.in)+n]
+		if err != nil && n == 0 {
+			return nil, err
+		}
+	}
+}
+
+// read reads from nc. With a heartbeat, it fails if no byte arrives in deadBeats heartbeats.
+func (c *conn) read(p []byte) (int, error) {
 	quiet := deadBeats * c.conf.heartbeat
 	if quiet > 0 {
 		c.nc.SetReadDeadline(time.Now().Add(quiet))
 	}
 	n, err := c.nc.Read(p)
-	if quiet > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("no byte arrived for %v: %w", quiet, err)
 	}
 	return n, err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,14 @@ import (
 	"testing"
 	"testing/iotest"
 )
+
+// stream is a connection of which only the reading side is used.
+type stream struct {
+	net.Conn
+	from io.Reader
+}
+
+func (s stream) Read(p []byte) (int, error) { return s.from.Read(p) }
 
 // TestGoldenStreams splits the byte streams that all clients share into frames, however
 // their bytes arrive.
@@ -36,31 +45,32 @@ func TestGoldenStreams(t *testing.T) {
 	}
 	for _, c := range doc.Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			stream, err := hex.DecodeString(c.Hex)
+			sent, err := hex.DecodeString(c.Hex)
 			if err != nil {
 				t.Fatal(err)
 			}
-			arrivals := []io.Reader{iotest.OneByteReader(bytes.NewReader(stream)), iotest.HalfReader(bytes.NewReader(stream)),
-				iotest.DataErrReader(bytes.NewReader(stream))}
-			for cut := range len(stream) + 1 {
-				arrivals = append(arrivals, io.MultiReader(bytes.NewReader(stream[:cut]), bytes.NewReader(stream[cut:])))
+			arrivals := []io.Reader{iotest.OneByteReader(bytes.NewReader(sent)), iotest.HalfReader(bytes.NewReader(sent)),
+				iotest.DataErrReader(bytes.NewReader(sent))}
+			for cut := range len(sent) + 1 {
+				arrivals = append(arrivals, io.MultiReader(bytes.NewReader(sent[:cut]), bytes.NewReader(sent[cut:])))
 			}
 			for i, arrival := range arrivals {
-				f := frames{from: arrival, buf: make([]byte, 0, 1+i%64)} // small, so that it must grow and make room
+				in := make([]byte, 0, 1+i%64) // small, so that it must grow
+				f := conn{conf: new(config), nc: stream{from: arrival}, maxIn: c.MaxFrame, in: in}
 				got, used := []string{}, 0
 				var payload []byte
 				var err error
-				for payload, err = f.next(c.MaxFrame); err == nil; payload, err = f.next(c.MaxFrame) {
+				for payload, err = f.next(); err == nil; payload, err = f.next() {
 					got = append(got, string(payload))
 					used += 4 + len(payload)
 				}
-				if !slices.Equal(got, c.Payloads) || len(stream)-used != c.Rest {
-					t.Fatalf("arrival %d: cut into %q, %d bytes left; want %q, %d", i, got, len(stream)-used, c.Payloads, c.Rest)
+				if !slices.Equal(got, c.Payloads) || len(sent)-used != c.Rest {
+					t.Fatalf("arrival %d: cut into %q, %d bytes left; want %q, %d", i, got, len(sent)-used, c.Payloads, c.Rest)
 				}
 				var broken *ProtocolError
 				switch {
-				case c.Error == nil && (err != io.EOF || len(f.buf)-f.at != c.Rest):
-					t.Fatalf("arrival %d: %v, holds %d bytes; want the end, %d", i, err, len(f.buf)-f.at, c.Rest)
+				case c.Error == nil && (err != io.EOF || len(f.in)-f.cut != c.Rest):
+					t.Fatalf("arrival %d: %v, holds %d bytes; want the end, %d", i, err, len(f.in)-f.cut, c.Rest)
 				case c.Error != nil && !errors.As(err, &broken):
 					t.Fatalf("arrival %d: %v, want a protocol error", i, err)
 				case c.Error != nil:
