@@ -9,14 +9,16 @@ import (
 // share one.
 type condMutex struct {
 	sync.Mutex
-	waiters sync.Mutex // held by callers of waitFor: only one at a time may compete with the reader and the writer
-	changed doneChan   // nil if nobody waits
+	waiters sync.Mutex    // held by callers of waitFor: only one at a time may compete with the reader and the writer
+	changed chan struct{} // nil if nobody waits
 }
 
 // broadcast wakes those who wait. The lock must be held.
 func (g *condMutex) broadcast() {
-	g.changed.release()
-	g.changed = nil
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
 }
 
 // waitFor calls try with the lock held, now and after each change, while try returns
@@ -29,7 +31,10 @@ func (g *condMutex) waitFor(ctx context.Context, wait bool, try func() error) er
 		g.Lock()
 		err := try()
 		if err == ErrNotConnected || err == ErrWindowFull {
-			changed = g.changed.wait()
+			if g.changed == nil {
+				g.changed = make(chan struct{})
+			}
+			changed = g.changed
 		}
 		g.Unlock()
 		g.waiters.Unlock()

@@ -3,7 +3,6 @@ package gloom
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/goccy/go-json"
 
@@ -26,16 +25,13 @@ type Pending struct {
 	seq     uint64   // the number of its request there
 	kept    *kept    // nil if the job ends with its connection
 
-	result Result     // valid once ended
-	err    error      // valid once ended
-	mu     sync.Mutex // guards the fields below
-	acked  bool       // the broker has accepted the job; set with owner.mu held, too
-	ack    doneChan   // closed when the reply has arrived
-	done   doneChan   // closed when the job has ended
-}
+	acked bool // the broker has accepted the job; also valid once ack is closed
 
-// doneChan is a channel to be closed, created when it is first needed.
-type doneChan chan struct{}
+	result Result        // valid once ended
+	err    error         // valid once ended
+	ack    chan struct{} // closed when the broker has accepted the job, or the job has ended; nil with a callback
+	done   chan struct{} // closed when the job has ended; nil with a callback
+}
 
 // wait waits until done is closed. If ctx ends first, it returns the context's cause.
 func wait(ctx context.Context, done <-chan struct{}) error {
@@ -52,54 +48,21 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-var opened = func() doneChan {
-	l := make(doneChan)
-	close(l)
-	return l
-}()
-
-func (l *doneChan) wait() <-chan struct{} {
-	if *l == nil {
-		*l = make(doneChan)
-	}
-	return *l
-}
-
-func (l *doneChan) release() {
-	if *l != nil && *l != opened {
-		close(*l)
-	}
-	*l = opened
-}
-
 // ID returns the job's id.
 func (p *Pending) ID() string { return p.id }
 
 // Acked returns a channel that is closed when the broker has accepted the job, or when the job
 // has ended (refused, lost); then Done is closed, too. Ack reports which.
-func (p *Pending) Acked() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ack.wait()
-}
+func (p *Pending) Acked() <-chan struct{} { return p.ack }
 
 // Done returns a channel that is closed when the job has ended, with a result or an error.
-func (p *Pending) Done() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.done.wait()
-}
+func (p *Pending) Done() <-chan struct{} { return p.done }
 
 // Ack waits until the broker has accepted the job. It returns the job's error if it was not
 // accepted. If ctx ends first, it returns the context's cause, and the job continues.
 func (p *Pending) Ack(ctx context.Context) error {
-	if err := wait(ctx, p.Acked()); err != nil {
+	if err := wait(ctx, p.ack); err != nil || p.acked {
 		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.acked {
-		return nil
 	}
 	return p.err
 }
@@ -108,7 +71,7 @@ func (p *Pending) Ack(ctx context.Context) error {
 // the context's cause if ctx ends first; then the job continues, and Result may be called
 // again.
 func (p *Pending) Result(ctx context.Context) (Result, error) {
-	if err := wait(ctx, p.Done()); err != nil {
+	if err := wait(ctx, p.done); err != nil {
 		return Result{}, err
 	}
 	return p.result, p.err
@@ -122,11 +85,12 @@ func (p *Pending) Cancel(ctx context.Context) error {
 	})
 }
 
+// taken announces that the broker has accepted the job. owner.mu must be held.
 func (p *Pending) taken() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if !p.acked && p.callback == nil {
+		close(p.ack)
+	}
 	p.acked = true
-	p.ack.release()
 }
 
 // notify announces how the job has ended. It is called once, when the job's connection has no
@@ -134,11 +98,12 @@ func (p *Pending) taken() {
 func (p *Pending) notify() {
 	p.result.Body = slices.Clone(p.result.Body) // it points into the frame
 	<-p.owner.window                            // first, because code that waits for the end may rely on a free place in the window
-	p.mu.Lock()
-	p.ack.release()
-	p.done.release()
-	p.mu.Unlock()
 	if p.callback != nil {
 		p.callback(p.result, p.err)
+		return
 	}
+	if !p.acked {
+		close(p.ack)
+	}
+	close(p.done)
 }

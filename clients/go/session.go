@@ -106,7 +106,9 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 				k.frame = nil
 			}
 		}
-		p.taken()
+		if s.jobs[p.key] == p { // otherwise it has ended
+			p.taken()
+		}
 	}
 	return nil
 }
