@@ -219,6 +219,21 @@ func TestOneIDTwice(t *testing.T) {
 	wantResult(t, again, "2")
 }
 
+// TestAJobEndsOnce has brokers that reply to a job once more after its end.
+func TestAJobEndsOnce(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	a := submit(t, s, gloom.Job{ID: "a"})
+	d := submit(t, s, gloom.Job{ID: "d", Detach: true, NoAck: true})
+	broker.read()
+	broker.read()
+	broker.send(resultFor("a", "1"), okFor("a"), resultFor("d", "1"))
+	wantResult(t, a, "1")
+	wantResult(t, d, "")
+	b := submit(t, s, gloom.Job{ID: "b"})
+	broker.send(`{"ok":true}`, okFor("b"), resultFor("b", "1")) // the first is for the ping that confirms d
+	wantResult(t, b, "1")
+}
+
 func TestDetachedIDAgain(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	old := submit(t, s, gloom.Job{ID: "a", Detach: true})

@@ -93,7 +93,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 		if p := s.jobs[r.key]; refusal == nil && p != nil && p.seq < s.waiting.head {
 			s.endJob(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}
-	case p == nil:
+	case p == nil || s.jobs[p.key] != p: // it has ended
 	case refusal != nil && p.kept != nil && p.kept.lost != nil:
 		s.notResumed(p, refusal)
 	case refusal != nil:
@@ -106,9 +106,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 				k.frame = nil
 			}
 		}
-		if s.jobs[p.key] == p { // otherwise it has ended
-			p.taken()
-		}
+		p.taken()
 	}
 	return nil
 }
@@ -125,7 +123,7 @@ type kept struct {
 // notResumed acts on the refusal of a request to resume a job.
 func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	k := p.kept
-	if s.jobs[p.key] != p || s.life.Err() != nil {
+	if s.life.Err() != nil {
 		return // it ends with this connection
 	}
 	if !k.lost.Sent {
