@@ -49,10 +49,10 @@ type conn struct {
 	// anything large is sent.
 	maxIn, maxOut int
 
-	mu      *condMutex    // guards the fields below
-	out     []byte        // whole frames, not yet given to the writer
-	wake    chan struct{} // holds one element while out is not empty and the writer has not taken it
-	mute    bool          // the output ends after out: the writer then shuts down its side
+	mu      *condMutex // guards the fields below
+	out     []byte     // whole frames, not yet given to the writer
+	wake    sync.Cond  // the writer waits for frames, or for the end
+	mute    bool       // the output ends after out: the writer then shuts down its side
 	waiting fifo[request]
 	jobs    map[string]*Pending // for a submitter: the jobs pending here, by canonical id
 	written uint64              // number of the first request not given to the writer
@@ -99,7 +99,7 @@ func (c *conn) dial(ctx, life context.Context, broker string, greet func(done fu
 		return fmt.Errorf("gloom: connect to %s: %w", broker, err)
 	}
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
-	c.wake, c.over = make(chan struct{}, 1), make(chan struct{})
+	c.wake.L, c.over = c.mu, make(chan struct{})
 	c.life, c.end = context.WithCancelCause(life)
 	c.drained, c.drain = context.WithCancel(context.Background())
 	context.AfterFunc(c.life, func() { c.nc.Close() }) // with TLS, Close may wait for the peer
@@ -195,6 +195,7 @@ func (c *conn) fail(cause error) {
 		cause = c.refusal
 	}
 	c.end(&LostError{Addr: c.addr, Cause: cause})
+	c.wake.Signal()
 }
 
 // lost returns why the connection failed.
@@ -227,22 +228,17 @@ func (c *conn) send(frame []byte, r request) {
 }
 
 func (c *conn) write(frame []byte) {
-	if c.mute {
-		return
+	if !c.mute {
+		c.out = append(c.out, frame...)
+		c.wake.Signal()
 	}
-	if len(c.out) == 0 {
-		c.wake <- struct{}{} // has room, since out is empty
-	}
-	c.out = append(c.out, frame...)
 }
 
 // endOutput makes the writer shut down its side of the connection once all frames are written.
 // Frames from the broker are still read.
 func (c *conn) endOutput() {
-	if len(c.out) == 0 && !c.mute {
-		c.wake <- struct{}{}
-	}
 	c.mute = true
+	c.wake.Signal()
 }
 
 // full reports whether callers must wait before they append more.
@@ -250,12 +246,7 @@ func (c *conn) full() bool { return len(c.out) >= maxUnsent }
 
 func (c *conn) writeLoop() {
 	var buf []byte // written and reused in turn with c.out
-	for last := false; !last; {
-		select {
-		case <-c.wake:
-		case <-c.life.Done():
-			return
-		}
+	for last := false; !last && c.life.Err() == nil; {
 		buf, last = c.take(buf)
 		_, err := c.nc.Write(buf)
 		if err == nil && last {
@@ -271,11 +262,15 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take swaps the buffers: it returns the frames to be written, and keeps wrote, the buffer
-// written last, for reuse. If last is true, nothing is written after these frames. It locks mu.
+// take waits for frames and swaps the buffers: it returns the frames to be written, and keeps
+// wrote, the buffer written last, for reuse. If last is true, nothing is written after these
+// frames. It returns nothing if the connection has failed. It locks mu.
 func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for len(c.out) == 0 && !c.mute && c.life.Err() == nil {
+		c.wake.Wait()
+	}
 	if c.life.Err() != nil {
 		return nil, false
 	}
