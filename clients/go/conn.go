@@ -33,14 +33,13 @@ var errFinished = errors.New("finished")
 // conn is a connection to a broker. One goroutine writes the frames that others append to a
 // buffer, so that one call sends many of them. Another goroutine reads frames.
 type conn struct {
-	conf   *config
-	addr   string
-	nc     net.Conn
-	user   user
-	life   context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
-	end    context.CancelCauseFunc
-	over   chan struct{} // closed when everything on the connection has been notified of its end
-	writer sync.WaitGroup
+	conf *config
+	addr string
+	nc   net.Conn
+	user user
+	life context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
+	end  context.CancelCauseFunc
+	over chan struct{} // closed when everything on the connection has been notified of its end
 
 	drained context.Context // ends when the broker has reported that it drains
 	drain   context.CancelFunc
@@ -106,7 +105,7 @@ func (c *conn) dial(ctx, life context.Context, broker string, greet func(done fu
 	if ctx.Err() != nil {
 		c.fail(ErrClosed)
 	}
-	c.writer.Go(c.writeLoop)
+	go c.writeLoop()
 	go c.run()
 	soon, cancel = c.conf.timeout(c.life)
 	defer cancel()
@@ -145,7 +144,6 @@ func (c *conn) run() {
 		err = c.handle()
 	}
 	c.fail(err)
-	c.writer.Wait()
 	lost := c.lost()
 	c.mu.Lock()
 	for !c.waiting.empty() {
