@@ -134,14 +134,14 @@ class Acked(RepliesCase):
     def test_draining_refuses_or_ends(self):
         a, b = self.submit("a"), self.submit("b")
         self.get(ok=True, id="a")
-        self.assertFalse(self.link.draining)
+        self.assertFalse(self.link.over.is_set())
         self.refuse("draining", "b")
         self.refuse("draining", "a")
         self.assertIsInstance(b.error, errors.RefusedError)
         self.assertIsInstance(a.error, errors.JobError)
         for job in a, b:
             self.assertIsInstance(job.error, errors.Draining)
-        self.assertTrue(self.link.draining)
+        self.assertTrue(self.link.over.is_set())
         self.check_over(2)
 
     def test_end_of_one_while_another_is_due(self):
@@ -344,13 +344,14 @@ class Connection(RepliesCase):
         self.get(ok=True, id="a")
         reset = ConnectionResetError("reset")
         self.link.unsent = [c.frame]
-        kept = self.link.lose(reset, keep=True)
-        self.assertEqual((kept, self.freed), ([a, b, c], 0))
-        self.check_over(0)
+        self.link.lose(reset, keep=True)
+        self.assertEqual(list(self.link.jobs.values()), [a, b, c])
+        self.assertEqual(self.freed, 0)
+        last = self.link
         self.anew()
         self.sent.clear()
-        for job in kept:
-            self.link.go_on(job)
+        self.link.take_over(last)
+        self.assertTrue(last.idle)
         self.assertEqual(
             [(m["action"], m["id"]) for m in self.sent],
             [("attach", "a"), ("attach", "b"), ("submit", "c")],
@@ -662,18 +663,15 @@ class Cuts(unittest.TestCase):
             with self.subTest(seed=seed):
                 self.run_one(random.Random(seed))
 
-    def connect(self, broker, freed, jobs):
-        link = connection(
+    def connect(self, broker, freed):
+        return connection(
             lambda frame: broker.requests.append(json.loads(frame[4:])),
             lambda: freed.append(1),
         )
-        for job in jobs:
-            link.go_on(job)
-        return link
 
     def run_one(self, rng):
         broker, freed, jobs, asked, replies = CutBroker(rng), [], [], 0, []
-        link = self.connect(broker, freed, [])
+        link = self.connect(broker, freed)
         for step in range(400):
             choice = rng.random()
             if choice < 0.2 and step < 300:
@@ -690,8 +688,9 @@ class Cuts(unittest.TestCase):
             elif choice < 0.25 and step < 350:
                 reset = ConnectionResetError("cut")
                 broker.cut()
-                kept = link.lose(reset, keep=True)
-                link = self.connect(broker, freed, kept)
+                link.lose(reset, keep=True)
+                last, link = link, self.connect(broker, freed)
+                link.take_over(last)
             elif choice < 0.5:
                 broker.handle()
             elif choice < 0.7:

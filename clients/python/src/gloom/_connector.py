@@ -14,7 +14,7 @@ from ._link import Backoff, Done, hopeless
 from ._loop import start
 from ._options import Event, Notice, Options
 from ._session import Session
-from .errors import ClosedError, GloomError, LostError, NotConnected, RefusedError
+from .errors import ClosedError, GloomError, NotConnected, RefusedError
 from .pending import PendingJob
 
 #: The maximum number of bytes that may wait for the event loop to send them.
@@ -35,7 +35,9 @@ class Connector:
         self._window = window
         self._lock = threading.Lock()
         self._shut = False  # no more jobs are admitted
-        self.session: Session | None = None  # the connection for new jobs
+        # The connection for new jobs.  When it is lost, its kept jobs stay with it until
+        # there is another one.
+        self.session: Session | None = None
         #: Why the last attempt to reach any broker failed: a RefusedError when all
         #: refuse permanently, else NotConnected.
         self._error: Exception | None = None
@@ -46,13 +48,7 @@ class Connector:
         self._turns: deque[asyncio.Future[None]] = deque()  # one for each waiting task
         self._next = 0
         self._sessions: set[Session] = set()
-        # Kept jobs of the last session, which was lost, and the address of its broker.
-        self._kept: list[PendingJob] = []
-        self._kept_at = ""
-        # Requests about these jobs that were made since then.
-        self._asked: list[tuple[str, str, Mapping[str, object], Done]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._task: asyncio.Task[None] | None = None  # connects, until closed
 
     # Admission: conditions, and waiting for them.
 
@@ -78,10 +74,12 @@ class Connector:
         one; if patient, only when all brokers refuse permanently."""
         if self._shut:
             raise ClosedError("closed")
-        if self.session is None and self._error is not None:
+        if self.session is not None and self.session.cause is None:
+            return True
+        if self._error is not None:
             if not patient or isinstance(self._error, RefusedError):
                 raise errors.again(self._error)
-        return self.session is not None
+        return False
 
     def empty(self) -> bool:
         """Whether no job is outstanding."""
@@ -122,7 +120,7 @@ class Connector:
         if self._shut:
             raise asyncio.TimeoutError(f"{outstanding} after {wait} s")
         after = f" within {wait:g} s" if wait else ""
-        if self.session is not None:
+        if self.session is not None and self.session.cause is None:
             full = self.outstanding >= self._window
             why = outstanding if full else "too many bytes unsent"
             raise errors.WindowFull(f"{why}, no room{after}")
@@ -134,7 +132,7 @@ class Connector:
 
     def begin(self) -> None:
         """Connect, and reconnect until closed."""
-        if self._task is None and not self._closed:
+        if self._task is None and not self._shut:
             self._task = start(self._run())
 
     async def _run(self) -> None:
@@ -154,9 +152,10 @@ class Connector:
                 patience = 0.0 if len(addrs) > 1 else None
             else:
                 if old is None:
-                    self._use(None, tried)
-                    if isinstance(tried, RefusedError):
-                        self._drop_kept(tried)
+                    self._error = tried
+                    if self.session is not None and isinstance(tried, RefusedError):
+                        self.session.lose(tried)
+                    self.wake()
                 patience = backoff.wait()
                 tell(Notice(Event.FAILED, ", ".join(addrs), tried, patience))
                 if old is None:
@@ -168,7 +167,7 @@ class Connector:
                 wait = backoff.wait()
                 tell(Notice(Event.LOST, old.addr, old.lost.result(), wait))
                 await asyncio.sleep(wait)
-                if self._kept:  # the broker still has them
+                if old.jobs:  # kept ones: the broker still has them
                     self._next = addrs.index(old.addr)
                 old = None
 
@@ -205,64 +204,34 @@ class Connector:
         self._sessions.add(session)
         session.lost.add_done_callback(lambda _: self._gone(session))
         self._options.tell(Notice(Event.CONNECTED, session.addr))
-        kept, asked, self._kept, self._asked = self._kept, self._asked, [], []
-        for job in kept:
-            if job.sent and session.addr != self._kept_at:
-                self._drop(job, NotConnected(f"now connected to {session.addr}"))
-            else:
-                session.go_on(job)
-        for request in asked:
-            session.request(*request)
-        self._kept_at = session.addr
-        self._use(session, None)
-
-    def _use(self, session: Session | None, error: Exception | None) -> None:
-        """Set the connection for new jobs, None if there is none.  error: why the last
-        attempt to make one failed; None keeps the previous error."""
-        with self._lock:
-            self.session = session
-            self._error = None if session is not None else error or self._error
+        last = self.session
+        if last is not None and last not in self._sessions:
+            session.take_over(last)
+        self.session, self._error = session, None
         self.wake()
 
     def _gone(self, session: Session) -> None:
-        cause, current = session.lost.result(), session is self.session
-        if self._closed:
-            cause = ClosedError("closed")
-        keep = current and not isinstance(cause, ClosedError)
-        self._kept += session.lose(cause, keep)
+        cause, keep = session.lost.result(), session is self.session
+        if keep:
+            self.send()  # what was admitted before it was lost
+        if self._task is None or self._task.done():
+            cause, keep = ClosedError("closed"), False
+        session.lose(cause, keep)
         self._sessions.discard(session)
-        if current:
-            self._use(None, None)
         session.over.set()
-
-    def _drop_kept(self, cause: Exception) -> None:
-        kept, asked, self._kept, self._asked = self._kept, self._asked, [], []
-        for job in kept:
-            self._drop(job, cause)
-        for *_, done in asked:
-            done(cause)
-
-    def _drop(self, job: PendingJob, cause: Exception) -> None:
-        self.freed()
-        job._failed(LostError(cause, self._kept_at, job.id, job.acked, job.sent))
 
     # Called by submitters and sessions.
 
     def send(self) -> None:
-        """Send the jobs that were admitted since the last call, or attach to them.  They
-        fail at once if the connection has just been lost."""
+        """Send the jobs that were admitted since the last call."""
         with self._lock:
             jobs, self._inbox = self._inbox, []
             unsent, self._unsent = self._unsent, 0
         if unsent >= MAX_UNSENT:
             self.wake()
         for job in jobs:
-            if self.session is not None:
-                self.session.submit(job)
-            elif job.kept and not self._closed:
-                self._kept.append(job)
-            else:
-                self._drop(job, NotConnected("gone before the job was sent"))
+            assert self.session is not None  # or it would not have been admitted
+            self.session.submit(job)
 
     def ask(
         self, verb: str, id: str | None, fields: Mapping[str, object], done: Done
@@ -272,10 +241,11 @@ class Connector:
         until that job is attached to."""
         pending = (session for session in self._sessions if id in session.jobs)
         session = next(pending, self.session)
-        if session is not None:
+        job = session.jobs.get(id or "") if session is not None else None
+        if session is not None and session.cause is None:
             session.request(verb, id, fields, done)
-        elif id is not None and any(job.id == id for job in self._kept):
-            self._asked.append((verb, id, fields, done))
+        elif session is not None and job is not None and job.kept:
+            session.later.append((verb, id, fields, done))
         else:
             done(NotConnected("no connection to a broker"))
 
@@ -308,7 +278,6 @@ class Connector:
 
     async def _stop(self) -> None:
         """Take no more jobs and make no more connections."""
-        self._closed = True
         self.shut()
         if self._task is not None:
             self._task.cancel()
@@ -323,4 +292,5 @@ class Connector:
             session.abort(ClosedError("closed"))
         if lost:
             await asyncio.wait(lost)
-        self._drop_kept(ClosedError("closed"))
+        if self.session is not None:
+            self.session.lose(ClosedError("closed"))

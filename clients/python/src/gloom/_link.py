@@ -98,9 +98,8 @@ class Link(asyncio.Protocol):
             raise
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, together with others of this round of the loop."""
-        if self.cause is not None or self._mute:
-            return
+        """Send a frame, together with others of this round of the loop.  It stays in
+        unsent if the connection has ended."""
         if not self.unsent and self.writable:
             self._loop.call_soon(self._flush)
         self.unsent.append(frame)
@@ -112,8 +111,8 @@ class Link(asyncio.Protocol):
         """Send waiting frames, then close; this cause becomes the result of lost."""
         if self.cause is not None:
             return
-        self.cause = cause
         self._write()
+        self.cause = cause
         if self._transport is not None:
             self._transport.close()
 
@@ -141,7 +140,8 @@ class Link(asyncio.Protocol):
             self._write()
 
     def _write(self) -> None:
-        if self._transport is not None and self.unsent:
+        mute = self._mute or self.cause is not None
+        if self._transport is not None and self.unsent and not mute:
             out, self.unsent, self._out_size = self.unsent, [], 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 

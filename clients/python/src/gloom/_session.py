@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Mapping
 from . import errors, wire
 from ._link import Done, Link
 from ._options import Options
-from .errors import BrokerError, ClosedError, LostError, ProtocolError
+from .errors import BrokerError, ClosedError, LostError, NotConnected, ProtocolError
 from .pending import PendingJob
 from .wire import Message
 
@@ -30,7 +30,8 @@ class Session(Link):
         self._unconfirmed = False
         self._retired = False
         self.jobs: dict[str, PendingJob] = {}
-        self.draining = False  # the broker has reported that it is stopping
+        # Requests about kept jobs that were made after this connection was lost.
+        self.later: list[tuple[str, str | None, Mapping[str, object], Done]] = []
         self.over = asyncio.Event()  # set when it is lost, or the broker is stopping
 
     def before_flush(self) -> None:
@@ -40,8 +41,6 @@ class Session(Link):
             self.request("ping", None, {}, lambda _: None)
 
     def after_read(self) -> None:
-        if self.draining:
-            self.over.set()
         if self._retired and self.idle:
             self.close(ClosedError("nothing pending"))
 
@@ -75,13 +74,20 @@ class Session(Link):
         self._unconfirmed = job.silent and (job.detached or self._unconfirmed)
         self.ask(job.frame, done, job.id, job.silent)
 
-    def go_on(self, job: PendingJob) -> None:
-        """Attach to a kept job of a lost connection; submit it if it was not sent."""
-        if job.sent:
-            self.jobs[job.id] = job
-            self._attach(job, job.again)
-        else:
-            self.submit(job)
+    def take_over(self, last: Session) -> None:
+        """Take over the kept jobs of a lost connection: attach to those that were sent,
+        which only their broker knows, and submit the others."""
+        for job in list(last.jobs.values()):
+            if not job.sent:
+                self.submit(job)
+            elif self.addr == last.addr:
+                self.jobs[job.id] = job
+                self._attach(job, job.again)
+            else:
+                last._lose(job, NotConnected(f"now connected to {self.addr}"))
+        last.jobs.clear()
+        for request in last.later:
+            self.request(*request)
 
     def _attach(self, job: PendingJob, again: bool) -> None:
         """again: submit the job if the broker does not know it."""
@@ -144,7 +150,7 @@ class Session(Link):
 
     def on_error(self, error: BrokerError) -> None:
         if isinstance(error, errors.Draining):
-            self.draining = True
+            self.over.set()
         code, id = error.code, error.id
         if id is None:
             if isinstance(error, (errors.Overloaded, errors.Unauthorized)):
@@ -165,22 +171,25 @@ class Session(Link):
         elif job is not None:
             raise ProtocolError(f"an error about job {id!r} out of order")
 
-    def lose(self, cause: Exception, keep: bool = False) -> list[PendingJob]:
-        """Fail everything pending, because the connection is gone.  If keep is set,
-        kept jobs do not fail but are returned."""
+    def lose(self, cause: Exception, keep: bool = False) -> None:
+        """Fail everything pending, because the connection is gone; except, if keep is
+        set, kept jobs."""
         cause = self.refusal or cause
-        stayed, kept = {id(frame) for frame in self.unsent}, []
+        stayed, kept = {id(frame) for frame in self.unsent}, {}
         for job in list(self.jobs.values()):
             job.sent = job.acked or id(job.frame) not in stayed
             if keep and job.kept:
-                kept.append(self.jobs.pop(job.id))
+                kept[job.id] = self.jobs.pop(job.id)
             else:
                 self._lose(job, cause)
-        requests = list(self._requests)
+        waiting = [request.done for request in self._requests]
         self._requests.clear()
-        for request in requests:
-            request.done(LostError(cause, self.addr))
-        return kept
+        if not keep:
+            waiting += [done for *_, done in self.later]
+            self.later.clear()
+        for done in waiting:
+            done(LostError(cause, self.addr))
+        self.jobs = kept
 
     def _submitted(self, job: PendingJob, error: Exception | None) -> None:
         if error is not None:

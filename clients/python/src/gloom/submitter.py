@@ -308,10 +308,8 @@ class Submitter:
         elif not self._sending:
             try:
                 self._sending = True
-                thread.call(self._send_all)
-            except ClosedError:  # closed meanwhile: the jobs fail
-                self.close()
-                self._send_all()
+                with contextlib.suppress(ClosedError):  # closed meanwhile: it fails
+                    thread.call(self._send_all)
             except BaseException:  # such as KeyboardInterrupt: the next one asks
                 self._sending = False
                 raise
