@@ -183,7 +183,7 @@ func (r *Redis) check(ctx context.Context) error {
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
 		return unusable{fmt.Errorf("maxmemory-policy is %s, which would evict jobs; it must be noeviction", policy)}
 	}
-	if info["aof_enabled"] == "0" && !r.warned {
+	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warned { // while it loads the file, it says 0, too
 		r.warned = true
 		r.opt.Log.Warn().Msg("redis has no append-only file: when it stops, jobs are lost; set appendonly yes")
 	}

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"gloom/bench/throwaway"
 	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/internal/process"
 	"gloom/cmd/jq-master/job"
@@ -378,5 +381,38 @@ func TestAcquireWaits(t *testing.T) {
 	cancel()
 	if err := twin(t, w.Redis).Acquire(ctx, able, func(error) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire without time: %v", err)
+	}
+}
+
+// TestLoading: a Redis that still loads its append-only file is not taken for one that has none.
+func TestLoading(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, "--appendfsync", "always", "--key-load-delay", "200")
+	server.Do(t, "EVAL", "for i = 1, 10000 do redis.call('SET', i, i) end return 1", 0)
+	server.Stop()
+	var log throwaway.Log
+	r, err := Open(Options{URL: server.URL(), Namespace: "n", Log: zerolog.New(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	launched := make(chan error, 1)
+	go func() { launched <- server.Launch() }()
+	for err := error(nil); err == nil || !strings.Contains(err.Error(), "LOADING"); {
+		if err = r.client.Ping(t.Context()).Err(); err == nil {
+			t.Fatal("it has loaded already")
+		}
+	}
+	w := standby(t, r)
+	w.acquired(t)
+	if err := <-launched; err != nil {
+		t.Fatal(err)
+	}
+	loading := false
+	for len(w.told) > 0 {
+		loading = strings.Contains(<-w.told, "LOADING") || loading
+	}
+	if !loading || strings.Contains(log.String(), "append-only") {
+		t.Errorf("it was seen loading: %v\n%s", loading, log.String())
 	}
 }
