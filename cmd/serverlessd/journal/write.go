@@ -131,7 +131,7 @@ func (j *Journal) Refuses() error {
 	if recent {
 		return refusal
 	}
-	return j.Spare(ordinary - removable)
+	return j.spare(ordinary - removable)
 }
 
 // group takes the next requests from the queue, and drops those that were cancelled.
@@ -314,8 +314,12 @@ const reserveShare = 16
 // because only then can the journal free any.
 func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
-		return nil
+		return nil // a write will tell
 	}
+	return j.spare(size)
+}
+
+func (j *Journal) spare(size int64) error {
 	total, free, err := j.opt.Files.Space()
 	if left := min(j.opt.Reserve, total/reserveShare); err == nil && free-size < left {
 		return fmt.Errorf("%w: %d bytes are free, of which %d are reserved for the store (--disk-reserve)", ErrNoSpace, free, left)
