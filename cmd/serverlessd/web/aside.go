@@ -78,8 +78,8 @@ func (s *Web) putBack(r *request) error {
 	refused := make(map[string]string)
 	for _, name := range files {
 		n, err := s.queue.PutBack(r.Context(), name)
-		if jobs += n; err == nil {
-			continue
+		if jobs += n; err == nil || file == "" && errors.Is(err, journal.ErrNoAside) {
+			continue // with all=true, another request may have put back the file meanwhile
 		}
 		if file != "" || !errors.As(err, new(*store.RefusedError)) {
 			return err

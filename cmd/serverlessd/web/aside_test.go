@@ -27,6 +27,7 @@ func (fullDiskQueue) Add(context.Context, []journal.Batch) (journal.Receipt, err
 func (fullDiskQueue) Asides() ([]journal.Aside, error) {
 	return []journal.Aside{
 		{File: "damage-12.bad", Bytes: 7},
+		{File: "gone.bad", Bytes: 20, Jobs: []journal.Entry{{ID: "gone"}}}, // another request puts it back after this list
 		{File: "large.bad", Bytes: 40, Jobs: []journal.Entry{{ID: "large"}}, Accepted: time.UnixMilli(0)},
 		{File: "ready.bad", Bytes: 20, Jobs: []journal.Entry{{ID: "one"}, {ID: "two"}}},
 	}, nil
@@ -43,7 +44,8 @@ func (fullDiskQueue) PutBack(_ context.Context, file string) (int, error) {
 }
 
 // TestAside: jobs that were set aside are listed and put back over HTTP, but not by a page of
-// another site, and all files only with all=true. A full disk does not count as a store that is
+// another site, and all files only with all=true; a file that another request puts back meanwhile is
+// no failure. A full disk does not count as a store that is
 // away.
 func TestAside(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
