@@ -343,15 +343,19 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, repor
 		c.running.Wait() // waits for commands that have been told to stop
 		done <- err
 	}()
+	var sig os.Signal // the last one
 	for n := 1; ; n++ {
 		select {
 		case err := <-done:
 			reporter.summary()
-			if n > 2 {
+			switch {
+			case n > 2 && sig == syscall.SIGTERM:
+				return cli.Quiet(cli.ExitTerminated)
+			case n > 2:
 				return cli.Quiet(cli.ExitInterrupted)
 			}
 			return noBroker(w.conn.worker, "worker-addr", err)
-		case <-signals:
+		case sig = <-signals:
 		}
 		switch n {
 		case 1:
