@@ -36,8 +36,8 @@ var absences = []string{
 
 func kindOf(err error) kind {
 	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return away // no answer: the connection broke, or it took too long
+	if !errors.As(err, &answer) || errors.Is(err, redis.Nil) {
+		return away // no answer, or errStrange: the connection broke, or it took too long
 	}
 	text := answer.Error()
 	switch {

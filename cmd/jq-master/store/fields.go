@@ -198,13 +198,13 @@ func promiseValue(k *Key, jobs []*job.Job) string {
 	return string(b)
 }
 
-// recall returns the ids in a value that remembered has made, or ErrKeyReused if the body is
+// holdsIDs reports whether a text may be a value that promiseValue has made.
+func holdsIDs(text string) bool { return len(text) >= 32+16 && len(text)%16 == 0 }
+
+// recall returns the ids in a value that promiseValue has made, or ErrKeyReused if the body is
 // another one.
 func recall(k *Key, text string) ([]job.ID, error) {
 	n := len(k.Body)
-	if len(text) < n+16 || len(text)%16 != 0 {
-		return nil, fmt.Errorf("idempotency key %q has %d bytes, which are not a hash and ids", k.Name, len(text))
-	}
 	if text[:n] != string(k.Body[:]) {
 		return nil, ErrKeyReused
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -72,25 +71,27 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 		if err != nil {
 			return nil, err
 		}
-		lease, n := answer[1].(string), answer[2].(int64)
-		switch answer[0].(int64) {
+		if len(answer) < 3 {
+			return nil, fmt.Errorf("%w: %v", errStrange, answer)
+		}
+		taken, _ := answer[0].(int64)
+		lease, _ := answer[1].(string)
+		n, _ := answer[2].(int64)
+		switch taken {
 		case 2:
 			return nil, errors.New("this master cannot reach its broker, and gives way to one that can")
 		case 1:
 			t := &term{acked: uint64(n), over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
-			if _, err := fmt.Sscanf(lease, "%s %s %d", &t.epoch, new(string), &t.fence); err != nil {
-				return nil, fmt.Errorf("lease %q: %w", lease, err)
+			var name string
+			var end int64
+			if _, err := fmt.Sscanf(lease, "%s %s %d %d", &t.epoch, &name, &t.fence, &end); err != nil || name != r.name {
+				return nil, fmt.Errorf("%w: lease %q", errStrange, lease)
 			}
 			r.metrics.unreadable.Set(0)
 			for _, key := range answer[3:] {
-				r.unreadable(key.(string), errors.New("it has the wrong type, and was renamed to this"))
+				r.unreadable(fmt.Sprint(key), errors.New("it has the wrong type, and was renamed to this"))
 			}
 			t.until.Store(int64(asked + leaseTerm))
-			f := strings.Fields(lease)
-			end, err := strconv.ParseInt(f[3], 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("lease %q: %w", lease, err)
-			}
 			r.clock.begin(time.Duration(end)*time.Millisecond-leaseTerm, (asked+boot.Since())/2)
 			return t, nil
 		}
@@ -131,6 +132,9 @@ func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Dur
 	asked := boot.Since()
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
 		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), r.clock.at(asked)).Int64Slice()
+	if err == nil && len(answer) != 2 {
+		err = fmt.Errorf("%w: %v", errStrange, answer)
+	}
 	if err == nil {
 		t.awaited.Store(answer[0] > 0)
 		t.until.Store(int64(asked + length))

@@ -263,6 +263,8 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 	for _, a := range answers {
 		if err := a.Err(); err != nil && kindOf(err) != faulty {
 			return nil, err
+		} else if err == nil && len(a.Val()) != len(fieldNames) {
+			return nil, fmt.Errorf("%w: %d values, not %d", errStrange, len(a.Val()), len(fieldNames))
 		}
 	}
 	return answers, nil

@@ -183,11 +183,8 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	for i, ops := range runs {
 		answer, err := answers[i].Result()
 		var refusals map[int64]error
-		if list, ok := answer.([]any); ok {
-			answer, refusals = list[0], refusalsByIndex(list[1:])
-		}
-		if n, ok := answer.(int64); ok {
-			t.acked = max(t.acked, uint64(n))
+		if err == nil {
+			answer, refusals, err = t.read(answer, ops[0].alone)
 		}
 		for i, o := range ops {
 			err := cmp.Or(err, refusals[int64(i+1)])
@@ -213,6 +210,32 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 		}
 	}
 	return again, why
+}
+
+// errStrange is the error for an answer that no script gives. The script may have run or not, as
+// without an answer.
+var errStrange = errors.New("redis: an answer that is none of a script")
+
+// read returns the answer of a script, and the refusals of its transitions. The answer is the seq or,
+// if it may be, the value of an idempotency key that is known.
+func (t *term) read(answer any, mayBeKey bool) (any, map[int64]error, error) {
+	var refusals map[int64]error
+	if list, ok := answer.([]any); ok && len(list) > 0 {
+		answer, refusals = list[0], refusalsByIndex(list[1:])
+	}
+	switch a := answer.(type) {
+	case int64:
+		if a < 0 || uint64(a) < t.acked {
+			break
+		}
+		t.acked = uint64(a)
+		return answer, refusals, nil
+	case string:
+		if mayBeKey && holdsIDs(a) {
+			return answer, refusals, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: %.50q", errStrange, fmt.Sprint(answer))
 }
 
 // roundTrip makes one round trip. Afterwards each command has an answer or an error, even if Redis

@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// liar answers scripts with something that no script answers, once or twice for each answer, in
+// place of running them.
+type liar struct{ answers chan any }
+
+func (liar) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l liar) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, c redis.Cmder) error {
+		if l.lies(c) {
+			return c.Err()
+		}
+		return next(ctx, c)
+	}
+}
+
+func (l liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, all []redis.Cmder) error {
+		for _, c := range all {
+			if l.lies(c) {
+				return c.Err()
+			}
+		}
+		return next(ctx, all)
+	}
+}
+
+func (l liar) lies(c redis.Cmder) bool {
+	script, ok := c.(*redis.Cmd)
+	if !ok {
+		return false
+	}
+	select {
+	case a := <-l.answers:
+		if err, ok := a.(error); ok {
+			script.SetErr(err)
+		} else {
+			script.SetVal(a)
+		}
+		return true
+	default:
+		return false
+	}
+}
+
+// TestStrange: an answer that no script gives, such as from a proxy, ends neither the process nor the
+// term, and nothing counts as written because of it.
+func TestStrange(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	l := liar{make(chan any, 2)}
+	r.client.AddHook(l)
+	acquire(t, r)
+	seq := uint64(0)
+	for _, odd := range []any{"OK", "", int64(-1), int64(0), 1.5, true, []any{}, []any{"x"}, []any{nil}, map[any]any{}, []any{int64(1)},
+		[]any{int64(1), "a b", int64(5)}, redis.Nil} {
+		for n := 1; n <= 2; n++ { // the second is for a renewal of the lease
+			seq += 2
+			j, keyed := newJob(seq), newJob(seq+1)
+			for e := await(t, enqueueing(r, nil, j)); e.err != nil; e = await(t, enqueueing(r, nil, j)) {
+				if !errors.Is(e.err, ErrAway) {
+					t.Fatal(e.err)
+				}
+			}
+			send := func() {
+				for range n {
+					l.answers <- odd
+				}
+			}
+			send()
+			j = become(t, r, j, started(j), 0, 0)
+			send()
+			key := &Key{Name: keyed.ID.String(), TTL: time.Hour}
+			if e := await(t, enqueueing(r, key, keyed)); e.err != nil && !errors.Is(e.err, ErrAway) {
+				t.Errorf("%v: %v", odd, e.err)
+			}
+			if err := r.Err(); err != nil {
+				t.Fatalf("%v: the term is over: %v", odd, err)
+			}
+			if got := load(t, r).Jobs[j.ID]; got.State != j.State {
+				t.Errorf("%v: the job is %v, not %v", odd, got.State, j.State)
+			}
+		}
+	}
+	if err := r.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, odd := range []any{"OK", []any{}, []any{int64(1)}, []any{"x", "y", "z"}, []any{int64(1), "a b", int64(5)}, []any{int64(0), 1.5, true}} {
+		l.answers <- odd
+		acquire(t, r)
+		if err := r.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
