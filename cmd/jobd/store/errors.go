@@ -19,12 +19,12 @@ func kindOf(err error) mariadb.Kind {
 // errNotDeleted counts as Away, as the error of an interrupted statement does.
 var errNotDeleted = errors.New("the server has interrupted a DELETE without an error")
 
-// unreachable reports whether a server does not answer or is overloaded. When the daemon starts,
-// other errors, such as a wrong password or a missing table, count as mistakes in the
-// configuration.
+// unreachable reports whether a server does not answer, is overloaded, or has locked the table for
+// another session. When the daemon starts, other errors, such as a wrong password or a missing table,
+// count as mistakes in the configuration.
 func unreachable(err error) bool {
 	if n := mariadb.Number(err); n != 0 {
-		return mariadb.KindOf(n) == mariadb.Away && !slices.Contains(mistakes, n)
+		return mariadb.KindOf(n) != mariadb.Refused && !slices.Contains(mistakes, n)
 	}
 	return mariadb.Unanswered(err)
 }

@@ -231,3 +231,29 @@ func TestReadOnlyAtTheStart(t *testing.T) {
 		t.Fatal("there is no companion table")
 	}
 }
+
+// TestLockedAtTheStart: a daemon that starts while another session has locked its table, as for a
+// backup, waits, also if the server ends the wait for a lock first.
+func TestLockedAtTheStart(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	server.Exec(t, "", "SET GLOBAL lock_wait_timeout = 1")
+	db, err := server.Open(table.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	for _, lock := range []string{"LOCK TABLES jobs WRITE", "FLUSH TABLES WITH READ LOCK"} {
+		if _, err := db.Exec(lock); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Open(t.Context(), table.options("d")); !Away(err) {
+			t.Errorf("%s: %v %v", lock, s, err)
+		}
+		if _, err := db.Exec("UNLOCK TABLES"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table.openWith(t, table.options("d"))
+}
