@@ -661,11 +661,11 @@ func TestPullAtOnce(t *testing.T) {
 // TestUnreadDetail: however many clients ask for a large job and do not read it, few replies are made.
 func TestUnreadDetail(t *testing.T) {
 	t.Parallel()
-	const most = 1 << 20
+	const maxBody = 1 << 20
 	const budget = 32 // as web has it, of the largest body
-	d := start(t, "--max-body", strconv.Itoa(most))
+	d := start(t, "--max-body", strconv.Itoa(maxBody))
 	c := d.client(t, msgpackType)
-	id := c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, most-1000) + `"}}`) // longer in JSON than the system's buffers
+	id := c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, maxBody-1000) + `"}}`) // longer in JSON than the system's buffers
 	begun := make(chan struct{}, 2*budget)
 	for range 2 * budget {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))

@@ -114,14 +114,14 @@ func (w *world) workerActs() {
 		w.say("unregister %v", s.id)
 		s.gone = true
 		w.step(w.c, func() {
-			if k, err := w.c.known(job.Caller{ID: s.id}, false); err == nil {
+			if k, err := w.c.findWorker(job.Caller{ID: s.id}, false); err == nil {
 				w.c.removeWorker(k)
 			}
 		})
 		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.out) == 0 && false })
 	case n < 4 && (s.beats || !w.healed): // a worker's first heartbeat obliges it to send more
 		w.step(w.c, func() {
-			if k, err := w.c.known(job.Caller{ID: s.id}, false); err == nil {
+			if k, err := w.c.findWorker(job.Caller{ID: s.id}, false); err == nil {
 				for _, id := range w.c.heartbeat(k) {
 					delete(s.out, id)
 				}
@@ -152,7 +152,7 @@ func (w *world) pull(s *simWorker) {
 		return
 	}
 	w.step(w.c, func() {
-		k, err := w.c.known(job.Caller{ID: s.id}, false)
+		k, err := w.c.findWorker(job.Caller{ID: s.id}, false)
 		if err != nil {
 			return
 		}
@@ -179,7 +179,7 @@ func (w *world) report(s *simWorker) {
 	}
 	c, e := w.c, w.model[id]
 	w.step(c, func() {
-		k, err := c.known(job.Caller{ID: s.id}, true)
+		k, err := c.findWorker(job.Caller{ID: s.id}, true)
 		if err != nil {
 			return
 		}

@@ -260,7 +260,7 @@ func (l *brokerConn) changed() {
 // connection: if the broker has ended since, that connection is lost, and all rules are sent again.
 func (l *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
-		defer l.dropped(r.pattern)
+		defer l.noteDropped(r.pattern)
 	}
 	if err := l.submitter.Ping(l.life); err != nil {
 		return err
@@ -284,7 +284,7 @@ func (l *brokerConn) applyRule(r *ruleChange) error {
 	}
 }
 
-// willDrop reports whether a queued request drops the rule of a pattern. dropped notes that such a
+// willDrop reports whether a queued request drops the rule of a pattern. noteDropped notes that such a
 // request was carried out.
 func (l *brokerConn) willDrop(pattern string) bool {
 	l.mu.Lock()
@@ -292,7 +292,7 @@ func (l *brokerConn) willDrop(pattern string) bool {
 	return l.drops[pattern] > 0
 }
 
-func (l *brokerConn) dropped(pattern string) {
+func (l *brokerConn) noteDropped(pattern string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.drops[pattern]--; l.drops[pattern] == 0 {
@@ -319,7 +319,7 @@ func (l *brokerConn) health() error {
 func (l *brokerConn) send(s *submission) error {
 	j := gloom.Job{
 		ID: s.id.String(), Type: s.typ, Priority: s.priority, Delay: s.delay, Age: s.age, Groups: s.groups,
-		Retries: manyRetries, Backoff: gloom.NoBackoff, Detach: l.b.Alone, Body: nothing,
+		Retries: maxRetries, Backoff: gloom.NoBackoff, Detach: l.b.Alone, Body: nothing,
 	}
 	if !l.b.Alone {
 		if s.argument != nil {
@@ -337,9 +337,9 @@ func (l *brokerConn) send(s *submission) error {
 // master ends the run first.
 const brokerGrace = 5 * time.Second
 
-// manyRetries is the maximum number of retries that the broker allows: the master itself counts the
+// maxRetries is the maximum number of retries that the broker allows: the master itself counts the
 // retries of a job.
-const manyRetries = 1000
+const maxRetries = 1000
 
 var nothing = json.RawMessage("0")
 

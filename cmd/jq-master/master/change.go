@@ -52,11 +52,11 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 	c.changing = true
 	written := func(err error) {
 		c.env.run(func() {
-			defer c.changed()
+			defer c.onChangeWritten()
 			onDone := func() { reply(old == nil, nil) }
 			switch {
 			case err != nil:
-				tell(c.notStored(err))
+				tell(c.storeError(err))
 			case stored == nil:
 				if old.gone = true; old.Enabled {
 					c.dropRules(old)
@@ -69,7 +69,7 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 				if old.Enabled {
 					c.set(old)
 				}
-				c.constraints.tell(onDone, len(c.bySeq))
+				c.constraints.callAtEnd(onDone, len(c.bySeq))
 			default:
 				c.constraints.startSweep(c.replace(stored, pick), onDone)
 			}
@@ -84,10 +84,10 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 	})
 }
 
-// changed is called when the write of a changed constraint has succeeded or failed. It runs the
+// onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs the
 // changes that have waited for this, because their If-Match refers to the constraint as it is
 // afterwards.
-func (c *machine) changed() {
+func (c *machine) onChangeWritten() {
 	c.changing = false
 	for len(c.changes) > 0 && !c.changing {
 		next := c.changes[0]
@@ -96,8 +96,8 @@ func (c *machine) changed() {
 	}
 }
 
-// notStored returns the error for a request whose effect could not be written.
-func (c *machine) notStored(err error) error {
+// storeError returns the error for a request whose effect could not be written.
+func (c *machine) storeError(err error) error {
 	var unwritable *Unwritable
 	if errors.As(err, &unwritable) {
 		return job.Refuse(job.StoreUnavailable, "", "%v", err)

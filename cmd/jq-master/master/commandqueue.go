@@ -27,12 +27,12 @@ func (m *Master) queueCommand(o command) {
 	m.commands.running = true
 	m.commands.mu.Unlock()
 	if first {
-		m.run(manyRounds)
+		m.run(maxRounds)
 	}
 }
 
-// manyRounds is how many rounds a goroutine runs that has queued a command.
-const manyRounds = 4
+// maxRounds is how many rounds a goroutine runs that has queued a command.
+const maxRounds = 4
 
 // run runs commands until there are none. After the given number of rounds it continues in another
 // goroutine.

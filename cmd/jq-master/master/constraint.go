@@ -102,8 +102,8 @@ func (s *constraints) relist() {
 	s.shown.Store(&list)
 }
 
-// same reports whether two lists are the same slice.
-func same(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+// isSameSlice reports whether two lists are the same slice.
+func isSameSlice(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // match returns the constraints of a list that apply to a job, except those in known. It may have
 // to walk through a large argument, and needs no lock.

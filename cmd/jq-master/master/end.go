@@ -151,7 +151,7 @@ func (c *machine) tick() {
 		switch u := r.runInfo.run; {
 		case u != nil:
 			if c.away != nil {
-				c.timers.set(r, c.now+ms(beats))
+				c.timers.set(r, c.now+ms(beatInterval))
 				continue
 			}
 			if c.now < c.deadlinesFrom {

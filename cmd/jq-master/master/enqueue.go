@@ -21,17 +21,17 @@ type enqueueing struct {
 	ids    []job.ID // the stored jobs, while the job that they replace is being cancelled
 
 	bytes int64
-	// under has, for each job, the constraints of list that apply to the job.
-	under [][]membership
-	list  []*constraint
+	// memberships has, for each job, the constraints of list that apply to the job.
+	memberships [][]membership
+	list        []*constraint
 }
 
 // match finds the constraints that apply to the jobs. It is called without the lock, because it
 // may take long.
 func (e *enqueueing) match(list []*constraint) {
-	e.under, e.list = make([][]membership, len(e.jobs)), list
+	e.memberships, e.list = make([][]membership, len(e.jobs)), list
 	for i, n := range e.jobs {
-		e.under[i] = match(list, &n.Attributes, nil)
+		e.memberships[i] = match(list, &n.Attributes, nil)
 	}
 }
 
@@ -53,8 +53,8 @@ func (c *machine) enqueue(e *enqueueing) {
 		err = c.admitsKey()
 	}
 	c.rematch(e)
-	for i := 0; err == nil && i < len(e.under); i++ {
-		if n := limits(e.under[i]); n > c.maxGroups {
+	for i := 0; err == nil && i < len(e.memberships); i++ {
+		if n := limits(e.memberships[i]); n > c.maxGroups {
 			err = overloaded("constraints with %d limits apply to the job; the broker takes at most %d", n, c.maxGroups)
 		}
 	}
@@ -89,13 +89,13 @@ func (c *machine) enqueue(e *enqueueing) {
 	})
 }
 
-// staysFull is how long the master reports that it is not ready after the store has refused a job
+// fullTime is how long the master reports that it is not ready after the store has refused a job
 // for lack of room.
-const staysFull = 5 * time.Second
+const fullTime = 5 * time.Second
 
 // rematch matches the jobs again if constraints have changed meanwhile.
 func (c *machine) rematch(e *enqueueing) {
-	if e.under == nil || !same(e.list, c.constraints.list) {
+	if e.memberships == nil || !isSameSlice(e.list, c.constraints.list) {
 		e.match(c.constraints.list)
 	}
 }
@@ -182,7 +182,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 	c.bytes -= e.bytes
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
-		c.full, c.fullTo = err, c.now+ms(staysFull)
+		c.full, c.fullTo = err, c.now+ms(fullTime)
 		c.makeRoom(16*e.bytes + c.endedBytes/16) // an estimate: the store does not say how much room it lacks
 	}
 	err = c.refusal(err)
@@ -191,7 +191,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 		c.rematch(e)
 		for i, j := range jobs {
 			r = c.newRecord(j)
-			c.constraints.add(r, c.constraints.setOf(e.under[i]))
+			c.constraints.add(r, c.constraints.setOf(e.memberships[i]))
 			c.ledger.Enqueued++
 			c.submitWaiting(r)
 		}
@@ -236,15 +236,15 @@ func (c *machine) submitWaiting(r *record) {
 		return // linkSlice will submit it
 	}
 	age := c.wall - r.Enqueued
-	if age < ms(fresh) && (r.Unique == nil || r.Unique.Replaces.None()) {
+	if age < ms(freshAge) && (r.Unique == nil || r.Unique.Replaces.None()) {
 		age = 0
 	}
 	c.submit(r, brokerDuration(age))
 }
 
-// fresh is the age below which jobs are submitted in the order of enqueueing, so that the broker
+// freshAge is the age below which jobs are submitted in the order of enqueueing, so that the broker
 // need not know their age.
-const fresh = time.Second
+const freshAge = time.Second
 
 func (c *machine) submit(r *record, age time.Duration) {
 	c.submissions++

@@ -35,11 +35,11 @@ func (m *Master) Findings() (*Found, error) {
 }
 
 const (
-	// quiet is how long workers that pull may be silent while jobs wait. It is longer than one
+	// maxSilence is how long workers that pull may be silent while jobs wait. It is longer than one
 	// request for jobs, so that a worker between two requests does not count as silent.
-	quiet = time.Minute
-	// near is the percentage of a limit from which a count is "close" to the limit.
-	near = 90
+	maxSilence = time.Minute
+	// nearPercent is the percentage of a limit from which a count is "close" to the limit.
+	nearPercent = 90
 )
 
 func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
@@ -61,7 +61,7 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 		case waiting == 0:
 		case !n.Served:
 			name(api.Severe, n, "no_worker", finding.Wait(waiting)+", and no worker serves the name", "Start one that serves it, or check the names that the workers serve.")
-		case n.Silence >= quiet && n.States[job.Running] == 0:
+		case n.Silence >= maxSilence && n.States[job.Running] == 0:
 			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.Wait(waiting), n.Silence.Round(time.Second)),
 				"They pull, and have not asked for jobs: they hang or are gone. Restart them.")
 		}
@@ -87,7 +87,7 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	}
 	reach := func(name string, n, limit int64) {
 		switch {
-		case limit <= 0 || n*100 < limit*near:
+		case limit <= 0 || n*100 < limit*nearPercent:
 		case n < limit:
 			master(api.Warning, "limit", fmt.Sprintf("it is close to %s: %d %%", name, 100*n/limit), "Beyond it, new jobs are refused.")
 		default:

@@ -21,7 +21,7 @@ func TestFindings(t *testing.T) {
 	}{
 		"idle":             {s: &Stats{Workers: 1, Slots: 4}},
 		"at work":          {s: name(NameStats{Served: true, States: counts{job.Queued: 9, job.Done: 9, job.Failed: 2}})},
-		"between requests": {s: name(NameStats{Served: true, Silence: quiet - 1, States: counts{job.Queued: 9}})},
+		"between requests": {s: name(NameStats{Served: true, Silence: maxSilence - 1, States: counts{job.Queued: 9}})},
 		"others work":      {s: name(NameStats{Served: true, Silence: time.Hour, States: counts{job.Queued: 9, job.Running: 1}})},
 		"nothing waits":    {s: name(NameStats{Served: true, Silence: time.Hour, States: counts{job.Done: 9}})},
 		"silent":           {s: name(NameStats{Served: true, Silence: 12 * time.Minute, States: counts{job.Queued: 25}}), want: "severe mail silent 25 jobs wait, and the workers that could take them have been silent for 12m0s"},

@@ -291,11 +291,11 @@ func newMachine(l Limits, seed uint64) *machine {
 const (
 	// A gap of more than paused between two commands, which is twice the interval of beats, means
 	// that the machine has stood still.
-	paused = 2 * beats
-	// reading is how long after such a gap no deadline is judged, so that messages that have
-	// arrived meanwhile can be read. maxReading limits this time if the machine stands still again
+	maxGap = 2 * beatInterval
+	// readTime is how long after such a gap no deadline is judged, so that messages that have
+	// arrived meanwhile can be read. maxReadTime limits this time if the machine stands still again
 	// and again.
-	reading, maxReading = 2 * beats, 20 * beats
+	readTime, maxReadTime = 2 * beatInterval, 20 * beatInterval
 )
 
 // setTime sets the time of the next command. Time in which the machine stood still (the process was
@@ -305,19 +305,19 @@ const (
 // late.
 func (c *machine) setTime(clock, wall, host int64) {
 	gap := clock - c.clock
-	stood := gap > ms(paused) && c.clock != 0
+	stood := gap > ms(maxGap) && c.clock != 0
 	switch {
 	case c.away != nil:
 		c.lost += gap
 	case stood:
-		c.lost += gap - ms(paused)
+		c.lost += gap - ms(maxGap)
 	}
 	if stood && c.now >= c.deadlinesFrom {
 		c.graceFrom = c.now
 	}
 	c.clock, c.now, c.wall, c.host = clock, clock-c.lost, wall, host
 	if stood {
-		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+ms(reading), c.graceFrom+ms(maxReading)))
+		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+ms(readTime), c.graceFrom+ms(maxReadTime)))
 	}
 }
 

@@ -78,7 +78,7 @@ func (w *world) settleDown() {
 // elapse lets time pass in which the machine does not stand still.
 func (w *world) elapse(d time.Duration) {
 	for end := w.now + ms(d); w.now < end; {
-		w.now = min(end, w.now+ms(beats))
+		w.now = min(end, w.now+ms(beatInterval))
 		w.c.setTime(w.now, w.now+w.set, w.now+w.set)
 	}
 }
@@ -360,7 +360,7 @@ func TestStoodStill(t *testing.T) {
 	for _, v := range []struct {
 		stood, ran time.Duration
 		times      int
-	}{{17 * time.Second, 0, 1}, {time.Hour, beats, 3}, {2 * time.Second, 2 * beats, 20}} {
+	}{{17 * time.Second, 0, 1}, {time.Hour, beatInterval, 3}, {2 * time.Second, 2 * beatInterval, 20}} {
 		w := newWorld(t, 1)
 		c := w.c
 		k := w.someWorker()
@@ -380,9 +380,9 @@ func TestStoodStill(t *testing.T) {
 			if r.State != job.Running || c.workers[k.ID] != k {
 				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, c.workers[k.ID] == k)
 			}
-			w.step(c, func() { _, _ = c.known(job.Caller{ID: k.ID}, false) })
+			w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: k.ID}, false) })
 		}
-		w.pass(missedHeartbeats*c.Heartbeat + reading + 2*beats)
+		w.pass(missedHeartbeats*c.Heartbeat + readTime + 2*beatInterval)
 		w.st.flush()
 		if r.State == job.Running || c.workers[k.ID] != nil {
 			t.Fatalf("%v: a silent worker is not lost", v)
@@ -393,8 +393,8 @@ func TestStoodStill(t *testing.T) {
 // TestStutter: a machine that is stopped again and again still judges deadlines, however short the
 // time between the stops.
 func TestStutter(t *testing.T) {
-	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beats, 2*beats - time.Millisecond} {
-		for _, stood := range []time.Duration{2*beats + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
+	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
+		for _, stood := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
 			w := newWorld(t, 1)
 			c := w.c
 			c.env.push = &pushRecorder{}

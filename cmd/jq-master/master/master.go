@@ -331,13 +331,13 @@ func (m *Master) onAlarm(c *machine) {
 	})
 }
 
-// beats is the interval at which workers are checked.
-const beats = 200 * time.Millisecond
+// beatInterval is the interval at which workers are checked.
+const beatInterval = 200 * time.Millisecond
 
 // drive sends the machine its periodic commands until an error ends it. It returns nil when the
 // connection to the broker must be opened again.
 func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, brokerOutage *outage, failed <-chan error) error {
-	beat := time.NewTicker(beats)
+	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()

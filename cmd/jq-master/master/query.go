@@ -109,7 +109,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 			switch served, silence := silence(askers(c.lastAsked()), r.Name, c.now); {
 			case !served:
 				d.Waits = unserved
-			case silence >= quiet:
+			case silence >= maxSilence:
 				d.Waits = fmt.Sprintf("the workers that serve its name have been silent for %v", silence.Round(time.Second))
 			}
 		}
@@ -271,7 +271,7 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
 		}
 		for _, w := range workers[:min(len(workers), limit)] {
-			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving, Silent: c.now-w.lastAsked(c.now) >= quiet.Milliseconds()}
+			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving, Silent: c.now-w.lastAsked(c.now) >= maxSilence.Milliseconds()}
 			if c.now < w.pausedTo {
 				v.Paused = time.UnixMilli(c.wallAt(w.pausedTo))
 			}

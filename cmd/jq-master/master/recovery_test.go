@@ -145,13 +145,13 @@ func TestRunsFirst(t *testing.T) {
 	}
 	w.step(c, func() { c.linkSlice(10) })
 	w.br.serveSome(1 << 20)
-	w.pass(beats)
+	w.pass(beatInterval)
 	w.br.serveSome(1 << 20)
 	if types := w.br.workers[busy.ID].types; len(types) != 1 || types[0] != c.ownType(busy) || w.br.workers[idle.ID].prefetch > 0 {
 		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", types, w.br.workers[idle.ID].prefetch)
 	}
 	w.br.match()
-	w.pass(beats)
+	w.pass(beatInterval)
 	w.br.serveSome(1 << 20)
 	if len(w.br.workers[busy.ID].types) < 2 || w.br.workers[idle.ID].prefetch == 0 {
 		t.Errorf("the broker has %+v", w.br.workers)

@@ -222,7 +222,7 @@ func (m *Master) Register(w job.Worker) (*job.Worker, error) {
 // Unregister removes a worker. Its running jobs may still be answered.
 func (m *Master) Unregister(from job.Caller) error {
 	_, err := look(m, func(c *machine) (none, error) {
-		w, err := c.known(from, false)
+		w, err := c.findWorker(from, false)
 		if err == nil {
 			c.removeWorker(w)
 		}
@@ -247,7 +247,7 @@ func (m *Master) Dismiss(id job.ID) error {
 // Known returns nil if the worker is registered or leaving, and an error otherwise. The call counts
 // as a sign of life.
 func (m *Master) Known(from job.Caller) error {
-	_, err := look(m, func(c *machine) (*worker, error) { return c.known(from, true) })
+	_, err := look(m, func(c *machine) (*worker, error) { return c.findWorker(from, true) })
 	return err
 }
 
@@ -256,7 +256,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
 	defer cancel()
 	err := do(ctx, m, func(c *machine, reply func(error)) {
-		w, err := c.known(from, true)
+		w, err := c.findWorker(from, true)
 		if err != nil {
 			c.later(func() { reply(err) })
 			return
@@ -277,7 +277,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 // Heartbeat handles a worker's heartbeat. It returns the worker's jobs that were cancelled.
 func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 	return look(m, func(c *machine) ([]job.ID, error) {
-		w, err := c.known(from, false)
+		w, err := c.findWorker(from, false)
 		if err != nil {
 			return nil, err
 		}
@@ -285,8 +285,8 @@ func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 	})
 }
 
-// lingering is how long a pull waits for more jobs after the first ones.
-const lingering = 5 * time.Millisecond
+// lingerTime is how long a pull waits for more jobs after the first ones.
+const lingerTime = 5 * time.Millisecond
 
 // minPull is the minimum time that a pull waits: enough for the broker to hand out a waiting job
 // and the store to write the attempt.
@@ -302,7 +302,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	var of *machine
 	var dead <-chan struct{}
 	w, err := look(m, func(c *machine) (*worker, error) {
-		w, err := c.known(from, false)
+		w, err := c.findWorker(from, false)
 		switch {
 		case err != nil:
 			return nil, err
@@ -330,7 +330,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	select {
 	case <-came:
 		if limit > 1 {
-			t := time.NewTimer(lingering)
+			t := time.NewTimer(lingerTime)
 			select {
 			case <-t.C:
 			case <-ctx.Done():
@@ -353,7 +353,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 		} else if of.draining && len(jobs) == 0 {
 			err = errDraining
 		} else if len(jobs) == 0 && !timeout && (w.Leaving || w.gone) {
-			_, err = of.known(from, false)
+			_, err = of.findWorker(from, false)
 		}
 	})
 	return jobs, err

@@ -101,7 +101,7 @@ func (c *machine) started(r *record, u *run) {
 	u.sent = true
 	w := &u.worker.Worker
 	c.later(func() {
-		c.env.push.Push(w, h, func(a Answer) { c.env.run(func() { c.pushed(r, u, h.Attempt, a) }) })
+		c.env.push.Push(w, h, func(a Answer) { c.env.run(func() { c.onPushAnswer(r, u, h.Attempt, a) }) })
 	})
 }
 
@@ -158,8 +158,8 @@ func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 	c.dismiss(u.worker)
 }
 
-// pushed is called with the outcome of a push.
-func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
+// onPushAnswer is called with the outcome of a push.
+func (c *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
 	w := u.worker
 	current := r.runInfo != nil && r.runInfo.run == u && r.Attempt == attempt
 	if current && r.op != idle {
@@ -167,7 +167,7 @@ func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 			c.markReachable(w)
 			return
 		}
-		r.wait(func() { c.pushed(r, u, attempt, a) })
+		r.wait(func() { c.onPushAnswer(r, u, attempt, a) })
 		return
 	}
 	c.more.pushes[a.Kind]++
@@ -176,7 +176,7 @@ func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 	}
 	switch a.Kind {
 	case UnknownName:
-		c.except(w, r.Name)
+		c.excludeName(w, r.Name)
 	case Busy:
 		pause := a.RetryAfter
 		if pause <= 0 {

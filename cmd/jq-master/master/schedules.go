@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// madeAtOnce is the maximum number of jobs that a step makes for one schedule. When a step has
-	// made maxStepRecords jobs or madeBytes bytes, it leaves the other schedules to the next step.
-	madeAtOnce = 100
-	madeBytes  = 8 << 20
+	// maxMadeJobs is the maximum number of jobs that a step makes for one schedule. When a step has
+	// made maxStepRecords jobs or maxMadeBytes bytes, it leaves the other schedules to the next step.
+	maxMadeJobs  = 100
+	maxMadeBytes = 8 << 20
 )
 
 // schedules holds all schedules of the machine.
@@ -108,7 +108,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 	c.schedules.byName[name] = s // so that other changes wait for this one
 	c.writeSchedule(name, s, now, n, nil, func(err error) {
 		if err != nil {
-			err = c.notStored(err)
+			err = c.storeError(err)
 		}
 		tell(err)
 	})
@@ -206,7 +206,7 @@ func (c *machine) settleSchedules() {
 	slices.Sort(due)
 	made, bytes := 0, 0
 	for _, name := range due[:min(len(due), maxStepRecords)] {
-		if made >= maxStepRecords || bytes >= madeBytes {
+		if made >= maxStepRecords || bytes >= maxMadeBytes {
 			break
 		}
 		n := c.settleSchedule(name, l.byName[name], now, since)
@@ -219,7 +219,7 @@ func (c *machine) settleSchedules() {
 func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time) int {
 	next := *s.Schedule
 	plan := next.Settle(schedule.World{
-		Now: now, Watched: since, Room: max(1, min(madeAtOnce, madeBytes/(len(s.job.Argument)+1))), Live: c.isUnended,
+		Now: now, Watched: since, Room: max(1, min(maxMadeJobs, maxMadeBytes/(len(s.job.Argument)+1))), Live: c.isUnended,
 		ID: func(due time.Time) string { return job.ScheduledID(c.namespace, name, due).String() },
 	})
 	if !plan.Changed {

@@ -59,8 +59,8 @@ func (w *scheduleWorld) put(name, text string, fromFile bool) (told error) {
 
 // watch lets time pass, and calls settleSchedules at each beat.
 func (w *scheduleWorld) watch(d time.Duration) {
-	for range d / beats {
-		w.now += ms(beats)
+	for range d / beatInterval {
+		w.now += ms(beatInterval)
 		w.step(w.c, w.c.settleSchedules)
 		w.st.flush()
 	}
@@ -107,7 +107,7 @@ func TestScheduledJobs(t *testing.T) {
 	w.watch(10 * time.Second) // the due time 70 waits for the store
 	w.st.away = false
 	w.st.flush()
-	w.watch(beats)
+	w.watch(beatInterval)
 	w.want("none", "[10 20 30 40missed 50missed 60 70]")
 	w.want("all", "[10 20 30 40 50 60 70]")
 	w.want("skip", "[10 20running 30running 40missed 50missed 60running 70running]")
@@ -131,7 +131,7 @@ func TestScheduledWithoutRoom(t *testing.T) {
 	w.watch(13 * time.Second)
 	w.want("x", "[]")
 	w.c.MaxJobs = 1
-	w.watch(beats)
+	w.watch(beatInterval)
 	w.want("x", "[10missed]")
 	w.c.MaxJobs = 40
 	w.watch(7 * time.Second)

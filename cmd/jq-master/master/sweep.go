@@ -17,12 +17,12 @@ func (s *constraints) startSweep(k *constraint, onDone func()) {
 		}
 	}
 	s.news, s.sweep = news, 0
-	s.tell(onDone, 0)
+	s.callAtEnd(onDone, 0)
 }
 
-// tell makes onDone be called at the end of the current sweep. If there is none, it starts a
+// callAtEnd makes onDone be called at the end of the current sweep. If there is none, it starts a
 // sweep at from, which is an index in machine.bySeq.
-func (s *constraints) tell(onDone func(), from int) {
+func (s *constraints) callAtEnd(onDone func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from
 	}
@@ -85,7 +85,7 @@ func (p *slice) match() {
 // sweepSlice applies the current constraints to the jobs of a slice.
 func (c *machine) sweepSlice(p *slice) {
 	s := c.constraints
-	if !same(p.list, s.list) {
+	if !isSameSlice(p.list, s.list) {
 		return // the sweep has started over
 	}
 	var last struct { // most jobs in a row move between the same two sets

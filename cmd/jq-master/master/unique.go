@@ -53,13 +53,13 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	case s.Mode == unique.Extend && held.rec.isWaiting():
 		c.postpone(held.rec, n, e)
 	default:
-		c.shared(e, held.rec, unique.Kept)
+		c.replyHolder(e, held.rec, unique.Kept)
 	}
 	return false
 }
 
-// shared replies to a pusher with the id of the job that holds the key.
-func (c *machine) shared(e *enqueueing, r *record, mode string) {
+// replyHolder replies to a pusher with the id of the job that holds the key.
+func (c *machine) replyHolder(e *enqueueing, r *record, mode string) {
 	e.unique = mode
 	ids := []job.ID{r.ID}
 	c.later(func() { e.reply(ids, false, nil) })
@@ -74,7 +74,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 		due = min(due, r.Enqueued+ms(n.Sharing.Max))
 	}
 	if due <= c.wall+r.dueAt-c.clock {
-		c.shared(e, r, unique.Extended)
+		c.replyHolder(e, r, unique.Extended)
 		return
 	}
 	j := r.nextState()
@@ -84,7 +84,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 			id, delay := r.ID, c.remainingWait(r)
 			c.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
 		}
-		c.shared(e, r, unique.Extended)
+		c.replyHolder(e, r, unique.Extended)
 	})
 }
 

@@ -74,7 +74,7 @@ func TestUniqueKeys(t *testing.T) {
 				got = ids
 			}
 			w.step(w.c, func() { w.c.enqueue(e) })
-			w.settled()
+			w.settleStore()
 			if len(got) != 1 || e.unique != want {
 				w.fatalf("a job with %+v became %q %v, wanted %q beside %+v", s, e.unique, got, want, held)
 			}
@@ -118,7 +118,7 @@ func TestUniqueKeys(t *testing.T) {
 				}
 				var got error
 				w.step(w.c, func() { w.c.revive(pick.id, func(err error) { got = err }) })
-				w.settled()
+				w.settleStore()
 				other := owner[pick.key]
 				if held := other != nil && other != pick && other.holds(w.now); held != (got != nil) {
 					w.fatalf("a revived job: %v, beside %+v", got, other)
@@ -150,8 +150,8 @@ func reown(jobs map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
 	}
 }
 
-// settled lets the store perform all pending writes.
-func (w *world) settled() { w.st.flush() }
+// settleStore lets the store perform all pending writes.
+func (w *world) settleStore() { w.st.flush() }
 
 // force changes a job in the store, and starts a new machine from the store.
 func force(w *world, h *modelJob, rng *rand.Rand) {
@@ -167,7 +167,7 @@ func force(w *world, h *modelJob, rng *rand.Rand) {
 		return
 	case rng.IntN(5) == 0:
 		w.step(w.c, func() { w.c.cancel(h.id, true, fine) })
-		w.settled()
+		w.settleStore()
 		h.state = job.Cancelled
 		return
 	case h.waits():
@@ -198,7 +198,7 @@ func TestHalfReplaced(t *testing.T) {
 	w.mem.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
 	w.start()
 	w.step(w.c, func() {})
-	w.settled()
+	w.settleStore()
 	if a, b := w.c.jobs.Get(old.ID).State, w.c.jobs.Get(young.ID).State; a != job.Cancelled || b != job.Queued {
 		t.Errorf("the old job is %v, the new one %v", a, b)
 	}
@@ -218,7 +218,7 @@ func TestRevivedAfterReplacing(t *testing.T) {
 			Sharing:    &job.Sharing{Key: "k", Ask: unique.Ask{While: unique.Window, Window: time.Second, Mode: unique.Replace}},
 		}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }}
 		w.step(w.c, func() { w.c.enqueue(e) })
-		w.settled()
+		w.settleStore()
 		return id
 	}
 	old := add()
@@ -234,9 +234,9 @@ func TestRevivedAfterReplacing(t *testing.T) {
 			}
 		})
 	})
-	w.settled()
+	w.settleStore()
 	w.start()
-	w.settled()
+	w.settleStore()
 	if s := w.c.jobs.Get(old).State; s != job.Queued {
 		t.Errorf("the revived job is %v", s)
 	}

@@ -209,9 +209,9 @@ func (c *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 	})
 }
 
-// known returns the worker that sent a request; the request counts as a sign of life. A worker that
+// findWorker returns the worker that sent a request; the request counts as a sign of life. A worker that
 // is leaving is returned only if leaving is set.
-func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
+func (c *machine) findWorker(from job.Caller, leaving bool) (*worker, error) {
 	w := c.workers[from.ID]
 	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {
 		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v with this token: it has unregistered, was lost, or registered with another token; it can register again", from.ID)
@@ -277,9 +277,9 @@ func (c *machine) lostRun(r *record) {
 	})
 }
 
-// except keeps jobs with a name away from a worker that did not know the name: at the broker or, if
+// excludeName keeps jobs with a name away from a worker that did not know the name: at the broker or, if
 // the name looks like a pattern, in onHandout.
-func (c *machine) except(w *worker, name string) {
+func (c *machine) excludeName(w *worker, name string) {
 	if w.excepts == nil {
 		w.excepts = make(map[string]int64)
 	}

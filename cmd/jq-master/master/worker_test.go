@@ -180,7 +180,7 @@ func TestHeartbeatStops(t *testing.T) {
 		t.Fatal("a worker is lost that never sent a heartbeat")
 	}
 	w.step(c, func() {
-		if known, err := c.known(job.Caller{ID: k.ID}, false); err == nil {
+		if known, err := c.findWorker(job.Caller{ID: k.ID}, false); err == nil {
 			c.heartbeat(known)
 		}
 	})
@@ -214,7 +214,7 @@ func TestSilentWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.elapse(silentFor)
-	w.step(c, func() { _, _ = c.known(job.Caller{ID: alive}, false) })
+	w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: alive}, false) })
 	if _, err := register(job.Worker{}); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %s", name, served, since, want)
 		}
 	}
-	w.step(c, func() { _, _ = c.known(job.Caller{ID: gone.ID}, false) })
+	w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: gone.ID}, false) })
 	if _, since := silence(askers(c.lastAsked()), "mail", c.now); since != 0 {
 		t.Errorf("silent for %v after a request", since)
 	}

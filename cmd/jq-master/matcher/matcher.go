@@ -217,18 +217,18 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 func (m *Matcher) PicksAll() bool { return m.always(true) }
 
 // always reports whether Match returns told for every job whatever its fields are.
-func (m *Matcher) always(told bool) bool {
-	same := func(part *Matcher) bool { return part.always(told) }
+func (m *Matcher) always(result bool) bool {
+	same := func(part *Matcher) bool { return part.always(result) }
 	other := func(part *Matcher) bool { return !same(part) }
 	switch m.form {
 	case "field":
 		return false
 	case "not":
-		return m.parts[0].always(!told)
+		return m.parts[0].always(!result)
 	case "": // true
-		return told
+		return result
 	}
-	if told == (m.form == "all") { // all parts must agree
+	if result == (m.form == "all") { // all parts must agree
 		return !slices.ContainsFunc(m.parts, other)
 	}
 	return slices.ContainsFunc(m.parts, same)

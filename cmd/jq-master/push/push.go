@@ -190,11 +190,11 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	case errors.Is(err, fasthttp.ErrNoFreeConns), errors.Is(err, errClosed):
 		return master.Answer{Kind: master.Unreachable, Reason: fmt.Sprintf("no connection within %v", connectTime)}
 	}
-	return master.Answer{Kind: master.Taken, Reason: silence(err)}
+	return master.Answer{Kind: master.Taken, Reason: describeError(err)}
 }
 
-// silence describes for people why a request got no answer.
-func silence(err error) string {
+// describeError describes for people why a request got no answer.
+func describeError(err error) string {
 	switch {
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Sprintf("no answer within %v", answerTime)

@@ -7,7 +7,7 @@ import (
 
 // clock is the clock for stored times, such as when a key expires or a job is forgotten. It starts
 // at the store's time. Then it runs like boot.Since, and is corrected towards the store's time by
-// at most 1/slewed of the time that passes, which is 43 seconds a day. So if the clock of this host
+// at most 1/slewDivisor of the time that passes, which is 43 seconds a day. So if the clock of this host
 // or of the store is set by an hour, a period of an hour is wrong by at most two seconds.
 type clock struct {
 	mu   sync.Mutex    // guards the fields below
@@ -15,8 +15,8 @@ type clock struct {
 	up   time.Duration // boot.Since when the time was base
 }
 
-// slewed limits corrections to 1/slewed of the time that passes.
-const slewed = 2000
+// slewDivisor limits corrections to 1/slewDivisor of the time that passes.
+const slewDivisor = 2000
 
 // begin sets the clock to the store's time.
 func (c *clock) begin(told, uptime time.Duration) {
@@ -33,7 +33,7 @@ func (c *clock) follow(told, uptime time.Duration) {
 	if passed <= 0 {
 		return
 	}
-	most := passed / slewed
+	most := passed / slewDivisor
 	c.base += passed
 	c.base += min(max(told-c.base, -most), most)
 	c.up = uptime

@@ -183,9 +183,9 @@ func (l *jobLoad) goesOn() {
 
 func eventually(t *testing.T, name string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", within, name)
+			t.Fatalf("not within %s: %s", waitLimit, name)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func TestFaults(t *testing.T) {
 					f.end(t, server)
 					select {
 					case <-l.back:
-					case <-time.After(within):
+					case <-time.After(waitLimit):
 						t.Fatal("the store does not come back")
 					}
 				}

@@ -201,9 +201,9 @@ func promiseValue(k *Key, jobs []*job.Job) string {
 // holdsIDs reports whether a text may be a value that promiseValue has made.
 func holdsIDs(text string) bool { return len(text) >= 32+16 && len(text)%16 == 0 }
 
-// recall returns the ids in a value that promiseValue has made, or ErrKeyReused if the body is
+// parsePromise returns the ids in a value that promiseValue has made, or ErrKeyReused if the body is
 // another one.
-func recall(k *Key, text string) ([]job.ID, error) {
+func parsePromise(k *Key, text string) ([]job.ID, error) {
 	n := len(k.Body)
 	if text[:n] != string(k.Body[:]) {
 		return nil, ErrKeyReused

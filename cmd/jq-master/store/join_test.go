@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// queued returns the transitions that ask requests.
-func queued(r *Redis, ask func(Store)) []*op {
+// queuedBy returns the transitions that ask requests.
+func queuedBy(r *Redis, ask func(Store)) []*op {
 	s := &Redis{keys: r.keys, term: &term{}, wake: make(chan struct{}, 1)}
 	ask(s)
 	return s.queue
@@ -60,7 +60,7 @@ func TestJoin(t *testing.T) {
 		}, fmt.Sprintf("%d move, %[1]d move, 1 enqueue, 1 enqueue", maxJoined)},
 	} {
 		var got []string
-		for _, run := range join(queued(&Redis{keys: keysOf("test")}, c.ask)) {
+		for _, run := range join(queuedBy(&Redis{keys: keysOf("test")}, c.ask)) {
 			got = append(got, fmt.Sprint(len(run), " ", run[0].name))
 		}
 		if text := strings.Join(got, ", "); text != c.want {
@@ -90,7 +90,7 @@ func TestJoined(t *testing.T) {
 	}
 	round := func(batches [][]*job.Job) {
 		answers := make(chan error, 6)
-		ops := queued(r, func(s Store) {
+		ops := queuedBy(r, func(s Store) {
 			for i, j := range runs {
 				s.Enqueue(batches[i], nil, func(_ []job.ID, _ bool, err error) { answers <- err })
 				s.Move(jobs[i], j, 0, 0, func(err error) {
@@ -113,7 +113,7 @@ func TestJoined(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(within):
+			case <-time.After(waitLimit):
 				t.Fatal("no answer")
 			}
 		}

@@ -22,7 +22,7 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 	wait := retries()
 	for {
 		t, err := r.try(ctx, able())
-		var never unusable
+		var never unusableError
 		switch {
 		case errors.As(err, &never) && !r.usable:
 			return err
@@ -39,15 +39,15 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 	}
 }
 
-// unusable is an error that remains until the version or the settings of Redis change. It ends a
+// unusableError is an error that remains until the version or the settings of Redis change. It ends a
 // master that starts; one that runs waits.
-type unusable struct{ error }
+type unusableError struct{ error }
 
-func (u unusable) Unwrap() error { return u.error }
+func (u unusableError) Unwrap() error { return u.error }
 
-// givesWay is for how long others wait for a standby that has noted in Redis that it could serve.
+// yieldTime is for how long others wait for a standby that has noted in Redis that it could serve.
 // The standby notes it each time it checks the lease.
-const givesWay = 5 * time.Second
+const yieldTime = 5 * time.Second
 
 // try takes the lease if it is free, or if the process of its holder has ended. A master that is
 // not able to serve leaves the lease to those that are.
@@ -61,7 +61,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	}
 	dead, first := "", int64(0)
 	if able {
-		first = givesWay.Milliseconds()
+		first = yieldTime.Milliseconds()
 	}
 	for range 2 {
 		asked := boot.Since()
@@ -89,7 +89,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			}
 			r.metrics.unreadable.Set(0)
 			for _, key := range answer[3:] {
-				r.unreadable(fmt.Sprint(key), errors.New("it has the wrong type, and was renamed to this"))
+				r.noteUnreadable(fmt.Sprint(key), errors.New("it has the wrong type, and was renamed to this"))
 			}
 			t.until.Store(int64(asked + leaseTerm))
 			r.clock.begin(time.Duration(end)*time.Millisecond-leaseTerm, (asked+boot.Since())/2)
@@ -182,10 +182,10 @@ func (r *Redis) check(ctx context.Context) error {
 	var major int
 	fmt.Sscanf(info["redis_version"], "%d.", &major)
 	if major < 7 {
-		return unusable{fmt.Errorf("redis is version %s; 7.0 or later is needed", info["redis_version"])}
+		return unusableError{fmt.Errorf("redis is version %s; 7.0 or later is needed", info["redis_version"])}
 	}
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
-		return unusable{fmt.Errorf("maxmemory-policy is %s, which would evict jobs; it must be noeviction", policy)}
+		return unusableError{fmt.Errorf("maxmemory-policy is %s, which would evict jobs; it must be noeviction", policy)}
 	}
 	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warned { // while it loads the file, it says 0, too
 		r.warned = true

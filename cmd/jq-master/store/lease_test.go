@@ -23,8 +23,8 @@ func awaitLost(t *testing.T, r *Redis, want error) {
 	t.Helper()
 	select {
 	case <-r.Lost():
-	case <-time.After(within):
-		t.Fatalf("the store does not notice within %s", within)
+	case <-time.After(waitLimit):
+		t.Fatalf("the store does not notice within %s", waitLimit)
 	}
 	if !errors.Is(r.Err(), want) {
 		t.Fatalf("the term ended with %v, want %v", r.Err(), want)
@@ -45,7 +45,7 @@ func standby(t *testing.T, r *Redis) standbyStore { return standbyIf(t, r, able)
 
 func standbyIf(t *testing.T, r *Redis, able func() bool) standbyStore {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	w := standbyStore{r, make(chan string, 100), make(chan error, 1)}
 	go func() { w.got <- r.Acquire(ctx, able, func(why error) { w.told <- why.Error() }) }()
@@ -59,8 +59,8 @@ func (w standbyStore) acquired(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(within):
-		t.Fatalf("no lease within %s", within)
+	case <-time.After(waitLimit):
+		t.Fatalf("no lease within %s", waitLimit)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestStandby(t *testing.T) {
 	}
 	// A renewed lease is not free: the first store keeps it for longer than one term.
 	before := lease(t, first)
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(waitLimit)
 	for lease(t, first) == before && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -115,7 +115,7 @@ func TestGivesWay(t *testing.T) {
 	<-lame.told
 	awaited := func(want bool) {
 		t.Helper()
-		for end := time.Now().Add(within); first.Awaited() != want; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(waitLimit); first.Awaited() != want; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the holder does not learn that a standby could serve: %t", want)
 			}
@@ -125,7 +125,7 @@ func TestGivesWay(t *testing.T) {
 	// hour.
 	dead := func() { shared.Do(t, "ZADD", first.keys.standbys, time.Now().Add(time.Hour).UnixMilli(), "dead") }
 	before := lease(t, first)
-	for end := time.Now().Add(within); lease(t, first) == before && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(waitLimit); lease(t, first) == before && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		dead()
 	}
 	if first.Awaited() {
@@ -258,7 +258,7 @@ func TestGone(t *testing.T) {
 	first.self = p
 	acquire(t, first)
 	cmd.Process.Kill()
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(waitLimit)
 	for !p.gone() { // a zombie counts as gone, so cmd.Wait is not needed
 		if time.Now().After(deadline) {
 			t.Fatal("the killed process does not count as gone")
@@ -341,7 +341,7 @@ func TestUnusableLater(t *testing.T) {
 			why = standby
 		case err := <-w.got:
 			t.Fatalf("the standby ended: %v", err)
-		case <-time.After(within):
+		case <-time.After(waitLimit):
 			t.Fatalf("the active master says %q, the standby %q", active, standby)
 		}
 		if !strings.Contains(why, "maxmemory-policy is allkeys-lru") {
@@ -357,7 +357,7 @@ func TestUnusableLater(t *testing.T) {
 		if why != nil {
 			t.Errorf("it is back: %v", why)
 		}
-	case <-time.After(within):
+	case <-time.After(waitLimit):
 		t.Fatal("it does not come back")
 	}
 	add(t, r, newJob(1))

@@ -105,7 +105,7 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 			err = each(field, v)
 		}
 		if err != nil {
-			r.unreadable(hash+" "+field, err)
+			r.noteUnreadable(hash+" "+field, err)
 		}
 	}
 	return err
@@ -144,7 +144,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			switch {
 			case err != nil:
 			case j.State.Ended() != ended:
-				listed, failed := r.listed(ctx, j)
+				listed, failed := r.isListed(ctx, j)
 				if failed != nil {
 					return failed
 				}
@@ -160,7 +160,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 				each(j, forget, drop)
 				continue
 			}
-			r.unreadable(r.keys.prefix+"job:"+name, err)
+			r.noteUnreadable(r.keys.prefix+"job:"+name, err)
 		}
 		switch {
 		case last:
@@ -173,8 +173,8 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 	}
 }
 
-// listed reports whether a job is in the set of its state.
-func (r *Redis) listed(ctx context.Context, j *job.Job) (is bool, err error) {
+// isListed reports whether a job is in the set of its state.
+func (r *Redis) isListed(ctx context.Context, j *job.Job) (is bool, err error) {
 	set := r.keys.live
 	if j.State.Ended() {
 		set = r.keys.ended

@@ -71,7 +71,7 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 	m.step(func(err error) { answer(ids, replayed, err) }, func() (err error) {
 		if key != nil {
 			if known, ok := m.keys[key.Name]; ok && known.until > m.At(boot.Since()) {
-				ids, err = recall(key, known.text)
+				ids, err = parsePromise(key, known.text)
 				replayed = err == nil
 				return err
 			}

@@ -203,7 +203,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 				answer(ids, false, err)
 				return
 			}
-			first, err := recall(key, known)
+			first, err := parsePromise(key, known)
 			answer(first, err == nil, err)
 		},
 	}
@@ -241,12 +241,12 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 // setAside renames a key whose value cannot be read, so that the key can be used again.
 func (r *Redis) setAside(key string, why error, f func(error)) {
 	name := r.keys.prefix + "unreadable:" + strings.TrimPrefix(key, r.keys.prefix)
-	r.unreadable(name, fmt.Errorf("%w; it was renamed to this", why))
+	r.noteUnreadable(name, fmt.Errorf("%w; it was renamed to this", why))
 	r.add(&op{transition: aside, keys: []string{key, name}, done: done(f)})
 }
 
-// unreadable counts a record that cannot be read, and logs its name.
-func (r *Redis) unreadable(key string, why error) {
+// noteUnreadable counts a record that cannot be read, and logs its name.
+func (r *Redis) noteUnreadable(key string, why error) {
 	r.metrics.unreadable.Inc()
 	r.opt.Log.Error().Err(why).Str("key", key).Msg("a record in Redis cannot be read and is ignored")
 }

@@ -19,8 +19,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// within bounds each wait in these tests.
-const within = 45 * time.Second
+// waitLimit bounds each wait in these tests.
+const waitLimit = 45 * time.Second
 
 var shared *redistest.Server
 
@@ -55,7 +55,7 @@ func reopen(t *testing.T, url, namespace string) *Redis {
 
 func acquire(t *testing.T, s Store) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := s.Acquire(ctx, able, func(why error) { t.Logf("waits: %v", why) }); err != nil {
 		t.Fatal(err)
@@ -84,8 +84,8 @@ func await[T any](t *testing.T, ask func(func(T))) T {
 	select {
 	case v := <-answer:
 		return v
-	case <-time.After(within):
-		t.Fatalf("no answer within %s", within)
+	case <-time.After(waitLimit):
+		t.Fatalf("no answer within %s", waitLimit)
 		panic("unreachable")
 	}
 }
@@ -143,7 +143,7 @@ func emptyWorld() *world {
 func load(t *testing.T, s Store) *world {
 	t.Helper()
 	w := emptyWorld()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	err := s.Load(ctx, Loaded{
 		Seq:        func(n uint64) { w.Seq = n },

@@ -107,7 +107,7 @@ func (r *Redis) sendAll(t *term, round []*op) bool {
 	wait := retries()
 	for attempt := 0; err != nil; attempt++ {
 		if k := kindOf(err); k != away {
-			r.abandon(t, round, asLost(k, err))
+			r.abandon(t, round, lostError(k, err))
 			return false
 		}
 		// Redis counts as away only if a second attempt, on a new connection, fails, too.
@@ -250,8 +250,8 @@ func roundTrip(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-// asLost returns the error that ends a term.
-func asLost(k kind, err error) error {
+// lostError returns the error that ends a term.
+func lostError(k kind, err error) error {
 	if k == fenced {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}

@@ -31,7 +31,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	match, _ := matcherOf(&f, "match")
 	c := &job.Constraint{
 		ID: id, Match: bytes.Clone(match),
-		Rate:        f.above("rate", broker.MaxRate, 0),
+		Rate:        f.numberAbove("rate", broker.MaxRate, 0),
 		Burst:       f.integer("burst", 1, broker.MaxBurst, 0),
 		Concurrency: f.integer("concurrency", 0, broker.MaxConcurrency, -1),
 		Enabled:     f.boolean("enabled", true),
@@ -61,7 +61,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 func (x *exchange) constraintID() string {
 	id := cmp.Or(x.r.PathValue("id"), "test") // the path of "test" has no id
 	if why := badName(id, job.MaxConstraintID); why != "" {
-		x.wrong(job.InvalidValue, "id", "the id of a constraint %s", why)
+		x.noteFault(job.InvalidValue, "id", "the id of a constraint %s", why)
 	}
 	return id
 }
@@ -75,7 +75,7 @@ func (x *exchange) ifMatch() (version uint64, mustExist bool) {
 	}
 	version, err := strconv.ParseUint(strings.Trim(text, `"`), 10, 64)
 	if err != nil || version == 0 {
-		x.wrong(job.PreconditionFailed, "If-Match", "If-Match must be * or an ETag of the constraint, not %.40q", text)
+		x.noteFault(job.PreconditionFailed, "If-Match", "If-Match must be * or an ETag of the constraint, not %.40q", text)
 	}
 	return version, true
 }

@@ -50,7 +50,7 @@ func unknown(label, prefix string, k pack.Value, names []string) *job.Fault {
 	if len(names) > 0 {
 		known = "use one of " + strings.Join(names, ", ")
 	}
-	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", label, shown(k), known)
+	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", label, showValue(k), known)
 }
 
 // lax reads the named fields of a value, which must be a map, and ignores all others. It is for
@@ -62,7 +62,7 @@ func lax(v pack.Value, prefix string, names ...string) form {
 		if prefix != "" {
 			what = strings.TrimSuffix(prefix, ".")
 		}
-		f.fault = job.Refuse(job.InvalidType, strings.TrimSuffix(prefix, "."), "%s must be a map, not %s", what, shown(v))
+		f.fault = job.Refuse(job.InvalidType, strings.TrimSuffix(prefix, "."), "%s must be a map, not %s", what, showValue(v))
 		return f
 	}
 	for k, value := range v.Pairs() {
@@ -79,9 +79,9 @@ func lax(v pack.Value, prefix string, names ...string) form {
 	return f
 }
 
-// shown returns a value as it is shown in a fault: as JSON, or only its type and length if it is
+// showValue returns a value as it is shown in a fault: as JSON, or only its type and length if it is
 // long.
-func shown(v pack.Value) string {
+func showValue(v pack.Value) string {
 	const long = 64
 	if len(v) > long {
 		return fmt.Sprintf("a value of the type %s with %d bytes", v.Kind(), len(v))
@@ -125,7 +125,7 @@ func (f *form) checkKind(name string, v pack.Value, kind pack.Kind) pack.Value {
 	if v == nil || v.Kind() == kind {
 		return v
 	}
-	f.refuse(job.InvalidType, name, "must be a %s, not %s", kind, shown(v))
+	f.refuse(job.InvalidType, name, "must be a %s, not %s", kind, showValue(v))
 	return nil
 }
 
@@ -136,35 +136,35 @@ func (f *form) integer(name string, low, high, def int64) int64 {
 	case v == nil:
 		return def
 	case !v.IsNumber():
-		f.refuse(job.InvalidType, name, "must be an integer from %d to %d, not %s", low, high, shown(v))
+		f.refuse(job.InvalidType, name, "must be an integer from %d to %d, not %s", low, high, showValue(v))
 		return def
 	}
 	n, ok := v.Number().Integer()
 	if !ok || n < low || n > high {
-		f.refuse(job.InvalidValue, name, "must be an integer from %d to %d, not %s", low, high, shown(v))
+		f.refuse(job.InvalidValue, name, "must be an integer from %d to %d, not %s", low, high, showValue(v))
 		return def
 	}
 	return n
 }
 
-// above returns a number field above 0 and at most high, or def if it is absent.
-func (f *form) above(name string, high, def float64) float64 {
-	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
+// numberAbove returns a number field above 0 and at most high, or def if it is absent.
+func (f *form) numberAbove(name string, high, def float64) float64 {
+	return f.numberWithin(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
 }
 
-// within returns a number field that is valid, or def if it is absent. limits says which numbers are valid.
-func (f *form) within(name string, valid func(float64) bool, limits func() string, def float64) float64 {
+// numberWithin returns a number field that is valid, or def if it is absent. limits says which numbers are valid.
+func (f *form) numberWithin(name string, valid func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
 	switch {
 	case v == nil:
 		return def
 	case !v.IsNumber():
-		f.refuse(job.InvalidType, name, "must be a number %s, not %s", limits(), shown(v))
+		f.refuse(job.InvalidType, name, "must be a number %s, not %s", limits(), showValue(v))
 		return def
 	}
 	n := v.Number().Float()
 	if !valid(n) {
-		f.refuse(job.InvalidValue, name, "must be a number %s, not %s", limits(), shown(v))
+		f.refuse(job.InvalidValue, name, "must be a number %s, not %s", limits(), showValue(v))
 		return def
 	}
 	return n
@@ -228,14 +228,14 @@ func (f *form) id(name string, unknown job.Code) job.ID {
 	}
 	id, ok := job.ParseID(string(v.Bytes()))
 	if !ok && f.fault == nil {
-		f.fault = job.Refuse(unknown, f.prefix+name, "there is nothing with the id %.80s", shown(v))
+		f.fault = job.Refuse(unknown, f.prefix+name, "there is nothing with the id %.80s", showValue(v))
 	}
 	return id
 }
 
 // seconds returns a field with a number of seconds up to high, or 0 if it is absent.
 func (f *form) seconds(name string, high int64) time.Duration {
-	n := f.within(name, func(n float64) bool { return n >= 0 && n <= float64(high) }, func() string { return fmt.Sprintf("from 0 to %d", high) }, 0)
+	n := f.numberWithin(name, func(n float64) bool { return n >= 0 && n <= float64(high) }, func() string { return fmt.Sprintf("from 0 to %d", high) }, 0)
 	return time.Duration(n * float64(time.Second))
 }
 
@@ -247,7 +247,7 @@ func (f *form) moment(name string) int64 {
 	}
 	t, ok := parseTime(string(v.Bytes()))
 	if !ok {
-		f.refuse(job.InvalidValue, name, "%s, not %s", timeForm, shown(v))
+		f.refuse(job.InvalidValue, name, "%s, not %s", timeForm, showValue(v))
 	}
 	return t
 }

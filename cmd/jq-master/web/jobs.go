@@ -53,7 +53,7 @@ func attributes(f *form) *master.New {
 			Priority:   int32(f.integer("priority", -1<<31, 1<<31-1, 0)),
 			MaxRetry:   int32(f.integer("max_retry", 0, job.MaxRetries, job.DefaultMaxRetry)),
 			KeepResult: f.boolean("keep_result", false),
-			Timeout:    job.Seconds(f.above("timeout", job.MaxTimeout, job.DefaultTimeout)),
+			Timeout:    job.Seconds(f.numberAbove("timeout", job.MaxTimeout, job.DefaultTimeout)),
 		},
 		Delay: f.seconds("delay", job.MaxDelay),
 	}
@@ -67,12 +67,12 @@ func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	var ok bool
 	if f.value("while") != nil {
 		if s.While, ok = unique.ParseWhile(f.text("while")); !ok {
-			f.refuse(job.InvalidValue, "while", "must be waiting, live or window, not %s", shown(f.value("while")))
+			f.refuse(job.InvalidValue, "while", "must be waiting, live or window, not %s", showValue(f.value("while")))
 		}
 	}
 	if f.value("mode") != nil {
 		if s.Mode, ok = unique.ParseMode(f.text("mode")); !ok {
-			f.refuse(job.InvalidValue, "mode", "must be keep, replace or extend, not %s", shown(f.value("mode")))
+			f.refuse(job.InvalidValue, "mode", "must be keep, replace or extend, not %s", showValue(f.value("mode")))
 		}
 	}
 	s.Window = f.milliseconds("for_ms")
@@ -123,7 +123,7 @@ func postJobs(x *exchange) (int, error) {
 	case x.fault != nil:
 		return 0, x.fault
 	case v.Kind() != pack.Array:
-		return 0, job.Refuse(job.InvalidType, "", "the body must be an array of jobs, not %s", shown(v))
+		return 0, job.Refuse(job.InvalidType, "", "the body must be an array of jobs, not %s", showValue(v))
 	case v.Len() < 1 || v.Len() > job.MaxBatch:
 		return 0, job.Refuse(job.InvalidValue, "", "the body must be an array of 1 to %d jobs, but has %d", job.MaxBatch, v.Len())
 	}
@@ -169,7 +169,7 @@ func (x *exchange) idempotency() *master.Key {
 		return nil
 	}
 	if n := utf8.RuneCountInString(values[0]); n < 1 || n > maxKey {
-		x.wrong(job.InvalidValue, header, "%s must have 1 to %d characters, but has %d", header, maxKey, n)
+		x.noteFault(job.InvalidValue, header, "%s must have 1 to %d characters, but has %d", header, maxKey, n)
 		return nil
 	}
 	owner := ""
@@ -193,7 +193,7 @@ func (x *exchange) idOf(unknown job.Code, field, text string) job.ID {
 	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
 		x.note(fault)
 	}
-	x.wrong(unknown, field, "there is no %s %.80q", strings.TrimPrefix(string(unknown), "unknown_"), text)
+	x.noteFault(unknown, field, "there is no %s %.80q", strings.TrimPrefix(string(unknown), "unknown_"), text)
 	return id
 }
 
@@ -208,7 +208,7 @@ func (x *exchange) flag(name string) bool {
 	}
 	set, err := strconv.ParseBool(text)
 	if err != nil {
-		x.wrong(job.InvalidValue, name, "%s must be true or false, not %.40q", name, text)
+		x.noteFault(job.InvalidValue, name, "%s must be true or false, not %.40q", name, text)
 	}
 	return set
 }
@@ -288,7 +288,7 @@ func (x *exchange) wait(name string, def time.Duration) time.Duration {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n >= 0) {
-		x.wrong(job.InvalidValue, name, "%s must be a number of seconds of at least 0, not %.40q", name, text)
+		x.noteFault(job.InvalidValue, name, "%s must be a number of seconds of at least 0, not %.40q", name, text)
 	}
 	return time.Duration(min(n, maxWait.Seconds()) * float64(time.Second))
 }

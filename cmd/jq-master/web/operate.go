@@ -32,7 +32,7 @@ func filter(f *form) *master.Filter {
 	}
 	if state := f.checkKind("status", f.value("status"), pack.String); state != nil {
 		if out.State, out.HasState = job.ParseState(string(state.Bytes())); !out.HasState {
-			f.refuse(job.InvalidValue, "status", "must be queued, running, retrying, done, error or cancelled, not %s", shown(state))
+			f.refuse(job.InvalidValue, "status", "must be queued, running, retrying, done, error or cancelled, not %s", showValue(state))
 		}
 	}
 	if match := f.value("match"); match != nil {
@@ -332,7 +332,7 @@ func getWorkers(x *exchange) (int, error) {
 	if text := x.query.Get("cursor"); text != "" {
 		var ok bool
 		if after, ok = job.ParseID(text); !ok {
-			x.wrong(job.InvalidValue, "cursor", "cursor must be the cursor of the previous page, not %.40q", text)
+			x.noteFault(job.InvalidValue, "cursor", "cursor must be the cursor of the previous page, not %.40q", text)
 		}
 	}
 	if x.fault != nil {

@@ -150,9 +150,9 @@ func mediaType(s string) string {
 	return ""
 }
 
-// accepted returns the media type of a reply: the one that the Accept header prefers, otherwise
+// replyType returns the media type of a reply: the one that the Accept header prefers, otherwise
 // that of the request. It returns "" if neither MessagePack nor JSON is acceptable.
-func accepted(header []string, request string) string {
+func replyType(header []string, request string) string {
 	if len(header) == 0 {
 		return request
 	}
@@ -173,7 +173,7 @@ func accepted(header []string, request string) string {
 		q := quality(part)
 		name, _, _ := strings.Cut(part, ";")
 		for i := range wishes {
-			wishes[i].hear(strings.ToLower(strings.TrimSpace(name)), q, place+1)
+			wishes[i].apply(strings.ToLower(strings.TrimSpace(name)), q, place+1)
 		}
 	}
 	a, b := &wishes[0], &wishes[1]
@@ -205,9 +205,9 @@ type wish struct {
 	place int // position of that range in the header, 0 if it names no encoding; of equal wishes the first is chosen
 }
 
-// hear takes a range of the header into account. The quality of an encoding is that of the most
+// apply takes a range of the header into account. The quality of an encoding is that of the most
 // specific range that matches it.
-func (w *wish) hear(name string, q float64, place int) {
+func (w *wish) apply(name string, q float64, place int) {
 	close, json := 0, w.name == jsonType
 	switch {
 	case name == "*/*":

@@ -218,7 +218,7 @@ func (x *exchange) count(name string, def, low, high int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		x.wrong(job.InvalidValue, name, "%s must be an integer from %d to %d, not %.40q", name, low, high, text)
+		x.noteFault(job.InvalidValue, name, "%s must be an integer from %d to %d, not %.40q", name, low, high, text)
 	}
 	return n
 }

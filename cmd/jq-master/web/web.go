@@ -251,7 +251,7 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	if sent != "" {
 		x.reply = sent
 	}
-	reply := accepted(x.r.Header["Accept"], x.reply)
+	reply := replyType(x.r.Header["Accept"], x.reply)
 	if reply != "" {
 		x.reply = reply
 	}
@@ -283,8 +283,8 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	return op.serve(x)
 }
 
-// wrong notes what is wrong with the request, unless a fault is known already.
-func (x *exchange) wrong(code job.Code, field, format string, args ...any) {
+// noteFault notes what is wrong with the request, unless a fault is known already.
+func (x *exchange) noteFault(code job.Code, field, format string, args ...any) {
 	x.note(job.Refuse(code, field, format, args...))
 }
 
@@ -306,14 +306,14 @@ func (x *exchange) readQuery(op operation) {
 	case op.scope == mayWork:
 		return
 	case err != nil:
-		x.wrong(job.InvalidValue, "", "the query is malformed: %.200q: %v", x.r.URL.RawQuery, err)
+		x.noteFault(job.InvalidValue, "", "the query is malformed: %.200q: %v", x.r.URL.RawQuery, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.query)) {
 		if !slices.Contains(op.query, name) {
 			x.note(unknown("parameter", "", msgp.AppendString(nil, name), op.query))
 		}
 		if n := len(x.query[name]); n > 1 {
-			x.wrong(job.InvalidValue, name, "%s is given %d times; it may be given once", name, n)
+			x.noteFault(job.InvalidValue, name, "%s is given %d times; it may be given once", name, n)
 		}
 	}
 }
@@ -358,16 +358,16 @@ func (x *exchange) unreserve() {
 	}
 }
 
-// kept is the size of the largest buffer that is kept for reuse.
-const kept = 64 << 10
+// maxKeptBuffer is the size of the largest buffer that is kept for reuse.
+const maxKeptBuffer = 64 << 10
 
 func (x *exchange) release() {
 	x.unreserve()
 	x.w, x.r, x.grant, x.query, x.fault, x.whole, x.sent = nil, nil, nil, nil, nil, nil, 0
-	if x.in.Reset(); x.in.Cap() > kept {
+	if x.in.Reset(); x.in.Cap() > maxKeptBuffer {
 		x.in = bytes.Buffer{}
 	}
-	if x.b, x.json = x.b[:0], x.json[:0]; cap(x.b) > kept || cap(x.json) > kept {
+	if x.b, x.json = x.b[:0], x.json[:0]; cap(x.b) > maxKeptBuffer || cap(x.json) > maxKeptBuffer {
 		x.b, x.json = nil, nil
 	}
 	x.pool.Put(x)

@@ -35,7 +35,7 @@ func (x *exchange) owner() job.Owner {
 func (x *exchange) worker() job.Caller {
 	text := x.r.Header.Get("Worker-Id")
 	if text == "" {
-		x.wrong(job.MissingField, "worker-id", "the header worker-id is missing")
+		x.noteFault(job.MissingField, "worker-id", "the header worker-id is missing")
 		return job.Caller{}
 	}
 	return job.Caller{ID: x.idOf(job.UnknownWorker, "worker-id", text), Owner: x.owner()}
@@ -96,7 +96,7 @@ func globs(f *form) []string {
 	for item := range v.Items() {
 		field := fmt.Sprintf("names[%d]", len(names))
 		if item.Kind() != pack.String {
-			f.refuse(job.InvalidType, field, "must be a string, not %s", shown(item))
+			f.refuse(job.InvalidType, field, "must be a string, not %s", showValue(item))
 			return nil
 		}
 		s := string(item.Bytes())
@@ -191,7 +191,7 @@ func readReport(v pack.Value) (*master.Report, *job.Fault) {
 	case kind.Is("failure"):
 		readFailure(&f, &r.Outcome)
 	case kind != nil:
-		f.refuse(job.InvalidValue, "type", "must be success or failure, not %s", shown(kind))
+		f.refuse(job.InvalidValue, "type", "must be success or failure, not %s", showValue(kind))
 	}
 	if idValue != nil {
 		r.Job = f.id(id, job.UnknownJob)
@@ -203,7 +203,7 @@ func readFailure(f *form, o *job.Outcome) {
 	if reason := f.need("reason", pack.String); reason != nil {
 		var ok bool
 		if o.Reason, ok = job.ParseReason(string(reason.Bytes())); !ok {
-			f.refuse(job.InvalidValue, "reason", "must be other or timeout, not %s", shown(reason))
+			f.refuse(job.InvalidValue, "reason", "must be other or timeout, not %s", showValue(reason))
 		}
 	}
 	if retry := f.need("should_retry", pack.Bool); retry != nil {
