@@ -98,7 +98,7 @@ func (s *site) start(at string) {
 	}
 	s.lives, s.addr = append(s.lives, d), d.Field("addr")
 	s.until("the daemon answers", func() bool {
-		if s.died() {
+		if s.hasDied() {
 			return true
 		}
 		resp, err := http.Get("http://" + s.addr + "/readyz")
@@ -109,8 +109,8 @@ func (s *site) start(at string) {
 	})
 }
 
-// died reports whether the daemon that was started last has ended.
-func (s *site) died() bool { return !s.lives[len(s.lives)-1].Running() }
+// hasDied reports whether the daemon that was started last has ended.
+func (s *site) hasDied() bool { return !s.lives[len(s.lives)-1].Running() }
 
 func (s *site) data() string { return filepath.Join(s.dir, s.name) }
 func (s *site) runs() string { return filepath.Join(s.dir, "runs") }
@@ -223,9 +223,9 @@ func walk(s *site, at string) {
 		}
 		return ok
 	}
-	for number < 1000 && !s.died() && add() { // pieces may be large, so it may take a while to pass the failpoint
+	for number < 1000 && !s.hasDied() && add() { // pieces may be large, so it may take a while to pass the failpoint
 	}
-	s.until("the daemon dies", s.died)
+	s.until("the daemon dies", s.hasDied)
 	s.start("-")
 	if !s.handler() {
 		t.Fatal("the handler is refused")
@@ -300,7 +300,7 @@ fi
 			_ = syscall.Kill(pid, syscall.SIGSTOP) // it replaces no guard
 			_ = syscall.Kill(guard, syscall.SIGKILL)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			s.until("the daemon is dead", s.died)
+			s.until("the daemon is dead", s.hasDied)
 			s.start("-")
 			var text []byte
 			s.until("the job has run again", func() bool {
@@ -347,7 +347,7 @@ func TestIngestCommand(t *testing.T) {
 	if s.post("POST", "/a/job/x/add", "1\n2\n3\n") {
 		t.Log("acknowledged before the end")
 	}
-	s.until("the daemon dies", s.died)
+	s.until("the daemon dies", s.hasDied)
 	if text, code := s.ingest("--store", "sqlite:"+filepath.Join(s.dir, "other.db")); code == 0 || !strings.Contains(text, "3 jobs are left") {
 		t.Fatalf("into a store that is not its own: %d %s", code, text)
 	}
@@ -380,7 +380,7 @@ func TestMovedDirectory(t *testing.T) {
 			if c.dies == "-" {
 				s.lives[0].Kill()
 			}
-			s.until("the daemon ends", s.died)
+			s.until("the daemon ends", s.hasDied)
 			if c.lane != "" {
 				routes := filepath.Join(s.data(), "routes.json")
 				text, err := os.ReadFile(routes)
@@ -454,7 +454,7 @@ func TestKillsBetweenDueTimes(t *testing.T) {
 			s.until("the others are dead, and due times go on", func() bool {
 				n := len(schedule.Last)
 				look("/a/schedule/tick", &schedule)
-				return sites[1].died() && sites[2].died() && n > 0 && len(schedule.Last) > n
+				return sites[1].hasDied() && sites[2].hasDied() && n > 0 && len(schedule.Last) > n
 			})
 			c, ok := s.state()
 			n := int64(schedule.Last[0].Due.Sub(schedule.Created) / time.Second) // how many due times have passed

@@ -92,8 +92,8 @@ func announce(opt *options, d *door.Door, log zerolog.Logger) {
 	daemon.Ready()
 }
 
-// answers bounds how long the daemon still answers requests after the engine has ended.
-const answers = 2 * time.Second
+// answerTime bounds how long the daemon still answers requests after the engine has ended.
+const answerTime = 2 * time.Second
 
 // stop stops the daemon. Meanwhile it still answers requests.
 func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.Logger) error {
@@ -103,7 +103,7 @@ func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.L
 	go func() {
 		defer close(done)
 		e.Shutdown(signals.Kill)
-		last, cancel := context.WithTimeout(context.Background(), answers)
+		last, cancel := context.WithTimeout(context.Background(), answerTime)
 		defer cancel()
 		_ = d.Shutdown(last)
 	}()

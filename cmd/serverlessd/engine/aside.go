@@ -34,7 +34,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 		return 0, fmt.Errorf("%s: %w", file, ErrDamaged)
 	}
 	b := slices.MinFunc(e.backends, func(a, b *backend) int { return strings.Compare(a.store.Name(), b.store.Name()) })
-	if err := b.reachable(); err != nil {
+	if err := b.checkReachable(); err != nil {
 		return 0, err
 	}
 	if b.transit.Acquire(ctx, 1) != nil { // so that no count finds the jobs both in the store and in the journal
@@ -50,7 +50,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	if err := e.journal.Readmit(&a); err != nil {
 		return 0, fmt.Errorf("its jobs are in the store, and the file could not be removed: %w", err)
 	}
-	e.segmentGone(a.File)
+	e.dropSegment(a.File)
 	b.wakePick()
 	return len(a.Jobs), nil
 }

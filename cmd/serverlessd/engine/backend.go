@@ -68,10 +68,10 @@ func (b *backend) note(action string, err error) error {
 	switch {
 	case err != nil && b.e.life.Err() != nil, errors.Is(err, store.ErrTaken):
 	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
-		b.answers(err)
+		b.noteAnswer(err)
 	default: // the store answers, even if it refuses the call
 		b.setRefused(action, err)
-		b.answers(nil)
+		b.noteAnswer(nil)
 	}
 	return err
 }
@@ -94,8 +94,8 @@ func (b *backend) setRefused(action string, err error) {
 	}
 }
 
-// answers records that the store answers (err is nil), or why it does not.
-func (b *backend) answers(err error) {
+// noteAnswer records that the store answers (err is nil), or why it does not.
+func (b *backend) noteAnswer(err error) {
 	b.mu.Lock()
 	was := b.awayReason
 	if b.awayReason = err; was == nil && err != nil {
@@ -121,7 +121,7 @@ func (b *backend) answers(err error) {
 func (b *backend) noteRequest(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
 		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.e.life.Err() == nil {
-		b.answers(err)
+		b.noteAnswer(err)
 	}
 	return err
 }
@@ -137,8 +137,8 @@ func (b *backend) health() error {
 	return fmt.Errorf("cannot %s: %w", first, b.refused[first])
 }
 
-// reachable returns why the store cannot be reached, or nil.
-func (b *backend) reachable() error {
+// checkReachable returns why the store cannot be reached, or nil.
+func (b *backend) checkReachable() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.awayReason
@@ -193,7 +193,7 @@ func (b *backend) keepSysid() {
 			return
 		case now := <-timer.C:
 			// If the store was away at the last call, it is tried again soon.
-			if b.reachable() != nil || !now.Before(due) {
+			if b.checkReachable() != nil || !now.Before(due) {
 				if due = now.Add(hurry); b.updateSysids() {
 					due = now.Add(pause)
 				}
@@ -451,8 +451,8 @@ func (e *Engine) noteSweep(s *store.Swept) {
 	e.events.logFollowed(s.Made)
 }
 
-// segmentGone makes all stores drop their read point of a segment that was removed.
-func (e *Engine) segmentGone(name string) {
+// dropSegment makes all stores drop their read point of a segment that was removed.
+func (e *Engine) dropSegment(name string) {
 	for _, b := range e.backends {
 		b.mu.Lock()
 		b.droppedSegments = append(b.droppedSegments, name)

@@ -12,8 +12,8 @@ import (
 func TestReachable(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]
-	if _, _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); err != nil || b.reachable() != nil {
-		t.Fatalf("%v, %v", err, b.reachable())
+	if _, _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); err != nil || b.checkReachable() != nil {
+		t.Fatalf("%v, %v", err, b.checkReachable())
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -25,12 +25,12 @@ func TestReachable(t *testing.T) {
 		if err := ask(); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		if err := b.reachable(); err != nil {
+		if err := b.checkReachable(); err != nil {
 			t.Errorf("after %s whose client is gone: %v", name, err)
 		}
 	}
 	b.noteRequest(t.Context(), store.ErrAway)
-	if !errors.Is(b.reachable(), store.ErrAway) {
+	if !errors.Is(b.checkReachable(), store.ErrAway) {
 		t.Error("the store is away, but reachable")
 	}
 }

@@ -100,7 +100,7 @@ func (t *batch) run() {
 // Started and Ended implement runner.Reporter.
 func (t *batch) Started(i int) {
 	t.started = i + 1
-	t.e.started(t.runs[i], time.Now())
+	t.e.logStart(t.runs[i], time.Now())
 }
 
 func (t *batch) Ended(i int, o job.Outcome) {

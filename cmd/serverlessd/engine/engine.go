@@ -95,7 +95,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 		return nil, err
 	}
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)
-	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Reserve: cfg.DiskReserve, Log: log, Gone: e.segmentGone}); err != nil {
+	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Reserve: cfg.DiskReserve, Log: log, Gone: e.dropSegment}); err != nil {
 		return nil, err
 	}
 	if e.node, err = e.nodeName(filepath.Join(cfg.Dir, "node")); err != nil {

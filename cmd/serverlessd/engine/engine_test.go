@@ -342,7 +342,7 @@ func TestStateHoldsUpNobody(t *testing.T) {
 	e := running(t, t.TempDir(), fast, slow)
 	defer e.Shutdown(context.Background())
 	for _, b := range e.backends {
-		until(t, "the stores are there", b.reachable)
+		until(t, "the stores are there", b.checkReachable)
 	}
 	type answer struct {
 		types map[string]store.Counts

@@ -92,8 +92,8 @@ func (l *events) logFollowed(jobs []store.Follow) {
 	}
 }
 
-// started counts and logs a run that begins.
-func (e *Engine) started(r *run, at time.Time) {
+// logStart counts and logs a run that begins.
+func (e *Engine) logStart(r *run, at time.Time) {
 	waited := r.Waited + at.Sub(r.takenAt)
 	e.meter.waitTime.Observe(waited.Seconds())
 	e.events.line("started", r.ID, r.Jobtype, func(b []byte) []byte {

@@ -106,8 +106,8 @@ func (e *Engine) ask(jobtype string) *brokerJob {
 	return a
 }
 
-// runs records that a job has not expired, so a worker must have it.
-func (a *brokerJob) runs() {
+// noteRun records that a job has not expired, so a worker must have it.
+func (a *brokerJob) noteRun() {
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
 	if !a.settled && a.probe {
@@ -215,14 +215,14 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
 	defer cancel()
 	began := time.Now()
-	t.e.started(r, began) // recorded before a worker can have any effect
+	t.e.logStart(r, began) // recorded before a worker can have any effect
 	p, err := t.e.jobs.Submitter().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: a.deadline, Timeout: timeout,
 	})
 	var res gloom.Result
 	if err == nil {
-		runs := time.AfterFunc(a.deadline+gloomSlack, a.runs)
+		runs := time.AfterFunc(a.deadline+gloomSlack, a.noteRun)
 		res, err = p.Result(t.ctx)
 		runs.Stop()
 	}

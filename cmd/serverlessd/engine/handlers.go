@@ -90,7 +90,7 @@ func (h *handlers) nextFailed(jobtype string) string {
 func (h *handlers) watch() {
 	for {
 		for _, b := range h.e.backends {
-			if b.reachable() == nil {
+			if b.checkReachable() == nil {
 				_ = h.refresh(b)
 			}
 		}

@@ -12,11 +12,11 @@ import (
 
 const (
 	sqlitePrefix = "sqlite:"
-	// inside is the prefix of the lanes of stores that are in the journal's own directory, which
+	// insidePrefix is the prefix of the lanes of stores that are in the journal's own directory, which
 	// may be moved or mounted elsewhere.
-	inside = sqlitePrefix + "DIR/"
-	// outside is the prefix of the lanes of stores in other files.
-	outside = sqlitePrefix + "FILE/"
+	insidePrefix = sqlitePrefix + "DIR/"
+	// outsidePrefix is the prefix of the lanes of stores in other files.
+	outsidePrefix = sqlitePrefix + "FILE/"
 	// ownFile is the file of a directory's default store.
 	ownFile = "store.db"
 )
@@ -33,9 +33,9 @@ func laneOf(dir, store string) string {
 		return store
 	}
 	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
-		return inside + rel
+		return insidePrefix + rel
 	}
-	return outside + path
+	return outsidePrefix + path
 }
 
 // renameLanes converts the names of lanes in the notes of an earlier version, which used the address of
@@ -44,23 +44,23 @@ func laneOf(dir, store string) string {
 func renameLanes(dir string, lanes []string, notes []journal.Note) []journal.Note {
 	earlier := len(notes) > 0
 	for i, n := range notes {
-		if strings.HasPrefix(n.Lane, inside) || strings.HasPrefix(n.Lane, outside) {
+		if strings.HasPrefix(n.Lane, insidePrefix) || strings.HasPrefix(n.Lane, outsidePrefix) {
 			earlier = false
 		} else {
 			notes[i].Lane = laneOf(dir, n.Lane)
 		}
 	}
-	if !earlier || !slices.Contains(lanes, inside+ownFile) {
+	if !earlier || !slices.Contains(lanes, insidePrefix+ownFile) {
 		return notes
 	}
 	old := notes[0].Lane
 	others := slices.ContainsFunc(notes, func(n journal.Note) bool { return n.Lane != old })
 	_, err := os.Stat(filepath.Join(dir, ownFile))
-	if others || err != nil || slices.Contains(lanes, old) || strings.HasPrefix(old, inside) || filepath.Base(old) != ownFile {
+	if others || err != nil || slices.Contains(lanes, old) || strings.HasPrefix(old, insidePrefix) || filepath.Base(old) != ownFile {
 		return notes
 	}
 	for i := range notes {
-		notes[i].Lane = inside + ownFile
+		notes[i].Lane = insidePrefix + ownFile
 	}
 	return notes
 }

@@ -103,7 +103,7 @@ func TestLockOrders(t *testing.T) {
 						end = store.Ending{Run: r.Run, Fate: store.GiveBack}
 					}
 					b.queueEnding(&ending{run: r, Ending: end})
-					if err := b.writeAll(b.queued()); err != nil {
+					if err := b.writeAll(b.nextEndings()); err != nil {
 						t.Fatal(err)
 					}
 				}

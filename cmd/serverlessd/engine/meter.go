@@ -109,12 +109,12 @@ var figures = []figure{
 		return n
 	}},
 	{prometheus.GaugeValue, "batches", "Batches that run.", func(l *Snapshot) float64 { return float64(l.Batches) }},
-	{prometheus.GaugeValue, "running", "1 while jobs are handed out.", func(l *Snapshot) float64 { return one(l.HandsOut) }},
+	{prometheus.GaugeValue, "running", "1 while jobs are handed out.", func(l *Snapshot) float64 { return boolValue(l.HandsOut) }},
 	{prometheus.GaugeValue, "ledger_imbalance", "By how many jobs the stores' counts are wrong; anything but 0 is a bug.", func(l *Snapshot) float64 { return float64(l.Imbalance) }},
 }
 
-// one returns 1 if something is so.
-func one(is bool) float64 {
+// boolValue returns 1 for true and 0 for false.
+func boolValue(is bool) float64 {
 	if is {
 		return 1
 	}
@@ -138,7 +138,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		tell(f.kind, f.name, f.help, f.value(l), nil)
 	}
 	for i, s := range l.Stores {
-		tell(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", one(s.Refuses == ""), prometheus.Labels{"store": strconv.Itoa(i)})
+		tell(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", boolValue(s.Refuses == ""), prometheus.Labels{"store": strconv.Itoa(i)})
 	}
 	if l.Types == nil {
 		return

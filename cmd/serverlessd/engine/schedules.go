@@ -36,7 +36,7 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 			b.log.Warn().Int("due_times", n).Msg("schedules were due while no daemon was running; their jobs are not made later")
 		}
 	}()
-	for b.reachable() == nil && !b.e.isLeaving() {
+	for b.checkReachable() == nil && !b.e.isLeaving() {
 		ctx, cancel := b.call()
 		due, now, next, err := b.store.DueSchedules(ctx)
 		cancel()
@@ -107,7 +107,7 @@ func (b *backend) keepFile() {
 			return
 		case <-file.Changed():
 		}
-		for b.reachable() != nil || b.note("write the file's schedules", b.putFile(file.All())) != nil {
+		for b.checkReachable() != nil || b.note("write the file's schedules", b.putFile(file.All())) != nil {
 			if !b.e.sleep(scheduleEvery) {
 				return
 			}

@@ -44,8 +44,8 @@ func (e *Engine) checkIdle() {
 	}
 }
 
-// lastWrites bounds the last writes to the stores, and the wait for killed processes.
-const lastWrites = 5 * time.Second
+// lastWriteTime bounds the last writes to the stores, and the wait for killed processes.
+const lastWriteTime = 5 * time.Second
 
 // Shutdown ends the engine. Running jobs have time until ctx is done or the drain time is over. All
 // others are given back, and the sysids are released.
@@ -63,7 +63,7 @@ func (e *Engine) Shutdown(ctx context.Context) {
 			t.cancel(errLeaving)
 		}
 		e.mu.Unlock()
-		gone, cancel := context.WithTimeout(context.Background(), lastWrites)
+		gone, cancel := context.WithTimeout(context.Background(), lastWriteTime)
 		defer cancel()
 		if !e.waitIdle(gone) {
 			e.runner.Kill()
@@ -85,10 +85,10 @@ func (e *Engine) waitIdle(ctx context.Context) bool {
 // release waits for the last writes and releases the sysids. If a store is away now, the next start
 // releases its sysid.
 func (e *Engine) release() {
-	end := time.Now().Add(lastWrites)
+	end := time.Now().Add(lastWriteTime)
 	left := true
 	for _, b := range e.backends {
-		for !b.allWritten() && b.reachable() == nil && time.Now().Before(end) && e.sleep(time.Millisecond) {
+		for !b.allWritten() && b.checkReachable() == nil && time.Now().Before(end) && e.sleep(time.Millisecond) {
 		}
 		written := b.allWritten()
 		close(b.leaving)

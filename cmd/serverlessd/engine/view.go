@@ -54,7 +54,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, req unique.Ask)
 		lines[i].ID, lines[i].Accepted = first.Add(i), now
 	}
 	b := e.scheduleStore()
-	if err := b.reachable(); err != nil {
+	if err := b.checkReachable(); err != nil {
 		return nil, err
 	}
 	shared, err := b.store.Share(ctx, lines, req, time.Now)
@@ -299,7 +299,7 @@ func (e *Engine) count(ctx context.Context, client string, exact bool) (map[stri
 // counts returns the counts of a store and, if they must be exact, a watch of the jobs that move
 // there from the journal afterwards.
 func (b *backend) counts(ctx context.Context, client string, exact bool) (counts map[string]store.Counts, watch *journal.Watch, err error) {
-	if err := b.reachable(); err != nil {
+	if err := b.checkReachable(); err != nil {
 		return nil, nil, err
 	}
 	if exact {

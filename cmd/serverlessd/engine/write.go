@@ -34,7 +34,7 @@ func (b *backend) write() {
 			return
 		case <-b.full:
 		}
-		for ends := b.queued(); len(ends) > 0; ends = b.queued() {
+		for ends := b.nextEndings(); len(ends) > 0; ends = b.nextEndings() {
 			next := time.Now().Add(writePace)
 			if b.writeAll(ends) != nil && !b.e.sleep(writeRetry) || !b.e.sleep(time.Until(next)) {
 				return
@@ -43,8 +43,8 @@ func (b *backend) write() {
 	}
 }
 
-// queued returns the first endings that fit into one transaction. They all have the same sysid.
-func (b *backend) queued() []*ending {
+// nextEndings returns the first endings that fit into one transaction. They all have the same sysid.
+func (b *backend) nextEndings() []*ending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bytes := 0

@@ -47,7 +47,7 @@ func TestRefusedEndings(t *testing.T) {
 			Run: r.Run, Code: job.CodeOK, Data: []byte(c.data), Follow: []store.Follow{{ID: e.ids.Next(1), Payload: []byte(c.follow)}},
 		}})
 	}
-	if err := b.writeAll(b.queued()); err != nil {
+	if err := b.writeAll(b.nextEndings()); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"0 a 1", "1  1", "2  0", "3  0", "4 b 1"}; !slices.Equal(s.wrote, want) {

@@ -163,7 +163,7 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 			i := d.names[j.Segments()[0]]
 			i.data = c.change(i.data)
 			j = open(t, d.boot(false, nil))
-			got := text(rest(t, j))
+			got := text(readRest(t, j))
 			equal(t, "lines", strings.ReplaceAll(got, "a-x:"+strings.Join(forged, " a-x:"), "all"), c.want)
 			equal(t, "cut off", j.Stats().Cut > 0, c.cut)
 			equal(t, "set aside", j.Stats().Damaged > 100, !c.cut)
@@ -265,7 +265,7 @@ func TestMissingEnd(t *testing.T) {
 	i.data = i.data[:len(i.data)-100]
 	j = open(t, d.boot(false, nil))
 	equal(t, "damaged", j.Stats().Damaged, 100)
-	equal(t, "lines", len(rest(t, j)), 2)
+	equal(t, "lines", len(readRest(t, j)), 2)
 }
 
 // TestSegmentsWithoutSalt: records of an earlier version are read as that version read them; after
@@ -327,7 +327,7 @@ func TestTextForm(t *testing.T) {
 	d.names[name].data = append(d.names[name].data, fmt.Sprintf(
 		"%s|a-y|with|bars\nno-id|b-x|new\n\n#:Batch date=2026-01-02,bytes=9,jobtype=c-x\none\n\ntwo\n#:EndBatch\n#:Batch bytes=2,jobtype=c-y,dt=2026-01-02T03:04:05Z\nz\n#:EndBatch\n", given)...)
 	j = open(t, d.boot(false, nil))
-	got := rest(t, j)
+	got := readRest(t, j)
 	equal(t, "lines", text(got), "a-x:ours a-y:with|bars b-x:new c-x:one c-x:two c-y:z")
 	equal(t, "id that was given", got[1].ID, given)
 	seen := make(map[string]bool)

@@ -38,13 +38,13 @@ func TestFullDiskDrains(t *testing.T) {
 			if err := put(); !errors.Is(err, ErrFull) {
 				t.Fatalf("on a full disk: %v", err)
 			}
-			equal(t, "lines", len(rest(t, j)), n-1)
+			equal(t, "lines", len(readRest(t, j)), n-1)
 			for i := range 3 { // the first append may only find that the segment is full
 				if err := put(); err != nil && (i > 0 || !errors.Is(err, ErrFull)) {
 					t.Fatalf("with room: %v", err)
 				}
 			}
-			equal(t, "lines", len(rest(t, j)) > 1, true)
+			equal(t, "lines", len(readRest(t, j)) > 1, true)
 			j.Close()
 			equal(t, "damaged", open(t, d.boot(false, nil)).Stats().Damaged, 0)
 		})

@@ -89,7 +89,7 @@ func TestNoRoomForOne(t *testing.T) {
 			}
 			equal(t, "the others", slices.Delete(errs, 2, 3), []error{nil, nil, nil})
 			equal(t, "full", j.Refuses(), nil)
-			equal(t, "lines", text(rest(t, j)), "a-x:first a-x:held up a-x:one a-x:two")
+			equal(t, "lines", text(readRest(t, j)), "a-x:first a-x:held up a-x:one a-x:two")
 		})
 	}
 }
@@ -104,7 +104,7 @@ func TestMoreThanAGroup(t *testing.T) {
 	}
 	close(w.block)
 	equal(t, "errors", w.errors(), make([]error, 5))
-	equal(t, "lines", len(rest(t, j)), 5)
+	equal(t, "lines", len(readRest(t, j)), 5)
 }
 
 // TestCancelledWait: an append whose context ends while it waits returns at once, and the others do
@@ -127,7 +127,7 @@ func TestCancelledWait(t *testing.T) {
 	}
 	close(w.block)
 	equal(t, "errors", w.errors(), make([]error, 5))
-	equal(t, "lines", text(rest(t, j)), "a-x:held up a-x:one a-x:two")
+	equal(t, "lines", text(readRest(t, j)), "a-x:held up a-x:one a-x:two")
 }
 
 // TestCloseWhileAppendsWait: each append returns, and exactly those without an error are kept.
@@ -154,7 +154,7 @@ func TestCloseWhileAppendsWait(t *testing.T) {
 		}
 	}
 	equal(t, "close", <-closed, nil)
-	equal(t, "lines", len(rest(t, open(t, d.boot(true, rand.New(rand.NewPCG(1, 2)))))), accepted)
+	equal(t, "lines", len(readRest(t, open(t, d.boot(true, rand.New(rand.NewPCG(1, 2)))))), accepted)
 }
 
 // TestLossesOfGroups: whatever fails while many clients append, and whenever the power is lost, accepted
@@ -202,7 +202,7 @@ func TestLossesOfGroups(t *testing.T) {
 		wg.Wait()
 		j.Close()
 		last := make(map[byte]string)
-		for _, e := range rest(t, open(t, d.boot(powerLost, r))) {
+		for _, e := range readRest(t, open(t, d.boot(powerLost, r))) {
 			line := string(e.Payload)
 			c := line[0] - '0'
 			if line <= last[c] || refused[c][line] {

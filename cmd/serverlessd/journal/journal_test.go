@@ -77,8 +77,8 @@ func text(entries []Entry) string {
 	return strings.TrimSpace(b.String())
 }
 
-// rest reads all remaining lines and syncs them.
-func rest(t *testing.T, j *Journal) (entries []Entry) {
+// readRest reads all remaining lines and syncs them.
+func readRest(t *testing.T, j *Journal) (entries []Entry) {
 	t.Helper()
 	for j.Stats().Jobs > 0 {
 		r := reserve(t, j, 100, long)
@@ -162,7 +162,7 @@ func TestReservationReturnsToTheFront(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	equal(t, "rest", text(rest(t, j)), "a-x:2 a-x:4 a-x:5 a-x:6")
+	equal(t, "rest", text(readRest(t, j)), "a-x:2 a-x:4 a-x:5 a-x:6")
 }
 
 func TestReservationExpires(t *testing.T) {
@@ -217,7 +217,7 @@ func TestSegmentsAreRemovedWhenStored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rest(t, j)
+	readRest(t, j)
 	equal(t, "segments", len(j.Segments()), 1)
 	names, _ := d.List()
 	equal(t, "files", len(names), 1)
@@ -237,7 +237,7 @@ func TestIDsGoUpOverRestarts(t *testing.T) {
 			t.Fatalf("%s does not follow %s", id, last)
 		}
 		last = id
-		rest(t, j)
+		readRest(t, j)
 		j.Close()
 		now = now.Add(-24 * time.Hour)
 	}
@@ -255,7 +255,7 @@ func TestLimit(t *testing.T) {
 	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "10000") {
 		t.Fatalf("%v", err)
 	}
-	rest(t, j)
+	readRest(t, j)
 	add(t, j, batch("a-x", line))
 }
 
@@ -304,7 +304,7 @@ func TestLimitOfOne(t *testing.T) {
 	if err := <-large; !errors.Is(err, ErrFull) {
 		t.Errorf("%v", err)
 	}
-	equal(t, "lines", len(rest(t, j)), 12)
+	equal(t, "lines", len(readRest(t, j)), 12)
 }
 
 // TestReserve: adds leave a part of the disk free for the store.
@@ -339,7 +339,7 @@ func TestFullDisk(t *testing.T) {
 	d.room = 0
 	d.mu.Unlock()
 	add(t, j, batch("a-x", "small"))
-	equal(t, "lines", len(rest(t, j)), 2*kept+1)
+	equal(t, "lines", len(readRest(t, j)), 2*kept+1)
 	equal(t, "damaged", j.Stats().Damaged, 0)
 }
 
@@ -372,7 +372,7 @@ func TestFailedSync(t *testing.T) {
 				equal(t, "segments", len(j.Segments()), 2)
 				for range 3 { // any part of the write may reach the disk
 					j2 := open(t, d.boot(power, rand.New(rand.NewPCG(1, 2))))
-					equal(t, "lines", text(rest(t, j2)), "a-x:1 a-x:2")
+					equal(t, "lines", text(readRest(t, j2)), "a-x:1 a-x:2")
 				}
 			})
 		}
@@ -398,7 +398,7 @@ func TestOneSyncForAll(t *testing.T) {
 	close(block)
 	wg.Wait()
 	equal(t, "syncs", d.syncs-before, 2)
-	equal(t, "lines", len(rest(t, j)), 52)
+	equal(t, "lines", len(readRest(t, j)), 52)
 }
 
 func await(t *testing.T, cond func() bool) {
@@ -522,12 +522,12 @@ func TestLargeRequest(t *testing.T) {
 			i.data = i.data[:len(i.data)-size]
 		}
 		j := open(t, cut)
-		equal(t, "lines of a request that was cut", text(rest(t, j)), "a-x:before")
+		equal(t, "lines of a request that was cut", text(readRest(t, j)), "a-x:before")
 		if j.Stats().Cut == 0 {
 			t.Fatal("nothing was cut")
 		}
 	}
-	got := rest(t, j)
+	got := readRest(t, j)
 	equal(t, "lines", len(got), 2502)
 	for i, e := range got {
 		if e.ID != big.First[0].Add(i) || string(e.Payload) != lines[i] {
@@ -625,7 +625,7 @@ func TestRemovedLock(t *testing.T) {
 	}
 	add(t, j, batch("a-x", "second"))
 	other := open(t, must(Directory(dir)))
-	equal(t, "lines", len(rest(t, other)), 2)
+	equal(t, "lines", len(readRest(t, other)), 2)
 	for range 2 {
 		if _, err := j.Append(t.Context(), []Batch{batch("a-x", "refused")}); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "another daemon") {
 			t.Errorf("appending beside another daemon: %v", err)
@@ -633,7 +633,7 @@ func TestRemovedLock(t *testing.T) {
 	}
 	add(t, other, batch("a-x", "third"))
 	other.Close()
-	equal(t, "lines of a restart", len(rest(t, open(t, must(Directory(dir))))), 1)
+	equal(t, "lines of a restart", len(readRest(t, open(t, must(Directory(dir))))), 1)
 }
 
 func must[T any](v T, err error) T {

@@ -15,7 +15,7 @@ func lanes(names ...string) func(*Options) {
 	return func(o *Options) { o.Lanes = names }
 }
 
-func of(t *testing.T, j *Journal, lane string, n int) *Reservation {
+func laneOf(t *testing.T, j *Journal, lane string, n int) *Reservation {
 	t.Helper()
 	r, err := j.Reserve(cancelled(t), lane, n, long)
 	if err != nil {
@@ -39,10 +39,10 @@ func TestLanes(t *testing.T) {
 	for _, line := range []string{"1", "2", "3", "4"} {
 		add(t, j, batch("a-x", line))
 	}
-	first, second := of(t, j, "s", 1), of(t, j, "t", 1)
+	first, second := laneOf(t, j, "s", 1), laneOf(t, j, "t", 1)
 	first.Cancel()
-	equal(t, "t goes on", text(of(t, j, "t", 1).Read()), "a-x:3")
-	equal(t, "s again", text(of(t, j, "s", 9).Read()), "a-x:1")
+	equal(t, "t goes on", text(laneOf(t, j, "t", 1).Read()), "a-x:3")
+	equal(t, "s again", text(laneOf(t, j, "s", 9).Read()), "a-x:1")
 	if err := second.Sync(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,26 +50,26 @@ func TestLanes(t *testing.T) {
 
 	j = open(t, d.boot(false, nil), lanes("s", "t"), keep)
 	equal(t, "waiting", j.Stats().Jobs, 3)
-	third := of(t, j, "t", 9)
+	third := laneOf(t, j, "t", 9)
 	equal(t, "t", text(third.Read()), "a-x:3")
 	if err := third.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "nobody's", text(of(t, j, "t", 9).Read()), "a-x:4")
-	equal(t, "s", text(of(t, j, "s", 9).Read()), "a-x:1")
+	equal(t, "nobody's", text(laneOf(t, j, "t", 9).Read()), "a-x:4")
+	equal(t, "s", text(laneOf(t, j, "s", 9).Read()), "a-x:1")
 	j.Close()
 
 	j = open(t, d.boot(false, nil), lanes("t"), keep) // s is away
-	equal(t, "t", text(of(t, j, "t", 9).Read()), "a-x:4")
+	equal(t, "t", text(laneOf(t, j, "t", 9).Read()), "a-x:4")
 	if _, err := j.Reserve(cancelled(t), "t", 9, long); err == nil {
 		t.Fatal("t gets what s may have")
 	}
 	add(t, j, batch("a-x", "5"))
-	equal(t, "t", text(of(t, j, "t", 9).Read()), "a-x:5")
+	equal(t, "t", text(laneOf(t, j, "t", 9).Read()), "a-x:5")
 	j.Close()
 
 	j = open(t, d.boot(false, nil), lanes("s", "t"), keep)
-	equal(t, "s", text(of(t, j, "s", 9).Read()), "a-x:1")
+	equal(t, "s", text(laneOf(t, j, "s", 9).Read()), "a-x:1")
 	if _, err := j.Reserve(cancelled(t), "s", 9, long); err == nil {
 		t.Fatal("s gets what t had when it was alone")
 	}

@@ -30,7 +30,7 @@ func TestReserveOfADrainedJournal(t *testing.T) {
 	}
 	defer j.Close()
 	add(t, j, batch("a-x", "line"))
-	equal(t, "lines", len(rest(t, j)), 1)
+	equal(t, "lines", len(readRest(t, j)), 1)
 	d.free = 1000
 	for range 3 {
 		if _, err := j.Append(t.Context(), []Batch{batch("a-x", "line")}); !errors.Is(err, ErrNoSpace) {
@@ -70,7 +70,7 @@ func TestFullAtTheStart(t *testing.T) {
 	j = start()
 	defer j.Close()
 	refuses(j, true)
-	equal(t, "lines", len(rest(t, j)), 1)
+	equal(t, "lines", len(readRest(t, j)), 1)
 	refuses(j, false)
 	d.free = 1000
 	refuses(j, true)

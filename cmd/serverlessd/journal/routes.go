@@ -26,13 +26,13 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 		_ = replace(path, []Note{})
 	}
 	if _, err := os.Stat(path + ".new"); errors.Is(err, os.ErrNotExist) {
-		_ = os.WriteFile(path+".new", bytes.Repeat([]byte{'\n'}, block), 0o600)
+		_ = os.WriteFile(path+".new", bytes.Repeat([]byte{'\n'}, blockSize), 0o600)
 	}
 	return notes, func(notes []Note) error { return replace(path, notes) }, nil
 }
 
-// block is the unit in bytes to which the size of the files is rounded up.
-const block = 4096
+// blockSize is the unit in bytes to which the size of the files is rounded up.
+const blockSize = 4096
 
 // replace replaces the content of a file so that after a crash it has either the old or the new
 // content. The old file is kept beside it and overwritten the next time, so that it needs no room
@@ -48,7 +48,7 @@ func replace(path string, content any) error {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		size := (max(int64(len(text)+1), info.Size()) + block - 1) / block * block
+		size := (max(int64(len(text)+1), info.Size()) + blockSize - 1) / blockSize * blockSize
 		text = append(text, bytes.Repeat([]byte{'\n'}, int(size)-len(text))...)
 		_, err = f.WriteAt(text, 0)
 	}

@@ -103,8 +103,8 @@ func (j *Journal) settle(group []*request, err error) {
 	}
 }
 
-// ordinary is the size, in bytes, of the largest request that counts as ordinary; others are large.
-const ordinary = 64 << 10
+// ordinarySize is the size, in bytes, of the largest request that counts as ordinary; others are large.
+const ordinarySize = 64 << 10
 
 // largeError is the refusal of a request for which there is no room, while there is room for
 // ordinary ones. It does not make the journal count as full: otherwise one client could do that.
@@ -112,15 +112,15 @@ type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }
 
-// refuses is how long the outcome of the last append says whether the journal refuses lines.
-const refuses = 5 * time.Second
+// refusalTime is how long the outcome of the last append says whether the journal refuses lines.
+const refusalTime = 5 * time.Second
 
 // Refuses returns why the last lines were refused, or nil if they were accepted. A large request that
 // was refused while an ordinary one had room does not count. If that was more than five seconds ago,
 // or there were no lines yet, it returns an error only if the disk has no room for an ordinary request.
 func (j *Journal) Refuses() error {
 	j.mu.Lock()
-	refusal, recent := j.refusal, time.Since(j.refusedAt) <= refuses
+	refusal, recent := j.refusal, time.Since(j.refusedAt) <= refusalTime
 	var removable int64 // by makeRoom
 	if len(j.old) == 0 && j.bytes() == 0 {
 		for _, s := range j.segments {
@@ -131,7 +131,7 @@ func (j *Journal) Refuses() error {
 	if recent {
 		return refusal
 	}
-	return j.spare(ordinary - removable)
+	return j.spare(ordinarySize - removable)
 }
 
 // group takes the next requests from the queue, and drops those that were cancelled.
@@ -159,7 +159,7 @@ func (j *Journal) commit(group []*request) error {
 		size += r.size
 	}
 	if err := j.room(size); err != nil {
-		if size > ordinary && j.room(ordinary) == nil {
+		if size > ordinarySize && j.room(ordinarySize) == nil {
 			return &largeError{err}
 		}
 		return err

@@ -31,7 +31,7 @@ func TestClientsApart(t *testing.T) {
 	clean := map[string]string{
 		job.Node: "200 undefined,,,", job.Python: "200 [False, None, [], []]", job.PHP: "200 [false,false,[],[]]", job.Shell: "200",
 	}
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		leave, look := job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][0]}, job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][1]}
 		h := handler(leave)
@@ -69,7 +69,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 	}
 	defer syscall.Close(inherited)
 	r := newRunner(t, nil)
-	for _, l := range tongues {
+	for _, l := range testLanguages {
 		body := map[string]string{
 			job.Node:   `return require("child_process").execSync("env; ls -l /proc/self/fd /proc/$PPID/fd").toString()`,
 			job.Python: `import subprocess; return subprocess.run("env; ls -l /proc/self/fd /proc/$PPID/fd", shell=True, stdout=subprocess.PIPE).stdout`,

@@ -15,7 +15,7 @@ import (
 // BenchmarkRun runs jobs that do almost nothing, in batches of ten; as many batches run at a time
 // as a daemon has slots.
 func BenchmarkRun(b *testing.B) {
-	for _, l := range tongues {
+	for _, l := range testLanguages {
 		b.Run(l.lang, func(b *testing.B) { benchmark(b, handler(job.Source{Lang: l.lang, Body: l.echo})) })
 	}
 	b.Run("http", func(b *testing.B) {

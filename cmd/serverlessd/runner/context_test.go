@@ -16,7 +16,7 @@ import (
 // TestGlobals: jobs can use what before and beforeEach set; before runs once in a context, and
 // beforeEach and afterEach run once for each batch.
 func TestGlobals(t *testing.T) {
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		log := filepath.Join(t.TempDir(), "log")
 		note := map[string]func(word string) string{
@@ -56,7 +56,7 @@ func TestGlobals(t *testing.T) {
 
 // TestEid: types and versions with the same eid share contexts, and the before of each runs once.
 func TestEid(t *testing.T) {
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		if l.lang == job.Shell {
 			l.more = `echo "R: 200 $n"`
 			l.global = "n=$((n + 1))"
@@ -93,7 +93,7 @@ func TestContextsThatDieIdle(t *testing.T) {
 		job.Python: "import os, threading\nthreading.Timer(0.01, lambda: os._exit(1)).start()\nreturn str(os.getpid())",
 		job.Shell:  `(sleep 0.01; kill -9 $$) >/dev/null 2>&1 & echo "R: 200 $$"`,
 	}
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		if later[l.lang] == "" {
 			return // PHP does not end by itself here
 		}
@@ -117,7 +117,7 @@ func TestContextsThatDieIdle(t *testing.T) {
 // TestBeforesThatFail: if before or beforeEach fails, the batch is not run. A failed before ends
 // the context; a failed beforeEach or afterEach does not. A failed afterEach changes no status.
 func TestBeforesThatFail(t *testing.T) {
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		short := job.Options{Timeout: job.Duration(50 * time.Millisecond)}
 		good := job.Source{Lang: l.lang, EID: "e", Body: l.echo}
@@ -199,7 +199,7 @@ func TestSlowStart(t *testing.T) {
 // TestContextsThatAreEnded: when ctx ends, or at Kill, a job and its context are ended at once, and
 // the end of the job is not reported.
 func TestContextsThatAreEnded(t *testing.T) {
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for what, source := range map[string]job.Source{
 			"job": {Body: l.hangs}, "before": {Before: l.hangs, Body: l.echo}, "beforeEach": {BeforeEach: l.hangs, Body: l.echo},
@@ -253,7 +253,7 @@ func TestInputIsTheJobs(t *testing.T) {
 		job.Node:   `require("child_process").execSync("cat", { stdio: "inherit" })`,
 		job.Python: `import os; os.system("cat")`, job.PHP: `passthru("cat");`, job.Shell: `true`,
 	}
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		if got := texts(run(t, r, batch(handler(job.Source{Lang: l.lang, Body: eat[l.lang]}), "a", "b", "c"))); got != "200; 200; 200" {
 			t.Errorf("%q", got)

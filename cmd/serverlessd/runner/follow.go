@@ -8,13 +8,13 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// followed holds the J: lines of a run.
-type followed struct {
+// followLines holds the J: lines of a run.
+type followLines struct {
 	lines []job.Line
 	bad   int
 }
 
-func (f *followed) count() int { return len(f.lines) + f.bad }
+func (f *followLines) count() int { return len(f.lines) + f.bad }
 
 // cutFollow returns what follows the J: of a line, and whether the line has one.
 func cutFollow(line []byte) (rest []byte, ok bool) {
@@ -23,7 +23,7 @@ func cutFollow(line []byte) (rest []byte, ok bool) {
 
 // add parses what follows the J:, "type|payload", in which the payload may have at most max bytes.
 // It reports whether the line makes a job.
-func (f *followed) add(rest []byte, max int) bool {
+func (f *followLines) add(rest []byte, max int) bool {
 	typ, payload, ok := bytes.Cut(rest, []byte("|"))
 	if !ok || len(payload) > max || job.CheckType(string(typ)) != nil || isTime(string(typ)) {
 		f.bad++

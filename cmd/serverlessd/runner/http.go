@@ -40,8 +40,8 @@ func newClient(o Options) *http.Client {
 	}
 }
 
-// translated holds the IPv6 prefixes of addresses whose last four bytes are an IPv4 address.
-var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
+// translatedPrefixes holds the IPv6 prefixes of addresses whose last four bytes are an IPv4 address.
+var translatedPrefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
 
 // mayDial returns an error if a resolved address may not be called. Link-local addresses may never
 // be called, because cloud providers serve the secrets of a machine there.
@@ -51,7 +51,7 @@ func mayDial(address string, allow []netip.Prefix) error {
 		return err
 	}
 	ip := at.Addr().Unmap().WithZone("")
-	for _, p := range translated {
+	for _, p := range translatedPrefixes {
 		if b := ip.AsSlice(); p.Contains(ip) && b[12] != 0 {
 			ip = netip.AddrFrom4([4]byte(b[12:]))
 		}
@@ -164,7 +164,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 		return o, true
 	}
 	o.Data = nil
-	var jobs followed
+	var jobs followLines
 	for l := range bytes.Lines(reply) {
 		if rest, ok := cutFollow(bytes.TrimSuffix(l, []byte("\n"))); !ok {
 			o.Data = append(o.Data, l...)
@@ -222,7 +222,7 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 // order. J: lines belong to the status line after them.
 func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outcome {
 	outcomes := make([]job.Outcome, 0, n)
-	var jobs followed
+	var jobs followLines
 	var f *fault
 	for l := range bytes.Lines(reply) {
 		l = bytes.TrimSuffix(l, []byte("\n"))
@@ -246,7 +246,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		o := r.outcomeOfReply(number, header)
 		o.Data, o.Lines, o.BadLines = bytes.Clone(data), jobs.lines, jobs.bad
 		outcomes = append(outcomes, o)
-		jobs = followed{}
+		jobs = followLines{}
 	}
 	if f == nil {
 		f = &fault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}

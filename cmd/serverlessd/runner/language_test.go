@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// tongue has handlers in one language. Those with the same name do the same in all languages.
-type tongue struct {
+// testLanguage has handlers in one language. Those with the same name do the same in all languages.
+type testLanguage struct {
 	lang string
 	// returns holds the outcome of each body for the payload "p|x"; … stands for the interpreter's
 	// message.
@@ -24,7 +24,7 @@ type tongue struct {
 	spins   string
 }
 
-var tongues = []tongue{
+var testLanguages = []testLanguage{
 	{
 		lang: job.Node,
 		returns: map[string]string{
@@ -156,8 +156,8 @@ var tongues = []tongue{
 }
 
 // inAll runs a test in each language.
-func inAll(t *testing.T, f func(t *testing.T, l tongue)) {
-	for _, l := range tongues {
+func inAll(t *testing.T, f func(t *testing.T, l testLanguage)) {
+	for _, l := range testLanguages {
 		t.Run(l.lang, func(t *testing.T) {
 			t.Parallel()
 			f(t, l)
@@ -166,7 +166,7 @@ func inAll(t *testing.T, f func(t *testing.T, l tongue)) {
 }
 
 func TestReturns(t *testing.T) {
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for body, want := range l.returns {
 			eid := "all"
@@ -192,7 +192,7 @@ func TestPayloads(t *testing.T) {
 			payload = append(payload, byte(c))
 		}
 	}
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for _, payload := range []string{"", "a", "'\"\\$`|", string(payload), "\xff\xfe", strings.Repeat("0123456789", 100<<10)} {
 			for what, body := range map[string]string{"raw": l.raw, "payload": l.echo} {
@@ -204,7 +204,7 @@ func TestPayloads(t *testing.T) {
 						want = ""
 					}
 				} else {
-					want = replaced(payload)
+					want = normalized(payload)
 				}
 				o := one(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: "all"}), payload)
 				if got := collapsed(string(o.Data)); o.Status != 200 || got != collapsed(want) {

@@ -15,7 +15,7 @@ import (
 // TestLimits: a job that exceeds a limit is killed with its context, and the next job gets another
 // context.
 func TestLimits(t *testing.T) {
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.Output, o.Lines = 100_000, 100 })
 		flood := map[string]string{
 			job.Node:   `const s = "%s".repeat(%d); process.stdout.write(s); return s.length`,
@@ -65,7 +65,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-func spinningChild(l tongue) string {
+func spinningChild(l testLanguage) string {
 	return map[string]string{
 		job.Node:   `await new Promise((r) => require("child_process").exec("while :; do :; done", r))`,
 		job.Python: `import os; os.system("while :; do :; done")`, job.PHP: `exec("while :; do :; done");`,
@@ -93,7 +93,7 @@ func TestProcessorTimeIsTheJobsOwn(t *testing.T) {
 
 // TestMemory: a context that uses too much memory is killed; others continue.
 func TestMemory(t *testing.T) {
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.Memory = 128 << 20 })
 		body := map[string]string{
 			job.Node:   `const a = []; for (;;) a.push(new Array(1000).fill(a.length))`,
@@ -148,7 +148,7 @@ func TestKilledWithAllTheyStarted(t *testing.T) {
 		job.Shell: `for s in "" setsid; do $s sh -c 'echo $$ >>pids; exec sleep 1000' & done
 until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pids`,
 	}
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		ends := map[string]func(r *Runner){
 			"Kill": func(r *Runner) { r.Kill() },
 			"death": func(r *Runner) {

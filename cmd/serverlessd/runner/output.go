@@ -24,7 +24,7 @@ type mark struct {
 	number int
 	data   []byte
 	fault  *fault // set, and nothing else, if the step has printed something invalid or too much
-	followed
+	followLines
 	said *statusLine
 }
 

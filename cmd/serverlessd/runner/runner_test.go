@@ -174,9 +174,9 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func hexOf(s string) string { return fmt.Sprintf("%x", s) }
 
-// replaced returns a text as UTF-8, in which one character replaces any number of bad bytes in a
+// normalized returns a text as UTF-8, in which one character replaces any number of bad bytes in a
 // row: languages differ in how many they use.
-func replaced(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+func normalized(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func collapsed(s string) string {
 	return manyReplaced.ReplaceAllString(s, "\uFFFD")

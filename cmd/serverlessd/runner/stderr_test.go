@@ -15,7 +15,7 @@ func TestStderr(t *testing.T) {
 		job.PHP:    {`fwrite(STDERR, "about $payload\n"); if ($payload != 'ok') throw new Exception("no $payload");`, "Exception: no x", `throw new Exception("no start");`},
 		job.Shell:  {`echo "about $1" >&2; [ "$1" = ok ] || { echo "no $1" >&2; exit 3; }`, "no x", "echo no start >&2; false"},
 	}
-	inAll(t, func(t *testing.T, l tongue) {
+	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		say := says[l.lang]
 		h := handler(job.Source{Lang: l.lang, Body: say.body})

@@ -18,8 +18,8 @@ const (
 	quantum = 10 * time.Millisecond
 	// tie is the difference in age up to which two types count as equally old.
 	tie = 100 * time.Millisecond
-	// warmRow is how many ties in a row a warm context may decide.
-	warmRow = 4
+	// maxWarmTies is how many ties in a row a warm context may decide.
+	maxWarmTies = 4
 )
 
 // Type is a type that has due jobs.
@@ -68,7 +68,7 @@ func New(limits Limits) *Scheduler {
 // run. It takes no slot: the caller must call JobsStarted.
 func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	s.charge(now)
-	s.look(types)
+	s.updateClients(types)
 	if s.limits.Slots > 0 && s.running >= s.limits.Slots {
 		return -1
 	}
@@ -94,9 +94,9 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	}
 }
 
-// look adds clients that have waiting jobs, and forgets those that have neither waiting jobs, nor
+// updateClients adds clients that have waiting jobs, and forgets those that have neither waiting jobs, nor
 // running batches, nor debts.
-func (s *Scheduler) look(types []Type) {
+func (s *Scheduler) updateClients(types []Type) {
 	for _, c := range s.ring {
 		c.waiting, c.oldest, c.warmest = false, -1, -1
 	}
@@ -157,7 +157,7 @@ func (s *Scheduler) round(debt time.Duration) {
 // choose returns the client's type that has waited longest, or a type with a warm context that has
 // waited about as long.
 func (c *client) choose(types []Type) int {
-	if c.warmest >= 0 && c.warmest != c.oldest && c.warm < warmRow && types[c.oldest].Age-types[c.warmest].Age <= tie {
+	if c.warmest >= 0 && c.warmest != c.oldest && c.warm < maxWarmTies && types[c.oldest].Age-types[c.warmest].Age <= tie {
 		c.warm++
 		return c.warmest
 	}

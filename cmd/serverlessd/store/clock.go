@@ -11,8 +11,8 @@ const (
 	noteEvery = time.Minute
 )
 
-// began is when this process began to measure time.
-var began = time.Now()
+// processStart is when this process began to measure time.
+var processStart = time.Now()
 
 // clock compares the store's clock with the monotonic clock of this process. Its fields of type
 // time.Duration, except ahead, are times of the monotonic clock.

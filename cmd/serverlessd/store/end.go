@@ -46,8 +46,8 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 	return counted, err
 }
 
-// from subtracts a row from the counts of its type, and returns the counts.
-func (t *tx) from(h held) *Counts {
+// uncount subtracts a row from the counts of its type, and returns the counts.
+func (t *tx) uncount(h lockedRow) *Counts {
 	c := t.count(h.jobtype)
 	switch h.lock {
 	case "":
@@ -60,8 +60,8 @@ func (t *tx) from(h held) *Counts {
 	return c
 }
 
-func (t *tx) end(h held, e *Ending, sysid string) {
-	c := t.from(h)
+func (t *tx) end(h lockedRow, e *Ending, sysid string) {
+	c := t.uncount(h)
 	switch e.Fate {
 	case Archive:
 		t.keepLast(sysid, e)
@@ -89,7 +89,7 @@ func nonNil(b []byte) []byte {
 }
 
 // archive marks a job as ended. The caller changes the counts.
-func (t *tx) archive(h held, code string, status int) {
+func (t *tx) archive(h lockedRow, code string, status int) {
 	var exitcode any
 	if status != 0 {
 		exitcode = status
@@ -107,7 +107,7 @@ type change struct {
 
 // change updates a locked row at the end of the transaction. Rows with the same change are updated
 // in one statement.
-func (t *tx) change(h held, set string, args ...any) {
+func (t *tx) change(h lockedRow, set string, args ...any) {
 	key := fmt.Sprintf("%s %#v", set, args)
 	c := t.changesByText[key]
 	if c == nil {
@@ -127,8 +127,8 @@ func (t *tx) writeChanges() {
 }
 
 // free removes the lock of a job, which is then due at dt.
-func (t *tx) free(h held, dt time.Time, set string, args ...any) {
-	c := t.from(h)
+func (t *tx) free(h lockedRow, dt time.Time, set string, args ...any) {
+	c := t.uncount(h)
 	c.Waiting++
 	t.change(h, "`lock` = '', dt = ?"+set, append([]any{at(dt)}, args...)...)
 }

@@ -91,7 +91,7 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 // the journal.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
-		n := t.s.atOnce(min(slice, len(rows)))
+		n := t.s.atOnce(min(maxNames, len(rows)))
 		part := rows[:n]
 		rows = rows[n:]
 		err := t.insertRows(part)

@@ -39,7 +39,7 @@ type key struct {
 	during    unique.While
 	expiresAt time.Time // of a window
 	present   bool      // whether the job exists
-	job       held
+	job       lockedRow
 }
 
 // holds reports whether the job of a row holds its key at the time now.
@@ -131,7 +131,7 @@ type keySharing struct {
 	rows     []row
 	keys     []any    // arguments of the new rows of sq_keys
 	free     []job.ID // jobs that must give up their keys
-	replaced []held
+	replaced []lockedRow
 }
 
 // share decides what is done with a line.
@@ -164,7 +164,7 @@ func (c *keySharing) share(l Keyed) Shared {
 	}
 	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.ask.While), until)
 	// For a later line of the same request with the same key, this job is the holder, and is kept.
-	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, present: true, job: held{lock: string(l.ID)}}
+	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, present: true, job: lockedRow{lock: string(l.ID)}}
 	return Shared{ID: l.ID, How: how}
 }
 
@@ -174,7 +174,7 @@ func (c *keySharing) write() error {
 		return err
 	}
 	for _, h := range c.replaced {
-		c.from(h).Deleted++
+		c.uncount(h).Deleted++
 	}
 	if err := c.remove(c.replaced, ""); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (c *keySharing) extend(k *key, due time.Time) {
 
 // reclaim gives a job that is to run again its key back. It returns ErrHeld, wrapped, if another
 // job holds the key.
-func (t *tx) reclaim(h held) error {
+func (t *tx) reclaim(h lockedRow) error {
 	var name string
 	var until moment
 	lost := false

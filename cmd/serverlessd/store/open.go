@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// slots is how many rows the counts of a type may have. There are several so that daemons that
+// countRows is how many rows the counts of a type may have. There are several so that daemons that
 // share a store rarely wait for each other's row.
-const slots = 16
+const countRows = 16
 
 // Open returns the store at an address, sqlite:PATH or mysql://…. It does not connect to the store:
 // while the store cannot be reached, calls return ErrAway. An error of Open means that the address
@@ -38,7 +38,7 @@ func Open(address string) (Store, error) {
 
 func newSQL(d dialect) *SQL {
 	return &SQL{
-		dialect: d, slot: rand.IntN(slots), heads: newHeads(),
-		clock: clock{monotonic: func() time.Duration { return time.Since(began) }},
+		dialect: d, slot: rand.IntN(countRows), heads: newHeads(),
+		clock: clock{monotonic: func() time.Duration { return time.Since(processStart) }},
 	}
 }

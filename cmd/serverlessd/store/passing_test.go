@@ -17,9 +17,9 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// passes tests a temporary failure of a store: no job is set aside during the failure, and all jobs
+// testFailure tests a temporary failure of a store: no job is set aside during the failure, and all jobs
 // are accepted after it.
-func passes(t *testing.T, address string, begin, over func()) {
+func testFailure(t *testing.T, address string, begin, over func()) {
 	t.Helper()
 	piece := []journal.Entry{entry("a-x", "short"), entry("a-x", strings.Repeat("long", 1000)), entry("a-y", strings.Repeat("middle", 20))}
 	put := func() error {
@@ -72,7 +72,7 @@ func TestPassingStates(t *testing.T) {
 					}
 				}
 			}
-			passes(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name), do(c.begin), do(c.over))
+			testFailure(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name), do(c.begin), do(c.over))
 		})
 	}
 	t.Run("mariadb binlog", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestPassingStates(t *testing.T) {
 				launch(t, server)
 			}
 		}
-		passes(t, address(t, server), restart("STATEMENT"), restart("MIXED"))
+		testFailure(t, address(t, server), restart("STATEMENT"), restart("MIXED"))
 	})
 	for _, c := range []struct{ name, begin, over string }{
 		{"a column that is gone", "ALTER TABLE sq_jobs RENAME COLUMN create_dt TO made", "ALTER TABLE sq_jobs RENAME COLUMN made TO create_dt"},
@@ -110,7 +110,7 @@ func TestPassingStates(t *testing.T) {
 					}
 				}
 			}
-			passes(t, "sqlite:"+path, do(c.begin), do(c.over))
+			testFailure(t, "sqlite:"+path, do(c.begin), do(c.over))
 		})
 	}
 	t.Run("sqlite damage", func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestPassingStates(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		passes(t, "sqlite:"+path, func() {
+		testFailure(t, "sqlite:"+path, func() {
 			whole, _ = os.ReadFile(path)
 			spoilt := slices.Clone(whole)
 			for at := 4096; at < len(spoilt); at += 4096 {

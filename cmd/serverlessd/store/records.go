@@ -105,13 +105,13 @@ func (s *SQL) Payload(ctx context.Context, id job.ID, limit int) (rec *Record, d
 }
 
 // lockRow locks the row of a job and returns it.
-func (t *tx) lockRow(id job.ID) (held, error) {
+func (t *tx) lockRow(id job.ID) (lockedRow, error) {
 	rows, err := t.hold("id = ? AND type <> ?"+t.s.locked(), string(id), sysidType)
 	if err == nil && len(rows) == 0 {
 		err = ErrUnknown
 	}
 	if err != nil {
-		return held{}, err
+		return lockedRow{}, err
 	}
 	return rows[0], nil
 }
@@ -128,8 +128,8 @@ func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 		case h.lock != "":
 			return ErrRunning
 		}
-		t.from(h).Deleted++
-		return t.remove([]held{h}, "")
+		t.uncount(h).Deleted++
+		return t.remove([]lockedRow{h}, "")
 	})
 }
 
@@ -145,7 +145,7 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 		case h.lock != done:
 			return ErrRunning
 		}
-		if err := t.retry([]held{h}); err != nil {
+		if err := t.retry([]lockedRow{h}); err != nil {
 			return err
 		}
 		return t.reclaim(h)
@@ -153,11 +153,11 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 }
 
 // retry makes jobs wait as if they were new.
-func (t *tx) retry(rows []held) error {
+func (t *tx) retry(rows []lockedRow) error {
 	for _, h := range rows {
 		t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
 	}
-	for text, args := range inLists(idsOf(rows, func(h *held) job.ID { return h.id })) {
+	for text, args := range inLists(idsOf(rows, func(h *lockedRow) job.ID { return h.id })) {
 		if err := t.deleteAll([]string{"sq_results", "sq_last", "sq_runs"}, "id"+text, args...); err != nil {
 			return err
 		}
@@ -225,9 +225,9 @@ var partRows = 10_000
 const (
 	// listParts is the maximum number of parts that a list examines.
 	listParts = 5
-	// running is the condition for jobs that daemons have locked: sysids begin with a digit or a
+	// runningCondition is the condition for jobs that daemons have locked: sysids begin with a digit or a
 	// small letter, and no other lock does.
-	running = "(SELECT id FROM sq_jobs WHERE `lock` >= '0' AND `lock` < '_' UNION ALL SELECT id FROM sq_jobs WHERE `lock` >= 'a') h" +
+	runningCondition = "(SELECT id FROM sq_jobs WHERE `lock` >= '0' AND `lock` < '_' UNION ALL SELECT id FROM sq_jobs WHERE `lock` >= 'a') h" +
 		" CROSS JOIN sq_jobs j ON j.id = h.id"
 )
 
@@ -262,7 +262,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 // jobs, so one part examines all of them.
 func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
 	where, args := want.condition(now)
-	tables := running
+	tables := runningCondition
 	if want.State != job.Running {
 		tables = "sq_jobs j" + s.byID()
 		from := want.After
@@ -319,7 +319,7 @@ func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		rows = slices.DeleteFunc(rows, func(h held) bool { return state != "" && job.Ended(h.code) != state })
+		rows = slices.DeleteFunc(rows, func(h lockedRow) bool { return state != "" && job.Ended(h.code) != state })
 		if err := t.retry(rows); err != nil {
 			return n, err
 		}

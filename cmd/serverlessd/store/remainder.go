@@ -7,10 +7,10 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// rest is the type under which a client's counts are kept of types that no longer have a job or a
+// restType is the type under which a client's counts are kept of types that no longer have a job or a
 // handler. Without it, the store would keep counts of every type that ever existed. No real type
 // has this name.
-const rest = "*"
+const restType = "*"
 
 // settle adds a type's counts to those of rest if the type has no job and no handler any more.
 func (t *tx) settle(jobtype string) error {
@@ -40,6 +40,6 @@ func (t *tx) settle(jobtype string) error {
 		}
 	}
 	client, _, _ := job.Split(jobtype)
-	t.count(job.Jobtype(client, rest)).Sum(&sum)
+	t.count(job.Jobtype(client, restType)).Sum(&sum)
 	return nil
 }

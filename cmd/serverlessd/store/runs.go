@@ -56,7 +56,7 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 }
 
 // lostRun stores the run of a job whose lock has expired.
-func (t *tx) lostRun(h held) {
+func (t *tx) lostRun(h lockedRow) {
 	r := PastRun{N: h.tries, Worker: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
 	if h.tries == 1 {
 		r.Started, r.Took = h.first, max(0, t.now.Sub(h.first))

@@ -20,8 +20,8 @@ import (
 const (
 	// callTimeout bounds a transaction, including its repeated attempts.
 	callTimeout = 10 * time.Second
-	// slice is the maximum number of rows that a statement names.
-	slice = 512
+	// maxNames is the maximum number of rows that a statement names.
+	maxNames = 512
 )
 
 // dialect is what differs between databases.
@@ -155,8 +155,8 @@ func (s *SQL) addFence(ctx context.Context) error {
 	return nil
 }
 
-// doubt makes the next call check the table again.
-func (s *SQL) doubt() {
+// recheckTable makes the next call check the table again.
+func (s *SQL) recheckTable() {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	s.fenced = false
@@ -252,7 +252,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 	case s.kind(err) == unfit:
 		return err
 	}
-	s.doubt()
+	s.recheckTable()
 	return fmt.Errorf("%w: %w", ErrUnwell, err)
 }
 
@@ -316,7 +316,7 @@ func (t *tx) deleteAll(tables []string, condition string, args ...any) error {
 func (t *tx) insertAll(into string, columns int, args []any) error {
 	row := "," + marks(columns)
 	for len(args) > 0 {
-		n := t.s.atOnce(min(slice, len(args)/columns))
+		n := t.s.atOnce(min(maxNames, len(args)/columns))
 		if _, err := t.exec(into+" VALUES "+strings.Repeat(row, n)[1:], args[:n*columns]...); err != nil {
 			return err
 		}
@@ -361,7 +361,7 @@ func marks(n int) string {
 // different texts stays small, because databases cache statements by text.
 func inLists[T ~string](names []T) iter.Seq2[string, []any] {
 	return func(yield func(text string, args []any) bool) {
-		for part := range slices.Chunk(names, slice) {
+		for part := range slices.Chunk(names, maxNames) {
 			n := 1
 			for n < len(part) {
 				n *= 2

@@ -26,8 +26,8 @@ import (
 type sqliteDialect struct {
 	path  string
 	file  os.FileInfo      // of the file that is open
-	wal   beside           // holds what is not yet in the file
-	shm   beside           // holds the locks that all processes with the file share
+	wal   sideFile         // holds what is not yet in the file
+	shm   sideFile         // holds the locks that all processes with the file share
 	clock func() time.Time // the host's
 	// boot identifies the clock that the function since reads. If it is "", the store's clock is the host's.
 	boot  string
@@ -157,7 +157,7 @@ var errNoSHM = errors.New("the file with its name and -shm was removed or replac
 
 func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	if l.path != "" {
-		if (beside{l.path, l.file}).gone() {
+		if (sideFile{l.path, l.file}).gone() {
 			return time.Time{}, errReplaced
 		}
 		if l.wal.gone() {
@@ -175,14 +175,14 @@ func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	return time.Unix(0, zero).Add(l.since()).UTC(), err
 }
 
-// beside is a file that SQLite keeps beside the database as long as a connection is open.
-type beside struct {
+// sideFile is a file that SQLite keeps beside the database as long as a connection is open.
+type sideFile struct {
 	path string
 	is   os.FileInfo // nil if there is none, because the file system has no WAL
 }
 
-// beside returns the file that is open. SQLite follows links.
-func (l *sqliteDialect) beside(end string) (b beside) {
+// openSideFile returns the file that is open. SQLite follows links.
+func (l *sqliteDialect) openSideFile(end string) (b sideFile) {
 	if path, err := filepath.EvalSymlinks(l.path); err == nil {
 		b.path = path + end
 		b.is, _ = os.Stat(b.path)
@@ -192,7 +192,7 @@ func (l *sqliteDialect) beside(end string) (b beside) {
 
 // gone reports whether the file has been removed or replaced since it was opened. A new connection
 // creates a file that is missing, but connections that have the old one use it further.
-func (b beside) gone() bool {
+func (b sideFile) gone() bool {
 	if b.is == nil {
 		return false
 	}
@@ -204,7 +204,7 @@ func (b beside) gone() bool {
 // daemon uses it. It writes only if it must, because the disk may be full.
 func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	if l.path != "" && l.wal.is == nil {
-		l.wal, l.shm = l.beside("-wal"), l.beside("-shm")
+		l.wal, l.shm = l.openSideFile("-wal"), l.openSideFile("-shm")
 	}
 	if l.boot == "" {
 		return nil

@@ -79,7 +79,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) erro
 type place struct{ dt, id string }
 
 // In a sweep, setRight examines at most sought times as many waiting jobs as it may change.
-const sought = 10
+const searchFactor = 10
 
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
 // they wait no longer than requested. It searches for them once after the store was opened, and
@@ -100,17 +100,17 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 			to.dt = at(now)
 		}
 		seen := 0
-		return eachRow(ctx, q, heldColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
-			[]any{to.dt, to.dt, to.id, sought * want.Limit}, func(r *sql.Rows) error {
+		return eachRow(ctx, q, lockedColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
+			[]any{to.dt, to.dt, to.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
 				if more = len(late) == want.Limit; more {
 					return nil
 				}
-				h, err := scanHeld(r)
+				h, err := scanLocked(r)
 				if h.clockAhead(now, want.RetryFor) > 0 {
 					late = append(late, h.id)
 				}
 				seen++
-				to, more = place{at(h.dt), string(h.id)}, seen == sought*want.Limit
+				to, more = place{at(h.dt), string(h.id)}, seen == searchFactor*want.Limit
 				return err
 			})
 	})
@@ -148,7 +148,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 // clockAhead returns by how much the clock that wrote a waiting job's times was ahead, as far as
 // these times show it: a job cannot have been added or run in the future, and no retry is delayed
 // for longer than retryFor.
-func (h *held) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
+func (h *lockedRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	by := max(h.created.Sub(now), h.first.Sub(now))
 	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {
 		by = wait
@@ -157,10 +157,10 @@ func (h *held) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 }
 
 // abandon ends a job without a further run, and adds its follow-on job.
-func (t *tx) abandon(h held, want Sweeping, code string, swept *Swept) error {
+func (t *tx) abandon(h lockedRow, want Sweeping, code string, swept *Swept) error {
 	swept.Abandoned++
 	swept.end(h, code)
-	*t.from(h).ended(code)++
+	*t.uncount(h).ended(code)++
 	t.archive(h, code, 0)
 	if want.Next == nil {
 		return nil
@@ -174,7 +174,7 @@ func (t *tx) abandon(h held, want Sweeping, code string, swept *Swept) error {
 	return t.insert([]row{{id: follow.ID, jobtype: next, dt: t.now, created: t.now}})
 }
 
-func (s *Swept) end(h held, code string) {
+func (s *Swept) end(h lockedRow, code string) {
 	s.Ended = append(s.Ended, Ended{Run: Run{ID: h.id, Tries: h.tries}, Jobtype: h.jobtype, Code: code})
 }
 
@@ -225,7 +225,7 @@ func (s *SQL) expire(ctx context.Context, want Sweeping, swept *Swept) error {
 		swept.Expired, swept.More = len(rows), swept.More || len(rows) == want.Limit
 		for _, h := range rows {
 			swept.end(h, job.CodeExpired)
-			t.from(h).Expired++
+			t.uncount(h).Expired++
 			t.archive(h, job.CodeExpired, 0)
 		}
 		return err
@@ -275,8 +275,8 @@ func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping, _ *Swept) error
 
 // remove deletes jobs and everything that belongs to them. keys is a further condition for the rows
 // of unique keys that are deleted.
-func (t *tx) remove(rows []held, keys string) error {
-	for text, args := range inLists(idsOf(rows, func(h *held) job.ID { return h.id })) {
+func (t *tx) remove(rows []lockedRow, keys string) error {
+	for text, args := range inLists(idsOf(rows, func(h *lockedRow) job.ID { return h.id })) {
 		if err := t.deleteAll([]string{"sq_jobs", "sq_data", "sq_results", "sq_last", "sq_runs"}, "id"+text, args...); err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 				lost = append(lost, r)
 				continue
 			}
-			t.from(h).Running++
+			t.uncount(h).Running++
 			t.change(h, "`lock` = ?, dt = ?", sysid, until)
 		}
 		return nil

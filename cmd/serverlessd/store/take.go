@@ -136,8 +136,8 @@ func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
 	return found, nil
 }
 
-// held is a row of sq_jobs that the transaction has locked.
-type held struct {
+// lockedRow is a row of sq_jobs that the transaction has locked.
+type lockedRow struct {
 	id       job.ID
 	jobtype  string
 	lock     string
@@ -150,9 +150,9 @@ type held struct {
 	exitcode int
 }
 
-const heldColumns = "SELECT id, type, `lock`, dt, create_dt, first_dt, tries, fence, code, exitcode FROM sq_jobs WHERE "
+const lockedColumns = "SELECT id, type, `lock`, dt, create_dt, first_dt, tries, fence, code, exitcode FROM sq_jobs WHERE "
 
-func scanHeld(r *sql.Rows) (h held, err error) {
+func scanLocked(r *sql.Rows) (h lockedRow, err error) {
 	var dt, created, first moment
 	var code sql.NullString
 	var exit sql.NullInt64
@@ -164,12 +164,12 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 // isRun reports whether r is still the last run of the row's job: the job has not been taken again,
 // and the run has not been undone. Comparing the tries would not be enough, because a job that is
 // given back has one try less.
-func (h held) isRun(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
+func (h lockedRow) isRun(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks the rows that match a condition, and returns them.
-func (t *tx) hold(condition string, args ...any) (rows []held, err error) {
-	err = t.eachRow(heldColumns+condition, args, func(r *sql.Rows) error {
-		h, err := scanHeld(r)
+func (t *tx) hold(condition string, args ...any) (rows []lockedRow, err error) {
+	err = t.eachRow(lockedColumns+condition, args, func(r *sql.Rows) error {
+		h, err := scanLocked(r)
 		rows = append(rows, h)
 		return err
 	})
@@ -177,10 +177,10 @@ func (t *tx) hold(condition string, args ...any) (rows []held, err error) {
 }
 
 // holdAll locks the rows with these ids, in the order of the ids.
-func (t *tx) holdAll(ids []job.ID) (map[job.ID]held, error) {
+func (t *tx) holdAll(ids []job.ID) (map[job.ID]lockedRow, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, cmp.Compare[job.ID])
-	found := make(map[job.ID]held, len(ids))
+	found := make(map[job.ID]lockedRow, len(ids))
 	for text, args := range inLists(ids) {
 		rows, err := t.hold("id"+text+" ORDER BY id"+t.s.locked(), args...)
 		if err != nil {

@@ -85,7 +85,7 @@ func (s *Web) add(r *request) error {
 }
 
 // take reads a body and adds its lines, to the journal or, with keys, to the store.
-func (s *Web) take(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (a added, receipt journal.Receipt, err error) {
+func (s *Web) take(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (a addAnswer, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
@@ -95,7 +95,7 @@ func (s *Web) take(r *request, due time.Time, delay time.Duration, keyReq *keyRe
 	if err := p.parse(body); err != nil {
 		return a, receipt, err
 	}
-	a = added{OK: true, Count: p.count, IDs: ids("[]"), status: http.StatusOK}
+	a = addAnswer{OK: true, Count: p.count, IDs: ids("[]"), status: http.StatusOK}
 	for i := range p.batches {
 		p.batches[i].Due, p.batches[i].Delay = due, delay
 		if s.queue.Unhandled(p.batches[i].Jobtype) {
@@ -113,7 +113,7 @@ func (s *Web) take(r *request, due time.Time, delay time.Duration, keyReq *keyRe
 }
 
 // append adds lines to the journal.
-func (s *Web) append(r *request, p *parser, a *added) (receipt journal.Receipt, err error) {
+func (s *Web) append(r *request, p *parser, a *addAnswer) (receipt journal.Receipt, err error) {
 	receipt, err = s.queue.Add(r.Context(), p.batches)
 	if err != nil && r.Context().Err() != nil {
 		return receipt, busy("journal_failed", "the disk took too long: the lines may have been accepted, or not")
@@ -149,8 +149,8 @@ func (l *ids) end() {
 // MarshalJSON implements json.Marshaler.
 func (l ids) MarshalJSON() ([]byte, error) { return l, nil }
 
-// added is the answer to an add.
-type added struct {
+// addAnswer is the answer to an add.
+type addAnswer struct {
 	OK     bool   `json:"ok"`
 	Count  int    `json:"count"` // of new jobs
 	ID     job.ID `json:"id,omitempty"`

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// behind is how long a job may be only in the journal before that is a finding.
-	behind = time.Minute
-	// near is the percentage of a limit from which a count is "close" to the limit.
-	near = 90
-	// lately is the last period, in which ended runs are counted.
-	lately = time.Minute
+	// maxBehind is how long a job may be only in the journal before that is a finding.
+	maxBehind = time.Minute
+	// nearPercent is the percentage of a limit from which a count is "close" to the limit.
+	nearPercent = 90
+	// recentPeriod is the last period, in which ended runs are counted.
+	recentPeriod = time.Minute
 )
 
 // endCounts says how many runs had ended by a moment, and how many of those had not succeeded.
@@ -46,7 +46,7 @@ func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, 
 			is.failed += n
 		}
 	}
-	for len(p.ends) > 0 && now.Sub(p.ends[0].at) > lately {
+	for len(p.ends) > 0 && now.Sub(p.ends[0].at) > recentPeriod {
 		p.ends = p.ends[1:]
 	}
 	p.ends = append(p.ends, is)
@@ -112,10 +112,10 @@ func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, 
 	} else if n := l.Journal.Bad; n > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
-	if age := time.Duration(l.Journal.Age); age > behind {
+	if age := time.Duration(l.Journal.Age); age > maxBehind {
 		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once it has them.")
 	}
-	if n, limit := l.Journal.Bytes, opt.JournalMax; limit > 0 && n*100 >= limit*near {
+	if n, limit := l.Journal.Bytes, opt.JournalMax; limit > 0 && n*100 >= limit*nearPercent {
 		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/limit), "Beyond it, new jobs are refused.")
 	}
 	if opt.Concurrency > 0 && l.Batches >= opt.Concurrency && sum.Waiting > 0 {

@@ -240,9 +240,9 @@ func (s *Web) write(r *request, id job.ID, data []byte, size int64, read func(co
 }
 
 const (
-	listed  = 100 // default limit of a list
-	maxList = 1000
-	maxLast = 100 // maximum number of jobs of a list with their last runs
+	defaultList = 100 // default limit of a list
+	maxList     = 1000
+	maxLast     = 100 // maximum number of jobs of a list with their last runs
 )
 
 var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}

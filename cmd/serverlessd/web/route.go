@@ -58,16 +58,16 @@ var (
 	retryAll = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, run: (*Web).retryAll}
 )
 
-// top holds the actions of paths without a client.
-var top = map[string]*action{
+// topActions holds the actions of paths without a client.
+var topActions = map[string]*action{
 	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
 	"jobs": listAll, "retry": retryOfAll, "handlers": handlers, "schedules": allSchedules,
 }
 
-// fixed holds the actions of whole paths: those that all daemons of Gloom have for operators, and the
+// fixedActions holds the actions of whole paths: those that all daemons of Gloom have for operators, and the
 // files of the page. No request of a client has such a path.
-var fixed = func() map[string]*action {
+var fixedActions = func() map[string]*action {
 	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings, "/v1/moments": lastMinutes}
 	for _, path := range page.Site.Paths() {
 		m[path] = file
@@ -78,7 +78,7 @@ var fixed = func() map[string]*action {
 // route returns the action of a path, or nil if there is none, and sets the request's client and
 // name.
 func route(r *request) *action {
-	if a := fixed[r.URL.EscapedPath()]; a != nil {
+	if a := fixedActions[r.URL.EscapedPath()]; a != nil {
 		return a
 	}
 	path := make([]string, 0, 4)
@@ -90,7 +90,7 @@ func route(r *request) *action {
 		path = append(path, name)
 	}
 	if len(path) == 1 {
-		return top[path[0]]
+		return topActions[path[0]]
 	}
 	r.client = path[0]
 	if r.client == "" {

@@ -154,7 +154,7 @@ func (s *Web) schedules(r *request) error {
 }
 
 // limit reads how many rows of a list are asked for.
-func (r *request) limit() (int, error) { return r.number("limit", listed, 1, maxList) }
+func (r *request) limit() (int, error) { return r.number("limit", defaultList, 1, maxList) }
 
 // number reads a parameter, which may be absent.
 func (r *request) number(name string, absent, least, limit int) (n int, err error) {

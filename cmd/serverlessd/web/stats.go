@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// lookFor is how long a snapshot is used.
-	lookFor = 2 * time.Second
+	// snapshotAge is how long a snapshot is used.
+	snapshotAge = 2 * time.Second
 	// maxTypes is the maximum number of types in a snapshot.
 	maxTypes = 1000
 )
@@ -68,7 +68,7 @@ type snapshot struct {
 
 // renew takes a snapshot of the daemon if the last one is too old. The caller holds l.mu.
 func (s *Web) renew(l *snapshotCache) {
-	if now := time.Now(); now.Sub(l.at) >= lookFor {
+	if now := time.Now(); now.Sub(l.at) >= snapshotAge {
 		l.at = now
 		l.engine, l.has = s.queue.Snapshot(), s.queue.Handlers()
 		l.found = l.past.find(l.engine, l.has, s.queue.Health(), &s.opt, now)

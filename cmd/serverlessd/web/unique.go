@@ -79,7 +79,7 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 }
 
 // share adds lines with unique keys.
-func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *added) error {
+func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addAnswer) error {
 	own := keyReq.key == payloadKey
 	switch {
 	case p.count > 1 && !own:
