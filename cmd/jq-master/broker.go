@@ -65,7 +65,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
 	}
-	b := master.Broker{Lost: lost, Alone: o.alone(), Reached: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // the defaults of a broker
+	b := master.Broker{Lost: lost, Alone: o.alone(), Reached: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // the defaults of an external broker
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}

@@ -662,10 +662,10 @@ func TestPullAtOnce(t *testing.T) {
 func TestUnreadDetail(t *testing.T) {
 	t.Parallel()
 	const maxBody = 1 << 20
-	const budget = 32 // as web has it, of the largest body
+	const budget = 32 // how many replies of the largest size package web allows at a time
 	d := start(t, "--max-body", strconv.Itoa(maxBody))
 	c := d.client(t, msgpackType)
-	id := c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, maxBody-1000) + `"}}`) // longer in JSON than the system's buffers
+	id := c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, maxBody-1000) + `"}}`) // in JSON it is longer than the system's socket buffers
 	begun := make(chan struct{}, 2*budget)
 	for range 2 * budget {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))

@@ -24,9 +24,9 @@ type Key = store.Key
 // Status is a job as pushers see it.
 type Status struct {
 	*job.Job        // its State is never Cancelled
-	Result   []byte // the result that this response has; nil is null
+	Result   []byte // the result in this response; nil stands for null
 	// Fetch must be called after the response was written; written says whether all of it was sent.
-	// Fetch is nil if the response takes no result.
+	// Fetch is nil if the response does not take the result.
 	Fetch func(written bool)
 }
 

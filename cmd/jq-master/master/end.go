@@ -84,8 +84,8 @@ func (c *machine) makeRoom(bytes int64) {
 	c.toFree = 0
 }
 
-// expire forgets ended jobs, those that ended first, while there are too many of them or they take
-// too many bytes; at most maxStepRecords jobs at a time.
+// expire forgets the jobs that ended first while there are too many ended jobs or they take too
+// many bytes. It forgets at most maxStepRecords jobs at a time.
 func (c *machine) expire() {
 	var surplus []*record
 	spent, freed := c.endedBytes, int64(0)

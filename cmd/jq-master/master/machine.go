@@ -27,7 +27,7 @@ type Limits struct {
 	Heartbeat            time.Duration
 	StoreWait            time.Duration
 	BrokerWait           time.Duration // how long a master that cannot reach its broker keeps the lease from one that can
-	Aging                time.Duration // the wait that counts as much as one step of priority; 0: none
+	Aging                time.Duration // how long a job waits to gain one step of priority; 0: waiting gains none
 }
 
 // DefaultLimits returns the limits that suit most queues.
@@ -289,8 +289,7 @@ func newMachine(l Limits, seed uint64) *machine {
 }
 
 const (
-	// A gap of more than paused between two commands, which is twice the interval of beats, means
-	// that the machine has stood still.
+	// A gap of more than maxGap between two commands means that the machine has stood still.
 	maxGap = 2 * beatInterval
 	// readTime is how long after such a gap no deadline is judged, so that messages that have
 	// arrived meanwhile can be read. maxReadTime limits this time if the machine stands still again
@@ -300,9 +299,8 @@ const (
 
 // setTime sets the time of the next command. Time in which the machine stood still (the process was
 // stopped or swapped out) or its store was away does not count towards deadlines. Messages that
-// have arrived meanwhile are read before any deadline is judged. Of each stop, the first part does
-// count, up to paused: so a machine that is stopped again and again still judges deadlines, only
-// late.
+// have arrived meanwhile are read before any deadline is judged. The first maxGap of each stop does
+// count, so that a machine that is stopped again and again still judges deadlines, only late.
 func (c *machine) setTime(clock, wall, host int64) {
 	gap := clock - c.clock
 	stood := gap > ms(maxGap) && c.clock != 0
@@ -324,7 +322,7 @@ func (c *machine) setTime(clock, wall, host int64) {
 // later makes f run after the step, without the lock.
 func (c *machine) later(f func()) { c.todo = append(c.todo, f) }
 
-// tellBroker makes a call to the broker of this step later, without the lock.
+// tellBroker makes a call to the current broker after the step, without the lock.
 func (c *machine) tellBroker(call func(brokerLink)) {
 	line := c.env.broker
 	c.later(func() { call(line) })
@@ -388,7 +386,7 @@ func brokerDuration(milliseconds int64) time.Duration {
 func (c *machine) count(r *record, delta int) {
 	c.counts[r.State] += delta
 	if r.name.counts[r.State] += delta; !r.State.Ended() {
-		if r.name.live += delta; r.name.live == max(delta, 0) { // the first job of this name that has not ended came, or the last one went
+		if r.name.live += delta; r.name.live == max(delta, 0) { // the first job of this name that has not ended was added, or the last one was removed
 			c.busy += delta
 		}
 	}
@@ -532,7 +530,7 @@ func (c *machine) callWaiting(r *record) {
 // wait makes f run when the current transition has been written.
 func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
 
-// whenIdle calls f once no transition of the job is being written, if u is its run then.
+// whenIdle calls f once no transition of the job is being written, provided that u is then its run.
 func (c *machine) whenIdle(r *record, u *run, f func()) {
 	switch {
 	case r.running() != u:

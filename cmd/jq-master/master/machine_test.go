@@ -448,8 +448,8 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestBrokerGivesUp: the broker has ended a run, and its job, while the store took
-// longer than a run may last. The job is submitted again when it waits again.
+// TestBrokerGivesUp: the broker ends a run and its job because the store takes longer than a run
+// may last. The job is submitted again when it waits again.
 func TestBrokerGivesUp(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c

@@ -54,7 +54,7 @@ type Master struct {
 
 	drained  chan struct{} // closed by Drain
 	active   atomic.Pointer[activeMachine]
-	reading  atomic.Pointer[bootTime] // the last one of clock, at most a millisecond old when it is used
+	reading  atomic.Pointer[bootTime] // the last reading of clock; one that is older than a millisecond is not used
 	commands commandQueue
 
 	mu        sync.Mutex // guards the fields below

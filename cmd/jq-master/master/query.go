@@ -438,7 +438,7 @@ func (c *machine) eachWaiting(f func(r *record) bool) {
 }
 
 // oldestOf returns for each name how long its oldest waiting job has waited. Names whose jobs
-// waiting does not reach are missing.
+// eachWaiting does not reach are missing.
 func (c *machine) oldestOf() map[*name]time.Duration {
 	ages, left := make(map[*name]time.Duration), 0
 	for _, n := range c.names {

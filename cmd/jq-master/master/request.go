@@ -121,7 +121,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 		switch {
 		case ids != nil: // the next master cancels the replaced job
 			return ids, false, e.unique, nil
-		case !sent: // it was waiting for the other job
+		case !sent: // the request was still waiting for the other job
 			return nil, false, "", errStarting
 		}
 		a = <-told

@@ -14,8 +14,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// A rule goes to a broker that the jobs have reached. Otherwise the broker could end, and the jobs
-// would reach the next one, which has no rules, without anybody noticing.
+// A rule goes to a broker that the jobs have reached. Otherwise the broker could end unnoticed, and
+// the jobs would reach the next broker, which has no rules.
 func TestRulesWaitForTheConnection(t *testing.T) {
 	rules := make(chan string, 10)
 	operators := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { rules <- r.URL.Path }))
@@ -45,7 +45,7 @@ func TestRulesWaitForTheConnection(t *testing.T) {
 		t.Fatalf("%s without a connection for jobs", path)
 	case <-time.After(100 * time.Millisecond):
 	}
-	go func() { // it agrees to everything
+	go func() { // it accepts every request
 		for head := make([]byte, 4); ; {
 			if _, err := io.ReadFull(conn, head); err != nil {
 				return

@@ -20,8 +20,8 @@ func (s *constraints) startSweep(k *constraint, onDone func()) {
 	s.callAtEnd(onDone, 0)
 }
 
-// callAtEnd makes onDone be called at the end of the current sweep. If there is none, it starts a
-// sweep at from, which is an index in machine.bySeq.
+// callAtEnd has onDone called at the end of the current sweep. If there is none, it starts a sweep
+// at from, which is an index in machine.bySeq.
 func (s *constraints) callAtEnd(onDone func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from
@@ -115,8 +115,8 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// updatedSet returns the set that replaces the set was: without the constraints that are gone, and with
-// those in found.
+// updatedSet returns the set that replaces was. It leaves out the constraints that are gone, and
+// adds those in found.
 func (s *constraints) updatedSet(was *set, found []membership) *set {
 	var members []membership
 	if was != nil {

@@ -216,7 +216,7 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 // combinations of {} do.
 func (m *Matcher) PicksAll() bool { return m.always(true) }
 
-// always reports whether Match returns told for every job whatever its fields are.
+// always reports whether Match returns result for every job, whatever its fields are.
 func (m *Matcher) always(result bool) bool {
 	same := func(part *Matcher) bool { return part.always(result) }
 	other := func(part *Matcher) bool { return !same(part) }

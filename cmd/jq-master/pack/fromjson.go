@@ -52,7 +52,8 @@ type reader struct {
 	at  int
 	out []byte
 	// deep is the index of the first bracket that is nested deeper than MaxDepth; 0 if there is none.
-	// With a $map, which has three levels of brackets, the value may not be too deep all the same.
+	// The value may still be within the limit, because a $map has three levels of brackets for one
+	// level of the value.
 	deep int
 }
 
@@ -202,10 +203,10 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 	return nil
 }
 
-// special replaces the map of one pair that begins at start in r.out if it stands for another value.
-// The value of the pair begins at value in r.out and at at in the text; pairs has where its items
-// begin, if it is the array of a $map. They are not searched for in a value that may be long: that
-// would be done again for each map around it.
+// special looks at the map of one pair that begins at start in r.out. If the map stands for another
+// value, special replaces it by that value. The value of the pair begins at value in r.out and at
+// at in the text. If it is the array of a $map, pairs says where its items begin: to search for
+// them would take long, and would be done again for each map around this one.
 func (r *reader) special(start, value, at int, pairs []int) *job.Fault {
 	k, v := Value(r.out[start+1:value]), Value(r.out[value:])
 	key, out := string(k.Bytes()), r.out[:start]

@@ -124,8 +124,8 @@ func closeList(dst []byte, n uint64, bracket byte) []byte {
 	return append(dst, bracket)
 }
 
-// oddMaps appends, for each map in a value, in their order, whether it cannot be written as a JSON
-// object.
+// oddMaps appends one entry for each map in a value, in order. The entry is true if the map cannot
+// be written as a JSON object.
 func oddMaps(odd []bool, v Value) []bool {
 	var open [MaxDepth]struct {
 		left uint64 // how many values are still to come

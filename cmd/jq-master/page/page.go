@@ -1,5 +1,5 @@
-// Package page is the web page for operators of a queue: the kit of gloom/broker/page with the
-// views in this directory, which get all their data from /v1.
+// Package page is the web page for operators of a queue. It consists of the shared scripts of
+// gloom/broker/page and of the views in this directory, which get all their data from /v1.
 package page
 
 import (

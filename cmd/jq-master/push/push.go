@@ -30,7 +30,7 @@ const (
 	answerTime  = 5 * time.Second
 	connectTime = 5 * time.Second
 	idleTime    = 90 * time.Second
-	// hostConns limits the connections to a worker. Further jobs wait for one.
+	// hostConns limits the connections to a worker. Further jobs wait until one is free.
 	hostConns = 64
 	maxHeader = 16 << 10
 	// maxPause is the longest Retry-After that counts.
@@ -193,7 +193,7 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	return master.Answer{Kind: master.Taken, Reason: describeError(err)}
 }
 
-// describeError describes for people why a request got no answer.
+// describeError returns a message for people that says why a request got no answer.
 func describeError(err error) string {
 	switch {
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):

@@ -14,7 +14,7 @@ const (
 	faulty   kind = iota // the command or the data is wrong: repeating the command is useless
 	away                 // Redis does not accept the command now, or its outcome is unknown: repeat it later
 	fenced               // another master has the lease
-	lost                 // the store is another one, or has lost data
+	lost                 // the store was replaced, or has lost data
 	conflict             // the job is not in the state that the master expects
 	full                 // Redis is at its maxmemory: it accepts only commands that free memory
 )

@@ -225,7 +225,7 @@ type fault struct {
 	away       bool // the fault lasts long enough to be noticed
 }
 
-// noRight takes commands from the user, so that scripts fail after others of their commands.
+// noRight forbids the user some commands, so that scripts fail halfway.
 func noRight(rules ...any) fault {
 	return fault{
 		begin: func(t *testing.T, s *redistest.Server) {

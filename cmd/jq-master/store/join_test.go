@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// queuedBy returns the transitions that ask requests.
+// queuedBy returns the transitions that the calls in ask put into the queue.
 func queuedBy(r *Redis, ask func(Store)) []*op {
 	s := &Redis{keys: r.keys, term: &term{}, wake: make(chan struct{}, 1)}
 	ask(s)
@@ -119,7 +119,7 @@ func TestJoined(t *testing.T) {
 		}
 	}
 	round(batches)
-	moved := become(t, r, batches[1][0], started(batches[1][0]), 0, 0) // which a repeat must not undo
+	moved := become(t, r, batches[1][0], started(batches[1][0]), 0, 0) // a repeat of the batch must not undo this
 	again := [][]*job.Job{{newJob(8)}, batches[1], {newJob(9)}}
 	round(again)
 	for _, batch := range append(batches, again...) {

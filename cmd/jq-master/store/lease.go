@@ -45,8 +45,8 @@ type unusableError struct{ error }
 
 func (u unusableError) Unwrap() error { return u.error }
 
-// yieldTime is for how long others wait for a standby that has noted in Redis that it could serve.
-// The standby notes it each time it checks the lease.
+// yieldTime is how long a standby's note in Redis, which says that it can serve, counts for other
+// masters. The standby renews the note each time it checks the lease.
 const yieldTime = 5 * time.Second
 
 // try takes the lease if it is free, or if the process of its holder has ended. A master that is

@@ -143,7 +143,7 @@ func TestGivesWay(t *testing.T) {
 	default:
 	}
 	dead()
-	if err := second.Resign(context.Background()); err != nil { // now no standby is waiting that could serve
+	if err := second.Resign(context.Background()); err != nil { // now no standby that could serve is waiting
 		t.Fatal(err)
 	}
 	lame.acquired(t)

@@ -189,8 +189,8 @@ func (r *Redis) isListed(ctx context.Context, j *job.Job) (is bool, err error) {
 	return is, err
 }
 
-// unlist removes a job from the set that is not that of its state: the move of the job failed
-// midway, and was not repeated. It is repeated now.
+// unlist removes a job from the set of another state. The move between the two sets failed midway
+// and was not repeated; unlist completes it.
 func (r *Redis) unlist(j *job.Job, forget, drop int64) {
 	was := *j
 	if was.State = job.Queued; !j.State.Ended() {

@@ -22,8 +22,8 @@ var (
 	ErrFull = errors.New("the store is full")
 	// ErrFenced means that another master has the lease.
 	ErrFenced = errors.New("another master has taken over")
-	// ErrLost means that the store is another one, or has lost data: its epoch has changed, or a
-	// job is not in the expected state. The master's memory cannot be trusted.
+	// ErrLost means that the store was replaced or has lost data: its epoch has changed, or a job
+	// is not in the expected state. The master's memory cannot be trusted.
 	ErrLost = errors.New("the store has lost data")
 	// ErrKeyReused means that the idempotency key was used before with another body.
 	ErrKeyReused = errors.New("the idempotency key was used with another body")
@@ -57,7 +57,7 @@ type Store interface {
 	// been stored: the store removes them as soon as it is back, before it enqueues anything else
 	// with the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
-	// Move records a transition: the job, which is stored as was, becomes j. These are the
+	// Move records a transition. The stored job must equal was, and becomes j. These are the
 	// transitions:
 	//
 	//	start     queued or retrying to running, with the Attempt, Worker, Started and Deadline of the run
@@ -127,6 +127,6 @@ type Loaded struct {
 	Constraint func(*job.Constraint) error          // returns why it is invalid, or nil
 	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil
 	Key        func(until int64, size int)          // called for idempotency keys in the order of until; size is in bytes
-	Job        func(j *job.Job, forget, drop int64) // forget and drop are those of Finish
+	Job        func(j *job.Job, forget, drop int64) // forget and drop are those of Move
 	Seq        func(last uint64)                    // the largest Seq that any job has had
 }

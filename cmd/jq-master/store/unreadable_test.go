@@ -129,7 +129,7 @@ func TestUnreadable(t *testing.T) {
 }
 
 // TestMovedMidway: a job whose move has failed midway, and was never repeated, is in two sets. The
-// reload reads it once, as what it is, and takes it out of the other set.
+// reload reads it once, in its real state, and removes it from the other set.
 func TestMovedMidway(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)

@@ -8,8 +8,8 @@ import (
 	"gloom/cmd/jq-master/page"
 )
 
-// TestTold: the metrics count requests for files of the page by status.
-func TestTold(t *testing.T) {
+// TestPageMetrics: the metrics count requests for files of the page by status.
+func TestPageMetrics(t *testing.T) {
 	ask := func(tag string) (status int, got string) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/style.css", nil)

@@ -171,7 +171,7 @@ func getMoments(x *exchange) (int, error) {
 	return http.StatusOK, nil
 }
 
-// maxFound is how many findings one reply has at most.
+// maxFound is the maximum number of findings in one reply.
 const maxFound = 1000
 
 func (a *answer) severities(k string, n *api.Severities) {

@@ -61,9 +61,9 @@ func TestScrapes(t *testing.T) {
 	})
 }
 
-// TestLooks: looks are answered from memory, and only one of a hundred makes the stores count the
+// TestSnapshots: looks are answered from memory, and only one of a hundred makes the stores count the
 // jobs. They show what the daemon did.
-func TestLooks(t *testing.T) {
+func TestSnapshots(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()
 	e := running(t, t.TempDir(), s)

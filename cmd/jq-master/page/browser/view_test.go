@@ -223,7 +223,7 @@ var hostile = []string{
 	"\u202eturned", `../../v1/jobs?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 190),
 }
 
-// TestHostile uses hostile texts wherever others choose the text.
+// TestHostile uses hostile texts wherever a pusher or a worker chooses the text.
 func TestHostile(t *testing.T) {
 	w := start(t)
 	worker := ""
