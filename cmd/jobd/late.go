@@ -47,17 +47,17 @@ func (l *lateEngine) health() error {
 	return engine.Health()
 }
 
-// served returns the routes of the engine, which may be used before the engine is open.
-func (l *lateEngine) served() peer.Routes {
-	served := make(peer.Routes)
+// serverRoutes returns the routes of the engine, which may be used before the engine is open.
+func (l *lateEngine) serverRoutes() peer.Routes {
+	routes := make(peer.Routes)
 	for name, route := range control.Routes(nil) {
-		served[name] = peer.Route{Waits: route.Waits, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
-			_, routes, err := l.current()
+		routes[name] = peer.Route{Waits: route.Waits, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
+			_, opened, err := l.current()
 			if err != nil {
 				return nil, err
 			}
-			return routes[name].Handle(ctx, c, data)
+			return opened[name].Handle(ctx, c, data)
 		}}
 	}
-	return served
+	return routes
 }

@@ -65,7 +65,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	}
 	defer closeHTTP()
 	var wg sync.WaitGroup
-	wg.Go(func() { server.Serve(pendingEngine.served()) })
+	wg.Go(func() { server.Serve(pendingEngine.serverRoutes()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
 		pendingEngine.wait(err)
 		daemon.Ready() // it counts as started: a restart would not help

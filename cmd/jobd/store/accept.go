@@ -24,7 +24,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		limit = page
 	}
 	var p Page
-	var next map[string]passed
+	var next map[string]readPosition
 	err = s.transact(ctx, "accept", func(tx *sql.Tx) error {
 		p = Page{}
 		var truncated map[string]bool
@@ -42,7 +42,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		if err := s.acceptLocked(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
 		}
-		return s.passedOver(ctx, tx, &p, wants, truncated)
+		return s.findLocked(ctx, tx, &p, wants, truncated)
 	})
 	if ofRow(err) && s.passedOverCount() < maxPassedOver {
 		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
@@ -58,7 +58,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		}
 		return Page{}, err
 	}
-	s.notePassed(wants, next)
+	s.notePosition(wants, next)
 	s.noteClaims(p.Rows, false)
 	p.Rows = append(adopted, p.Rows...)
 	return p, nil
@@ -140,8 +140,8 @@ func (s *SQL) passedOverCount() int {
 	return len(s.passedOverUntil)
 }
 
-// exceptPassed returns an SQL condition that excludes the rows that are passed over.
-func (s *SQL) exceptPassed() string {
+// exceptRefused returns an SQL condition that excludes the rows that are passed over.
+func (s *SQL) exceptRefused() string {
 	if s.passedOverCount() == 0 {
 		return ""
 	}
@@ -160,41 +160,41 @@ func targetsOf(wants []Want) []string {
 	return names
 }
 
-// passed says how far an Accept has come in the waiting rows of a target. The entries of accepted
+// readPosition says how far an Accept has come in the waiting rows of a target. The entries of accepted
 // rows stay in the index until the server purges them. A read that begins at the lowest id walks
 // over them all, which costs more than everything else. So an Accept continues where the last one
-// ended, but not for longer than passedFor: rows with lower ids may wait again.
-type passed struct {
+// ended, but not for longer than maxPositionAge: rows with lower ids may wait again.
+type readPosition struct {
 	from  int64     // where to continue; 0 is the lowest id
 	since time.Time // of the last read that began at the lowest id
 }
 
-const passedFor = 100 * time.Millisecond
+const maxPositionAge = 100 * time.Millisecond
 
-// lastPassed returns the place at which to continue reading the rows of a target.
-func (s *SQL) lastPassed(target string) passed {
+// x returns the place at which to continue reading the rows of a target.
+func (s *SQL) lastPosition(target string) readPosition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.passed[target]; time.Since(p.since) < passedFor {
+	if p := s.positions[target]; time.Since(p.since) < maxPositionAge {
 		return p
 	}
-	return passed{since: time.Now()}
+	return readPosition{since: time.Now()}
 }
 
-// notePassed notes how far a committed Accept has come.
-func (s *SQL) notePassed(wants []Want, next map[string]passed) {
+// notePosition notes how far a committed Accept has come.
+func (s *SQL) notePosition(wants []Want, next map[string]readPosition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, want := range wants {
-		delete(s.passed, want.Target)
+		delete(s.positions, want.Target)
 	}
-	maps.Copy(s.passed, next)
+	maps.Copy(s.positions, next)
 }
 
 // source is a target whose waiting rows are read in parts.
 type source struct {
 	Want
-	passed
+	readPosition
 	minID int64 // ids below it were not read; 0 if all were
 	rows  []Row // read and locked, not taken yet
 	room  int   // how many more rows may be read
@@ -202,17 +202,17 @@ type source struct {
 }
 
 // firstWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
-// limit. truncated has the targets that may have more rows, and next is for notePassed.
+// limit. truncated has the targets that may have more rows, and next is for notePosition.
 //
 // Of each target it first reads its share of the limit, and more only when these are used up: a row
 // that is locked and not accepted costs as much as one that is.
-func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit int) (rows []Row, truncated map[string]bool, next map[string]passed, err error) {
+func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit int) (rows []Row, truncated map[string]bool, next map[string]readPosition, err error) {
 	sources := make([]*source, len(wants))
 	sum := 0
 	for i, want := range wants {
 		sources[i] = &source{Want: want, room: min(want.Rows, limit), full: true}
 		if !s.table().hasPrio {
-			sources[i].passed = s.lastPassed(want.Target)
+			sources[i].readPosition = s.lastPosition(want.Target)
 			sources[i].minID = sources[i].from
 		}
 		sum += sources[i].room
@@ -240,14 +240,14 @@ func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit 
 		}
 	}
 	slices.SortFunc(rows, byRowID)
-	truncated, next = make(map[string]bool), make(map[string]passed)
+	truncated, next = make(map[string]bool), make(map[string]readPosition)
 	for _, src := range sources {
 		truncated[src.Target] = src.full || len(src.rows) > 0
 		if len(src.rows) > 0 {
 			src.from = src.rows[0].ID
 		}
 		if src.full && src.from > 0 {
-			next[src.Target] = src.passed
+			next[src.Target] = src.readPosition
 		}
 	}
 	return rows, truncated, next, nil
@@ -287,7 +287,7 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, limit int) 
 			return err
 		}
 		src.rows = append(lower, src.rows...)
-		src.passed, src.room = passed{}, 0
+		src.readPosition, src.room = readPosition{}, 0
 	}
 	src.full = len(src.rows) == limit
 	return nil
@@ -296,7 +296,7 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, limit int) 
 // readFirst reads the first waiting rows of a target whose ids are from lowest to highest.
 func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, limit int, lock string) ([]Row, error) {
 	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.exceptPassed(), limit, lock), target, target)
+		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.exceptRefused(), limit, lock), target, target)
 }
 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads these without
@@ -411,9 +411,9 @@ func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// passedOver finds the targets with waiting rows that this transaction could not see
+// findLocked finds the targets with waiting rows that this transaction could not see
 // because they were locked.
-func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, truncated map[string]bool) error {
+func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, truncated map[string]bool) error {
 	if s.skip == "" {
 		return nil
 	}

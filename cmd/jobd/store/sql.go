@@ -51,8 +51,8 @@ type SQL struct {
 	number          int64                     // the companion table's number, which changes if the table is emptied or created again
 	claims          map[int64]claim           // rows that this incarnation has claimed
 	sightings       map[int64]sighting
-	passed          map[string]passed   // by target: where the next Accept continues
-	passedOverUntil map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
+	positions       map[string]readPosition // by target: where the next Accept continues
+	passedOverUntil map[int64]time.Time     // rows that the table refuses to have accepted, and until when they are passed over
 }
 
 // doubtfulAccept says that it is unknown whether an accept of a row was committed; a later
@@ -125,7 +125,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubtful: make(map[int64]*doubtfulAccept), unsure: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]sighting), passed: make(map[string]passed), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubtful: make(map[int64]*doubtfulAccept), unsure: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]sighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {

@@ -140,7 +140,7 @@ func (b Batch) singles() []Batch {
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if size == 0 || !ofRow(err) || usersOwn(err) && !s.isPermanent(f.ID) {
+		if size == 0 || !ofRow(err) || refusedByTrigger(err) && !s.isPermanent(f.ID) {
 			w.Failed[f.ID] = err
 			return nil
 		}
