@@ -32,8 +32,8 @@ import (
 // The tests in this file run the daemon with an engine that has no database; those of package
 // bridge use one.
 
-// running is a daemon that runs in this process.
-type running struct {
+// runningDaemon is a daemon that runs in this process.
+type runningDaemon struct {
 	t         *testing.T
 	engine    *controltest.Engine
 	out       *throwaway.Log
@@ -43,9 +43,9 @@ type running struct {
 
 var ready = regexp.MustCompile(`jobd is ready addr=(\S+) http_addr=(\S*) `)
 
-func start(t *testing.T, cfg config.Worker) *running {
+func start(t *testing.T, cfg config.Worker) *runningDaemon {
 	t.Helper()
-	d := &running{t: t, engine: controltest.New("w1/low", "any"), out: &throwaway.Log{}, done: make(chan error, 1)}
+	d := &runningDaemon{t: t, engine: controltest.New("w1/low", "any"), out: &throwaway.Log{}, done: make(chan error, 1)}
 	cfg.Server.Host = "127.0.0.1"
 	cfg.Log = config.Log{LevelConsole: "trace"}
 	open := func(_ context.Context, c config.Worker, _ zerolog.Logger, _ prometheus.Registerer, _ func(error)) (control.Daemon, error) {
@@ -61,14 +61,14 @@ func start(t *testing.T, cfg config.Worker) *running {
 	return d
 }
 
-func (d *running) signal(sig syscall.Signal) {
+func (d *runningDaemon) signal(sig syscall.Signal) {
 	d.t.Helper()
 	if err := syscall.Kill(os.Getpid(), sig); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d *running) wait() error {
+func (d *runningDaemon) wait() error {
 	d.t.Helper()
 	select {
 	case err := <-d.done:

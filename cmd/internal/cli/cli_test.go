@@ -78,10 +78,10 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// broken is a standard output that cannot be written.
-type broken struct{ err error }
+// brokenOutput is a standard output that cannot be written.
+type brokenOutput struct{ err error }
 
-func (b broken) Write([]byte) (int, error) { return 0, b.err }
+func (b brokenOutput) Write([]byte) (int, error) { return 0, b.err }
 
 // TestOutputThatCannotBeWritten: help, versions and completion scripts that cannot be written end in
 // an error. If their reader has gone, the error has no text.
@@ -95,7 +95,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 			{&os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, ""},
 		} {
 			root := program(nil)
-			root.SetOut(broken{c.err})
+			root.SetOut(brokenOutput{c.err})
 			var errs bytes.Buffer
 			root.SetErr(&errs)
 			if code := Execute(root, strings.Fields(args), &errs); code != ExitFailed || errs.String() != c.says {

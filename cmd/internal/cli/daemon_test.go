@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// refused is an error about an option, from a package that does not know flags.
-type refused string
+// refusedOption is an error about an option, from a package that does not know flags.
+type refusedOption string
 
-func (r refused) Error() string  { return "--" + string(r) + ": is refused" }
-func (r refused) Option() string { return string(r) }
+func (r refusedOption) Error() string  { return "--" + string(r) + ": is refused" }
+func (r refusedOption) Option() string { return string(r) }
 
 // TestDaemon checks the exit status and the hint when a daemon cannot start.
 func TestDaemon(t *testing.T) {
@@ -28,13 +28,13 @@ func TestDaemon(t *testing.T) {
 		want, advice string
 	}{
 		{"well", "", nil, nil, 0, "", ""},
-		{"an option, settled", "", refused("number"), nil, 2, "--number: is refused\n",
+		{"an option, settled", "", refusedOption("number"), nil, 2, "--number: is refused\n",
 			"DMN_NUMBER is the same option in the environment; dmn --help lists all options with their defaults"},
-		{"well, whatever its files say by now", "--healthcheck", refused("number"), nil, 0, "", ""},
-		{"an option, run", "", nil, fmt.Errorf("start: %w", refused("number")), 2, "start: --number: is refused\n", "DMN_NUMBER is the same"},
-		{"of a file", "--config " + file, refused("number"), nil, 2, "--number: is refused (from " + file + ":2)\n",
+		{"well, whatever its files say by now", "--healthcheck", refusedOption("number"), nil, 0, "", ""},
+		{"an option, run", "", nil, fmt.Errorf("start: %w", refusedOption("number")), 2, "start: --number: is refused\n", "DMN_NUMBER is the same"},
+		{"of a file", "--config " + file, refusedOption("number"), nil, 2, "--number: is refused (from " + file + ":2)\n",
 			"DMN_NUMBER is also --number; --help lists all options with their defaults"},
-		{"on the command line, and in a file", "--number 6 --config " + file, refused("number"), nil, 2, "--number: is refused\n", "DMN_NUMBER is the same"},
+		{"on the command line, and in a file", "--number 6 --config " + file, refusedOption("number"), nil, 2, "--number: is refused\n", "DMN_NUMBER is the same"},
 		{"a fault", "", nil, Failf(7, "all is lost"), 7, "all is lost\n", ""},
 		{"taken", "", nil, fmt.Errorf("listen: %w", syscall.EADDRINUSE), 1, "listen: address already in use\n", "another program has this address, perhaps another dmn: "},
 		{"of others", "", nil, syscall.EADDRNOTAVAIL, 1, "cannot assign requested address\n", "this host does not have this address: "},

@@ -338,18 +338,18 @@ func TestChattyDescendantDoesNotHoldUpTheEnd(t *testing.T) {
 	eventually(t, "the descendant dies of its closed pipe", func() bool { return isGone(pid) })
 }
 
-// full is a writer that accepts only a limited number of bytes.
-type full int
+// limitedWriter is a writer that accepts only a limited number of bytes.
+type limitedWriter int
 
-func (f *full) Write(p []byte) (int, error) {
-	if *f -= full(len(p)); *f < 0 {
+func (f *limitedWriter) Write(p []byte) (int, error) {
+	if *f -= limitedWriter(len(p)); *f < 0 {
 		return 0, io.ErrShortWrite
 	}
 	return len(p), nil
 }
 
 func TestWhoSaysTooMuchWritesToAClosedPipe(t *testing.T) {
-	room := full(100_000)
+	room := limitedWriter(100_000)
 	if r := runCommand(t, Command{Args: []string{"yes"}, Stdout: &room}); r.Signal != syscall.SIGPIPE {
 		t.Fatalf("%+v", r)
 	}

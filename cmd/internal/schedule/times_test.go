@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// naive parses a field of a cron text into its values.
-func naive(field string, low, high int) map[int]bool {
+// parseField parses a field of a cron text into its values.
+func parseField(field string, low, high int) map[int]bool {
 	set := make(map[int]bool)
 	for part := range strings.SplitSeq(field, ",") {
 		part, text, _ := strings.Cut(part, "/")
@@ -34,8 +34,8 @@ func naive(field string, low, high int) map[int]bool {
 // matches reports whether a clock time matches a cron text.
 func matches(text string) func(clock time.Time) bool {
 	f := strings.Fields(text)
-	minute, hour, month := naive(f[0], 0, 59), naive(f[1], 0, 23), naive(f[3], 1, 12)
-	dom, dow := naive(f[2], 1, 31), naive(f[4], 0, 7)
+	minute, hour, month := parseField(f[0], 0, 59), parseField(f[1], 0, 23), parseField(f[3], 1, 12)
+	dom, dow := parseField(f[2], 1, 31), parseField(f[4], 0, 7)
 	dow[0] = dow[0] || dow[7]
 	return func(c time.Time) bool {
 		day := dom[c.Day()] && dow[int(c.Weekday())]

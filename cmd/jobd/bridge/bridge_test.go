@@ -569,13 +569,13 @@ func TestAnEndThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// sealed is a store whose waiting rows cannot be read, while everything else works.
-type sealed struct {
+// unreadableStore is a store whose waiting rows cannot be read, while everything else works.
+type unreadableStore struct {
 	*storetest.Memory
 	sealed *atomic.Bool
 }
 
-func (s sealed) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
+func (s unreadableStore) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
 	if s.sealed.Load() {
 		return store.Page{}, errors.New("Error 1176: Key 'status_target_idx' doesn't exist in table 'jobs'")
 	}
@@ -587,7 +587,7 @@ func (s sealed) Accept(ctx context.Context, wants []store.Want, limit int) (stor
 func TestRowsThatCannotBeFetched(t *testing.T) {
 	cfg := configFor(t, "a")
 	table := storetest.NewTable()
-	s := sealed{table.Open(cfg.Name, cfg.Lease, store.Place{}), new(atomic.Bool)}
+	s := unreadableStore{table.Open(cfg.Name, cfg.Lease, store.Place{}), new(atomic.Bool)}
 	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
 	if err != nil {
 		t.Fatal(err)

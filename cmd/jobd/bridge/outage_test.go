@@ -96,9 +96,9 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 // wait is the length of an outage.
 func wait(d time.Duration) { <-time.After(d) }
 
-// TestAFellowKeepsItsRowsThroughAnOutage: after an outage that is longer than a lease, all leases
+// TestLivingDaemonsKeepTheirRowsThroughAnOutage: after an outage that is longer than a lease, all leases
 // have expired, but no daemon may settle the rows of another that is alive.
-func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
+func TestLivingDaemonsKeepTheirRowsThroughAnOutage(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	for name, outage := range map[string]struct{ begin, end func(*site) }{
 		"away": {
@@ -149,7 +149,7 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 		for _, name := range []string{"remote: running", "remote: submitted", "remote: ended", "slot: finished"} {
 			t.Run(orphans+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				b := newShared(t)
+				b := newRestartableBroker(t)
 				c := newCrash(t, orphans)
 				var twice atomic.Int64
 				var busy [64]atomic.Bool

@@ -28,24 +28,24 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// shared is a broker that can be restarted.
-type shared struct {
+// restartableBroker is a broker that can be restarted.
+type restartableBroker struct {
 	t   *testing.T
 	opt settings.Options
 	srv *server.Server
 }
 
-func newShared(t *testing.T) *shared {
+func newRestartableBroker(t *testing.T) *restartableBroker {
 	t.Helper()
 	dir := t.TempDir()
-	s := &shared{t: t, opt: settings.Default()}
+	s := &restartableBroker{t: t, opt: settings.Default()}
 	s.opt.SubmitAddr, s.opt.WorkerAddr, s.opt.HTTPAddr = "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w"), ""
 	s.start()
 	t.Cleanup(func() { s.srv.Close() })
 	return s
 }
 
-func (s *shared) start() {
+func (s *restartableBroker) start() {
 	s.t.Helper()
 	var err error
 	if s.srv, err = server.Start(s.opt, zerolog.Nop()); err != nil {
@@ -53,13 +53,13 @@ func (s *shared) start() {
 	}
 }
 
-func (s *shared) config(cfg *config.Worker) {
+func (s *restartableBroker) config(cfg *config.Worker) {
 	cfg.Broker.SubmitAddr, cfg.Broker.WorkerAddr = s.opt.SubmitAddr, s.opt.WorkerAddr
 	cfg.Broker.TypePrefix = "rows."
 }
 
 // work joins a type until the test ends or stop is called.
-func (s *shared) work(typ string, concurrency int, h gloom.Handler) (stop func()) {
+func (s *restartableBroker) work(typ string, concurrency int, h gloom.Handler) (stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &gloom.Worker{Type: typ, Concurrency: concurrency, Handler: h, StopTimeout: time.Millisecond,
@@ -71,10 +71,10 @@ func (s *shared) work(typ string, concurrency int, h gloom.Handler) (stop func()
 	return stop
 }
 
-// TestHalfACrew: a target whose slots need two connections is unhealthy with one of
+// TestOneOfTwoConnections: a target whose slots need two connections is unhealthy with one of
 // them.
-func TestHalfACrew(t *testing.T) {
-	s := newShared(t)
+func TestOneOfTwoConnections(t *testing.T) {
+	s := newRestartableBroker(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestHalfACrew(t *testing.T) {
 }
 
 func TestRowsForOtherWorkers(t *testing.T) {
-	s := newShared(t)
+	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2")
 	s.config(&cfg)
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -206,7 +206,7 @@ func (l lateStore) Accept(ctx context.Context, wants []store.Want, limit int) (s
 func TestAPauseWhileRowsBegin(t *testing.T) {
 	for _, change := range []string{"pause", "resize", "remove", "stop", ""} {
 		t.Run(change, func(t *testing.T) {
-			s := newShared(t)
+			s := newRestartableBroker(t)
 			cfg := configFor(t, "a=2")
 			s.config(&cfg)
 			table := storetest.NewTable()
@@ -302,7 +302,7 @@ func TestAPauseWhileRowsBegin(t *testing.T) {
 func TestALostWorker(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
-			s := newShared(t)
+			s := newRestartableBroker(t)
 			cfg := configFor(t, "a")
 			s.config(&cfg)
 			cfg.Orphans = orphans
@@ -334,7 +334,7 @@ func TestALostWorker(t *testing.T) {
 }
 
 func TestARowThatKillsItsWorkersEnds(t *testing.T) {
-	s := newShared(t)
+	s := newRestartableBroker(t)
 	cfg := configFor(t, "a")
 	s.config(&cfg)
 	cfg.Orphans = "requeue"
@@ -363,7 +363,7 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 // TestABrokerThatGoesAway restarts the broker while it has rows with and without a worker: rows
 // that may have run are settled, the others are submitted again.
 func TestABrokerThatGoesAway(t *testing.T) {
-	s := newShared(t)
+	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2", "b=1")
 	s.config(&cfg)
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -404,7 +404,7 @@ func TestABrokerThatGoesAway(t *testing.T) {
 func TestAConnectionLostWithRows(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
-			s := newShared(t)
+			s := newRestartableBroker(t)
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -467,7 +467,7 @@ func TestAConnectionLostWithRows(t *testing.T) {
 
 // TestAnEarlierCopyStillRuns: the id is taken, so the row waits until it is free.
 func TestAnEarlierCopyStillRuns(t *testing.T) {
-	s := newShared(t)
+	s := newRestartableBroker(t)
 	cfg := configFor(t, "a")
 	s.config(&cfg)
 	other, err := gloom.Dial(t.Context(), gloom.Addrs(s.opt.SubmitAddr))
@@ -496,7 +496,7 @@ func TestAnEarlierCopyStillRuns(t *testing.T) {
 // TestALauncherBehindASharedBroker loses that broker while a process runs: the process
 // and its row finish; a row that had not begun is submitted again.
 func TestALauncherBehindASharedBroker(t *testing.T) {
-	s := newShared(t)
+	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1", "b=1")
 	s.config(&cfg)
 	script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done; echo done $id")
@@ -525,7 +525,7 @@ func TestALauncherBehindASharedBroker(t *testing.T) {
 // TestTwoLaunchersBehindASharedBroker: daemons with one name, as on one host, do not get
 // each other's rows, although their tables and targets have the same names.
 func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
-	s := newShared(t)
+	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1")
 	s.config(&cfg)
 	script(t, &cfg, "echo $id")
@@ -543,7 +543,7 @@ func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
 func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
-			s := newShared(t)
+			s := newRestartableBroker(t)
 			cfg := configFor(t, "a=2")
 			s.config(&cfg)
 			cfg.Orphans = orphans

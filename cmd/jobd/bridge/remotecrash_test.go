@@ -27,7 +27,7 @@ func TestRemoteCrashAtEveryPoint(t *testing.T) {
 				t.Parallel()
 				c := &crash{site: newSite(t, mariadbtest.Shared(t)), orphans: orphans}
 				c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_20")
-				s := newShared(t)
+				s := newRestartableBroker(t)
 				var mu sync.Mutex
 				runs := make(map[int64]int)
 				s.work("rows.a", 4, func(_ context.Context, job *gloom.Job) (any, error) {

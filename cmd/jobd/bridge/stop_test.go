@@ -50,13 +50,13 @@ func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
 	}
 }
 
-// failing is a store whose database goes away once the lease has begun.
-type failing struct {
+// vanishingStore is a store whose database goes away once the lease has begun.
+type vanishingStore struct {
 	*storetest.Memory
 	table *storetest.Table
 }
 
-func (f failing) Register(ctx context.Context) error {
+func (f vanishingStore) Register(ctx context.Context) error {
 	err := f.Memory.Register(ctx)
 	f.table.Fail(storetest.ErrUnreachable)
 	return err
@@ -93,7 +93,7 @@ func TestASpooledResultIsNotSettled(t *testing.T) {
 		table.Forget(dead.Token()) // so that it is considered dead at the first check
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		if b, err = open(ctx, cfg, zerolog.Nop(), nil, failing{table.Open(cfg.Name, cfg.Lease, store.Place{}), table}); err != nil {
+		if b, err = open(ctx, cfg, zerolog.Nop(), nil, vanishingStore{table.Open(cfg.Name, cfg.Lease, store.Place{}), table}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { b.Close() })

@@ -20,24 +20,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// obstinate is a store whose writes succeed or fail as a test demands.
-type obstinate struct {
+// scriptedStore is a store whose writes succeed or fail as a test demands.
+type scriptedStore struct {
 	store.Store
 	mu    sync.Mutex
 	write func(store.Batch) (store.Written, error)
 	seen  []store.Batch
 }
 
-func (o *obstinate) Token() int64 { return 7 }
+func (o *scriptedStore) Token() int64 { return 7 }
 
-func (o *obstinate) Write(_ context.Context, b store.Batch) (store.Written, error) {
+func (o *scriptedStore) Write(_ context.Context, b store.Batch) (store.Written, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seen = append(o.seen, b)
 	return o.write(b)
 }
 
-func (o *obstinate) set(f func(store.Batch) (store.Written, error)) {
+func (o *scriptedStore) set(f func(store.Batch) (store.Written, error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.write = f
@@ -56,7 +56,7 @@ func writerOn(t *testing.T, s store.Store, sp *spool) (*writer, context.CancelFu
 func fine(store.Batch) (store.Written, error) { return store.Written{}, nil }
 
 func TestWriterRepeatsWhatIsBusyAndRefused(t *testing.T) {
-	o := &obstinate{}
+	o := &scriptedStore{}
 	tries := make(map[int64]int)
 	o.write = func(b store.Batch) (store.Written, error) {
 		w := store.Written{Lost: map[int64]string{}, Failed: map[int64]error{}}
@@ -90,7 +90,7 @@ func TestWriterRepeatsWhatIsBusyAndRefused(t *testing.T) {
 }
 
 func TestWriterMakesLargeTransactions(t *testing.T) {
-	o := &obstinate{}
+	o := &scriptedStore{}
 	gate := make(chan struct{})
 	o.write = func(store.Batch) (store.Written, error) { <-gate; return store.Written{}, nil }
 	w, _ := writerOn(t, o, nil)
@@ -116,7 +116,7 @@ func TestWriterMakesLargeTransactions(t *testing.T) {
 // TestFewChangesJoinOthers: while a large transaction is in progress, a second one begins only with
 // half as many changes, but does not wait for the first one's end.
 func TestFewChangesJoinOthers(t *testing.T) {
-	w := newWriter(&obstinate{write: fine}, nil, newMetrics(), zerolog.Nop(), func(error) {})
+	w := newWriter(&scriptedStore{write: fine}, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	id := int64(0)
 	queue := func(n int) {
 		for range n {
@@ -148,7 +148,7 @@ func TestFewChangesJoinOthers(t *testing.T) {
 }
 
 func TestChangesOfOneRowKeepApart(t *testing.T) {
-	o := &obstinate{write: fine}
+	o := &scriptedStore{write: fine}
 	w := newWriter(o, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	w.queue(&change{kind: finish, id: 1})
 	w.queue(&change{kind: giveBack, id: 1})
@@ -165,7 +165,7 @@ func TestWaitingResultsAreBounded(t *testing.T) {
 	const size, n = 4 << 20, memoryLimit/(4<<20) + 6
 	out := strings.Repeat("x", size)
 	for _, dir := range []string{"", filepath.Join(t.TempDir(), "spool")} {
-		o := &obstinate{}
+		o := &scriptedStore{}
 		o.set(func(store.Batch) (store.Written, error) { return store.Written{}, errAway })
 		var sp *spool
 		if dir != "" {
@@ -231,7 +231,7 @@ func TestAFullSpool(t *testing.T) {
 	}
 	defer signal.Reset(unix.SIGXFSZ)
 	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &before)
-	o := &obstinate{write: func(store.Batch) (store.Written, error) { return store.Written{}, errAway }}
+	o := &scriptedStore{write: func(store.Batch) (store.Written, error) { return store.Written{}, errAway }}
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 	var answers []<-chan writeResult
 	for id, out := range []string{strings.Repeat("x", 4<<20), "small"} {
@@ -329,7 +329,7 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &obstinate{write: fine}
+	o := &scriptedStore{write: fine}
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 	var answers []<-chan writeResult
 	for id := int64(1); id <= n; id++ {

@@ -65,8 +65,8 @@ func (s masterSide) write(text string) {
 	}
 }
 
-// registered reads a registration, and returns its number and the rest.
-func (s masterSide) registered() (number, rest string) {
+// readRegistration reads a registration, and returns its number and the rest.
+func (s masterSide) readRegistration() (number, rest string) {
 	s.t.Helper()
 	message := s.read()
 	number, rest, ok := strings.Cut(strings.TrimPrefix(message, `[0,{"no":`), `,"type":"register-worker",`)
@@ -78,7 +78,7 @@ func (s masterSide) registered() (number, rest string) {
 
 func (s masterSide) expectRegistration(want string) (number string) {
 	s.t.Helper()
-	number, got := s.registered()
+	number, got := s.readRegistration()
 	if got != want {
 		s.t.Fatalf("got registration %s, want %s", got, want)
 	}
@@ -161,10 +161,10 @@ func TestLinkComesBack(t *testing.T) {
 		s.sock.Close()
 	}
 	s := m.accept() // the master refuses this registration, but the daemon tries again
-	number, _ := s.registered()
+	number, _ := s.readRegistration()
 	s.write(`[1,{"no":` + number + `,"error":"invalid password"}]|`)
 	s.sock.Close()
-	m.accept().registered()
+	m.accept().readRegistration()
 }
 
 // TestAMasterThatIsGone: the connection stays open, but there are no answers.
@@ -172,7 +172,7 @@ func TestAMasterThatIsGone(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
 	link(t, m, e, "", 100*time.Millisecond)
 	s := m.accept()
-	number, _ := s.registered()
+	number, _ := s.readRegistration()
 	s.write(`[1,{"no":` + number + `,"data":"ok"}]|`)
 	for range 5 { // more pings than may stay unanswered
 		if got := s.read(); got != "[2]" {
@@ -180,7 +180,7 @@ func TestAMasterThatIsGone(t *testing.T) {
 		}
 		s.write("[3]|")
 	}
-	m.accept().registered()
+	m.accept().readRegistration()
 }
 
 func TestLinkWithoutTargets(t *testing.T) {

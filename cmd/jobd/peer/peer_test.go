@@ -19,8 +19,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// served is a server for a test, with routes that show how requests arrive.
-type served struct {
+// testServer is a server for a test, with routes that show how requests arrive.
+type testServer struct {
 	*peer.Server
 	log     *throwaway.Log
 	release chan struct{} // lets "wait" go on, once for each value
@@ -29,9 +29,9 @@ type served struct {
 	stalls  atomic.Int32  // number of "stall" requests
 }
 
-func serve(t *testing.T, opt peer.Options) *served {
+func serve(t *testing.T, opt peer.Options) *testServer {
 	t.Helper()
-	s := &served{log: &throwaway.Log{}, release: make(chan struct{})}
+	s := &testServer{log: &throwaway.Log{}, release: make(chan struct{})}
 	routes := peer.Routes{
 		"echo": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 			return data, nil
@@ -84,7 +84,7 @@ func serve(t *testing.T, opt peer.Options) *served {
 	return s
 }
 
-func (s *served) dial(t *testing.T) *peertest.Client { return peertest.Dial(t, s.Addr().String()) }
+func (s *testServer) dial(t *testing.T) *peertest.Client { return peertest.Dial(t, s.Addr().String()) }
 
 const malformed = `[1,{"no":0,"error":"malformed `
 
@@ -394,15 +394,15 @@ func TestUnreadReplies(t *testing.T) {
 func TestHoardersDelayNobody(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string
-		busy     func(s *served) bool
+		busy     func(s *testServer) bool
 	}{
 		"it reads nothing": {
 			strings.Repeat(`[0,{"no":2,"type":"big"}]|`, 20),
-			func(s *served) bool { return s.bigs.Load() > 1 },
+			func(s *testServer) bool { return s.bigs.Load() > 1 },
 		},
 		"its requests take long": {
 			strings.Repeat(`[0,{"no":2,"type":"stall"}]|`, 20),
-			func(s *served) bool { return s.stalls.Load() > 0 },
+			func(s *testServer) bool { return s.stalls.Load() > 0 },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
