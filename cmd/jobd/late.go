@@ -47,7 +47,8 @@ func (l *lateEngine) health() error {
 	return engine.Health()
 }
 
-// serverRoutes returns the routes of the engine, which may be used before the engine is open.
+// serverRoutes returns routes that can be served before the engine is open, and then pass requests
+// on to it.
 func (l *lateEngine) serverRoutes() peer.Routes {
 	routes := make(peer.Routes)
 	for name, route := range control.Routes(nil) {

@@ -55,7 +55,7 @@ type Master struct {
 
 	mu       sync.Mutex           // guards the fields below, and the workers' fields
 	workers  []*worker            // in the order of registration
-	serving  map[string]int       // by target: in how many places of workers' lists it is
+	serving  map[string]int       // by target: how often it occurs in the workers' lists
 	held     int                  // bytes of workers' targets
 	left     map[string]time.Time // targets that lost their last worker, and when
 	pokes    pokes

@@ -26,12 +26,12 @@ const (
 	countedFor = 30 * time.Second
 	// window is the time over which findings judge what happened to rows lately.
 	window = 15 * time.Second
-	// maxLeft is the maximum number of targets without their last worker that are remembered,
-	// leftTime for how long; maxUnserved is the maximum number of poked targets without a worker
-	// that a Look lists.
+	// maxLeft is the maximum number of remembered targets that have lost their last worker,
+	// leftTime how long they are remembered. maxUnserved is the maximum number of poked targets
+	// without a worker that a Look lists.
 	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
-	// maxNew is how many more targets than it has registered a worker may report: those that it has
-	// just got.
+	// maxNew is how many targets that it has not registered a worker may report: it may just have
+	// got them.
 	maxNew = 100
 )
 
@@ -44,7 +44,7 @@ type Look struct {
 	Bounds   []float64 // the bounds of Runs, as in look.Daemon
 	Runs     []uint64
 
-	from   map[string]workerRef // by target without a worker: the one that has reported its rows
+	from   map[string]workerRef // the worker that has reported the rows of a target, by target; only targets that no worker serves
 	tables []workerRef          // one worker for each table
 }
 
@@ -128,7 +128,7 @@ func (m *Master) look(now time.Time) *Look {
 	target := func(name string) *Target { // valid until the next call
 		i, ok := places[name]
 		if !ok && len(l.Targets) >= maxTargets/targetBytes {
-			return new(Target) // workers report more than they could register
+			return new(Target) // there is no room: workers report more targets than they could register
 		}
 		if !ok {
 			i = len(l.Targets)
@@ -323,7 +323,7 @@ func (m *Master) count(l *Look, workers []workerRef, target func(string) *Target
 // takeCounts returns the counts of a report for which there is room, and takes the room.
 func takeCounts(counts []look.Count, room *int) []look.Count {
 	if len(counts) > *room {
-		counts = slices.Clone(counts[:*room]) // without the memory of the others
+		counts = slices.Clone(counts[:*room]) // a copy, so that the counts left out can be freed
 	}
 	*room -= len(counts)
 	return counts

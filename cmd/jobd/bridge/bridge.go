@@ -60,7 +60,7 @@ type Bridge struct {
 	drives      sync.WaitGroup // goroutines of rows
 	slots       sync.WaitGroup // connections of crews
 	fetches     chan []queue.Want
-	fenced      chan struct{} // an Accept found this incarnation dead
+	fenced      chan struct{} // an Accept has returned ErrFenced
 	done        chan struct{}
 	database    health
 	fetchHealth health // health of fetches
@@ -255,7 +255,7 @@ func (b *Bridge) connect() (err error) {
 	return nil
 }
 
-// ownerOf returns the mark of the processes of a daemon.
+// ownerOf returns the name of a daemon as the owner of its processes, for package launch.
 func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
 // maxConcurrency is the maximum number of rows of a target that one daemon launches at once: a user
@@ -300,7 +300,7 @@ func (b *Bridge) stopSlots(target string) {
 	}
 }
 
-// side returns the name of one connection of a target's slots. Each has its own health.
+// side names one connection of a target's slots, for the link's news. Each has its own health.
 func side(typ string, connection int) string {
 	if connection == 1 {
 		return typ
@@ -382,8 +382,9 @@ func (b *Bridge) giveBack(id int64) {
 	b.writer.queue(&change{kind: giveBack, id: id})
 }
 
-// leaveBroker is called when a row has left the broker, or is given up with the connection; its
-// place is free once no worker runs it.
+// leaveBroker is called when a row has left the broker, or was given up because the connection was
+// lost. It frees the row's place in its target, in the latter case only when no worker runs the
+// row any more.
 func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -406,7 +407,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	}
 	b.machine.Done(r.ID)
 	b.pace.observeEnd(r.Target, time.Since(r.started))
-	if b.guard != nil { // else a fetch and a start take the same time: one write
+	if b.guard != nil { // without a launcher a fetch starts rows, too, so accepting more than there are places would gain nothing
 		b.machine.Expect(r.Target, b.pace.share(r.Target))
 	}
 	b.applyEffects()

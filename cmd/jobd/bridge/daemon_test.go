@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 		daemon(text)
 		return
 	}
-	// More tests than processors: they mostly wait for processes and the database.
+	// More tests run at a time than there are processors, because they mostly wait for processes
+	// and the database.
 	_ = flag.Set("test.parallel", "6")
 	os.Exit(mariadbtest.Main(m))
 }

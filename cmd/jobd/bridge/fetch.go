@@ -63,7 +63,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			return
 		}
 		b.update(b.machine.Resume)
-		if !b.isFetching() { // paused or full by now: there may be no next fetch to report success
+		if !b.isFetching() { // all targets are paused or full: there may be no next fetch that could report success
 			b.fetchHealth.note("fetch", nil)
 		}
 	}

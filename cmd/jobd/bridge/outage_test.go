@@ -237,7 +237,7 @@ func TestOpenFails(t *testing.T) {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // one record is that of the table's number
+	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // the smallest id is that of the record with the table's number
 		t.Errorf("%d records are left", n)
 	}
 }

@@ -48,7 +48,8 @@ func (r *reaper) protectedRows(token int64) []int64 {
 	return slices.Clone(r.protected[token])
 }
 
-// spoolWritten reports whether no rows are protected.
+// spoolWritten reports whether all spooled results are written, so that no row needs protection
+// any more.
 func (r *reaper) spoolWritten() bool {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()

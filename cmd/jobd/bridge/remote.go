@@ -13,11 +13,12 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// maxRequeues is how often a row is requeued because its end is unknown. A row that kills its
-// workers must not run for ever.
+// maxRequeues is how often a row is requeued because its end is unknown. A row whose job kills its
+// workers must not run again for ever.
 const maxRequeues = 3
 
-// submitRemote submits a row to the workers of its type, once it is written that the row runs.
+// submitRemote is how rows run without a launcher: it writes that a row runs, if the fetch has
+// not, and submits it to the workers of its type.
 func (b *Bridge) submitRemote(r *row) {
 	defer close(r.done)
 	if r.at == 0 && !b.writeStart(r) {
@@ -128,11 +129,11 @@ func runResultOf(err error) (runResult, string) {
 	return unrun, ""
 }
 
-// awaitRun returns when the broker no longer has the run of a row whose connection was lost, or when
-// the bridge ends.
+// awaitRun is for a row that the broker had when the connection was lost: a worker may still run
+// it. It returns when the broker no longer has that run, or when the bridge ends.
 func (b *Bridge) awaitRun(r *row) {
 	b.jobs.AwaitRun(b.life, b.jobOf(r), func() {
-		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up with the connection to the broker still runs at a worker; it keeps its place until it ends")
+		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up when the connection to the broker was lost still runs at a worker; it keeps its place until the run ends")
 	})
 }
 

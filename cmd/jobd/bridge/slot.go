@@ -118,7 +118,7 @@ func (b *Bridge) startRow(id int64) *row {
 func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	id, err := strconv.ParseInt(string(job.Body), 10, 64)
 	if err != nil {
-		return nil, gloom.Fatal(fmt.Errorf("body is no row's id: %.40s", job.Body))
+		return nil, gloom.Fatal(fmt.Errorf("the body is not a row's id: %.40s", job.Body))
 	}
 	r := b.startRow(id)
 	if r == nil {

@@ -61,7 +61,7 @@ type writer struct {
 	spool *spool
 	m     *metrics
 	log   zerolog.Logger
-	state func(error) // called after every transaction, with an error while the database is away for any change
+	state func(error) // called after every transaction, with an error while the database is away for at least one change
 
 	mu        sync.Mutex // guards the fields below
 	pending   []*change
@@ -79,8 +79,8 @@ const (
 	writeRows  = 256
 	writeBytes = 1 << 20
 	// writers is the number of concurrent transactions: while one waits for the disk, the next
-	// is filled. It begins with half as many changes as the first has, or after linger: a
-	// transaction of one change costs as much as one of twenty.
+	// is filled. The next one begins when it has half as many changes as the first, or after
+	// linger, because a transaction with one change costs as much as one with twenty.
 	writers = 2
 	linger  = 20 * time.Millisecond
 
@@ -124,7 +124,7 @@ func (w *writer) lingers(now time.Time) time.Duration {
 	return w.lastStart.Add(linger).Sub(now)
 }
 
-// bound bounds the memory of outputs that wait: it spools or cuts them.
+// bound limits the memory that waiting outputs take: it spools or cuts them.
 func (w *writer) bound(c *change) {
 	if c.kind != finish || w.bytes <= memoryLimit || c.size <= cutTo {
 		return

@@ -65,7 +65,7 @@ func (s masterSide) write(text string) {
 	}
 }
 
-// readRegistration reads a registration, and returns its number and the rest.
+// readRegistration reads a registration, and returns its number and what follows the type.
 func (s masterSide) readRegistration() (number, rest string) {
 	s.t.Helper()
 	message := s.read()

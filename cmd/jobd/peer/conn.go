@@ -70,7 +70,7 @@ type Conn struct {
 	served     atomic.Bool  // it has made a request, with the right password if there is one
 
 	mu      sync.Mutex
-	changed *sync.Cond // when out, writing, pending or closed have changed
+	changed *sync.Cond // signalled when out, writing, pending or closed has changed
 	out     []byte     // to be written
 	writing int        // bytes that the writer has taken and not yet written
 	pending int        // requests whose handlers have not returned

@@ -140,7 +140,7 @@ func (s *SQL) passedOverCount() int {
 	return len(s.passedOverUntil)
 }
 
-// exceptRefused returns an SQL condition that excludes the rows that are passed over.
+// exceptRefused returns an SQL condition that excludes the refused rows that are passed over.
 func (s *SQL) exceptRefused() string {
 	if s.passedOverCount() == 0 {
 		return ""
@@ -411,8 +411,8 @@ func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// findLocked finds the targets with waiting rows that this transaction could not see
-// because they were locked.
+// findLocked notes in the page the targets with waiting rows that this transaction did not see
+// because other transactions had locked them.
 func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, truncated map[string]bool) error {
 	if s.skip == "" {
 		return nil
@@ -487,7 +487,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 	return requests, nil
 }
 
-// giveBack makes Resolve return, too, the rows that earlier parts of a failed AcceptManual have
+// giveBack makes Resolve also return the rows that the earlier parts of a failed AcceptManual have
 // accepted.
 func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
 	var rows []Row

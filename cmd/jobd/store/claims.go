@@ -211,9 +211,9 @@ func claimValues(n int) string {
 	return " (id, token, by_hand, owner) VALUES (?,?,?,?)" + strings.Repeat(",(?,?,?,?)", n-1)
 }
 
-// ensureAlive is alive, but first creates our record again if it was lost. A missing record was lost, not
-// settled, if the table has another number or still has claims of ours, because a settlement
-// removes the record last.
+// ensureAlive is like checkOwner, but first creates our record again if it was lost. A missing
+// record was lost, not settled, if the table has another number or still has claims of ours,
+// because a settlement removes the record last.
 func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	if err = s.checkOwner(ctx, tx); err != ErrFenced {
 		return 0, err
@@ -274,8 +274,8 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners implements Store. An incarnation that has claims but no record has the time of a lease
-// to create its record again.
+// Owners implements Store. An incarnation that has claims but no record may create its record
+// again until a lease has passed.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil

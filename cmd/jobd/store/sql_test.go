@@ -512,8 +512,8 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
 
-// TestACommitOfBegunRowsWhoseAnswerGetsLost: a row that began in such a commit is only accepted
-// afterwards. One that began otherwise is left alone.
+// TestACommitOfBegunRowsWhoseAnswerGetsLost: a row that began in such a commit is accepted
+// afterwards, and does not run. A row that began in another commit is left alone.
 func TestACommitOfBegunRowsWhoseAnswerGetsLost(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
@@ -531,8 +531,9 @@ func TestACommitOfBegunRowsWhoseAnswerGetsLost(t *testing.T) {
 	equal(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Final{{ID: 2}, {ID: 3}}}).Lost, "map[]")
 }
 
-// TestAFailedAcceptForgetsNoClaim: a row that runs here and was set back by hand does not begin, even
-// if an accept of it has failed before: the end of its first run would count as that of the second.
+// TestAFailedAcceptForgetsNoClaim: a failed accept of a row that runs here, and was set back by
+// hand, does not forget the claim. So the row does not begin in the next accept: the end of its
+// first run would count as the end of the second.
 func TestAFailedAcceptForgetsNoClaim(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
@@ -553,8 +554,9 @@ func TestAFailedAcceptForgetsNoClaim(t *testing.T) {
 	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Started: 7}}}).Lost, "map[]")
 }
 
-// TestADoubtIsAboutOneAccept: the doubt about an earlier accept does not concern rows
-// of a later one, whose own doubt stays when the earlier one ends.
+// TestADoubtIsAboutOneAccept: the doubt about an earlier accept does not extend to a later accept
+// of the same row. The later accept has a doubt of its own, which stays when the earlier doubt
+// ends.
 func TestADoubtIsAboutOneAccept(t *testing.T) {
 	table := newSQLTable(t)
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
@@ -608,7 +610,8 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 	}
 }
 
-// TestInterruptedDeletes: a row does not change while the claim that is to go with the change stays.
+// TestInterruptedDeletes: a row changes only together with its claim: if the server interrupts the
+// deletion of the claim, the row stays as it was.
 func TestInterruptedDeletes(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")

@@ -158,8 +158,9 @@ type Store interface {
 	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]Request, error)
 
 	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit
-	// had an unknown outcome. It returns those of Accept, which are to be run; those of
-	// AcceptManual become manual again, and those that began are accepted. Accept does the same first.
+	// had an unknown outcome. It returns the rows of Accept, which are to be run: those that it
+	// wrote as running are accepted again. Rows of AcceptManual become manual again. Accept does
+	// the same first.
 	Resolve(ctx context.Context) ([]Row, error)
 
 	// Write makes the changes of a batch.

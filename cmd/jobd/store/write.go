@@ -217,8 +217,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	return nil
 }
 
-// markRunning sets the status of accepted rows to running, in rows only, if this daemon is running
-// them: then the table was restored from an earlier state.
+// markRunning sets the status of accepted rows to running, in the map and not in the table, if
+// this daemon is running them. Such a table was restored from an earlier state.
 func (s *SQL) markRunning(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +248,8 @@ func (s *SQL) noteRunning(ids []int64, at int64) {
 	}
 }
 
-// clearClaims forgets what is known of claims on rows that are being claimed again, but not that the
-// rows are ours: they may run here, also if the new claim fails.
+// clearClaims forgets what is known of the claims on rows that are being claimed again, but not
+// that the rows are ours, because they may run here even if the new claim fails.
 func (s *SQL) clearClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

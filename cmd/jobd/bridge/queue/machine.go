@@ -37,7 +37,7 @@ import (
 	"slices"
 )
 
-// Errors of changes of targets.
+// The errors of Add, Remove and Resize.
 var (
 	ErrExists  = errors.New("target exists")
 	ErrUnknown = errors.New("target is unknown")

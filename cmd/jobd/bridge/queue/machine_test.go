@@ -26,7 +26,7 @@ type world struct {
 	fetch   []Want   // under way
 	names   []string // all targets that have existed
 	running map[int64]bool
-	ended   map[int64]bool // running rows whose run has ended in the table; the machine will hear of it
+	ended   map[int64]bool // rows whose run has ended in the table, but not yet in the machine
 	log     []string
 }
 

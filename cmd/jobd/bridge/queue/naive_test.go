@@ -28,7 +28,7 @@ type naiveTarget struct {
 	fetching   int
 }
 
-// backlog counts the rows one by one; a rest of at least a tenth of a row counts as one more.
+// backlog counts the rows one by one; a remainder of at least a tenth of a row counts as one more.
 func (t *naiveTarget) backlog() (rows int) {
 	for t.share*float64(t.limit) > float64(rows)+0.1 {
 		rows++
