@@ -1,7 +1,7 @@
 // Package poll is the load generator's event loop: many sockets on one thread, one epoll instance,
-// reads into one shared buffer, one write per socket and round. The reason is that the generator
-// shares its processors with the server that it measures, and a goroutine per socket costs a
-// wake-up per frame.
+// reads into one shared buffer, one write per socket and round. The generator shares its
+// processors with the server that it measures, and a goroutine per socket would cost a wake-up per
+// frame.
 //
 // It does not listen, resolve names, use TLS or know any protocol.
 package poll

@@ -47,7 +47,8 @@ func Run(root *cobra.Command) error {
 	return err
 }
 
-// output is where cobra writes. cobra reports some errors of it only as text, and others not at all.
+// output is where cobra writes. It keeps the first error, because cobra reports some errors of
+// writing only as text, and others not at all.
 type output struct {
 	to  io.Writer
 	err error // the first error

@@ -17,23 +17,23 @@ import (
 const (
 	consolePatience = 100 * time.Millisecond
 	filePatience    = time.Second
-	againPatience   = time.Millisecond // of the first line after lost ones
+	againPatience   = time.Millisecond // for the first line after lines were lost
 )
 
 // outlet writes lines to a file whose writes may hang: nobody reads the pipe or the terminal, or the
 // file server is dead. It loses lines then: the daemon must not stand still because of its log.
-// Whether a write will hang cannot be asked before, so a goroutine of the outlet writes.
+// Nothing tells in advance whether a write will hang, so a goroutine of the outlet writes.
 type outlet struct {
 	to       io.Writer
 	patience time.Duration
 	lost     atomic.Int64 // lines since the last one that was written
 
 	mu      sync.Mutex
-	lines   chan outLine // to the goroutine, which the first line starts
-	written chan error   // from it: one for each line
+	lines   chan outLine // to the goroutine, which starts with the first line
+	written chan error   // from the goroutine: one error or nil for each line
 	timer   *time.Timer
 	hanging bool  // a line is still being written
-	said    int64 // lost, when that line began
+	said    int64 // the value of lost when that line began
 }
 
 type outLine struct {
@@ -89,7 +89,7 @@ func (o *outlet) Write(line []byte) (int, error) {
 func (o *outlet) ended(err error) {
 	o.hanging = false
 	if err == nil {
-		o.lost.Add(-o.said) // the line has told them
+		o.lost.Add(-o.said) // the line says how many were lost
 	}
 }
 

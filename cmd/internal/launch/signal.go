@@ -25,7 +25,7 @@ var aliases = map[string]syscall.Signal{
 	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
 }
 
-// nameSize is the width of the sig column of the owner's table, in characters.
+// nameSize is the width of the column sig in jobd's table, in characters.
 const nameSize = 10
 
 // SignalName returns the name of a signal, at most ten characters: SIGTERM, or

@@ -13,11 +13,11 @@ import (
 
 // A run is astray when the door has given up its job while a worker may still run it: the
 // connection to the broker was lost, or the door has cancelled the job. Until the worker answers or
-// is lost, the run holds the id at the broker. The broker tells that only to who submits a job
-// with this id: a delayed job, which is cancelled at once.
+// is lost, the run holds the id at the broker. The only way to learn this from the broker is to
+// submit a job with the same id: AwaitRun submits a delayed one, and cancels it at once.
 
 const (
-	minAskPause = 20 * time.Millisecond // before asking again; it grows
+	minAskPause = 20 * time.Millisecond // the first pause between two submits; later pauses are longer
 	maxAskPause = 2 * time.Second
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// long, added to the present, is a time before the start of any daemon.
-const long = -2 * time.Hour
+// longAgo is the time, relative to now, of files that are older than any daemon.
+const longAgo = -2 * time.Hour
 
 // plant makes old files below a directory.
 func plant(t *testing.T, dir string, files ...string) {
@@ -26,7 +26,7 @@ func plant(t *testing.T, dir string, files ...string) {
 			t.Fatal(err)
 		}
 	}
-	old := time.Now().Add(long)
+	old := time.Now().Add(longAgo)
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chtimes(path, old, old) })
 }
 
@@ -41,7 +41,7 @@ func start(t *testing.T) *Link {
 }
 
 // TestDataOfOthersStay: when a door starts, it removes only files that an earlier start has
-// made. All other files are kept, whatever their name and however long they have been unlocked.
+// made. All other files are kept, whatever their name and however longAgo they have been unlocked.
 func TestDataOfOthersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -79,7 +79,7 @@ func newFolder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	f.mark.Close()
-	old := time.Now().Add(long)
+	old := time.Now().Add(longAgo)
 	if err := os.Chtimes(filepath.Join(f.dir, markName), old, old); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestFoldersGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := start(t)
-	left, old := newFolder(t), time.Now().Add(long)
+	left, old := newFolder(t), time.Now().Add(longAgo)
 	if err := os.Chtimes(filepath.Join(live.folder.dir, markName), old, old); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// times are the due times of a schedule.
+// times computes the due times of a schedule.
 type times interface {
 	// next returns the first due time after a moment, zero if there is none.
 	next(after time.Time) time.Time
@@ -53,7 +53,7 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 	return t, nil
 }
 
-// interval are due times at equal intervals, counted from the creation.
+// interval has due times at equal intervals, counted from the creation.
 type interval struct {
 	from time.Time
 	d    time.Duration
@@ -68,8 +68,8 @@ func (e interval) next(after time.Time) time.Time {
 	return t
 }
 
-// civil are due times as the clocks of a zone show them. The parser's own handling of zones is
-// not used: it works in UTC, where no time is skipped or repeated.
+// civil has due times as the clocks of a zone show them. The parser's own handling of zones is not
+// used: it works in UTC, where no time is skipped or repeated.
 type civil struct {
 	cron.Schedule
 	zone *time.Location
