@@ -8,10 +8,10 @@ import (
 	"gloom/broker"
 )
 
-// recycling provides memory and reuses what it gets back, as the daemon's pages do.
-type recycling struct{ free map[int][][]byte }
+// recyclingPages provides memory and reuses what it gets back, as the daemon's pages do.
+type recyclingPages struct{ free map[int][][]byte }
 
-func (p *recycling) Get(n int) []byte {
+func (p *recyclingPages) Get(n int) []byte {
 	if f := p.free[n]; len(f) > 0 {
 		m := f[len(f)-1]
 		p.free[n] = f[:len(f)-1]
@@ -21,7 +21,7 @@ func (p *recycling) Get(n int) []byte {
 	return make([]byte, n)
 }
 
-func (p *recycling) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)], m) }
+func (p *recyclingPages) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)], m) }
 
 // testBed is a core with a submitter and a worker.
 type testBed struct {
@@ -38,7 +38,7 @@ type testBed struct {
 
 func newTestBed(t *testing.T) *testBed {
 	b := &testBed{
-		t: t, core: broker.New(broker.Config{Retries: 3, IdleTypes: 10, Pages: &recycling{map[int][][]byte{}}}),
+		t: t, core: broker.New(broker.Config{Retries: 3, IdleTypes: 10, Pages: &recyclingPages{map[int][][]byte{}}}),
 		typ: []byte("echo"), body: make([]byte, 100),
 	}
 	b.sub, b.wrk = b.core.AddSubmitter(), b.core.AddWorker()

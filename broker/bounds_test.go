@@ -208,7 +208,7 @@ func TestTypesStayBounded(t *testing.T) {
 		t.Errorf("%d answered, want %d", b.total.Answered, n)
 	}
 
-	// Only so many types may be in use at the same time.
+	// No more types than the limit may be in use at the same time.
 	refused := 0
 	more := limit * 3 / 2
 	for i := range more {

@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// benchmarkCycle measures submit, dispatch and answer while other jobs are queued. prio returns
+// benchmarkCycle measures submit, hand-out and answer while other jobs are queued. prio returns
 // the priorities.
 func benchmarkCycle(b *testing.B, queued int, prio func(i int) int64) {
 	benchmarkCycleWith(b, 0, queued, prio)

@@ -86,7 +86,7 @@ type Stats struct {
 	Frames      uint64 // frames received, including invalid ones
 	FramesOut   uint64
 	Errors      [32]uint64 // error frames sent, by wire code
-	Undelivered uint64     // at most how many answers were not written because their connection closed
+	Undelivered uint64     // an upper bound of the number of answers that were not written because their connection closed
 	Dropped     uint64     // progress frames dropped because their submitter reads slowly
 	Overflows   uint64     // connections closed because they did not read
 	Ticks       uint64
