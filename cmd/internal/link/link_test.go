@@ -41,7 +41,7 @@ func start(t *testing.T) *Link {
 }
 
 // TestDataOfOthersStay: when a door starts, it removes only files that an earlier start has
-// made. All other files are kept, whatever their name and however longAgo they have been unlocked.
+// made. All other files are kept, whatever their name and however long they have been unlocked.
 func TestDataOfOthersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

@@ -14,12 +14,10 @@ const whole = s => ({ ...parse(s), raw: members(s) });
 /** @param {any} s */
 const marks = s => html`<span class="marks">${s.paused && badge('paused', 'warning')}${s.queued_at && badge('one waits', 'info')}</span>`;
 
-/** Returns the view of a daemon's schedules. list: the path of the list in /v1; path: returns the
- * path of a schedule in /v1; route: returns the parts of a schedule's address in the page; named:
- * returns the schedule that such parts name; what: describes its job; made: shows a job that it has
- * made; scope: the scope that changes need; how: says how to add a schedule. @param {{list: string,
- * path: (s: any) => string, route: (s: any) => string[], named: (route: string[]) => any, what: (s:
- * any) => any, made: (id: string, s: any) => any, scope: string, how: any}} of */
+/** Returns the view of a daemon's schedules. list: the path of the list in /v1; path: returns the path of a schedule in /v1; route:
+ * returns the parts of a schedule's address in the page; named: returns the schedule that such parts name; what: describes its job;
+ * made: shows a job that it has made; scope: the scope that changes need; how: says how to add a schedule.
+ * @param {{list: string, path: (s: any) => string, route: (s: any) => string[], named: (route: string[]) => any, what: (s: any) => any, made: (id: string, s: any) => any, scope: string, how: any}} of */
 export function schedulesOf({ list, path, route, named, what, made, scope, how }) {
   const listing = new Listing(async (where, next) => {
     const m = members(await text('GET', `${where}?limit=100${next ? '&cursor=' + enc(next) : ''}`)), next_ = parse(m.cursor ?? 'null');
