@@ -11,25 +11,25 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// live is the progress line, shown on a terminal only.
-type live struct {
+// progressLine shows the progress of a run, on a terminal only.
+type progressLine struct {
 	bar *progressbar.ProgressBar
 }
 
 const barSteps = 1000
 
-func newLive(quiet bool) *live {
+func newLive(quiet bool) *progressLine {
 	if quiet || !cli.Terminal(os.Stderr) {
-		return &live{}
+		return &progressLine{}
 	}
-	return &live{bar: progressbar.NewOptions(barSteps,
+	return &progressLine{bar: progressbar.NewOptions(barSteps,
 		progressbar.OptionSetWriter(os.Stderr), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20),
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))}
 }
 
 // round returns the function that shows the progress of a round; without a terminal it returns
 // nil, so that the generator does not compute the progress.
-func (l *live) round(name string) func(shape.Progress) {
+func (l *progressLine) round(name string) func(shape.Progress) {
 	if l.bar == nil {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (l *live) round(name string) func(shape.Progress) {
 	}
 }
 
-func (l *live) done() {
+func (l *progressLine) done() {
 	if l.bar != nil {
 		_ = l.bar.Finish()
 	}

@@ -101,7 +101,7 @@ func chosen(names []string) ([]*peers.Kind, error) {
 
 // show reports on the race: a live line on a terminal, and a line for each server or
 // event that failed.
-func show(p *race.Plan, l *live) {
+func show(p *race.Plan, l *progressLine) {
 	steps := p.Rounds * len(p.Kinds) * len(p.Events)
 	done := 0
 	p.Started = func(round int, k *peers.Kind, e *race.Event) {

@@ -72,8 +72,8 @@ var connectionOptions = []string{
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name",
 }
 
-// ownVariables maps the usual variable of an option to gloom's own, where the usual one sets an option of
-// gloomd.
+// ownVariables has the variables of the options that gloomd has, too: gloomd reads the first name,
+// gloom the second.
 var ownVariables = map[string]string{
 	"GLOOM_TOKEN_FILE": "GLOOM_CLIENT_TOKEN_FILE",
 	"GLOOM_TLS_CERT":   "GLOOM_CLIENT_CERT",

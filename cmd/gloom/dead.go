@@ -78,7 +78,7 @@ func newDeadLs(t *tool) *cobra.Command {
 	return cmd
 }
 
-type letter = decoded[api.DeadJob]
+type letter = listItem[api.DeadJob]
 
 // dead calls fn for the latest failed jobs of some types, or of all.
 func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(letter) error) (more bool, err error) {

@@ -19,16 +19,16 @@ import (
 
 // TestKilledWorker: when a worker is killed, its commands and the processes that they have started
 // end, because its job runs again elsewhere.
-func TestKilledWorker(t *testing.T) { outlived(t, syscall.SIGKILL, 10*time.Second) }
+func TestKilledWorker(t *testing.T) { awaitCommandsEnd(t, syscall.SIGKILL, 10*time.Second) }
 
-// TestStoppedWorker: the same for a worker that is stopped, before the broker considers it lost.
-// The broker's two beats of 15 seconds began at the worker's last byte, which is at most a beat
-// old.
-func TestStoppedWorker(t *testing.T) { outlived(t, syscall.SIGSTOP, 15*time.Second) }
+// TestStoppedWorker: when a worker is stopped (SIGSTOP), the same processes end before the broker
+// considers the worker lost. The broker's two beats of 15 seconds began at the worker's last byte,
+// which is at most a beat old.
+func TestStoppedWorker(t *testing.T) { awaitCommandsEnd(t, syscall.SIGSTOP, 15*time.Second) }
 
-// outlived sends a signal to a worker whose command has started another one, and waits until that
-// one has ended, too.
-func outlived(t *testing.T, signal syscall.Signal, limit time.Duration) {
+// awaitCommandsEnd sends a signal to a worker whose command has started another process, and waits
+// until that process has ended, too.
+func awaitCommandsEnd(t *testing.T, signal syscall.Signal, limit time.Duration) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets processes end with another one")
 	}
@@ -78,7 +78,8 @@ func outlived(t *testing.T, signal syscall.Signal, limit time.Duration) {
 }
 
 // TestDeaths streams lines through workers of eight commands each, which are killed at random:
-// every line still gets its own answer. GLOOM_LINES and GLOOM_SEED set how many and which.
+// every line still gets its own answer. GLOOM_LINES sets the number of lines, GLOOM_SEED the seed
+// of the kills.
 func TestDeaths(t *testing.T) {
 	lines, seed := 1500, uint64(time.Now().UnixNano())
 	for name, v := range map[string]any{"GLOOM_LINES": &lines, "GLOOM_SEED": &seed} {

@@ -34,7 +34,7 @@ only jobs of that type count.`,
 			if typ != "" {
 				q.Set("type", typ)
 			}
-			var g decoded[api.Groups]
+			var g listItem[api.Groups]
 			switch err := t.conn.operator().call(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &g); {
 			case err != nil:
 				return err

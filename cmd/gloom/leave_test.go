@@ -16,8 +16,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestLeave: a signal ends attach when the broker has sent it outcomes that it has not read.
-// attach prints them, because the broker no longer keeps them; the broker keeps the others.
+// TestLeave: a signal ends attach when the broker has sent outcomes that attach has not read.
+// attach prints these, because the broker no longer keeps them; the broker keeps the others.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")

@@ -75,33 +75,33 @@ func (l *ls) flags(cmd *cobra.Command, limit int) {
 	cmd.Flags().IntVar(&l.limit, "limit", limit, "most items to list")
 }
 
-// decoded is an item of a listing, as it was sent and decoded.
-type decoded[T any] struct {
+// listItem is an item of a listing, as it was sent and decoded.
+type listItem[T any] struct {
 	value T
 	raw   json.RawMessage
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (x *decoded[T]) UnmarshalJSON(data []byte) error {
+func (x *listItem[T]) UnmarshalJSON(data []byte) error {
 	x.raw = bytes.Clone(data)
 	return json.Unmarshal(data, &x.value)
 }
 
 // listing prints a listing of the broker.
 func listing[T any](ctx context.Context, l *ls, kind, emptyText string, tabled func(items []T, limit int) table.Writer) error {
-	return printItems(l, emptyText, tabled, func(fn func(decoded[T]) error) (more bool, err error) {
+	return printItems(l, emptyText, tabled, func(fn func(listItem[T]) error) (more bool, err error) {
 		return list(ctx, l.conn.operator(), "/v1/"+kind, l.limit, fn)
 	})
 }
 
 // printItems prints the items that read finds: as JSON, or as a table with no column wider than
 // a limit.
-func printItems[T any](l *ls, emptyText string, tabled func(items []T, limit int) table.Writer, read func(fn func(decoded[T]) error) (more bool, err error)) error {
+func printItems[T any](l *ls, emptyText string, tabled func(items []T, limit int) table.Writer, read func(fn func(listItem[T]) error) (more bool, err error)) error {
 	if l.limit < 1 {
 		return cli.Usagef("--limit %d: must be at least 1", l.limit)
 	}
 	var items []T
-	more, err := read(func(x decoded[T]) error {
+	more, err := read(func(x listItem[T]) error {
 		if l.json {
 			return l.printJSON(x.raw)
 		}

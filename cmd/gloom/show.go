@@ -291,7 +291,8 @@ func (v *outcomePrinter) finish(n counts, outstanding int, cause error) {
 	v.tool.note("%s", s)
 }
 
-// reconnects ends a stream whose connection does not come back.
+// reconnects reports when a stream loses its connection, and ends the stream if the connection
+// does not come back.
 type reconnects struct {
 	*submit
 	show   *outcomePrinter

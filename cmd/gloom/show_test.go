@@ -12,7 +12,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestAnatomy: a job that ended with its connection is reported as lost, also if attaching to it
+// TestAnatomy: a job that ended with its connection is reported as lost, even if attaching to it
 // was refused.
 func TestAnatomy(t *testing.T) {
 	gone := &gloom.RefusedError{Code: gloom.ErrUnknownID, ID: "a", Reason: "no kept job has this id"}

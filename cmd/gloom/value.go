@@ -128,7 +128,7 @@ func (*statuses) Type() string { return "list" }
 
 func (s *statuses) contains(n int) bool { return s.all || slices.Contains(s.list, n) }
 
-// ageFlag is a filter flag for the least age.
+// ageFlag is a filter flag for the minimum age.
 type ageFlag time.Duration
 
 func (a *ageFlag) String() string {

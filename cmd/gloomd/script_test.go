@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			b := &running{}
+			b := &runningBroker{}
 			env.Values[brokerKey{}] = b
 			env.Defer(b.kill)
 			return nil
@@ -93,17 +93,17 @@ func cmdCerts(ts *testscript.TestScript, _ bool, _ []string) {
 
 type brokerKey struct{}
 
-// running is a gloomd in its own process, once it was started.
-type running struct{ *throwaway.Daemon }
+// runningBroker is a gloomd in its own process, once it was started.
+type runningBroker struct{ *throwaway.Daemon }
 
-func (b *running) kill() {
+func (b *runningBroker) kill() {
 	if b.Daemon != nil {
 		b.Kill()
 	}
 }
 
 func cmdBroker(ts *testscript.TestScript, _ bool, args []string) {
-	b := ts.Value(brokerKey{}).(*running)
+	b := ts.Value(brokerKey{}).(*runningBroker)
 	b.kill()
 	cmd := exec.Command("gloomd", append([]string{
 		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0",
@@ -118,9 +118,9 @@ func cmdBroker(ts *testscript.TestScript, _ bool, args []string) {
 
 func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
 	sig := map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM}[args[0]]
-	ts.Value(brokerKey{}).(*running).Signal(sig)
+	ts.Value(brokerKey{}).(*runningBroker).Signal(sig)
 }
 
 func cmdSaid(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Check(ts.Value(brokerKey{}).(*running).Log.Await(args[0]))
+	ts.Check(ts.Value(brokerKey{}).(*runningBroker).Log.Await(args[0]))
 }

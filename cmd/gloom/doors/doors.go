@@ -142,8 +142,8 @@ func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var errNone = errors.New("the daemon has no such operation")
 
-// request sends the daemon a request of its own, on behalf of one to a broker; in and out may
-// be nil.
+// request sends a request of the daemon's interface, as part of the answer to r; in and out may be
+// nil.
 func (d *Door) request(r *http.Request, method, path string, in, out any) error {
 	req, err := api.NewRequest(r.Context(), method, d.base+path, d.token, in)
 	if err != nil {

@@ -70,7 +70,7 @@ func (d *Door) check(group, submitter string) error {
 	return nil
 }
 
-// matches reports whether a job matches, as far as the daemon does not filter itself.
+// matches reports whether a job passes the parts of the filter that the daemon cannot apply itself.
 func (f *filter) matches(j *job) bool {
 	return strings.Contains(j.ID, f.id) && strings.Contains(j.Reason, f.reason) &&
 		secondsSince(cmp.Or(j.finished, j.created)) >= f.older.Seconds() &&

@@ -143,7 +143,7 @@ type jobdRow struct {
 	Started  *time.Time `json:"started_at"`
 	Finished *time.Time `json:"finished_at"`
 
-	// Of a row that was asked for by its id.
+	// Only the answer about a single row has these fields.
 	Stdout string          `json:"stdout"`
 	Stderr string          `json:"stderr"`
 	Fields json.RawMessage `json:"fields"` // the application's
@@ -175,8 +175,8 @@ func (x *jobdRow) job() job {
 	return j
 }
 
-// list lists the rows of one target after those of another if no target is given. A place then
-// names its target, too.
+// list lists the rows of a target or, if none is given, of all targets, one target after the
+// other. A place then names its target, too.
 func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jobs []job, next string, err error) {
 	target, otherPlaces := f.typ, []string(nil)
 	if target == "" {

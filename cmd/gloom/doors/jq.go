@@ -200,7 +200,7 @@ type jqJob struct {
 	Message  string     `json:"message"`
 	Size     int        `json:"argument_bytes"`
 
-	// Of a job that was asked for by its id.
+	// Only the answer about a single job has these fields.
 	Argument   json.RawMessage `json:"argument"`
 	Result     json.RawMessage `json:"result"`
 	HasResult  bool            `json:"has_result"`

@@ -131,7 +131,7 @@ func (b *book) recordLoss(at *broker) {
 	}
 }
 
-// endLoss ends the measurement that lose began, before the broker comes back.
+// endLoss ends the measurement that recordLoss began, before the broker comes back.
 func (b *book) endLoss() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -187,7 +187,7 @@ func TestLimits(t *testing.T) {
 func TestPause(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
-		for _, p := range []*broker{b, a} { // at the borrower, at home
+		for _, p := range []*broker{b, a} { // paused first at the borrower, then at home
 			if err := p.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -334,7 +334,7 @@ func (l *load) serve(p *peer, b *broker, join string) {
 			out[f.ID] = cancelled
 			mu.Unlock()
 			runs.Go(func() {
-				l.do(p, e, cancelled, gone)
+				l.runPlan(p, e, cancelled, gone)
 				mu.Lock()
 				if out[f.ID] == cancelled {
 					delete(out, f.ID)
@@ -347,8 +347,8 @@ func (l *load) serve(p *peer, b *broker, join string) {
 	}
 }
 
-// do does what a job's plan says.
-func (l *load) do(p *peer, e *entry, told, gone chan struct{}) {
+// runPlan does what a job's plan says.
+func (l *load) runPlan(p *peer, e *entry, told, gone chan struct{}) {
 	b := p.at
 	select {
 	case <-time.After(time.Duration(e.MS) * time.Millisecond):

@@ -46,7 +46,7 @@ func (t *trial) Fatalf(format string, args ...any) {
 
 func (t *trial) wrong(file string, line int, name string) {
 	where := ""
-	for skip := 3; skip < 7; skip++ { // the frame of the test
+	for skip := 3; skip < 7; skip++ { // one of these stack frames is in the test
 		if _, file, line, ok := runtime.Caller(skip); ok && strings.HasSuffix(file, "job_test.go") {
 			where = fmt.Sprintf("%d, ", line)
 		}
