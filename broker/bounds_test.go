@@ -257,8 +257,8 @@ func TestBytesPerQueuedJob(t *testing.T) {
 		if lent, got := float64(pages.held), float64(m.Records+m.Slabs); got > 1.05*lent || got < 0.9*lent {
 			t.Errorf("records and slabs take %.0f bytes, lent are %.0f", got, lent)
 		}
-		if all, got := heap*float64(n), float64(m.Total()); !Checking && (got < 0.95*all || got > 1.1*all) {
-			t.Errorf("Memory says %.0f bytes in all, the heap has %.0f", got, all)
+		if inHeap, got := heap*float64(n), float64(m.Total()); !Checking && (got < 0.95*inHeap || got > 1.1*inHeap) {
+			t.Errorf("Memory says %.0f bytes in all, the heap has %.0f", got, inHeap)
 		}
 		runtime.KeepAlive(b)
 	}

@@ -26,8 +26,8 @@ func TestUnusedHolding(t *testing.T) {
 		}
 		after[min(round, 1)] = b.Memory().Queues
 	}
-	if all, _ := b.Submitters(nil, 0, 10); len(all) != 1 || all[0].Types != 0 {
-		t.Errorf("a submitter without jobs: %+v", all)
+	if submitters, _ := b.Submitters(nil, 0, 10); len(submitters) != 1 || submitters[0].Types != 0 {
+		t.Errorf("a submitter without jobs: %+v", submitters)
 	}
 	if after[0] != after[1] {
 		t.Errorf("holdings take %d bytes once they were empty, %d after 1,000 times", after[0], after[1])

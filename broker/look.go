@@ -84,11 +84,11 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 			}
 		}
 	}
-	last, all := len(b.holdings.All()), l.found[""]
+	last, ofAllTypes := len(b.holdings.All()), l.found[""]
 	for n := 0; n < lookVisits && l.next < last && len(l.found) > 0; n++ {
 		if h := b.holdings.All()[l.next]; h != nil && h.queue.set != nil {
-			if all != nil {
-				n += l.countHolding(b, all, h)
+			if ofAllTypes != nil {
+				n += l.countHolding(b, ofAllTypes, h)
 			}
 			if table := l.found[string(h.kind.name)]; table != nil {
 				n += l.countHolding(b, table, h)

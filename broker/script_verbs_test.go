@@ -74,8 +74,8 @@ func (w *verbArgs) float(name string) float64 {
 
 // list splits the value of an option at its commas; it returns nil if the option is absent.
 func (w *verbArgs) list(name string) (list [][]byte) {
-	if all := w.opt(name, ""); all != "" {
-		for _, part := range strings.Split(all, ",") {
+	if values := w.opt(name, ""); values != "" {
+		for _, part := range strings.Split(values, ",") {
 			list = append(list, []byte(part))
 		}
 	}

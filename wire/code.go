@@ -91,11 +91,11 @@ func (c Code) EndsJob() bool { return c.info().ends }
 
 // Codes returns every code, in the order of the table.
 func Codes() []Code {
-	all := make([]Code, 0, len(codes)-1)
+	list := make([]Code, 0, len(codes)-1)
 	for c := range codes[1:] {
-		all = append(all, Code(c+1))
+		list = append(list, Code(c+1))
 	}
-	return all
+	return list
 }
 
 // ParseCode finds a code by its name on the wire. It returns zero and

@@ -73,11 +73,11 @@ func (g *gloomSubmitter) Submit(typ int, priority int64, n load.Number) {
 		out = append(out, `,"priority":`...)
 		out = strconv.AppendInt(out, priority, 10)
 	}
-	if all := g.s.Groups(); all > 0 {
+	if groups := g.s.Groups(); groups > 0 {
 		out = append(out, `,"groups":["g`...)
 		out = strconv.AppendInt(out, int64(g.group), 10)
 		out = append(out, `"]`...)
-		g.group = (g.group + 1) % all
+		g.group = (g.group + 1) % groups
 	}
 	out = append(out, `,"body":`...)
 	out = g.s.Body().Append(out, n)

@@ -45,7 +45,7 @@ var (
 	descKeptBytes   = desc("kept_outcome_bytes", "Bytes counted against limits for kept outcomes.")
 	descReleases    = desc("releases_total", "Times a worker released a job without running it.")
 	descGroups      = desc("groups", "Groups with jobs.")
-	descHeldBack    = desc("jobs_held_back", "Queued jobs throttled by a rule of a group.", "type")
+	descHeldBack    = desc("jobs_held_back", "Queued jobs that a rule of a group holds back.", "type")
 	descTypes       = desc("types", "Types known.")
 	descConns       = desc("connections", "Open connections.", "port")
 	descMaxConns    = desc("connections_limit", "Connections allowed at a time.")
@@ -71,7 +71,7 @@ var (
 	descInfo        = desc("build_info", "1; the version is the label.", "version")
 )
 
-var all = []*prometheus.Desc{
+var brokerDescs = []*prometheus.Desc{
 	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
 	descOldest, descWorkers, descPaused, descDead, descDeadDropped, descWait, descRun, descKept, descKeptBytes, descReleases, descGroups, descHeldBack, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
@@ -81,7 +81,7 @@ var all = []*prometheus.Desc{
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(all, fleetDescs) {
+	for _, d := range slices.Concat(brokerDescs, fleetDescs) {
 		ch <- d
 	}
 }

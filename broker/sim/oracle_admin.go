@@ -58,8 +58,8 @@ func (o *oracle) letterBytes() int64 {
 }
 
 func (o *oracle) dropLetter(l *letter) {
-	without := func(all []*letter) []*letter {
-		return slices.DeleteFunc(all, func(m *letter) bool { return m == l })
+	without := func(letters []*letter) []*letter {
+		return slices.DeleteFunc(letters, func(m *letter) bool { return m == l })
 	}
 	k := o.typeNamed(l.typ)
 	k.letters, o.letters = without(k.letters), without(o.letters)

@@ -71,10 +71,10 @@ func atLine(path string, err error) error {
 	if e != nil {
 		return err
 	}
-	all, _ := f.Table(table)
-	for _, k := range all.Keys() {
+	section, _ := f.Table(table)
+	for _, k := range section.Keys() {
 		if bytes.Equal(wire.Canonical(nil, k), name) {
-			return all.Errorf(k, "%v", s)
+			return section.Errorf(k, "%v", s)
 		}
 	}
 	return err

@@ -28,11 +28,11 @@ func reload(srv *server.Server, log *daemon.Log, limitsFile string) {
 	log.Audit.Info().Msg("tokens, certificates and limits were read again")
 }
 
-func texts(addrs []net.Addr) (all []string) {
+func texts(addrs []net.Addr) (addresses []string) {
 	for _, a := range addrs {
-		all = append(all, a.String())
+		addresses = append(addresses, a.String())
 	}
-	return all
+	return addresses
 }
 
 func announce(srv *server.Server, log zerolog.Logger) {

@@ -27,9 +27,9 @@ func Chromium(opts ...chromedp.ExecAllocatorOption) (ctx context.Context, end fu
 	if err != nil {
 		return nil, nil, fmt.Errorf("tests of the page need chromium, which is missing; make deps installs it: %w", err)
 	}
-	all := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.WSURLReadTimeout(2*Patience))
-	ctx, endAll := chromedp.NewExecAllocator(context.Background(), append(all, opts...)...)
+	ctx, endAll := chromedp.NewExecAllocator(context.Background(), append(options, opts...)...)
 	ctx, endOne := chromedp.NewContext(ctx)
 	end = func() { endOne(); endAll() }
 	if err := chromedp.Do(ctx); err != nil {

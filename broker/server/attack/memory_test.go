@@ -77,11 +77,11 @@ func TestMemory(t *testing.T) {
 			d.deaf(bytes.Repeat(pack(`{"action":"ping"}`), 20000))
 		}},
 		{"errors not read, again and again", func(d *daemon) {
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			end := time.Now().Add(longer(3 * time.Second))
 			zeros := make([]byte, 1*mib)
 			for range 32 {
-				all.Go(func() {
+				wg.Go(func() {
 					for time.Now().Before(end) {
 						c, err := d.tryDial(d.submit)
 						if err != nil {
@@ -95,7 +95,7 @@ func TestMemory(t *testing.T) {
 					}
 				})
 			}
-			all.Wait()
+			wg.Wait()
 		}},
 		{"answers read but for their last byte", func(d *daemon) {
 			w := d.dial(d.worker)
@@ -155,16 +155,16 @@ func TestMemory(t *testing.T) {
 
 // deaf lets many peers send the same bytes again and again for some time and read nothing.
 func (d *daemon) deaf(frames []byte) {
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	end := time.Now().Add(longer(3 * time.Second))
 	for range 40 {
 		p := d.dial(d.submit)
-		all.Go(func() {
+		wg.Go(func() {
 			for time.Now().Before(end) && p.try(frames) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }
 
 // TestInnocent: peers that hoard unfinished frames are closed, but a worker whose answer

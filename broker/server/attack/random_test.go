@@ -91,10 +91,10 @@ func TestRandom(t *testing.T) {
 	d := start(t)
 	d.checkBounded(func() {
 		end := time.Now().Add(longer(6 * time.Second))
-		var all sync.WaitGroup
+		var wg sync.WaitGroup
 		for i := range 24 {
 			rng := rand.New(rand.NewPCG(base, uint64(i)))
-			all.Go(func() {
+			wg.Go(func() {
 				for time.Now().Before(end) {
 					c, err := net.DialTimeout("tcp", []string{d.submit, d.worker}[rng.IntN(2)], patience)
 					if err != nil {
@@ -130,7 +130,7 @@ func TestRandom(t *testing.T) {
 			done++
 			worst = max(worst, time.Since(begin))
 		}
-		all.Wait()
+		wg.Wait()
 		t.Logf("%d innocent jobs done, %d refused, the slowest took %v", done, refused, worst)
 		if done == 0 {
 			t.Error("no innocent job was done")

@@ -183,11 +183,11 @@ func (f *fiber) Fatalf(format string, args ...any) {
 // crew runs n fibers and waits for all of them.
 func crew(t *testing.T, n int, do func(f *fiber, i int)) {
 	t.Helper()
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range n {
-		all.Go(func() { do(&fiber{t}, i) })
+		wg.Go(func() { do(&fiber{t}, i) })
 	}
-	all.Wait()
+	wg.Wait()
 	if t.Failed() {
 		t.FailNow()
 	}

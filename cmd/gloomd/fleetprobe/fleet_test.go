@@ -128,9 +128,9 @@ func (f *fleet) awaitWhole() error {
 }
 
 func (f *fleet) close() error {
-	var all error
+	var errs error
 	for _, b := range f.brokers {
-		all = errors.Join(all, b.stop())
+		errs = errors.Join(errs, b.stop())
 	}
 	for _, n := range f.nats {
 		n.Close()
@@ -138,7 +138,7 @@ func (f *fleet) close() error {
 	if f.lan != nil {
 		f.lan.close()
 	}
-	return all
+	return errs
 }
 
 // until repeats a check until there is no error.

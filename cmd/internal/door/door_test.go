@@ -154,10 +154,10 @@ func TestLoiterers(t *testing.T) {
 			client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 			url := map[bool]string{false: "http://", true: "https://"}[secure] + d.Addr().String()
 			for _, want := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
-				var all []*visitor
+				var visitors []*visitor
 				for range 8 + 2*SpareConns {
-					all = append(all, connect(t, d))
-					fmt.Fprint(all[len(all)-1], want)
+					visitors = append(visitors, connect(t, d))
+					fmt.Fprint(visitors[len(visitors)-1], want)
 				}
 				for _, path := range []string{"/health", "/"} {
 					for end := time.Now().Add(headerTime / 2); ; time.Sleep(100 * time.Millisecond) {
@@ -171,7 +171,7 @@ func TestLoiterers(t *testing.T) {
 						}
 					}
 				}
-				for _, v := range all {
+				for _, v := range visitors {
 					_ = v.Close()
 				}
 			}
@@ -184,18 +184,18 @@ func TestLoiterers(t *testing.T) {
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &connLimiter{max: 2}
-		var all []*limitedConn
+		var conns []*limitedConn
 		for range l.max + SpareConns + 3 {
 			here, there := net.Pipe()
 			defer there.Close()
 			m := l.add(here)
 			if m == nil {
-				t.Fatalf("connection %d is refused", len(all)+1)
+				t.Fatalf("connection %d is refused", len(conns)+1)
 			}
-			all = append(all, m)
+			conns = append(conns, m)
 			l.onState(m, http.StateNew)
 		}
-		for i, m := range all {
+		for i, m := range conns {
 			closed := m.SetDeadline(time.Time{}) != nil
 			if want := i >= l.max && i < l.max+3; closed != want {
 				t.Errorf("connection %d is closed: %t", i+1, closed)

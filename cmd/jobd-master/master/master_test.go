@@ -562,10 +562,10 @@ func TestPasswordOfWorkers(t *testing.T) {
 // A worker and clients come and go while pokes arrive. This test is for the race detector.
 func TestManyAtOnce(t *testing.T) {
 	f := start(t, "")
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	addr := f.server.Addr().(*net.TCPAddr).String()
 	for i := range 8 {
-		all.Go(func() {
+		wg.Go(func() {
 			for n := range 20 {
 				c := peertest.Dial(t, addr)
 				if i%2 == 0 {
@@ -579,7 +579,7 @@ func TestManyAtOnce(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	peertest.Until(t, "all workers are gone", func() bool { return f.workers() == 0 })
 }
 

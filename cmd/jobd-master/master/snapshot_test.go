@@ -64,12 +64,12 @@ func TestFindings(t *testing.T) {
 		}
 	}
 	l := &Look{At: now, Workers: []Worker{{Name: "a", Old: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", Uncounted: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
-	var all []string
+	var found []string
 	for _, f := range new(finding.Memory).Note(find(l, func(string) recentCounts { return recentCounts{} }), now) {
-		all = append(all, f.Severity+" "+f.Subject)
+		found = append(found, f.Severity+" "+f.Subject)
 	}
-	if want := []string{"severe c", "warning b", "warning d", "info a", "info t"}; !slices.Equal(all, want) {
-		t.Errorf("the worst first: %v, want %v", all, want)
+	if want := []string{"severe c", "warning b", "warning d", "info a", "info t"}; !slices.Equal(found, want) {
+		t.Errorf("the worst first: %v, want %v", found, want)
 	}
 	if got := find(&Look{At: now}, nil); len(got) != 1 || got[0].Cause != "no_worker" {
 		t.Errorf("without a worker: %v", got)

@@ -43,9 +43,9 @@ func table() *controltest.Engine {
 
 func TestRequests(t *testing.T) {
 	const (
-		ok   = `"data":"ok"`
-		all  = "poll []"
-		done = `{"result":"ok","code":0,"signal":null,"stdout":"o","stderr":"e"}`
+		ok      = `"data":"ok"`
+		pollAll = "poll []"
+		done    = `{"result":"ok","code":0,"signal":null,"stdout":"o","stderr":"e"}`
 	)
 	wantError := func(text string) string { return `"error":"` + text + `"` }
 	tests := []struct {
@@ -53,15 +53,15 @@ func TestRequests(t *testing.T) {
 		want      string // the part of the response after its number
 		calls     string // which methods of the engine were called
 	}{
-		{"poll", ``, ok, all},
-		{"poll", `null`, ok, all},
-		{"poll", `[]`, ok, all},
-		{"poll", `["w1/low"]`, ok, all},
-		{"poll", `"w1/low"`, ok, all},
-		{"poll", `7`, ok, all},
-		{"poll", `0`, ok, all},
-		{"poll", `{}`, ok, all},
-		{"poll", `{"target":"a"}`, ok, all},
+		{"poll", ``, ok, pollAll},
+		{"poll", `null`, ok, pollAll},
+		{"poll", `[]`, ok, pollAll},
+		{"poll", `["w1/low"]`, ok, pollAll},
+		{"poll", `"w1/low"`, ok, pollAll},
+		{"poll", `7`, ok, pollAll},
+		{"poll", `0`, ok, pollAll},
+		{"poll", `{}`, ok, pollAll},
+		{"poll", `{"target":"a"}`, ok, pollAll},
 		{"poll", `{"targets":["a","w1/low","a"]}`, ok, "poll [a w1/low a]"},
 		{"poll", `{"targets":["toString","__proto__"]}`, ok, "poll [toString __proto__]"},
 		{"poll", `{"targets":[]}`, wantError("targets are empty"), ""},
