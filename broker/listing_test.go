@@ -17,15 +17,15 @@ import (
 
 var listingSeed = flag.Uint64("listing-seed", 0, "seed of TestListing; 0 takes one by the clock")
 
-// listed is a job in the naive list.
-type listed struct {
+// listedJob is a job in the naive list.
+type listedJob struct {
 	id, typ, state string
 	groups         []string
 	at             int64
 	sub, worker    broker.Peer
 }
 
-func (j *listed) matches(q *broker.JobFilter, now int64) bool {
+func (j *listedJob) matches(q *broker.JobFilter, now int64) bool {
 	return (q.Type == nil || string(q.Type) == j.typ) && (q.State == "" || q.State == j.state) &&
 		(q.Group == nil || slices.Contains(j.groups, string(q.Group))) && strings.Contains(j.id, q.ID) &&
 		now-j.at >= int64(q.Older) && (q.Submitter == 0 || q.Submitter == j.sub) &&
@@ -39,7 +39,7 @@ type listingWorld struct {
 	core    *broker.Broker
 	now     int64
 	n       int
-	jobs    map[string]*listed
+	jobs    map[string]*listedJob
 	maxJobs int
 	subs    []broker.Peer
 	work    broker.Peer // a worker with room for some jobs of type a
@@ -59,7 +59,7 @@ func (x *listingWorld) note(fx []broker.Effect) {
 // change carries out a random command.
 func (x *listingWorld) change() {
 	x.now += x.r.Int64N(1000)
-	randomJob := func() *listed {
+	randomJob := func() *listedJob {
 		ids := slices.Sorted(maps.Keys(x.jobs))
 		return x.jobs[ids[x.r.IntN(len(ids))]]
 	}
@@ -93,7 +93,7 @@ func (x *listingWorld) change() {
 // submit submits a job of any kind.
 func (x *listingWorld) submit() {
 	x.n++
-	j := &listed{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.r.IntN(2)], state: "queued", at: x.now, sub: x.subs[x.r.IntN(len(x.subs))]}
+	j := &listedJob{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.r.IntN(2)], state: "queued", at: x.now, sub: x.subs[x.r.IntN(len(x.subs))]}
 	s := &broker.Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Quiet: true}
 	if x.r.IntN(3) == 0 {
 		j.groups = []string{"g", "h"}[x.r.IntN(2):]
@@ -116,7 +116,7 @@ func (x *listingWorld) submit() {
 }
 
 // ended records that a job has ended: it leaves the list, unless the core keeps its outcome.
-func (x *listingWorld) ended(j *listed) {
+func (x *listingWorld) ended(j *listedJob) {
 	if info, there := x.core.Explain(x.now, []byte(j.id)); there && info.State == "ended" && j.state != "ended" {
 		j.state, j.worker = "ended", 0
 		return
@@ -167,7 +167,7 @@ func TestListing(t *testing.T) {
 	if testing.Short() || broker.Checking {
 		rounds = 60
 	}
-	x := &listingWorld{t: t, r: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listed{}}
+	x := &listingWorld{t: t, r: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listedJob{}}
 	x.subs = []broker.Peer{x.core.AddSubmitter(), x.core.AddSubmitter()}
 	x.work = x.core.AddWorker()
 	x.note(x.core.Join(x.now, x.work, &broker.Joining{Type: []byte("a"), Prefetch: 7}))

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// rateLimited is a core that runs jobs under a rate of 1 per second with a burst of 10, set on a
+// rateLimitedCore is a core that runs jobs under a rate of 1 per second with a burst of 10, set on a
 // group or on a type.
-type rateLimited struct {
+type rateLimitedCore struct {
 	*Broker
 	sub, wrk Peer
 	jobs     int
 	out      []string
 }
 
-func newRateLimited(t *testing.T, ofGroup bool) *rateLimited {
-	s := &rateLimited{Broker: New(Config{})}
+func newRateLimited(t *testing.T, ofGroup bool) *rateLimitedCore {
+	s := &rateLimitedCore{Broker: New(Config{})}
 	s.sub, s.wrk = s.AddSubmitter(), s.AddWorker()
 	var err *BadSetting
 	if ofGroup {
@@ -40,7 +40,7 @@ func newRateLimited(t *testing.T, ofGroup bool) *rateLimited {
 }
 
 // note records which jobs were handed out and returns how many.
-func (s *rateLimited) note(fx []Effect) (n int) {
+func (s *rateLimitedCore) note(fx []Effect) (n int) {
 	for _, e := range fx {
 		if e.Op == OpJob {
 			s.out = append(s.out, string(e.ID))
@@ -51,7 +51,7 @@ func (s *rateLimited) note(fx []Effect) (n int) {
 }
 
 // release releases the first n jobs that are out, and returns how many other jobs started.
-func (s *rateLimited) release(now int64, n int) (started int) {
+func (s *rateLimitedCore) release(now int64, n int) (started int) {
 	for _, id := range append([]string(nil), s.out[:n]...) {
 		s.out = s.out[1:]
 		started += s.note(s.Release(now, s.wrk, &Releasing{ID: []byte(id), Delay: time.Hour}))

@@ -82,10 +82,10 @@ type Survey struct {
 	// The numbers of the queue, the pair and the peer to continue from, and the index among
 	// that peer's holdings.
 	queue, pair, peer, holding int
-	types                      map[*jobType]surveyed
+	types                      map[*jobType]surveyResult
 }
 
-type surveyed struct {
+type surveyResult struct {
 	queued        bool
 	oldest        int64 // when its oldest queued job was submitted
 	workers, idle int
@@ -103,7 +103,7 @@ func (s *Survey) Time() time.Duration { return time.Duration(s.now) }
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
 	if s.types == nil {
-		s.types = map[*jobType]surveyed{}
+		s.types = map[*jobType]surveyResult{}
 	}
 	s.now = b.now
 	if b.sweepAll() {

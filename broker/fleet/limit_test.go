@@ -168,7 +168,7 @@ func TestManyTypes(t *testing.T) {
 		}
 		w.answerJobs(t, 200) // the worker has worked for a second
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
-		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j assigned) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
+		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j assignment) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
 			if w.answers > n+40 {
 				t.Fatal("it waits for jobs of another type that are worse")
 			}

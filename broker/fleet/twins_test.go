@@ -27,7 +27,7 @@ type twins struct {
 	inFlight   []delivery
 
 	submitter broker.Peer
-	jobs      []assigned // jobs that workers were given
+	jobs      []assignment // jobs that workers were given
 	answers   int
 	progress  map[string][]byte // the latest report of each job, by id
 }
@@ -39,7 +39,7 @@ type delivery struct {
 	data []byte
 }
 
-type assigned struct {
+type assignment struct {
 	to broker.Peer
 	id []byte
 }
@@ -66,7 +66,7 @@ func (w *twins) apply(i int, fx []broker.Effect) {
 		switch e := &fx[k]; {
 		case w.machines[i].Effect(e):
 		case e.Op == broker.OpJob:
-			w.jobs = append(w.jobs, assigned{e.Peer, e.ID})
+			w.jobs = append(w.jobs, assignment{e.Peer, e.ID})
 		case e.Op == broker.OpResult:
 			w.answers++
 		case e.Op == broker.OpProgress:
