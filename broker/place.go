@@ -90,7 +90,7 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *Place) (c
 	l, r := len(q.lanes)-1, uint32(0)
 	if p.lastCounted.Ref != 0 {
 		o, ok := b.lastAhead(p)
-		if !ok { // how many of the jobs that now follow have already been counted is unknown
+		if !ok { // it is unknown how many of the jobs that follow now were counted already
 			p.more = true
 			return true
 		}

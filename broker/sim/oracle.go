@@ -144,7 +144,8 @@ func (w *oraclePeer) serves(typ string) bool {
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
-// names returns the types that the worker serves and joined by name, not by a pattern.
+// names returns the types that the worker serves and named in its join, not those that only a
+// pattern matches.
 func (w *oraclePeer) names() (names []string) {
 	if w.types == nil {
 		return []string{w.typ}

@@ -51,7 +51,7 @@ func (o *oracle) tick(*command) {
 			j.place, j.since = queued, o.now
 			o.setTimer(j)
 		}
-		o.updateTenants() // now: a tenant without jobs at this point loses its place
+		o.updateTenants() // after each timer, because a tenant that has no jobs then loses its place
 	}
 	for _, k := range o.types {
 		k.blocked, k.slow = 0, false

@@ -23,7 +23,7 @@ type Broker struct {
 	// Limits are those of the whole broker.
 	Limits  []Limit
 	Types   iter.Seq[*Type]
-	Groups  []api.Group // that throttle jobs
+	Groups  []api.Group // that hold jobs back
 	Clients []Client
 	// MaxTypeJobs, MaxTypeBytes and DeadLetters are limits of each type.
 	MaxTypeJobs, MaxTypeBytes, DeadLetters int64
@@ -68,7 +68,7 @@ type Type struct {
 	// UsualWait is the 95th percentile of its jobs' waits, 0 if few jobs were dispatched.
 	// MeanRun is the mean duration of a run, 0 if none has ended.
 	UsualWait, MeanRun time.Duration
-	// Held is how many of its queued jobs a rule of a group throttles.
+	// Held is how many of its queued jobs a rule of a group holds back.
 	Held int
 	// Bad counts the failed runs in excess of answered ones, the last failure at BadAt.
 	// Good reports whether any run has been answered since, the last one at GoodAt.

@@ -12,8 +12,8 @@ import (
 
 const keep = `,"keep_ms":60000`
 
-// lose ends a submitter's connection and waits until the broker knows of the loss: until it has
-// discarded a job of that submitter which is not kept.
+// lose ends a submitter's connection and waits until the broker knows of the loss. It submits a
+// job that is not kept, which the broker then discards.
 func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 	t.Helper()
 	bound := s.fresh(name("bound"), `1`)

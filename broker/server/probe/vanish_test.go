@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// submitterEnds are those ways in which a connection can end that a submitter can use, too.
+// submitterEnds are the ways in which a submitter can end its connection.
 var submitterEnds = []struct {
 	name string
 	end  func(c *conn)

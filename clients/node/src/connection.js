@@ -175,7 +175,7 @@ export class Connection {
 
   #handle(message) {
     if ("error" in message) {
-      // Who ignores such a frame may wait for ever.
+      // A client that ignored such a frame might wait forever.
       if (typeof message.error !== "string") throw new ProtocolError("an error that is not a string");
       if (typeof message.reason !== "string") throw new ProtocolError("an error whose reason is not a string");
       this.refuse(message);

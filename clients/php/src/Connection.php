@@ -328,7 +328,7 @@ final class Connection
     private function handle(array $message): void
     {
         if (array_key_exists('error', $message)) {
-            // Who ignores such a frame may wait for ever.
+            // A client that ignored such a frame might wait forever.
             if (!is_string($message['error']) || !is_string($message['reason'] ?? null)) {
                 throw new ProtocolException('an error that is not a string, or whose reason is none');
             }
