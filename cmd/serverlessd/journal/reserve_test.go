@@ -45,8 +45,9 @@ func TestReserveOfADrainedJournal(t *testing.T) {
 // room if the segments that it may remove make enough.
 func TestFullAtTheStart(t *testing.T) {
 	d := &sharedDisk{newDisk(), 1 << 19}
+	reserve := int64(64 << 10)
 	start := func() *Journal {
-		j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 64 << 10})
+		j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: reserve})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,10 +69,16 @@ func TestFullAtTheStart(t *testing.T) {
 	j.Close()
 	d.disk, d.free = d.boot(false, nil), 100<<10
 	j = start()
-	defer j.Close()
 	refuses(j, true)
 	equal(t, "lines", len(readRest(t, j)), 1)
 	refuses(j, false)
 	d.free = 1000
 	refuses(j, true)
+	j.Close()
+	d.disk, reserve = newDisk(), 0
+	j = start()
+	defer j.Close()
+	refuses(j, true)
+	d.free = 64 << 10
+	refuses(j, false)
 }

@@ -319,6 +319,7 @@ func (j *Journal) Spare(size int64) error {
 	return j.spare(size)
 }
 
+// spare returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the reserve.
 func (j *Journal) spare(size int64) error {
 	total, free, err := j.opt.Files.Space()
 	if left := min(j.opt.Reserve, total/reserveShare); err == nil && free-size < left {
