@@ -344,6 +344,7 @@ func TestForeignPage(t *testing.T) {
 		t.Errorf("told: %v", x)
 	}
 	w.call("GET", "/v1/groups", "", 200, append(foreign, "navigate")...) // a link
+	w.call("GET", "/v1/groups", "", 403, append(foreign, "navigate", "Sec-Fetch-Dest", "iframe")...)
 	w.call("GET", "/v1/groups", "", 200, "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors")
 }
 

@@ -34,9 +34,11 @@ func (o *Options) OwnHost(host, addr string, bound net.Addr) bool {
 }
 
 // OfForeignPage reports whether a browser sends a request on behalf of a page of another site. A
-// link that the user follows is not such a request.
+// link that the user follows is not such a request, but a frame in the page is.
 func OfForeignPage(r *http.Request) bool {
-	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+	dest := r.Header.Get("Sec-Fetch-Dest")
+	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && (dest == "document" || dest == "")
+	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && !link
 }
 
 // hostOf returns the host in a configured address.

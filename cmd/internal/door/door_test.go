@@ -319,7 +319,8 @@ func TestAdmit(t *testing.T) {
 		{"GET", "", remote, Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
 		{"GET", "", "cross-site no-cors", Need{Methods: get, Scope: 1}, "forbidden_origin", ""},
 		{"GET", "", "cross-site no-cors", Need{Methods: get, Open: true}, "", ""},
-		{"GET", "", "cross-site navigate", Need{Methods: get, Scope: 1}, "", ""}, // a link
+		{"GET", "", "cross-site navigate document", Need{Methods: get, Scope: 1}, "", ""}, // a link
+		{"GET", "", "cross-site navigate iframe", Need{Methods: get, Scope: 1}, "forbidden_origin", ""},
 		{"GET", "", "cross-site navigate", Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
 		{"GET", "", "same-origin cors", Need{Methods: get, Scope: 1}, "", ""},
 	} {
@@ -327,9 +328,10 @@ func TestAdmit(t *testing.T) {
 		if r.Host = "localhost"; c.host != "" {
 			r.Host = c.host
 		}
-		if site, mode, ok := strings.Cut(c.origin, " "); ok {
-			r.Header.Set("Sec-Fetch-Site", site)
-			r.Header.Set("Sec-Fetch-Mode", mode)
+		if fetch := strings.Fields(c.origin); len(fetch) > 1 {
+			for i, name := range []string{"Site", "Mode", "Dest"}[:len(fetch)] {
+				r.Header.Set("Sec-Fetch-"+name, fetch[i])
+			}
 		} else if c.origin != "" {
 			r.Header.Set("Origin", c.origin)
 		}
