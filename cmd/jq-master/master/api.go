@@ -21,6 +21,9 @@ type New struct {
 // Key is an idempotency key; nil for none.
 type Key = store.Key
 
+// KeyLife is how long an idempotency key is remembered.
+const KeyLife = store.KeyLife
+
 // Status is a job as pushers see it.
 type Status struct {
 	*job.Job        // its State is never Cancelled

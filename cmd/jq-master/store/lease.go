@@ -130,8 +130,9 @@ func (r *Redis) current() *term {
 // lease back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
+	now := r.clock.at(asked)
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
-		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), r.clock.at(asked)).Int64Slice()
+		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), now, now+KeyLife.Milliseconds()).Int64Slice()
 	if err == nil && len(answer) != 2 {
 		err = fmt.Errorf("%w: %v", errStrange, answer)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-json"
 	"github.com/redis/go-redis/v9"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/pack"
 )
@@ -203,6 +204,7 @@ func (r *Redis) unlist(j *job.Job, forget, drop int64) {
 
 // loadKeys reads the idempotency keys that are still valid, page by page.
 func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) error {
+	latest := r.At(boot.Since()) + KeyLife.Milliseconds() // hold shortens those that end later
 	for at := int64(0); ; at += page {
 		var names []redis.Z
 		var sizes []*redis.IntCmd
@@ -229,7 +231,7 @@ func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) 
 		for i, n := range names {
 			if size := sizes[i].Val(); size > 0 {
 				name := strings.TrimPrefix(n.Member.(string), r.keys.idempotency(""))
-				each(int64(n.Score), len(name)+int(size))
+				each(min(int64(n.Score), latest), len(name)+int(size))
 			}
 		}
 		if len(names) < page {

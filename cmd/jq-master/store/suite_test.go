@@ -429,6 +429,41 @@ func TestKeyEnds(t *testing.T) {
 	})
 }
 
+// TestKeyOfTheFuture: an idempotency key that was stored while the clock of Redis was ahead is
+// remembered no longer than a new one, from the time when a master knows that the clock is right.
+func TestKeyOfTheFuture(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	up := boot.Since()
+	now := time.Duration(r.At(up)) * time.Millisecond
+	r.clock.begin(now+46*24*time.Hour, up)
+	key := &Key{Name: "k", TTL: KeyLife}
+	await(t, enqueueing(r, key, newJob(1)))
+	r.clock.begin(now, up)
+	if err := r.Load(t.Context(), Loaded{
+		Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {}, Seq: func(uint64) {},
+		Key: func(until int64, _ int) {
+			if until > r.At(boot.Since())+KeyLife.Milliseconds() {
+				t.Errorf("the key ends in %v", time.Duration(until)*time.Millisecond-now)
+			}
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.hold(t.Context(), r.current(), 1, leaseTerm); err != nil {
+		t.Fatal(err)
+	}
+	if e := await(t, enqueueing(r, key, newJob(2))); !e.replayed {
+		t.Errorf("while it is remembered: %v", e)
+	}
+	up = boot.Since()
+	r.clock.begin(time.Duration(r.At(up))*time.Millisecond+KeyLife, up)
+	if e := await(t, enqueueing(r, key, newJob(2))); e.replayed || e.err != nil {
+		t.Errorf("after its time: %v", e)
+	}
+}
+
 func TestSides(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		w := &job.Worker{ID: job.NewID(), Name: "w", MaxJobs: 3, URL: "http://127.0.0.1:1", Names: []string{"a*", "*"},

@@ -24,9 +24,7 @@ const (
 	defaultPoll = 5 * time.Second
 	// maxWait is the longest wait of polls and pulls. Longer waits are cut to it.
 	maxWait = 60 * time.Second
-	// keyLife is how long an idempotency key is remembered.
-	keyLife = 24 * time.Hour
-	maxKey  = 255 // characters
+	maxKey  = 255 // characters in an idempotency key
 )
 
 var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay", "unique"}
@@ -176,7 +174,7 @@ func (x *exchange) idempotency() *master.Key {
 	if x.grant != nil {
 		owner = hex.EncodeToString(x.grant.Hash[:8])
 	}
-	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}
+	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: master.KeyLife}
 }
 
 // jobID returns the id of the job in the path.
