@@ -52,7 +52,7 @@ func TestLockOrders(t *testing.T) {
 			e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
 			var passed time.Duration
 			start := time.Now()
-			b := newBackend(e, store.NewMemory(func() time.Time { return start.Add(passed) }, func() time.Duration { return passed }))
+			b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return start.Add(passed) }, func() time.Duration { return passed }))
 			defer b.store.Close()
 			e.backends = append(e.backends, b)
 			b.sweepOnce()
@@ -129,7 +129,7 @@ func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	e := withStores(t, 0)
 	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
-	b := newBackend(e, store.NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil))
+	b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil))
 	defer b.store.Close()
 	e.backends = append(e.backends, b)
 	if !b.reserve() {

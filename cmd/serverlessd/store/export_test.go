@@ -11,13 +11,6 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// OpenAt opens a SQLite store whose clock is now, in a process whose monotonic clock is up.
-func OpenAt(path string, now func() time.Time, up func() time.Duration) Store {
-	s := newSQL(&sqliteDialect{path: path, clock: now})
-	s.clock.monotonic = up
-	return s
-}
-
 // OpenOn opens a SQLite store as Open does, on a host with these clocks: one that counts the time
 // since boot, and one that people may set.
 func OpenOn(path, boot string, host func() time.Time, since func() time.Duration) Store {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -131,7 +132,7 @@ func TestScheduledOnce(t *testing.T) {
 // TestScheduledBehindOneThatRuns: with overlap queue, a job is made when the job before has ended.
 func TestScheduledBehindOneThatRuns(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	s := NewMemory(func() time.Time { return now }, nil)
+	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return now }, nil)
 	defer s.Close()
 	putSchedule(t, s, "q", `{"cron":"@every 10s","overlap":"queue","job":{"type":"x"}}`)
 	at := func(seconds int, want int) {
@@ -161,7 +162,7 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 // missed because it was ahead come again, and their jobs are made then.
 func TestScheduledClocks(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	s := NewMemory(func() time.Time { return now }, nil)
+	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return now }, nil)
 	defer s.Close()
 	putSchedule(t, s, "x", `{"cron":"*/5 * * * *","job":{"type":"x"}}`)
 	var watch schedule.Watch

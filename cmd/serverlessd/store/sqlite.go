@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,37 +33,20 @@ type sqliteDialect struct {
 	since func() time.Duration
 }
 
-// NewMemory returns a store in memory, for tests. now is the store's clock, and up, unless it is
-// nil, the monotonic clock of the daemon.
-func NewMemory(now func() time.Time, up func() time.Duration) Store {
-	s := newSQL(&sqliteDialect{clock: now})
+// OpenAt opens a SQLite store for tests. now is the store's clock, and up, unless it is nil, the
+// monotonic clock of the daemon.
+func OpenAt(path string, now func() time.Time, up func() time.Duration) Store {
+	s := newSQL(&sqliteDialect{path: path, clock: now})
 	if up != nil {
 		s.clock.monotonic = up
 	}
 	return s
 }
 
-var memories atomic.Int64
-
-func (l *sqliteDialect) name() string {
-	if l.path == "" {
-		return "memory:"
-	}
-	return "sqlite:" + l.path
-}
+func (l *sqliteDialect) name() string { return "sqlite:" + l.path }
 
 func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
 	const common = "_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_pragma=temp_store(memory)&_txlock=immediate"
-	if l.path == "" {
-		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
-		k := &statementDriver{name: name + common}
-		if err := k.keep(); err != nil {
-			return nil, nil, err
-		}
-		write = sql.OpenDB(k)
-		write.SetMaxOpenConns(1)
-		return write, write, nil
-	}
 	// SQLite itself would create a file that everybody can read. Its other files get the mode of
 	// this file.
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -156,16 +138,14 @@ var errNoWAL = errors.New("the file with its name and -wal was removed or replac
 var errNoSHM = errors.New("the file with its name and -shm was removed or replaced; put it back, or stop all processes that use the store and start them again")
 
 func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
-	if l.path != "" {
-		if (sideFile{l.path, l.file}).gone() {
-			return time.Time{}, errReplaced
-		}
-		if l.wal.gone() {
-			return time.Time{}, errNoWAL
-		}
-		if l.shm.gone() {
-			return time.Time{}, errNoSHM
-		}
+	if (sideFile{l.path, l.file}).gone() {
+		return time.Time{}, errReplaced
+	}
+	if l.wal.gone() {
+		return time.Time{}, errNoWAL
+	}
+	if l.shm.gone() {
+		return time.Time{}, errNoSHM
 	}
 	if l.boot == "" {
 		return l.date(time.Time{}), nil
@@ -203,7 +183,7 @@ func (b sideFile) gone() bool {
 // begin starts the store's clock at the host's time, unless the clock has that time or a living
 // daemon uses it. It writes only if it must, because the disk may be full.
 func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
-	if l.path != "" && l.wal.is == nil {
+	if l.wal.is == nil {
 		l.wal, l.shm = l.openSideFile("-wal"), l.openSideFile("-shm")
 	}
 	if l.boot == "" {

@@ -17,8 +17,7 @@ type statementDriver struct {
 }
 
 // keep opens a connection that stays open until the pool is closed, and that nothing uses. The pool
-// closes connections whose queries took too long: with the last one, SQLite would remove a database in
-// memory, and the WAL of any other.
+// closes connections whose queries took too long: with the last one, SQLite would remove the WAL.
 func (k *statementDriver) keep() error {
 	c, err := k.driver.Open(k.name)
 	if err != nil {

@@ -31,11 +31,6 @@ func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 			return s
 		}
 	}
-	t.Run("memory", func(t *testing.T) {
-		s := NewMemory(time.Now, nil)
-		t.Cleanup(func() { s.Close() })
-		f(t, func() Store { return s })
-	})
 	t.Run("sqlite", func(t *testing.T) { f(t, opener(t, "sqlite:"+filepath.Join(t.TempDir(), "a store?.db"))) })
 	t.Run("mariadb", func(t *testing.T) { f(t, opener(t, address(t, mariadbtest.Shared(t)))) })
 }

@@ -91,7 +91,7 @@ func TestSweep(t *testing.T) {
 // daemons keep their locks, and dead daemons lose theirs a ttl later.
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
-	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
+	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
 	defer s.Close()
 	if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
 		t.Fatal(err)
