@@ -87,10 +87,12 @@ func (p *Pending) Cancel(ctx context.Context) error {
 
 // taken announces that the broker has accepted the job. owner.mu must be held.
 func (p *Pending) taken() {
-	if !p.acked && p.callback == nil {
+	if p.acked {
+		return
+	}
+	if p.acked = true; p.callback == nil {
 		close(p.ack)
 	}
-	p.acked = true
 }
 
 // notify announces how the job has ended. It is called once, when the job's connection has no
