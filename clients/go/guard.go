@@ -9,16 +9,14 @@ import (
 // share one.
 type condMutex struct {
 	sync.Mutex
-	waiters sync.Mutex    // held by callers of waitFor: only one at a time may compete with the reader and the writer
-	changed chan struct{} // nil if nobody waits
+	waiters sync.Mutex // held by callers of waitFor: only one at a time may compete with the reader and the writer
+	changed doneChan
 }
 
 // broadcast wakes those who wait. The lock must be held.
 func (g *condMutex) broadcast() {
-	if g.changed != nil {
-		close(g.changed)
-		g.changed = nil
-	}
+	g.changed.release()
+	g.changed = doneChan{}
 }
 
 // waitFor calls try with the lock held, now and after each change, while try returns
@@ -31,10 +29,7 @@ func (g *condMutex) waitFor(ctx context.Context, wait bool, try func() error) er
 		g.Lock()
 		err := try()
 		if err == ErrNotConnected || err == ErrWindowFull {
-			if g.changed == nil {
-				g.changed = make(chan struct{})
-			}
-			changed = g.changed
+			changed = g.changed.wait()
 		}
 		g.Unlock()
 		g.waiters.Unlock()

@@ -3,6 +3,7 @@ package gloom
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/goccy/go-json"
 
@@ -27,10 +28,30 @@ type Pending struct {
 
 	acked bool // the broker has accepted the job; also valid once ack is closed
 
-	result Result        // valid once ended
-	err    error         // valid once ended
-	ack    chan struct{} // closed when the broker has accepted the job, or the job has ended; nil with a callback
-	done   chan struct{} // closed when the job has ended; nil with a callback
+	result Result   // valid once ended
+	err    error    // valid once ended
+	ack    doneChan // closed when the broker has accepted the job, or the job has ended
+	done   doneChan // closed when the job has ended
+}
+
+// doneChan is a channel to be closed, created when it is first needed.
+type doneChan struct{ atomic.Value }
+
+var opened = make(chan struct{})
+
+func init() { close(opened) }
+
+func (d *doneChan) wait() <-chan struct{} {
+	if d.Load() == nil {
+		d.CompareAndSwap(nil, make(chan struct{}))
+	}
+	return d.Load().(chan struct{})
+}
+
+func (d *doneChan) release() {
+	if c := d.Swap(opened); c != nil && c != opened {
+		close(c.(chan struct{}))
+	}
 }
 
 // wait waits until done is closed. If ctx ends first, it returns the context's cause.
@@ -53,15 +74,15 @@ func (p *Pending) ID() string { return p.id }
 
 // Acked returns a channel that is closed when the broker has accepted the job, or when the job
 // has ended (refused, lost); then Done is closed, too. Ack reports which.
-func (p *Pending) Acked() <-chan struct{} { return p.ack }
+func (p *Pending) Acked() <-chan struct{} { return p.ack.wait() }
 
 // Done returns a channel that is closed when the job has ended, with a result or an error.
-func (p *Pending) Done() <-chan struct{} { return p.done }
+func (p *Pending) Done() <-chan struct{} { return p.done.wait() }
 
 // Ack waits until the broker has accepted the job. It returns the job's error if it was not
 // accepted. If ctx ends first, it returns the context's cause, and the job continues.
 func (p *Pending) Ack(ctx context.Context) error {
-	if err := wait(ctx, p.ack); err != nil || p.acked {
+	if err := wait(ctx, p.Acked()); err != nil || p.acked {
 		return err
 	}
 	return p.err
@@ -71,7 +92,7 @@ func (p *Pending) Ack(ctx context.Context) error {
 // the context's cause if ctx ends first; then the job continues, and Result may be called
 // again.
 func (p *Pending) Result(ctx context.Context) (Result, error) {
-	if err := wait(ctx, p.done); err != nil {
+	if err := wait(ctx, p.Done()); err != nil {
 		return Result{}, err
 	}
 	return p.result, p.err
@@ -87,11 +108,9 @@ func (p *Pending) Cancel(ctx context.Context) error {
 
 // taken announces that the broker has accepted the job. owner.mu must be held.
 func (p *Pending) taken() {
-	if p.acked {
-		return
-	}
-	if p.acked = true; p.callback == nil {
-		close(p.ack)
+	if !p.acked {
+		p.acked = true
+		p.ack.release()
 	}
 }
 
@@ -100,12 +119,9 @@ func (p *Pending) taken() {
 func (p *Pending) notify() {
 	p.result.Body = slices.Clone(p.result.Body) // it points into the frame
 	<-p.owner.window                            // first, because code that waits for the end may rely on a free place in the window
+	p.ack.release()
+	p.done.release()
 	if p.callback != nil {
 		p.callback(p.result, p.err)
-		return
 	}
-	if !p.acked {
-		close(p.ack)
-	}
-	close(p.done)
 }

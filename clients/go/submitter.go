@@ -275,9 +275,6 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 
 // start sends a job once there is room in the window and a connection that has room, too.
 func (s *Submitter) start(ctx context.Context, p *Pending, submit []byte, wait bool) (*Pending, error) {
-	if p.callback == nil {
-		p.ack, p.done = make(chan struct{}), make(chan struct{})
-	}
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
 	}
