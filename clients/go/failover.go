@@ -75,10 +75,7 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lastErr = all
-	if refused && s.current == nil {
-		s.refusal = all
-	}
+	s.lastErr, s.refused = all, refused && s.current == nil
 	s.mu.broadcast()
 	return nil, all
 }
@@ -108,7 +105,7 @@ func (s *Submitter) adopt(sess *session) {
 		}
 		s.kept = nil
 	}
-	s.refusal, s.lastErr = nil, nil
+	s.lastErr, s.refused = nil, false
 	s.mu.broadcast()
 	s.mu.Unlock()
 	for _, p := range ended {

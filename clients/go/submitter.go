@@ -32,8 +32,8 @@ type Submitter struct {
 	mu       condMutex  // guards the fields below, and those of sessions and jobs that name it
 	sessions []*session // the current one, and others with pending jobs
 	current  *session   // nil if there is none
-	refusal  error      // set if every broker refused permanently in the last attempt
-	lastErr  error      // of the last attempt
+	lastErr  error      // of the last attempt to connect
+	refused  bool       // every broker refused permanently in that attempt
 	kept     []*Pending // kept jobs of the previous session, all of one broker
 
 	next int // the address to try first; only the connecting goroutine uses it
@@ -349,8 +349,8 @@ func (s *Submitter) ready(ctx context.Context, sess *session) error {
 		return fmt.Errorf("gloom: not connected yet: %w", cause)
 	case cause != nil:
 		return fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
-	case !alive && s.refusal != nil:
-		return s.refusal
+	case !alive && s.refused:
+		return s.lastErr
 	case !alive:
 		return ErrNotConnected
 	case sess.full():
