@@ -171,7 +171,18 @@ func (w *Worker) Err() error {
 }
 
 func (w *Worker) start(ctx context.Context) error {
-	conf, err := w.check()
+	conf, err := newConfig(wire.WorkerPort, DefaultWorkerAddr, w.Options)
+	err = cmp.Or(
+		err,
+		checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...),
+		wrongIf(w.Type == "" && len(w.Types) == 0, "worker type is empty"),
+		wrongIf(w.Type != "" && len(w.Types) > 0, "worker has both a type and types"),
+		wrongIf(w.Type != "" && len(w.Except) > 0, "worker has except without types"),
+		wrongIf(w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != ""), "worker with Take has a handler, a concurrency or a single type"),
+		wrongIf(w.Take == nil && w.Handler == nil, "worker has no handler"),
+		wrongIf(w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"),
+		wrongIf(w.Prefetch > 0 && w.Prefetch < w.Concurrency, "prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency),
+	)
 	if err != nil {
 		return err
 	}
@@ -200,23 +211,6 @@ func (w *Worker) start(ctx context.Context) error {
 		close(w.done)
 	}()
 	return nil
-}
-
-func (w *Worker) check() (*config, error) {
-	conf, err := newConfig(wire.WorkerPort, DefaultWorkerAddr, w.Options)
-	if err != nil {
-		return nil, err
-	}
-	return conf, cmp.Or(
-		checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...),
-		wrongIf(w.Type == "" && len(w.Types) == 0, "worker type is empty"),
-		wrongIf(w.Type != "" && len(w.Types) > 0, "worker has both a type and types"),
-		wrongIf(w.Type != "" && len(w.Except) > 0, "worker has except without types"),
-		wrongIf(w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != ""), "worker with Take has a handler, a concurrency or a single type"),
-		wrongIf(w.Take == nil && w.Handler == nil, "worker has no handler"),
-		wrongIf(w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"),
-		wrongIf(w.Prefetch > 0 && w.Prefetch < w.Concurrency, "prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency),
-	)
 }
 
 // pool returns how many sockets a broker gets, and how many handlers share one.
