@@ -4,28 +4,18 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"gloom/wire"
 )
 
-// encoder holds the buffer for encoding a frame. Encoders are pooled.
-type encoder struct{ frame []byte }
-
-var encoders = sync.Pool{New: func() any { return new(encoder) }}
-
-func (e *encoder) release() {
-	if cap(e.frame) > keepBuffer {
-		e.frame = nil
-	}
-	encoders.Put(e)
-}
+// smallFrame is the size in bytes of buffers for frames on the stack.
+const smallFrame = 1 << 10
 
 var null = []byte("null")
 
-// submit encodes a job as a whole frame.
-func (e *encoder) submit(job *Job, key string) {
+// appendSubmit encodes a job as a whole frame.
+func appendSubmit(buf []byte, job *Job, key string) []byte {
 	var typ [64]byte
 	r := wire.Request{
 		ID: []byte(key), Type: wire.Canonical(typ[:0], job.Type), Body: job.Body, Priority: job.Priority,
@@ -42,7 +32,7 @@ func (e *encoder) submit(job *Job, key string) {
 	if job.Retries != 0 {
 		r.Retries = max(job.Retries, 0)
 	}
-	e.frame = wire.AppendSubmit(e.frame[:0], &r)
+	return wire.AppendSubmit(buf, &r)
 }
 
 // backoff returns the backoff to send for Backoff.

@@ -94,10 +94,8 @@ func (j *Job) Progress(v any) error {
 	if err != nil {
 		return err
 	}
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	e.frame = wire.AppendWorkerProgress(e.frame[:0], r.name, body)
-	if err := e.check(s, body); err != nil {
+	frame := wire.AppendWorkerProgress(nil, r.name, body)
+	if err := s.check(frame, body); err != nil {
 		return err
 	}
 	return s.mu.waitFor(r.ctx, true, func() error {
@@ -110,7 +108,7 @@ func (j *Job) Progress(v any) error {
 			return ErrWindowFull
 		}
 		s.reports++
-		s.send(e.frame, request{verb: wire.Progress, key: r.key, run: r})
+		s.send(frame, request{verb: wire.Progress, key: r.key, run: r})
 		return nil
 	})
 }

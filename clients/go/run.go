@@ -86,31 +86,29 @@ func encodeAnswer(v any, err error) ([]byte, error) {
 	return body, nil
 }
 
-// answer encodes the end of a run, valid until release: its body, or what the handler's error
-// asks for. A body that the broker would refuse makes the job fail.
-func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
+// appendAnswer encodes the end of a run: its body, or what the handler's error asks for. A body
+// that the broker would refuse makes the job fail.
+func (r *Run) appendAnswer(buf, body []byte, err error) ([]byte, wire.Verb) {
 	if err == nil {
-		e.frame = wire.AppendRespond(e.frame[:0], r.name, body)
-		if err = e.check(r.socket, body); err == nil {
-			return wire.Respond
+		frame := wire.AppendRespond(buf, r.name, body)
+		if err = r.socket.check(frame, body); err == nil {
+			return frame, wire.Respond
 		}
 	}
 	reason, f := wire.Canonical(nil, clip(err.Error())), &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
 	if f.release {
-		e.frame = wire.AppendRelease(e.frame[:0], r.name, millis(f.delay))
-		return wire.Release
+		return wire.AppendRelease(buf, r.name, millis(f.delay)), wire.Release
 	}
 	if len(reason) == 0 {
 		reason = []byte(wire.DefaultFailReason)
 	}
-	e.frame = wire.AppendFail(e.frame[:0], r.name, reason, !f.final, millis(f.delay))
-	return wire.Fail
+	return wire.AppendFail(buf, r.name, reason, !f.final, millis(f.delay)), wire.Fail
 }
 
 // check refuses a body that the broker would refuse.
-func (e *encoder) check(s *socket, body []byte) error {
-	if size := len(e.frame) - wire.HeaderLen; size > s.maxOut {
+func (s *socket) check(frame, body []byte) error {
+	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are allowed", size, s.maxOut))
 	}
 	if s.conf.trust {

@@ -197,14 +197,14 @@ func (s *socket) work() {
 // what refusedAnswer must know. It locks mu. It need not wait for room: there are at most as many
 // answers as runs.
 func (s *socket) answer(r *Run, body []byte, err error, then request) {
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	then.verb, then.key, then.run = e.answer(r, body, err), r.key, r
+	var buf [smallFrame]byte
+	frame, verb := r.appendAnswer(buf[:0], body, err)
+	then.verb, then.key, then.run = verb, r.key, r
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[r.key] == r {
 		delete(s.runs, r.key)
-		s.send(e.frame, then)
+		s.send(frame, then)
 	}
 }
 

@@ -264,13 +264,12 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		id: job.ID, key: canonical(job.ID), detach: job.Detach, silent: job.NoAck,
 		progress: job.OnProgress, callback: notify, owner: s,
 	}
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	e.submit(job, p.key)
+	var buf [smallFrame]byte
+	frame := appendSubmit(buf[:0], job, p.key)
 	if job.Keep > 0 {
-		p.kept = &kept{frame: slices.Clone(e.frame), again: job.AtLeastOnce}
+		p.kept = &kept{frame: slices.Clone(frame), again: job.AtLeastOnce}
 	}
-	return s.start(ctx, p, e.frame, wait)
+	return s.start(ctx, p, frame, wait)
 }
 
 // start sends a job once there is room in the window and a connection that has room, too.
