@@ -16,7 +16,7 @@ import threading
 from typing import Any, Callable
 
 from .body import RawJSON
-from .errors import ClosedError, GloomError
+from .errors import GloomError
 from .job import Job, Outcome, execute, failed, verdict
 
 _Handler = Callable[[Job], Any]
@@ -75,7 +75,7 @@ class Processes:
 class _Child:
     """One process, as its parent sees it.
 
-    The parent sends the names of _Servant's methods and their arguments; the child
+    The parent sends begin, unwanted and reported, with what belongs to them; the child
     sends an Outcome, or bytes to report.  Errors of this package can be pickled.
     """
 
@@ -92,84 +92,61 @@ class _Child:
     def run(self, job: Job) -> Outcome:
         """Run a job; Raises EOFError or OSError if the process dies."""
         self._send("begin", job.id, job.type, job.body.data, job.headers)
-        job._on_end = lambda cause: self._tell_unwanted(job.id, cause)
+        job._on_end = lambda cause: self._send("unwanted", job.id, cause)
         if job.cause is not None:
-            self._tell_unwanted(job.id, job.cause)
+            job._on_end(job.cause)
         while True:
             told = self.pipe.recv()
             if isinstance(told, Outcome):
                 return told
-            error: GloomError | None = None
+            error: Exception | None = None
             try:
                 job.progress(RawJSON._trusted(told))
-            except GloomError as err:
+            except (GloomError, RuntimeError) as err:
                 error = err
-            except RuntimeError as err:
-                error = ClosedError(str(err))
             self._send("reported", error)
 
-    def _tell_unwanted(self, id: str, cause: GloomError) -> None:
-        with contextlib.suppress(OSError):  # the child has died; run notices that
-            self._send("unwanted", id, cause)
-
     def _send(self, *message: object) -> None:
-        with self._sending:
+        # If the child has died, run notices it when it receives.
+        with self._sending, contextlib.suppress(OSError):
             self.pipe.send(message)
 
 
-# Runs in the child.
-
-
 def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
+    """Run in the child: one thread reads the pipe, the main thread runs jobs."""
     other.close()
     # Ctrl-C reaches the whole process group; the parent stops the children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    servant = _Servant(pipe, raw)
-    threading.Thread(target=servant.listen, daemon=True).start()
-    while True:
-        servant.send(execute(handler, servant.jobs.get()))
+    jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    replies: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    sending = threading.Lock()  # a handler may use threads of its own
 
-
-class _Servant:
-    """The child's side of the pipe: one thread reads it, the main thread runs jobs."""
-
-    def __init__(self, pipe: _Pipe, raw: bool) -> None:
-        self._pipe = pipe
-        self._raw = raw
-        self._sending = threading.RLock()  # a handler may use threads of its own
-        self._current: Job | None = None
-        self.jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[GloomError | None] = queue.SimpleQueue()
-
-    def send(self, what: Outcome | bytes) -> None:
-        with self._sending:
-            self._pipe.send(what)
-
-    def listen(self) -> None:
-        try:
-            while True:
-                name, *args = self._pipe.recv()
-                getattr(self, name)(*args)
-        except (EOFError, OSError):
-            os._exit(0)  # the parent has no more work, or is gone
-
-    def begin(self, id: str, type: str, data: bytes, headers: Any) -> None:
-        raw = RawJSON._trusted(data)
-        job = self._current = Job(id, type, raw if self._raw else raw.value(), headers)
-        job._report = self._report
-        self.jobs.put(job)
-
-    def unwanted(self, id: str, cause: GloomError) -> None:
-        if self._current is not None and self._current.id == id:
-            self._current._end(cause)
-
-    def reported(self, error: GloomError | None) -> None:
-        self._replies.put(error)
-
-    def _report(self, body: bytes) -> None:
-        with self._sending:
-            self.send(body)
-            error = self._replies.get()
+    def report(body: bytes) -> None:
+        with sending:
+            pipe.send(body)
+            error = replies.get()
         if error is not None:
             raise error
+
+    def listen() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                what, *told = pipe.recv()
+                if what == "reported":
+                    replies.put(told[0])
+                elif what == "begin":
+                    id, type, data, headers = told
+                    body = RawJSON._trusted(data)
+                    job = Job(id, type, body if raw else body.value(), headers)
+                    job._report = report
+                    jobs.put(job)
+                elif job.id == told[0]:  # it is unwanted
+                    job._end(told[1])
+        os._exit(0)  # the parent has no more work, or is gone
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        outcome = execute(handler, jobs.get())
+        with sending:
+            pipe.send(outcome)
