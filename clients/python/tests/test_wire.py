@@ -157,14 +157,9 @@ class Streams(unittest.TestCase):
     def cut(pieces, limit):
         reader, payloads, error = wire.FrameReader(limit), [], None
         for piece in pieces:
-            if error is None:
-                reader.feed(piece)
             try:
-                while error is None:
-                    payload = reader.next()
-                    if payload is None:
-                        break
-                    payloads.append(payload)
+                if error is None:
+                    payloads.extend(reader.feed(piece))
             except errors.FrameTooLarge as err:
                 error = err
         return payloads, error, reader
@@ -226,9 +221,8 @@ class Streams(unittest.TestCase):
 
     def test_length_is_refused_when_announced(self):
         reader = wire.FrameReader(10)
-        reader.feed(b"\x00\x00\x00\x0b")
         with self.assertRaisesRegex(errors.FrameTooLarge, "11 bytes, at most 10"):
-            reader.next()
+            list(reader.feed(b"\x00\x00\x00\x0b"))
 
 
 class Requests(unittest.TestCase):

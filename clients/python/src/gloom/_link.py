@@ -213,17 +213,15 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._last_byte = self._loop.time()
         try:
-            self._reader.feed(data)
-            while self.cause is None:
-                payload = self._reader.next()
-                if payload is None:
-                    self.after_read()
+            for payload in self._reader.feed(data):
+                if self.cause is not None:
                     return
                 message = wire.read(payload)
                 if message.kind == wire.PING_KIND:
                     self.send(wire.PONG)
                 else:
                     self.receive(message)
+            self.after_read()
         except GloomError as err:
             self.abort(err)
 

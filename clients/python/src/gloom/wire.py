@@ -9,7 +9,7 @@ order.
 from __future__ import annotations
 
 import struct
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 from .body import RawJSON, decode, encode, skip, value_at
 from .errors import FrameTooLarge, ProtocolError
@@ -30,37 +30,32 @@ class FrameReader:
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
         self._buffer = bytearray()
-        self._start = 0
 
-    def feed(self, data: bytes) -> None:
-        """Add the next bytes of the stream."""
-        if self._start:
-            del self._buffer[: self._start]
-            self._start = 0
-        self._buffer += data
-
-    def next(self) -> bytes | None:
-        """The next payload, or None if it is not complete yet.
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add the next bytes of the stream; yields each payload that is complete.
 
         Raises FrameTooLarge as soon as a length beyond max_frame is announced; the
         stream cannot be read after that.
         """
-        have = len(self._buffer) - self._start
-        if have < HEADER_LEN:
-            return None
-        (size,) = HEADER.unpack_from(self._buffer, self._start)
-        if size > self.max_frame:
-            raise FrameTooLarge(size, self.max_frame)
-        if have < HEADER_LEN + size:
-            return None
-        begin = self._start + HEADER_LEN
-        self._start = begin + size
-        return bytes(memoryview(self._buffer)[begin : self._start])
+        buffer, start = self._buffer, 0
+        buffer += data
+        try:
+            while len(buffer) - start >= HEADER_LEN:
+                (size,) = HEADER.unpack_from(buffer, start)
+                if size > self.max_frame:
+                    raise FrameTooLarge(size, self.max_frame)
+                end = start + HEADER_LEN + size
+                if len(buffer) < end:
+                    return
+                begin, start = start + HEADER_LEN, end
+                yield bytes(memoryview(buffer)[begin:end])
+        finally:
+            del buffer[:start]
 
     @property
     def partial(self) -> bool:
-        """Whether part of a frame has been read."""
-        return len(self._buffer) > self._start
+        """Whether part of a frame has been read, after all payloads of a feed."""
+        return bool(self._buffer)
 
 
 class Message:
