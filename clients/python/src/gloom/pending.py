@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import threading
 from typing import Any, Callable, Generator, Mapping
 
 from ._options import logger
 from .errors import Cancelled
 from .job_options import OnProgress
 from .wire import Message
-
-# Held only briefly, so one lock for all jobs is enough.
-_making_replies = threading.Lock()
-
 
 class PendingJob:
     """What the two kinds of pending jobs share.
@@ -168,9 +163,8 @@ class Pending(PendingJob, concurrent.futures.Future[Any]):
         Raises the job's error if it did not, and TimeoutError after timeout seconds.
         For a job with ack=False this may last until the job ends.
         """
-        with _making_replies:
-            if self._reply is None:
-                self._reply = concurrent.futures.Future()
+        # setdefault is atomic: several threads may ask.
+        self.__dict__.setdefault("_reply", concurrent.futures.Future())
         # The thread that sets acked or ends the job checks _reply afterwards.
         if not self.acked and not self.done():
             self._reply.result(timeout)
