@@ -78,9 +78,6 @@ class Link(asyncio.Protocol):
     def after_read(self) -> None:
         """Called after received data has been handled."""
 
-    def on_writable(self) -> None:
-        """Called when writing may continue."""
-
     # Actions of this side.
 
     async def open(self) -> None:
@@ -239,7 +236,6 @@ class Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         self._flush()
-        self.on_writable()
 
     # Connecting, hello and heartbeat.
 

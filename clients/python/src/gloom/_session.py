@@ -44,7 +44,8 @@ class Session(Link):
         if self._retired and self.idle:
             self.close(ClosedError("nothing pending"))
 
-    def on_writable(self) -> None:
+    def resume_writing(self) -> None:
+        super().resume_writing()
         self._connector.wake()
 
     def retire(self) -> None:
