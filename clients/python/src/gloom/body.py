@@ -7,6 +7,7 @@ import math
 import re
 import sys
 import threading
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Callable, TypeVar
 
@@ -102,6 +103,7 @@ def decode(data: bytes) -> tuple[Any, str]:
     return value, text
 
 
+@dataclass(init=False, repr=False, unsafe_hash=True)
 class RawJSON:
     """One JSON value as UTF-8 bytes, sent and received verbatim.
 
@@ -111,6 +113,8 @@ class RawJSON:
     """
 
     __slots__ = ("data",)
+
+    data: bytes
 
     def __init__(self, data: bytes | bytearray | memoryview | str) -> None:
         self.data = data.encode("utf-8") if isinstance(data, str) else bytes(data)
@@ -133,12 +137,6 @@ class RawJSON:
 
     def __bytes__(self) -> bytes:
         return self.data
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RawJSON) and self.data == other.data
-
-    def __hash__(self) -> int:
-        return hash(self.data)
 
     def __repr__(self) -> str:
         shown = self.data if len(self.data) <= 60 else self.data[:57] + b"..."
