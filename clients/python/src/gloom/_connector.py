@@ -81,13 +81,10 @@ class Connector:
                 raise errors.again(self._error)
         return False
 
-    def empty(self) -> bool:
-        """Whether no job is outstanding."""
-        return not self.outstanding
-
     async def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
-        """Wait until a condition holds.  After wait seconds raise WindowFull,
-        NotConnected or, if it is shut, asyncio.TimeoutError."""
+        """Begin to connect, and wait until a condition holds.  After wait seconds raise
+        WindowFull, NotConnected or, if it is shut, asyncio.TimeoutError."""
+        self.begin()
         loop = asyncio.get_running_loop()
         until = None if wait is None else loop.time() + wait
         while not condition():

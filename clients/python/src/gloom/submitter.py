@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, TypeVar
 
 from . import wire
 from ._connector import Connector
@@ -54,7 +54,7 @@ class AsyncSubmitter:
         has been tried once.  Then NotConnected is raised.  A RefusedError is raised
         as soon as all brokers refuse permanently.  In any case attempts continue in
         the background."""
-        await self._pass(lambda: self._connector.ready(wait is not None), wait)
+        await self._connector.wait(lambda: self._connector.ready(wait is not None), wait)
 
     async def __aenter__(self) -> AsyncSubmitter:
         try:
@@ -92,13 +92,9 @@ class AsyncSubmitter:
         return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
     async def _send(self, pending: P, wait: float | None) -> P:
-        await self._pass(lambda: self._connector.enter(pending), wait)
+        await self._connector.wait(lambda: self._connector.enter(pending), wait)
         self._connector.send()
         return pending
-
-    async def _pass(self, condition: Callable[[], bool], wait: float | None) -> None:
-        self._connector.begin()
-        await self._connector.wait(condition, wait)
 
     async def do(
         self,
@@ -162,7 +158,7 @@ class AsyncSubmitter:
         """Like Submitter.drain."""
         self._connector.shut()
         try:
-            await self._connector.wait(self._connector.empty, wait)
+            await self._connector.wait(lambda: not self.outstanding, wait)
         finally:
             await self.close()
 
