@@ -17,7 +17,7 @@ sent: it may have run (LostError).
 The path of a job and of its reply, module by module:
 
   submitter                   takes the job from the caller
-  job_options, body, wire     check it and encode its frame
+  _options, body, wire        check it and encode its frame
   pending                     represents it to the caller
   _connector                  admits it when there is room, and picks its session
   _session                    keeps it until it ends
@@ -41,11 +41,10 @@ Submitter and Worker, which wrap them, a loop in a thread of its own (_loop).
 """
 
 from . import errors
-from ._options import Event, Notice, Settings
+from ._options import Event, JobOptions, Notice, Settings
 from .body import RawJSON
 from .errors import *
 from .job import AsyncJob, Fatal, Job, Release, RetryAfter
-from .job_options import JobOptions
 from .pending import AsyncPending, Pending
 from .submitter import AsyncSubmitter, Submitter
 from .worker import AsyncWorker, Worker

@@ -6,10 +6,10 @@ import asyncio
 import concurrent.futures
 from typing import Any, Callable, Generator, Mapping
 
-from ._options import logger
+from ._options import OnProgress, logger
 from .errors import Cancelled
-from .job_options import OnProgress
 from .wire import Message
+
 
 class PendingJob:
     """What the two kinds of pending jobs share.

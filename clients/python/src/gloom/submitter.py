@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence, TypeVar
 from . import wire
 from ._connector import Connector
 from ._loop import LoopThread, blocking, within
-from ._options import Options, Settings
+from ._options import JobOptions, OnProgress, Options, Settings, encode_submit, fields_of
 from .errors import ClosedError
-from .job_options import JobOptions, OnProgress, encode_submit, fields_of
 from .pending import AsyncPending, Pending, PendingJob
 from .wire import check_name
 
