@@ -66,24 +66,31 @@ def blocking(
 
 
 class LoopThread:
-    """Runs an event loop in a thread until stopped, or until Python exits, and then a
-    coroutine that cleans up.
+    """Runs an event loop in a thread from start until stopped, or until Python exits,
+    and then a coroutine that cleans up.
 
-    Calls after that raise ClosedError, and so do calls in a forked process, which
-    does not have the thread.
+    Calls before and after that raise ClosedError, and so do calls in a forked process,
+    which does not have the thread.
     """
 
     def __init__(self, name: str, last: Callable[[], Coroutine[Any, Any, None]]):
-        self.loop = asyncio.new_event_loop()
         self._last = last
-        self._pid = os.getpid()
-        # Guards _stopped: nothing is called in the loop once it is set.  Reentrant,
+        self._pid = 0  # the process in which it was started
+        # Guards _running: nothing is called in the loop once it is unset.  Reentrant,
         # because a signal handler may interrupt a call of the same thread.
         self._lock = threading.RLock()
-        self._stopped = False
+        self._running = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        atexit.register(self.stop)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Start the thread; RuntimeError if it was started before."""
+        with self._lock:
+            if self._pid:
+                raise RuntimeError(f"{self._thread.name} was started before")
+            self.loop, self._pid = asyncio.new_event_loop(), os.getpid()
+            self._running = True
+            atexit.register(self.stop)
+            self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -112,27 +119,27 @@ class LoopThread:
 
     def check_here(self) -> None:
         """Raise ClosedError in a forked process."""
-        if self._pid != os.getpid():
+        if self._pid not in (0, os.getpid()):
             raise ClosedError("closed: this is a forked process")
 
     @contextlib.contextmanager
-    def _running(self) -> Iterator[None]:
+    def _while_running(self) -> Iterator[None]:
         """Keep the loop from being stopped within the context."""
         self.check_here()
         with self._lock:
-            if self._stopped:
+            if not self._running:
                 raise ClosedError("closed")
             yield
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function in the loop soon."""
-        with self._running():
+        with self._while_running():
             self.loop.call_soon_threadsafe(function, *args)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in the loop and wait for its result."""
         self.check_outside()
-        with self._running():
+        with self._while_running():
             result = asyncio.run_coroutine_threadsafe(work(), self.loop)
         try:
             return result.result()
@@ -145,8 +152,8 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""
-        with contextlib.suppress(ClosedError), self._running():
-            self._stopped = True
+        with contextlib.suppress(ClosedError), self._while_running():
+            self._running = False
             atexit.unregister(self.stop)
             self.loop.call_soon_threadsafe(self.loop.stop)
         if self._pid == os.getpid() and not self.inside:

@@ -236,6 +236,7 @@ class Submitter:
         self._core = AsyncSubmitter(*addrs, window=window, raw=raw, **settings)
         self._sending = False  # whether the loop has been asked to send admitted jobs
         self._thread = LoopThread("gloom-submitter", self._core.close)
+        self._thread.start()
         self._thread.call(self._core._connector.begin)
 
     def __enter__(self) -> Submitter:

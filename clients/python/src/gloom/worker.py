@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
 Handler = Callable[[Job], Any]
 
-_beginning = threading.Lock()  # held only briefly, so one for all is enough
-
 
 @contextlib.contextmanager
 def signals(wanted: bool, caught: Callable[[], object]) -> Iterator[None]:
@@ -282,10 +280,10 @@ class _Core(AsyncWorker):
     """Runs handlers in threads, or in a process for each thread."""
 
     _kind = Job
-    thread: LoopThread  # runs the loop
 
     def __init__(self, processes: bool, raw: bool, *what: Any, **how: Any) -> None:
         super().__init__(*what, raw=raw or processes, **how)
+        self.thread = LoopThread("gloom-worker", self._finish)
         handler: Any = self._handler
         self._children = Processes(handler, raw) if processes else None
         self._execute: Callable[[Job], Outcome] = partial(execute, handler)
@@ -306,7 +304,7 @@ class _Core(AsyncWorker):
 
         self._threads.submit(work)
 
-    async def last(self) -> None:
+    async def _finish(self) -> None:
         """End threads and processes, with the handlers that still run in them."""
         if self._began and not self.done:
             self._abort("at its end")
@@ -372,7 +370,7 @@ class Worker:
             headers=headers,
             **settings,
         )
-        self._thread: LoopThread | None = None
+        self._thread = self._core.thread
 
     def run(self, handle_signals: bool = True) -> None:
         """Serve jobs until leave or stop is called, then finish the running ones.
@@ -383,13 +381,13 @@ class Worker:
         Raises TimeoutError if running jobs take longer than stop_timeout; their
         connections are closed then.
         """
-        thread = self._begin()
-        with signals(handle_signals, self._caught):
+        self._start_thread()
+        with signals(handle_signals, lambda: self._call(self._core._caught)):
             try:
                 with contextlib.suppress(ClosedError):  # stop was called meanwhile
-                    thread.run(lambda: self._core.run(handle_signals=False))
+                    self._thread.run(lambda: self._core.run(handle_signals=False))
             finally:
-                thread.stop()
+                self._thread.stop()
 
     def start(self, wait: float | None = None) -> None:
         """Start to serve jobs; returns when the first socket has joined.
@@ -398,13 +396,13 @@ class Worker:
         wait seconds (None: no limit) stops the worker and raises NotConnected.  The
         caller must call stop in the end.
         """
-        thread = self._begin()
+        self._start_thread()
         try:
-            thread.run(lambda: self._core.start(wait))
+            self._thread.run(lambda: self._core.start(wait))
         except ClosedError:
             raise  # the thread that called stop closes it
         except BaseException:
-            thread.stop()
+            self._thread.stop()
             raise
 
     def __enter__(self) -> Worker:
@@ -428,10 +426,8 @@ class Worker:
         TimeoutError without waiting for the handlers: processes are killed, threads
         cannot be.  May be called repeatedly, but not by a handler.
         """
-        if self._thread is None:
-            return
         try:
-            with contextlib.suppress(ClosedError):  # another stop is done
+            with contextlib.suppress(ClosedError):  # not started, or another stop is done
                 self._thread.run(lambda: self._core.stop(timeout))
         finally:
             self._thread.stop()
@@ -447,20 +443,11 @@ class Worker:
         first refusal by a broker."""
         return self._core.error
 
-    def _begin(self) -> LoopThread:
-        with _beginning:
-            if self._thread is not None:
-                raise RuntimeError("the worker was started before")
-            if self._core._leaving:
-                raise ClosedError("the worker was stopped before")
-            self._thread = LoopThread("gloom-worker", self._core.last)
-            self._core.thread = self._thread
-            return self._thread
+    def _start_thread(self) -> None:
+        if self._core._leaving and not self._core._began:
+            raise ClosedError("the worker was stopped before")
+        self._thread.start()
 
     def _call(self, function: Callable[[], None]) -> None:
-        with contextlib.suppress(ClosedError):  # stopped already
-            if self._thread is not None:
-                self._thread.call(function)
-
-    def _caught(self) -> None:
-        self._call(self._core._caught)
+        with contextlib.suppress(ClosedError):  # not started, or stopped already
+            self._thread.call(function)
