@@ -69,8 +69,8 @@ class LoopThread:
     """Runs an event loop in a thread from start until stopped, or until Python exits,
     and then a coroutine that cleans up.
 
-    Calls before and after that raise ClosedError, and so do calls in a forked process,
-    which does not have the thread.
+    To run something before or after that raises ClosedError, and so it does in a forked
+    process, which does not have the thread.
     """
 
     def __init__(self, name: str, last: Callable[[], Coroutine[Any, Any, None]]):
@@ -132,8 +132,8 @@ class LoopThread:
             yield
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop soon."""
-        with self._while_running():
+        """Call a function in the loop soon; do nothing unless it runs."""
+        with contextlib.suppress(ClosedError), self._while_running():
             self.loop.call_soon_threadsafe(function, *args)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -149,6 +149,14 @@ class LoopThread:
             raise concurrent.futures.TimeoutError(*err.args) from None
         finally:
             result.cancel()  # if this thread was interrupted
+
+    def run_last(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine in the loop, if that runs, wait for its end, and stop."""
+        try:
+            with contextlib.suppress(ClosedError):
+                self.run(work)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import itertools
 import secrets
 import time
@@ -15,7 +14,6 @@ from . import wire
 from ._connector import Connector
 from ._loop import LoopThread, blocking, within
 from ._options import JobOptions, OnProgress, Options, Settings, encode_submit, fields_of
-from .errors import ClosedError
 from .pending import AsyncPending, Pending, PendingJob
 from .wire import check_name
 
@@ -304,8 +302,7 @@ class Submitter:
         elif not self._sending:
             try:
                 self._sending = True
-                with contextlib.suppress(ClosedError):  # closed meanwhile: it fails
-                    thread.call(self._send_all)
+                thread.call(self._send_all)  # if closed meanwhile, the job fails
             except BaseException:  # such as KeyboardInterrupt: the next one asks
                 self._sending = False
                 raise
@@ -337,14 +334,14 @@ class Submitter:
         except concurrent.futures.TimeoutError:
             raise concurrent.futures.TimeoutError(f"timed out after {wait:g} s") from None
         finally:
-            with contextlib.suppress(ClosedError):
-                pending.cancel()
+            pending.cancel()
 
     cancel = blocking(AsyncSubmitter.cancel)
     change = blocking(AsyncSubmitter.change)
     ping = blocking(AsyncSubmitter.ping)
 
     def _ask_cancel(self, id: str) -> None:
+        self._thread.check_here()
         self._thread.call(self._core._ask_cancel, id)
 
     @property
@@ -369,12 +366,10 @@ class Submitter:
         such outcomes. The other pending jobs fail as with close, and the broker still
         keeps the outcomes of those that are kept.
         """
-        try:
-            if not self._thread.inside:  # a callback cannot wait
-                with contextlib.suppress(ClosedError):
-                    self._thread.run(lambda: self._core.leave(wait))
-        finally:
+        if self._thread.inside:  # a callback cannot wait
             self.close()
+        else:
+            self._thread.run_last(lambda: self._core.leave(wait))
 
     def close(self) -> None:
         """Close at once.  Jobs still pending fail with a LostError whose

@@ -299,8 +299,7 @@ class _Core(AsyncWorker):
 
         def work() -> None:
             outcome = self._execute(job)
-            with contextlib.suppress(ClosedError):  # stopped meanwhile
-                thread.call(socket.finish, job, outcome)
+            thread.call(socket.finish, job, outcome)
 
         self._threads.submit(work)
 
@@ -382,12 +381,8 @@ class Worker:
         connections are closed then.
         """
         self._start_thread()
-        with signals(handle_signals, lambda: self._call(self._core._caught)):
-            try:
-                with contextlib.suppress(ClosedError):  # stop was called meanwhile
-                    self._thread.run(lambda: self._core.run(handle_signals=False))
-            finally:
-                self._thread.stop()
+        with signals(handle_signals, lambda: self._thread.call(self._core._caught)):
+            self._thread.run_last(lambda: self._core.run(handle_signals=False))
 
     def start(self, wait: float | None = None) -> None:
         """Start to serve jobs; returns when the first socket has joined.
@@ -416,7 +411,7 @@ class Worker:
         """Begin to stop, without waiting: handlers and signal handlers may call this.
         Takes no more jobs; run returns when all jobs are answered."""
         self._core._leaving = True  # even before run
-        self._call(self._core.leave)
+        self._thread.call(self._core.leave)
 
     def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not started, let running ones finish, and
@@ -426,11 +421,7 @@ class Worker:
         TimeoutError without waiting for the handlers: processes are killed, threads
         cannot be.  May be called repeatedly, but not by a handler.
         """
-        try:
-            with contextlib.suppress(ClosedError):  # not started, or another stop is done
-                self._thread.run(lambda: self._core.stop(timeout))
-        finally:
-            self._thread.stop()
+        self._thread.run_last(lambda: self._core.stop(timeout))
 
     @property
     def done(self) -> bool:
@@ -447,7 +438,3 @@ class Worker:
         if self._core._leaving and not self._core._began:
             raise ClosedError("the worker was stopped before")
         self._thread.start()
-
-    def _call(self, function: Callable[[], None]) -> None:
-        with contextlib.suppress(ClosedError):  # not started, or stopped already
-            self._thread.call(function)
