@@ -334,6 +334,9 @@ func keepAlive(guard *launch.Guard, done <-chan struct{}) {
 func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, reporter *workReporter) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	// Jobs go on when nobody reads standard error any more. SIGPIPE is caught, because commands would
+	// inherit that it is ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	worker.StopTimeout = 1 << 62 // signals decide
