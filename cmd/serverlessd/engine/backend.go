@@ -207,7 +207,7 @@ func (b *backend) keepSysid() {
 // soon.
 func (b *backend) updateSysids() bool {
 	if b.current() == "" {
-		return b.reserve() && b.freeOldSysids()
+		return b.awaitOldRuns() && b.reserve() && b.freeOldSysids() // no job is taken before reserve
 	}
 	return b.renew() && b.freeOldSysids()
 }

@@ -55,10 +55,10 @@ type Engine struct {
 	picking bool       // pick is taking jobs
 	sched   *schedule.Scheduler
 	batches map[*batch]struct{}
-	workers map[string]*typeWorkers // what is known of Gloom workers, by jobtype
-	astray  map[string]int          // jobs that were given up and may still run at Gloom workers, by jobtype
-	tries   int                     // probes at the broker, for all jobtypes
-	idle    chan struct{}           // closed when the daemon leaves and no batch is left
+	workers map[string]*typeWorkers    // what is known of Gloom workers, by jobtype
+	astray  map[string]map[job.ID]bool // jobs that were given up and may still run at Gloom workers, by jobtype
+	tries   int                        // probes at the broker, for all jobtypes
+	idle    chan struct{}              // closed when the daemon leaves and no batch is left
 }
 
 // Open starts an engine. It does not wait for stores that are away.
@@ -75,7 +75,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		batches: make(map[*batch]struct{}),
-		workers: make(map[string]*typeWorkers), astray: make(map[string]int), meter: newMeter(r),
+		workers: make(map[string]*typeWorkers), astray: make(map[string]map[job.ID]bool), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
 	e.life, e.end = context.WithCancel(context.Background())

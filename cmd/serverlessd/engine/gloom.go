@@ -9,7 +9,9 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/runner"
+	"gloom/cmd/serverlessd/store"
 )
 
 // Jobs of a gloom handler are taken only if a worker will have them soon. The engine cannot see the
@@ -169,25 +171,58 @@ func (a *brokerJob) ended(why error) {
 
 // awaitRun keeps the place of a job that was given up while a worker may still run it, until the
 // broker no longer has the run. A type without a limit needs no places.
-func (t *batch) awaitRun(r *run) {
-	e := t.e
+func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t.handler.Options.Concurrency == 0 || e.leaving {
+	if h == nil || h.Lang != job.Gloom || h.Options.Concurrency == 0 || e.leaving || e.astray[jobtype][id] {
 		return
 	}
-	e.astray[t.jobtype()]++
+	if e.astray[jobtype] == nil {
+		e.astray[jobtype] = make(map[job.ID]bool)
+	}
+	e.astray[jobtype][id] = true
 	e.loops.Go(func() {
-		e.jobs.AwaitRun(e.life, gloom.Job{ID: r.ID.String(), Type: t.jobtype()}, func() {
-			e.log.Warn().Stringer("id", r.ID).Str("type", t.jobtype()).Msg("a job that was given up still runs at a worker; it keeps its place in its type's concurrency until it ends")
+		e.jobs.AwaitRun(e.life, gloom.Job{ID: id.String(), Type: jobtype}, func() {
+			e.log.Warn().Stringer("id", id).Str("type", jobtype).Msg("a job that was given up still runs at a worker; it keeps its place in its type's concurrency until it ends")
 		})
 		e.mu.Lock()
-		if e.astray[t.jobtype()]--; e.astray[t.jobtype()] == 0 {
-			delete(e.astray, t.jobtype())
+		if delete(e.astray[jobtype], id); len(e.astray[jobtype]) == 0 {
+			delete(e.astray, jobtype)
 		}
 		e.mu.Unlock()
 		e.wakePick()
 	})
+}
+
+// awaitOldRuns keeps the places of the jobs that an earlier daemon in this directory, which was
+// killed, left at the broker. It returns false if it must be called again.
+func (b *backend) awaitOldRuns() bool {
+	b.mu.Lock()
+	old := b.old
+	b.mu.Unlock()
+	if len(old) == 0 || b.e.link.Own() != nil {
+		return true
+	}
+	if b.e.handlers.refresh(b) != nil {
+		return false
+	}
+	q := store.Query{State: job.Running, Limit: 1000}
+	for {
+		ctx, cancel := b.call()
+		list, next, err := b.store.Jobs(ctx, q)
+		cancel()
+		if b.note("look for the jobs of an earlier daemon", err) != nil {
+			return false
+		}
+		for i := range list {
+			if r := &list[i]; slices.Contains(old, r.Lock) {
+				b.e.awaitRun(r.ID, r.Jobtype, b.e.handlers.newest(r.Jobtype))
+			}
+		}
+		if q.After = next; next == "" {
+			return true
+		}
+	}
 }
 
 // askWorkers submits all jobs of a batch to Gloom workers at the same time.
@@ -230,13 +265,13 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for the job any more
-		t.awaitRun(r)
+		t.e.awaitRun(r.ID, t.jobtype(), t.handler)
 		return t.e.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
 	case isNotTaken(err):
 		return nil, err
 	}
 	if errors.Is(err, gloom.ErrLost) {
-		t.awaitRun(r)
+		t.e.awaitRun(r.ID, t.jobtype(), t.handler)
 	}
 	o := runner.GloomOutcome(res.Body, err)
 	o.Wall = time.Since(began)

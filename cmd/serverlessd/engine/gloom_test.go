@@ -216,6 +216,52 @@ func TestRunsThatOutliveTheirConnection(t *testing.T) {
 	}
 }
 
+// TestRunsThatOutliveTheirDaemon: runs that a killed daemon has left at workers count against the
+// concurrency of their type when it is started again.
+func TestRunsThatOutliveTheirDaemon(t *testing.T) {
+	const limit = 2
+	s, dir, jobs := broker(t, "secret submit,work\n"), t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
+	start := func() *Engine {
+		return runningAs(t, dir, func(c *Config) {
+			c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
+			c.Concurrency = 5
+		}, sqlite(t, jobs))
+	}
+	e := start()
+	var running, highest, runs atomic.Int32
+	release := make(chan struct{})
+	addGloomHandler(t, e, "a-x", job.Options{Concurrency: limit}, func(context.Context, *gloom.Job) (any, error) {
+		for n, h := running.Add(1), highest.Load(); n > h && !highest.CompareAndSwap(h, n); h = highest.Load() {
+		}
+		defer running.Add(-1)
+		if runs.Add(1) <= limit {
+			<-release
+		}
+		return nil, nil
+	})
+	addGloomHandler(t, e, "a-y", job.Options{}, echo)
+	ids := add(t, e, "a-x", "1", "1", "2", "2")
+	until(t, "the first ones run", func() error {
+		if n := running.Load(); n < limit {
+			return fmt.Errorf("%d run", n)
+		}
+		return nil
+	})
+	e.close() // frees nothing, like a kill
+	e = start()
+	defer e.Shutdown(context.Background())
+	for range 10 {
+		reaches(t, e, add(t, e, "a-y", "3")[0], job.Succeeded)
+	}
+	close(release)
+	for _, id := range ids {
+		reaches(t, e, id, job.Succeeded)
+	}
+	if n := highest.Load(); n > limit {
+		t.Errorf("%d ran at once", n)
+	}
+}
+
 // relay returns the address of a relay to a server, and sends the first connection to conns.
 func relay(t *testing.T, server string, conns chan<- net.Conn) string {
 	t.Helper()

@@ -181,7 +181,7 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 		c.room = e.gloomRoom(c.due.Jobtype)
 		if t.Limit > 0 {
 			e.mu.Lock()
-			left := t.Limit - e.astray[c.due.Jobtype]
+			left := t.Limit - len(e.astray[c.due.Jobtype])
 			e.mu.Unlock()
 			c.room = min(c.room, left)
 			t.Limit = max(1, left/e.batchSize(h))
