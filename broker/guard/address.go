@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -156,7 +157,36 @@ func ListenUnix(path string) (net.Listener, error) {
 		err := c.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) })
 		return errors.Join(err, mode)
 	}}
-	return lc.Listen(context.Background(), "unix", path)
+	l, err := lc.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	u := &unixListener{UnixListener: l.(*net.UnixListener), path: path}
+	u.SetUnlinkOnClose(false)
+	if u.made, err = os.Lstat(path); err != nil {
+		_ = u.UnixListener.Close()
+		return nil, err
+	}
+	return u, nil
+}
+
+// unixListener removes its socket when it is closed, but nothing else that is at the path by then, such
+// as the socket of a successor.
+type unixListener struct {
+	*net.UnixListener
+	path string
+	made os.FileInfo
+	once sync.Once
+}
+
+// Close implements net.Listener.
+func (u *unixListener) Close() error {
+	u.once.Do(func() {
+		if is, err := os.Lstat(u.path); err == nil && os.SameFile(is, u.made) {
+			_ = os.Remove(u.path)
+		}
+	})
+	return u.UnixListener.Close()
 }
 
 // ConnLimit divides the limit on open files. maxConns is how many connections are allowed: as

@@ -104,6 +104,42 @@ func TestListenUnix(t *testing.T) {
 	}
 }
 
+// TestSuccessor: a listener that is closed removes its own socket, and neither that of a successor nor
+// a file that has taken its place.
+func TestSuccessor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	listen := func() net.Listener {
+		l, err := ListenUnix(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first := listen()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	second := listen()
+	for range 2 {
+		_ = first.Close()
+	}
+	if c, err := net.Dial("unix", path); err != nil {
+		t.Errorf("the successor cannot be reached: %v", err)
+	} else {
+		_ = c.Close()
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = second.Close()
+	if text, err := os.ReadFile(path); string(text) != "mine" {
+		t.Errorf("the file is %q now: %v", text, err)
+	}
+}
+
 func TestConnLimit(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
