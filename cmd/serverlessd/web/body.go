@@ -25,6 +25,10 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	tooLarge := func() error {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes (--max-body)", limit)
 	}
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		r.w.Header().Set("Connection", "close")
+		return nil, leave, fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Encoding", "a body must not be encoded, but is %.200q", e)
+	}
 	if r.ContentLength > limit {
 		r.w.Header().Set("Connection", "close") // the rest of the body is not read
 		return nil, leave, tooLarge()

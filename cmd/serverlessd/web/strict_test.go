@@ -107,3 +107,24 @@ func TestStrict(t *testing.T) {
 		}
 	}
 }
+
+// TestEncoded: a compressed body is refused, because its bytes would be taken for lines or a source.
+func TestEncoded(t *testing.T) {
+	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Shutdown(t.Context())
+	for _, path := range []string{"/a/job/x", "/a/handler/add/x?lang=sh"} {
+		for encoding, status := range map[string]int{"": 200, "Identity": 200, "gzip": 415, "br": 415} {
+			q := &acting{}
+			s := New(q, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 10, MaxBodies: 2})
+			r, w := httptest.NewRequest("POST", "http://"+d.Addr().String()+path, strings.NewReader("true")), httptest.NewRecorder()
+			r.Header.Set("Content-Encoding", encoding)
+			s.ServeHTTP(w, r)
+			if w.Code != status || status == 415 && (len(q.did) > 0 || !strings.Contains(w.Body.String(), "must not be encoded")) {
+				t.Errorf("%s %q: %d %s %v", path, encoding, w.Code, w.Body, q.did)
+			}
+		}
+	}
+}
