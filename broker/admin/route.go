@@ -170,11 +170,7 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	case reads && strings.HasPrefix(r.URL.Path, "/v1/"):
 		scope = server.ScopeWatch
 	}
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
-		token = ""
-	}
-	g, known := a.srv.Authorize(r.Context(), strings.TrimSpace(token), r.RemoteAddr)
+	g, known := a.srv.Authorize(r.Context(), guard.Bearer(r.Header.Get("Authorization")), r.RemoteAddr)
 	if !known {
 		return nil, fail(http.StatusUnauthorized, "unauthorized", "give a known token: Authorization: Bearer TOKEN")
 	}

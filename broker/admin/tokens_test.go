@@ -34,6 +34,8 @@ func TestTokens(t *testing.T) {
 	w.token = "root"
 	w.call("GET", "/v1/status", "", 200)
 	w.call("POST", "/v1/types/x/pause", "", 200)
+	w.token = ""
+	w.call("GET", "/v1/status", "", 200, "Authorization", "bearer root") // the scheme's case does not matter
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		resp, err := http.Get(w.url + path)
 		if err != nil || resp.StatusCode != http.StatusOK {

@@ -187,6 +187,16 @@ func (t *Tokens) Find(token []byte) *Grant {
 	return found
 }
 
+// Bearer returns the token in the value of an Authorization header, or "". The name of the scheme
+// may be in any case.
+func Bearer(header string) string {
+	const scheme = "Bearer "
+	if len(header) < len(scheme) || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return ""
+	}
+	return strings.TrimSpace(header[len(scheme):])
+}
+
 // Hold waits for TokenDelay, or until ctx is done.
 func Hold(ctx context.Context) {
 	t := time.NewTimer(TokenDelay)

@@ -209,7 +209,7 @@ func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 	if !d.tokens.Required() {
 		return nil, true
 	}
-	token := bearer(r)
+	token := guard.Bearer(r.Header.Get("Authorization"))
 	if token == "" && d.opt.Local && isLocal(r) {
 		return nil, true
 	}
@@ -222,15 +222,6 @@ func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 		guard.Hold(r.Context())
 	}
 	return nil, false
-}
-
-func bearer(r *http.Request) string {
-	const scheme = "Bearer "
-	h := r.Header.Get("Authorization")
-	if len(h) < len(scheme) || !strings.EqualFold(h[:len(scheme)], scheme) {
-		return ""
-	}
-	return strings.TrimSpace(h[len(scheme):])
 }
 
 // Reload reads tokens and certificates again. If reading fails, the old ones stay in force.
