@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-// open starts the engine. While that has to wait for the database, it calls waits with the reason.
+// open starts the engine. If it must wait for the database, it calls waits with the reason.
 type open func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
 
 // grace is the time after shutdown_timeout for killing processes and writing results.

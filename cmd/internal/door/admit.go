@@ -20,8 +20,8 @@ type Need struct {
 	// Open admits anybody, with any Host and beyond the limit on connections: for paths that
 	// reveal nothing about jobs.
 	Open bool
-	// AnyHost admits clients that need no token with any Host, because programs may be configured
-	// with any name.
+	// AnyHost allows any Host in the requests of clients that need no token, because programs may
+	// be configured with any name.
 	AnyHost bool
 	// Changes says that the request changes something, even if it is a GET. It is then checked like
 	// a POST.

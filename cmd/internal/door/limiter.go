@@ -17,9 +17,9 @@ const SpareConns = 64
 
 // connLimiter bounds the connections of a listener. If there are too many, it closes one that has
 // made no request for long: one that is idle, or in the middle of a handshake or of the head of a
-// request, or that does not read the answer to a request that anybody may make (Need.Open). If the
-// connections beyond the limit are too many, it closes the one that waits longest, however short
-// that is: so a flood of new connections leaves a health check time for its answer.
+// request, or that does not read the answer to a request that anybody may make (Need.Open). If all
+// SpareConns are used, too, it closes the one of them that has waited longest, however short that
+// is, so that a health check gets its answer during a flood of connections.
 type connLimiter struct {
 	net.Listener
 	max  int

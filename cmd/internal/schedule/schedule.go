@@ -210,8 +210,8 @@ type Plan struct {
 // World is the state of the door that Settle needs.
 type World struct {
 	Now time.Time
-	// Watched is the time since which a daemon has been running to make jobs in time; earlier
-	// due times were missed.
+	// Watched is the time since which daemons have looked for due jobs without a break (see
+	// Watch). Earlier due times count as missed.
 	Watched time.Time
 	// Room is how many jobs may be made at once.
 	Room int
@@ -328,8 +328,8 @@ func (s *Schedule) Settle(w World) Plan {
 	return p
 }
 
-// keepGap inserts a gap before gap i, and drops the one that comes after it if that is over; gaps
-// without a due time are over. It returns by how many gaps the list has grown.
+// keepGap inserts a gap before gap i, unless no due time is in it. It drops the old gap i if no
+// due time is left in that. It returns by how many gaps the list has grown.
 func (s *Schedule) keepGap(i int, gap span) int {
 	over := func(g span) bool { return !g.From.IsZero() && !s.times.next(g.From).Before(g.To) }
 	before := len(s.Gaps)

@@ -150,8 +150,8 @@ func TestOverlap(t *testing.T) {
 	w.want("10>50", "[running:4]")
 }
 
-// TestClockSetBack: a clock that is set back makes no job twice, and due times are not lost
-// because the clock was ahead of them.
+// TestClockSetBack: when the clock is set back, no job is made twice, and due times that the clock
+// had passed already are not lost.
 func TestClockSetBack(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp = catchUpOne })
 	w.watching(0.5, 21)

@@ -383,8 +383,8 @@ func (b *Bridge) giveBack(id int64) {
 }
 
 // leaveBroker is called when a row has left the broker, or was given up because the connection was
-// lost. It frees the row's place in its target, in the latter case only when no worker runs the
-// row any more.
+// lost. It frees the row's place in its target. If the connection was lost, it first waits until
+// no worker runs the row any more.
 func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

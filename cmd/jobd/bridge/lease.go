@@ -170,8 +170,8 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 	}
 }
 
-// mayLaunch reports whether a process may be started: not if others may soon consider this daemon
-// dead and run its rows again.
+// mayLaunch reports whether a process may be started. It returns false if others may soon consider
+// this daemon dead and run its rows again.
 func (b *Bridge) mayLaunch() bool {
 	if !b.guardsProcesses() {
 		return true

@@ -100,8 +100,8 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 		b.reaper.watch.skip()
 		return p, err
 	}
-	// If an incarnation is gone, it has left, or another daemon has settled it: its rows may be
-	// waiting now.
+	// An incarnation that is no longer listed has left, or another daemon has settled it. In both
+	// cases rows of it may be waiting now.
 	if slices.ContainsFunc(b.reaper.known, func(o store.Owner) bool {
 		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
 	}) {
@@ -196,7 +196,7 @@ func (b *Bridge) loadSpool(sp *spool) {
 		return
 	}
 	var left []*change
-	err := sp.left(func(e spooled, size int64) {
+	err := sp.eachResult(func(e spooled, size int64) {
 		c := &change{kind: finish, id: e.Final.ID, final: e.Final, token: e.Token, spooled: e.Token, spilled: size, discarded: true}
 		c.final.Stdout, c.final.Stderr = "", ""
 		left = append(left, c)

@@ -228,7 +228,7 @@ func commandArgs(command string, id int64) []string {
 }
 
 // finish writes a row's end. A client that waits for the job gets its answer when the row is
-// written, or when that takes too long.
+// written, or after answerTimeout if that takes longer.
 func (b *Bridge) finish(r *row, f store.Final) {
 	answer := result{outcome: outcomeOf(f)}
 	f.Started = r.at

@@ -90,9 +90,9 @@ func (s *spool) remove(token, id int64) {
 	}
 }
 
-// left calls f for each result that earlier daemons have spooled, with the size of its file, and
-// onError for each file that cannot be read.
-func (s *spool) left(f func(e spooled, size int64), onError func(file string, err error)) error {
+// eachResult calls f for each result that earlier daemons have spooled, with the size of its file,
+// and onError for each file that cannot be read.
+func (s *spool) eachResult(f func(e spooled, size int64), onError func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err

@@ -272,7 +272,7 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 		t.Fatalf("%+v %v", got, err)
 	}
 	ids := func(s *spool) (list []int64) {
-		if err := s.left(func(e spooled, _ int64) { list = append(list, e.Token, e.Final.ID) }, func(string, error) { list = append(list, -1) }); err != nil {
+		if err := s.eachResult(func(e spooled, _ int64) { list = append(list, e.Token, e.Final.ID) }, func(string, error) { list = append(list, -1) }); err != nil {
 			t.Fatal(err)
 		}
 		return list

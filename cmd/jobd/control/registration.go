@@ -28,7 +28,7 @@ type Link struct {
 
 const (
 	firstPause      = 500 * time.Millisecond
-	minPause        = 100 * time.Millisecond // whatever the configuration says
+	minPause        = 100 * time.Millisecond // a shorter MaxPause counts as this
 	dialTimeout     = 10 * time.Second
 	registerTimeout = 30 * time.Second
 	flushTimeout    = 2 * time.Second

@@ -60,7 +60,7 @@ func (s server) onTargets(apply func(Engine, []string)) peer.Handler {
 }
 
 // targets reads a list of targets, and returns all of them and those that exist. The error names
-// the first one that does not.
+// the first target that does not exist.
 func (s server) targets(data json.RawMessage) (names, known []string, err error) {
 	names, err = peer.Targets(data)
 	if err != nil || names == nil {

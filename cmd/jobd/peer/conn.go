@@ -41,7 +41,7 @@ type RemoteError struct{ Text string }
 func (e *RemoteError) Error() string { return e.Text }
 
 var (
-	errRefused = errors.New("refused") // after the peer has been told the reason
+	errRefused = errors.New("refused") // the peer was told why; its connection ends
 	errForeign = errors.New("not our protocol")
 )
 

@@ -15,7 +15,7 @@ type unfinished struct {
 	freed   sync.Cond
 	held    map[*Conn]holding
 	total   int // bytes held
-	closing int // of them, by connections that are being closed
+	closing int // bytes held by connections that are being closed
 	started int
 }
 

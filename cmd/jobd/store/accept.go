@@ -198,7 +198,7 @@ type source struct {
 	minID int64 // ids below it were not read; 0 if all were
 	rows  []Row // read and locked, not taken yet
 	room  int   // how many more rows may be read
-	full  bool  // the last part had as many rows as it might have
+	full  bool  // the last part had as many rows as were asked for
 }
 
 // firstWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
@@ -233,7 +233,7 @@ func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit 
 		if len(left) == 0 {
 			break
 		}
-		for used := false; len(rows) < limit && !used; { // until a target has to be read again
+		for used := false; len(rows) < limit && !used; { // until all rows that were read of one target are used
 			src := slices.MinFunc(left, func(a, b *source) int { return byRowID(a.rows[0], b.rows[0]) })
 			rows, src.rows = append(rows, src.rows[0]), src.rows[1:]
 			used = len(src.rows) == 0
@@ -584,8 +584,8 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	return adopted, nil
 }
 
-// unbegin makes rows that began in an accept of unknown outcome accepted: nobody was told of them, so
-// they do not run.
+// unbegin sets rows back to accepted if they began in an accept of unknown outcome. Nobody was told
+// of them, so they do not run.
 func (s *SQL) unbegin(ctx context.Context, tx *sql.Tx, doubtful map[int64]*doubtfulAccept, token int64) error {
 	started := "FALSE"
 	now := s.doubts()

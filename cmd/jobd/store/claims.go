@@ -35,8 +35,8 @@ const createClaims = `CREATE TABLE IF NOT EXISTS %s (
 // tokens at most 1<<62.
 const numberID int64 = math.MinInt64
 
-// claimable is the SQL condition that a claim can have a row's id. Rows with other ids are never
-// accepted: a claim with a negative id would count as an incarnation.
+// claimable is the SQL condition that a row's id can be the id of a claim. Rows with other ids are
+// never accepted: a claim with a negative id would count as an incarnation.
 const claimable = "id BETWEEN 0 AND 9223372036854775807"
 
 // makeClaims creates the companion table if it does not exist.

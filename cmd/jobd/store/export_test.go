@@ -41,8 +41,7 @@ func (s *SQL) Resolving(ids ...int64) (end func()) {
 
 func (s *SQL) Remember(b Batch) { s.noteWritten(b) }
 
-// AnswerCommits makes commits, after they are done, return the error in err unless there is
-// none.
+// AnswerCommits makes commits take effect and then return the error in err, if there is one.
 func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
 	s.db.Close()
 	s.db = sql.OpenDB(badEnds{s.link, err})

@@ -115,8 +115,8 @@ const (
 )
 
 // Open connects, reads the table's shape and creates the companion table. If the user may not
-// create it, Open logs a warning and works without it. Away is true of its error if the server
-// could not be reached, but not if the server refused.
+// create it, Open logs a warning and works without it. If it fails, Away tells whether the server
+// could not be reached (true) or has refused (false).
 func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {
 		opt.Claims = companion(opt.MySQL.Table)

@@ -21,8 +21,8 @@
 //     and it is not paused. Rows of manual runs queue in the same way, even if the
 //     target is full.
 //   - If fetched rows may begin at once (Begins), the free places of a target are kept for
-//     the rows of a fetch, which come back begun. A begun row that finds its target
-//     paused, full or gone is undone.
+//     the rows of a fetch, which have begun when the fetch is done. If the target of such a
+//     row is paused, full or gone by then, the row is undone: it waits again.
 //   - A row that is accepted again while it runs here (because its status was reset)
 //     runs again afterwards, never twice at once.
 //   - After Stop no row is fetched or started; rows that have not started are
@@ -108,8 +108,8 @@ func (t *target) length() int   { return t.running + len(t.queue) }
 func (t *target) fetches() bool { return t.wantsFetch && !t.paused && t.length() < t.limit+t.backlog() }
 func (t *target) room() int     { return t.limit + 2*t.backlog() - t.length() }
 
-// backlog returns how many rows end during a fetch. Less than a tenth of a row counts as 0:
-// then a place is empty only briefly.
+// backlog returns how many rows end during a fetch. It rounds up, but ignores less than a tenth of
+// a row: a place that is empty so briefly costs little.
 func (t *target) backlog() int {
 	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
 }
