@@ -4,9 +4,9 @@ import (
 	"gloom/broker/container"
 )
 
-// Place is a job's place in line: Ahead ready jobs of its type come before it, counted up to
-// maxAhead. In a fair type only jobs of larger priority and jobs of the same tenant count. Jobs
-// that a group holds back do not count.
+// Place is a job's place in line. Ahead is how many ready jobs of its type come before it, counted
+// up to maxAhead. In a fair type only jobs of larger priority and jobs of the same tenant count.
+// Jobs that a group holds back do not count.
 type Place struct {
 	Ahead       int
 	next        int             // the number of the queue to continue from

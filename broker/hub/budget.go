@@ -43,7 +43,7 @@ func (h *Hub) credit(c *Conn) {
 }
 
 // shedUnread closes connections if the unread output of all peers exceeds its bound, as it may after a
-// step: on the port with more of it, the connections that have the most.
+// step. It closes those with the most unread output, on the port that has more of it.
 func (h *Hub) shedUnread() {
 	// Large bodies are counted with their jobs already, so for workers only what exceeds them
 	// counts.

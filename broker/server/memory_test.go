@@ -47,7 +47,7 @@ func TestHistoryGoesFirst(t *testing.T) {
 	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Gone(now, p) })
 	for held().Jobs() > 20*mib { // the jobs are freed in slices
 	}
-	held() // trims, which sets the limit of the history again now that all slices are done
+	held() // sets the limit of the history again, now that all slices are freed
 	if end(200_000); held().History < 15*mib {
 		t.Errorf("%d bytes of history once there is room again, want 16 MiB", held().History)
 	}

@@ -183,7 +183,8 @@ export class Worker {
    * running jobs finish. A second SIGTERM or SIGINT stops at once.
    */
   run(options?: { signals?: boolean; signal?: AbortSignal }): Promise<void>;
-  /** Starts to serve; resolves when it has joined one broker. Stop must be called in the end. */
+  /** Starts to serve; resolves when it has joined one broker. Call stop when the worker is no
+   * longer needed. */
   start(): Promise<void>;
   /** Takes no more jobs and waits for the running ones, for at most this many milliseconds. */
   stop(timeout?: number): Promise<void>;

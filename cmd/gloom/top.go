@@ -171,7 +171,7 @@ func (p *top) print(v *view) error {
 
 // live renews the table on the terminal until the user quits.
 func (p *top) live(ctx context.Context, last *sample) error {
-	text.EnableColors() // the style decides whether to use them
+	text.EnableColors() // always on: the style decides whether colours are used
 	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), style: onScreen(cli.Colours(p.out))}
 	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.out), tea.WithoutSignalHandler()}
 	if !cli.Terminal(os.Stdin) {

@@ -237,7 +237,7 @@ func (w *work) split(args []string, dash int) (command []string, err error) {
 	return command, nil
 }
 
-// several reports whether the worker serves more than one type by its name.
+// several reports whether the worker serves anything but a single type that is given by name.
 func (w *work) several() bool {
 	return len(w.types) > 1 || len(w.except) > 0 || strings.Contains(w.types[0], "*")
 }

@@ -35,7 +35,7 @@ type session struct {
 	life   *life
 	acked  int
 	void   int
-	ends   map[string]int // guarded by the book
+	ends   map[string]int // guarded by the book's lock
 }
 
 func newLoad(f *fleet) *load {
