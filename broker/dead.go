@@ -15,7 +15,7 @@ import (
 // DeadLetter is a failed job, kept so that an operator can look at it and submit it again. It
 // never changes, because it is read without the lock.
 type DeadLetter struct {
-	Submission // as it will be submitted by Revive
+	Submission // what Revive will submit
 	Reason     Reason
 	Attempts   int
 	// Submitted and Failed are times of the caller's clock.

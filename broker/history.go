@@ -277,7 +277,7 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 // EndedFilter selects jobs that have ended. A field that is not set matches all.
 type EndedFilter struct {
 	ID, Type, Group []byte // canonical names
-	Part            string // of an id's value
+	Part            string // a part of the id's value
 	// Submitter is the connection that the job belonged to, Worker the connection of its last
 	// run.
 	Submitter, Worker Peer

@@ -46,7 +46,7 @@ type holdingKey struct {
 func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h.origin} }
 
 const (
-	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // including the entries in the map and in the table
+	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with the entries in the map and in the table
 	// unusedBytes bounds the size of the empty holdings that are kept, with their queues,
 	// groups and tenants: creating all of these costs more than handling a job. Forgetting a
 	// type to which all of them belong takes 2 ms.

@@ -20,7 +20,7 @@ type TypeSetting struct {
 
 // BadSetting is a setting that is refused: a rule, or a setting of a type.
 type BadSetting struct {
-	Pattern, Type []byte // one of the two is set
+	Pattern, Type []byte // the pattern of the rule, or the name of the type; the other one is nil
 	Rule                 // the rule as it was given
 	Reason        Reason
 }

@@ -39,7 +39,7 @@ type jobType struct {
 	namedBy    int32 // pools that name the type
 	dead       shelf
 
-	paced bucket // of the rate limit
+	paced bucket // what the rate limit has let through
 	timer int32  // position of the rate's timer in Broker.timers, or -1
 	// borrowers counts the brokers among the workers, borrowed the jobs of other brokers
 	// that run here.

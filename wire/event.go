@@ -33,15 +33,15 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind EventKind
 	ID   []byte // canonical; nil if the frame has no id
-	Type []byte // of a job; canonical
-	Body []byte // of a job, result or progress: verbatim JSON
+	Type []byte // the type of a job, in canonical form
+	Body []byte // the body of a job, result or progress, as verbatim JSON
 	// Headers are the headers of a job, a verbatim JSON object; nil if there are none.
 	Headers []byte
 	// State is "delayed", "queued", "running" or "ended" in the reply to attach.
 	State string
 
-	Code   string // of an error, by its name on the wire
-	Reason string // of an error, unescaped
+	Code   string // the code of an error: its name on the wire
+	Reason string // the reason of an error, without escapes
 	Cause  string // of an error, "" if it has none: CauseLost, CauseFinal, CauseLater
 
 	DelayMS int64 // of CauseLater

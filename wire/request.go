@@ -102,7 +102,7 @@ const (
 	MinPrefetch    = 1
 	// DefaultMaxPrefetch is the largest prefetch that a zero Decoder accepts.
 	DefaultMaxPrefetch = 1000
-	MaxTypes           = 1000    // of types and of except, in a join
+	MaxTypes           = 1000    // the longest list types or except of a join
 	MaxGroups          = 16      // of one job
 	MaxHeaders         = 4 << 10 // bytes of headers as sent
 )
@@ -116,8 +116,8 @@ const DefaultFailReason = "failed by the worker"
 type Request struct {
 	Verb     Verb
 	ID       []byte // canonical; nil if the id of a worker's request is ignored
-	Type     []byte // of a submit and a join; canonical
-	Body     []byte // of a submit, respond and progress; verbatim JSON
+	Type     []byte // the type of a submit or a join, in canonical form
+	Body     []byte // the body of a submit, respond or progress, as verbatim JSON
 	Priority int64
 
 	DelayMS   int64 // 0 for none, like the other durations
@@ -133,25 +133,25 @@ type Request struct {
 	Groups    [][]byte // canonical, all different; also of a change
 	Headers   []byte   // verbatim JSON object; nil: absent
 
-	Prefetch int  // of join; 0: absent
-	Cancel   bool // of a join: asks for cancel frames
+	Prefetch int  // the prefetch of a join; 0 if absent
+	Cancel   bool // a join asks for cancel frames
 	// Types replaces Type in a join of several types: names, and patterns in which *
 	// stands for any characters. Except has names and patterns of types that the worker does
 	// not serve. Both are canonical and without duplicates, or nil if absent.
 	Types, Except [][]byte
-	WantHeaders   bool // of a join: asks for headers in job frames
+	WantHeaders   bool // a join asks for headers in job frames
 
 	// SetPriority and SetGroups report whether a change has these keys. An empty list
 	// of groups removes all.
 	SetPriority, SetGroups bool
 
-	Reason  []byte // of fail, canonical; nil: absent
+	Reason  []byte // the reason of a fail, in canonical form; nil if absent
 	NoRetry bool   // "retry":false
 	AfterMS int64  // delay_ms of fail, release and change; -1: absent
 
-	Token       []byte // of hello, by value, unescaped; nil: absent
-	Client      []byte // of hello, by value, unescaped; nil: absent
-	HeartbeatMS int64  // of hello; 0: none
+	Token       []byte // by value, without escapes; nil if a hello has none
+	Client      []byte // by value, without escapes; nil if a hello has none
+	HeartbeatMS int64  // the heartbeat that a hello asks for; 0 for none
 }
 
 // emptyRequest has every key absent.

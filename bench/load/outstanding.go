@@ -8,7 +8,7 @@ type outstanding struct {
 	slots []slot
 	free  []uint32
 	count int // jobs submitted and not answered
-	acked int // of these, how many were acked
+	acked int // how many of the open jobs were acked
 }
 
 type slot struct {

@@ -7,7 +7,7 @@ type Acks uint8
 
 const (
 	NoAcks      Acks = iota // not at all
-	CountedAcks             // one for each, without saying which
+	CountedAcks             // one ack for each submit, without the job's id
 	NamedAcks               // with the job's id
 )
 

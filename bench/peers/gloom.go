@@ -49,7 +49,7 @@ type gloomSubmitter struct {
 	serverConn
 	s     *load.Submitter
 	heads [][]byte // for each type, the part of the frame from the end of the id to the body or priority
-	group int      // of the next job
+	group int      // the group of the next job
 }
 
 func newGloomSubmitter(s *load.Submitter) *gloomSubmitter {

@@ -43,7 +43,7 @@ type Settings struct {
 
 // Kind is a kind of server.
 type Kind struct {
-	Name  string // as given on the command line
+	Name  string // the name that the command line takes
 	Title string
 	start func(ctx context.Context, set Settings) (*Server, error)
 }

@@ -2,7 +2,7 @@ package result
 
 // Metric is one figure of a round.
 type Metric struct {
-	Name   string // as in tables and on the command line
+	Name   string // its name in tables and on the command line
 	Unit   Unit
 	Higher bool // more is better
 	value  func(r *Round) (float64, bool)

@@ -24,7 +24,7 @@ type PeerInfo struct {
 	// the fleet's messages; there is no lending with it.
 	State          string
 	Version        uint64
-	RoundTrip      time.Duration // that of the last heartbeat, 0 if not known yet
+	RoundTrip      time.Duration // the round trip of the last heartbeat, 0 if not known yet
 	Heard          time.Duration // time since its last heartbeat
 	Lent, Borrowed int
 	// Wants are up to infoWants types and patterns that it has idle workers for, with

@@ -352,7 +352,7 @@ func (m *Machine) replaceOverdue() {
 		free := br.room - out
 		m.allot(br, 0)
 		if free > 0 {
-			m.allot(m.addBorrower(br.broker, br.typ), free) // not nil: the old borrower keeps the type in use
+			m.allot(m.addBorrower(br.broker, br.typ), free) // addBorrower does not return nil, because the old borrower keeps the type in use
 		}
 	}
 	m.lend.overdue = m.lend.overdue[:0]

@@ -24,7 +24,7 @@ func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 		if n == len(o.marks) {
 			o.marks = o.marks[:0]
 		}
-		o.marks = o.marks[min(n, len(o.marks)):] // not copied to the front: that would double the cost
+		o.marks = o.marks[min(n, len(o.marks)):] // the rest is not copied to the front, which would double the cost
 		o.setWriteLimit()
 	})
 }

@@ -82,7 +82,7 @@ func (h *Hub) step(own *Sink, outs *[]Output, f func(now int64)) {
 		*outs = own.take(now, *outs)
 	}
 	h.release(own)
-	if send && (own == nil || outs != nil) { // not in the middle of a round
+	if send && (own == nil || outs != nil) { // nothing is sent in the middle of a round
 		h.fleet.Send()
 	}
 }

@@ -57,7 +57,7 @@ const (
 	greeting state = iota // no frame has arrived except a refused hello
 	open
 	draining // input is discarded, output is still written
-	closing  // as draining, but the peer has only a limited time to read the rest
+	closing  // like draining, but the peer has only a limited time to read the rest
 	closed
 )
 

@@ -118,7 +118,7 @@ type command struct {
 	detach, quiet, progress          bool
 	keep                             time.Duration
 	token                            uint64 // the owner of the submitter (SetOwner), as a number
-	room                             int    // of an attach, a credit or an allot
+	room                             int    // how many bytes (attach, credit) or jobs (allot) there is room for
 	age                              time.Duration
 	headers                          []byte
 	setPriority, setGroups           bool // of a change
@@ -135,7 +135,7 @@ type command struct {
 
 	reason    string
 	noRetry   bool
-	lost      bool // of a fail by a borrower: its worker was lost or closed
+	lost      bool // a borrower fails the run because its worker was lost or closed
 	failDelay int64
 
 	flag        bool

@@ -11,7 +11,7 @@ import (
 // driver gives commands to the core as a hub would. Memory that it lends to the core is
 // overwritten before the next command.
 type driver struct {
-	observation // of the last command
+	observation // what the last command showed
 	// peers and numbers translate between the numbers of peers in commands and in the core.
 	peers   map[int]broker.Peer
 	numbers map[broker.Peer]int

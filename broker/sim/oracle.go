@@ -228,7 +228,7 @@ type oracle struct {
 	commands    int
 	tenantTurns map[tenantKey]int
 
-	letters  []*letter // of all types, by age
+	letters  []*letter // the letters of all types, by age
 	draining bool
 	stopped  bool
 	// vanished is an upper bound of the waiting jobs of lost submitters that no tick has swept

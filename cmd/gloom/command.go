@@ -32,7 +32,7 @@ const (
 // command runs one program for each job.
 type command struct {
 	args   []string // {id} and {type} are replaced
-	unsafe bool     // also replace values that begin with a hyphen
+	unsafe bool     // placeholders are replaced even if the value begins with a hyphen
 
 	timeout    time.Duration // 0: none
 	input      string        // one of the forms

@@ -185,7 +185,7 @@ func cause(err error) string {
 			}
 		case tls.RecordHeaderError:
 			return "it does not speak TLS"
-		case interface{ Unwrap() []error }: // one for each address
+		case interface{ Unwrap() []error }: // it has an error for each address
 			var reasons []string
 			for _, x := range e.Unwrap() {
 				if s := cause(x); !slices.Contains(reasons, s) {

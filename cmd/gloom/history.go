@@ -45,7 +45,7 @@ func history(j *api.Job) []field {
 	var f []field
 	add := func(name, format string, args ...any) { f = append(f, field{name, fmt.Sprintf(format, args...)}) }
 	detail := ", detached"
-	if j.KeepMS > 0 { // of a kept job, only a submitter that is attached now is known
+	if j.KeepMS > 0 { // if the job is kept, only a submitter that is attached now is known
 		detail = ""
 	}
 	if j.Submitter != nil {

@@ -145,7 +145,7 @@ func (st *stream) run(ctx context.Context) error {
 	case cause != nil:
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
-			f := *why // others may be reading the cause
+			f := *why // a copy, because other goroutines may be reading the cause
 			f.Err = fmt.Errorf("%w; %s not answered", why.Err, countIs(left, "job"))
 			return &f
 		}

@@ -276,7 +276,7 @@ type Job struct {
 
 // Run is a run that has ended.
 type Run struct {
-	N      int   `json:"n"` // from 1; a run that was given back is not counted
+	N      int   `json:"n"` // the number of the run, from 1; a run that was given back is not counted
 	Worker *Peer `json:"worker"`
 	// StartedAt is as in End.
 	StartedAt string `json:"started_at"`

@@ -128,7 +128,7 @@ func (d *Driver) connect() error {
 	}
 	d.nc.Store(nc)
 	d.mu.Lock()
-	d.subs = nil // they belonged to the previous client
+	d.subs = nil // the old subscriptions belonged to the previous client
 	d.mu.Unlock()
 	if d.subscribe() != nil {
 		nc.Close() // onClosed makes another client

@@ -129,7 +129,7 @@ func TestLeave(t *testing.T) {
 		w.wantJob(id)
 		w.leave()
 		w.fail(``)
-		w.wantQuiet() // not even the job that it has failed
+		w.wantQuiet() // the worker does not even get the job that it has failed
 		b.joined(t, typ).wantJob(id)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {

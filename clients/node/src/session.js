@@ -137,7 +137,7 @@ export class Session extends Connection {
   }
 
   take(message) {
-    if ("action" in message) return; // of a kind that is not known
+    if ("action" in message) return; // ignore a frame of an unknown kind
     const job = this.jobs.get(message.id);
     if (!job) return; // no longer pending
     if (!job.acked) throw new ProtocolError(`a result or progress of job ${JSON.stringify(job.id)} before its ack`);

@@ -361,7 +361,7 @@ export class Submitter {
       const wait = waits.next();
       if (closed.aborted) break;
       notify({ event: "lost", addr: session.addr, error: session.ended, wait });
-      if (this.#kept.length) next = Math.max(0, addrs.indexOf(session.addr)); // that broker has them
+      if (this.#kept.length) next = Math.max(0, addrs.indexOf(session.addr)); // the broker that has the kept jobs comes first
       await sleep(wait, closed);
     }
   }

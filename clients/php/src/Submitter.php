@@ -444,7 +444,7 @@ final class Submitter
     private function news(Connection $at, array $message): void
     {
         if (isset($message['action'])) {
-            return; // of a kind that is not known
+            return; // ignore a frame of an unknown kind
         }
         $job = is_string($message['id'] ?? null) ? $this->jobs[spl_object_id($at)][$message['id']] ?? null : null;
         if ($job === null) {
@@ -538,7 +538,7 @@ final class Submitter
     {
         $addrs = $this->settings->addrs('submit');
         if ($this->kept !== []) {
-            $this->next = max(0, (int) array_search($this->keptAt, $addrs, true)); // that broker has them
+            $this->next = max(0, (int) array_search($this->keptAt, $addrs, true)); // the broker that has the kept jobs comes first
         }
         $told = [];
         $refusal = null;

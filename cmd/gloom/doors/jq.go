@@ -224,7 +224,7 @@ func (x *jqJob) job() job {
 	case "running":
 		j.due, j.Worker = x.Deadline, &api.Peer{Address: "worker " + x.Worker, Seconds: secondsSince(x.Started)}
 	case "queued", "retrying":
-		j.started = nil // that time is the start of an earlier run
+		j.started = nil // the time that was reported is the start of an earlier run
 	case "done", "cancelled":
 		if j.Body = nil; x.HasResult {
 			j.Body, j.answerSize = x.Result, len(x.Result)

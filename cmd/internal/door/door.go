@@ -172,8 +172,8 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// Wait lets a request whose body has been read stay unanswered. Otherwise the context of the
-// request ends when the time for the request to arrive is over.
+// Wait allows a request to stay unanswered for any time once its body has been read. Otherwise the
+// context of the request ends when the time for the request to arrive is over.
 func Wait(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }

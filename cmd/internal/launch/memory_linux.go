@@ -42,7 +42,7 @@ func MemoryOver(limit int64) map[int]int64 {
 		}
 		g.bytes = 0
 		for _, pid := range g.pids {
-			g.bytes += proportional(pid)
+			g.bytes += proportionalMemory(pid)
 		}
 		if g.bytes > limit {
 			pids[id] = g.bytes
@@ -51,9 +51,9 @@ func MemoryOver(limit int64) map[int]int64 {
 	return pids
 }
 
-// proportional returns a process's memory in bytes, with its part of shared memory. That costs more
+// proportionalMemory returns a process's memory in bytes, with its part of shared memory. That costs more
 // than counting shared memory in full.
-func proportional(pid int) int64 {
+func proportionalMemory(pid int) int64 {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Pss:" {

@@ -77,8 +77,9 @@ type Ask struct {
 	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 is no limit
 }
 
-// Check returns the field that contradicts the others, whether that field is missing, and the reason,
-// which is to be written after the field's name. If no field contradicts another, all are zero.
+// Check returns the name of a field that contradicts the others, whether it does so by being
+// absent, and the reason, as a text to follow that name. All three are zero if no field
+// contradicts another.
 func (a *Ask) Check() (field string, missing bool, reason string) {
 	switch {
 	case a.While == Window && a.Window == 0:

@@ -19,7 +19,7 @@ var ErrUnserved = errors.New("no worker serves the target or knows its rows")
 // maxAsked is the maximum number of workers that are tried one after the other.
 const maxAsked = 3
 
-// Rows returns rows of a target, which a worker reads.
+// Rows has a worker read rows of a target, and returns them.
 func (m *Master) Rows(ctx context.Context, q look.Query) (json.RawMessage, error) {
 	return m.askServing(ctx, q.Target, "rows", q)
 }

@@ -74,7 +74,7 @@ type stats struct {
 	Targets    int             `json:"targets"`
 	Busiest    []master.Target `json:"busiest"`
 	Findings   []api.Finding   `json:"findings"`   // similar ones are combined
-	Severities api.Severities  `json:"severities"` // number of findings of each
+	Severities api.Severities  `json:"severities"` // number of findings of each severity
 }
 
 func sum(l *master.Look) *stats {

@@ -7,10 +7,11 @@ import (
 )
 
 // ownerWatch decides which incarnations are dead. An incarnation whose process has visibly ended is
-// dead at once. Any other is dead if we have seen the same heartbeat, without a break in our watch, for
-// at least minSilence and at least the rest of its lease. That rest is measured, by the database's
-// clock, when we first see the heartbeat. So living daemons get time to renew their leases after the
-// database was away, and a jump of its clock does not change leases that were seen before.
+// dead at once. Any other incarnation is dead if its heartbeat has not changed for at least
+// minSilence and at least the rest of its lease, while we watched without a break. That rest is
+// measured, by the database's clock, when we first see the heartbeat. So living daemons get time to
+// renew their leases after the database was away, and a jump of its clock does not change leases
+// that were seen before.
 type ownerWatch struct {
 	minSilence time.Duration // the minimum time for which a heartbeat must not change
 	gap        time.Duration // after a longer break between two checks, all times start again
@@ -22,7 +23,7 @@ type ownerWatch struct {
 type sighting struct {
 	heartbeat int64
 	since     time.Time
-	leaseLeft time.Duration // what was left of the lease then
+	leaseLeft time.Duration // what was left of the lease when the heartbeat was first seen
 }
 
 // check takes the current list of other incarnations, and returns those that are dead and how

@@ -389,8 +389,9 @@ func TestUnreadReplies(t *testing.T) {
 	c.Quiet()
 }
 
-// TestHoardersDelayNobody: a connection that is closed for its unfinished message frees it at once,
-// whatever its reader is waiting for, and reading from the others continues.
+// TestHoardersDelayNobody: if a connection is closed because of its unfinished message, the memory
+// of that message is free at once, whatever the connection's reader is waiting for, and the server
+// goes on reading from the others.
 func TestHoardersDelayNobody(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string

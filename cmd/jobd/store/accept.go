@@ -166,7 +166,7 @@ func targetsOf(wants []Want) []string {
 // ended, but not for longer than maxPositionAge: rows with lower ids may wait again.
 type readPosition struct {
 	from  int64     // where to continue; 0 is the lowest id
-	since time.Time // of the last read that began at the lowest id
+	since time.Time // when a read last began at the lowest id
 }
 
 const maxPositionAge = 100 * time.Millisecond

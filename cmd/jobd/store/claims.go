@@ -50,7 +50,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.claimed = true
-	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // but not if the server is read-only, because it may become writable
+	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only is not among these, because it may become writable
 		s.opt.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
 	case isNumber(err, 1054):
@@ -98,7 +98,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.number = token, number
-	clear(s.doubtful) // others settle the rows of an earlier incarnation
+	clear(s.doubtful) // other daemons settle the rows of our earlier incarnation
 	clear(s.unsure)
 	clear(s.claims)
 	return nil
@@ -121,7 +121,7 @@ func (s *SQL) owner() string {
 	return string(name[:min(len(name), 255)])
 }
 
-// end returns, in SQL, when a lease that is set now expires.
+// end returns the SQL of the time at which a lease that is set now expires.
 func (s *SQL) end() string {
 	return fmt.Sprintf("UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND", s.opt.Lease.Microseconds())
 }

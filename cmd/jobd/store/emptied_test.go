@@ -46,7 +46,7 @@ func TestEmptiedClaims(t *testing.T) {
 				}
 				w := write(t, s, Batch{Return: []int64{3}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}})
 				equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
-				equal(t, "claims", table.claims(t), 1) // only that on row 2
+				equal(t, "claims", table.claims(t), 1) // only the claim on row 2 is left
 				equal(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).Lost), "map[]")
 				equal(t, "statuses", statuses(t, table, 3), "done running manual")
 				equal(t, "the token is another", s.Token() != token, false)

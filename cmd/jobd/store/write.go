@@ -209,7 +209,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 			todo.free = append(todo.free, id)
 		}
 	}
-	s.forgetClaims(todo.free) // but not the claims on rows that we have accepted again
+	s.forgetClaims(todo.free) // claims on rows that we have accepted again are kept
 	s.forget(ids, lost)
 	s.forgetSightings(ids, busy)
 	maps.Copy(w.Lost, lost)
