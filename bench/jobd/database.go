@@ -40,7 +40,7 @@ const tableText = `CREATE TABLE ` + tableName + ` (
 
 // testDB is the database under measurement.
 type testDB struct {
-	ownServer *mariadbtest.Server // nil when it was given
+	ownServer *mariadbtest.Server // nil when the options name a running server
 	mysql     config.MySQL
 	db        *sql.DB
 	pid       int // the server's process, 0 if it is not on this machine

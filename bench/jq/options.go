@@ -24,7 +24,7 @@ const (
 // The systems.
 const (
 	Memory = "memory" // jq-master without a store
-	Redis  = "redis"  // jq-master with a Redis of its own
+	Redis  = "redis"  // jq-master with a Redis that is started for it
 	Asynq  = "asynq"  // the asynq library, client and server in this process
 	BullMQ = "bullmq" // queue and worker in one process of node
 )

@@ -35,7 +35,7 @@ type Round struct {
 	Fill        float64 `json:"fill_s,omitempty"`          // time until all jobs were queued
 	Change      float64 `json:"change_ms,omitempty"`       // time to change a constraint on half of them
 	Stall       float64 `json:"stall_ms,omitempty"`        // longest request during the change
-	StallBefore float64 `json:"stall_before_ms,omitempty"` // the same without a change
+	StallBefore float64 `json:"stall_before_ms,omitempty"` // longest request while nothing is changed
 	Recovery    float64 `json:"recovery_s,omitempty"`      // time until the next master has read everything from Redis
 }
 

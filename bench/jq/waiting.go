@@ -110,7 +110,7 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	if err != nil {
 		return err
 	}
-	s.crews = append(s.crews, w) // a pushed job may still be on its way to them
+	s.crews = append(s.crews, w) // kept, because a pushed job may still be on its way to these workers
 	if err := b.wait(ctx); err != nil {
 		return err
 	}

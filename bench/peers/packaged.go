@@ -46,7 +46,7 @@ func (p debianServer) start(ctx context.Context, set Settings) (*Server, error) 
 	args, addr := p.args(strconv.Itoa(port), set), fmt.Sprintf("127.0.0.1:%d", port)
 	s := &throwaway.Server{Program: path, Dir: dir, Args: func() []string { return args }, Ready: func(ready context.Context) error {
 		if ctx.Err() != nil {
-			return nil // its start was cancelled
+			return nil // the start was cancelled, so stop waiting
 		}
 		c, err := (&net.Dialer{}).DialContext(ready, "tcp", addr)
 		if err != nil {

@@ -71,7 +71,7 @@ func Listener(port int) (pid int, err error) {
 	for _, p := range procs {
 		targets, err := p.FileDescriptorTargets()
 		if err != nil {
-			continue // ended, or this user may not read them
+			continue // the process has ended, or this user may not read its files
 		}
 		for _, t := range targets {
 			if inodes[t] {

@@ -55,7 +55,8 @@ type drawer struct {
 }
 
 // must returns a function that returns its first argument, and keeps the error in d unless d has
-// one already. Figures of a result file cause no error.
+// one already. With the figures of a result file there is no error, so callers need not check each
+// call.
 func must[T any](d *drawer) func(T, error) T {
 	return func(x T, err error) T {
 		if d.err == nil {

@@ -44,7 +44,7 @@ func TestLiesAreFound(t *testing.T) {
 			return []string{answer(id, body)}
 		}}, faults{"damaged": 1}, 200},
 		"spelt anew": {&liar{onAnswer: func(n int, id, body string) []string {
-			if n == 7 { // the same value, other bytes
+			if n == 7 { // this answer has the same value as the body, but other bytes
 				return []string{answer(id, strings.Replace(body, `\u00e9`, "é", 1))}
 			}
 			return []string{answer(id, body)}

@@ -288,7 +288,7 @@ func TestFirstLook(t *testing.T) {
 	w.call("POST", "/v1/jobs", `{"type":"mail","id":"a","body":1}`, 202)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
-	eventually(t, "the job has waited for some time", func() bool { // without a snapshot of all types
+	eventually(t, "the job has waited for some time", func() bool { // this request takes no snapshot of all types
 		return w.call("GET", "/v1/jobs/a", "", 200)["age_seconds"].(float64) > 6
 	})
 	s, _ := w.openEvents(ctx)

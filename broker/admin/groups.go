@@ -99,7 +99,7 @@ func (a *API) lookGroups(l *broker.GroupLook) {
 // groupsSeen is one snapshot's list of busiest groups, with the time when it was last requested.
 type groupsSeen struct {
 	groups  []broker.GroupInfo
-	encoded []byte // the encoded answer with all of them
+	encoded []byte // the encoded answer with all groups of the list
 	askedAt time.Time
 }
 

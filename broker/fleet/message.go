@@ -25,15 +25,15 @@ const headerBytes = 256
 
 // Items are what the stream from one broker to another carries.
 const (
-	itemOffer    = 'o' // type, priority, age, jobs
-	itemGrant    = 't' // type, places (0 revokes unfilled ones) or noneHere
-	itemLend     = 'l' // borrower, loan, type, id, priority, age, whether progress is wanted, headers, body
-	itemUnwant   = 'u' // borrower, loan, whether it is overdue
-	itemFollow   = 'w' // borrower, loan, whether progress is wanted
-	itemResult   = 'r' // borrower, keep, id, body
-	itemProgress = 'p' // borrower, id, body
-	itemFail     = 'f' // borrower, keep, id, how, delay, reason
-	itemReturn   = 'g' // borrower, keep, id, delay, whether a worker had got the job
+	itemOffer    = 'o' // fields: type, priority, age, jobs
+	itemGrant    = 't' // fields: type, places (0 revokes unfilled ones) or noneHere
+	itemLend     = 'l' // fields: borrower, loan, type, id, priority, age, whether progress is wanted, headers, body
+	itemUnwant   = 'u' // fields: borrower, loan, whether the run is overdue
+	itemFollow   = 'w' // fields: borrower, loan, whether progress is wanted
+	itemResult   = 'r' // fields: borrower, keep, id, body
+	itemProgress = 'p' // fields: borrower, id, body
+	itemFail     = 'f' // fields: borrower, keep, id, how, delay, reason
+	itemReturn   = 'g' // fields: borrower, keep, id, delay, whether a worker had got the job
 )
 
 // noneHere is sent instead of a number of places if no worker serves the type, although a pattern
@@ -43,9 +43,9 @@ const noneHere = -1
 // How a run failed.
 const (
 	failPlain = iota
-	failLater // retry after delay
-	failFinal // no retry
-	failLost  // its worker was lost
+	failLater // the worker wants a retry after a delay
+	failFinal // the worker wants no retry
+	failLost  // the worker of the run was lost
 	failExpelled
 )
 

@@ -65,10 +65,10 @@ const (
 type readState uint8
 
 const (
-	ready     readState = iota // for nothing: bytes are read as they arrive
-	waitTurn                   // for its next turn, which begins with the work that the last turn left
-	offloaded                  // for slow work on its frame outside the loop
-	paused                     // for the peer, which has too much to read
+	ready     readState = iota // it waits for nothing: bytes are read as they arrive
+	waitTurn                   // it waits for its next turn, which begins with the work that the last turn left
+	offloaded                  // it waits for slow work on its frame, which is done outside the loop
+	paused                     // it waits until the peer, which has too much to read, has read some of it
 )
 
 const (
@@ -153,7 +153,7 @@ func (lp *loop) close(c *conn) {
 		c.helloTimer.Stop()
 	}
 	lp.srv.hub.Remove(c.peer)
-	if lp.conns != nil { // the goroutine that serves a stream counts it
+	if lp.conns != nil { // a stream is counted by the goroutine that serves it
 		lp.srv.conns.Add(-1)
 	}
 }

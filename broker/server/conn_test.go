@@ -56,7 +56,7 @@ func TestPieces(t *testing.T) {
 			if limit == len(stream) {
 				n = limit
 			}
-			// Half of the turns are over at once.
+			// Half of the turns have no time left when they begin.
 			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime)
 			p.received(left[:n])
 			left = left[n:]

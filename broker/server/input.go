@@ -40,7 +40,7 @@ func (c *conn) received(data []byte) {
 			c.readLimit = max(used, minReadLimit)
 			c.src.requeue()
 		} else if c.reading == ready && before != ready {
-			c.src.requeue() // what has arrived meanwhile has not been read
+			c.src.requeue() // so that bytes are read that arrived while the connection was not read
 		}
 	}
 	if c.state >= draining {

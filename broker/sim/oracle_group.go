@@ -132,9 +132,9 @@ func (o *oracle) forgetRates(pattern string) {
 	}
 }
 
-// groupsWithout returns the groups that exist at a time: those that a job other than without is in,
-// and those that a rate still remembers. If surely is set, only rates that must still remember
-// the group count.
+// groupsWithout returns the groups that would exist at a time if the given job did not: those of
+// all other jobs, and those that a rate still remembers. If surely is set, only rates that must
+// still remember the group count.
 func (o *oracle) groupsWithout(without *oracleJob, at int64, surely bool) map[string]bool {
 	groups := map[string]bool{}
 	for _, j := range o.jobs {

@@ -26,7 +26,7 @@ func (o *oracle) handOut() {
 	}
 	late, closed, handed := map[string]bool{}, map[string]bool{}, maps.Clone(o.handed)
 	clear(o.left)
-	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it meets these
+	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it meets the jobs of fair types
 	for name, k := range o.types {
 		late[name] = k.slow && !o.ticking
 	}

@@ -35,8 +35,8 @@ type command struct {
 	unsafe bool     // placeholders are replaced even if the value begins with a hyphen
 
 	timeout    time.Duration // 0: none
-	input      string        // one of the forms
-	output     string        // one of the forms
+	input      string        // the form in which the command reads the body
+	output     string        // the form in which the command writes the answer
 	maxOutput  int64
 	final      statuses      // exit statuses that end the job without a retry
 	retryDelay time.Duration // negative: the job's own backoff

@@ -205,7 +205,7 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 			return nil
 		case err != nil:
 			return err
-		case !s.Draining: // its supervisor has restarted it
+		case !s.Draining: // a supervisor has restarted the broker
 			t.note("the broker has stopped, and another one runs at its address")
 			return nil
 		}

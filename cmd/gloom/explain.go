@@ -115,7 +115,7 @@ func describeJob(j *api.Job) []field {
 	if j.ExpiresSeconds != nil {
 		add("expires", "in %s", span(*j.ExpiresSeconds))
 	}
-	if j.Retries < 0 { // no limit but the time until it expires
+	if j.Retries < 0 { // the number of attempts has no limit
 		add("attempts", "%d", j.Attempts)
 	} else {
 		add("attempts", "%d of %d", j.Attempts, j.Retries+1)

@@ -23,7 +23,7 @@ import (
 type jobFilter struct {
 	state, id, group string
 	older            ageFlag
-	// Of ended jobs only:
+	// The following select ended jobs only.
 	outcome, since string
 	submitter      uint64
 }

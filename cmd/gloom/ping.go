@@ -161,7 +161,7 @@ func (p *ping) report(port, addr string, elapsed time.Duration, err error) error
 		}
 		return p.printJSON(data)
 	case err != nil:
-		return nil // the error at the end reports it
+		return nil // the error that ends the command reports the failure
 	}
 	_, werr := fmt.Fprintf(p.out, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)
 	return outputError(werr)

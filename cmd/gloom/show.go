@@ -61,7 +61,7 @@ func newBar(s *submit, total int) *progressbar.ProgressBar {
 		progressbar.OptionSetElapsedTime(true),
 		progressbar.OptionUseANSICodes(true),
 		progressbar.OptionSpinnerType(14),
-		progressbar.OptionSetSpinnerChangeInterval(0), // otherwise it would draw at other times
+		progressbar.OptionSetSpinnerChangeInterval(0), // otherwise the library would draw at times of its own
 		progressbar.OptionSetTheme(progressbar.Theme{
 			Saucer: "█", SaucerPadding: "░", BarStart: "", BarEnd: "",
 		}),

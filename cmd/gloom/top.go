@@ -130,7 +130,7 @@ type sample struct {
 	status doors.Status
 	found  *api.Findings
 	types  []api.Type
-	more   bool // there are types beyond those
+	more   bool // the broker has further types
 }
 
 func (p *top) sample(ctx context.Context) (*sample, error) {
@@ -303,7 +303,7 @@ func (s *screen) View() tea.View {
 
 func (s *screen) content() string {
 	if s.height == 0 {
-		return "" // before the terminal has reported its size
+		return "" // the terminal has not reported its size yet
 	}
 	lines := s.view.summary(s.broker.addr)
 	for i := range lines {

@@ -68,7 +68,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	wg.Go(func() { server.Serve(pendingEngine.serverRoutes()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
 		pendingEngine.wait(err)
-		daemon.Ready() // it counts as started: a restart would not help
+		daemon.Ready() // the service counts as started, because a restart would not help
 	})
 	if err != nil {
 		if signals.Stop.Err() != nil {

@@ -204,7 +204,7 @@ func TestHeartbeat(t *testing.T) {
 			c.hello(`,"heartbeat_ms":2000`)
 			begin := time.Now()
 			for _, one := range pack(`{"action":"ping"}`) {
-				c.raw([]byte{one}) // these 21 bytes arrive in much more than two beats
+				c.raw([]byte{one}) // the 21 bytes of the frame arrive over much more than two beats
 				time.Sleep(220 * ms)
 			}
 			notBefore(t, begin, 4400*ms, "trickled")

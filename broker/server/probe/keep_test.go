@@ -189,7 +189,7 @@ func TestKeep(t *testing.T) {
 	t.Run("cancel of a waiting one whose connection is gone", func(t *testing.T) {
 		s, other := b.submitter(t), b.submitter(t)
 		id := s.freshWith(name("keep"), `1`, keep)
-		other.cancelFails("unknown_id", id) // refused while its submitter is connected
+		other.cancelFails("unknown_id", id) // others cannot cancel the job while its submitter is connected
 		b.lose(t, s, (*conn).close)
 		other.cancel(id)
 		other.attachFails("unknown_id", id)

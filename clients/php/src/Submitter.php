@@ -503,7 +503,7 @@ final class Submitter
         if ($this->closed) {
             throw new ClosedException('the submitter is closed');
         }
-        Connection::pump($this->connections(), 0.0); // notices that it was lost
+        Connection::pump($this->connections(), 0.0); // notices if the connection was lost
         $this->tidy();
         $late = $this->wait === null ? INF : Connection::now() + $this->wait;
         while ($this->current === null) {

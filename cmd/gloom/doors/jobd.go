@@ -75,7 +75,7 @@ func (m *jobd) status(r *http.Request) (any, error) {
 		return nil, err
 	}
 	var s struct {
-		jobdTarget     // the sum of all
+		jobdTarget     // the sum of all targets
 		Targets    int `json:"targets"`
 	}
 	err := m.request(r, http.MethodGet, "/v1/stats", nil, &s)

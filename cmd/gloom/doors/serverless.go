@@ -298,7 +298,7 @@ func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string
 			return &out, nil
 		}
 		if slices.Sort(ids); limit > 0 {
-			ids = ids[:min(limit, len(ids))] // the oldest: those that were counted
+			ids = ids[:min(limit, len(ids))] // the oldest jobs, which were counted before
 		}
 		for _, id := range ids {
 			var refused *refusal

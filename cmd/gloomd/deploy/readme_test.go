@@ -27,7 +27,7 @@ func TestReadmeExample(t *testing.T) {
 	bin := t.TempDir()
 	build(t, bin)
 	for range 10 {
-		dir, err := os.MkdirTemp("", "gloom") // short: a unix socket's path has 107 bytes
+		dir, err := os.MkdirTemp("", "gloom") // a short path, because a unix socket's path has at most 107 bytes
 		if err != nil {
 			t.Fatal(err)
 		}

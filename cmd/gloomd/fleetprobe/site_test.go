@@ -28,7 +28,7 @@ func newSite() (*site, error) {
 	}
 	c := make(chan made)
 	go func() {
-		runtime.LockOSThread() // without unlock: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			c <- made{err: fmt.Errorf("this machine makes no network namespaces (it takes root): %w", err)}
 			return

@@ -191,11 +191,11 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 		do     func() error
 	}{
 		{"kill " + b.name, b, func() error {
-			under.Wait() // so that jobs lent to it can run elsewhere
+			under.Wait() // so that jobs that are lent to the broker can run elsewhere
 			if err := w.l.fleet.awaitWhole(); err != nil {
 				return err
 			}
-			w.l.book.recordLoss(b) // before its workers notice
+			w.l.book.recordLoss(b) // recorded before the broker's workers notice
 			b.kill()
 			time.Sleep(2 * time.Second)
 			last()

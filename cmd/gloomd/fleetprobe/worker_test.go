@@ -94,7 +94,7 @@ func TestWorkerLost(t *testing.T) {
 		for i := range 4 {
 			at := []*broker{b, c}[i%2]
 			w := worker(t, at, `"type":`+quote(typ))
-			if f := w.job(); f.ID != "lost" { // before others of its priority
+			if f := w.job(); f.ID != "lost" { // the requeued job comes before others of its priority
 				t.Fatalf("run %d is of %s", i, f.ID)
 			}
 			if v := awaitState(t, a, "lost", "running"); v.Attempts != i+1 || v.Worker == nil || v.Worker.Broker != at.name {

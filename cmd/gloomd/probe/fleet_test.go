@@ -677,7 +677,7 @@ func TestKills(t *testing.T) {
 				if err != nil {
 					<-room
 					open.Done()
-					time.Sleep(10 * time.Millisecond) // until its broker is back
+					time.Sleep(10 * time.Millisecond) // the broker may be away: wait before the next submit
 				}
 			}
 		})

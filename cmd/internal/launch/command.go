@@ -34,7 +34,7 @@ type Command struct {
 	// only.
 	Death syscall.Signal
 
-	Guard *Guard // ends the descendants, too; may be nil
+	Guard *Guard // ends the process and its descendants when this program dies; may be nil
 	// Name distinguishes this process and its descendants from the Guard's others: Kill finds them
 	// by it, even if they have left the group. No other command has this name.
 	Name string

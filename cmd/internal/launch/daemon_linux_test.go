@@ -319,7 +319,7 @@ func TestClosingEndsNoProcess(t *testing.T) {
 		t.Fatal("it was gone")
 	}
 	if _, err := KillOrphans(context.Background(), owner(os.Getpid())); err != nil {
-		t.Fatal(err) // the control group is removed, too
+		t.Fatal(err) // KillOrphans also removes the control group
 	}
 }
 

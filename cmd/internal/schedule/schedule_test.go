@@ -243,7 +243,7 @@ func TestRandomClocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 15 {
 		w := newSite(t, func(s *Spec) { s.CatchUp = []string{catchUpNone, catchUpOne, catchUpAll}[r.IntN(3)] })
-		start := []float64{0.5, 0.3}[r.IntN(2)] // at due times, or between them
+		start := []float64{0.5, 0.3}[r.IntN(2)] // the clock is read at due times, or between them
 		at := start
 		for range 12 {
 			from := at
@@ -252,7 +252,7 @@ func TestRandomClocks(t *testing.T) {
 				at += 0.5
 			}
 			for due := (math.Floor(from/10) + 1) * 10; due <= at-0.5; due += 10 {
-				if due != 0 && !w.covered(due) { // at noon it was created
+				if due != 0 && !w.covered(due) { // the schedule was created at noon, which is 0
 					t.Fatalf("%s: %g is not made between %g and %g; %v", w.s.CatchUp, due, from, at, w.jobs)
 				}
 			}

@@ -17,9 +17,9 @@ type While uint8
 
 // Values of While.
 const (
-	Live    While = iota // until it has ended
-	Waiting              // while it waits
-	Window               // for a time from its submission, unless it is cancelled
+	Live    While = iota // the job holds the key until it has ended
+	Waiting              // the job holds the key while it waits
+	Window               // the job holds the key for a time from its submission, unless it is cancelled
 )
 
 var whiles = [...]string{"live", "waiting", "window"}

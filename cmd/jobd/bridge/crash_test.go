@@ -108,7 +108,7 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 	text := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
 	died := strings.Contains(stderr, "died")
 	switch {
-	case status == store.Manual: // with requeue it may have run before
+	case status == store.Manual: // with requeue the row may have run before
 		if len(runs) > 0 && c.orphans != "requeue" {
 			c.fail("%s: it ran", text)
 		}
@@ -298,7 +298,7 @@ func TestAStoppedDaemonThatGoesOn(t *testing.T) {
 		return n == 1
 	})
 	a.cmd.Process.Signal(syscall.SIGSTOP)
-	eventually(t, "the guard has killed the job", func() bool { // a zombie, as A is stopped and cannot reap it
+	eventually(t, "the guard has killed the job", func() bool { // the job stays a zombie, as A is stopped and cannot reap it
 		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return !strings.Contains(string(stat), ") S ") && !strings.Contains(string(stat), ") R ")
 	})

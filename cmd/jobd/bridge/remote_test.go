@@ -533,7 +533,7 @@ func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
 	cfg.Targets[0].Concurrency = 10
 	cfg.MySQL.Database = "other"
 	slots := startBridge(t, storetest.NewTable(), cfg)
-	slots.mu.Lock() // so that its slots begin no row
+	slots.mu.Lock() // so that the second daemon's slots begin no row
 	defer slots.mu.Unlock()
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
 	f.Poll(nil)

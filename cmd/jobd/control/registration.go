@@ -79,7 +79,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 		}
 		if registered {
 			pause = min(firstPause, maxPause)
-			known = func() { engine.Poll(nil) } // meanwhile the master may have sent polls
+			known = func() { engine.Poll(nil) } // the master may have sent polls while there was no connection
 		}
 		wait := pause + rand.N(pause/4+1) // random, so that not all workers reconnect at once
 		l.Log.Warn().Err(err).Stringer("pause", wait.Round(time.Millisecond)).Msg("no connection to the master")

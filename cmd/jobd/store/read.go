@@ -150,7 +150,7 @@ func (s *SQL) count(ctx context.Context, t *table, status, target string, limit 
 		var created int64
 		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+byID+" WHERE id = ?", first).Scan(&created)
 		if errors.Is(err, sql.ErrNoRows) {
-			err = nil // the row is gone meanwhile
+			err = nil // the row was deleted since it was counted
 		}
 		c.Oldest = moment(&created)
 	}

@@ -272,7 +272,7 @@ func (s *SQL) forgetClaims(ids []int64) {
 // plan is what a part has to write, given the states of its rows.
 type plan struct {
 	start, back, manual []int64 // rows to start; rows to return to waiting, and to manual
-	requeue, rehand     []int64 // the same for running rows
+	requeue, rehand     []int64 // running rows to return to waiting, and to manual
 	finish              []Final
 	free                []int64 // claims to remove
 	number              int64   // see renumber
@@ -287,7 +287,7 @@ type held struct {
 func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 	changed := func(id int64, status string) {
 		lost[id] = "status was set to " + status
-		if status != Accepted { // if it is accepted, we have accepted it again
+		if status != Accepted { // an accepted row was accepted again by us, so its claim stays
 			p.free = append(p.free, id)
 		}
 	}

@@ -273,7 +273,7 @@ func TestGroupActions(t *testing.T) {
 	b.Sees("The rule for ac* is gone.", "There is no rule")
 	b.Press("Undo")
 	b.Sees("an operator")
-	b.Press("Add a rule") // a rule for the same pattern
+	b.Press("Add a rule") // the dialog can also change the rule of a pattern that has one
 	b.Fill("pattern", "ac*")
 	b.Fill("concurrency", "12")
 	b.Press("Set")

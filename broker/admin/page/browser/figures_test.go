@@ -28,8 +28,7 @@ func TestDrawn(t *testing.T) {
 	}
 	const seen = "first-contentful-paint"
 	took := map[string][]float64{}
-	// visit returns the times of the marks, in a profile and a tab that are gone before the
-	// next visit.
+	// visit records the times of the marks. Each visit has a profile and a tab of its own.
 	visit := func(path, script string, marks ...string) {
 		t.Run(path, func(t *testing.T) {
 			b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
