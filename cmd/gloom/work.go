@@ -187,8 +187,9 @@ func checkTemplate(args []string) error {
 	return nil
 }
 
-// optionBefore returns the option to which the next argument may belong: the last one, or -- where
-// it does not end the options for all programs.
+// optionBefore returns the option to which the next argument may belong, "" if there is none. That
+// is the last argument if it is an option; a final -- counts only after the -c of a shell, which
+// may take the next argument as its script nevertheless.
 func optionBefore(args []string) string {
 	isOption := func(a string) bool { return strings.HasPrefix(a, "-") || strings.HasPrefix(a, "+") }
 	last := len(args) - 1

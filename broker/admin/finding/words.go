@@ -23,7 +23,7 @@ func Wait[N int | int64 | uint64](n N) string {
 	return Many(n, "job") + " wait"
 }
 
-// Through returns a sentence that says in what time n jobs will be done, "" if the rate is 0
+// Through returns a sentence that says how soon n jobs will be done, "" if the rate is 0
 // (unknown).
 func Through[N int | int64 | uint64](n N, perSecond float64) string {
 	if perSecond <= 0 {

@@ -15,8 +15,9 @@ type Cache[K comparable] struct {
 	encoded  map[K][]byte
 }
 
-// Get returns the reply to a request. It calls encode only if the cache has no reply yet that
-// shows this snapshot, a pointer. Errors are not kept. The reply must not be changed.
+// Get returns the reply to a request, which shows the given snapshot (a pointer). It calls encode
+// only if the cache does not have that reply yet. Errors are not kept. The reply must not be
+// changed.
 func (c *Cache[K]) Get(snapshot any, request K, encode func() ([]byte, error)) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -77,7 +77,7 @@ func New(spec Spec, now time.Time) (*Schedule, error) {
 func Decode(text []byte) (*Schedule, error) {
 	s := new(Schedule)
 	old := struct {
-		Gap span `json:"gap"` // earlier versions kept only one
+		Gap span `json:"gap"` // earlier versions stored a single gap
 	}{}
 	err := json.Unmarshal(text, s)
 	if err == nil {

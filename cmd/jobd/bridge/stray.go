@@ -58,7 +58,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock() // after Own: the rows that it returned are known by now, or will be soon
+	b.mu.Lock() // locked after Own, so that the machine knows the rows that Own returned, or soon will
 	due := s.check(claimed, now, b.machine.Knows)
 	b.mu.Unlock()
 	if len(due) == 0 {

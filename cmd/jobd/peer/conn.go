@@ -51,7 +51,7 @@ type Conn struct {
 	sock     net.Conn
 	remote   netip.AddrPort
 	routes   Routes
-	password string // demanded if accepted, sent if dialled
+	password string // we demand it if the peer connected to us, and send it if we dialled
 	dialled  bool
 	log      zerolog.Logger
 	ctx      context.Context // done when the socket is closed, or the peer is refused
