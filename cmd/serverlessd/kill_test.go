@@ -297,7 +297,7 @@ fi
 				guard = guardOf(pid)
 				return guard != 0
 			})
-			_ = syscall.Kill(pid, syscall.SIGSTOP) // it replaces no guard
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // a stopped daemon cannot start another guard
 			_ = syscall.Kill(guard, syscall.SIGKILL)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			s.until("the daemon is dead", s.hasDied)

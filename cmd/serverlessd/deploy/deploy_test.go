@@ -1,5 +1,5 @@
-// Package deploy has the files that install and watch a serverlessd; its tests compare
-// these files with the real daemon.
+// Package deploy has the files that install and monitor a serverlessd. Its tests compare these
+// files with the real daemon.
 package deploy
 
 import (

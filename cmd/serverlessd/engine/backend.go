@@ -41,13 +41,13 @@ type backend struct {
 	back            chan struct{} // signals that the store answers again
 	ingestKick      chan struct{} // signals ingest that a request waits until the journal's jobs are stored
 
-	leaving, left chan struct{} // closed when keep must release the sysid, and when keep has returned
+	leaving, left chan struct{} // closed when keepSysid must release the sysid, and when it has returned
 	// transit is held while jobs go from the journal to the store, and while the store's jobs are
 	// counted.
 	transit *semaphore.Weighted
 
-	due   []store.Due // the answer of the store that pick uses
-	seen  time.Time   // zero: look again
+	due   []store.Due // the store's last answer, which pick uses
+	seen  time.Time   // when the store was asked; zero: pick must ask again
 	dueAt time.Time   // when the next deferred job is due; zero: not known
 }
 

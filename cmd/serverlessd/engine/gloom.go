@@ -169,8 +169,8 @@ func (a *brokerJob) ended(why error) {
 	}
 }
 
-// awaitRun keeps the place of a job that was given up while a worker may still run it, until the
-// broker no longer has the run. A type without a limit needs no places.
+// awaitRun makes a job that was given up count in its type's concurrency while a worker may still
+// run it, until the broker no longer has the run. It does nothing for a type without a limit.
 func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

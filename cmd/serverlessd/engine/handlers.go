@@ -152,7 +152,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 		return err
 	}
 	h.ID = e.ids.Next(1).String()
-	for _, b := range e.backends { // in all stores; an error if one is away, and then the call can be repeated
+	for _, b := range e.backends { // if one of the stores is away, the caller gets an error and can repeat the call
 		if err := b.noteRequest(ctx, b.store.PutHandler(ctx, h)); err != nil {
 			return err
 		}

@@ -113,7 +113,7 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 		r.Cancel()
 		return false
 	}
-	ctx, cancel := b.call() // begins here, so that the wait for transit uses none of the call's time
+	ctx, cancel := b.call() // the call's time begins here, so that the wait for transit does not count
 	defer cancel()
 	began := time.Now()
 	before, err := ingest(ctx, b.store, r)

@@ -61,7 +61,7 @@ func TestScrapes(t *testing.T) {
 	})
 }
 
-// TestSnapshots: looks are answered from memory, and only one of a hundred makes the stores count the
+// TestSnapshots: snapshots come from memory, and only one of a hundred makes the stores count the
 // jobs. They show what the daemon did.
 func TestSnapshots(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// scrapeWait bounds how long a scrape or a look waits for a count of the jobs. After that it
-	// gets the result of the last count.
+	// scrapeWait bounds how long a scrape or a snapshot waits for a count of the jobs. After that
+	// it uses the result of the last count.
 	scrapeWait = 100 * time.Millisecond
 	// After a count of the jobs, the next one begins no earlier than after countShare times its
 	// duration.

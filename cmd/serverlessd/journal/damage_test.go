@@ -502,8 +502,8 @@ func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *
 	}
 }
 
-// check checks what is stored. Only a part of a request without an answer may be stored if the rest
-// was set aside, because the request may have been accepted.
+// check checks what is stored. A request without an answer may have been accepted. If a part of it
+// was set aside, only the rest may be stored.
 func (n *naiveJournal) check(t *testing.T, damaged bool) {
 	t.Helper()
 	seen := make(map[string]bool)

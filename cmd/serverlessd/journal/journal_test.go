@@ -172,7 +172,7 @@ func TestReservationExpires(t *testing.T) {
 	late := reserve(t, j, 1, time.Millisecond)
 	equal(t, "late", text(late.Read()), "a-x:1")
 	kept := reserve(t, j, 1, long)
-	again := reserve(t, j, 10, long) // returned when the first reservation has expired, or because the first took two records
+	again := reserve(t, j, 10, long) // waits until late expires, unless kept already has the record of late
 	equal(t, "both", strings.Contains(text(kept.Read())+text(again.Read()), "a-x:1"), true)
 	if err := late.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("%v", err)
@@ -543,8 +543,8 @@ func cancelled(t *testing.T) context.Context {
 	return ctx
 }
 
-// Somebody removes the file that the journal writes: what follows is in another one, which a restart
-// finds, or is refused.
+// Somebody removes the file that the journal writes. What is appended then goes to another file,
+// which a restart finds, or is refused.
 func TestRemovedFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal")
@@ -581,8 +581,8 @@ func TestRemovedFile(t *testing.T) {
 	}
 }
 
-// Somebody moves the file that the journal writes, and perhaps puts it back, or another one in its
-// place: a restart finds what is accepted afterwards.
+// Somebody moves the file that the journal writes, and perhaps puts it or another file in its
+// place. A restart finds what is accepted afterwards.
 func TestMovedFile(t *testing.T) {
 	for name, instead := range map[string]func(moved, path string) error{
 		"moved":    func(string, string) error { return nil },
@@ -614,8 +614,8 @@ func TestMovedFile(t *testing.T) {
 	}
 }
 
-// Somebody removes the file that locks the directory. Nothing is accepted any more once another daemon
-// uses the directory: it would not read that.
+// Somebody removes the file that locks the directory. Once another daemon uses the directory,
+// nothing more is accepted, because that daemon would not read it.
 func TestRemovedLock(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, must(Directory(dir)))

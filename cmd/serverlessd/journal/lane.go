@@ -16,8 +16,8 @@ func (p Place) compare(q Place) int {
 }
 
 // Note says which piece a lane got last. Pieces are handed out in order, and a lane gets the next
-// one only when it has synced the last. So everything before the end of the last note that is in no
-// note is in a store. A lane has one reader, which reads one piece at a time.
+// one only when it has synced the last. So a store has everything before the end of the last note,
+// except the pieces in the notes. A lane has one reader, which reads one piece at a time.
 type Note struct {
 	Lane     string
 	From, To Place // if To has no segment, everything after From belongs to the lane

@@ -390,8 +390,8 @@ func (j *Journal) finish(s *segment, from, to int64) []*segment {
 	return j.sweep()
 }
 
-// sweep removes segments from the list whose lines are all in stores, and returns them. It keeps
-// the last segment, and those that are needed because they say where another one ends.
+// sweep removes the segments whose lines are all in stores from the list, and returns them. It
+// keeps the last segment, and those that are needed because they say where another one ends.
 func (j *Journal) sweep() (removed []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {

@@ -107,7 +107,8 @@ func (j *Journal) settle(group []*request, err error) {
 const ordinarySize = 64 << 10
 
 // largeError is the refusal of a request for which there is no room, while there is room for
-// ordinary ones. It does not make the journal count as full: otherwise one client could do that.
+// ordinary ones. It does not make the journal count as full, because a single client can send such
+// requests at any time.
 type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }

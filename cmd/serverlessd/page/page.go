@@ -1,5 +1,5 @@
-// Package page is the web page for operators of the daemon: the kit of gloom/broker/page with the
-// views in this directory, which get all their data from the HTTP API.
+// Package page is the web page for operators of the daemon. It consists of the shared scripts of
+// gloom/broker/page and of the views in this directory, which get all their data from the HTTP API.
 package page
 
 import (

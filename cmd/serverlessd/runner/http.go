@@ -20,8 +20,9 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// webIdle is how long an idle connection is kept. Common servers keep theirs longer, so that it is
-	// we who close it: a request on a connection that the server is closing would fail.
+	// webIdle is how long an idle connection is kept. Common servers keep connections longer, so
+	// the runner closes them first: a request on a connection that the server is closing would
+	// fail.
 	webIdle = 4 * time.Second
 	// webIdleConns is how many idle connections are kept for a host.
 	webIdleConns = 256

@@ -23,7 +23,7 @@ const (
 type mark struct {
 	number int
 	data   []byte
-	fault  *fault // set, and nothing else, if the step has printed something invalid or too much
+	fault  *fault // set if the step has printed something invalid or too much; the other fields are then zero
 	followLines
 	said *statusLine
 }

@@ -176,8 +176,9 @@ func TestFenceIsAdded(t *testing.T) {
 		}
 		equal(t, "taken", payloads(take(t, open(), sysid, "a-x", 1, ttl)), "2")
 
-		// It is dropped under a daemon: the call that needs it fails, the next one adds it. A
-		// give-back from before then does not meet the fence of a later run.
+		// The column is dropped while a daemon runs: the call that needs it fails, and the next
+		// call adds it. A give-back from before that is repeated afterwards changes nothing,
+		// because the later run has another fence.
 		s := open()
 		ingest(t, s, entry("a-y", "3"))
 		back := Ending{Run: take(t, s, other, "a-y", 1, ttl)[0].Run, Fate: GiveBack}

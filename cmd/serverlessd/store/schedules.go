@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// settleAtOnce is how many schedules a transaction settles at most. After madeAtOnce jobs, or
-	// madeBytes bytes of payloads, it leaves the rest to the next transaction.
+	// settleAtOnce is the maximum number of schedules that a transaction settles. After madeAtOnce
+	// jobs, or madeBytes bytes of payloads, it leaves the rest to the next transaction.
 	settleAtOnce = 100
 	madeAtOnce   = 1000
 	madeBytes    = 8 << 20

@@ -79,8 +79,8 @@ type Store interface {
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
 	// Result returns a job's record and data, or ErrNotDone if the job has not ended. Payload
-	// returns its record and payload, which is nil if the store has lost it. They do not read
-	// more than most bytes: of something longer they return nil, and its size in the record.
+	// returns its record and payload, which is nil if the store has lost it. They read at most
+	// limit bytes. If the value is longer, they return nil, and the record has its size.
 	Result(ctx context.Context, id job.ID, limit int) (*Record, []byte, error)
 	Payload(ctx context.Context, id job.ID, limit int) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error

@@ -159,7 +159,7 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 
 // TestClockJumps: after the clock was set, no job expires, is purged or is abandoned, whatever the
 // clock shows, neither by a daemon that has seen the jump nor by one that starts after it. Jobs
-// that are old by a clock that has run evenly are.
+// that are old by a clock that has run evenly do expire, or are purged or abandoned.
 func TestClockJumps(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")

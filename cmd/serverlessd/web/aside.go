@@ -19,7 +19,7 @@ type shownAside struct {
 	Accepted *string  `json:"accepted,omitempty"`
 }
 
-// asideIDs is how many ids of a file are shown at most.
+// asideIDs is the maximum number of ids that are shown of a file.
 const asideIDs = 100
 
 // asides lists the files that were set aside: with jobs that no store accepted, and with damaged
@@ -51,7 +51,7 @@ func showAside(a *journal.Aside) shownAside {
 	return shown
 }
 
-// putBack gives the jobs of one or all files that no store has accepted to a store again.
+// putBack gives jobs that no store has accepted to a store again: those of one file, or of all.
 func (s *Web) putBack(r *request) error {
 	file := r.query.Get("file")
 	all, err := r.flag("all")

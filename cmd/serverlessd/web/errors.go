@@ -29,7 +29,7 @@ func fail(status int, code, field, format string, args ...any) *apiError {
 	return &apiError{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
 }
 
-// busy returns an error that will pass.
+// busy returns an error for a state that will pass, so that the client can try again.
 func busy(code, format string, args ...any) *apiError {
 	return fail(http.StatusServiceUnavailable, code, "", format, args...)
 }
@@ -106,7 +106,7 @@ func reply(w http.ResponseWriter, err error) {
 
 var jsonType = []string{"application/json"}
 
-// answer writes JSON. It returns nil, as the methods of Web do that have answered.
+// answer writes JSON. It returns nil, as every method of Web does once it has answered.
 func answer(w http.ResponseWriter, status int, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -91,7 +91,8 @@ func (w stalledWriter) Write(p []byte) (int, error) {
 }
 
 // TestUnreadResults: only a limited number of large results that clients do not read is in memory,
-// and they do not delay small results. One more client is told so, and its result is not read.
+// and they do not delay small results. A further request of the same client is refused, and its
+// result is not read.
 func TestUnreadResults(t *testing.T) {
 	const limit = 4
 	q := &resultQueue{data: bytes.Repeat([]byte("a"), smallBody+1)}

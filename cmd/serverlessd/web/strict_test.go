@@ -117,7 +117,7 @@ func TestEncoded(t *testing.T) {
 	defer d.Shutdown(t.Context())
 	for _, path := range []string{"/a/job/x", "/a/handler/add/x?lang=sh"} {
 		for encoding, status := range map[string]int{"": 200, "Identity": 200, "gzip": 415, "br": 415} {
-			q := &acting{}
+			q := &callRecorder{}
 			s := New(q, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 10, MaxBodies: 2})
 			r, w := httptest.NewRequest("POST", "http://"+d.Addr().String()+path, strings.NewReader("true")), httptest.NewRecorder()
 			r.Header.Set("Content-Encoding", encoding)

@@ -280,7 +280,7 @@ var hostile = []string{
 	"\u202eturned", `../../v1/stats?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 4000),
 }
 
-// harmless shows hostile texts in every place where others choose the text.
+// harmless shows hostile texts in every place where a client or a handler chooses the text.
 func harmless(t *testing.T, w *world, _ map[string]string) {
 	w.handler("evil", "ok", `read line; printf 'R: 200 %s\n' "$line"`)
 	w.handler("evil", "no", `read line; printf '%s\n' "$line" >&2; printf 'R: 400 %s\n' "$line"`)

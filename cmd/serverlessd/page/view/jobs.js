@@ -48,7 +48,7 @@ const many = (picked, verb, what, done, says) => ask({
   go: () => act(() => each(picked, what), n => `${plural(n, 'job')} ${done}.`).then(r => { chosen.set(picked, false); again(r); }),
 });
 
-/** Asks the user, and then retries all jobs in a state, of all clients, of one, or of a type. It
+/** Asks the user, and then retries all jobs in a state: those of all clients, of one client, or of one type. It
  * retries no more jobs than it has counted, because retried jobs may fail again. @param {string} jobtype
  * @param {string} state */
 async function retryAll(jobtype, state) {
