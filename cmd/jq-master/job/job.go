@@ -91,15 +91,15 @@ type Job struct {
 	Retries  int32 // retries scheduled so far; "retry_count" in replies
 	Attempt  int32 // number of the last run, from 1; not reset when a job is revived
 	Due      int64 // the job is not handed out before this time
-	Worker   ID    // of the last run
-	Started  int64 // hand-out of the last run
-	Deadline int64 // of the current run, including the grace
-	Finished int64 // end of the last run, or of the job
+	Worker   ID    // worker of the last run
+	Started  int64 // when the last run was handed out
+	Deadline int64 // deadline of the current run, including the grace
+	Finished int64 // when the last run, or the job, ended
 
 	Result  []byte // MessagePack; nil if there is none, or it was dropped
-	Error   []byte // of the last failure, MessagePack; nil is null
-	Message string // of the last failure
-	Reason  Reason // of the last failure
+	Error   []byte // error of the last failure, in MessagePack; nil stands for null
+	Message string // message of the last failure
+	Reason  Reason // reason of the last failure
 	Told    int64  // finished_at as the worker reported it; 0 if it did not report one
 
 	// Attempts holds the last KeptAttempts runs that have ended, the oldest first.

@@ -41,7 +41,8 @@ type backend struct {
 	back            chan struct{} // signals that the store answers again
 	ingestKick      chan struct{} // signals ingest that a request waits until the journal's jobs are stored
 
-	leaving, left chan struct{} // closed when keepSysid must release the sysid, and when it has returned
+	leaving chan struct{} // closed when keepSysid must release the sysid
+	left    chan struct{} // closed when keepSysid has returned
 	// transit is held while jobs go from the journal to the store, and while the store's jobs are
 	// counted.
 	transit *semaphore.Weighted

@@ -42,13 +42,13 @@ func benchmark(b *testing.B, h *job.Handler) {
 	left.Store(int64(b.N))
 	var wg sync.WaitGroup
 	slots := 4 * runtime.NumCPU()
-	wg.Go(func() { r.Run(context.Background(), one, &reports{t: b}) })
+	wg.Go(func() { r.Run(context.Background(), one, &reportRecorder{t: b}) })
 	wg.Wait()
 	b.ResetTimer()
 	for range slots {
 		wg.Go(func() {
 			for left.Add(-size) > -size {
-				to := &reports{t: b}
+				to := &reportRecorder{t: b}
 				r.Run(context.Background(), one, to)
 				for _, o := range to.outcomes {
 					if o.Status != 200 {

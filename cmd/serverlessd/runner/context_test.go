@@ -208,7 +208,7 @@ func TestContextsThatAreEnded(t *testing.T) {
 			for _, kill := range []bool{true, false} {
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan struct{})
-				to := &reports{t: t}
+				to := &reportRecorder{t: t}
 				go func() {
 					defer close(done)
 					r.Run(ctx, batch(handler(source), "a", "b"), to)
@@ -265,7 +265,7 @@ func TestInputIsTheJobs(t *testing.T) {
 func TestPayloadFile(t *testing.T) {
 	r := newRunner(t, nil)
 	h := handler(job.Source{Lang: job.Shell, Body: "cat >&2"})
-	to := &reports{t: t, onStart: func(i int) {
+	to := &reportRecorder{t: t, onStart: func(i int) {
 		if i == 1 {
 			r.pool.mu.Lock()
 			defer r.pool.mu.Unlock()

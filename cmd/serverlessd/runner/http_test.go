@@ -241,7 +241,7 @@ func TestRequestsThatAreEnded(t *testing.T) {
 		b := batch(webHandler(url, job.Options{Batch: whole}), "a", "b")
 		ctx, cancel := context.WithCancel(context.Background())
 		for what, end := range map[string]func(){"context": cancel, "Kill": r.Kill} {
-			to := &reports{t: t, onStart: func(int) { time.AfterFunc(time.Millisecond, end) }}
+			to := &reportRecorder{t: t, onStart: func(int) { time.AfterFunc(time.Millisecond, end) }}
 			use := ctx
 			if what == "Kill" {
 				use = context.Background()

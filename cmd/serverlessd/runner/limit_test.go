@@ -49,7 +49,7 @@ func TestLimits(t *testing.T) {
 			{"exits", job.Source{Body: l.exits}, "500 context_died …last words"},
 		} {
 			c.Lang, c.EID = l.lang, "e"
-			to := &reports{t: t}
+			to := &reportRecorder{t: t}
 			r.Run(context.Background(), batch(handler(c.Source), "x", "y"), to)
 			if len(to.outcomes) != 1 || to.started != 1 || !alike(text(to.outcomes[0]), c.want) {
 				t.Errorf("%s: %d started, %q, want %q", c.what, to.started, texts(to.outcomes), c.want)

@@ -70,7 +70,7 @@ func TestPool(t *testing.T) {
 	})
 	t.Run("waiting in vain", func(t *testing.T) {
 		r := newRunner(t, func(o *Options) { o.Contexts = 1 })
-		busy := &reports{t: t}
+		busy := &reportRecorder{t: t}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -79,7 +79,7 @@ func TestPool(t *testing.T) {
 		eventually(t, "the context is taken", func() bool { return r.Contexts() == 1 })
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(10*time.Millisecond, cancel)
-		to := &reports{t: t}
+		to := &reportRecorder{t: t}
 		r.Run(ctx, batch(handler(job.Source{Lang: job.Shell, Body: "true"}), ""), to)
 		if to.started != 0 {
 			t.Error("a job began without a context")

@@ -80,15 +80,15 @@ func batch(h *job.Handler, payloads ...string) Batch {
 	return b
 }
 
-// reports records what is reported about a batch.
-type reports struct {
+// reportRecorder is a Reporter that records how the jobs of a batch begin and end.
+type reportRecorder struct {
 	t        testing.TB
 	started  int
 	outcomes []job.Outcome
 	onStart  func(i int)
 }
 
-func (r *reports) Started(i int) {
+func (r *reportRecorder) Started(i int) {
 	if i != r.started {
 		r.t.Errorf("job %d was started, not job %d", i, r.started)
 	}
@@ -98,7 +98,7 @@ func (r *reports) Started(i int) {
 	}
 }
 
-func (r *reports) Ended(i int, o job.Outcome) {
+func (r *reportRecorder) Ended(i int, o job.Outcome) {
 	if i != len(r.outcomes) || i >= r.started {
 		r.t.Errorf("job %d ended, not job %d of %d started", i, len(r.outcomes), r.started)
 	}
@@ -108,7 +108,7 @@ func (r *reports) Ended(i int, o job.Outcome) {
 // run runs a batch and returns how its jobs ended.
 func run(t testing.TB, r *Runner, b Batch) []job.Outcome {
 	t.Helper()
-	to := &reports{t: t}
+	to := &reportRecorder{t: t}
 	r.Run(context.Background(), b, to)
 	return to.outcomes
 }

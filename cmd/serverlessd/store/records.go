@@ -219,7 +219,7 @@ func (q Query) condition(now time.Time) (sql string, args []any) {
 	return sql, args
 }
 
-// partRows is how many rows a list examines at a time, which is called a part.
+// partRows is the size of a part: how many rows a list examines at a time.
 var partRows = 10_000
 
 const (

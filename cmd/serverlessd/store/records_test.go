@@ -39,8 +39,8 @@ func TestDeleteAndRetry(t *testing.T) {
 	})
 }
 
-// TestHasten: Hasten makes a job due now that is delayed or waits for its next try, and keeps its
-// number of tries. Other jobs are not changed.
+// TestHasten: Hasten makes a delayed job, or a job that waits for its next try, due now, and keeps
+// its number of tries. Other jobs are not changed.
 func TestHasten(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()

@@ -91,8 +91,8 @@ type Store interface {
 	// at the end. It examines at most 50,000 jobs, so that its time is bounded. So a list may be
 	// short or empty although there are more jobs.
 	Jobs(ctx context.Context, q Query) (list []Record, next job.ID, err error)
-	// Hasten makes a job due now that is delayed or waits for its next try. Its number of tries
-	// does not change. It returns ErrRunning or ErrDone if the job does not wait.
+	// Hasten makes a delayed job, or a job that waits for its next try, due now. Its number of
+	// tries does not change. It returns ErrRunning or ErrDone if the job does not wait.
 	Hasten(ctx context.Context, id job.ID) error
 	// RetryAll is Retry for up to Limit jobs of a query. It skips jobs whose unique key another job
 	// holds.
