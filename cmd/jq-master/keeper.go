@@ -100,7 +100,7 @@ func (k *keeper) write() error {
 // change applies a change, writes the file and calls then. If it cannot write the file, it undoes
 // the change and calls done with the error.
 func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
-	go func() { // so that the caller does not wait for the disk
+	go func() { // in a goroutine, so that the caller does not wait for the disk
 		k.mu.Lock()
 		old := k.byID[id]
 		k.put(id, c)

@@ -56,7 +56,7 @@ func run(o *options) error {
 		Master: m, Door: d, MaxBody: o.maxBody, WorkerPort: o.workerPort, CheckURL: pusher.Check, Registry: registry,
 	})
 	d.Serve(side)
-	go side.Watch(nil) // for as long as the process runs
+	go side.Watch(nil) // it watches for as long as the process runs
 	o.announce(d, log.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -70,7 +70,7 @@ func run(o *options) error {
 	}
 	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = d.Shutdown(last) // before the master, so that pending replies are written
+	_ = d.Shutdown(last) // the server ends before the master, so that pending replies are written
 	stop()
 	if e := <-ended; err == nil {
 		err = e

@@ -23,7 +23,7 @@ func TestForsaken(t *testing.T) {
 	ours.Close()
 	eventually(t, "the first knows that its broker is away", func() bool { return a.do("GET", "/readyz", "").status == 503 })
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		a.enqueue(`{"name":"n","argument":{}}`) // still accepted, because the standby reaches no broker, either
+		a.enqueue(`{"name":"n","argument":{}}`) // the job is still accepted, because the standby reaches no broker, either
 	}
 	job := a.enqueue(`{"name":"late","argument":{}}`)
 	startShared(t, theirs)

@@ -406,7 +406,7 @@ func TestMovedDirectory(t *testing.T) {
 			}
 			s.start("-")
 			s.until("the jobs are there", func() bool {
-				counts, ok := s.state() // counted twice until the journal has asked the store
+				counts, ok := s.state() // jobs may be counted twice until the journal has asked the store
 				return ok && counts.Waiting == 3
 			})
 		})

@@ -73,7 +73,7 @@ func run(opt *options) error {
 	opt.web.Metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	side := web.New(e, d, opt.web)
 	d.Serve(side)
-	go side.Watch(nil) // for as long as the process runs
+	go side.Watch(nil) // it watches for as long as the process runs
 	announce(opt, d, log.Logger)
 	select {
 	case <-asked:

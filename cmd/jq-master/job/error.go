@@ -48,9 +48,9 @@ const (
 // Fault is an error for the sender of a request.
 type Fault struct {
 	Code       Code
-	Reason     string        // for people; it names the offending value and the limit
+	Reason     string        // a text for people, which names the offending value and the limit
 	Field      string        // the field concerned, "" for none
-	RetryAfter time.Duration // for a 503; 0 for none
+	RetryAfter time.Duration // when to try again, for a 503; 0: not given
 }
 
 func (f *Fault) Error() string {

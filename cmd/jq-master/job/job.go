@@ -16,7 +16,7 @@ const (
 	DefaultMaxRetry = 10
 	DefaultTimeout  = 30      // seconds
 	MaxMessage      = 4 << 10 // bytes of a message; longer ones are cut
-	KeptAttempts    = 16      // of a job; older ones are dropped
+	KeptAttempts    = 16      // how many ended runs of a job are kept; older ones are dropped
 )
 
 // Span is a length of time in milliseconds.
@@ -39,7 +39,7 @@ type Attributes struct {
 	Argument   []byte // one MessagePack map, as it was sent
 	Priority   int32  // smaller first
 	MaxRetry   int32  // 0 … MaxRetries
-	Timeout    Span   // of a run, above 0, at most MaxTimeout
+	Timeout    Span   // the longest time of a run: above 0, at most MaxTimeout
 	KeepResult bool
 	Unique     *Unique // nil: the job has no unique key
 }
@@ -51,7 +51,7 @@ type State uint8
 const (
 	Queued    State = iota // never run
 	Running                // at a worker
-	Retrying               // has failed, and waits for its backoff or for a worker
+	Retrying               // the job has failed, and waits for its backoff or for a worker
 	Done                   // ended with success
 	Failed                 // ended for good with a failure; shown as "error"
 	Cancelled              // ended without an outcome
@@ -113,7 +113,7 @@ type Attempt struct {
 	Started  int64  `json:"started"`
 	Finished int64  `json:"finished"`
 	Success  bool   `json:"success,omitempty"`
-	Reported bool   `json:"reported,omitempty"` // by the worker; otherwise the master itself ended the run
+	Reported bool   `json:"reported,omitempty"` // the worker reported the end; otherwise the master itself ended the run
 	Reason   Reason `json:"reason,omitempty"`   // of a failure
 	Message  string `json:"message,omitempty"`  // of a failure
 	// Lost means that the worker was lost, Cancelled that the job was cancelled during the run.
@@ -164,7 +164,7 @@ func ParseReason(name string) (Reason, bool) {
 // Outcome says how a run ended: as its worker reported, or as the master decided.
 type Outcome struct {
 	Success bool
-	Result  []byte // of a success, MessagePack; nil is null
+	Result  []byte // result of a success, in MessagePack; nil stands for null
 	// Of a failure:
 	Reason  Reason
 	Retry   bool

@@ -23,7 +23,7 @@ type Worker struct {
 	Token     string   `json:"token"`             // the token in a push, "" for none
 	Heartbeat bool     `json:"heartbeat"`         // the worker counts as lost when its requests stop
 	Leaving   bool     `json:"leaving,omitempty"` // it has unregistered, but its runs may still be answered
-	Owner     Owner    `json:"owner"`             // of the token that registered it
+	Owner     Owner    `json:"owner"`             // owner of the token that registered the worker
 	Since     int64    `json:"since"`             // when it registered, in milliseconds since 1970
 }
 
@@ -79,5 +79,5 @@ type Handout struct {
 	Argument []byte // MessagePack
 	Timeout  Span
 	Attempt  int32
-	Deadline int64 // of the run, without the grace, in milliseconds since 1970
+	Deadline int64 // end of the run's timeout, without the grace, in milliseconds since 1970
 }

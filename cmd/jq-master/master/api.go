@@ -139,7 +139,7 @@ type Ledger struct {
 // Answer is the outcome of a push.
 type Answer struct {
 	Kind       AnswerKind
-	RetryAfter time.Duration // with Busy; 0: the worker did not say
+	RetryAfter time.Duration // given with Busy; 0: the worker did not say when
 	Reason     string        // for people
 }
 

@@ -120,7 +120,7 @@ func (l *brokerConn) close() {
 	l.mu.Unlock()
 	stopped, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, posts := range workers { // before the submitter, so that the broker counts the runs as lost with their workers
+	for _, posts := range workers { // workers end before the submitter, so that the broker counts their runs as lost
 		for _, p := range posts {
 			_ = p.Stop(stopped)
 		}

@@ -14,8 +14,8 @@ type commandQueue struct {
 // command is a function to be run on a machine.
 type command struct {
 	of   *machine // nil: for any machine
-	do   func()   // called with the master's lock held
-	gone func()   // called instead, without the lock, if the machine has ended; may be nil
+	do   func()   // is called with the master's lock held
+	gone func()   // is called instead, without the lock, if the machine has ended; may be nil
 }
 
 // queueCommand queues a command, which is run soon: by this goroutine, or by the one that is

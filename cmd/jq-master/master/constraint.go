@@ -81,7 +81,7 @@ type constraints struct {
 	shown   atomic.Pointer[[]*constraint] // a copy of list for readers without the lock
 	news    []*constraint                 // the constraints of list that the sweep applies; the slice is never changed, either
 	sweep   int                           // index in machine.bySeq of the next job of the sweep; -1: there is no sweep
-	sweeps  []func()                      // called when the sweep ends
+	sweeps  []func()                      // functions to be called when the sweep ends
 	key     []byte                        // buffer for the key of a set
 }
 

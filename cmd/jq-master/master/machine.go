@@ -13,7 +13,7 @@ import (
 // Limits are the limits on what a master holds, and the times for which it keeps things and waits.
 type Limits struct {
 	MaxJobs        int   // jobs that have not ended
-	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth of it is for results alone; ended jobs without results get at most half of it
+	MaxBytes       int64 // bytes of arguments, results, errors and idempotency keys; an eighth of it is for results alone; ended jobs without results get at most half of it
 	MaxWaiters     int
 	MaxWorkers     int
 	MaxConstraints int
@@ -64,10 +64,10 @@ type machine struct {
 	prefix    string // prefix of the types at the broker
 	once      string // prefix of the types of jobs with max_retry 0
 
-	now           int64 // in milliseconds, monotonic; does not advance while the machine stands still or the store is away
-	wall          int64 // in milliseconds since 1970, by the store's clock, which is never set but may change with a new term
-	host          int64 // in milliseconds since 1970, by this host's clock; only for the due times of schedules
-	clock         int64 // in milliseconds, monotonic, at the last call of setTime
+	now           int64 // monotonic time in milliseconds; does not advance while the machine stands still or the store is away
+	wall          int64 // the store's clock, in milliseconds since 1970; it is never set, but may change with a new term
+	host          int64 // this host's clock, in milliseconds since 1970; only for the due times of schedules
+	clock         int64 // monotonic time in milliseconds, at the last call of setTime
 	lost          int64 // clock minus now: the total time during which now stood still
 	deadlinesFrom int64 // no deadline is judged before this time
 	graceFrom     int64 // when the machine last stood still after deadlinesFrom was reached
@@ -102,7 +102,7 @@ type machine struct {
 	arriving int64 // bytes of results on their way into the store
 
 	entering int   // jobs on their way into the store
-	bytes    int64 // of arguments, results and errors
+	bytes    int64 // size of arguments, results and errors
 	waiters  int
 	results  int // kept
 
@@ -110,7 +110,7 @@ type machine struct {
 	fetchAt int64     // when to tell the store to drop them; 0: there are none
 
 	full         error // why the store has refused a job for lack of room
-	fullTo       int64 // until when the store counts as full
+	fullTo       int64 // the store counts as full until this time
 	away         error // why the store is away; nil: it is not
 	draining     bool
 	linked       bool // the broker has all jobs, and workers may get those that wait
@@ -125,14 +125,14 @@ type machine struct {
 	late         []lateJob // jobs that the broker did not take
 	socket       *worker   // stands for all Gloom workers; nil before the first answer of one
 
-	ledger Ledger // without Waiting and Running, which balance takes from counts
+	ledger Ledger // its fields Waiting and Running are not used: balance takes them from counts
 	more   metrics
 }
 
 // metrics has counts since the start that are not in the ledger.
 type metrics struct {
 	fetched, expired        uint64
-	pushes                  [len(answerNames)]uint64 // by the kind of their answers
+	pushes                  [len(answerNames)]uint64 // number of pushes, by the kind of their answers
 	waitSeconds, runSeconds histogram
 }
 
@@ -221,13 +221,13 @@ type name struct {
 // record is a job in the machine. The fields that are needed only once the job has been handed out
 // are in runInfo.
 type record struct {
-	*job.Job      // as it is stored; it is replaced, never changed
+	*job.Job      // the job as it is stored; it is replaced, never changed
 	name          *name
 	groups        *set     // nil: no constraint applies to it
 	runInfo       *runInfo // nil before the first hand-out
 	op            op
 	submitted     bool   // the broker has the job, or the request to submit it is on its way
-	handedOut     bool   // since it was submitted, it was handed to one of the master's workers
+	handedOut     bool   // it was handed to one of the master's workers since it was submitted
 	stale         bool   // its groups or its priority have changed while it ran
 	priorityStale bool   // its priority has changed since it was submitted
 	long          bool   // its argument does not fit into a frame of the broker: only the master's workers get it

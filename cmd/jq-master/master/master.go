@@ -122,7 +122,7 @@ func (m *Master) setAlarm(c *machine) {
 		m.alarmAt = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
 	}
-	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // after each command, and at each beat
+	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // checked after each command, and at each beat
 		select {
 		case m.choresDue <- struct{}{}:
 		default:

@@ -9,7 +9,7 @@ type puller struct {
 	jobs     []job.Handout
 	runs     []*run
 	recs     []*record
-	ready    func() // called once, when there are jobs to take or the request must end
+	ready    func() // is called once, when there are jobs to take or the request must end
 	closed   bool
 }
 

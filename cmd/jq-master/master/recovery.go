@@ -112,7 +112,7 @@ func (c *machine) linkSlice(budget int) (more bool) {
 		for _, k := range c.constraints.list {
 			c.set(k)
 		}
-		for _, w := range c.byAge() { // before the waiting jobs: a full or stopping broker may not take all of them
+		for _, w := range c.byAge() { // running jobs come before the waiting ones: a full or stopping broker may not take all of them
 			for _, r := range w.jobsByAge() {
 				if !w.gone && r.runInfo.run.handle == nil && !r.submitted {
 					w.orphans = true
@@ -191,7 +191,7 @@ func (c *machine) drain() {
 // back.
 func (c *machine) storeChanged(away error) {
 	if c.away != nil && away == nil {
-		c.deadlinesFrom = max(c.deadlinesFrom, c.now+ms(c.StoreWait)) // so that reports that workers have sent meanwhile are read first
+		c.deadlinesFrom = max(c.deadlinesFrom, c.now+ms(c.StoreWait)) // reports that workers have sent meanwhile are then read first
 	}
 	c.away = away
 	if away != nil { // requests do not wait for jobs whose start cannot be written now
@@ -253,7 +253,7 @@ type lateJob struct {
 	id      job.ID
 	at      int64
 	outcome *job.Outcome // if not nil, the job ends in this way, unless one of the master's workers had it
-	bid     uint32       // or the job has a later submission
+	bid     uint32       // number of the submission; the entry is void if the job has a later one
 }
 
 func (c *machine) submitLate() {

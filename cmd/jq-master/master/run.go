@@ -143,7 +143,7 @@ func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 		// The broker has ended the job, or may have ended this run while the store or the
 		// master stood still: the job is submitted again.
 		c.later(func() { h.release(resubmitPause) })
-		r.submitted = true // as far as is known: the broker may still have it
+		r.submitted = true // the broker may still have the job
 		fallthrough
 	case r.submitted: // the broker was to hand it to the worker again
 		c.withdraw(r)

@@ -30,7 +30,7 @@ type schedules struct {
 
 // scheduled is a schedule and its state in the machine.
 type scheduled struct {
-	*schedule.Schedule // as it is stored; it is replaced, never changed; nil: not stored yet
+	*schedule.Schedule // the schedule as it is stored; it is replaced, never changed; nil: not stored yet
 	job                *New
 	wake               int64 // wall time of the next due time or retry
 	busy               bool  // the schedule is being written
@@ -105,7 +105,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 		tell(err)
 		return
 	}
-	c.schedules.byName[name] = s // so that other changes wait for this one
+	c.schedules.byName[name] = s // other changes of the schedule then wait for this one
 	c.writeSchedule(name, s, now, n, nil, func(err error) {
 		if err != nil {
 			err = c.storeError(err)

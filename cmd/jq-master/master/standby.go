@@ -60,7 +60,7 @@ func (m *Master) acquire(ctx context.Context) error {
 			return err
 		}
 		defer watch.Close()
-		first := sync.OnceFunc(func() { // otherwise a master that has not connected yet would leave the lease to others
+		first := sync.OnceFunc(func() { // a master that has not connected yet must not leave the lease to others
 			soon, cancel := context.WithTimeout(ctx, firstReach)
 			defer cancel()
 			_ = watch.Ping(soon)

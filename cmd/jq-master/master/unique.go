@@ -16,7 +16,7 @@ func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key}
 type claim struct {
 	rec     *record  // the holder; nil while the new holder is on its way into the store
 	before  *record  // the job that gets the key back if the new holder is not stored; nil: none
-	waiting []func() // called when the new holder has been stored or refused
+	waiting []func() // functions to be called when the new holder has been stored or refused
 }
 
 // shareKey finds the job that holds the key of a new job, and does to it what the mode says. It

@@ -105,7 +105,7 @@ func TestUniqueKeys(t *testing.T) {
 				w.now += int64(rng.IntN(8000))
 				w.step(w.c, func() {})
 			case 1:
-				w.start() // from the content of the store
+				w.start() // a new machine loads the content of the store
 				reown(jobs, owner, w.now)
 			case 2, 3:
 				if pick != nil {

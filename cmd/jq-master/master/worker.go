@@ -18,7 +18,7 @@ type worker struct {
 	runs     map[*record]struct{}
 	pausedTo int64
 	why      string           // the reason for the pause
-	failing  int64            // since when the worker has been unreachable; 0: it is reachable
+	failing  int64            // when the worker became unreachable; 0: it is reachable
 	pause    time.Duration    // the length of the last pause because it was unreachable
 	excepts  map[string]int64 // names that it does not know, and until when it gets no such jobs
 	cancels  map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
@@ -114,7 +114,7 @@ func (c *machine) updateServing(w *worker) {
 		v.types = append(v.types, c.ownType(w))
 	}
 	for n := range w.excepts {
-		if !strings.Contains(n, "*") { // as a pattern, the name would keep away other names, too
+		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and keep away other names, too
 			v.except = c.addTypes(v.except, n)
 		}
 	}

@@ -31,7 +31,7 @@ type Matcher struct {
 	parts []*Matcher
 	field Pointer
 	op    string
-	want  operand   // for eq, ne, lt, le, gt, ge
+	want  operand   // the value of eq, ne, lt, le, gt and ge
 	among []operand // for in
 	glob  wire.Pattern
 	regex *regexp.Regexp

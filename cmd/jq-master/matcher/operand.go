@@ -87,7 +87,7 @@ const ext32 = 0xc9
 func canonicalMap(dst []byte, b pack.Value) ([]byte, pack.Value) {
 	type pair struct{ key, whole []byte }
 	n, rest, from := b.Len(), b.Inner(), len(dst)
-	ends := make([]int, 0, 2*n) // of each key and each value in dst
+	ends := make([]int, 0, 2*n) // where each key and each value in dst ends
 	for range 2 * n {
 		dst, rest = canonical(dst, rest)
 		ends = append(ends, len(dst))
@@ -97,7 +97,7 @@ func canonicalMap(dst []byte, b pack.Value) ([]byte, pack.Value) {
 		pairs[i] = pair{dst[at:ends[2*i]], dst[at:ends[2*i+1]]}
 		at = ends[2*i+1]
 	}
-	slices.Reverse(pairs) // so that the stable sort puts the last of equal keys first
+	slices.Reverse(pairs) // reversed, so that the stable sort puts the last of equal keys first
 	slices.SortStableFunc(pairs, func(a, b pair) int { return bytes.Compare(a.key, b.key) })
 	pairs = slices.CompactFunc(pairs, func(a, b pair) bool { return bytes.Equal(a.key, b.key) })
 	sorted := msgp.AppendMapHeader(make([]byte, 0, 5+len(dst)-from), uint32(len(pairs)))

@@ -160,7 +160,7 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 	start, n, at := len(r.out), uint32(0), 0
 	var value int            // where the last value begins in r.out
 	var pairs []int          // where its items begin, if it is the array of a $map
-	r.out = append(r.out, 0) // for the head, which needs n
+	r.out = append(r.out, 0) // room for the head, which needs n
 	for r.at++; ; n++ {
 		if r.peek() == ',' {
 			r.pass()

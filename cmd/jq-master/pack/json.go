@@ -42,7 +42,7 @@ func AppendJSON(dst []byte, v Value) []byte {
 type jsonWriter struct {
 	dst  []byte
 	rest Value  // what is still to be written
-	odd  []bool // of the maps in it, in their order
+	odd  []bool // the entries of oddMaps for the maps in rest, in their order
 }
 
 // value writes the first of the values.
@@ -129,7 +129,7 @@ func closeList(dst []byte, n uint64, bracket byte) []byte {
 func oddMaps(odd []bool, v Value) []bool {
 	var open [MaxDepth]struct {
 		left uint64 // how many values are still to come
-		at   int    // of a map: its place in odd; of an array: -1
+		at   int    // for a map, its place in odd; for an array, -1
 		one  bool   // it is a map of one pair
 	}
 	depth := 0

@@ -187,7 +187,7 @@ func (n Number) compareInteger(m Number) int {
 	case b && !a:
 		return 1
 	}
-	return cmp.Compare(n.bits, m.bits) // with equal signs, the two's complements are in the order of the numbers
+	return cmp.Compare(n.bits, m.bits) // if the signs are equal, the two's complements have the order of the numbers
 }
 
 // compareFloat is Compare for an integer and a float.

@@ -39,8 +39,8 @@ func (k Kind) String() string { return kindNames[k] }
 type head struct {
 	kind Kind
 	size int    // bytes of the head; for a scalar, of the whole value
-	n    uint64 // of a string, bin or ext: the bytes after the head; of an array: items; of a map: pairs
-	bits uint64 // of a number: the bits of the integer or float64; of a boolean: 0 or 1
+	n    uint64 // the number of bytes after the head of a string, bin or ext, of items of an array, or of pairs of a map
+	bits uint64 // the bits of an integer or float64; for a boolean 0 or 1
 	typ  int8   // of an ext
 }
 
@@ -144,7 +144,7 @@ func invalid(format string, args ...any) *job.Fault {
 
 // cut returns the value at the beginning of b.
 func cut(b []byte) (Value, *job.Fault) {
-	var open [MaxDepth]uint64 // by depth: how many values the open array or map still lacks
+	var open [MaxDepth]uint64 // for each depth, how many values the open array or map still lacks
 	depth, at := 0, 0
 	for {
 		h := readHead(b[at:])

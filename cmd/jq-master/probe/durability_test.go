@@ -14,7 +14,7 @@ import (
 type load struct {
 	mu    sync.Mutex
 	d     *daemon
-	acked map[string]bool // by id; true for jobs with max_retry 0
+	acked map[string]bool // the acknowledged jobs, by id; true for jobs with max_retry 0
 	runs  map[string]int
 	done  map[string]bool
 	stop  chan struct{}

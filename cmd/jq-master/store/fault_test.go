@@ -408,7 +408,7 @@ func TestLate(t *testing.T) {
 	j := newJob(1)
 	add(t, r, j)
 	gate.Hold()
-	running := become(t, r, j, started(j), 0, 0) // after the first connection was given up
+	running := become(t, r, j, started(j), 0, 0) // this succeeds after the first connection was given up
 	queued := become(t, r, running, released(running), 0, 0)
 	if gate.Release() == 0 {
 		t.Error("nothing was held")

@@ -109,7 +109,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 
 // begin starts a term and its writer.
 func (r *Redis) begin(t *term) error {
-	r.setBack() // in case the last term ended while Redis was away
+	r.setBack() // the last term may have ended while Redis was away
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {

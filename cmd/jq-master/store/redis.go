@@ -73,8 +73,8 @@ type term struct {
 // op is a transition on its way to Redis.
 type op struct {
 	*transition
-	keys []string // without the lease and seq, which come first
-	args []any    // without the text of the lease and the seq, which come first
+	keys []string // the script's keys without the lease and seq, which come first
+	args []any    // the script's arguments without the text of the lease and the seq, which come first
 	done func(answer any, err error)
 	// alone says that the script may not make other transitions in the same call.
 	alone bool

@@ -288,7 +288,7 @@ func TestLife(t *testing.T) {
 
 // TestConflict: a transition that the job's state or attempt forbids changes nothing.
 func TestConflict(t *testing.T) {
-	running := func(j *job.Job) *job.Job { // as if the stored job were running
+	running := func(j *job.Job) *job.Job { // its transitions would be valid if the stored job were running
 		r := started(j)
 		r.Rev--
 		return r

@@ -126,7 +126,7 @@ func (s *Server) Watch(stop <-chan struct{}) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); p != path.Clean(p) {
-		s.at("none", nil).ServeHTTP(w, r) // not by the mux, which would redirect it
+		s.at("none", nil).ServeHTTP(w, r) // the mux itself would redirect the request
 		return
 	}
 	s.mux.ServeHTTP(w, r)

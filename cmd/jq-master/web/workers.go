@@ -158,7 +158,7 @@ func postDone(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // before such a body is read, the worker is checked
+	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // the worker is checked before such a body is read
 		if err := x.Master.Known(worker); err != nil {
 			return 0, err
 		}

@@ -37,7 +37,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	if err := b.checkReachable(); err != nil {
 		return 0, err
 	}
-	if b.transit.Acquire(ctx, 1) != nil { // so that no count finds the jobs both in the store and in the journal
+	if b.transit.Acquire(ctx, 1) != nil { // no count may find the jobs both in the store and in the journal
 		return 0, errors.Join(store.ErrAway, context.Cause(ctx))
 	}
 	defer b.transit.Release(1)

@@ -26,7 +26,7 @@ type backend struct {
 	mu              sync.Mutex       // guards the following
 	sysid           string           // "" while none is reserved
 	old             []string         // sysids of an earlier process that are still to be released
-	miscounted      int64            // by how many jobs the store's counts are wrong
+	miscounted      int64            // the difference between the store's counts and its jobs
 	ahead           time.Duration    // see store.Swept
 	droppedSegments []string         // segments whose read points the store can drop
 	renewed         time.Time        // when the last call that reserved or renewed the sysid began

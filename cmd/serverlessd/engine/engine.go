@@ -106,7 +106,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if err != nil {
 		return nil, err
 	}
-	old = e.endOrphans(old) // before the jobs of these processes can run again
+	old = e.endOrphans(old) // these processes must end before their jobs can run again
 	if e.guard, err = launch.NewGuard(e.ownerOf(e.ids.Sysid())); err != nil {
 		return nil, err
 	}

@@ -162,7 +162,7 @@ func (a *brokerJob) ended(why error) {
 			c.probeTime = min(2*c.probeTime, maxGloomTry)
 		}
 		c.probeNext = 1
-		if now := time.Now(); !now.Before(c.probeAfter) { // of several probes that expire together, only the first counts
+		if now := time.Now(); !now.Before(c.probeAfter) { // if several probes expire together, only the first counts
 			c.probeAfter = now.Add(c.probePause)
 			c.probePause = min(2*c.probePause, maxGloomRest)
 		}

@@ -69,7 +69,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 			defer e.Shutdown(context.Background())
 			worker := gloom.Handler(echo)
 			if name != "too large" {
-				worker = nil // as JSON, the broker would refuse it, too
+				worker = nil // the broker would refuse the payload as JSON, too
 			}
 			addGloomHandler(t, e, "a-x", job.Options{}, worker)
 			id := add(t, e, "a-x", strings.Repeat("x", 100<<10))[0]
@@ -120,7 +120,7 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
 	}
 	e.Start()
-	for range limit { // as many as allowed run at the same time
+	for range limit { // as many jobs as the limit allows run at the same time
 		awaitClosed(t, "one begins", begins)
 	}
 	close(ends)

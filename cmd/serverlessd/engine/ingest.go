@@ -17,7 +17,7 @@ import (
 
 const (
 	maxIngestJobs = 10_000          // lines
-	ingestTimeout = 2 * time.Minute // after this time a reservation goes back to the journal
+	ingestTimeout = 2 * time.Minute // a reservation goes back to the journal after this time
 	ingestRetry   = 100 * time.Millisecond
 	// The time between the starts of two pieces.
 	minPace, maxPace = 5 * time.Millisecond, 15 * time.Millisecond

@@ -80,7 +80,7 @@ func TestSnapshots(t *testing.T) {
 		return nil
 	})
 	e.tally.mu.Lock()
-	e.tally.next = time.Now().Add(time.Hour) // so that no further count begins, as if the last one had been slow
+	e.tally.next = time.Now().Add(time.Hour) // no further count begins, as if the last one had been slow
 	e.tally.mu.Unlock()
 	before := len(s.counting.reached)
 	for range 100 {

@@ -84,7 +84,7 @@ func appendLine(path, line string) error {
 
 // newSysid replaces the sysid old, unless it has been replaced before.
 func (e *Engine) newSysid(lost string) {
-	e.noting.Lock() // without e.mu, because adds and slots must not wait for the disk
+	e.noting.Lock() // e.mu is not held, because adds and slots must not wait for the disk
 	defer e.noting.Unlock()
 	if e.ids.Sysid() != lost {
 		return

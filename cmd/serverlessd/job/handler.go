@@ -19,7 +19,7 @@ var Languages = []string{HTTP, Node, PHP, Python, Shell, Gloom}
 type Handler struct {
 	ID      string // later versions have larger ids, as with jobs
 	Jobtype string
-	Time    time.Time // by the store's clock
+	Time    time.Time // when the version was added, by the store's clock
 	Source
 }
 

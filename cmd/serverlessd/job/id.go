@@ -13,7 +13,7 @@ import (
 type ID string
 
 const (
-	digits  = "0123456789abcdefghjkmnpqrstvwxyz" // of base 32; they sort by value
+	digits  = "0123456789abcdefghjkmnpqrstvwxyz" // the digits of base 32; they sort by value
 	timeLen = 9
 	sysLen  = 6
 	seqLen  = 5
@@ -123,7 +123,7 @@ type IDs struct {
 	mu    sync.Mutex
 	sysid string
 	now   func() time.Time
-	ms    int64 // of the last id
+	ms    int64 // milliseconds of the last id
 	seq   int64
 }
 

@@ -23,7 +23,7 @@ type Aside struct {
 // AsideError says that a job was set aside.
 type AsideError struct {
 	Jobtype string
-	File    string // in the journal's directory
+	File    string // its name in the journal's directory
 	Cause   error  // why the store refused it; nil after a restart
 }
 

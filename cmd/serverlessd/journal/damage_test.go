@@ -507,7 +507,7 @@ func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *
 func (n *naiveJournal) check(t *testing.T, damaged bool) {
 	t.Helper()
 	seen := make(map[string]bool)
-	wholes := make(map[string][2]int) // by request: how many of its lines are stored, how many are not
+	wholes := make(map[string][2]int) // for each request, how many of its lines are stored, and how many are not
 	i := 0
 	for _, line := range n.stored {
 		if seen[line] {

@@ -20,8 +20,8 @@ var errPower = errors.New("no power")
 // disk is a directory that loses unsynced data in a power loss, and fails when the test wants it.
 type disk struct {
 	mu      sync.Mutex
-	names   map[string]*inode // as programs see them
-	durable map[string]*inode // as they are after a loss of power
+	names   map[string]*inode // the files as programs see them
+	durable map[string]*inode // the files as they are after a loss of power
 	// fail is called with the name of each change before it is made: create, write, truncate, sync,
 	// names or remove. An error makes the change fail; half of a write is then made.
 	fail func(op, name string) error

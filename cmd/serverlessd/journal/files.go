@@ -47,7 +47,7 @@ var ErrLocked = errors.New("another daemon uses this directory")
 type directory struct {
 	path string
 	lock *flock.Flock
-	held os.FileInfo // of the file that is locked
+	held os.FileInfo // describes the file that is locked
 }
 
 // Directory returns dir/journal, which it creates if necessary, and locks dir.

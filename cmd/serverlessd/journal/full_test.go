@@ -28,7 +28,7 @@ func TestFullDiskDrains(t *testing.T) {
 				}
 			}
 			d.mu.Lock()
-			d.names["filler"] = &inode{data: make([]byte, d.room-d.used())} // not a byte is left
+			d.names["filler"] = &inode{data: make([]byte, d.room-d.used())} // the filler leaves no byte free
 			d.mu.Unlock()
 			if restart {
 				j.Close()

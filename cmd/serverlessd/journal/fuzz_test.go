@@ -53,7 +53,7 @@ func FuzzScan(f *testing.F) {
 			again, f := parse(r.appendTo(nil))
 			if f != whole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
 				again.more != r.more || again.delay != r.delay || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
-				if len(r.prev)+len(r.salt) < maxHeader/2 { // otherwise its header may become too long
+				if len(r.prev)+len(r.salt) < maxHeader/2 { // if they are longer, the header may become too long
 					t.Fatalf("%+v is %+v when it is encoded again", r, again)
 				}
 			}

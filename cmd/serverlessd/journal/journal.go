@@ -31,14 +31,14 @@ type Batch struct {
 	Jobtype string
 	Lines   [][]byte      // each without its newline; none is empty
 	Due     time.Time     // zero: at once
-	Delay   time.Duration // from the add to Due; 0 if Due was given as a time
+	Delay   time.Duration // time from the add to Due; 0 if Due was given as a time
 }
 
 // Entry is a line that was read.
 type Entry struct {
 	ID       job.ID
 	Jobtype  string
-	Payload  []byte // without the newline; the entry owns it
+	Payload  []byte // the line without its newline; the entry owns it
 	Accepted time.Time
 	Due      time.Time     // zero: at once
 	Delay    time.Duration // as in Batch
@@ -70,12 +70,12 @@ type Options struct {
 	Lanes []string
 	Notes []Note
 	Save  func([]Note) error
-	Gone  func(segment string) // called with the name of each segment that is removed; may be nil
+	Gone  func(segment string) // is called with the name of each segment that is removed; may be nil
 }
 
 // Stats says what a journal holds, and has counters since it was opened.
 type Stats struct {
-	Bytes int64            `json:"bytes"` // that wait for a store
+	Bytes int64            `json:"bytes"` // number of bytes that wait for a store
 	Jobs  int64            `json:"jobs"`
 	Age   job.Milliseconds `json:"age_ms"`      // how long the oldest line that is in no store has been waiting; 0 if there is none
 	Bad   int              `json:"aside_files"` // *.bad files in the directory
@@ -83,7 +83,7 @@ type Stats struct {
 	Syncs    int64            `json:"syncs"`
 	SyncTime job.Milliseconds `json:"sync_ms"`       // of all syncs
 	Failures int64            `json:"failures"`      // writes and syncs
-	Damaged  int64            `json:"damaged_bytes"` // that were set aside as damaged or are missing
+	Damaged  int64            `json:"damaged_bytes"` // number of bytes that were set aside as damaged or are missing
 	Cut      int64            `json:"-"`             // bytes of unfinished records that were cut off
 }
 
@@ -126,7 +126,7 @@ type Journal struct {
 	news     chan struct{} // closed and replaced when there may be something to read
 	moved    chan struct{} // closed and replaced when something was synced
 
-	refusal   error     // of the last commit, also guarded by mu
+	refusal   error     // the error of the last commit; also guarded by mu
 	refusedAt time.Time // when that ended
 
 	turn chan struct{} // holds a value while somebody commits; guards the following

@@ -32,13 +32,13 @@ type record struct {
 	first   job.ID    // "" if the record has none
 	count   int
 	due     time.Time     // when the jobs are due, by this host's clock; zero: at once
-	delay   time.Duration // from date to due, in whole milliseconds; 0 if due was given as a time
+	delay   time.Duration // time from date to due, in whole milliseconds; 0 if due was given as a time
 	more    int           // how many records of the same request follow
 	salt    string        // of the segment
 	body    []byte        // lines, each with its newline
 
-	prev    string // in the first record of a segment: the name of the segment before
-	prevEnd int64  // and the end of that segment
+	prev    string // name of the segment before; only in the first record of a segment
+	prevEnd int64  // where that segment ends
 
 	size   int  // bytes of the whole record
 	sealed bool // its checksum is right

@@ -69,7 +69,7 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 // alone, so that none is refused because of another. The caller has the turn.
 func (j *Journal) commitNext() {
 	if j.shared {
-		runtime.Gosched() // for appends that are about to begin
+		runtime.Gosched() // appends that are about to begin can join
 	}
 	group := j.group()
 	if len(group) == 0 {
@@ -356,7 +356,7 @@ func (j *Journal) makeRoom() bool {
 }
 
 func (j *Journal) beginOne() error {
-	j.current = nil // from now on, this is where the segment before ends
+	j.current = nil // from now on, this is where the previous segment ends
 	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix, salt: rand.Text()[:saltSize]}
 	rec := record{date: j.opt.Now(), first: s.id(), salt: s.salt}
 	j.mu.Lock()

@@ -63,7 +63,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer secret.Close()
-	inherited, err := syscall.Dup(int(secret.Fd())) // not closed on exec, like one that the daemon has inherited
+	inherited, err := syscall.Dup(int(secret.Fd())) // a descriptor that is not closed on exec, like one that the daemon has inherited
 	if err != nil {
 		t.Fatal(err)
 	}

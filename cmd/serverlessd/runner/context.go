@@ -58,7 +58,7 @@ type process struct {
 	p           *launch.Process
 	sources     map[string]int  // the numbers of the sources that it already has
 	befores     map[string]bool // the sources of before that it has run
-	payload     *os.File        // for sh: standard input of its jobs
+	payload     *os.File        // for sh, the standard input of its jobs
 	excess      atomic.Int64    // how many bytes of memory it used when it was killed for using too much; 0 if it was not
 
 	era     int // the era of the pool in which it began
@@ -352,7 +352,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 			return
 		}
 		if f != nil {
-			c.kill() // before the job is reported, because it may then run again
+			c.kill() // the context ends before the job is reported, because the job may then run again
 		}
 		to.Ended(i, o)
 		if f != nil {

@@ -20,7 +20,7 @@ type pool struct {
 	free      sync.Cond  // signals that count went down or idle went up
 	count     int        // how many contexts there are; an ending context counts until it is gone
 	ending    int        // how many contexts are ending
-	idle      []*process // in the order of their last use, the latest at the end
+	idle      []*process // the idle contexts, the most recently used at the end
 	processes map[*process]bool
 	serial    uint64
 	era       int // each Kill begins another era; contexts of earlier eras are not kept
@@ -200,7 +200,7 @@ func (p *pool) drop() {
 	p.mu.Unlock()
 	for _, c := range idle {
 		c.expiry.Stop()
-		c.broken = true // without time to end by themselves
+		c.broken = true // so that the context is killed, without time to end by itself
 		go p.end(c)
 	}
 }

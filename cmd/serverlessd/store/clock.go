@@ -20,8 +20,8 @@ type clock struct {
 	monotonic  func() time.Duration // reads the monotonic clock
 	read       bool
 	ahead      time.Duration // the store's time since 1970 minus the monotonic time, when the clocks were last read
-	evenSince  time.Duration // since when the store's clock has run evenly, as far as known
-	aheadSince time.Duration // since when this daemon itself has seen it run evenly
+	evenSince  time.Duration // the store's clock has run evenly since this time, as far as known
+	aheadSince time.Duration // this daemon itself has seen it run evenly since this time
 	noted      time.Duration // when the note in the store was last written
 	// sets is increased when rows may have times of a clock that was ahead: when the clock is read
 	// for the first time, and whenever it was set back. When setRight has searched all rows, it

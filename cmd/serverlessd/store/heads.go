@@ -22,7 +22,7 @@ type head struct {
 type heads struct {
 	known   map[string]head
 	changes int64            // counts the transactions of this daemon that have changed counts
-	changed map[string]int64 // by type: the value of changes at its last change
+	changed map[string]int64 // for each type, the value of changes at its last change
 }
 
 func newHeads() heads {

@@ -20,7 +20,7 @@ type Keyed struct {
 
 // Shared says what Share has done with a line.
 type Shared struct {
-	ID  job.ID // of the job that has the key now
+	ID  job.ID // the job that has the key now
 	How string // unique.Kept, Replaced or Extended; "": no job had the key
 }
 
@@ -125,8 +125,8 @@ func (s *SQL) Share(ctx context.Context, lines []Keyed, req unique.Ask, host fun
 type keySharing struct {
 	*tx
 	ask     unique.Ask
-	ahead   time.Duration              // by how much the store's clock is ahead of the host's
-	holders map[string]map[string]*key // by jobtype and key
+	ahead   time.Duration              // how far the store's clock is ahead of the host's
+	holders map[string]map[string]*key // rows that hold their keys, by jobtype and key
 
 	rows     []row
 	keys     []any    // arguments of the new rows of sq_keys
@@ -197,7 +197,7 @@ func (c *keySharing) extend(k *key, due time.Time) {
 	}
 	if due.After(k.job.dt) {
 		k.job.dt = due
-		c.count(k.job.jobtype) // because another job may now be the oldest of its type
+		c.count(k.job.jobtype) // another job may now be the oldest of its type
 		c.change(k.job, "dt = ?", at(due))
 	}
 }

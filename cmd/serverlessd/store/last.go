@@ -13,7 +13,7 @@ type Last struct {
 	Try          int
 	At           time.Time // when the run ended; in an Ending, by this process's clock
 	Took         time.Duration
-	Code         string // of the run: for an abandoned job it may be error
+	Code         string // code of the run: for an abandoned job it may be error
 	Status       int
 	Data, Stderr []byte // at most LastKept bytes each
 }

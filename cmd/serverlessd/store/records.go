@@ -94,7 +94,7 @@ func (s *SQL) Payload(ctx context.Context, id job.ID, limit int) (rec *Record, d
 			return err
 		}
 		size := payloadExpr("LENGTH")
-		var n sql.NullInt64 // not null for an empty payload, for which SQLite's driver returns nil
+		var n sql.NullInt64 // the size is not null for an empty payload, for which SQLite's driver returns nil
 		err = one(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{limit, string(id)}, &data, &n)
 		if rec.Bytes = n.Int64; n.Valid && rec.Bytes == 0 {
 			data = []byte{}
@@ -177,7 +177,7 @@ func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 		case h.lock != "":
 			return ErrRunning
 		case h.dt.After(t.now):
-			t.count(h.jobtype) // without a change, because the type may now have another oldest job
+			t.count(h.jobtype) // the counts stay the same, but the type may now have another oldest job
 			t.change(h, "dt = ?", at(t.now))
 		}
 		return nil

@@ -75,7 +75,7 @@ const (
 // SQL is a Store in a database.
 type SQL struct {
 	dialect
-	slot int // which row of a type's counts this daemon writes
+	slot int // the row of a type's counts that this daemon writes
 
 	// opening guards the fields up to fenced, and is held while the database is opened or the table is
 	// checked. This may wait for the end of a transaction, which must not wait for opening.
@@ -171,7 +171,7 @@ type tx struct {
 	monotonic     time.Duration // the monotonic time of this process when now was read
 	counts        map[string]*Counts
 	changesByText map[string]*change
-	statements    []statement // to be run at the end of the transaction
+	statements    []statement // statements to be run at the end of the transaction
 }
 
 // transact runs a transaction, and repeats it after a conflict. It returns one of the package's

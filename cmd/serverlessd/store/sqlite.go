@@ -24,7 +24,7 @@ import (
 // file read the same time.
 type sqliteDialect struct {
 	path  string
-	file  os.FileInfo      // of the file that is open
+	file  os.FileInfo      // describes the file that is open
 	wal   sideFile         // holds what is not yet in the file
 	shm   sideFile         // holds the locks that all processes with the file share
 	clock func() time.Time // the host's

@@ -167,8 +167,8 @@ type Taken struct {
 	Payload []byte
 	// NoPayload means that the store has lost the payload.
 	NoPayload bool
-	Waited    time.Duration // since the job was due
-	Age       time.Duration // since the job's first run; 0 if this is the first run, or if the store's clock may have been set
+	Waited    time.Duration // how long the job had been due
+	Age       time.Duration // time since the job's first run; 0 if this is the first run, or if the store's clock may have been set
 }
 
 // Fate says what happens to a job after a run.
@@ -192,7 +192,7 @@ type Ending struct {
 	Truncated bool
 	BadLines  int
 	Follow    []Follow // for Archive: jobs that are added in the same transaction, and are due at once
-	Last      *Last    // for Archive and Again: kept unless it is nil; its Try is ignored, because Run has it
+	Last      *Last    // for Archive and Again: kept unless it is nil; its field Try is ignored, because Run has it
 }
 
 // Follow is a job that follows from the end of a run.

@@ -136,7 +136,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.clock.sets == sets { // otherwise the clock was set back again, and the search begins anew
+	if s.clock.sets == sets { // if it has changed, the clock was set back again, and the search begins anew
 		if s.clock.searched = to; !more {
 			s.clock.righted = sets
 		}

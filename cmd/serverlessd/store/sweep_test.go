@@ -192,7 +192,7 @@ func TestClockJumps(t *testing.T) {
 	for _, j := range take(t, s, sysid, "a-again", 9, ttl) {
 		end(t, s, sysid, Ending{Run: j.Run, Fate: Again, Code: job.CodeError, Status: 500})
 	}
-	pass(s, 70*time.Minute) // so that the store reads the clock
+	pass(s, 70*time.Minute) // the store reads the clock
 	run := take(t, s, sysid, "a-run", 1, time.Minute)[0].Run
 	if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestRefusedRollback(t *testing.T) {
 	}
 	limit := func(queries int) {
 		server.Exec(t, name, fmt.Sprintf("ALTER USER limited@localhost WITH MAX_QUERIES_PER_HOUR %d", queries))
-		server.Exec(t, name, "FLUSH PRIVILEGES") // so that the limit applies to existing connections, too
+		server.Exec(t, name, "FLUSH PRIVILEGES") // the limit then applies to existing connections, too
 	}
 	server.Exec(t, name, "CREATE USER limited@localhost WITH MAX_QUERIES_PER_HOUR 1000000")
 	t.Cleanup(func() { server.Exec(t, name, "DROP USER limited@localhost") })

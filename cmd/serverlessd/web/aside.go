@@ -79,7 +79,7 @@ func (s *Web) putBack(r *request) error {
 	for _, name := range files {
 		n, err := s.queue.PutBack(r.Context(), name)
 		if jobs += n; err == nil || file == "" && errors.Is(err, journal.ErrNoAside) {
-			continue // with all=true, another request may have put back the file meanwhile
+			continue // with all=true, another request may have put the file back meanwhile
 		}
 		if file != "" || !errors.As(err, new(*store.RefusedError)) {
 			return err

@@ -33,7 +33,7 @@ func (s *Web) putHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	leave() // so that the body does not occupy a place while the request waits for a store
+	leave() // the body must not occupy a place while the request waits for a store
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		if r.query.Has("lang") {
 			return invalid("lang", "a handler in JSON has its language in lang, not in the query")

@@ -188,7 +188,7 @@ func (s *Web) result(r *request) error {
 		return err
 	}
 	rec, data, err := s.queue.Result(r.Context(), id, smallBody)
-	if errors.Is(err, store.ErrNotDone) || errors.Is(err, store.ErrUnknown) { // perhaps only the journal has it
+	if errors.Is(err, store.ErrNotDone) || errors.Is(err, store.ErrUnknown) { // the job may be only in the journal
 		if _, err := s.record(r); err != nil {
 			return err
 		}

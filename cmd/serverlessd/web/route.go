@@ -115,7 +115,7 @@ func routeOfClient(r *request, path []string) *action {
 	case path[0] == "job" && len(path) == 2:
 		return add
 	case path[0] == "job" && len(path) == 3:
-		if path[2] == "add" { // even if the type has the name of an action
+		if path[2] == "add" { // this is an add, even if the type has the name of an action
 			return add
 		}
 		r.name = path[2]

@@ -133,7 +133,7 @@ type shownSnapshot struct {
 	CountedMS  int64          `json:"counted_ms"`
 	Types      []shownType    `json:"types"`
 	AllTypes   int            `json:"all_types"` // how many types have the part in their names
-	Findings   []api.Finding  `json:"findings"`  // with similar ones folded into one
+	Findings   []api.Finding  `json:"findings"`  // similar findings are folded into one
 	Severities api.Severities `json:"severities"`
 }
 

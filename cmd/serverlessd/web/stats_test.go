@@ -82,7 +82,7 @@ func TestStats(t *testing.T) {
 		return names, v
 	}
 	s.renew(&s.snapshots)
-	s.snapshots.at = time.Now().Add(time.Hour) // so that the snapshot stays valid
+	s.snapshots.at = time.Now().Add(time.Hour) // the snapshot stays valid
 	names, v := types(get("/v1/stats", "all", 200))
 	if names != "a-none a-x b-x a-old c-new " || v.AllTypes != 5 || v.Ledger.Waiting != 7 || v.Ledger.Added != 19 || v.Ended["ok"] != 10 {
 		t.Errorf("%s %+v", names, v)

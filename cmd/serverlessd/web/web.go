@@ -91,8 +91,8 @@ type Web struct {
 	queue     Queue
 	door      *door.Door
 	opt       Options
-	places    *places // for large bodies that are being read
-	unread    *places // for large results and payloads that are being written
+	places    *places // limits large bodies that are being read
+	unread    *places // limits large results and payloads that are being written
 	snapshots snapshotCache
 	encoded   replies.Cache[snapshotKey] // encoded answers of stats
 	past      moments.Ring

@@ -76,7 +76,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			report["result"] = result
 		}
 		if err := w.ask("/done", report, nil); err != nil {
-			log.Print(err) // for example if the report is late
+			log.Print(err) // for example because the report came too late
 		}
 	}()
 }

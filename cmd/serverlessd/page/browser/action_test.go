@@ -83,7 +83,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Press("Retry them")
 	b.Sees("60 jobs retried.")
 	w.awaitState("bulk", last, "ok")
-	b.At("#/jobs?state=failed") // for all clients: only one job of acme is left
+	b.At("#/jobs?state=failed") // the list of all clients: only one job of acme is left
 	b.Press("Retry all failed")
 	b.Sees("Retry 1 failed job?")
 	b.Press("Retry them")
