@@ -88,8 +88,8 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	})
 }
 
-// replacedJob returns the job that a new one replaces, or nil. Until settleShare, commands about that
-// job wait.
+// replacedJob returns the job that a new one replaces, or nil. Commands about that job wait until
+// settleShare is called.
 func (c *machine) replacedJob(n *New) *record {
 	if n.Sharing == nil || n.Unique.Replaces.None() {
 		return nil

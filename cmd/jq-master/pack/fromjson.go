@@ -148,8 +148,8 @@ func (r *reader) number() *job.Fault {
 	return nil
 }
 
-// list appends the array or object whose opening bracket is at r.at. If items is not nil, it gets where
-// the items of an array begin in r.out.
+// list appends the array or object whose opening bracket is at r.at. If items is not nil, list
+// appends to it where the items of an array begin in r.out.
 func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 	switch {
 	case depth == maxText:
@@ -204,9 +204,9 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 }
 
 // special looks at the map of one pair that begins at start in r.out. If the map stands for another
-// value, special replaces it by that value. The value of the pair begins at value in r.out and at
-// at in the text. If it is the array of a $map, pairs says where its items begin: to search for
-// them would take long, and would be done again for each map around this one.
+// value, special replaces it by that value. The value of the pair begins at index value in r.out,
+// and at index at in the text. If it is the array of a $map, pairs says where its items begin: to
+// search for them would take long, and would be done again for each map around this one.
 func (r *reader) special(start, value, at int, pairs []int) *job.Fault {
 	k, v := Value(r.out[start+1:value]), Value(r.out[value:])
 	key, out := string(k.Bytes()), r.out[:start]

@@ -37,7 +37,7 @@ var absences = []string{
 func kindOf(err error) kind {
 	var answer redis.Error
 	if !errors.As(err, &answer) || errors.Is(err, redis.Nil) {
-		return away // no answer, or errStrange: the connection broke, or it took too long
+		return away // no answer, or errUnexpectedAnswer: the connection broke, or it took too long
 	}
 	text := answer.Error()
 	switch {

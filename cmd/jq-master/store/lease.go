@@ -72,7 +72,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			return nil, err
 		}
 		if len(answer) < 3 {
-			return nil, fmt.Errorf("%w: %v", errStrange, answer)
+			return nil, fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 		}
 		taken, _ := answer[0].(int64)
 		lease, _ := answer[1].(string)
@@ -85,7 +85,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			var name string
 			var end int64
 			if _, err := fmt.Sscanf(lease, "%s %s %d %d", &t.epoch, &name, &t.fence, &end); err != nil || name != r.name {
-				return nil, fmt.Errorf("%w: lease %q", errStrange, lease)
+				return nil, fmt.Errorf("%w: lease %q", errUnexpectedAnswer, lease)
 			}
 			r.metrics.unreadable.Set(0)
 			for _, key := range answer[3:] {
@@ -134,7 +134,7 @@ func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Dur
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
 		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), now, now+KeyLife.Milliseconds()).Int64Slice()
 	if err == nil && len(answer) != 2 {
-		err = fmt.Errorf("%w: %v", errStrange, answer)
+		err = fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 	}
 	if err == nil {
 		t.awaited.Store(answer[0] > 0)
@@ -188,7 +188,7 @@ func (r *Redis) check(ctx context.Context) error {
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
 		return unusableError{fmt.Errorf("maxmemory-policy is %s, which would evict jobs; it must be noeviction", policy)}
 	}
-	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warned { // while it loads the file, it says 0, too
+	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warned { // aof_enabled is also 0 while Redis loads the file
 		r.warned = true
 		r.opt.Log.Warn().Msg("redis has no append-only file: when it stops, jobs are lost; set appendonly yes")
 	}

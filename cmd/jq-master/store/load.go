@@ -266,7 +266,7 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 		if err := a.Err(); err != nil && kindOf(err) != faulty {
 			return nil, err
 		} else if err == nil && len(a.Val()) != len(fieldNames) {
-			return nil, fmt.Errorf("%w: %d values, not %d", errStrange, len(a.Val()), len(fieldNames))
+			return nil, fmt.Errorf("%w: %d values, not %d", errUnexpectedAnswer, len(a.Val()), len(fieldNames))
 		}
 	}
 	return answers, nil

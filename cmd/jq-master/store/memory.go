@@ -40,7 +40,7 @@ type memoryJob struct {
 // promise is the value of an idempotency key.
 type promise struct {
 	text  string
-	until int64 // by clock
+	until int64 // in milliseconds since 1970, by the store's clock
 }
 
 // NewMemory returns an empty store.

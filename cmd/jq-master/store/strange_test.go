@@ -9,25 +9,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// liar answers scripts with something that no script answers, once or twice for each answer, in
-// place of running them.
-type liar struct{ answers chan any }
+// scriptHook gives calls of scripts the answers from its channel, which no script would give, and
+// does not run the scripts.
+type scriptHook struct{ answers chan any }
 
-func (liar) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (scriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (l liar) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l scriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, c redis.Cmder) error {
-		if l.lies(c) {
+		if l.answerInstead(c) {
 			return c.Err()
 		}
 		return next(ctx, c)
 	}
 }
 
-func (l liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, all []redis.Cmder) error {
 		for _, c := range all {
-			if l.lies(c) {
+			if l.answerInstead(c) {
 				return c.Err()
 			}
 		}
@@ -35,7 +35,7 @@ func (l liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-func (l liar) lies(c redis.Cmder) bool {
+func (l scriptHook) answerInstead(c redis.Cmder) bool {
 	script, ok := c.(*redis.Cmd)
 	if !ok {
 		return false
@@ -53,12 +53,12 @@ func (l liar) lies(c redis.Cmder) bool {
 	}
 }
 
-// TestStrange: an answer that no script gives, such as from a proxy, ends neither the process nor the
-// term, and nothing counts as written because of it.
+// TestStrange: an answer that no script gives, but a proxy may, ends neither the process nor the
+// term, and does not count as a success.
 func TestStrange(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
-	l := liar{make(chan any, 2)}
+	l := scriptHook{make(chan any, 2)}
 	r.client.AddHook(l)
 	acquire(t, r)
 	seq := uint64(0)

@@ -212,12 +212,12 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	return again, why
 }
 
-// errStrange is the error for an answer that no script gives. The script may have run or not, as
-// without an answer.
-var errStrange = errors.New("redis: an answer that is none of a script")
+// errUnexpectedAnswer is the error for an answer that no script gives. As without an answer, it is
+// unknown whether the script has run.
+var errUnexpectedAnswer = errors.New("redis: an answer that no script gives")
 
-// read returns the answer of a script, and the refusals of its transitions. The answer is the seq or,
-// if it may be, the value of an idempotency key that is known.
+// read returns the answer of a script, and the refusals of its transitions. The answer is the seq
+// or, if mayBeKey is set, possibly the value of an idempotency key that was used before.
 func (t *term) read(answer any, mayBeKey bool) (any, map[int64]error, error) {
 	var refusals map[int64]error
 	if list, ok := answer.([]any); ok && len(list) > 0 {
@@ -235,7 +235,7 @@ func (t *term) read(answer any, mayBeKey bool) (any, map[int64]error, error) {
 			return answer, refusals, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: %.50q", errStrange, fmt.Sprint(answer))
+	return nil, nil, fmt.Errorf("%w: %.50q", errUnexpectedAnswer, fmt.Sprint(answer))
 }
 
 // roundTrip makes one round trip. Afterwards each command has an answer or an error, even if Redis

@@ -15,8 +15,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// waiting has appends that wait while a sync is held up.
-type waiting struct {
+// heldAppends holds appends that wait while a sync is held up.
+type heldAppends struct {
 	t       *testing.T
 	j       *Journal
 	block   chan struct{}
@@ -24,16 +24,16 @@ type waiting struct {
 }
 
 // holdUp makes the next appends wait.
-func holdUp(t *testing.T, d *disk, j *Journal) *waiting {
+func holdUp(t *testing.T, d *disk, j *Journal) *heldAppends {
 	t.Helper()
 	block, blocked := d.holdSync()
-	w := &waiting{t: t, j: j, block: block}
+	w := &heldAppends{t: t, j: j, block: block}
 	w.start(t.Context(), "held up")
 	<-blocked
 	return w
 }
 
-func (w *waiting) start(ctx context.Context, line string) {
+func (w *heldAppends) start(ctx context.Context, line string) {
 	result := make(chan error, 1)
 	w.results = append(w.results, result)
 	go func() {
@@ -43,7 +43,7 @@ func (w *waiting) start(ctx context.Context, line string) {
 }
 
 // append starts an append and returns when it waits.
-func (w *waiting) append(ctx context.Context, line string) {
+func (w *heldAppends) append(ctx context.Context, line string) {
 	w.t.Helper()
 	queued := w.j.Queued()
 	w.start(ctx, line)
@@ -51,7 +51,7 @@ func (w *waiting) append(ctx context.Context, line string) {
 }
 
 // errors returns the results in the order of the appends.
-func (w *waiting) errors() (errs []error) {
+func (w *heldAppends) errors() (errs []error) {
 	for _, result := range w.results {
 		errs = append(errs, <-result)
 	}

@@ -127,9 +127,9 @@ type Journal struct {
 	moved    chan struct{} // closed and replaced when something was synced
 
 	refusal   error     // the error of the last commit; also guarded by mu
-	refusedAt time.Time // when that ended
+	refusedAt time.Time // when that commit ended
 
-	turn chan struct{} // holds a value while somebody commits; guards the following
+	turn chan struct{} // holds a value while an append or Close commits; guards the fields below
 	// current is the segment that is written; nil: the next append begins one.
 	current *segment
 	shared  bool // the last commit was of several appends

@@ -20,7 +20,7 @@ const maxGroup = 8 << 20
 // saltSize is the length of a salt, in characters of base 32.
 const saltSize = 12
 
-// request is an append. Only who has the turn changes it.
+// request is an append. Only the goroutine that holds turn changes it.
 type request struct {
 	ctx     context.Context
 	batches []Batch
@@ -36,7 +36,7 @@ type request struct {
 // context may the lines have been accepted nevertheless. The context is checked only while the append
 // waits for others. The lines must not change before Append returns.
 //
-// Appends that wait are committed together, by the one whose turn comes first.
+// Appends that wait are committed together, by the first of them that gets turn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
@@ -66,12 +66,12 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 }
 
 // commitNext commits the next group. If there is no room for all of it, each request is committed
-// alone, so that none is refused because of another. The caller has the turn.
+// alone, so that none is refused because of another. The caller holds turn.
 func (j *Journal) commitNext() {
 	if j.shared {
 		runtime.Gosched() // appends that are about to begin can join
 	}
-	group := j.group()
+	group := j.nextGroup()
 	if len(group) == 0 {
 		return
 	}
@@ -87,7 +87,7 @@ func (j *Journal) commitNext() {
 	j.settle(group, err)
 }
 
-// settle tells the appends of a group what has become of them. The caller has the turn.
+// settle tells the appends of a group how their commit ended. The caller holds turn.
 func (j *Journal) settle(group []*request, err error) {
 	j.mu.Lock()
 	if !errors.As(err, new(*largeError)) {
@@ -122,7 +122,7 @@ const refusalTime = 5 * time.Second
 func (j *Journal) Refuses() error {
 	j.mu.Lock()
 	refusal, recent := j.refusal, time.Since(j.refusedAt) <= refusalTime
-	var removable int64 // by makeRoom
+	var removable int64 // how many bytes makeRoom can free
 	if len(j.old) == 0 && j.bytes() == 0 {
 		for _, s := range j.segments {
 			removable += s.end
@@ -135,8 +135,8 @@ func (j *Journal) Refuses() error {
 	return j.spare(ordinarySize - removable)
 }
 
-// group takes the next requests from the queue, and drops those that were cancelled.
-func (j *Journal) group() (group []*request) {
+// nextGroup takes the next requests from the queue, and drops those that were cancelled.
+func (j *Journal) nextGroup() (group []*request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n, size := 0, int64(0)
@@ -232,7 +232,8 @@ func (j *Journal) sync(s *segment) error {
 }
 
 // endSegment ends the current segment after the last accepted line. The next segment is begun at once,
-// because it records that end: so refused lines are invalid even if the disk has kept them.
+// because it records that end: lines that were refused are then invalid, even if the disk has kept
+// them.
 func (j *Journal) endSegment() {
 	j.mu.Lock()
 	j.current.refused = true

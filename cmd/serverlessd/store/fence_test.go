@@ -248,7 +248,8 @@ func TestTheTableIsCheckedWhileACallWrites(t *testing.T) {
 	}
 }
 
-// TestTwoDaemonsAddTheFence: a daemon whose column another one has just added goes on at once.
+// TestTwoDaemonsAddTheFence: if another daemon has just added the column, a daemon that wants to
+// add it goes on at once.
 func TestTwoDaemonsAddTheFence(t *testing.T) {
 	s, err := Open(address(t, mariadbtest.Shared(t)))
 	if err != nil {

@@ -312,7 +312,7 @@ func (t *tx) deleteAll(tables []string, condition string, args ...any) error {
 	return nil
 }
 
-// insertAll inserts rows, whose values args has one after the other.
+// insertAll inserts rows. args holds the values of all rows, one row after the other.
 func (t *tx) insertAll(into string, columns int, args []any) error {
 	row := "," + marks(columns)
 	for len(args) > 0 {

@@ -44,9 +44,8 @@ func (fullDiskQueue) PutBack(_ context.Context, file string) (int, error) {
 }
 
 // TestAside: jobs that were set aside are listed and put back over HTTP, but not by a page of
-// another site, and all files only with all=true; a file that another request puts back meanwhile is
-// no failure. A full disk does not count as a store that is
-// away.
+// another site, and all files only with all=true; if another request puts a file back meanwhile,
+// this is not an error. A full disk does not count as a store that is away.
 func TestAside(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {

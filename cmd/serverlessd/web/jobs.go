@@ -218,8 +218,8 @@ func (s *Web) payload(r *request) error {
 }
 
 // write answers with data. Large data is read from the store only once the request has one of the
-// places for large results: so clients that do not read their results take places from each other,
-// but no further memory, and they do not block the store.
+// places for large results. So clients that do not read their results take places from each other,
+// but use no more memory, and do not block the store.
 func (s *Web) write(r *request, id job.ID, data []byte, size int64, read func(context.Context, job.ID, int) (*store.Record, []byte, error)) (err error) {
 	if size > smallBody || len(data) > smallBody {
 		data = nil

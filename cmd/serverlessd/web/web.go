@@ -191,7 +191,7 @@ func (r *request) strict(a *action) error {
 	return nil
 }
 
-// takes says which parameters an action has.
+// takes returns a text that lists the parameters of an action.
 func (a *action) takes() string {
 	if a.query == "" {
 		return "it takes none"
