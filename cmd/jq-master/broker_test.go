@@ -26,8 +26,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// startShared starts a broker outside the master, at the addresses of the earlier one unless that is
-// nil.
+// startShared starts a broker outside the master. It uses the addresses of before, an earlier
+// broker, unless before is nil.
 func startShared(t *testing.T, before *server.Server) *server.Server {
 	t.Helper()
 	return startSharedWith(t, before, func(*settings.Options) {})
@@ -232,7 +232,7 @@ func TestBrokerRestarts(t *testing.T) {
 }
 
 // TestFailureAfterBrokerRestarts: a job runs while a shared broker loses everything, and then fails
-// or times out. It runs again: the broker's end of the run is not an answer for the job.
+// or times out. It runs again, because the end of the run at the broker says nothing about the job.
 func TestFailureAfterBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	for how, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {

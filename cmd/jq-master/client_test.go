@@ -72,7 +72,7 @@ func (d *process) client(t testing.TB, media string) *client {
 	return &client{t, d, media, "", router, http.DefaultTransport}
 }
 
-// reply is an answer.
+// reply is the master's reply to a request.
 type reply struct {
 	t      testing.TB
 	of     string // the request

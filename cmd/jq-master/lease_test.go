@@ -102,7 +102,7 @@ func TestDeposed(t *testing.T) {
 		t.Fatalf("pulled %v", ids)
 	}
 	first.Signal(syscall.SIGSTOP)
-	time.Sleep(leaseTerm) // a stopped process needs real time
+	time.Sleep(leaseTerm) // the lease of a stopped process expires in real time
 	second := start(t, "--redis", server.URL())
 	other := second.client(t, jsonType)
 	other.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":1}`, "worker-id", worker).want(204)

@@ -85,7 +85,7 @@ func (c *machine) withdraw(r *record) {
 	}
 }
 
-// revive queues a job that failed or was cancelled again, with all its retries. A job that waits
+// revive puts a failed or cancelled job back into the queue, with all its retries. A job that waits
 // for a retry may then run at once.
 func (c *machine) revive(id job.ID, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }

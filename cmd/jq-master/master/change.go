@@ -115,7 +115,7 @@ type Unwritable struct{ Err error }
 
 func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
-// replace sets a constraint, instead of any that has the same id.
+// replace sets a constraint in place of the one with the same id, if there is one.
 func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
 	c.constraints.numbers++
 	k := &constraint{Constraint: *n, selector: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}

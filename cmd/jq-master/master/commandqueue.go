@@ -31,7 +31,7 @@ func (m *Master) queueCommand(o command) {
 	}
 }
 
-// maxRounds is how many rounds a goroutine runs that has queued a command.
+// maxRounds is the maximum number of rounds that a goroutine runs after it has queued a command.
 const maxRounds = 4
 
 // run runs commands until there are none. After the given number of rounds it continues in another

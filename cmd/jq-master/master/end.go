@@ -56,7 +56,7 @@ func (c *machine) dropResult(r *record) {
 	c.setTimer(r)
 }
 
-const fetchDelay = 50 // how long fetches are collected for the store, in milliseconds
+const fetchDelay = 50 // how long fetches are collected before the store is told, in milliseconds
 
 // flushFetched tells the store which results it can drop.
 func (c *machine) flushFetched() {

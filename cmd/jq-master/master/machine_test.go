@@ -111,7 +111,7 @@ func (w *world) act() {
 	case n < 67:
 		if e, ok := pickOne(w, w.jobs()); ok {
 			w.say("revive %v", e.id)
-			e.revived = true // perhaps: a crash may have lost the cancellation
+			e.revived = true // the job may not have been cancelled: a crash may have lost the cancellation
 			w.step(w.c, func() {
 				w.c.revive(e.id, func(err error) {
 					if err == nil {

@@ -77,8 +77,8 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 	return nil, true
 }
 
-// wakePollers answers all requests that wait for a job. A result goes to all of them, and counts as
-// fetched if one of those that fetch it has received all of it.
+// wakePollers answers all requests that wait for a job. All of them get the result. It counts as
+// fetched once a request without peek has received all of it.
 func (c *machine) wakePollers(r *record) {
 	pollers := r.runInfo.pollers
 	if len(pollers) == 0 {

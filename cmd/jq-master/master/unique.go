@@ -99,9 +99,8 @@ func (c *machine) replacedJob(n *New) *record {
 	return old
 }
 
-// settleShare is called when the job that wanted a key has been stored, with the job, or when it
-// was refused, with nil. The job that it replaces is cancelled only after that, so that no crash
-// loses both.
+// settleShare is called with the job that wanted a key when it has been stored, or with nil when it
+// was refused. The job that it replaces is cancelled only after that, so that no crash loses both.
 func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {
 		return

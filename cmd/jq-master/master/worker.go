@@ -19,7 +19,7 @@ type worker struct {
 	pausedTo int64
 	why      string           // the reason for the pause
 	failing  int64            // when the worker became unreachable; 0: it is reachable
-	pause    time.Duration    // the length of the last pause because it was unreachable
+	pause    time.Duration    // the length of the last pause that was made because the worker was unreachable
 	excepts  map[string]int64 // names that it does not know, and until when it gets no such jobs
 	cancels  map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
 	pullers  []*puller
@@ -243,7 +243,7 @@ func (c *machine) dismiss(w *worker) {
 	c.tellStore(func(done func(error)) { c.env.store.DropWorker(w.ID, done) })
 }
 
-// tellStore sends a transition for which nobody waits.
+// tellStore sends the store a transition. Nobody waits for its outcome.
 func (c *machine) tellStore(send func(done func(error))) {
 	c.later(func() {
 		send(func(err error) {
@@ -313,7 +313,7 @@ func (c *machine) markUnreachable(w *worker, why string) {
 		return
 	}
 	if c.now < w.pausedTo {
-		return // another of several pushes that were on their way
+		return // another push that was on its way has already caused this pause
 	}
 	w.pause = min(max(2*w.pause, firstPause), maxPause)
 	c.setPause(w, w.pause, why)

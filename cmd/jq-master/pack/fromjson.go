@@ -219,7 +219,7 @@ func (r *reader) special(start, value, at int, pairs []int) *job.Fault {
 		if v.Kind() != Array {
 			return wrong(want)
 		}
-		out = msgp.AppendMapHeader(out, uint32(v.Len())) // ends before v begins
+		out = msgp.AppendMapHeader(out, uint32(v.Len())) // the header ends before v begins in r.out
 		for i, begin := range pairs {
 			if r.out[begin] != two {
 				return wrong(want)

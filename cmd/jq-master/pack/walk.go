@@ -1,6 +1,6 @@
 // Package pack reads and writes MessagePack without decoding it as a whole: it decodes only the
-// values that are read, so all others can be passed on byte for byte. It allocates nothing for
-// announced lengths, and converts values to JSON and back.
+// values that are read, so all others can be passed on byte for byte. It never allocates memory for
+// a length that is only announced. It also converts values to JSON and back.
 package pack
 
 import (

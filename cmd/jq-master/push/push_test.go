@@ -30,8 +30,8 @@ func handout(t *testing.T) *job.Handout {
 	return &job.Handout{ID: job.NewID(), Name: "mail", Argument: argument, Timeout: 30_000, Attempt: 2, Deadline: 1767225600123}
 }
 
-// carry pushes a job to a worker and waits for the outcome.
-func carry(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answer {
+// pushJob pushes a job to a worker and waits for the outcome.
+func pushJob(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answer {
 	t.Helper()
 	answers := make(chan master.Answer, 2)
 	c.Push(w, h, func(a master.Answer) { answers <- a })
@@ -57,7 +57,7 @@ func TestPush(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer srv.Close()
-	if a := carry(t, New(nil), &job.Worker{URL: srv.URL + "/a%20b/./%2Fc/", Token: "s3cret"}, h); a.Kind != master.Taken {
+	if a := pushJob(t, New(nil), &job.Worker{URL: srv.URL + "/a%20b/./%2Fc/", Token: "s3cret"}, h); a.Kind != master.Taken {
 		t.Fatalf("got %+v", a)
 	}
 	want := map[string]any{
@@ -113,7 +113,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			srv := httptest.NewServer(c.answer)
 			defer srv.Close()
-			if got := carry(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); got != c.want {
+			if got := pushJob(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
@@ -140,15 +140,15 @@ func TestSilence(t *testing.T) {
 			came <- r.URL.Path
 		}
 	}()
-	a := carry(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t))
+	a := pushJob(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t))
 	if a.Kind != master.Taken || a.Reason != "no answer within 5s" || <-came != "/worker-job" {
 		t.Errorf("silence: %+v", a)
 	}
 	_ = ln.Close()
-	if a := carry(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "refused") {
+	if a := pushJob(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "refused") {
 		t.Errorf("nobody there: %+v", a)
 	}
-	if a := carry(t, New(nil), &job.Worker{URL: "https://" + mute(t)}, handout(t)); a.Kind != master.Unreachable {
+	if a := pushJob(t, New(nil), &job.Worker{URL: "https://" + mute(t)}, handout(t)); a.Kind != master.Unreachable {
 		t.Errorf("no TLS: %+v", a)
 	}
 }
@@ -166,7 +166,7 @@ func TestKept(t *testing.T) {
 	defer srv.Close()
 	c, w := New(nil), &job.Worker{URL: srv.URL}
 	for i := int32(1); i <= 6; i++ {
-		if a := carry(t, c, w, handout(t)); a != (master.Answer{Kind: master.Taken}) || came.Load() != i {
+		if a := pushJob(t, c, w, handout(t)); a != (master.Answer{Kind: master.Taken}) || came.Load() != i {
 			t.Fatalf("push %d: %+v, %d came", i, a, came.Load())
 		}
 		if i%3 == 0 {
@@ -183,7 +183,7 @@ func TestSecure(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }))
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer srv.Close()
-	if a := carry(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "certificate") {
+	if a := pushJob(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "certificate") {
 		t.Errorf("got %+v", a)
 	}
 }
@@ -216,7 +216,7 @@ func TestAllowed(t *testing.T) {
 		}
 	}
 	// A URL with a host name is accepted, but its address is checked when it is dialled.
-	a := carry(t, allow, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
+	a := pushJob(t, allow, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
 	if a.Kind != master.Unreachable || !strings.Contains(a.Reason, "--worker-allow") {
 		t.Errorf("a forbidden address: %+v", a)
 	}

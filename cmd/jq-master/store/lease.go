@@ -39,8 +39,8 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 	}
 }
 
-// unusableError is an error that remains until the version or the settings of Redis change. It ends a
-// master that starts; one that runs waits.
+// unusableError is an error that remains until the version or the settings of Redis change. A
+// master that is starting ends because of it; a running master waits.
 type unusableError struct{ error }
 
 func (u unusableError) Unwrap() error { return u.error }
@@ -144,8 +144,8 @@ func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Dur
 	return err
 }
 
-// renew renews the lease, and checks that Redis still is as at the start: an operator may have let
-// it evict jobs since.
+// renew renews the lease, and checks the settings of Redis again: an operator may have let it evict
+// jobs since the start.
 func (r *Redis) renew(ctx context.Context, t *term) error {
 	if err := r.hold(ctx, t, t.fence, leaseTerm); err != nil {
 		return err

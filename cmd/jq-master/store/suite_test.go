@@ -187,7 +187,7 @@ func newJob(seq uint64) *job.Job {
 		Name: "mail", Argument: []byte{0x80}, MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 }
 
-// These functions return the job that follows j in its life, as a new value.
+// These functions return the job j in its next state, as a new value.
 
 func started(j *job.Job) *job.Job {
 	n := *j

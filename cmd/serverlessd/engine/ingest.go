@@ -24,8 +24,8 @@ const (
 )
 
 // gather waits before the next piece, so that lines that come one by one do not need a transaction
-// each: its sync would delay those of the journal. After many lines it waits longer, unless a
-// request waits for the store. It reports whether the engine still runs.
+// each: the syncs of the transactions would delay the syncs of the journal. After many lines it
+// waits longer, unless a request waits for the store. It reports whether the engine still runs.
 func (b *backend) gather(began time.Time, lines int) bool {
 	if !b.e.sleep(time.Until(began.Add(minPace))) {
 		return false

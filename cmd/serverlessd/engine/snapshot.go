@@ -79,8 +79,8 @@ func number(c prometheus.Counter) int64 {
 	return int64(value.Counter.GetValue())
 }
 
-// times returns the buckets of a histogram: each counts what is above the bound before it, and the
-// last what is above all bounds.
+// times returns the buckets of a histogram. Each bucket counts the values above the previous bound;
+// the last counts those above all bounds.
 func times(h prometheus.Histogram) (bounds []float64, counts []uint64) {
 	var value dto.Metric
 	_ = h.Write(&value)

@@ -92,8 +92,8 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 	if a.Bytes, err = f.Size(); err != nil {
 		return a, err
 	}
-	// The name of a file of damage has the place of the damage, that of a file of jobs the id of
-	// the first job.
+	// The name of a file of damage contains the place of the damage. The name of a file of jobs
+	// contains the id of the first job.
 	if _, err := job.ParseID(id); err != nil {
 		return a, nil
 	}

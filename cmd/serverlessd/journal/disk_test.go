@@ -40,8 +40,8 @@ func newDisk() *disk {
 	return &disk{names: make(map[string]*inode), durable: make(map[string]*inode)}
 }
 
-// boot returns the directory as the next start sees it, after a power loss, or if only the program
-// has died.
+// boot returns the directory as the next start sees it: after a power loss, or after only the
+// program has died.
 func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -35,8 +35,9 @@ type File interface {
 	io.Closer
 	Size() (int64, error)
 	Truncate(size int64) error
-	// Sync makes the content of the file durable. It fails if the file no longer has its name: nobody
-	// would find the content after this process. It also fails if another process uses the directory.
+	// Sync makes the content of the file durable. It fails if the file no longer has its name:
+	// nobody would find the content once this process has ended. It also fails if another process
+	// uses the directory.
 	Sync() error
 }
 

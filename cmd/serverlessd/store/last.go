@@ -8,7 +8,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Last says how the last run of a job ended. It is kept for jobs of which a run did not succeed.
+// Last says how the last run of a job ended. A job has a Last only after a run that did not
+// succeed.
 type Last struct {
 	Try          int
 	At           time.Time // when the run ended; in an Ending, by this process's clock
