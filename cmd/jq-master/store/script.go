@@ -57,7 +57,7 @@ const (
 	frees = "#!lua flags=allow-oom\n"
 )
 
-// transition is a script and its name, which is also that of its failpoints.
+// transition is a script with its name, which is also the name of its failpoints.
 type transition struct {
 	*redis.Script
 	name, text string

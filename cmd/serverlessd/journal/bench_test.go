@@ -14,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// BenchmarkAppend adds lines with fsync, as clients do that wait for each answer. It reports
-// lines/s and the median time of a request.
+// BenchmarkAppend adds lines with fsync, like clients that wait for each answer. It reports lines/s
+// and the median time of a request.
 func BenchmarkAppend(b *testing.B) {
 	for _, c := range []struct{ clients, lines int }{{1, 1}, {32, 1}, {4, 1000}} {
 		b.Run(fmt.Sprintf("clients=%d/lines=%d", c.clients, c.lines), func(b *testing.B) {

@@ -88,7 +88,7 @@ func TestDamage(t *testing.T) {
 			i := d.names[name]
 			i.data = c.change(i.data, ends)
 			damaged := slices.Clone(i.data)
-			for round := range 2 { // reads without a sync, so that the next read returns the same
+			for round := range 2 { // the lines are read but not synced, so that the next read returns them again
 				d = d.boot(false, nil)
 				j := open(t, d)
 				equal(t, "cut", j.Stats().Cut > 0, c.cut && round == 0)

@@ -298,8 +298,8 @@ func (j *Journal) recount(jobtype string, was, c Count) {
 	j.stats.Jobs += c.Jobs - was.Jobs
 }
 
-// Waiting counts by jobtype the jobs that are in no store yet, and those that have reached a store
-// since the watches began.
+// Waiting returns, for each jobtype, the number of jobs that are in no store yet or have reached a
+// store since the watches began.
 func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -172,7 +172,7 @@ func (c *client) awaitEnd(t *testing.T, client, id, state string) (data string) 
 	return c.expect(t, 200, "GET", "/"+client+"/job/result/"+id, "").body
 }
 
-// awaitCode waits until the code of a job, which says why it last stopped, is this one.
+// awaitCode waits until a job has this code, which says why the job last stopped.
 func (c *client) awaitCode(t *testing.T, client, id, code string) {
 	t.Helper()
 	until(t, id+" stops with "+code, func() error {

@@ -170,7 +170,7 @@ func TestReturns(t *testing.T) {
 		r := newRunner(t, nil)
 		for body, want := range l.returns {
 			eid := "all"
-			if strings.Contains(body, "stdout") { // one language's output may break those of others
+			if strings.Contains(body, "stdout") { // such a body may break its context, so it gets one of its own
 				eid = body
 			}
 			got := text(one(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: eid}), "p|x"))

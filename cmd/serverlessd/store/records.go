@@ -310,8 +310,8 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 	return affected, true, err
 }
 
-// retryAll makes jobs run again that are still in this state (or in any ended state, if it is "")
-// and whose unique key no other job holds.
+// retryAll makes jobs run again. It leaves out jobs that are no longer in this state (or, if it is
+// "", in any ended state), and jobs whose unique key another job holds.
 func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 	for text, args := range inLists(idsOf(list, func(r *Record) job.ID { return r.ID })) {
 		rows, err := t.hold("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+

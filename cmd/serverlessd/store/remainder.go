@@ -7,12 +7,13 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// restType is the type under which a client's counts are kept of types that no longer have a job or a
+// restType is the type that has the counts of a client's types that no longer have a job or a
 // handler. Without it, the store would keep counts of every type that ever existed. No real type
 // has this name.
 const restType = "*"
 
-// settle adds a type's counts to those of rest if the type has no job and no handler any more.
+// settle adds a type's counts to those of restType if the type has neither a job nor a handler any
+// more.
 func (t *tx) settle(jobtype string) error {
 	left := false
 	err := t.one("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",

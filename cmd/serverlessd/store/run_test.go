@@ -93,7 +93,7 @@ func TestEnds(t *testing.T) {
 			{Run: got[3].Run, Fate: GiveBack},
 			{Run: got[4].Run, Fate: Archive, Code: job.CodeAbandoned, Status: 500},
 		}
-		for range 2 { // the second time as if the answer to the first call was lost
+		for range 2 { // the second call is a repeat, as if the answer to the first was lost
 			equal(t, "counted", end(t, s, sysid, ends...)[:3], "[true true true]")
 			equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 5, Waiting: 1, Deferred: 1, OK: 1, Failed: 1, Abandoned: 1})
 			equal(t, "follow-on jobs", counts(t, s, "a-next"), Counts{Added: 2, Waiting: 2})

@@ -40,8 +40,8 @@ func theSchedule(t *testing.T, s Store, name string) Named {
 	return n
 }
 
-// settle settles schedules as a daemon does that has run for a long time, and tries again if the
-// store is slow, because it then counts as away.
+// settle settles schedules like a daemon that has run for a long time. It tries again if the store
+// is slow, because the store then counts as away.
 func settle(t *testing.T, s Store) (made []Follow) {
 	t.Helper()
 	for {

@@ -232,8 +232,8 @@ func (s *SQL) expire(ctx context.Context, want Sweeping, swept *Swept) error {
 	})
 }
 
-// purge removes jobs that ended long ago. They are still counted, under the rest of their client if
-// they were the last jobs of their type.
+// purge removes jobs that ended long ago. They are still counted: under restType if they were the
+// last jobs of their type.
 func (s *SQL) purge(ctx context.Context, want Sweeping, swept *Swept) error {
 	return s.sweeping(ctx, "purge", swept, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {

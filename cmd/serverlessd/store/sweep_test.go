@@ -197,7 +197,7 @@ func TestClockJumps(t *testing.T) {
 	if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	// aged adds a job of which a run has failed.
+	// aged takes a job that has already run, and returns the age that the store reports.
 	aged := func(s Store) time.Duration {
 		taken, err := s.Take(t.Context(), Taking{Sysid: other, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
 		if err != nil || len(taken) != 1 {
@@ -207,8 +207,8 @@ func TestClockJumps(t *testing.T) {
 	}
 	for _, jump := range []time.Duration{46 * day, -46 * day, 400 * day, -400 * day} {
 		set += jump
-		equal(t, "by who sees it", sweep(t, s, w), none)
-		equal(t, "by who starts behind it", sweep(t, open(), w), none)
+		equal(t, "by a daemon that sees the jump", sweep(t, s, w), none)
+		equal(t, "by a daemon that starts after the jump", sweep(t, open(), w), none)
 		if jump > 0 {
 			equal(t, "age", []time.Duration{aged(s), aged(open())}, []time.Duration{0, 0})
 		}
@@ -218,7 +218,7 @@ func TestClockJumps(t *testing.T) {
 		up += 30 * time.Second
 		equal(t, "soon after", sweep(t, s, w), none)
 	}
-	equal(t, "the locks of who renews them no more, once they are due, and four of a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
+	equal(t, "expired locks of a daemon that no longer renews them, and four locks from a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
 	// The clock runs evenly; daemons start again within an hour, and the time passes in steps.
 	pass(s, 7*time.Hour)
 	equal(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})

@@ -157,8 +157,8 @@ type addAnswer struct {
 	IDs    ids    `json:"ids"`
 	Unique any    `json:"unique,omitempty"` // what happened to lines whose key another job held
 	Stored *bool  `json:"stored,omitempty"`
-	// Handlers is given, and is 0, if a type of the lines has no handler. Its jobs wait until it
-	// has one.
+	// Handlers is 0 if a type of the lines has no handler, and nil otherwise. The jobs of such a
+	// type wait until it has one.
 	Handlers *int `json:"handlers,omitempty"`
 	// Reason says why no store will ever take the lines, if Stored is false for this reason.
 	Reason string `json:"reason,omitempty"`

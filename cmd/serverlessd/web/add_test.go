@@ -60,7 +60,7 @@ func TestWaitTakesNoPlace(t *testing.T) {
 	}
 }
 
-// storedQueue is a queue whose store accepts all added jobs, or returns an error that says why not.
+// storedQueue is a queue whose store has accepted all added jobs, unless err says why not.
 type storedQueue struct {
 	awayQueue
 	err error

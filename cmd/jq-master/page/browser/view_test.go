@@ -115,7 +115,7 @@ func TestPast(t *testing.T) {
 			t.Errorf("%s was not known before the page was opened", k)
 		}
 	}
-	// known returns how far back, in seconds, the plot has the number of waiting jobs without a
+	// known returns for how many seconds back the plot has the number of waiting jobs without a
 	// gap.
 	known := func() float64 {
 		return pagetest.Eval[float64](b, `const { series: s } = await import('/live.js');
