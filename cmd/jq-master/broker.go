@@ -34,8 +34,8 @@ func (o *options) prefix() string {
 	return "jq."
 }
 
-// once returns the prefix of the types of jobs with max_retry 0. If Gloom workers may join, it is
-// random, so that they cannot guess it.
+// once returns the prefix of the types of jobs with max_retry 0. If Gloom workers may join, the
+// prefix is random, so that they cannot guess it.
 func (o *options) once(prefix string) string {
 	if !o.socketWorkers || o.alone() {
 		return prefix

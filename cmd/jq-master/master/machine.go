@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// Limits are the limits on what a master holds, and the times for which it keeps things and waits.
+// Limits bounds what a master holds, how long it keeps what it holds, and how long it waits.
 type Limits struct {
 	MaxJobs        int   // jobs that have not ended
 	MaxBytes       int64 // bytes of arguments, results, errors and idempotency keys; an eighth of it is for results alone; ended jobs without results get at most half of it
@@ -54,7 +54,7 @@ const (
 )
 
 // machine is the state machine of all jobs. It handles one command at a time, and learns the time
-// only from setTime. It has no side effects: it lists them in todo, in order.
+// only from setTime. It performs no side effects, but lists them in todo, in order.
 type machine struct {
 	Limits
 	env       environment

@@ -286,7 +286,7 @@ func (c *machine) onBrokerAnswer(id job.ID, bid uint32, o *job.Outcome, lost boo
 	r := c.bySubmission(id, bid)
 	switch {
 	case r == nil || r.State.Ended(): // the master itself has ended the job
-	case c.ownWorkersOnly(r): // it still runs, or a Gloom worker for all types had it, without its argument
+	case c.ownWorkersOnly(r): // the job still runs, or a Gloom worker for all types had it, without the argument
 		c.submitLater(r, nil)
 	case r.op != idle:
 		r.wait(func() { c.onBrokerAnswer(id, bid, o, lost) })

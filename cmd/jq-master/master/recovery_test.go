@@ -175,8 +175,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestHandedToOld: a master whose lease expired while it stood still must not end jobs at the
-// broker because they have ended in its memory: another master may have retried them.
+// TestHandedToOld: the lease of a master expires while it stands still. The master must then not
+// end a job at the broker because the job has ended in its memory: another master may have retried
+// the job.
 func TestHandedToOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()

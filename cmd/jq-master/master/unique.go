@@ -127,8 +127,9 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	}
 }
 
-// restoreKey gives a stored job its key back. Of several stored jobs with the same key, one that
-// holds it now gets it, or else the one enqueued last; the others have released it.
+// restoreKey gives a stored job its key back. If several stored jobs have the same key, one that
+// holds the key now gets it, or else the one that was enqueued last. The others have released the
+// key.
 func (c *machine) restoreKey(r *record) {
 	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {
 		return

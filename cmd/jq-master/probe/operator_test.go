@@ -341,7 +341,7 @@ func TestPriority(t *testing.T) {
 			w.done(t, got, nil)
 		}
 		if r := d.expect(t, 200, "GET", "/v1/jobs/"+late+"?bodies=false", nil); r.json["priority"] != 5. || r.json["argument"] != nil || r.json["argument_bytes"] == nil {
-			t.Errorf("who came later: %s", r)
+			t.Errorf("the job that came later: %s", r)
 		}
 	})
 }

@@ -246,7 +246,7 @@ func TestFetch(t *testing.T) {
 		t.Run("not kept", func(t *testing.T) {
 			has(t, d.expect(t, 200, "GET", "/job/"+ended(t), nil), false)
 		})
-		t.Run("all who wait get it", func(t *testing.T) {
+		t.Run("all waiting requests get it", func(t *testing.T) {
 			id := d.job(t, name, "keep_result", true)
 			var wg sync.WaitGroup
 			for range 5 {

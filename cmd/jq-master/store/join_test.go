@@ -139,8 +139,8 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestMovedOnce: a job that cannot be added to the ended ones, because their key is of another type,
-// stays as it is among the live ones, where the next master finds it.
+// TestMovedOnce: if the key of the ended jobs is of another type, a job cannot be added to them. It
+// then stays among the live jobs unchanged, where the next master finds it.
 func TestMovedOnce(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

@@ -50,10 +50,10 @@ func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID
 // The methods with done are asynchronous: they return soon and call done exactly once, perhaps
 // before they return, on any goroutine. done must return soon, too, and may call the store. The
 // master requests a transition of a job only when the previous one has been answered. Neither side
-// changes the bytes and slices that are passed. Each transition of a job carries the next Rev: it
-// changes the job if the stored Rev is one less; if the stored Rev is the same, the transition is a
-// repeat and is answered as the first time; anything else is ErrLost. Fetch and Forget do not
-// change Rev.
+// changes the bytes and slices that are passed. Each transition of a job carries the next Rev: if
+// the stored Rev is one less, the transition changes the job. If the stored Rev is the same, the
+// transition is a repeat, and gets the same answer as the first time. Any other stored Rev is
+// ErrLost. Fetch and Forget do not change Rev.
 type Store interface {
 	// Enqueue stores new jobs, all or none, with State Queued. With a key that was used before it
 	// stores nothing, and ids has the ids of the first request. After ErrAway the jobs may have

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// withStores returns an engine with stores, whose loops do not run.
+// withStores returns an engine with these stores. The engine's loops do not run.
 func withStores(t *testing.T, n int) *Engine {
 	t.Helper()
 	e := &Engine{log: zerolog.New(io.Discard), meter: newMeter(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}

@@ -134,7 +134,8 @@ func recordOfEntry(entry *journal.Entry) *store.Record {
 	return rec
 }
 
-// Result returns a job's data. If it is longer than limit, it is nil, and the record has its size.
+// Result returns a job's data. If the data is longer than limit, Result returns nil, and the record
+// has the size.
 func (e *Engine) Result(ctx context.Context, id job.ID, limit int) (rec *store.Record, data []byte, err error) {
 	err = e.find(ctx, id, func(b *backend) (err error) {
 		rec, data, err = b.store.Result(ctx, id, limit)
@@ -180,8 +181,8 @@ func (e *Engine) change(ctx context.Context, id job.ID, fn func(store.Store, con
 	})
 }
 
-// Payload returns the payload with which a job was added. If it is longer than limit and in a
-// store, it is nil, and the record has its size.
+// Payload returns the payload with which a job was added. If a store has the job and the payload is
+// longer than limit, Payload returns nil, and the record has the size.
 func (e *Engine) Payload(ctx context.Context, id job.ID, limit int) (rec *store.Record, data []byte, err error) {
 	for range 2 { // the job may move from the journal to the store between the two searches
 		if entry, waits, _ := e.journal.Find(id); waits {

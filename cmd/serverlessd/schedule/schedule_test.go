@@ -110,8 +110,8 @@ func (w *world) stop() {
 	w.JobsStopped(after(w.now), b.Client, b.Jobtype)
 }
 
-// TestWorlds: clients appear and leave with types of all limits. The limits hold, no usable slot
-// stays free, and at the end no state is left.
+// TestWorlds: clients appear and leave, with types that have all kinds of limits. The limits hold,
+// no usable slot stays free, and at the end no state is left.
 func TestWorlds(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newWorld(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})

@@ -10,7 +10,7 @@ import (
 )
 
 // RefusedError names jobs that a database will never accept: they do not fit into its packets, and
-// it has accepted a job that differs only in that its payload is short.
+// it has accepted the same jobs with short payloads.
 type RefusedError struct {
 	IDs []job.ID
 	Err error // the database's error for one of them

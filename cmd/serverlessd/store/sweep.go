@@ -145,9 +145,9 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 	return nil
 }
 
-// clockAhead returns by how much the clock that wrote a waiting job's times was ahead, as far as
-// these times show it: a job cannot have been added or run in the future, and no retry is delayed
-// for longer than retryFor.
+// clockAhead returns how far the clock that wrote a waiting job's times was ahead, as far as the
+// times show it. A job cannot have been added or run in the future, and no retry is delayed for
+// longer than retryFor.
 func (h *lockedRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	by := max(h.created.Sub(now), h.first.Sub(now))
 	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {

@@ -146,7 +146,7 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 		set = 30 * time.Minute
 		later := open()
 		for range 9 {
-			equal(t, "swept by who starts", sweep(t, later, w).Freed, 0)
+			equal(t, "swept by a daemon that starts later", sweep(t, later, w).Freed, 0)
 			up += 10 * time.Second
 			if lost, err := s.Renew(t.Context(), sysid, time.Minute, []Run{run}); err != nil || len(lost) > 0 {
 				t.Fatal(lost, err)

@@ -94,7 +94,7 @@ func TestStats(t *testing.T) {
 		get("/v1/stats", "all", 200)
 	}
 	if q.looks != 1 {
-		t.Errorf("%d looks for a hundred who watch", q.looks)
+		t.Errorf("%d snapshots for a hundred clients", q.looks)
 	}
 	if names, v := types(get("/v1/stats?types=2", "some", 200)); names != "a-none a-x " || v.AllTypes != 3 {
 		t.Errorf("with a token for some types: %s %d", names, v.AllTypes)

@@ -209,8 +209,8 @@ func (r *request) checkClient() error {
 	return nil
 }
 
-// checkJobtype sets the jobtype. It returns an error if it is not valid, or if the token does not
-// cover it.
+// checkJobtype sets the jobtype. It returns an error if the jobtype is not valid, or if the token
+// does not cover it.
 func (r *request) checkJobtype() error {
 	if err := checkType("type", r.name); err != nil {
 		return err

@@ -255,7 +255,7 @@ func TestTokens(t *testing.T) {
 	b.At("#/handlers")
 	b.Sees("There is no handler.")
 	if strings.Contains(b.Text(), "Add a handler") {
-		t.Error("who lacks the scope handler is offered to add one")
+		t.Error("a user without the scope handler is offered to add one")
 	}
 	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`) {
 		t.Error("the token was kept")
