@@ -32,11 +32,11 @@ func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 
 // walk calls the machine's walk for maxStepRecords records at a time, so that other commands can
 // run in between.
-func (m *Master) walk(f *Filter, cursor uint64, budget int, found func(*record) bool) (next uint64, err error) {
+func (m *Master) walk(f *Filter, cursor uint64, budget int, visit func(*record) bool) (next uint64, err error) {
 	for more := true; budget > 0 && more; budget -= maxStepRecords {
 		next, err = look(m, func(c *machine) (uint64, error) {
 			return c.walk(f, cursor, maxStepRecords, func(r *record) bool {
-				more = found(r)
+				more = visit(r)
 				return more
 			}), nil
 		})
@@ -47,10 +47,10 @@ func (m *Master) walk(f *Filter, cursor uint64, budget int, found func(*record) 
 	return next, err
 }
 
-// walk calls found for the jobs that a filter selects, newest first, beginning below a cursor (0
-// for the newest). It ends when found returns false or budget records have been examined; a record
+// walk calls visit for the jobs that a filter selects, newest first, beginning below a cursor (0
+// for the newest). It ends when visit returns false or budget records have been examined; a record
 // with a large argument counts as several. It returns the cursor to continue from, 0 at the end.
-func (c *machine) walk(f *Filter, cursor uint64, budget int, found func(*record) bool) uint64 {
+func (c *machine) walk(f *Filter, cursor uint64, budget int, visit func(*record) bool) uint64 {
 	i := len(c.bySeq)
 	if cursor != 0 {
 		i, _ = c.find(cursor)
@@ -61,7 +61,7 @@ func (c *machine) walk(f *Filter, cursor uint64, budget int, found func(*record)
 		if r != nil && f.Match != nil {
 			budget -= weight(r.Job) - 1
 		}
-		if r != nil && f.picks(r) && !found(r) || budget <= 0 {
+		if r != nil && f.picks(r) && !visit(r) || budget <= 0 {
 			if i == 0 {
 				return 0
 			}

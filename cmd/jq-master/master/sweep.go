@@ -115,15 +115,15 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// updatedSet returns the set that replaces was. It leaves out the constraints that are gone, and
-// adds those in found.
-func (s *constraints) updatedSet(was *set, found []membership) *set {
+// updatedSet returns the set that replaces old. It has the constraints of old that still exist, and
+// those in added.
+func (s *constraints) updatedSet(old *set, added []membership) *set {
 	var members []membership
-	if was != nil {
-		members = slices.DeleteFunc(slices.Clone(was.members), func(m membership) bool { return m.of.gone })
+	if old != nil {
+		members = slices.DeleteFunc(slices.Clone(old.members), func(m membership) bool { return m.of.gone })
 	}
-	for _, m := range found {
-		if !was.contains(m.of) {
+	for _, m := range added {
+		if !old.contains(m.of) {
 			members = append(members, m)
 		}
 	}

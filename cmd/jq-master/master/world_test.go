@@ -306,8 +306,8 @@ func (s *slowStore) Enqueue(jobs []*job.Job, key *store.Key, done func([]job.ID,
 	}
 	s.put(func() { s.Memory.Enqueue(jobs, key, done) })
 }
-func (s *slowStore) Move(was, j *job.Job, forget, drop int64, done func(error)) {
-	s.put(func() { s.Memory.Move(was, j, forget, drop, done) })
+func (s *slowStore) Move(old, j *job.Job, forget, drop int64, done func(error)) {
+	s.put(func() { s.Memory.Move(old, j, forget, drop, done) })
 }
 func (s *slowStore) Forget(ids []job.ID, done func(error)) {
 	s.put(func() { s.Memory.Forget(ids, done) })

@@ -204,14 +204,15 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 }
 
 // special looks at the map of one pair that begins at start in r.out. If the map stands for another
-// value, special replaces it by that value. The value of the pair begins at index value in r.out,
-// and at index at in the text. If it is the array of a $map, pairs says where its items begin: to
-// search for them would take long, and would be done again for each map around this one.
-func (r *reader) special(start, value, at int, pairs []int) *job.Fault {
-	k, v := Value(r.out[start+1:value]), Value(r.out[value:])
+// value, special replaces it by that value. The value of the pair begins at index valueStart in
+// r.out, and at index textStart in the text. If it is the array of a $map, pairs says where its
+// items begin: to search for them would take long, and would be done again for each map around this
+// one.
+func (r *reader) special(start, valueStart, textStart int, pairs []int) *job.Fault {
+	k, v := Value(r.out[start+1:valueStart]), Value(r.out[valueStart:])
 	key, out := string(k.Bytes()), r.out[:start]
 	wrong := func(want string) *job.Fault {
-		return job.Refuse(job.InvalidValue, "", "the value of %s at byte %d must be %s", key, at, want)
+		return job.Refuse(job.InvalidValue, "", "the value of %s at byte %d must be %s", key, textStart, want)
 	}
 	switch key {
 	case mapKey:

@@ -88,12 +88,12 @@ func (c *Client) target(w *job.Worker) (*target, error) {
 	return t, err
 }
 
-func (c *Client) newTarget(at address) (*target, error) {
-	u, err := url.Parse(at.url)
+func (c *Client) newTarget(addr address) (*target, error) {
+	u, err := url.Parse(addr.url)
 	if err != nil {
 		return nil, err
 	}
-	port, d := "80", &dialer{client: c, host: at.host}
+	port, d := "80", &dialer{client: c, host: addr.host}
 	if u.Scheme == "https" {
 		port, d.name = "443", u.Hostname()
 	}
@@ -117,21 +117,21 @@ func (c *Client) newTarget(at address) (*target, error) {
 }
 
 // check returns an error if jobs of a worker that registered from host must not be pushed to the
-// address at.
-func (c *Client) check(at netip.Addr, host string) error {
-	at = at.Unmap().WithZone("")
-	if at.IsLoopback() {
+// address addr.
+func (c *Client) check(addr netip.Addr, host string) error {
+	addr = addr.Unmap().WithZone("")
+	if addr.IsLoopback() {
 		return nil
 	}
-	if registered, err := netip.ParseAddr(host); err == nil && registered.Unmap().WithZone("") == at {
+	if registered, err := netip.ParseAddr(host); err == nil && registered.Unmap().WithZone("") == addr {
 		return nil
 	}
 	for _, p := range c.allow {
-		if p.Contains(at) {
+		if p.Contains(addr) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is neither a loopback address nor the one from which the worker registered; --worker-allow permits others", at)
+	return fmt.Errorf("%s is neither a loopback address nor the one from which the worker registered; --worker-allow permits others", addr)
 }
 
 // Check returns a fault if text must not be the URL of a worker that registers from host. If the

@@ -27,41 +27,41 @@ var fieldNames = []string{
 // fresh holds what the fields mean that a new job's hash lacks.
 var fresh = job.Job{Attributes: job.Attributes{MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 
-// appendChanges appends the fields in which j differs from was, except state, rev and attempt, which
-// each transition writes, and seq.
-func appendChanges(args []any, was, j *job.Job) []any {
-	args = appendChange(args, "name", was.Name, j.Name)
-	args = appendBytes(args, "argument", was.Argument, j.Argument)
-	args = appendChange(args, "priority", was.Priority, j.Priority)
-	args = appendChange(args, "max_retry", was.MaxRetry, j.MaxRetry)
-	if was.Timeout != j.Timeout {
+// appendChanges appends the fields in which j differs from old. It leaves out seq, and also state,
+// rev and attempt, which each transition writes.
+func appendChanges(args []any, old, j *job.Job) []any {
+	args = appendChange(args, "name", old.Name, j.Name)
+	args = appendBytes(args, "argument", old.Argument, j.Argument)
+	args = appendChange(args, "priority", old.Priority, j.Priority)
+	args = appendChange(args, "max_retry", old.MaxRetry, j.MaxRetry)
+	if old.Timeout != j.Timeout {
 		args = append(args, "timeout", strconv.FormatFloat(j.Timeout.Seconds(), 'f', -1, 64))
 	}
-	args = appendChange(args, "keep_result", was.KeepResult, j.KeepResult)
-	args = appendChange(args, "enqueued", was.Enqueued, j.Enqueued)
-	if was.Due != 0 || j.Due != 0 { // always, because the master may have corrected it when it was read
+	args = appendChange(args, "keep_result", old.KeepResult, j.KeepResult)
+	args = appendChange(args, "enqueued", old.Enqueued, j.Enqueued)
+	if old.Due != 0 || j.Due != 0 { // always, because the master may have corrected it when it was read
 		args = append(args, "due", j.Due)
 	}
-	args = appendChange(args, "retries", was.Retries, j.Retries)
-	if was.Worker != j.Worker {
+	args = appendChange(args, "retries", old.Retries, j.Retries)
+	if old.Worker != j.Worker {
 		args = append(args, "worker", j.Worker.String())
 	}
-	args = appendChange(args, "started", was.Started, j.Started)
-	args = appendChange(args, "deadline", was.Deadline, j.Deadline)
-	args = appendChange(args, "finished", was.Finished, j.Finished)
-	args = appendBytes(args, "result", was.Result, j.Result)
-	args = appendBytes(args, "error", was.Error, j.Error)
-	args = appendChange(args, "message", was.Message, j.Message)
-	args = appendChange(args, "reason", was.Reason.String(), j.Reason.String())
-	args = appendChange(args, "told", was.Told, j.Told)
-	if !slices.Equal(was.Attempts, j.Attempts) {
+	args = appendChange(args, "started", old.Started, j.Started)
+	args = appendChange(args, "deadline", old.Deadline, j.Deadline)
+	args = appendChange(args, "finished", old.Finished, j.Finished)
+	args = appendBytes(args, "result", old.Result, j.Result)
+	args = appendBytes(args, "error", old.Error, j.Error)
+	args = appendChange(args, "message", old.Message, j.Message)
+	args = appendChange(args, "reason", old.Reason.String(), j.Reason.String())
+	args = appendChange(args, "told", old.Told, j.Told)
+	if !slices.Equal(old.Attempts, j.Attempts) {
 		text, err := json.Marshal(j.Attempts)
 		if err != nil {
 			panic(err) // numbers and strings
 		}
 		args = append(args, "attempts", text)
 	}
-	if u := j.Unique; u != nil && was.Unique == nil {
+	if u := j.Unique; u != nil && old.Unique == nil {
 		args = append(args, "unique", u.Key, "while", u.While.String(), "until", u.Until)
 		if !u.Replaces.None() {
 			args = append(args, "replaces", u.Replaces.String(), "replaces_rev", u.ReplacesRev)
@@ -70,18 +70,18 @@ func appendChanges(args []any, was, j *job.Job) []any {
 	return args
 }
 
-func appendChange[T comparable](args []any, name string, was, is T) []any {
-	if was == is {
+func appendChange[T comparable](args []any, name string, old, value T) []any {
+	if old == value {
 		return args
 	}
-	return append(args, name, is)
+	return append(args, name, value)
 }
 
-func appendBytes(args []any, name string, was, is []byte) []any {
-	if bytes.Equal(was, is) {
+func appendBytes(args []any, name string, old, value []byte) []any {
+	if bytes.Equal(old, value) {
 		return args
 	}
-	return append(args, name, is)
+	return append(args, name, value)
 }
 
 // decode returns the job with these values of fieldNames.

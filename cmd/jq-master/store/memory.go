@@ -103,14 +103,14 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 }
 
 // Move implements Store.
-func (m *Memory) Move(was, j *job.Job, forget, drop int64, f func(error)) {
+func (m *Memory) Move(old, j *job.Job, forget, drop int64, f func(error)) {
 	m.step(f, func() error {
 		is := m.jobs.Get(j.ID)
 		switch {
 		case is.Job == nil:
 			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
 		case is.Rev == j.Rev && is.State == j.State: // a repeat
-		case is.Rev == j.Rev-1 && is.State == was.State:
+		case is.Rev == j.Rev-1 && is.State == old.State:
 			m.jobs.Put(j.ID, memoryJob{j, forget, drop})
 		default:
 			return fmt.Errorf("%w: job %s is %s after %d transitions, so that it cannot become %s with number %d",

@@ -60,7 +60,7 @@ type Store interface {
 	// been stored: the store removes them as soon as it is back, before it enqueues anything else
 	// with the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
-	// Move records a transition. The stored job must equal was, and becomes j. These are the
+	// Move records a transition. The stored job must equal old, and becomes j. These are the
 	// transitions:
 	//
 	//	start     queued or retrying to running, with the Attempt, Worker, Started and Deadline of the run
@@ -73,7 +73,7 @@ type Store interface {
 	//
 	// Once the job has ended, forget is when to forget it, and drop when to drop its result (0: it
 	// has none), in milliseconds since 1970.
-	Move(was, j *job.Job, forget, drop int64, done func(error))
+	Move(old, j *job.Job, forget, drop int64, done func(error))
 	// Fetch drops results that were fetched or have expired.
 	Fetch(ids []job.ID, done func(error))
 	// Forget removes ended jobs, at most 1,000.

@@ -114,8 +114,8 @@ var figures = []figure{
 }
 
 // boolValue returns 1 for true and 0 for false.
-func boolValue(is bool) float64 {
-	if is {
+func boolValue(value bool) float64 {
+	if value {
 		return 1
 	}
 	return 0

@@ -92,9 +92,9 @@ func (s *segment) isStored(from, to int64) bool {
 	return to <= s.low || slices.ContainsFunc(s.done, func(d span) bool { return max(from, s.low) >= d.from && to <= d.to })
 }
 
-// scan calls found for everything between from and to, that is, for records and for the broken
-// pieces between them. It stops when found returns false. found may keep its arguments.
-func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bool) error {
+// scan calls visit for everything between from and to, that is, for records and for the broken
+// pieces between them. It stops when visit returns false. visit may keep its arguments.
+func (s *segment) scan(from, to int64, visit func(at int64, r record, f form) bool) error {
 	at := from
 	behind := false // the last piece was damaged, so at may be inside a record
 	var buf []byte  // the bytes of the file from at on
@@ -113,13 +113,13 @@ func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bo
 		}
 		if behind = f != whole; behind {
 			next, err := s.resume(at, to, int64(r.size))
-			if err != nil || !found(at, record{size: int(next - at)}, f) {
+			if err != nil || !visit(at, record{size: int(next - at)}, f) {
 				return err
 			}
 			at, buf = next, nil
 			continue
 		}
-		if !found(at, r, whole) {
+		if !visit(at, r, whole) {
 			return nil
 		}
 		at += int64(r.size)

@@ -40,9 +40,9 @@ func (s *SQL) touch(counts map[string]*Counts) {
 	}
 }
 
-// eachOpenType calls found for each type that has open jobs, with the dt of the oldest one and their
-// number. It reads at most one job of each type.
-func (s *SQL) eachOpenType(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64)) error {
+// eachOpenType calls visit for each type that has open jobs, with the dt of the oldest one and
+// their number. It reads at most one job of each type.
+func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype string, oldest time.Time, open int64)) error {
 	s.mu.Lock()
 	changes := s.heads.changes
 	s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, found func(jobtype st
 	}
 	s.mu.Unlock()
 	for i, h := range known {
-		found(hits[i], h.oldest, h.open)
+		visit(hits[i], h.oldest, h.open)
 	}
 	for text, args := range inLists(ask) {
 		err := eachRow(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
@@ -86,7 +86,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, found func(jobtype st
 			if err := r.Scan(&jobtype, &oldest); err != nil || oldest.time().IsZero() {
 				return err
 			}
-			found(jobtype, oldest.time(), open[jobtype])
+			visit(jobtype, oldest.time(), open[jobtype])
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.heads.changed[jobtype] <= changes {
