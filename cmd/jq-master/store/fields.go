@@ -24,8 +24,8 @@ var fieldNames = []string{
 	"unique", "while", "until", "replaces", "replaces_rev",
 }
 
-// fresh holds what the fields mean that a new job's hash lacks.
-var fresh = job.Job{Attributes: job.Attributes{MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
+// defaultJob has the values of the fields that the hash of a new job lacks.
+var defaultJob = job.Job{Attributes: job.Attributes{MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 
 // appendChanges appends the fields in which j differs from old. It leaves out seq, and also state,
 // rev and attempt, which each transition writes.
@@ -118,7 +118,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	j = &job.Job{ID: id}
 	j.Name, j.Argument = word(), raw()
 	j.Priority = int32(number(32))
-	j.MaxRetry, j.Timeout = int32(orNumber(32, job.DefaultMaxRetry)), fresh.Timeout
+	j.MaxRetry, j.Timeout = int32(orNumber(32, job.DefaultMaxRetry)), defaultJob.Timeout
 	if s := word(); s != "" {
 		n, e := strconv.ParseFloat(s, 64)
 		if e != nil || !(n > 0 && n <= job.MaxTimeout) {

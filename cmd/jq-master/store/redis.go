@@ -232,7 +232,7 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 	for _, j := range jobs {
 		names = append(names, r.keys.job(j.ID))
 		at := len(args)
-		args = appendChanges(append(args, j.Seq, 0), &fresh, j)
+		args = appendChanges(append(args, j.Seq, 0), &defaultJob, j)
 		args[at+1] = len(args) - at - 2
 	}
 	return names, args
