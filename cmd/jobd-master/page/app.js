@@ -17,8 +17,8 @@ async function fits(what) {
 
 /** Goes to the only match, or else to the targets whose names contain the text. @param {string} what */
 async function find(what) {
-  const all = await fits(what).catch(() => []);
-  location.hash = all.length === 1 ? all[0].href : to(['targets'], { part: what });
+  const hits = await fits(what).catch(() => []);
+  location.hash = hits.length === 1 ? hits[0].href : to(['targets'], { part: what });
 }
 
 start({

@@ -14,7 +14,7 @@ let values = {};
 function sample(v, t) {
   if (v.at === last?.at) return values.in === null ? null : values; // the reply is the same snapshot as before
   const s = last ? (Date.parse(v.at) - Date.parse(last.at)) / 1000 : 0, r = v.runs ? runs.add(v.runs, t) : [];
-  const rate = (/** @type {(x: any) => number} */ of) => s > 0 && s < 10 && of(v) >= of(last) ? (of(v) - of(last)) / s : null;
+  const rate = (/** @type {(x: any) => number} */ get) => s > 0 && s < 10 && get(v) >= get(last) ? (get(v) - get(last)) / s : null;
   const upto = (/** @type {number} */ i) => v.bounds[Math.min(i, v.bounds.length - 1)];
   values = {
     in: rate(x => x.accepted), out: rate(x => x.ok + x.fail), failed: rate(x => x.fail), queued: v.waiting + v.queued, running: v.running,

@@ -26,8 +26,8 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
   const again = (/** @type {any} */ r) => { listing.again(); return r; };
   const read = async (/** @type {string} */ method, /** @type {string} */ where) => whole(await text(method, where));
 
-  /** Puts a schedule. The members in of are JSON texts. @param {any} s @param {Record<string, string>} of */
-  const put = (s, of) => call('PUT', path(s), `{${keys.filter(k => of[k] && of[k] !== 'null' && of[k] !== '""').map(k => `"${k}":${of[k]}`)}}`);
+  /** Puts a schedule. The fields are JSON texts, by their names. @param {any} s @param {Record<string, string>} fields */
+  const put = (s, fields) => call('PUT', path(s), `{${keys.filter(k => fields[k] && fields[k] !== 'null' && fields[k] !== '""').map(k => `"${k}":${fields[k]}`)}}`);
 
   /** @param {any} s @param {boolean} on */
   function pause(s, on) {

@@ -57,7 +57,7 @@ func TestActions(t *testing.T) {
 	b.Until(`[...document.querySelectorAll('.pick input')].slice(1).map(e => e.checked || e.click()).length`)
 	b.Press("Run 1 chosen")
 	b.Press("Run")
-	b.Sees("1 row failed.", "No row of mail is here.")
+	b.Sees("1 row failed.", "No rows of mail have this status.")
 	long := w.row("mail", "manual", "exec sleep 600")
 	b.At(fmt.Sprintf("#/row/mail/%d", long))
 	b.Press("Run by hand")

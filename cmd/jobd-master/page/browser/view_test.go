@@ -27,7 +27,7 @@ func TestViews(t *testing.T) {
 		{"#/targets", []string{"report", "paused", "nobody", "no worker", "5 targets"}},
 		{"#/targets?part=hig", []string{"1/high", "1 target"}},
 		{"#/workers", []string{"web-1", "web-2", "1/high", "2 workers"}},
-		{"#/target/mail", []string{"web-1", "web-2", "of 8", "No row of mail is here.", "by hand 2"}},
+		{"#/target/mail", []string{"web-1", "web-2", "of 8", "No rows of mail have this status.", "by hand 2"}},
 		{"#/target/mail?status=done", []string{"done", "failed", "Look again"}},
 		{"#/target/mail?status=fail", []string{"failed", "3"}},
 		{"#/target/mail?status=manual", []string{"manual"}},

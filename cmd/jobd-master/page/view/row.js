@@ -13,8 +13,8 @@ const read = reading('fields');
 /** The last row that was read; a row that has ended is read again only once a minute. */
 let last = { path: '', at: 0, row: /** @type {any} */ (null) };
 
-/** @param {string} name @param {string} text its end @param {number} all bytes of the whole output */
-const output = (name, text, all) => html`<section><h2>${name} <span class="more">${bytes(all)}${all > new TextEncoder().encode(text).length && ', of which this is the end'}</span></h2>
+/** @param {string} name @param {string} text the end of the output @param {number} size bytes of the whole output */
+const output = (name, text, size) => html`<section><h2>${name} <span class="more">${bytes(size)}${size > new TextEncoder().encode(text).length && ', of which this is the end'}</span></h2>
   ${text ? shown(text, name) : html`<p class="note">Nothing.</p>`}</section>`;
 
 /** A time in whole seconds. @param {string | null} t */

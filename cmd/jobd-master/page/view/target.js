@@ -40,12 +40,12 @@ const listing = new Listing(undefined, '× 2,000 rows'), chosen = new Chosen(r =
 /** @param {string} target @param {any} t what is known about the target */
 function rows(target, t) {
   const status = place.value.query.get('status') || 'waiting', manual = status === 'manual';
-  const s = listing.of(`${path(target)}/rows?` + (status === 'fail' ? 'status=done&result=fail' : 'status=' + status)), some = manual ? chosen.of(s.items) : [];
+  const s = listing.of(`${path(target)}/rows?` + (status === 'fail' ? 'status=done&result=fail' : 'status=' + status)), picked = manual ? chosen.of(s.items) : [];
   return html`<section><h2>Rows</h2>
     <div class="filters"><div class="tabs" role="group" aria-label="Status">${tabs.map(([v, text, n]) => html`<button key=${v} type="button" aria-pressed=${String(status === v)}
         onClick=${() => refine({ status: v })}>${text}${t?.[n] > 0 && html` <span class="num">${atLeast(t[n], n === 'waiting' && t.more)}</span>`}</button>`)}</div>
-      ${some.length > 0 && button(`Run ${count(some.length)} chosen`, () => byHand(target, some.map(r => r.id), () => { chosen.set(some, false); listing.again(); }))}</div>
-    ${s.items.length ? table('Rows', [...manual && may('admin') ? [chosen.column(s.items)] : [], ...columns.filter(c => c.name !== 'Priority' || s.items[0].priority !== null)], s.items, r => r.id) : !s.busy && !s.error && empty(`No row of ${target} is here.`)}
+      ${picked.length > 0 && button(`Run ${count(picked.length)} chosen`, () => byHand(target, picked.map(r => r.id), () => { chosen.set(picked, false); listing.again(); }))}</div>
+    ${s.items.length ? table('Rows', [...manual && may('admin') ? [chosen.column(s.items)] : [], ...columns.filter(c => c.name !== 'Priority' || s.items[0].priority !== null)], s.items, r => r.id) : !s.busy && !s.error && empty(`No rows of ${target} have this status.`)}
     ${listing.foot()}</section>`;
 }
 

@@ -27,13 +27,13 @@ export const targetTable = list => table('Targets', [
   { name: 'Do', wide: 1, of: t => html`<span class="row">${buttons(t)}</span>` },
 ], list, t => t.target);
 
-const most = 100;
+const maxRows = 100;
 
 export function targets() {
-  const part = place.value.query.get('part') ?? '', r = asked(`/v1/targets?limit=${most}&part=${enc(part)}`), list = r.data?.items ?? [];
+  const part = place.value.query.get('part') ?? '', r = asked(`/v1/targets?limit=${maxRows}&part=${enc(part)}`), list = r.data?.items ?? [];
   second.value;
   return html`<header class="bar"><h1>Targets</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
-    <span class="note" role="status">${r.data && (r.data.next ? `the ${most} busiest` : plural(list.length, 'target'))}</span></header>
+    <span class="note" role="status">${r.data && (r.data.next ? `the ${maxRows} busiest` : plural(list.length, 'target'))}</span></header>
     ${waiting(r) ?? (list.length ? targetTable(list) : empty(part ? 'No name of a target contains this.' : 'There is no target.'))}`;
 }

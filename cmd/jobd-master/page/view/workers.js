@@ -26,13 +26,13 @@ export const workerTable = list => table('Workers', [
   { name: 'Since', num: true, wide: 2, of: w => time(Math.floor(lasted(w.since))) },
 ], list, w => w.address);
 
-const most = 100;
+const maxRows = 100;
 
 export function workers() {
-  const part = place.value.query.get('part') ?? '', r = asked(`/v1/workers?limit=${most}&part=${enc(part)}`), list = r.data?.items ?? [];
+  const part = place.value.query.get('part') ?? '', r = asked(`/v1/workers?limit=${maxRows}&part=${enc(part)}`), list = r.data?.items ?? [];
   second.value;
   return html`<header class="bar"><h1>Workers</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
-    <span class="note" role="status">${r.data && (r.data.next ? `the first ${most}` : plural(list.length, 'worker'))}</span></header>
+    <span class="note" role="status">${r.data && (r.data.next ? `the first ${maxRows}` : plural(list.length, 'worker'))}</span></header>
     ${waiting(r) ?? (list.length ? workerTable(list) : empty(part ? 'No name of a worker contains this.' : 'No worker is registered.', html`A jobd whose <code>master_host</code> and <code>master_port</code> name this master registers itself.`))}`;
 }
