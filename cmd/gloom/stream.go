@@ -78,8 +78,8 @@ type stream struct {
 
 	open openLines
 
-	leaving    atomic.Bool // this process is ending the connection
-	resumeFrom int         // number of kept jobs that had not ended then
+	leaving atomic.Bool // this process is ending the connection
+	unended int         // number of kept jobs that had not ended when this process began to end the connection
 }
 
 // streamFile streams the lines of the file that a flag names, - for standard input.
@@ -128,7 +128,7 @@ func (st *stream) run(ctx context.Context) error {
 	st.show.start()
 	defer st.warnNoWorkers(ctx, st.show.note)()
 	n, err := st.print(ctx)
-	outstanding, left := st.jobs.Outstanding()+st.resumeFrom, len(st.places)
+	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.places)
 	if err == nil {
 		err = st.show.flush()
 	}
@@ -377,7 +377,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 			}
 			for len(st.outcomes) > 0 { // outcomes that leave has read
 				if o := <-st.outcomes; lostConnection(o.err) {
-					st.resumeFrom++
+					st.unended++
 				} else if err := settle(o); err != nil {
 					return n, err
 				}

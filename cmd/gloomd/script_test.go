@@ -93,7 +93,7 @@ func cmdCerts(ts *testscript.TestScript, _ bool, _ []string) {
 
 type brokerKey struct{}
 
-// runningBroker is a gloomd in its own process, once it was started.
+// runningBroker is a gloomd in its own process; Daemon is nil until it is started.
 type runningBroker struct{ *throwaway.Daemon }
 
 func (b *runningBroker) kill() {

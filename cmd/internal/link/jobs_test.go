@@ -87,8 +87,8 @@ func TestRightsComeBack(t *testing.T) {
 	}
 }
 
-// TestFrozenDoor: when the lease of a door that hangs with its connection open has expired, its
-// jobs no longer wait for workers.
+// TestFrozenDoor: if a door hangs with its connection open, its jobs no longer wait for workers
+// when its lease expires.
 func TestFrozenDoor(t *testing.T) {
 	const lease = 3 * time.Second
 	opt := settings.Default()

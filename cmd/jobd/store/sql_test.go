@@ -610,7 +610,7 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 	}
 }
 
-// TestInterruptedDeletes: a row changes only together with its claim: if the server interrupts the
+// TestInterruptedDeletes: a row changes only together with its claim. If the server interrupts the
 // deletion of the claim, the row stays as it was.
 func TestInterruptedDeletes(t *testing.T) {
 	table := newSQLTable(t)
