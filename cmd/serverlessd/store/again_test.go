@@ -16,7 +16,7 @@ func (conflictDialect) kind(error) kind { return conflict }
 
 // TestAwayTellsWhy: if a transaction is repeated until its time is up, the error says why.
 func TestAwayTellsWhy(t *testing.T) {
-	s := &SQL{dialect: conflictDialect{}, ready: true, fenced: true}
+	s := &SQL{dialect: conflictDialect{}, ready: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := s.retry(ctx, func(context.Context) error { return errInTheWay })

@@ -38,9 +38,6 @@ func IsSQLite(s Store) bool {
 	return ok
 }
 
-// WaitsToWrite reports whether a call waits for the connection of a SQLite store that writes.
-func WaitsToWrite(s Store) bool { return s.(*SQL).writeDB.Stats().WaitCount > 0 }
-
 // Interrupt lets a query of each pool of a store take too long.
 func Interrupt(ctx context.Context, s Store) {
 	for _, db := range []*sql.DB{s.(*SQL).readDB, s.(*SQL).writeDB} {
@@ -57,18 +54,6 @@ func SkipDelete(s Store, count *atomic.Int64) {
 	intercept(s, func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 		if strings.HasPrefix(query, "DELETE") && count.Add(-1) == 0 {
 			return driver.RowsAffected(0), nil
-		}
-		return c.ExecContext(ctx, query, args)
-	})
-}
-
-// AlterFirst lets another daemon alter a table just before the store does.
-func AlterFirst(s Store) {
-	intercept(s, func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-		if strings.HasPrefix(query, "ALTER") {
-			if _, err := c.ExecContext(ctx, query, args); err != nil {
-				return nil, err
-			}
 		}
 		return c.ExecContext(ctx, query, args)
 	})

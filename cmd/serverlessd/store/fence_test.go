@@ -2,20 +2,14 @@ package store_test
 
 import (
 	"bytes"
-	"database/sql"
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
-	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/serverlessd/job"
-	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
 )
 
@@ -150,121 +144,4 @@ func TestLostCommit(t *testing.T) {
 	}
 	equal(t, "what others can take", len(take(t, s, other, "a-x", 1, ttl)), 0)
 	equal(t, "the new run", end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
-}
-
-// TestFenceIsAdded: a table of an earlier version, or one that has lost it, gets the column fence,
-// and a daemon of the earlier version can still use the table.
-func TestFenceIsAdded(t *testing.T) {
-	try := func(t *testing.T, open func() Store, db *sql.DB) {
-		defer db.Close()
-		e := entry("a-x", "1")
-		ingest(t, open(), e)
-		// This is the table of the earlier version.
-		if _, err := db.Exec("ALTER TABLE sq_jobs DROP COLUMN fence"); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if err := open().Reserve(t.Context(), sysid, ttl); err != nil && err != ErrTaken {
-				t.Fatal(err)
-			}
-		}
-		equal(t, "taken", payloads(take(t, open(), sysid, "a-x", 1, ttl)), "1")
-		// This is how the earlier version inserts a job.
-		now := time.Now().UTC().Format("2006-01-02 15:04:05.000")
-		if _, err := db.Exec("INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt, data) VALUES (?,?,?,'',?,?,?)", string(ids.Next(1)), "a-x", now, now, now, "2"); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "taken", payloads(take(t, open(), sysid, "a-x", 1, ttl)), "2")
-
-		// The column is dropped while a daemon runs: the call that needs it fails, and the next
-		// call adds it. A give-back from before that is repeated afterwards changes nothing,
-		// because the later run has another fence.
-		s := open()
-		ingest(t, s, entry("a-y", "3"))
-		back := Ending{Run: take(t, s, other, "a-y", 1, ttl)[0].Run, Fate: GiveBack}
-		equal(t, "given back", end(t, s, other, back), "[true]")
-		if _, err := db.Exec("ALTER TABLE sq_jobs DROP COLUMN fence"); err != nil {
-			t.Fatal(err)
-		}
-		_, err := s.Take(t.Context(), Taking{Sysid: other, Jobtype: "a-y", N: 1, TTL: ttl})
-		if fails(t, err, ErrUnwell); !strings.Contains(err.Error(), "fence") {
-			t.Errorf("the reason: %v", err)
-		}
-		equal(t, "taken", payloads(take(t, s, other, "a-y", 1, ttl)), "3")
-		equal(t, "repeated", end(t, s, other, back), "[false]")
-	}
-	t.Run("sqlite", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "store.db")
-		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
-		if err != nil {
-			t.Fatal(err)
-		}
-		try(t, func() Store { return openStore(t, "sqlite:"+path) }, db)
-	})
-	t.Run("mariadb", func(t *testing.T) {
-		server := mariadbtest.Shared(t)
-		name := server.Database(t)
-		db, err := server.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		try(t, func() Store {
-			return openStore(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
-		}, db)
-	})
-}
-
-// TestTheTableIsCheckedWhileACallWrites: after a refusal, a call checks the table again. In a SQLite
-// store it waits for the one connection that writes, and the call that has it goes on.
-func TestTheTableIsCheckedWhileACallWrites(t *testing.T) {
-	s, err := Open("sqlite:" + filepath.Join(t.TempDir(), "store.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	e := entry("a-x", "1")
-	ingest(t, s, e)
-	if err := Exec(t.Context(), s, "DROP TABLE sq_schedules"); err != nil {
-		t.Fatal(err)
-	}
-	checked := make(chan error, 1)
-	host := func() time.Time {
-		_, err := s.FileSchedules(t.Context())
-		fails(t, err, ErrUnwell)
-		go func() {
-			_, err := s.Job(t.Context(), e.ID)
-			checked <- err
-		}()
-		for !WaitsToWrite(s) {
-			runtime.Gosched()
-		}
-		return time.Now()
-	}
-	if _, err := s.Ingest(t.Context(), journal.Range{Segment: "another", To: 1}, nil, host); err != nil {
-		t.Error(err)
-	}
-	if err := <-checked; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestTwoDaemonsAddTheFence: if another daemon has just added the column, a daemon that wants to
-// add it goes on at once.
-func TestTwoDaemonsAddTheFence(t *testing.T) {
-	s, err := Open(address(t, mariadbtest.Shared(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	ingest(t, s, entry("a-x", "1"))
-	AlterFirst(s)
-	if err := Exec(t.Context(), s, "DROP TABLE sq_schedules"); err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.FileSchedules(t.Context()) // the next call checks the table
-	fails(t, err, ErrUnwell)
-	if err := Exec(t.Context(), s, "/* */ ALTER TABLE sq_jobs DROP COLUMN fence"); err != nil {
-		t.Fatal(err)
-	}
-	take(t, s, sysid, "a-x", 1, ttl)
 }

@@ -77,12 +77,9 @@ type SQL struct {
 	dialect
 	slot int // the row of a type's counts that this daemon writes
 
-	// opening guards the fields up to fenced, and is held while the database is opened or the table is
-	// checked. This may wait for the end of a transaction, which must not wait for opening.
-	opening         sync.Mutex
-	writeDB, readDB *sql.DB // nil: not open yet
-	ready           bool    // the tables exist
-	fenced          bool    // sq_jobs has the column fence, as far as is known
+	opening         sync.Mutex // guards the following, and is held while the database is opened
+	writeDB, readDB *sql.DB    // nil: not open yet
+	ready           bool       // the tables exist
 
 	mu       sync.Mutex // guards the fields below
 	distance time.Duration
@@ -108,7 +105,7 @@ func (s *SQL) Close() error {
 func (s *SQL) connect(ctx context.Context) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
-	if s.ready && s.fenced {
+	if s.ready {
 		return nil
 	}
 	var err error
@@ -117,49 +114,14 @@ func (s *SQL) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	if !s.ready {
-		for _, text := range s.schema() {
-			if _, err := s.writeDB.ExecContext(ctx, text); err != nil {
-				return err
-			}
-		}
-	}
-	if err := s.addFence(ctx); err != nil {
-		return err
-	}
-	s.fenced = true
-	if !s.ready {
-		if err := s.begin(ctx, s.writeDB); err != nil {
+	for _, text := range s.schema() {
+		if _, err := s.writeDB.ExecContext(ctx, text); err != nil {
 			return err
 		}
-		s.ready = true
 	}
-	return nil
-}
-
-// addFence adds the column fence to a table of an earlier version, which can be used with it, too,
-// or to one from which it was dropped. Its value, the time in microseconds, is larger than all
-// fences that the jobs may have had.
-func (s *SQL) addFence(ctx context.Context) error {
-	if _, err := s.writeDB.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
-		text := fmt.Sprintf("ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT %d", time.Now().UnixMicro())
-		_, add := s.writeDB.ExecContext(ctx, text)
-		switch {
-		case add == nil:
-		case s.kind(add) == conflict: // another daemon may have added it
-			return add
-		default:
-			return fmt.Errorf("%w; the column cannot be added: %w", err, add)
-		}
-	}
-	return nil
-}
-
-// recheckTable makes the next call check the table again.
-func (s *SQL) recheckTable() {
-	s.opening.Lock()
-	defer s.opening.Unlock()
-	s.fenced = false
+	err = s.begin(ctx, s.writeDB)
+	s.ready = err == nil
+	return err
 }
 
 // tx is a transaction.
@@ -252,7 +214,6 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 	case s.kind(err) == unfit:
 		return err
 	}
-	s.recheckTable()
 	return fmt.Errorf("%w: %w", ErrUnwell, err)
 }
 
