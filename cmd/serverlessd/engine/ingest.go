@@ -63,7 +63,6 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 	}
 	opt.Files = files
 	if opt.Notes, opt.Save, err = journal.Routes(dir); err == nil {
-		opt.Notes = renameLanes(dir, opt.Lanes, opt.Notes)
 		var j *journal.Journal
 		if j, err = journal.Open(opt); err == nil {
 			return j, nil
