@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"gloom/wire"
 )
 
-// smallFrame is the size in bytes of buffers for frames on the stack.
-const smallFrame = 1 << 10
+// buffers holds slices for encoding frames. The garbage collector empties it.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 var null = []byte("null")
 

@@ -197,14 +197,15 @@ func (s *socket) work() {
 // what refusedAnswer must know. It locks mu. It need not wait for room: there are at most as many
 // answers as runs.
 func (s *socket) answer(r *Run, body []byte, err error, then request) {
-	var buf [smallFrame]byte
-	frame, verb := r.appendAnswer(buf[:0], body, err)
-	then.verb, then.key, then.run = verb, r.key, r
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	*buf, then.verb = r.appendAnswer((*buf)[:0], body, err)
+	then.key, then.run = r.key, r
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[r.key] == r {
 		delete(s.runs, r.key)
-		s.send(frame, then)
+		s.send(*buf, then)
 	}
 }
 

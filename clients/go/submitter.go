@@ -264,12 +264,13 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		id: job.ID, key: canonical(job.ID), detach: job.Detach, silent: job.NoAck,
 		progress: job.OnProgress, callback: notify, owner: s,
 	}
-	var buf [smallFrame]byte
-	frame := appendSubmit(buf[:0], job, p.key)
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	*buf = appendSubmit((*buf)[:0], job, p.key)
 	if job.Keep > 0 {
-		p.kept = &kept{frame: slices.Clone(frame), again: job.AtLeastOnce}
+		p.kept = &kept{frame: slices.Clone(*buf), again: job.AtLeastOnce}
 	}
-	return s.start(ctx, p, frame, wait)
+	return s.start(ctx, p, *buf, wait)
 }
 
 // start sends a job once there is room in the window and a connection that has room, too.
