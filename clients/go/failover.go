@@ -58,8 +58,11 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 		if addr == except {
 			continue
 		}
-		sess, err := s.open(addr)
+		sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, home: addr}
+		sess.user = sess
+		err := sess.dial(s.life, s.life, addr, sess.hello)
 		if err == nil {
+			s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
 			s.adopt(sess)
 			return sess, nil
 		}

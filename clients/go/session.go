@@ -17,16 +17,6 @@ type session struct {
 	retired bool   // it gets no new jobs, and ends with the last pending one
 }
 
-func (s *Submitter) open(home string) (*session, error) {
-	sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, home: home}
-	sess.user = sess
-	if err := sess.dial(s.life, s.life, home, sess.hello); err != nil {
-		return nil, err
-	}
-	s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
-	return sess, nil
-}
-
 // sendJob brings a job to this connection, unless its frame is too large; submit is the frame of
 // its submit. If the broker may have the job, it is attached to. If the broker turns out not to
 // know it, and the submit may be sent twice, the next request is the submit. If the broker refuses
