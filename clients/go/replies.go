@@ -112,14 +112,19 @@ func (c *conn) accepted(ev *wire.Event) error {
 func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason, ID: wire.Value(ev.ID)}
 	code, due := refusal.Code, c.due()
+	known, _ := wire.ParseCode(ev.Code)
+	ends := known.EndsJob()                                   // the code can end an accepted job
+	unproven := p != nil && p.seq >= c.waiting.head           // the silent submit of p may still be refused
 	replies, nameless := due != c.waiting.tail, c.jobs == nil // to a worker, all errors are replies
 	if ev.ID == nil {
 		nameless = true
 		if code == ErrOverloaded || code == ErrUnauthorized { // about the connection
 			replies = replies && c.waiting.at(due).verb == wire.Hello
 		}
-	} else {
-		replies = replies && (nameless || c.waiting.at(due).key == string(ev.ID) && !c.isEnd(code, p, due))
+	} else if !nameless {
+		// What ends job p, or refuses its silent submit, is not the reply to a later request about the id.
+		ofJob := p != nil && p.seq < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
+		replies = replies && c.waiting.at(due).key == string(ev.ID) && !ofJob
 	}
 	switch {
 	case code == ErrDraining:
@@ -136,10 +141,10 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 		return nil
 	case p.seq > due:
 		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
-	case c.mayBeRefused(p):
+	case unproven:
 		// Without an ack, only the code distinguishes a refusal from the end of an accepted job.
 		c.dropSilent(p.seq)
-		if r := c.waiting.pop(); !endsJob(code) {
+		if r := c.waiting.pop(); !ends {
 			return c.user.replied(r, refusal)
 		}
 	}
@@ -149,23 +154,6 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 		Later: ev.Cause == wire.CauseLater, Delay: time.Duration(ev.DelayMS) * time.Millisecond,
 	})
 	return nil
-}
-
-// isEnd reports whether an error ends job p or refuses its silent submit. Otherwise it is the
-// reply to request due, which is about the same id.
-func (c *conn) isEnd(code Code, p *Pending, due uint64) bool {
-	return p != nil && p.seq < due && code != ErrUnknownID &&
-		(code == ErrTakenOver || endsJob(code) || c.mayBeRefused(p))
-}
-
-// mayBeRefused reports whether the silent submit of p may still be refused: no frame has proven yet
-// that it was accepted.
-func (c *conn) mayBeRefused(p *Pending) bool { return p.seq >= c.waiting.head }
-
-// endsJob reports whether the code can end an accepted job.
-func endsJob(code Code) bool {
-	c, _ := wire.ParseCode(string(code))
-	return c.EndsJob()
 }
 
 // endJob removes a job from the table, unless it has ended already.
