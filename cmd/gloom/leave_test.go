@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -183,5 +184,79 @@ func TestLeaveOne(t *testing.T) {
 			}
 			w.Stop(t.Context())
 		}
+	}
+}
+
+// TestNobodyReadsStderr: when nobody reads the standard error of gloom work, jobs and signals do not
+// wait, and later its reader is told how many lines were lost.
+func TestNobodyReadsStderr(t *testing.T) {
+	t.Parallel()
+	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kill)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command(filepath.Join(bin, "gloom"), "work", "-v", "--stderr", "-j", "2", "--worker-addr", b.worker, "x", "--", "sh", "-c", "head -c 10000 /dev/zero | tr '\\0' e >&2; cat")
+	cmd.Stderr = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { cmd.Process.Kill() })
+	jobs, err := gloom.Dial(t.Context(), gloom.Addrs(b.submit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer jobs.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	do := func() {
+		if _, err := jobs.Do(ctx, gloom.Job{Type: "x", Body: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = 30 // their lines are more than a pipe holds
+	for range n {
+		do()
+	}
+	told := make(chan error, 1)
+	go func() {
+		for in := bufio.NewReader(r); ; {
+			line, err := in.ReadString('\n')
+			if err != nil || strings.Contains(line, "gloom: lost ") && strings.HasSuffix(line, ", because nobody read standard error\n") {
+				told <- err
+				return
+			}
+		}
+	}()
+	for reading := true; reading; {
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Fatal(err)
+			}
+			reading = false
+		default:
+			do() // lost, too, until the reader has made room
+		}
+	}
+	for range n {
+		do()
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-ctx.Done():
+		t.Error("a signal does not end it")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -85,7 +86,7 @@ const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve 
   gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
 
 func newWork(t *tool) *cobra.Command {
-	w := &work{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto}
+	w := &work{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: unread{cli.NewOutlet(t.err, readerPatience)}}
 	cmd := &cobra.Command{
 		Use:     "work TYPE... [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
 		Short:   "Serve jobs with a command",
@@ -137,6 +138,28 @@ type work struct {
 	stderr     bool
 	verbose    bool
 	quiet      bool
+
+	log io.Writer // standard error, where nobody may read any more
+}
+
+// readerPatience is how long jobs and signals wait for a reader of standard error who has just
+// stopped reading.
+const readerPatience = time.Second
+
+// unread writes to standard error, and says how many lines were lost before.
+type unread struct{ *cli.Outlet }
+
+func (u unread) Write(text []byte) (int, error) {
+	if n := u.Lost(); n > 0 {
+		text = append(fmt.Appendf(nil, "gloom: lost %s, because nobody read standard error\n", cli.Plural(int(n), "line")), text...)
+	}
+	_, _ = u.Outlet.Write(text)
+	return len(text), nil
+}
+
+// note is like that of tool, but does not wait when nobody reads standard error.
+func (w *work) note(format string, args ...any) {
+	fmt.Fprintf(w.log, "gloom: "+format+"\n", args...)
 }
 
 // complete offers types, then programs and files, as a shell does by itself.
@@ -293,7 +316,7 @@ func (w *work) run(args []string, dash int) error {
 		progress: w.progress, kill: kill,
 	}
 	if w.stderr {
-		c.stderr = w.err
+		c.stderr = w.log
 	}
 	opts, err := w.conn.options(w.conn.worker, clientName("work"))
 	if err != nil {

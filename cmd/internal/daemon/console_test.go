@@ -3,16 +3,16 @@ package daemon
 import (
 	"bufio"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"gloom/cmd/internal/cli"
 )
 
 // TestHangingLog: wherever lines go, nobody waits for long when they cannot be written.
@@ -43,13 +43,8 @@ func TestHangingLog(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			redirect := func(to io.Writer) {
-				complaints.mu.Lock()
-				defer complaints.mu.Unlock()
-				complaints.to = to
-			}
-			redirect(silent)
-			defer redirect(os.Stderr)
+			complaints = cli.NewOutlet(silent, consolePatience)
+			defer func() { complaints = cli.NewOutlet(os.Stderr, consolePatience) }()
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -147,29 +142,6 @@ func TestWhichLinesAreLost(t *testing.T) {
 	if s := console.String(); !strings.Contains(s, `"file_lines_lost":`) || strings.Contains(s, "console_lines_lost") {
 		t.Errorf("%d bytes do not say that the file has lost lines, or say that the console has", len(s))
 	}
-}
-
-// TestOneGoroutine: an outlet starts no goroutine for a line.
-func TestOneGoroutine(t *testing.T) {
-	seen := make(map[string]bool)
-	o := &outlet{patience: time.Minute, to: writer(func([]byte) {
-		seen[strings.Fields(string(debug.Stack()))[1]] = true // goroutine N
-	})}
-	for range 100 {
-		if _, err := o.Write([]byte("a line\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(seen) != 1 {
-		t.Errorf("%d goroutines wrote 100 lines", len(seen))
-	}
-}
-
-type writer func([]byte)
-
-func (w writer) Write(b []byte) (int, error) {
-	w(b)
-	return len(b), nil
 }
 
 // silentFifo returns a named pipe that is open and that nobody reads.

@@ -50,8 +50,7 @@ type Log struct {
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{}
 	low := level(c.LevelConsole)
-	out := &outlet{to: console, patience: consolePatience}
-	file := &outlet{patience: filePatience}
+	out, file := cli.NewOutlet(console, consolePatience), cli.NewOutlet(nil, filePatience)
 	writers := []io.Writer{leveled(format(console, out, c.Format), low)}
 	if c.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
@@ -61,16 +60,16 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		}
 		f.Close()
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
-		file.to = l.file
+		file = cli.NewOutlet(l.file, filePatience)
 		writers = append(writers, leveled(format(l.file, file, c.Format), level(c.LevelFile)))
 		low = min(low, level(c.LevelFile))
 	}
 	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
-			if n := out.lost.Load(); n > 0 {
+			if n := out.Lost(); n > 0 {
 				e.Int64("console_lines_lost", n)
 			}
-			if n := file.lost.Load(); n > 0 {
+			if n := file.Lost(); n > 0 {
 				e.Int64("file_lines_lost", n)
 			}
 		}))
