@@ -40,8 +40,9 @@ type Broker struct {
 	// Health returns nil if all connections are up. Forget drops the connection of a worker.
 	Health func() error
 	Forget func(name string)
-	// WantRights must be called with a type that the token does not cover. It calls then as soon as
-	// a new connection would be allowed to submit jobs of this type, unless ctx ends first.
+	// WantRights must be called with a type that the token does not cover. It calls the function
+	// then as soon as a new connection would be allowed to submit jobs of this type, unless ctx
+	// ends first.
 	WantRights func(ctx context.Context, typ string, then func())
 }
 

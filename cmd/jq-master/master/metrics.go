@@ -74,7 +74,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		count("due_times_total", "Due times of schedules that were handled, by result: a job was made, or why not.", n, "outcome", outcome)
 	}
 	// Scrapes need no token, and in a broker with many groups it takes a long time to find what each
-	// constraint holds back. So the scrapes of a short time share one result.
+	// constraint holds back. So scrapes that follow each other closely share one result.
 	view, _ := m.scraped.get(func() ([]*ConstraintView, bool, error) {
 		view, err := m.Constraints()
 		return view, true, err

@@ -318,7 +318,7 @@ type naiveBroker struct {
 	w       *world
 	c       *machine
 	todo    []func()
-	outs    []func() // hand-outs on their way, on the workers' connections
+	outs    []func() // hand-outs that the machine has not read yet from the workers' connections
 	jobs    map[job.ID]*naiveJob
 	workers map[job.ID]serving
 	ruled   map[string]ruleChange

@@ -39,7 +39,7 @@ func appendChanges(args []any, old, j *job.Job) []any {
 	}
 	args = appendChange(args, "keep_result", old.KeepResult, j.KeepResult)
 	args = appendChange(args, "enqueued", old.Enqueued, j.Enqueued)
-	if old.Due != 0 || j.Due != 0 { // always, because the master may have corrected it when it was read
+	if old.Due != 0 || j.Due != 0 { // not only if it differs: the master may have corrected it when it read the job
 		args = append(args, "due", j.Due)
 	}
 	args = appendChange(args, "retries", old.Retries, j.Retries)

@@ -69,7 +69,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoined: transitions that share a call of a script succeed, fail and are repeated each on its own.
+// TestJoined: each of the transitions that share a call of a script succeeds, fails or is repeated
+// on its own.
 func TestJoined(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

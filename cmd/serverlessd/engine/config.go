@@ -20,7 +20,7 @@ type Config struct {
 
 	NoSync     bool
 	JournalMax int64
-	// DiskReserve is how many bytes of the journal's disk adds leave free; 0: none.
+	// DiskReserve is the number of bytes that adds leave free on the journal's disk; 0: none.
 	DiskReserve int64
 	MaxLine     int
 	MaxResult   int

@@ -301,7 +301,7 @@ func eachRow(ctx context.Context, q querier, text string, args []any, scan func(
 	return rows.Err()
 }
 
-// one reads a query's only row. Without a row, to keeps its values.
+// one reads a query's only row. If there is no row, the values in to stay as they are.
 func one(ctx context.Context, q querier, text string, args []any, to ...any) error {
 	return eachRow(ctx, q, text, args, func(r *sql.Rows) error { return r.Scan(to...) })
 }
