@@ -27,7 +27,7 @@ func ReadConstraint(v pack.Value, id string) (*job.Constraint, *job.Fault) {
 var constraintFields = []string{"match", "rate", "burst", "concurrency", "per", "enabled"}
 
 func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, *job.Fault) {
-	f := strict(v, "", fields...)
+	f := readStrict(v, "", fields...)
 	match, _ := matcherOf(&f, "match")
 	c := &job.Constraint{
 		ID: id, Match: bytes.Clone(match),
@@ -169,11 +169,11 @@ func deleteConstraint(x *exchange) (int, error) {
 func testConstraint(x *exchange) (int, error) {
 	f := x.form("match", "job")
 	_, m := matcherOf(&f, "match")
-	of := f.need("job", pack.Map)
+	of := f.required("job", pack.Map)
 	if f.fault != nil {
 		return 0, f.fault
 	}
-	j := strict(of, "job.", jobFields...)
+	j := readStrict(of, "job.", jobFields...)
 	a := attributes(&j).Attributes
 	if a.Argument = j.checkKind("argument", j.value("argument"), pack.Map); a.Argument == nil {
 		a.Argument = []byte{0x80}

@@ -24,24 +24,24 @@ type form struct {
 	fault  *job.Fault
 }
 
-// strict reads the named fields of a value, which must be a map with no others. It is for requests
+// readStrict reads the named fields of a value, which must be a map with no others. It is for requests
 // that people write: they would otherwise not notice a misspelt field.
-func strict(v pack.Value, prefix string, names ...string) form {
-	f := lax(v, prefix, names...)
+func readStrict(v pack.Value, prefix string, names ...string) form {
+	f := readLax(v, prefix, names...)
 	if f.fault != nil {
 		return f
 	}
 	for k := range v.Pairs() {
 		if k.Kind() != pack.String || !slices.Contains(names, string(k.Bytes())) {
-			f.fault = unknown("key", prefix, k, names)
+			f.fault = unknownField("key", prefix, k, names)
 			return f
 		}
 	}
 	return f
 }
 
-// unknown returns the fault for an unknown field. It names the known ones.
-func unknown(label, prefix string, k pack.Value, names []string) *job.Fault {
+// unknownField returns the fault for an unknown field. It names the known ones.
+func unknownField(label, prefix string, k pack.Value, names []string) *job.Fault {
 	field := ""
 	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
 		field = prefix + fmt.Sprintf("%.80s", k.Bytes())
@@ -53,9 +53,9 @@ func unknown(label, prefix string, k pack.Value, names []string) *job.Fault {
 	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", label, showValue(k), known)
 }
 
-// lax reads the named fields of a value, which must be a map, and ignores all others. It is for
+// readLax reads the named fields of a value, which must be a map, and ignores all others. It is for
 // workers, which may be written for another version.
-func lax(v pack.Value, prefix string, names ...string) form {
+func readLax(v pack.Value, prefix string, names ...string) form {
 	f := form{prefix: prefix, names: names}
 	if v.Kind() != pack.Map {
 		what := "the body"
@@ -111,8 +111,8 @@ func (f *form) value(name string) pack.Value {
 	return nil
 }
 
-// need returns a required field, which must be of this kind.
-func (f *form) need(name string, kind pack.Kind) pack.Value {
+// required returns a required field, which must be of this kind.
+func (f *form) required(name string, kind pack.Kind) pack.Value {
 	v := f.value(name)
 	if v == nil {
 		f.refuse(job.MissingField, name, "is missing")

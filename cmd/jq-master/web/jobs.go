@@ -31,12 +31,12 @@ var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_resu
 
 // readJob reads a job with the named fields from a value, and copies what it keeps.
 func readJob(v pack.Value, prefix string, fields []string) (*master.New, *job.Fault) {
-	f := strict(v, prefix, fields...)
+	f := readStrict(v, prefix, fields...)
 	if f.value("name") == nil {
 		f.refuse(job.MissingField, "name", "is missing")
 	}
 	n := attributes(&f)
-	n.Argument = bytes.Clone(f.need("argument", pack.Map))
+	n.Argument = bytes.Clone(f.required("argument", pack.Map))
 	if v := f.value("unique"); v != nil && f.fault == nil {
 		n.Sharing, f.fault = readSharing(v, prefix+"unique.")
 	}
@@ -59,8 +59,8 @@ func attributes(f *form) *master.New {
 
 // readSharing reads the field unique from a value.
 func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
-	f := strict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
-	f.need("key", pack.String)
+	f := readStrict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
+	f.required("key", pack.String)
 	s := &job.Sharing{Key: f.name("key", unique.MaxKey)}
 	var ok bool
 	if f.value("while") != nil {

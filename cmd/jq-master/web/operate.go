@@ -87,7 +87,7 @@ func fromQuery(q url.Values, names ...string) form {
 	}
 	head := answer{}
 	head.object(given)
-	return lax(append(head.b, a.b...), "", names...)
+	return readLax(append(head.b, a.b...), "", names...)
 }
 
 func getJobs(x *exchange) (int, error) {
@@ -270,8 +270,8 @@ func onJob(action func(*form) master.Action, fields ...string) handler {
 	}
 }
 
-// always returns a function that returns the action act, whatever the form.
-func always(act master.Action) func(*form) master.Action {
+// constantAction returns a function that returns the action act, whatever the form.
+func constantAction(act master.Action) func(*form) master.Action {
 	return func(*form) master.Action { return act }
 }
 

@@ -310,7 +310,7 @@ func (x *exchange) readQuery(op operation) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.query)) {
 		if !slices.Contains(op.query, name) {
-			x.note(unknown("parameter", "", msgp.AppendString(nil, name), op.query))
+			x.note(unknownField("parameter", "", msgp.AppendString(nil, name), op.query))
 		}
 		if n := len(x.query[name]); n > 1 {
 			x.noteFault(job.InvalidValue, name, "%s is given %d times; it may be given once", name, n)
@@ -460,7 +460,7 @@ func (x *exchange) form(names ...string) form {
 	if x.fault != nil {
 		return form{fault: x.fault}
 	}
-	return strict(v, "", names...)
+	return readStrict(v, "", names...)
 }
 
 // value returns the request's body, which must be one value; nil after a fault.

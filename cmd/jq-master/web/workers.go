@@ -46,7 +46,7 @@ func postWorker(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	f := lax(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
+	f := readLax(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
 	for _, name := range []string{"name", "max_jobs"} {
 		if f.value(name) == nil {
 			f.refuse(job.MissingField, name, "is missing")
@@ -176,15 +176,15 @@ func postDone(x *exchange) (int, error) {
 var reportFields = []string{"job_id", "id", "type", "finished_at", "attempt", "result", "reason", "should_retry", "error", "message"}
 
 func readReport(v pack.Value) (*master.Report, *job.Fault) {
-	f := lax(v, "", reportFields...)
+	f := readLax(v, "", reportFields...)
 	id := "job_id"
 	if f.value(id) == nil && f.value("id") != nil {
 		id = "id" // sent by workers that were written for the original program
 	}
-	idValue := f.need(id, pack.String)
+	idValue := f.required(id, pack.String)
 	r := &master.Report{Attempt: int32(f.integer("attempt", 1, 1<<31-1, 0))}
 	r.Told = f.moment("finished_at")
-	switch kind := f.need("type", pack.String); {
+	switch kind := f.required("type", pack.String); {
 	case kind.Is("success"):
 		r.Success = true
 		r.Result = bytes.Clone(f.value("result"))
@@ -200,16 +200,16 @@ func readReport(v pack.Value) (*master.Report, *job.Fault) {
 }
 
 func readFailure(f *form, o *job.Outcome) {
-	if reason := f.need("reason", pack.String); reason != nil {
+	if reason := f.required("reason", pack.String); reason != nil {
 		var ok bool
 		if o.Reason, ok = job.ParseReason(string(reason.Bytes())); !ok {
 			f.refuse(job.InvalidValue, "reason", "must be other or timeout, not %s", showValue(reason))
 		}
 	}
-	if retry := f.need("should_retry", pack.Bool); retry != nil {
+	if retry := f.required("should_retry", pack.Bool); retry != nil {
 		o.Retry = retry.Bool()
 	}
-	f.need("message", pack.String)
+	f.required("message", pack.String)
 	o.Message = f.text("message")
 	o.Error = bytes.Clone(f.value("error"))
 }

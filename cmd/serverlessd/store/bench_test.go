@@ -16,8 +16,8 @@ import (
 
 var rows = flag.Int("rows", 1_000_000, "of BenchmarkPick")
 
-// on runs a benchmark on each real database, with its usual durability.
-func on(b *testing.B, f func(b *testing.B, s Store)) {
+// benchEachStore runs a benchmark on each real database, with its usual durability.
+func benchEachStore(b *testing.B, f func(b *testing.B, s Store)) {
 	b.Run("sqlite", func(b *testing.B) {
 		f(b, openStore(b, "sqlite:"+filepath.Join(b.TempDir(), "store.db")))
 	})
@@ -58,7 +58,7 @@ func fill(b *testing.B, s Store, n, types int) {
 }
 
 func BenchmarkIngest(b *testing.B) {
-	on(b, func(b *testing.B, s Store) {
+	benchEachStore(b, func(b *testing.B, s Store) {
 		fill(b, s, 10_000, 10)
 		b.ResetTimer()
 		fill(b, s, b.N, 10)
@@ -69,7 +69,7 @@ func BenchmarkIngest(b *testing.B) {
 // BenchmarkPick finds the types with waiting jobs and takes a batch, with a million rows of a
 // thousand types.
 func BenchmarkPick(b *testing.B) {
-	on(b, func(b *testing.B, s Store) {
+	benchEachStore(b, func(b *testing.B, s Store) {
 		fill(b, s, *rows, 1000)
 		var look, take []time.Duration
 		b.ResetTimer()
@@ -95,7 +95,7 @@ func BenchmarkPick(b *testing.B) {
 
 // BenchmarkRun takes and ends jobs, a hundred at a time.
 func BenchmarkRun(b *testing.B) {
-	on(b, func(b *testing.B, s Store) {
+	benchEachStore(b, func(b *testing.B, s Store) {
 		fill(b, s, b.N, 1)
 		b.ResetTimer()
 		for done := 0; done < b.N; {

@@ -51,7 +51,7 @@ func BenchmarkLists(b *testing.B) {
 		{"waiting", "''", "'2026-01-01 00:00:00.000'", "NULL", 1000, []Query{{State: job.Waiting}}},
 	} {
 		b.Run(kind.name, func(b *testing.B) {
-			on(b, func(b *testing.B, s Store) {
+			benchEachStore(b, func(b *testing.B, s Store) {
 				rowsOf(b, s, *rows, kind.types, kind.lock, kind.dt, kind.code)
 				b.ResetTimer()
 				for range b.N {
