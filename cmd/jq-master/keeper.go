@@ -27,8 +27,8 @@ type keeper struct {
 	byID map[string]*job.Constraint
 }
 
-// fileConstraint is a constraint in the file, which has the form {"constraints": […]}, as in the reply of GET
-// /v1/constraints.
+// fileConstraint is a constraint in the file, which has the form {"constraints": […]}, as in the
+// reply of GET /v1/constraints.
 type fileConstraint struct {
 	ID          string          `json:"id"`
 	Match       json.RawMessage `json:"match"`

@@ -658,7 +658,8 @@ func TestPullAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnreadDetail: however many clients ask for a large job and do not read it, few replies are made.
+// TestUnreadDetail: however many clients ask for a large job and do not read it, few replies are
+// made.
 func TestUnreadDetail(t *testing.T) {
 	t.Parallel()
 	const maxBody = 1 << 20

@@ -285,8 +285,8 @@ func (l *brokerConn) applyRule(r *ruleChange) error {
 	}
 }
 
-// willDrop reports whether a queued request drops the rule of a pattern. noteDropped notes that such a
-// request was carried out.
+// willDrop reports whether a queued request drops the rule of a pattern. noteDropped notes that
+// such a request was carried out.
 func (l *brokerConn) willDrop(pattern string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 // changeConstraint sets the constraint with an id to n, or drops it if n is nil. It replies when the
-// change applies to all jobs; created says that the constraint is new. ifMatch and mustExist are those of
-// Master.PutConstraint.
+// change applies to all jobs; created says that the constraint is new. ifMatch and mustExist are
+// those of Master.PutConstraint.
 func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
 	tell := func(err error) { c.later(func() { reply(false, err) }) }
 	old := c.constraints.byID[id]
@@ -84,8 +84,8 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 	})
 }
 
-// onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs the
-// changes that have waited for this, because their If-Match refers to the constraint as it is
+// onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs
+// the changes that have waited for this, because their If-Match refers to the constraint as it is
 // afterwards.
 func (c *machine) onChangeWritten() {
 	c.changing = false

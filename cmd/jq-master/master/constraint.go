@@ -67,12 +67,13 @@ type set struct {
 	key     string
 	members []membership
 	jobs    int
-	// groupNames holds the broker's groups of these jobs. lasting has those of a running job: it leaves out
-	// the groups of rates, because the job has already taken its tokens.
+	// groupNames holds the broker's groups of these jobs. lasting has those of a running job: it
+	// leaves out the groups of rates, because the job has already taken its tokens.
 	groupNames, lasting []string
 }
 
-// constraints holds all constraints, and the progress of the sweep that applies them to waiting jobs.
+// constraints holds all constraints, and the progress of the sweep that applies them to waiting
+// jobs.
 type constraints struct {
 	byID    map[string]*constraint
 	sets    map[string]*set

@@ -29,6 +29,6 @@
 // # Goroutines and locks
 //
 // Master.mu guards the machine. The goroutine that adds a command to an empty queue runs the queue.
-// Stores, brokers and workers are never called with mu held. The connection to the broker has its own
-// goroutine and its own lock.
+// Stores, brokers and workers are never called with mu held. The connection to the broker has its
+// own goroutine and its own lock.
 package master

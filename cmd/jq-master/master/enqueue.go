@@ -127,8 +127,8 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	return nil
 }
 
-// bytesForJobs returns how much of MaxBytes new jobs may take. The last eighth is for results: without
-// room for results no job could end.
+// bytesForJobs returns how much of MaxBytes new jobs may take. The last eighth is for results:
+// without room for results no job could end.
 func (l *Limits) bytesForJobs() int64 { return l.MaxBytes - l.MaxBytes/8 }
 
 // minKeys is how many idempotency keys are always allowed, however small MaxJobs is.

@@ -94,8 +94,8 @@ func Open(o Options) *Master {
 func (m *Master) Limits() Limits    { return m.opt.Limits }
 func (m *Master) Namespace() string { return m.opt.Namespace }
 
-// bootTime is a reading of boot.Since, which is a system call, and the time by a cheaper clock, which
-// stands still while the host is suspended.
+// bootTime is a reading of boot.Since, which is a system call, and the time by a cheaper clock,
+// which stands still while the host is suspended.
 type bootTime struct {
 	up time.Duration
 	at time.Time

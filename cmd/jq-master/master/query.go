@@ -421,8 +421,8 @@ func (c *machine) age(r *record) time.Duration {
 	return time.Duration(max(c.wall-r.Enqueued, 0)) * time.Millisecond
 }
 
-// eachWaiting calls f with waiting jobs, the oldest first, until f returns false or maxListed records
-// have been examined.
+// eachWaiting calls f with waiting jobs, the oldest first, until f returns false or maxListed
+// records have been examined.
 func (c *machine) eachWaiting(f func(r *record) bool) {
 	from, _ := c.find(c.older)
 	first := true

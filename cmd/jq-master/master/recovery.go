@@ -238,8 +238,8 @@ func (c *machine) tooLong(id job.ID) {
 	}
 }
 
-// groupsRefused is called when the broker has refused to change a job's groups, because the job is just
-// being handed out or given back.
+// groupsRefused is called when the broker has refused to change a job's groups, because the job is
+// just being handed out or given back.
 func (c *machine) groupsRefused(id job.ID) {
 	if r := c.jobs.Get(id); r != nil && r.submitted && r.isWaiting() {
 		c.late = append(c.late, lateJob{id: id, at: c.now + ms(resubmitPause)})

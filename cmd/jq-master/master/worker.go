@@ -209,8 +209,8 @@ func (c *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 	})
 }
 
-// findWorker returns the worker that sent a request; the request counts as a sign of life. A worker that
-// is leaving is returned only if leaving is set.
+// findWorker returns the worker that sent a request; the request counts as a sign of life. A worker
+// that is leaving is returned only if leaving is set.
 func (c *machine) findWorker(from job.Caller, leaving bool) (*worker, error) {
 	w := c.workers[from.ID]
 	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {
@@ -277,8 +277,8 @@ func (c *machine) lostRun(r *record) {
 	})
 }
 
-// excludeName keeps jobs with a name away from a worker that did not know the name: at the broker or, if
-// the name looks like a pattern, in onHandout.
+// excludeName keeps jobs with a name away from a worker that did not know the name: at the broker
+// or, if the name looks like a pattern, in onHandout.
 func (c *machine) excludeName(w *worker, name string) {
 	if w.excepts == nil {
 		w.excepts = make(map[string]int64)

@@ -47,7 +47,8 @@ type world struct {
 	lags    bool // the broker's connections
 }
 
-// expectedJob is what must be true of a job, according to the replies that its pusher and workers got.
+// expectedJob is what must be true of a job, according to the replies that its pusher and workers
+// got.
 type expectedJob struct {
 	id        job.ID
 	maxRetry  int32

@@ -164,7 +164,8 @@ func (n Number) Float() float64 {
 	return math.Float64frombits(n.bits)
 }
 
-// Compare compares the exact values of two numbers and returns -1, 0 or 1; ok is false if one is NaN.
+// Compare compares the exact values of two numbers and returns -1, 0 or 1; ok is false if one is
+// NaN.
 func (n Number) Compare(m Number) (order int, ok bool) {
 	switch {
 	case n.kind == Float && m.kind == Float:

@@ -13,10 +13,10 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// fieldNames holds the fields of a job's hash, in the order in which decode expects them. Numbers are
-// decimal, times are milliseconds since 1970, the timeout is in seconds with up to three decimals,
-// and MessagePack is raw. A field that is missing or empty is zero; if a pusher can set it, it has
-// its default.
+// fieldNames holds the fields of a job's hash, in the order in which decode expects them. Numbers
+// are decimal, times are milliseconds since 1970, the timeout is in seconds with up to three
+// decimals, and MessagePack is raw. A field that is missing or empty is zero; if a pusher can set
+// it, it has its default.
 var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
 	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",

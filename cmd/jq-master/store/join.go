@@ -4,9 +4,9 @@ package store
 // meanwhile. A batch that comes in one request may have more.
 const maxJoined = 256
 
-// join divides the transitions of a round into calls of scripts. The transitions of one job keep their
-// order: a round has at most one transition of a job, apart from fetch and forget, and no transition
-// overtakes a fetch or a forget.
+// join divides the transitions of a round into calls of scripts. The transitions of one job keep
+// their order: a round has at most one transition of a job, apart from fetch and forget, and no
+// transition overtakes a fetch or a forget.
 func join(round []*op) [][]*op {
 	type open struct{ at, jobs int }
 	var calls [][]*op

@@ -17,8 +17,8 @@ func queuedBy(r *Redis, ask func(Store)) []*op {
 	return s.queue
 }
 
-// TestJoin: transitions of the same kind share a call of a script, but do not overtake others that may
-// be of the same job.
+// TestJoin: transitions of the same kind share a call of a script, but do not overtake others that
+// may be of the same job.
 func TestJoin(t *testing.T) {
 	begin := func(s Store) {
 		j := newJob(1)
@@ -162,8 +162,8 @@ func TestMovedOnce(t *testing.T) {
 	}
 }
 
-// TestForgottenWhole: jobs that cannot leave the results, because their key is of another type, stay as
-// they are, and are forgotten later.
+// TestForgottenWhole: jobs that cannot leave the results, because their key is of another type,
+// stay as they are, and are forgotten later.
 func TestForgottenWhole(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
@@ -190,8 +190,8 @@ func TestForgottenWhole(t *testing.T) {
 	}
 }
 
-// TestNewJobsWithoutTheirSet: new jobs that cannot be added to the live ones, because their key is of
-// another type, are not written, and the schedule that made them does not advance.
+// TestNewJobsWithoutTheirSet: new jobs that cannot be added to the live ones, because their key is
+// of another type, are not written, and the schedule that made them does not advance.
 func TestNewJobsWithoutTheirSet(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

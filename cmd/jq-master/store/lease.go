@@ -166,7 +166,8 @@ func (r *Redis) Resign(ctx context.Context) error {
 	return r.hold(ctx, t, t.fence, 0)
 }
 
-// check returns an error if Redis is too old or evicts keys. It warns if Redis has no append-only file.
+// check returns an error if Redis is too old or evicts keys. It warns if Redis has no append-only
+// file.
 func (r *Redis) check(ctx context.Context) error {
 	info := map[string]string{}
 	for _, section := range []string{"server", "memory", "persistence"} {

@@ -501,8 +501,8 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestUnique: a unique key is stored with its job, and a transition changes when a waiting job is due
-// and its priority.
+// TestUnique: a unique key is stored with its job, and a transition changes when a waiting job is
+// due and its priority.
 func TestUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		j := newJob(1)

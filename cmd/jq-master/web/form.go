@@ -24,8 +24,8 @@ type form struct {
 	fault  *job.Fault
 }
 
-// readStrict reads the named fields of a value, which must be a map with no others. It is for requests
-// that people write: they would otherwise not notice a misspelt field.
+// readStrict reads the named fields of a value, which must be a map with no others. It is for
+// requests that people write: they would otherwise not notice a misspelt field.
 func readStrict(v pack.Value, prefix string, names ...string) form {
 	f := readLax(v, prefix, names...)
 	if f.fault != nil {
@@ -152,7 +152,8 @@ func (f *form) numberAbove(name string, high, def float64) float64 {
 	return f.numberWithin(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
 }
 
-// numberWithin returns a number field that is valid, or def if it is absent. limits says which numbers are valid.
+// numberWithin returns a number field that is valid, or def if it is absent. limits says which
+// numbers are valid.
 func (f *form) numberWithin(name string, valid func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
 	switch {

@@ -204,8 +204,8 @@ func (b *backend) keepSysid() {
 	}
 }
 
-// updateSysids reserves, renews and releases sysids as needed. It returns false if it must be called again
-// soon.
+// updateSysids reserves, renews and releases sysids as needed. It returns false if it must be
+// called again soon.
 func (b *backend) updateSysids() bool {
 	if b.current() == "" {
 		return b.awaitOldRuns() && b.reserve() && b.freeOldSysids() // no job is taken before reserve

@@ -51,8 +51,8 @@ func (l *events) flush() {
 	l.due = nil
 }
 
-// line logs an event of a job with the fields that add appends. Nothing in it needs escaping. It does
-// not use the daemon's log, which takes more than twice the time.
+// line logs an event of a job with the fields that add appends. Nothing in it needs escaping. It
+// does not use the daemon's log, which takes more than twice the time.
 func (l *events) line(event string, id job.ID, jobtype string, add func(b []byte) []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // handlerEvery is how often the stores are asked for handlers that other daemons have changed.
 const handlerEvery = 300 * time.Millisecond
 
-// handlers holds the newest version of each handler, as far as this daemon knows. All stores have the
-// same versions, except a store that is new or was away when a handler changed.
+// handlers holds the newest version of each handler, as far as this daemon knows. All stores have
+// the same versions, except a store that is new or was away when a handler changed.
 type handlers struct {
 	e    *Engine
 	kick sync.Mutex // one refresh at a time

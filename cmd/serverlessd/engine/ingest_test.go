@@ -72,8 +72,8 @@ func TestRefusedLines(t *testing.T) {
 	})
 }
 
-// flakyStore is a small store that goes away after it has refused a line, and accepts all payloads when
-// it is back.
+// flakyStore is a small store that goes away after it has refused a line, and accepts all payloads
+// when it is back.
 type flakyStore struct {
 	smallStore
 	asked atomic.Int32

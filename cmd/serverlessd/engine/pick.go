@@ -194,8 +194,8 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 
 const taking = "take jobs"
 
-// takeBatches locks the jobs of a plan and runs them, one batch per slot. It frees the slots for which
-// there are no jobs.
+// takeBatches locks the jobs of a plan and runs them, one batch per slot. It frees the slots for
+// which there are no jobs.
 func (e *Engine) takeBatches(p *plan) bool {
 	client, _, _ := job.Split(p.due.Jobtype)
 	defer func() {

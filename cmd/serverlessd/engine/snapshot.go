@@ -11,8 +11,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// Snapshot holds the current figures of the daemon, as they are shown in answers. Figures that are not
-// in memory come from an earlier count, so a Snapshot takes little time however many jobs there are.
+// Snapshot holds the current figures of the daemon, as they are shown in answers. Figures that are
+// not in memory come from an earlier count, so a Snapshot takes little time however many jobs there
+// are.
 type Snapshot struct {
 	// Types holds the counts of jobs by jobtype at the time Counted. It is nil if the last count
 	// failed or there was none. The map must not be changed.

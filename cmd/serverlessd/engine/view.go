@@ -260,8 +260,8 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 }
 
 // count counts the jobs by jobtype, of one client unless client is "". If it need not be exact, it
-// delays no other call, but may count a job that moves from the journal to a store meanwhile twice or
-// not at all.
+// delays no other call, but may count a job that moves from the journal to a store meanwhile twice
+// or not at all.
 func (e *Engine) count(ctx context.Context, client string, exact bool) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
 	add := func(jobtype string, c store.Counts) {

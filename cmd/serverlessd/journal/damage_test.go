@@ -18,8 +18,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// newFilledDisk returns a disk with one segment of ten requests, each with one line, and the ends of the
-// segment's records.
+// newFilledDisk returns a disk with one segment of ten requests, each with one line, and the ends
+// of the segment's records.
 func newFilledDisk(t *testing.T) (d *disk, name string, ends []int) {
 	t.Helper()
 	d = newDisk()
@@ -121,8 +121,8 @@ func unsaltedRecord(jobtype, more string, lines ...string) []byte {
 	return fmt.Appendf(nil, "%s,crc=%08x\n%s#:EndBatch\n", head, crc, body)
 }
 
-// TestLinesThatLookLikeRecords: a client's line is never read as a record, however the record around it is
-// damaged.
+// TestLinesThatLookLikeRecords: a client's line is never read as a record, however the record
+// around it is damaged.
 func TestLinesThatLookLikeRecords(t *testing.T) {
 	forged := []string{"before", "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1", "x", "#:EndBatch"}
 	forged = append(forged, strings.Split(string(unsaltedRecord("other-x", "", "y")), "\n")...)

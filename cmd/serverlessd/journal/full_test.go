@@ -51,8 +51,8 @@ func TestFullDiskDrains(t *testing.T) {
 	}
 }
 
-// TestTooLargeForTheRest: a request that is too large for what Max leaves is refused, but the journal
-// counts as full only if an ordinary request would be refused, too.
+// TestTooLargeForTheRest: a request that is too large for what Max leaves is refused, but the
+// journal counts as full only if an ordinary request would be refused, too.
 func TestTooLargeForTheRest(t *testing.T) {
 	for _, c := range []struct {
 		max     int64

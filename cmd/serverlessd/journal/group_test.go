@@ -157,8 +157,8 @@ func TestCloseWhileAppendsWait(t *testing.T) {
 	equal(t, "lines", len(readRest(t, open(t, d.boot(true, rand.New(rand.NewPCG(1, 2)))))), accepted)
 }
 
-// TestLossesOfGroups: whatever fails while many clients append, and whenever the power is lost, accepted
-// lines are kept once and in each client's order, and refused ones are not.
+// TestLossesOfGroups: whatever fails while many clients append, and whenever the power is lost,
+// accepted lines are kept once and in each client's order, and refused ones are not.
 func TestLossesOfGroups(t *testing.T) {
 	for round := range 40 {
 		r := rand.New(rand.NewPCG(uint64(round), 1))

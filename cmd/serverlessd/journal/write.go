@@ -32,9 +32,9 @@ type request struct {
 }
 
 // Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
-// ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context. Only after an error of the
-// context may the lines have been accepted nevertheless. The context is checked only while the append
-// waits for others. The lines must not change before Append returns.
+// ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context. Only after an error of
+// the context may the lines have been accepted nevertheless. The context is checked only while the
+// append waits for others. The lines must not change before Append returns.
 //
 // Appends that wait are committed together, by the first of them that gets turn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
@@ -103,7 +103,8 @@ func (j *Journal) settle(group []*request, err error) {
 	}
 }
 
-// ordinarySize is the size, in bytes, of the largest request that counts as ordinary; others are large.
+// ordinarySize is the size, in bytes, of the largest request that counts as ordinary; others are
+// large.
 const ordinarySize = 64 << 10
 
 // largeError is the refusal of a request for which there is no room, while there is room for
@@ -116,9 +117,10 @@ func (e *largeError) Unwrap() error { return e.error }
 // refusalTime is how long the outcome of the last append says whether the journal refuses lines.
 const refusalTime = 5 * time.Second
 
-// Refuses returns why the last lines were refused, or nil if they were accepted. A large request that
-// was refused while an ordinary one had room does not count. If that was more than five seconds ago,
-// or there were no lines yet, it returns an error only if the disk has no room for an ordinary request.
+// Refuses returns why the last lines were refused, or nil if they were accepted. A large request
+// that was refused while an ordinary one had room does not count. If that was more than five
+// seconds ago, or there were no lines yet, it returns an error only if the disk has no room for an
+// ordinary request.
 func (j *Journal) Refuses() error {
 	j.mu.Lock()
 	refusal, recent := j.refusal, time.Since(j.refusedAt) <= refusalTime
@@ -231,9 +233,9 @@ func (j *Journal) sync(s *segment) error {
 	return s.file.Sync()
 }
 
-// endSegment ends the current segment after the last accepted line. The next segment is begun at once,
-// because it records that end: lines that were refused are then invalid, even if the disk has kept
-// them.
+// endSegment ends the current segment after the last accepted line. The next segment is begun at
+// once, because it records that end: lines that were refused are then invalid, even if the disk has
+// kept them.
 func (j *Journal) endSegment() {
 	j.mu.Lock()
 	j.current.refused = true

@@ -219,8 +219,8 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 	}
 }
 
-// parseReply parses the reply to a batch of n jobs, which has a line "STATUS[ data]" for each job, in
-// order. J: lines belong to the status line after them.
+// parseReply parses the reply to a batch of n jobs, which has a line "STATUS[ data]" for each job,
+// in order. J: lines belong to the status line after them.
 func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outcome {
 	outcomes := make([]job.Outcome, 0, n)
 	var jobs followLines

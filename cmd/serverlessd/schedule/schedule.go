@@ -94,8 +94,8 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	}
 }
 
-// updateClients adds clients that have waiting jobs, and forgets those that have neither waiting jobs, nor
-// running batches, nor debts.
+// updateClients adds clients that have waiting jobs, and forgets those that have neither waiting
+// jobs, nor running batches, nor debts.
 func (s *Scheduler) updateClients(types []Type) {
 	for _, c := range s.ring {
 		c.waiting, c.oldest, c.warmest = false, -1, -1

@@ -11,8 +11,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// count returns the change that a transaction makes to a type's counts: to those in countColumns. The
-// counts of a type are the sums of several rows, so that daemons do not wait for each other's rows.
+// count returns the change that a transaction makes to a type's counts: to those in countColumns.
+// The counts of a type are the sums of several rows, so that daemons do not wait for each other's
+// rows.
 func (t *tx) count(jobtype string) *Counts {
 	c := t.counts[jobtype]
 	if c == nil {

@@ -14,8 +14,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestInterruptedDeletes: whichever DELETE of a transaction was interrupted without an error, nothing
-// is left, and nothing is counted twice.
+// TestInterruptedDeletes: whichever DELETE of a transaction was interrupted without an error,
+// nothing is left, and nothing is counted twice.
 func TestInterruptedDeletes(t *testing.T) {
 	s, err := Open(address(t, mariadbtest.Shared(t)))
 	if err != nil {

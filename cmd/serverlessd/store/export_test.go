@@ -48,8 +48,8 @@ func Interrupt(ctx context.Context, s Store) {
 	}
 }
 
-// SkipDelete makes the DELETE statement at which a count comes down to 0 succeed without an effect, as
-// MariaDB does if KILL QUERY comes at a certain moment.
+// SkipDelete makes the DELETE statement at which a count comes down to 0 succeed without an effect,
+// as MariaDB does if KILL QUERY comes at a certain moment.
 func SkipDelete(s Store, count *atomic.Int64) {
 	intercept(s, func(c connection, ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 		if strings.HasPrefix(query, "DELETE") && count.Add(-1) == 0 {

@@ -57,8 +57,8 @@ func TestFileIsPrivate(t *testing.T) {
 }
 
 // A file that was removed or replaced under a running daemon is no longer written: the data would be
-// lost with the process, and other connections would read another file. When the file is put back, the
-// daemon continues.
+// lost with the process, and other connections would read another file. When the file is put back,
+// the daemon continues.
 func TestFileReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := openStore(t, "sqlite:"+path)

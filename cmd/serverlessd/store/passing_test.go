@@ -17,8 +17,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// testFailure tests a temporary failure of a store: no job is set aside during the failure, and all jobs
-// are accepted after it.
+// testFailure tests a temporary failure of a store: no job is set aside during the failure, and all
+// jobs are accepted after it.
 func testFailure(t *testing.T, address string, begin, over func()) {
 	t.Helper()
 	piece := []journal.Entry{entry("a-x", "short"), entry("a-x", strings.Repeat("long", 1000)), entry("a-y", strings.Repeat("middle", 20))}

@@ -247,9 +247,9 @@ func (t *tx) exec(text string, args ...any) (int, error) {
 // errNotDeleted means that the server has interrupted a DELETE. The transaction is repeated.
 var errNotDeleted = errors.New("the server has interrupted a DELETE without an error")
 
-// delete deletes the rows of a table that match a condition, and returns how many these were. MariaDB
-// may report success, with no rows, for a DELETE that KILL QUERY or its time limit has ended: if none
-// was deleted, delete makes sure that there is none.
+// delete deletes the rows of a table that match a condition, and returns how many these were.
+// MariaDB may report success, with no rows, for a DELETE that KILL QUERY or its time limit has
+// ended: if none was deleted, delete makes sure that there is none.
 func (t *tx) delete(table, condition string, args ...any) (int, error) {
 	n, err := t.exec("DELETE FROM "+table+" WHERE "+condition, args...)
 	if err != nil || n > 0 {

@@ -28,7 +28,8 @@ type sqliteDialect struct {
 	wal   sideFile         // holds what is not yet in the file
 	shm   sideFile         // holds the locks that all processes with the file share
 	clock func() time.Time // the host's
-	// boot identifies the clock that the function since reads. If it is "", the store's clock is the host's.
+	// boot identifies the clock that the function since reads. If it is "", the store's clock is
+	// the host's.
 	boot  string
 	since func() time.Duration
 }

@@ -72,8 +72,8 @@ func errorOf(err error) *apiError {
 	return fail(http.StatusInternalServerError, "internal", "", "%v", err)
 }
 
-// queueErrors holds the answers for errors of the queue. An error may wrap several of them: the first
-// one counts.
+// queueErrors holds the answers for errors of the queue. An error may wrap several of them: the
+// first one counts.
 var queueErrors = []struct {
 	err         error
 	status      int

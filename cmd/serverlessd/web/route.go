@@ -65,8 +65,8 @@ var topActions = map[string]*action{
 	"jobs": listAll, "retry": retryOfAll, "handlers": handlers, "schedules": allSchedules,
 }
 
-// fixedActions holds the actions of whole paths: those that all daemons of Gloom have for operators, and the
-// files of the page. No request of a client has such a path.
+// fixedActions holds the actions of whole paths: those that all daemons of Gloom have for
+// operators, and the files of the page. No request of a client has such a path.
 var fixedActions = func() map[string]*action {
 	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings, "/v1/moments": lastMinutes}
 	for _, path := range page.Site.Paths() {

@@ -108,8 +108,8 @@ func visibleTo(grant *guard.Grant) func(*api.Finding) bool {
 	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
 }
 
-// maxFound is the maximum number of findings in an answer of findings, and maxFolded the maximum in an
-// answer of stats.
+// maxFound is the maximum number of findings in an answer of findings, and maxFolded the maximum in
+// an answer of stats.
 const maxFound, maxFolded = 1000, 20
 
 // findings answers with the findings.
