@@ -11,8 +11,8 @@ type uniqueKey struct{ name, key string }
 func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key} }
 
 // claim says which job holds a unique key. Only the active master decides this, from the stored
-// jobs. A key is stored as part of its job, so it survives whatever the job survives, and a master
-// that has lost the lease can store neither.
+// jobs. A key is stored as part of its job. So it survives whatever the job survives, and a master
+// that has lost the lease cannot store it.
 type claim struct {
 	rec     *record  // the holder; nil while the new holder is on its way into the store
 	before  *record  // the job that gets the key back if the new holder is not stored; nil: none
