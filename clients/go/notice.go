@@ -6,20 +6,12 @@ import "time"
 type Event string
 
 const (
-	// EventConnected: a connection has been established, hello included.
-	EventConnected Event = "connected"
-	// EventJoined: a worker's socket has joined its type.
-	EventJoined Event = "joined"
-	// EventLost: a connection was lost. Err says why, and Wait how long it is until the next
-	// attempt.
-	EventLost Event = "lost"
-	// EventFailed: an attempt to connect or join failed; Err and Wait are as above.
-	EventFailed Event = "failed"
-	// EventGivenUp: a broker refuses the worker permanently. This socket makes no further
-	// attempts.
-	EventGivenUp Event = "given up"
-	// EventPanic: a handler panicked; Err is a *PanicError.
-	EventPanic Event = "panic"
+	EventConnected Event = "connected" // a connection has been established, hello included
+	EventJoined    Event = "joined"    // a worker's socket has joined its type
+	EventLost      Event = "lost"      // a connection was lost; Err says why, Wait how long it is until the next attempt
+	EventFailed    Event = "failed"    // an attempt to connect or join failed; Err and Wait are as above
+	EventGivenUp   Event = "given up"  // a broker refuses the worker permanently; this socket makes no further attempts
+	EventPanic     Event = "panic"     // a handler panicked; Err is a *PanicError
 )
 
 func (e Event) String() string { return string(e) }
