@@ -2,6 +2,7 @@ package gloom
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,15 +96,16 @@ func (r *Run) appendAnswer(buf, body []byte, err error) ([]byte, wire.Verb) {
 			return frame, wire.Respond
 		}
 	}
-	reason, f := wire.Canonical(nil, clip(err.Error())), &failure{delay: -1}
+	f := &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
 	if f.release {
 		return wire.AppendRelease(buf, r.name, millis(f.delay)), wire.Release
 	}
-	if len(reason) == 0 {
-		reason = []byte(wire.DefaultFailReason)
+	reason := cmp.Or(err.Error(), wire.DefaultFailReason)
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	return wire.AppendFail(buf, r.name, reason, !f.final, millis(f.delay)), wire.Fail
+	return wire.AppendFail(buf, r.name, wire.Canonical(nil, reason), !f.final, millis(f.delay)), wire.Fail
 }
 
 // check refuses a body that the broker would refuse.
@@ -158,11 +160,4 @@ func Release(d time.Duration) error {
 		d = -1
 	}
 	return &failure{error: errors.New("released by the worker"), release: true, delay: d}
-}
-
-func clip(s string) string {
-	if len(s) > maxReason {
-		s = strings.ToValidUTF8(s[:maxReason], "") + "…"
-	}
-	return s
 }
