@@ -86,6 +86,6 @@ func (c *config) retry() func(n Notice, stop <-chan struct{}) (stopped bool) {
 
 // permanent reports whether another attempt would only get the same refusal.
 func permanent(err error) bool {
-	var r *RefusedError
-	return errors.As(err, &r) && r.Code != ErrOverloaded && r.Code != ErrDraining && r.Code != ErrInvalidState
+	r, ok := errors.AsType[*RefusedError](err)
+	return ok && r.Code != ErrOverloaded && r.Code != ErrDraining && r.Code != ErrInvalidState
 }
