@@ -2,7 +2,7 @@ package gloom
 
 import (
 	"bytes"
-	"strconv"
+	"fmt"
 	"time"
 
 	"gloom/wire"
@@ -97,8 +97,7 @@ func (c *conn) accepted(ev *wire.Event) error {
 	}
 	r := c.waiting.at(due)
 	if ev.ID != nil && r.key != string(ev.ID) {
-		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
-			" in place of " + strconv.Quote(wire.Value([]byte(r.key)))}
+		return &ProtocolError{Reason: fmt.Sprintf("ok for id %q in place of %q", wire.Value(ev.ID), wire.Value([]byte(r.key)))}
 	}
 	if r.verb == wire.Hello && ev.MaxFrame > 0 {
 		c.maxOut = ev.MaxFrame
