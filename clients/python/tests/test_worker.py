@@ -691,6 +691,16 @@ def divide():
     return 1 / 0
 
 
+strays = []  # in a process: the jobs that have ended
+
+
+def report_late(job, errors):
+    try:
+        job.progress("late")
+    except RuntimeError as err:
+        errors.append(str(err))
+
+
 def in_process(job):
     """A handler for processes."""
     what = job.body
@@ -705,6 +715,15 @@ def in_process(job):
     if what == "report":
         job.progress(os.getpid())
         return "reported"
+    if what == "stay":
+        strays.append(job)
+        return what
+    if what == "see":
+        errors = []
+        thread = threading.Thread(target=report_late, args=(strays.pop(), errors))
+        thread.start()
+        thread.join(PATIENCE)
+        return errors
     if what == "wait":
         job.progress("waiting")
         return "told" if job.wait(PATIENCE) else "not told"
@@ -756,6 +775,13 @@ class Processes(WorkerCase):
         peer.expect("progress")
         with self.assertRaises(concurrent.futures.TimeoutError):
             worker.stop(0.01)
+
+    def test_progress_of_a_job_that_has_ended(self):
+        worker, peer = self.worker(in_process, processes=True)
+        self.answer(peer, "a", "stay")
+        self.job(peer, "b", "see")
+        self.assertEqual(peer.expect("respond")["body"], ["job 'a' has been answered"])
+        peer.ok()
 
     def test_raw_and_stop(self):
         worker, peer = self.worker(in_process, processes=True, raw=True)

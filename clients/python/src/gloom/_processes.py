@@ -13,6 +13,7 @@ import pickle
 import queue
 import signal
 import threading
+from functools import partial
 from typing import Any, Callable
 
 from .body import RawJSON
@@ -121,9 +122,12 @@ def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
     replies: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
     sending = threading.Lock()  # a handler may use threads of its own
+    running: Job | None = None  # it alone may report
 
-    def report(body: bytes) -> None:
+    def report(job: Job, body: bytes) -> None:
         with sending:
+            if job is not running:
+                raise RuntimeError(f"job {job.id!r} has been answered")
             pipe.send(body)
             error = replies.get()
         if error is not None:
@@ -139,7 +143,7 @@ def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
                     id, type, data, headers = told
                     body = RawJSON._trusted(data)
                     job = Job(id, type, body if raw else body.value(), headers)
-                    job._report = report
+                    job._report = partial(report, job)
                     jobs.put(job)
                 elif job.id == told[0]:  # it is unwanted
                     job._end(told[1])
@@ -147,6 +151,8 @@ def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        outcome = execute(handler, jobs.get())
+        running = jobs.get()
+        outcome = execute(handler, running)
         with sending:
+            running = None
             pipe.send(outcome)
