@@ -394,6 +394,7 @@ func (b *backend) sweep() {
 		case <-timer.C:
 		case <-b.freed:
 		}
+		b.e.journal.FreeDisk() // the jobs and a store on the same disk need room, too
 		for b.identity() != "" && b.sweepOnce() {
 		}
 	}

@@ -147,3 +147,34 @@ func TestFullDiskOfTheStore(t *testing.T) {
 	})
 	until(t, "all is well", e.Health)
 }
+
+// TestDrainedJournalFreesItsDisk: on a full disk the journal does not keep the space of jobs that
+// have gone to the stores, even if there are no more adds.
+func TestDrainedJournalFreesItsDisk(t *testing.T) {
+	dir := smallDisk(t, 4<<20)
+	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	e.Stop()
+	_, err := e.Add(t.Context(), []journal.Batch{{Jobtype: "a-x", Lines: [][]byte{[]byte(strings.Repeat("x", 900_000))}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all has gone to the store", func() error {
+		if left := e.journal.Stats().Jobs; left > 0 {
+			return fmt.Errorf("%d are left", left)
+		}
+		return nil
+	})
+	fill(t, dir)
+	e.Start()
+	until(t, "it has run", func() error {
+		types, err := e.State(t.Context(), "")
+		if c := types["a-x"]; err == nil && c.OK != 1 {
+			err = fmt.Errorf("%+v", c)
+		}
+		return err
+	})
+}

@@ -341,6 +341,20 @@ func (j *Journal) begin() error {
 	return err
 }
 
+// FreeDisk makes room if the disk has none for an ordinary append: it removes the segments if all
+// their lines are in stores. Otherwise, the last segment would keep its space until the next append.
+func (j *Journal) FreeDisk() {
+	if j.spare(ordinarySize) == nil {
+		return
+	}
+	select {
+	case j.turn <- struct{}{}:
+		j.makeRoom()
+		<-j.turn
+	default: // an append makes room itself, and a closed journal needs none
+	}
+}
+
 // makeRoom removes all segments if all their lines are in stores. This includes the last segment,
 // which is otherwise kept until the next one begins.
 func (j *Journal) makeRoom() bool {
