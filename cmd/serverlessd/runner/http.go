@@ -103,6 +103,9 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 		return 0, nil, nil, broken(err)
 	}
 	defer res.Body.Close()
+	if res.StatusCode == http.StatusSwitchingProtocols { // what follows is no reply, and reading it knows no deadline
+		return res.StatusCode, res.Header, nil, nil
+	}
 	reply, err := io.ReadAll(io.LimitReader(res.Body, r.o.Output+1))
 	if err != nil {
 		return 0, nil, nil, broken(err)

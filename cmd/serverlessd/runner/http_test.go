@@ -143,6 +143,7 @@ func TestBadServers(t *testing.T) {
 		"headers for ever":          {raw("HTTP/1.1 200 OK\r\n"+strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n", 100), true), job.Options{}, "500 connection_failed …"},
 		"overdue":                   {raw("", true), short, "500 timeout …"},
 		"overdue in a body":         {raw("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", true), short, "500 timeout …"},
+		"another protocol":          {raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", true), short, "101"},
 		"link-local":                {"http://169.254.169.254/latest/meta-data", job.Options{}, "500 connection_failed …link-local…"},
 		"link-local, mapped":        {"http://[::ffff:169.254.169.254]/", job.Options{}, "500 connection_failed …link-local…"},
 		"link-local, 6":             {"http://[fe80::1%25lo]/", job.Options{}, "500 connection_failed …link-local…"},
