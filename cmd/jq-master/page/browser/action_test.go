@@ -178,7 +178,7 @@ func TestMany(t *testing.T) {
 	b.Sees("must begin with an attribute")
 	b.Fill("match", "{")
 	b.Press("Search")
-	b.Sees("The matcher is no JSON.")
+	b.Sees("The matcher is not valid JSON.")
 	b.Strict()
 }
 

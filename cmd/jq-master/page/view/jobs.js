@@ -90,7 +90,7 @@ async function many(what, picked, body) {
     const at = location.hash;
     n = await act(() => through(`,"count":true${what === 'priority' ? ',"priority":0' : ''}`, () => {}, () => at === location.hash), '');
     if (n === undefined || n < 0) return;
-    if (!n) return say('None matches.');
+    if (!n) return say('No job matches.');
   }
   const jobs = `${d.verb} ${plural(n, 'job')}`;
   ask({

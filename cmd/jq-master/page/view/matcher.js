@@ -33,7 +33,7 @@ export function searchBox(match, go) {
     wrong.value = '';
   }
   const search = (/** @type {string} */ text) => {
-    wrong.value = text.trim() && !isJSON(text) ? 'The matcher is no JSON.' : '';
+    wrong.value = text.trim() && !isJSON(text) ? 'The matcher is not valid JSON.' : '';
     if (!wrong.value) go(text.trim());
   };
   return html`<form class="matcher" role="search" aria-label="Matcher" onSubmit=${(/** @type {any} */ e) => { e.preventDefault(); search(typed.value); }}>
@@ -46,7 +46,7 @@ export function searchBox(match, go) {
     <details class="helper"><summary>Build a matcher</summary><form class="filters" onSubmit=${(/** @type {any} */ e) => {
       e.preventDefault();
       const f = Object.fromEntries(new FormData(e.target)), one = condition(String(f.field), String(f.op), String(f.value));
-      if (typed.value.trim() && !isJSON(typed.value)) { wrong.value = 'The matcher is no JSON.'; return; }
+      if (typed.value.trim() && !isJSON(typed.value)) { wrong.value = 'The matcher is not valid JSON.'; return; }
       search(joined(typed.value, f.how === 'any' ? 'any' : 'all', f.not ? `{"not":${one}}` : one));
     }}>
       <label>Field <input name="field" list="fields" required defaultValue="/argument/" spellcheck="false" autocomplete="off" /></label>
@@ -54,6 +54,6 @@ export function searchBox(match, go) {
       <label>Test <select name="op">${ops.map(([v, text]) => html`<option key=${v} value=${v}>${text}</option>`)}</select></label>
       <label>Value <input name="value" required spellcheck="false" autocomplete="off" /></label>
       <label>Not <select name="not"><option value="">as it is</option><option value="yes">the opposite</option></select></label>
-      <label>With what is there <select name="how"><option value="all">and</option><option value="any">or</option></select></label>
+      <label>Combine with the matcher by <select name="how"><option value="all">and</option><option value="any">or</option></select></label>
       <button>Add</button></form></details>`;
 }
