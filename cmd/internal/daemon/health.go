@@ -76,6 +76,7 @@ func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
 		return err
 	}
 	defer resp.Body.Close()
+	defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // after 101 the library does not end reading with ctx
 	if resp.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 		return fmt.Errorf("%s answers %s: %s", addr, resp.Status, strings.TrimSpace(string(body)))

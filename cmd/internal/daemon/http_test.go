@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestAddress: an address may be written as a browser shows it, and the health check takes the
@@ -29,5 +32,29 @@ func TestAddress(t *testing.T) {
 	}
 	if _, err := Listen("https://" + free); err == nil || !strings.Contains(err.Error(), "no TLS") {
 		t.Errorf("https is refused with %v", err)
+	}
+}
+
+// TestHealthOfAnotherProtocol: a program that switches to another protocol and then says nothing is
+// not healthy, and the check ends in time.
+func TestHealthOfAnotherProtocol(t *testing.T) {
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		io.Copy(io.Discard, c)
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := Healthy(ctx, ln.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), "101") {
+		t.Errorf("the check says %v", err)
 	}
 }
