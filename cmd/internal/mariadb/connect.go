@@ -16,8 +16,9 @@ import (
 const dialTimeout = 5 * time.Second
 
 // Connector opens connections with the same settings whatever the server's defaults are: several
-// statements can be sent in one round trip, transactions are READ COMMITTED, and a row that
-// already has the wanted values counts as affected.
+// statements can be sent in one round trip, transactions are READ COMMITTED, a statement outside
+// a transaction is committed at once, also after the COMMIT of a transaction, and a row that already
+// has the wanted values counts as affected.
 type Connector struct {
 	driver.Connector
 	// Replicated lets a connection use REPEATABLE READ if the server replicates
@@ -33,6 +34,10 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
 	c.Logger = discardLogger{}
+	if c.Params == nil {
+		c.Params = make(map[string]string, 2)
+	}
+	c.Params["autocommit"], c.Params["completion_type"] = "1", "0"
 	inner, err := mysql.NewConnector(c)
 	return &Connector{Connector: inner}, err
 }

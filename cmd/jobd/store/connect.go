@@ -29,7 +29,7 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 	m.MaxAllowedPacket = 1 << 30
 	// Without strict mode, no final update fails because of its data. fit has already cut
 	// the texts and replaced characters.
-	m.Params = map[string]string{"sql_mode": "''", "innodb_lock_wait_timeout": lockTimeout, "autocommit": "1"}
+	m.Params = map[string]string{"sql_mode": "''", "innodb_lock_wait_timeout": lockTimeout}
 	switch c.TLS {
 	case "", "false":
 	case "preferred", "skip-verify":

@@ -257,3 +257,24 @@ func TestLockedAtTheStart(t *testing.T) {
 	}
 	table.openWith(t, table.options("d"))
 }
+
+// TestServerChains: a server whose COMMIT begins a further transaction, by its default, does not hold
+// back what is written outside of transactions, such as the renewal of a lease.
+func TestServerChains(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	server.Exec(t, "", "SET GLOBAL completion_type = CHAIN")
+	s := table.open(t, "d", long) // has committed
+	beat := func() int {
+		return table.count(t, "SELECT SUM(beat) FROM jobs_claims WHERE id < 0 AND lease IS NOT NULL")
+	}
+	for range 3 {
+		before := beat()
+		if err := s.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after := beat(); after != before+1 {
+			t.Errorf("others see beat %d after a renewal of %d", after, before)
+		}
+	}
+}

@@ -58,7 +58,7 @@ func newMySQL(address *url.URL) (*mysqlDialect, error) {
 	}
 	c.MaxAllowedPacket = 0 // the server's
 	c.Collation = "utf8mb4_general_ci"
-	c.Params = map[string]string{"innodb_lock_wait_timeout": lockTimeout, "sql_mode": "'STRICT_ALL_TABLES'", "autocommit": "1"}
+	c.Params = map[string]string{"innodb_lock_wait_timeout": lockTimeout, "sql_mode": "'STRICT_ALL_TABLES'"}
 	return &mysqlDialect{config: c}, nil
 }
 
