@@ -290,7 +290,8 @@ func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 }
 
 // next returns the payload of the next frame, valid until the next call. Memory grows with what
-// has arrived, not with what is announced.
+// has arrived, not with what is announced. With a heartbeat, next fails if no byte arrives in
+// deadBeats heartbeats.
 func (c *conn) next() ([]byte, error) {
 	for {
 		rest := c.in[c.cut:]
@@ -307,24 +308,21 @@ func (c *conn) next() ([]byte, error) {
 		if len(rest) == 0 && cap(c.in) > keepBuffer {
 			c.in = nil
 		}
-		c.in, c.cut = slices.Grow(append(c.in[:0], rest...), readBuffer), 0
-		n, err := c.read(c.in[len(c.in):cap(c.in)])
+		if c.cut > 0 { // otherwise the start of a large frame would be copied at each read
+			c.in, c.cut = append(c.in[:0], rest...), 0
+		}
+		c.in = slices.Grow(c.in, readBuffer)
+		quiet := deadBeats * c.conf.heartbeat
+		if quiet > 0 {
+			c.nc.SetReadDeadline(time.Now().Add(quiet))
+		}
+		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
 		c.in = c.in[:len(c.in)+n]
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("no byte arrived for %v: %w", quiet, err)
+		}
 		if err != nil && n == 0 {
 			return nil, err
 		}
 	}
-}
-
-// read reads from nc. With a heartbeat, it fails if no byte arrives in deadBeats heartbeats.
-func (c *conn) read(p []byte) (int, error) {
-	quiet := deadBeats * c.conf.heartbeat
-	if quiet > 0 {
-		c.nc.SetReadDeadline(time.Now().Add(quiet))
-	}
-	n, err := c.nc.Read(p)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("no byte arrived for %v: %w", quiet, err)
-	}
-	return n, err
 }
