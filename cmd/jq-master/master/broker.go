@@ -255,10 +255,11 @@ func (l *brokerConn) changed() {
 	l.mu.Unlock()
 }
 
-// applyRule repeats the request until the broker has the rule, because without the rule jobs would
-// run that must not. It gives up when a later request drops the rule: operators may do that if the
-// broker has no room for it. Rules have a connection of their own, so a rule waits for the jobs'
-// connection: if the broker has ended since, that connection is lost, and all rules are sent again.
+// applyRule repeats the request until the broker has the rule, because without the rule, jobs that
+// must not run would run. It gives up when a later request drops the rule: operators may do that if
+// the broker has no room for it. Rules have a connection of their own, so a rule waits for the
+// jobs' connection: if the broker has ended since, that connection is lost, and all rules are sent
+// again.
 func (l *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
 		defer l.noteDropped(r.pattern)

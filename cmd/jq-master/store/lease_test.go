@@ -271,7 +271,7 @@ func TestGone(t *testing.T) {
 	cmd.Wait()
 }
 
-// TestLost: the next write, or the next renewal, notices that a store was emptied, exchanged or
+// TestLost: the next write, or the next renewal, notices that a store was emptied, replaced or
 // restored.
 func TestLost(t *testing.T) {
 	t.Parallel()

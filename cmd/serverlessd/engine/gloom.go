@@ -194,8 +194,8 @@ func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	})
 }
 
-// awaitOldRuns keeps the places of the jobs that an earlier daemon in this directory, which was
-// killed, left at the broker. It returns false if it must be called again.
+// awaitOldRuns does awaitRun for the jobs that a killed earlier daemon of this directory has left
+// at the broker. It returns false if it must be called again.
 func (b *backend) awaitOldRuns() bool {
 	b.mu.Lock()
 	old := b.old

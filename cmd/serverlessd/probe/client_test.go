@@ -23,7 +23,7 @@ type reply struct {
 	status int
 	header http.Header
 	body   string
-	json   map[string]any // nil if the body is no JSON object
+	json   map[string]any // nil if the body is not a JSON object
 }
 
 func (r reply) text(key string) string { s, _ := r.json[key].(string); return s }

@@ -13,7 +13,8 @@ import (
 
 const (
 	logLine = 1 << 10 // maximum number of bytes of a line that are logged
-	// lastSize is how many bytes of a context's last output the message about its death has.
+	// lastSize is the number of bytes of a context's last output that the message about its death
+	// contains.
 	lastSize = 1 << 10
 )
 

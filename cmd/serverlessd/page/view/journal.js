@@ -14,7 +14,7 @@ const putBack = query => act(() => call('POST', '/put-back?' + query, ''), r => 
 /** @param {any} f */
 const one = f => f.reason === 'refused' ? button('Put back', () => putBack('file=' + enc(f.file))) : html`<span class="muted">cannot be read</span>`;
 
-const whys = /** @type {Record<string, string>} */ ({ refused: 'No store took these lines: they are larger than the database allows, for example.', damaged: 'These bytes of the journal could not be read.' });
+const whys = /** @type {Record<string, string>} */ ({ refused: 'No store has accepted these lines, for example because they are larger than the database allows.', damaged: 'These bytes of the journal could not be read.' });
 
 /** @type {import('../table.js').Column[]} */
 const files = [
