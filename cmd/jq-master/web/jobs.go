@@ -128,7 +128,7 @@ func postJobs(x *exchange) (int, error) {
 	jobs := make([]*master.New, 0, v.Len())
 	for item := range v.Items() {
 		n, fault := readJob(item, "", jobFields)
-		if fault != nil { // read again for a fault that names the index of the job
+		if fault != nil { // the job is read again to get a fault that names its index
 			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)), jobFields)
 			return 0, fault
 		}
