@@ -103,7 +103,7 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(le
 			return false, err
 		}
 		letters = append(letters, items...)
-		slices.SortStableFunc(letters, func(a, b letter) int { return cmp.Compare(a.value.FailedSeconds, b.value.FailedSeconds) })
+		slices.SortFunc(letters, func(a, b letter) int { return cmp.Compare(b.value.No, a.value.No) })
 		more = more || left || len(letters) > l.limit
 		letters = letters[:min(l.limit, len(letters))]
 	}

@@ -467,7 +467,7 @@ type State struct {
 
 // DeadJob is a failed job that is kept.
 type DeadJob struct {
-	// No is a number that distinguishes it from other failed jobs with the same id.
+	// No is its number. Jobs of any type that failed later have larger numbers.
 	No       int    `json:"no"`
 	ID       string `json:"id"`
 	Type     string `json:"type"`
