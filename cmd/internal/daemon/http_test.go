@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -49,6 +50,7 @@ func TestHealthOfAnotherProtocol(t *testing.T) {
 			return
 		}
 		defer c.Close()
+		_, _ = http.ReadRequest(bufio.NewReader(c))
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 		io.Copy(io.Discard, c)
 	}()
