@@ -112,6 +112,9 @@ func (o *operator) call(ctx context.Context, method, path string, in, out any) e
 		return o.notReached(ctx, err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols { // what follows is no answer, and reading it might never end
+		return o.refused(resp, nil)
+	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return o.notReached(ctx, err)

@@ -1,7 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"io"
 	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +24,39 @@ func TestNoBroker(t *testing.T) {
 		err := noBroker(nil, flag, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
 		if want = "no broker reached at " + want; err.Error() != want || !strings.HasPrefix(want, "no broker reached at /") {
 			t.Errorf("%s: %q, want %q", flag, err, want)
+		}
+	}
+}
+
+// TestAnotherProtocol: a program that switches to another protocol and then says nothing is no
+// broker and no door, and gloom does not wait for it.
+func TestAnotherProtocol(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = http.ReadRequest(bufio.NewReader(c))
+				io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+				io.Copy(io.Discard, c)
+			}()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, flag := range []string{"--http-addr", "--door"} {
+		text, err := exec.CommandContext(ctx, filepath.Join(bin, "gloom"), "ls", flag, ln.Addr().String()).CombinedOutput()
+		if err == nil || ctx.Err() != nil || !strings.Contains(string(text), "101") {
+			t.Errorf("%s: %v, it says %q", flag, err, text)
 		}
 	}
 }
