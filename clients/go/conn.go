@@ -215,11 +215,9 @@ func (c *conn) hello(then func(error)) {
 	c.send(hello, request{verb: wire.Hello, then: then})
 }
 
-// send sends a request. Here and below, mu must be held unless the comment says otherwise.
+// send sends a request. If the connection has failed, but run has not ended its requests yet, run
+// ends this one, too. Here and below, mu must be held unless the comment says otherwise.
 func (c *conn) send(frame []byte, r request) {
-	if c.life.Err() != nil {
-		return
-	}
 	c.bare = r.silent && (c.bare || r.job.detach)
 	c.waiting.push(r)
 	c.write(frame)

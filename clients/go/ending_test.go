@@ -1,0 +1,40 @@
+package gloom
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"gloom/wire"
+)
+
+// TestRequestWhileClosing: a request that is sent after Close, but before its connection has ended
+// its requests, is told so. Close ends the life of connections without their lock.
+func TestRequestWhileClosing(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	s, err := Dial(context.Background(), Addrs(ln.Addr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 1)
+	s.mu.Lock() // the connection waits for this before it ends its requests
+	sess := s.current
+	s.end(ErrClosed)
+	sess.send(wire.AppendPingRequest(nil), request{verb: wire.Ping, then: func(err error) { told <- err }})
+	s.mu.Unlock()
+	defer func() { <-sess.over }()
+	select {
+	case err := <-told:
+		if !errors.Is(err, ErrLost) || !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it is never told")
+	}
+}
