@@ -10,8 +10,16 @@ import (
 	"gloom/wire"
 )
 
-// buffers holds slices for encoding frames. The garbage collector empties it.
+// buffers holds slices for encoding frames.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// release returns a slice to buffers unless it is large: while slices are in use, the garbage
+// collector frees none of them.
+func release(buf *[]byte) {
+	if cap(*buf) <= keepBuffer {
+		buffers.Put(buf)
+	}
+}
 
 var null = []byte("null")
 

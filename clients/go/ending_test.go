@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,5 +38,27 @@ func TestRequestWhileClosing(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("it is never told")
+	}
+}
+
+// TestLongFrameIsNotKept: the pool of buffers for frames keeps no large one. Its users would keep it
+// from the garbage collector.
+func TestLongFrameIsNotKept(t *testing.T) {
+	s, err := NewSubmitter(Addrs("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 10 {
+		s.TrySubmit(Job{Body: slices.Repeat([]byte("1"), 4*keepBuffer)})
+		for range 3 {
+			runtime.GC()
+			s.TrySubmit(Job{})
+		}
+		buf := buffers.Get().(*[]byte)
+		if n := cap(*buf); n > keepBuffer {
+			t.Fatalf("%d bytes are kept", n)
+		}
+		buffers.Put(buf)
 	}
 }

@@ -198,7 +198,7 @@ func (s *socket) work() {
 // answers as runs.
 func (s *socket) answer(r *Run, body []byte, err error, then request) {
 	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	defer release(buf)
 	*buf, then.verb = r.appendAnswer((*buf)[:0], body, err)
 	then.key, then.run = r.key, r
 	s.mu.Lock()

@@ -265,7 +265,7 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		progress: job.OnProgress, callback: notify, owner: s,
 	}
 	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	defer release(buf)
 	*buf = appendSubmit((*buf)[:0], job, p.key)
 	if job.Keep > 0 {
 		p.kept = &kept{frame: slices.Clone(*buf), again: job.AtLeastOnce}
