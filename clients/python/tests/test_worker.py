@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import unittest
+from unittest import mock
 
 from support import HERE, PATIENCE, FakeBroker, closed_port, eventually
 
@@ -658,6 +659,17 @@ class Stops(WorkerCase):
                 why = "worker stopped at the second signal with 1 job running"
                 self.assertEqual(why in err, second, err)
                 self.assertEqual(child.returncode, 1 if second else 0, err)
+
+    def test_stop_without_a_thread(self):
+        worker = gloom.Worker("echo", lambda job: job.body, self.broker.addr)
+        full = RuntimeError("can't start new thread")
+        with mock.patch.object(worker._thread._thread, "start", side_effect=full):
+            with self.assertRaises(RuntimeError):
+                worker.start(PATIENCE)
+        stopping = threading.Thread(target=worker.stop, daemon=True)
+        stopping.start()
+        stopping.join(PATIENCE)
+        self.assertFalse(stopping.is_alive())
 
 
 class Settings(unittest.TestCase):

@@ -87,10 +87,14 @@ class LoopThread:
         with self._lock:
             if self._pid:
                 raise RuntimeError(f"{self._thread.name} was started before")
-            self.loop, self._pid = asyncio.new_event_loop(), os.getpid()
-            self._running = True
+            self.loop = asyncio.new_event_loop()
+            try:
+                self._thread.start()
+            except RuntimeError:  # there are too many threads
+                self.loop.close()
+                raise
+            self._pid, self._running = os.getpid(), True
             atexit.register(self.stop)
-            self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
