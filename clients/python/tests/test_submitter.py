@@ -657,6 +657,27 @@ class Window(SubmitterCase):
         peer.send({"id": peer.take(), "body": 2})
         self.assertEqual(second.result(PATIENCE), 2)
 
+    def test_interrupted_while_another_thread_relies_on_it(self):
+        jobs = self.submitter()
+        jobs.connect()
+        peer = self.broker.accept()
+        call, others = jobs._thread.call, []
+
+        def interrupt_first(*args):
+            if others:
+                return call(*args)
+            others.append(None)
+            other = threading.Thread(target=lambda: others.append(jobs.submit("echo", 2)))
+            other.start()
+            other.join()
+            raise KeyboardInterrupt
+
+        with mock.patch.object(jobs._thread, "call", side_effect=interrupt_first):
+            with self.assertRaises(KeyboardInterrupt):
+                jobs.submit("echo", 1)
+        peer.send({"id": peer.take(), "body": 1}, {"id": peer.take(), "body": 2})
+        self.assertEqual(others[1].result(PATIENCE), 2)
+
     def test_drain_sends_the_job_of_an_interrupted_submit(self):
         jobs = self.submitter()
         jobs.connect()

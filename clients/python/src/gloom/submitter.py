@@ -303,8 +303,9 @@ class Submitter:
             try:
                 self._sending = True
                 thread.call(self._send_all)  # if closed meanwhile, the job fails
-            except BaseException:  # such as KeyboardInterrupt: the next one asks
+            except BaseException:  # such as KeyboardInterrupt
                 self._sending = False
+                thread.call(self._send_all)  # other threads may rely on it
                 raise
         return pending
 
