@@ -56,7 +56,7 @@ func (j *Job) backoff() time.Duration {
 }
 
 // validate refuses values that the broker would refuse without naming the job, and values that
-// would be sent as something else. With trust, it does not look at JSON.
+// would be sent as something else. With trust, it does not check that bodies are JSON.
 func (j *Job) validate(trust bool) error {
 	err := cmp.Or(checkNames("id", "", j.ID), checkNames("group", j.ID, j.Groups...), checkNames("type", j.ID, j.Type))
 	if err == nil && j.Retries < NoRetries {

@@ -50,7 +50,7 @@ export interface ConnectionOptions {
 export interface JobOptions {
   /** 1 to 1024 bytes, unique in the broker while the job has not ended. Default: a unique one. */
   id?: string;
-  /** Larger goes first, then the older job. Default: 0. */
+  /** Jobs of a larger priority go first; of two with the same, the older one. Default: 0. */
   priority?: number | bigint;
   /** The time before the job may be handed out. Default: 0. */
   delay?: number;

@@ -472,7 +472,7 @@ class ModelBroker:
         self.error(code, id)
 
     def work(self):
-        """Something happens to a job that was accepted."""
+        """Send the progress or the end of an accepted job."""
         if self.held and self.rng.random() < 0.3:
             self.held.remove(self.rng.choice(sorted(self.held)))
         if not self.running:

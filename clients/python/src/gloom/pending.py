@@ -14,8 +14,8 @@ from .wire import Message
 class PendingJob:
     """What the two kinds of pending jobs share.
 
-    The connection calls _answered or _failed when the job ends.  Futures report that
-    and, if a caller has asked, the reply to the submit.
+    The connection calls _answered or _failed when the job ends.  _end completes
+    then.  _reply, if a caller has asked for it, completes with the reply to the submit.
     """
 
     sent: bool = False  # part of the submit may have left this process
