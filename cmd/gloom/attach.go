@@ -20,7 +20,7 @@ as failed.
 Up to --window jobs are attached to at a time. After Ctrl-C the jobs continue,
 and the outcomes that were not printed are kept.`
 
-// attachWindow is how many jobs are attached to at a time unless --window says so.
+// attachWindow is the default of --window: how many jobs are attached to at a time.
 const attachWindow = 10_000
 
 func newAttach(t *tool) *cobra.Command {

@@ -124,7 +124,7 @@ func (p *top) run() error {
 	}
 }
 
-// sample is the state of the broker at a moment.
+// sample is the state of the broker at one time.
 type sample struct {
 	at     time.Time
 	status doors.Status

@@ -43,7 +43,7 @@ func asServerless(d *Door) {
 	d.unsupported("drain", "SIGTERM stops it gracefully, as POST /quit does", "POST /v1/drain")
 }
 
-// slsCounts are the jobs of a type.
+// slsCounts holds the numbers of a type's jobs.
 type slsCounts struct {
 	Added     uint64 `json:"added"`
 	Waiting   uint64 `json:"waiting"`

@@ -179,8 +179,8 @@ func TestLoiterers(t *testing.T) {
 	}
 }
 
-// TestFlood: when all places are taken by connections that came a moment ago, one more is
-// accepted; the oldest of those beyond the limit is closed for it.
+// TestFlood: if all places are taken by connections that are too new to be closed, one more is
+// still accepted. To make room for it, the oldest of the connections beyond the limit is closed.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &connLimiter{max: 2}

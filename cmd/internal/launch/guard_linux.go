@@ -357,7 +357,7 @@ func (g *Guard) await() bool {
 		case err == nil && status.Stopped():
 			g.stop()
 		default:
-			strangers().reaped(g.pid)
+			theReaper().reaped(g.pid)
 			g.pid = 0
 			g.pipe.Close()
 			defer g.mu.Unlock()

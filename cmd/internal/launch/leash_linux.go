@@ -54,7 +54,7 @@ func (l *leash) end() {
 	if l != nil {
 		_ = l.process.Kill()
 		_, _ = l.process.Wait()
-		strangers().reaped(l.process.Pid)
+		theReaper().reaped(l.process.Pid)
 		l.pipe.Close()
 	}
 }

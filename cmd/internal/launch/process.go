@@ -59,7 +59,7 @@ func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, e
 	done := make(chan struct{})
 	forks() <- func() {
 		defer close(done)
-		strangers().forking(func() (pid int) {
+		theReaper().forking(func() (pid int) {
 			if process, err = os.StartProcess(path, args, attr); err == nil {
 				pid = process.Pid
 			}
@@ -128,7 +128,7 @@ func Start(c Command) (_ *Process, err error) {
 			_ = p.process.Kill()
 			c.Guard.removeProcess(p.process.Pid)
 			_, _ = p.process.Wait()
-			strangers().reaped(p.process.Pid)
+			theReaper().reaped(p.process.Pid)
 			return nil, reason(name, "", err)
 		}
 	}
@@ -268,7 +268,7 @@ func (p *Process) wait() {
 		p.reaped = true
 	}
 	p.mu.Unlock()
-	strangers().reaped(p.process.Pid)
+	theReaper().reaped(p.process.Pid)
 	if p.stdin != nil {
 		p.stdin.SetWriteDeadline(time.Unix(1, 0))
 		<-p.written

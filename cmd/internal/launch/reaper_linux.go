@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// reaper reaps strangers: a process with the id 1, as in a container, adopts the descendants
-// that its processes leave behind, and must wait for them when they end.
+// reaper waits for adopted processes: a process with the id 1, as in a container, adopts the
+// descendants that its processes leave behind, and must wait for them when they end.
 type reaper struct {
 	mu   sync.Mutex // guards pids; held while forking
 	pids map[int]bool
 }
 
-// strangers returns the reaper, or nil if this process adopts no orphans.
-var strangers = sync.OnceValue(func() *reaper {
+// theReaper returns the process's reaper, or nil if the process adopts no orphans.
+var theReaper = sync.OnceValue(func() *reaper {
 	if !adopts() {
 		return nil
 	}

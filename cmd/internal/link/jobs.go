@@ -20,7 +20,7 @@ type Jobs struct {
 
 	mu      sync.Mutex // guards the following
 	current *gloom.Submitter
-	side    string // its name in the link's news
+	side    string // the name of the submitter's connection in Config.News
 	opened  int
 }
 

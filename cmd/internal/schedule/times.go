@@ -30,7 +30,7 @@ const (
 var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
 	WithMaxSearchYears(searchYears)
 
-// parseCron parses the times of a schedule that was created at a moment.
+// parseCron parses the times of a schedule. Those of "@every" are counted from created.
 func parseCron(text string, zone *time.Location, created time.Time) (times, error) {
 	if rest, ok := strings.CutPrefix(text, everyPrefix); ok {
 		d, err := time.ParseDuration(strings.TrimSpace(rest))
