@@ -104,7 +104,7 @@ func jobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
 	return list, nil
 }
 
-// workersOfTargets returns for each target of jobs the indexes of the workers that serve it.
+// workersOfTargets returns the indexes of the workers that serve each target of jobs.
 func workersOfTargets(workers []workerRef, jobs []job) map[string][]int {
 	asked := make(map[string]bool)
 	for _, j := range jobs {

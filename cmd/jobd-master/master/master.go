@@ -80,9 +80,9 @@ type worker struct {
 	polling int   // number of polls that are not answered yet
 	proven  bool  // the worker has answered a request
 
-	lastHeard   time.Time // when the worker had last been heard at the time of the last ping
-	pongs       bool      // the worker has been heard at least once after a ping
-	missedPings int       // number of pings since the worker was last heard
+	lastHeard   time.Time // when the worker had last sent something at the time of the last ping
+	pongs       bool      // the worker has sent something after a ping at least once
+	missedPings int       // number of pings since the worker last sent something
 }
 
 // New returns a master; Close stops its timers.

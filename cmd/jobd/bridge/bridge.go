@@ -300,7 +300,8 @@ func (b *Bridge) stopSlots(target string) {
 	}
 }
 
-// side names one connection of a target's slots, for the link's news. Each has its own health.
+// side returns the name under which the link logs one of a target's connections and keeps its
+// health.
 func side(typ string, connection int) string {
 	if connection == 1 {
 		return typ

@@ -61,7 +61,7 @@ func (r *reader) fail(key, format string, args ...any) {
 	r.failAt(r.top.lines[key], format, args...)
 }
 
-// failAt records an error in a line; 0 if the line is not known.
+// failAt records an error in a line. The line is 0 if it is not known.
 func (r *reader) failAt(line int, format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if r.faults.first == nil {

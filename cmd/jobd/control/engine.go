@@ -48,9 +48,9 @@ type Engine interface {
 	// continue.
 	RunManual(ctx context.Context, ids []int64) (map[int64]Outcome, map[int64]string, error)
 
-	// SendSignal sends each signal to the running job with that id, and returns for every id
-	// whether it was delivered. The signals must exist on this system; signal 0 only tests
-	// whether the job runs.
+	// SendSignal sends each signal to the running job with that id. The result says for each id
+	// whether the signal was delivered. The signals must exist on this system; signal 0 only
+	// tests whether the job runs.
 	SendSignal(ctx context.Context, signals map[int64]syscall.Signal) map[int64]bool
 
 	// Recover settles the rows of dead daemons at once, and returns their number.

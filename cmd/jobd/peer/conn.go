@@ -66,7 +66,7 @@ type Conn struct {
 	authorized bool
 
 	acceptedAt time.Time
-	lastHeard  atomic.Int64 // when the peer was last heard, in nanoseconds since acceptedAt; 0: never
+	lastHeard  atomic.Int64 // when the peer last sent something, in nanoseconds since acceptedAt; 0: never
 	served     atomic.Bool  // it has made a request, with the right password if there is one
 
 	mu      sync.Mutex

@@ -254,7 +254,7 @@ func (m *Machine) Accept(rows []Row) {
 	}
 }
 
-// giveUp returns a row that has not started.
+// giveUp gives a row that has not started back to the table.
 func (m *Machine) giveUp(row Row) {
 	if row.Started != 0 {
 		m.undo = append(m.undo, row)
