@@ -97,8 +97,8 @@ func (k *keeper) write() error {
 	return nil
 }
 
-// change applies a change, writes the file and calls the function then. If it cannot write the
-// file, it undoes the change and calls done with the error.
+// change applies a change, writes the file and calls then. If it cannot write the file, it undoes
+// the change and calls done with the error.
 func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
 	go func() { // in a goroutine, so that the caller does not wait for the disk
 		k.mu.Lock()

@@ -29,7 +29,7 @@ type Status struct {
 	*job.Job        // its State is never Cancelled
 	Result   []byte // the result in this response; nil stands for null
 	// Fetch must be called after the response was written; written says whether all of it was sent.
-	// Fetch is nil if the response does not take the result.
+	// Fetch is nil if the response does not count as fetching the result.
 	Fetch func(written bool)
 }
 

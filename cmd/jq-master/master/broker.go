@@ -40,10 +40,10 @@ type Broker struct {
 	// Health returns nil if all connections are up. Forget drops the connection of a worker.
 	Health func() error
 	Forget func(name string)
-	// WantRights must be called with a type that the token does not cover. It calls the function
-	// then as soon as a new connection would be allowed to submit jobs of this type, unless ctx
+	// WantRights must be called with a type that the token does not cover. As soon as a new
+	// connection would be allowed to submit jobs of this type, it calls onGranted, unless ctx
 	// ends first.
-	WantRights func(ctx context.Context, typ string, then func())
+	WantRights func(ctx context.Context, typ string, onGranted func())
 }
 
 // brokerConn is the connection to a broker. Submits, changes, cancels and rules are sent in order.

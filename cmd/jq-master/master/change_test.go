@@ -43,8 +43,8 @@ func TestIfMatchAtOnce(t *testing.T) {
 	}
 }
 
-// TestManyPatterns: constraints with per for which the broker has no rules left are refused;
-// others are not.
+// TestManyPatterns: a constraint with "per" is refused if the broker cannot take the rules that it
+// needs; a constraint without "per" is accepted.
 func TestManyPatterns(t *testing.T) {
 	w := newWorld(t, 1)
 	put := func(id, per string, enabled bool) (err error) {

@@ -149,7 +149,8 @@ func (w *worker) lastAsked(now int64) int64 {
 	return now
 }
 
-// lastAsked returns for each glob of names when a worker that serves it last asked for jobs.
+// lastAsked returns, for each glob of names, the time at which a worker that serves it last asked
+// for jobs.
 func (c *machine) lastAsked() map[string]int64 {
 	last := make(map[string]int64)
 	for _, w := range c.workers {
@@ -437,7 +438,7 @@ func (c *machine) eachWaiting(f func(r *record) bool) {
 	}
 }
 
-// oldestOf returns for each name how long its oldest waiting job has waited. Names whose jobs
+// oldestOf returns the age of the oldest waiting job of each name. Names whose jobs
 // eachWaiting does not reach are missing.
 func (c *machine) oldestOf() map[*name]time.Duration {
 	ages, left := make(map[*name]time.Duration), 0

@@ -117,8 +117,8 @@ func (c *machine) undoRun(r *record) {
 	})
 }
 
-// leaveRun takes the run from its worker, and answers the broker's hand-out with answer, which is
-// nil if the job has ended.
+// leaveRun removes the run from its worker, and calls answer to answer the broker's hand-out. A nil
+// answer means that the job has ended.
 func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 	r.runInfo.run = nil
 	c.timers.remove(r)

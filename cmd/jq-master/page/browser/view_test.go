@@ -115,8 +115,8 @@ func TestPast(t *testing.T) {
 			t.Errorf("%s was not known before the page was opened", k)
 		}
 	}
-	// known returns for how many seconds back the plot has the number of waiting jobs without a
-	// gap.
+	// known returns the age of the oldest sample, in seconds, from which on the plot has the number
+	// of waiting jobs without a gap.
 	known := func() float64 {
 		return pagetest.Eval[float64](b, `const { series: s } = await import('/live.js');
 			let i = s.t.length;
