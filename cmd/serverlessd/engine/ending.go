@@ -98,8 +98,8 @@ func (e *Engine) follow(end *ending, typ string, payload []byte) {
 	})
 }
 
-// endingOfUnreported returns the ending of a run whose end was not reported, because it was not
-// begun or this daemon has cut it short.
+// endingOfUnreported returns the ending of a run whose end the handler did not report: the run was
+// not begun, or this daemon has cut it short.
 func (e *Engine) endingOfUnreported(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {

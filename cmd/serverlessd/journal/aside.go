@@ -92,8 +92,8 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 	if a.Bytes, err = f.Size(); err != nil {
 		return a, err
 	}
-	// The name of a file of damage contains the place of the damage. The name of a file of jobs
-	// contains the id of the first job.
+	// If the file holds jobs, its name contains the id of the first one. If it holds a damaged
+	// piece of a segment, its name contains the position of the damage.
 	if _, err := job.ParseID(id); err != nil {
 		return a, nil
 	}

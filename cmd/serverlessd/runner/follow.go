@@ -22,7 +22,7 @@ func cutFollow(line []byte) (rest []byte, ok bool) {
 }
 
 // add parses what follows the J:, "type|payload", in which the payload may have at most max bytes.
-// It reports whether the line makes a job.
+// It returns false if the line is not valid; the line then makes no job.
 func (f *followLines) add(rest []byte, max int) bool {
 	typ, payload, ok := bytes.Cut(rest, []byte("|"))
 	if !ok || len(payload) > max || job.CheckType(string(typ)) != nil || isTime(string(typ)) {

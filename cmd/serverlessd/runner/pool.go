@@ -126,7 +126,7 @@ func (p *pool) find(k key) int {
 	return -1
 }
 
-// remove removes an idle context. Callers hold mu.
+// remove takes the context at this index out of the idle ones. Callers hold mu.
 func (p *pool) remove(at int) *process {
 	c := p.idle[at]
 	c.expiry.Stop()

@@ -21,8 +21,8 @@ type head struct {
 // heads caches heads, because reading a thousand of them would make a pick too slow.
 type heads struct {
 	known   map[string]head
-	changes int64            // counts the transactions of this daemon that have changed counts
-	changed map[string]int64 // for each type, the value of changes at its last change
+	changes int64            // number of calls of touch
+	changed map[string]int64 // for each type, the value of changes at the last touch
 }
 
 func newHeads() heads {

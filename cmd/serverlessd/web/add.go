@@ -36,7 +36,7 @@ func (s *Web) addAny(r *request) error {
 	}
 	err := checkType("jobtype", r.name)
 	if err == nil {
-		err = r.checkJobtype()
+		err = r.setJobtype()
 	}
 	if err != nil {
 		return err

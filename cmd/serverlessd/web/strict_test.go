@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// callRecorder is a queue that records what is done.
+// callRecorder is a queue that records the calls that change it.
 type callRecorder struct {
 	awayQueue
 	did []string

@@ -162,7 +162,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	err = req.checkClient()
 	if err == nil && a.typed {
-		err = req.checkJobtype()
+		err = req.setJobtype()
 	}
 	if err != nil {
 		return err
@@ -209,9 +209,9 @@ func (r *request) checkClient() error {
 	return nil
 }
 
-// checkJobtype sets the jobtype. It returns an error if the jobtype is not valid, or if the token
+// setJobtype sets the jobtype. It returns an error if the jobtype is not valid, or if the token
 // does not cover it.
-func (r *request) checkJobtype() error {
+func (r *request) setJobtype() error {
 	if err := checkType("type", r.name); err != nil {
 		return err
 	}
