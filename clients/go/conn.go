@@ -79,7 +79,7 @@ type user interface {
 	// replied acts on the reply to a request; refusal is nil for ok. A silent submit counts as
 	// accepted once a later frame proves that it was.
 	replied(r request, refusal *RefusedError) error
-	// event acts on a frame for workers.
+	// event acts on a frame that only workers get.
 	event(*wire.Event) error
 	// finished reports whether nothing is left to wait for.
 	finished() bool

@@ -114,7 +114,7 @@ type kept struct {
 func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	k := p.kept
 	if s.life.Err() != nil {
-		return // it ends with this connection
+		return // the job ends with this connection
 	}
 	if !k.lost.Sent {
 		s.endJob(p, nil, refusal)

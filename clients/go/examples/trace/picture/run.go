@@ -64,8 +64,8 @@ func (s *spans) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// of returns the spans of a trace, in the order of their starts.
-func (s *spans) of(trace string) []span {
+// inTrace returns the spans of a trace, ordered by start.
+func (s *spans) inTrace(trace string) []span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := slices.DeleteFunc(slices.Clone(s.all), func(x span) bool { return x.Trace != trace })
@@ -129,10 +129,10 @@ func run(dir string) (answer string, all []span, err error) {
 	if err := until(func() bool { answer, err = ask("http://" + web + "/thumbnail?of=sea.jpg"); return err == nil }); err != nil {
 		return "", nil, fmt.Errorf("web: %w", err)
 	}
-	if err := until(func() bool { return len(collected.of(trace)) >= wanted }); err != nil {
-		return "", nil, fmt.Errorf("want %d spans, got %d: %w", wanted, len(collected.of(trace)), err)
+	if err := until(func() bool { return len(collected.inTrace(trace)) >= wanted }); err != nil {
+		return "", nil, fmt.Errorf("want %d spans, got %d: %w", wanted, len(collected.inTrace(trace)), err)
 	}
-	return answer, collected.of(trace), nil
+	return answer, collected.inTrace(trace), nil
 }
 
 // ask sends a request that belongs to a trace.
