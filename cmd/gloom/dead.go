@@ -154,7 +154,7 @@ func newDeadShow(t *tool) *cobra.Command {
 	return cmd
 }
 
-// describeDead describes a failed job.
+// describeDead returns what to print about a failed job.
 func describeDead(d *api.DeadJob) string {
 	var lines []string
 	for l := range strings.Lines(d.Reason) {

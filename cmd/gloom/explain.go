@@ -137,7 +137,8 @@ func describeJob(j *api.Job) []field {
 	return f
 }
 
-// describePeer describes a peer.
+// describePeer returns what to print about a peer: its address, its client's name, and whether it
+// is still connected.
 func describePeer(p *api.Peer) string {
 	s := peerAddress(p)
 	if p.Broker != "" {

@@ -71,7 +71,7 @@ type stream struct {
 	again    chan line
 
 	lines chan line
-	total chan int // how many jobs there were, at the end of the input
+	total chan int // gets the number of jobs at the end of the input
 
 	refused atomic.Bool   // a job was refused since the last pause
 	room    chan struct{} // has an element if an answer has arrived since that refusal

@@ -190,7 +190,7 @@ func (d *Door) mark(place string) *int {
 	return &n
 }
 
-// from returns the place at which the page of a request begins, "" for the first one.
+// from returns the place at which the requested page begins, "" for the first page.
 func (d *Door) from(r *http.Request) string {
 	n, err := strconv.Atoi(r.URL.Query().Get("cursor"))
 	if err != nil || n < 1 || n > len(d.marks) {

@@ -106,8 +106,8 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestUpgrade: the broker is started by the package, the queues by their operator, and a service
-// that the operator has disabled stays disabled.
+// TestUpgrade: the package enables the broker's service, and leaves it to the operator to enable
+// the others. An upgrade does not change what the operator has enabled or disabled.
 func TestUpgrade(t *testing.T) {
 	install := func(version string) []string { return []string{"sh", "debian/postinst", "configure", version} }
 	units := map[string]string{
