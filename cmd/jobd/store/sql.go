@@ -26,8 +26,8 @@ type Options struct {
 	Name   string        // of the daemon
 	Lease  time.Duration // of an incarnation
 	Fields bool          // accepted rows have the user's columns
-	// Patience is how long a row must be missing before it counts as deleted, and how
-	// long a trigger must refuse an output before the size counts as the reason.
+	// Patience is how long a row must be missing before it counts as deleted. It is also how
+	// long a trigger must refuse an output before the output counts as too large.
 	Patience time.Duration
 	Log      zerolog.Logger
 }

@@ -493,7 +493,7 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	fill(t, table, Waiting, "a", "a", "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", long).(*SQL)
-	// Rows 1 and 2 were accepted, row 3 was not: in either case the doubt ends.
+	// Rows 1 and 2 were accepted, row 3 was not: none of the three stays doubtful.
 	accept(t, s, 2, "a")
 	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
@@ -554,9 +554,9 @@ func TestAFailedAcceptForgetsNoClaim(t *testing.T) {
 	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Started: 7}}}).Lost, "map[]")
 }
 
-// TestADoubtIsAboutOneAccept: the doubt about an earlier accept does not extend to a later accept
-// of the same row. The later accept has a doubt of its own, which stays when the earlier doubt
-// ends.
+// TestADoubtIsAboutOneAccept: if it is unknown whether an accept of a row was committed, that does
+// not make a later accept of the row doubtful. If the later one is doubtful, too, it stays so
+// after the earlier one was resolved.
 func TestADoubtIsAboutOneAccept(t *testing.T) {
 	table := newSQLTable(t)
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})

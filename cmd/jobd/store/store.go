@@ -181,8 +181,8 @@ type Store interface {
 	// renewed its lease since Owners returned it.
 	Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, error)
 
-	// Own returns the rows on which this incarnation has claims. Disown settles some of these
-	// rows, like Settle.
+	// Own returns the rows on which this incarnation has claims. Disown settles some of them
+	// as Settle settles the rows of a dead incarnation.
 	Own(ctx context.Context) ([]int64, error)
 	Disown(ctx context.Context, ids []int64, orphans Orphans) (Settled, error)
 
