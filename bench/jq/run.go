@@ -29,7 +29,7 @@ type Round struct {
 	OwnCPU    int64   `json:"own_cpu_ns"`
 	OthersCPU float64 `json:"others_cpu"` // processors that other programs kept busy
 
-	// Only the load waiting sets these.
+	// Only --load waiting measures these.
 	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
 	Constraints int     `json:"constraints,omitempty"`
 	Fill        float64 `json:"fill_s,omitempty"`          // time until all jobs were queued

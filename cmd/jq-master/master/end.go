@@ -159,7 +159,7 @@ func (c *machine) tick() {
 				continue
 			}
 			c.timers.remove(r)
-			c.overdue(r, u)
+			c.timeOut(r, u)
 		case !r.State.Ended():
 			c.timers.remove(r)
 		case r.runInfo.drop != 0 && c.wall >= r.runInfo.drop:
@@ -200,8 +200,8 @@ func (p *runInfo) nextEnd() int64 {
 	return p.forget
 }
 
-// overdue ends a run whose deadline has passed.
-func (c *machine) overdue(r *record, u *run) {
+// timeOut fails a run whose deadline has passed.
+func (c *machine) timeOut(r *record, u *run) {
 	c.whenIdle(r, u, func() {
 		c.ledger.Timeouts++
 		c.fail(r, job.Timeout, "no answer within the timeout")

@@ -205,7 +205,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 	c.cancelNow(old, onDone) // calls onDone later, without the lock
 }
 
-// refusal returns the error for an enqueueing that the store has refused.
+// refusal returns the error for an enqueue that the store has refused.
 func (c *machine) refusal(err error) error {
 	switch {
 	case err == nil:

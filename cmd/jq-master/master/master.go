@@ -64,7 +64,7 @@ type Master struct {
 	away      error      // why the store is away
 	rest      []func()   // side effects that an ended machine has left
 	alarm     *time.Timer
-	alarmAt   int64 // when the alarm fires, as machine.now
+	alarmAt   int64 // when the alarm fires, on the clock of machine.now
 	choresDue chan struct{}
 	rates     rates
 

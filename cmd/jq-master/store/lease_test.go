@@ -190,7 +190,7 @@ func TestFenced(t *testing.T) {
 	holds(t, first, j)
 }
 
-// TestFencedMeanwhile: the answer to an enqueueing is lost, and then the lease. Jobs that were
+// TestFencedMeanwhile: a master loses the answer to an enqueue and then its lease. Jobs that were
 // stored are reported as stored, others as refused.
 func TestFencedMeanwhile(t *testing.T) {
 	for _, written := range []bool{true, false} {

@@ -303,7 +303,7 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 }
 
 // abandon ends the term: it answers all transitions that were sent or are queued. A fenced master
-// cannot undo an enqueueing whose outcome is unknown, but it can check whether the jobs exist:
+// cannot undo an enqueue whose outcome is unknown, but it can check whether the jobs exist:
 // existing jobs belong to the next master, and no late command of this term can add more.
 func (r *Redis) abandon(t *term, round []*op, why error) {
 	if errors.Is(why, ErrFenced) {

@@ -57,7 +57,7 @@ func attributes(f *form) *master.New {
 	}
 }
 
-// readSharing reads the field unique from a value.
+// readSharing reads v, the value of the field unique.
 func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	f := readStrict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.required("key", pack.String)
