@@ -479,7 +479,8 @@ type Receipt struct {
 	span
 }
 
-// Stored returns when all lines of a request are in a store, or ErrAside if some were set aside.
+// Stored waits until all lines of a request are in a store or were set aside. It returns ErrAside
+// if some were set aside.
 func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	if r.segment == nil {
 		return nil

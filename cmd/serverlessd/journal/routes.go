@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/internal/durable"
 )
 
-// Routes returns the notes in a journal's directory, and the function that saves new ones.
+// Routes reads the notes from a file in the journal's directory. save replaces the file.
 func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)

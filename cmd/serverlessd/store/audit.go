@@ -15,7 +15,7 @@ const (
 // counts have been compared.
 type auditState struct {
 	after            string
-	miscounted, last int64 // wrongly counted jobs, in this round through all types and in the last round
+	miscounted, last int64 // differences between counts and jobs: in this round through all types, and in the last one
 }
 
 // audit compares the counts of the next few types with the jobs in the store. It does this in one
