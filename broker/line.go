@@ -75,7 +75,7 @@ func (b *Broker) rank(q *queue) {
 		x.B, x.C = q.tenant.served, 0
 	}
 	if q.heap().Put(q.pos, x) || moved {
-		b.ranked(q)
+		b.rankParent(q)
 	}
 }
 
@@ -87,7 +87,7 @@ func (b *Broker) unrank(q *queue) {
 		q.pen.jobs.Remove(q.job)
 		q.job = -1
 	}
-	b.ranked(q)
+	b.rankParent(q)
 	q.parked = false
 }
 
@@ -97,8 +97,8 @@ func (b *Broker) rerank(q *queue) {
 	b.rank(q)
 }
 
-// ranked corrects the position of the tenant or pen in whose heap q has moved.
-func (b *Broker) ranked(q *queue) {
+// rankParent corrects the position of q's pen or tenant after q has moved in its heap.
+func (b *Broker) rankParent(q *queue) {
 	if q.parked {
 		b.rankPen(q.pen)
 	} else if q.tenant != nil {

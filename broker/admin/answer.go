@@ -174,8 +174,8 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 			before := list
 			for i := range items {
 				if full = !list.item(&items[i]); full {
-					// The next page begins with all of these, because the position of a single item
-					// may have changed by then.
+					// None of these items is sent. The next page begins with them, because the
+					// position of a single item may have changed by then.
 					list, next = before, from
 					break
 				}

@@ -17,7 +17,7 @@ import (
 )
 
 // TestGivenSockets: sockets that systemd hands over replace the configured addresses, and are
-// served like these.
+// served like sockets that the broker opens.
 func TestGivenSockets(t *testing.T) {
 	tcp := func(addr string) net.Listener {
 		t.Helper()

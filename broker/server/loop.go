@@ -174,8 +174,8 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 	lp.queueInput(c, n)
 }
 
-// queueInput takes n bytes that were read. It has their commands carried out and the output
-// written, at once or at the end of the round.
+// queueInput takes n bytes that were read. Their commands are carried out and the output is
+// written at once or at the end of the round.
 func (lp *loop) queueInput(c *conn, n int) {
 	c.hasInput = true
 	lp.reads = append(lp.reads, readPart{c, lp.inUsed, lp.inUsed + n})

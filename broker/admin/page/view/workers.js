@@ -36,7 +36,7 @@ const submitterColumns = [
   { name: 'Since', num: true, wide: 1, of: s => time(grown(s, s.connected_seconds)) },
 ];
 
-/** A listing's first page, which is refreshed, or on demand all its pages.
+/** Shows the first page of a listing, which is refreshed. At the press of a button it shows all pages.
  * @param {string} path @param {Listing} more @param {(items: any[]) => any} draw @param {any} none */
 function peers(path, more, draw, none) {
   const first = asked(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.rows() : null;
