@@ -38,8 +38,8 @@ func (s *Submitter) Body() *Body { return s.lane.body }
 // Addr returns the address that the submitter connects to.
 func (s *Submitter) Addr() string { return s.lane.cfg.SubmitAddr }
 
-// Arrived sets the time of everything that received bytes cause. The Data method of every side
-// must call it first.
+// Arrived records when bytes were received. Everything that they cause gets this time, so the Data
+// method of every side must call it first.
 func (s *Submitter) Arrived(now int64) { s.lane.now = now }
 
 // Ready says that the server has accepted the connection.

@@ -27,7 +27,7 @@ func (w *Worker) Addr() string {
 // Body makes the run's bodies.
 func (w *Worker) Body() *Body { return w.lane.body }
 
-// Arrived sets the time of received bytes. The Data method of every side must
+// Arrived records when bytes were received. The Data method of every side must
 // call it first.
 func (w *Worker) Arrived(now int64) { w.lane.now = now }
 

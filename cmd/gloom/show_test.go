@@ -12,9 +12,9 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestAnatomy: a job that ended with its connection is reported as lost, even if attaching to it
+// TestErrorParts: a job that ended with its connection is reported as lost, even if attaching to it
 // was refused.
-func TestAnatomy(t *testing.T) {
+func TestErrorParts(t *testing.T) {
 	gone := &gloom.RefusedError{Code: gloom.ErrUnknownID, ID: "a", Reason: "no kept job has this id"}
 	for _, c := range []struct {
 		err        error

@@ -33,7 +33,7 @@ func (m *Master) Row(ctx context.Context, target string, id int64) (json.RawMess
 	return m.askServing(ctx, target, "row", rowArg{id})
 }
 
-// Find returns the rows with an id. There may be one in each table.
+// Find returns the rows with this id. There may be one in each table.
 func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 	var calls []call
 	for _, w := range m.Look().tables {

@@ -31,7 +31,7 @@ const (
 	NotCancelable Code = "not_cancelable" // 409
 	NotAssigned   Code = "not_assigned"   // 409
 	WrongState    Code = "wrong_state"    // 409, of the operators' actions
-	FromFile      Code = "from_file"      // 409: a schedule from a file can only be changed there
+	FromFile      Code = "from_file"      // 409: a schedule from a file can only be changed in the file
 
 	PreconditionFailed Code = "precondition_failed"    // 412
 	TooLarge           Code = "too_large"              // 413

@@ -132,7 +132,7 @@ func (s *Scheduler) updateClients(types []Type) {
 		}
 		return gone
 	})
-	first := 0 // its place is after clients that are also new but came before
+	first := 0 // the new clients' place: after those that are new, too, but came earlier
 	for first < len(s.ring) && s.ring[first].fresh {
 		first++
 	}

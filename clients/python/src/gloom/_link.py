@@ -22,8 +22,8 @@ from ._options import FRAME_SLACK, Options, split_addr
 from .errors import BrokerError, GloomError, ProtocolError, RefusedError
 from .wire import FrameReader, Message
 
-# After this many heartbeat intervals without a byte a connection is given up.  The broker
-# gives up after two; waiting for one more leaves the decision to the side that pings.
+# After this many heartbeat intervals without a byte a connection is given up.  The broker,
+# which sends the pings, gives up after two, so it normally decides first.
 _SILENT_BEATS = 3
 
 # The maximum number of bytes that wait for the end of a round of the loop.

@@ -40,7 +40,7 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
     go: () => act(() => call('DELETE', path(s), ''), `${s.name} is deleted.`, () => put(s, s.raw).then(again)).then(again),
   });
 
-  /** The actions on a schedule: one from a file can only be changed there. @param {any} s */
+  /** The actions on a schedule. A schedule from a file has none: it can only be changed in the file. @param {any} s */
   const buttons = s => s.from_file ? html`<span class="muted">from the file</span>`
     : html`<span class="row">${button(s.paused ? 'Resume' : 'Pause', () => pause(s, !s.paused), { scope })} ${button('Delete', () => remove(s), { scope, danger: true })}</span>`;
 
