@@ -157,7 +157,7 @@ func (u unread) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// note is like that of tool, but does not wait when nobody reads standard error.
+// note is like tool.note, but does not wait if nobody reads standard error.
 func (w *work) note(format string, args ...any) {
 	fmt.Fprintf(w.log, "gloom: "+format+"\n", args...)
 }

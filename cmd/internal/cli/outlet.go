@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// againPatience is how long the first line after lost ones may take.
+// againPatience bounds how long the first line after lost ones may take, even if the outlet's
+// patience is longer.
 const againPatience = time.Millisecond
 
 // Outlet writes lines to a file whose writes may hang: nobody reads the pipe or the terminal, or the

@@ -26,7 +26,7 @@ var whiles = [...]string{"live", "waiting", "window"}
 
 func (w While) String() string { return whiles[w] }
 
-// ParseWhile returns the While with a name.
+// ParseWhile returns the While with this name.
 func ParseWhile(name string) (While, bool) {
 	i, ok := place(whiles[:], name)
 	return While(i), ok
@@ -47,7 +47,7 @@ var modes = [...]string{"keep", "replace", "extend"}
 
 func (m Mode) String() string { return modes[m] }
 
-// ParseMode returns the Mode with a name.
+// ParseMode returns the Mode with this name.
 func ParseMode(name string) (Mode, bool) {
 	i, ok := place(modes[:], name)
 	return Mode(i), ok

@@ -7,7 +7,7 @@ import { mark } from './verdict.js';
 import { source } from './look.js';
 import { overview } from './view/overview.js';
 
-/** The rows with an id, at most one of each table, and the targets whose names contain a text.
+/** The rows with this id, at most one of each table, and the targets whose names contain a text.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
 async function fits(what) {
   const rows = /^\d{1,15}$/.test(what) ? (await call('GET', '/v1/rows/' + what)).items : [], { items } = await call('GET', '/v1/targets?limit=6&part=' + encodeURIComponent(what));

@@ -128,8 +128,8 @@ func (b *Bridge) serves(target string) bool {
 	return b.machine.Has(target)
 }
 
-// queueManual queues the accepted rows, notes in texts why others were not accepted, and returns
-// how many results will follow.
+// queueManual queues the accepted rows, and returns how many results will follow. It adds to texts
+// why others were not accepted.
 func (b *Bridge) queueManual(answers []store.Request, texts map[int64]string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

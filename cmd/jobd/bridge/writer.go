@@ -390,8 +390,8 @@ func (w *writer) noteAway(batch []*change, err error) {
 	w.state(err)
 }
 
-// restore sets whole, with outputs from the spool if they were dropped. It returns an error if they
-// cannot be read now. If they are lost, the row says so.
+// restore sets c.full, with outputs from the spool if they were dropped. It returns an error if
+// they cannot be read now. If they are lost, the row says so.
 func (w *writer) restore(c *change) error {
 	c.full = c.final
 	if !c.discarded {

@@ -198,7 +198,7 @@ func (m *Machine) eachTarget(names []string, f func(*target)) {
 	}
 }
 
-// Has reports whether there is a target with a name.
+// Has reports whether there is a target with this name.
 func (m *Machine) Has(name string) bool { return m.targets[name] != nil }
 
 // Fetched is called with the rows that a fetch has accepted and the targets that may have more.
