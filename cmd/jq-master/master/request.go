@@ -401,7 +401,7 @@ func (m *Master) heldBack(line *brokerConn) (held map[string]int, slow bool, err
 	return held, len(groups) > statNames, err
 }
 
-// Constraint returns the constraint with an id.
+// Constraint returns the constraint with this id.
 func (m *Master) Constraint(id string) (*ConstraintView, error) {
 	var line *brokerConn
 	v, err := look(m, func(c *machine) (*ConstraintView, error) {

@@ -145,7 +145,7 @@ func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 		c.later(func() { h.release(resubmitPause) })
 		r.submitted = true // the broker may still have the job
 		fallthrough
-	case r.submitted: // the broker was to hand it to the worker again
+	case r.submitted: // so that the broker would hand it to the worker again
 		c.withdraw(r)
 		fallthrough
 	default:

@@ -276,7 +276,7 @@ func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
 	})
 }
 
-// Schedule returns the schedule with a name.
+// Schedule returns the schedule with this name.
 func (m *Master) Schedule(name string) (ScheduleView, error) {
 	return look(m, func(c *machine) (ScheduleView, error) {
 		s := c.schedules.byName[name]

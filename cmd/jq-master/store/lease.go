@@ -45,8 +45,8 @@ type unusableError struct{ error }
 
 func (u unusableError) Unwrap() error { return u.error }
 
-// yieldTime is how long a standby's note in Redis, which says that it can serve, counts for other
-// masters. The standby renews the note each time it checks the lease.
+// A standby that can serve writes a note about this into Redis. Other masters heed the note for
+// yieldTime; the standby renews it each time it checks the lease.
 const yieldTime = 5 * time.Second
 
 // try takes the lease if it is free, or if the process of its holder has ended. A master that is
@@ -126,8 +126,8 @@ func (r *Redis) current() *term {
 	return r.term
 }
 
-// hold renews the lease for a length of time, and sets its fencing number. A length of 0 gives the
-// lease back.
+// hold renews the lease and sets its fencing number. The lease then lasts for length; a length of 0
+// gives the lease back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
 	now := r.clock.at(asked)

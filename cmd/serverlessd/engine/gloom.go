@@ -51,7 +51,7 @@ type brokerJob struct {
 	e        *Engine
 	jobtype  string
 	deadline time.Duration // its deadline
-	probe    bool          // the job is beyond the number that workers are known to take
+	probe    bool          // the job is a probe
 	settled  bool
 }
 

@@ -181,7 +181,7 @@ func (j *Journal) load() error {
 // learn reads what earlier processes have left, and decides to which lane each piece goes. Before
 // it has succeeded, nothing can be reserved. After an error it may be called again.
 func (j *Journal) learn() error {
-	ends := make(map[string]int64) // the ends of segments, as the next segments say
+	ends := make(map[string]int64) // by segment: its end, which the next segment records
 	for _, s := range j.old {
 		if err := j.open(s); err != nil {
 			return err

@@ -55,8 +55,8 @@ func (k *key) holds(now time.Time) bool {
 	return k.present && k.job.lock != done
 }
 
-// holders returns, by name, those of a type's keys whose column holds is set. It locks their rows
-// and their jobs.
+// holders returns, by name, the keys of a type for which the column holds is set. It locks their
+// rows and their jobs.
 func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	found := make(map[string]*key)
 	var ids []job.ID

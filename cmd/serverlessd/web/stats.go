@@ -167,7 +167,7 @@ func (s *Web) stats(r *request) error {
 	return nil
 }
 
-// show returns what a request with this key gets of the snapshot.
+// show returns the part of the snapshot that the answer to a request with this key contains.
 func (s *snapshot) show(key snapshotKey) *shownSnapshot {
 	l, found := s.engine, s.found.Select(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
 	out := &shownSnapshot{Snapshot: l, Types: []shownType{}, Findings: found.Items, Severities: found.Counts}
