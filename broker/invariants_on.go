@@ -10,7 +10,7 @@ func must(ok bool, format string, args ...any) {
 	}
 }
 
-// right panics if the Check of a structure has found an error.
+// mustPass panics if the Check of a structure has found an error; name says which structure.
 func mustPass(name string, err error) { must(err == nil, "%s: %v", name, err) }
 
 // checkInvariants checks every invariant of the state, at the cost of a walk over all of

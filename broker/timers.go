@@ -52,7 +52,7 @@ func (b *Broker) stopTimerOf(j *job) {
 // tickTimers bounds the timers that one Tick handles.
 const tickTimers = 512
 
-// Next returns when Tick has something to do, or Never. If that time has passed, Tick should be
+// Next returns the time at which Tick has something to do, or Never. If it has passed, Tick should be
 // called at once, but after the commands that are already waiting.
 func (b *Broker) Next() int64 {
 	at := int64(Never)

@@ -121,9 +121,9 @@ type Machine struct {
 	peers    map[string]*peer
 	sorted   []*peer // by name
 	nextPeer int     // the broker that is offered jobs first
-	// otherVersion are brokers that use another version, by name.
+	// foreign holds the brokers that use another version, by name.
 	foreign map[string]*otherVersion
-	// lostPeers are brokers that were lost within rememberLost, by name.
+	// lostPeers holds the brokers that were lost within rememberLost, by name.
 	lostPeers map[string]lostPeer
 	sessions  uint64 // number of the latest session
 

@@ -162,7 +162,7 @@ func (s *Server) Options() settings.Options { return s.opt }
 // MaxConns returns the number of connections that may be open.
 func (s *Server) MaxConns() int { return s.maxConns }
 
-// Started returns when the broker was started.
+// Started returns the time at which the broker was started.
 func (s *Server) Started() time.Time { return s.started }
 
 // Draining reports whether the broker is shutting down.
