@@ -62,7 +62,7 @@ type lane struct {
 	waiter chan<- int64
 }
 
-// Latencies are kept to three digits from 1 ns to 10 minutes.
+// newHistogram returns a histogram of latencies from 1 ns to 10 minutes, to three digits.
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, 3) }
 
 const maxLatency = int64(600e9)

@@ -10,8 +10,8 @@ import (
 // Pacer says when the jobs of an open-loop run should be sent. It depends only on the count and
 // never on the server, so a slow server cannot slow down its own test.
 type Pacer interface {
-	// At returns when job n (from 0) should be sent, counted from the start of the run. It must be
-	// called in ascending order of n.
+	// At returns the time at which job n (from 0) should be sent, counted from the start of the
+	// run. It must be called in ascending order of n.
 	At(n int64) time.Duration
 }
 

@@ -46,8 +46,8 @@ func (p Process) Gone() bool {
 	return start != "" && (start != p.Start || state == "Z" || state == "X")
 }
 
-// StartOf returns when a process started, in ticks since the boot, and the letter of its
-// state; both are "" if unknown.
+// StartOf returns the time at which a process started, in ticks since the boot, and the letter
+// of its state; both are "" if unknown.
 func StartOf(pid int) (start, state string) {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	// The name, which is in parentheses before the state, may contain any character.

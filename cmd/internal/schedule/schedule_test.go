@@ -36,7 +36,7 @@ func newSite(t *testing.T, change func(*Spec)) *site {
 	return w
 }
 
-// at settles the schedule at a number of seconds from noon.
+// at advances the time to this many seconds after noon, and settles the schedule.
 func (w *site) at(seconds float64) {
 	w.t.Helper()
 	now := noon.Add(time.Duration(seconds * float64(time.Second)))

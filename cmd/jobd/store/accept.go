@@ -171,7 +171,7 @@ type readPosition struct {
 
 const maxPositionAge = 100 * time.Millisecond
 
-// x returns the place at which to continue reading the rows of a target.
+// lastPosition returns the position at which to continue reading the rows of a target.
 func (s *SQL) lastPosition(target string) readPosition {
 	s.mu.Lock()
 	defer s.mu.Unlock()

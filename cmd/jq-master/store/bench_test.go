@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// BenchmarkLife writes the enqueueing, start and finish of each job, with as many jobs in progress
+// BenchmarkLife writes the enqueue, start and finish of each job, with as many jobs in progress
 // as a master has at full load.
 func BenchmarkLife(b *testing.B) {
 	r := forBench(b)

@@ -45,8 +45,8 @@ type unusableError struct{ error }
 
 func (u unusableError) Unwrap() error { return u.error }
 
-// A standby that can serve writes a note about this into Redis. Other masters heed the note for
-// yieldTime; the standby renews it each time it checks the lease.
+// yieldTime is how long other masters heed a standby's note in Redis, with which it says that it can
+// serve. The standby renews the note each time it checks the lease.
 const yieldTime = 5 * time.Second
 
 // try takes the lease if it is free, or if the process of its holder has ended. A master that is

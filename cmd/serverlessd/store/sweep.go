@@ -78,7 +78,8 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) erro
 // place is a position in the order of waiting rows, which is by dt and id.
 type place struct{ dt, id string }
 
-// In a sweep, setRight examines at most sought times as many waiting jobs as it may change.
+// searchFactor limits a sweep: setRight examines at most searchFactor times as many waiting jobs as
+// it may change.
 const searchFactor = 10
 
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
