@@ -83,7 +83,7 @@ func awaitEnd(t *testing.T, b *broker) {
 	}
 }
 
-// ordeal is a fleet for one test with one fault after another.
+// ordeal is a fleet of three brokers for one test that causes one fault after another.
 type ordeal struct {
 	t       *testing.T
 	f       *fleet

@@ -61,7 +61,7 @@ func (s *site) ipRoute(format string, args ...any) error {
 	return s.run(fmt.Sprintf(format, args...)+"\n", "ip", "-batch", "-")
 }
 
-// dial connects from there.
+// dial connects from the site's network namespace.
 func (s *site) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")

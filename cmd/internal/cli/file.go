@@ -25,7 +25,7 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.Path, e.Line, e.Reason)
 }
 
-// File is a TOML file of options: keys without a table, or those of one table.
+// File holds options from a TOML file: the keys outside of all sections, or those of one section.
 type File struct {
 	path   string
 	prefix string // prefix of the keys in lines: "contexts.home."
@@ -75,7 +75,7 @@ func (f *File) findLines(data []byte) {
 		} else {
 			key = slices.Concat(table, key)
 		}
-		for i := range key { // a table has the line of its first key
+		for i := range key { // a section has the line of its first key
 			name := strings.Join(key[:i+1], ".")
 			if _, ok := f.lines[name]; !ok || i == len(key)-1 {
 				f.lines[name] = line
@@ -84,13 +84,13 @@ func (f *File) findLines(data []byte) {
 	}
 }
 
-// Table returns the file's table of that name, and whether there is one.
+// Table returns the file's section of that name, and whether there is one.
 func (f *File) Table(name string) (*File, bool) {
 	values, ok := f.values[name].(map[string]any)
 	return &File{f.path, f.prefix + name + ".", values, f.lines}, ok
 }
 
-// Keys returns the keys of the file, or of the table, in the order of their lines.
+// Keys returns the keys of the file, or of the section, in the order of their lines.
 func (f *File) Keys() []string {
 	var keys []string
 	for k := range f.values {
@@ -100,7 +100,7 @@ func (f *File) Keys() []string {
 	return keys
 }
 
-// Value returns the value of a key in the file, or in the table; nil if there is none.
+// Value returns the value of a key in the file, or in the section; nil if there is none.
 func (f *File) Value(key string) any { return f.values[key] }
 
 // Errorf returns an error about a key of the file.

@@ -42,7 +42,7 @@ func fileOf(t *testing.T, text string) string {
 }
 
 // apply sets options as a program would: args, then env, then the file, or one
-// of its tables.
+// of its sections.
 func apply(t *testing.T, args, env []string, file, table string) (options, error) {
 	t.Helper()
 	var o options

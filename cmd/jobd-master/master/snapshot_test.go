@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// TestCounts: tables report counts of no more targets than there may be in a Look.
+// TestCounts: a Look takes no more counts from reports than it has room for.
 func TestCounts(t *testing.T) {
 	room := 5
 	for _, c := range []struct{ reported, want, left int }{{3, 3, 2}, {1000, 2, 0}, {1, 0, 0}} {

@@ -23,7 +23,7 @@ type Handler struct {
 	Source
 }
 
-// Source is a handler as a client sends it. Answers have it as JSON, and so does the store.
+// Source is a handler as a client sends it. Answers and the store contain it as JSON.
 type Source struct {
 	Lang       string  `json:"lang"`
 	EID        string  `json:"eid"`

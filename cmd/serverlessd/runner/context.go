@@ -59,7 +59,7 @@ type process struct {
 	sources     map[string]int  // the numbers of the sources that it already has
 	befores     map[string]bool // the sources of before that it has run
 	payload     *os.File        // for sh, the standard input of its jobs
-	excess      atomic.Int64    // how many bytes of memory the context used when it was killed for this; 0 if it was not
+	excess      atomic.Int64    // bytes of memory used when the context was killed for using too many; 0 if it was not
 
 	era     int // the era of the pool in which it began
 	jobs    int // run
