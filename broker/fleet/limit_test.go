@@ -29,7 +29,7 @@ func TestBorrowersLimits(t *testing.T) {
 			start := w.now
 			w.answerJobs(t, jobs)
 			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != jobs {
-				t.Errorf("%d jobs were lent %d times, %d came back not run", jobs, st.Lends, st.Returned)
+				t.Errorf("%d jobs were lent %d times, %d came back without a run", jobs, st.Lends, st.Returned)
 			}
 			if elapsed := float64(w.now-start) / 1e9; limits.Rate > 0 && (elapsed < 0.7*jobs/limits.Rate-0.1 || elapsed > 2*jobs/limits.Rate+0.5) {
 				t.Errorf("it took %.3f s", elapsed)

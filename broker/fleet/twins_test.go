@@ -172,7 +172,7 @@ func TestNoMoreThanWanted(t *testing.T) {
 			}
 			w.answerJobs(t, v.jobs)
 			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != uint64(v.jobs) {
-				t.Errorf("%d jobs were lent %d times, %d came back not run", v.jobs, st.Lends, st.Returned)
+				t.Errorf("%d jobs were lent %d times, %d came back without a run", v.jobs, st.Lends, st.Returned)
 			}
 		})
 	}

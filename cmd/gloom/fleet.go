@@ -52,7 +52,7 @@ func (t *tool) aboutFleet(f *api.Fleet) string {
 	}
 	b.WriteString(fieldTable([]field{
 		{"NATS", nats},
-		{"lent", fmt.Sprintf("%s now, %d in all, %d of them came back not run, %d lost with their broker", cli.Plural(f.Lent, "job"), f.Lends, f.Returned, f.Lost)},
+		{"lent", fmt.Sprintf("%s now, %d in all, %d of them came back without a run, %d lost with their broker", cli.Plural(f.Lent, "job"), f.Lends, f.Returned, f.Lost)},
 		{"borrowed", fmt.Sprintf("%s now, %d in all", cli.Plural(f.Borrowed, "job"), f.Borrows)},
 	}))
 	if len(f.Brokers) == 0 {
