@@ -94,9 +94,9 @@ func heap() heapSize {
 }
 
 // idle reports whether a heap has much to give back and has hardly been used lately. A
-// process that allocates a lot will need it again, and giving memory back disturbs it:
-// 500 MiB keep a processor busy for 25 to 55 ms, and collecting them keeps another busy
-// for longer.
+// process that allocates a lot will need the memory again, and giving memory back slows it
+// down: to return 500 MiB keeps one processor busy for 25 to 55 ms, and the garbage
+// collection before it keeps another one busy for longer.
 func (h heapSize) idle(before heapSize) bool {
 	spare := h.free + h.objects - min(h.live, h.objects)
 	return h.allocated-before.allocated < minGive && spare >= max(minGive, h.live/4)
