@@ -173,8 +173,8 @@ func (l *jobLoad) count() int {
 	return l.ended
 }
 
-// goesOn waits until further jobs have ended.
-func (l *jobLoad) goesOn() {
+// awaitMore waits until 20 more jobs have ended.
+func (l *jobLoad) awaitMore() {
 	l.t.Helper()
 	eventually(l.t, "jobs end", func(before int) func() bool {
 		return func() bool { return l.count() >= before+20 }
@@ -280,7 +280,7 @@ func TestFaults(t *testing.T) {
 			server := redistest.New(t, "--appendfsync", "always")
 			l := startLoad(t, open(t, server))
 			for range 2 {
-				l.goesOn()
+				l.awaitMore()
 				before := l.away.Load()
 				f.begin(t, server)
 				if f.away {
@@ -297,7 +297,7 @@ func TestFaults(t *testing.T) {
 					}
 				}
 			}
-			l.goesOn()
+			l.awaitMore()
 			l.settle()
 			if f.away && metric(t, l.r, "gloom_jq_store_errors_total") == 0 {
 				t.Error("no error was counted")

@@ -40,8 +40,8 @@ type interpreter interface {
 	hello(c *process) []byte
 	hook(c *process, source string) []byte
 	task(c *process, b Batch, j Job) ([]byte, error)
-	// status returns the status of a run from the number of its mark, and the data for a run that
-	// gave none.
+	// status returns the status for the number in a run's mark, and the data that the run gets if
+	// it has given none.
 	status(number int) (status int, data string)
 }
 

@@ -130,8 +130,8 @@ func (l *sqliteDialect) date(time.Time) time.Time { return l.clock().UTC() }
 // connections that are opened later have another file.
 var errReplaced = errors.New("its file was removed or replaced; put it back, or restart serverlessd")
 
-// errNoWAL: the same is true of the WAL. A connection that is closed writes what its WAL has to the
-// file.
+// errNoWAL: what SQLite writes to a WAL without a name is lost in the same way, unless the
+// connections are closed first: then it is copied from the WAL to the file.
 var errNoWAL = errors.New("the file with its name and -wal was removed or replaced; put it back, or stop serverlessd with SIGTERM and start it again: if it is killed, jobs are lost")
 
 // errNoSHM: processes that have different files here do not see each other's locks, and destroy the
