@@ -24,7 +24,7 @@ type group struct {
 	// shut reports that a rule lets no more of its jobs run.
 	shut  bool
 	timer int32 // in Broker.timers, or -1
-	// parked holds the group's pens that are outside of their types' lines, by their best job.
+	// parked holds the group's parked pens, ordered by their best jobs.
 	// opened is its position in Broker.opened, or -1.
 	parked container.Heap
 	opened int32

@@ -147,10 +147,10 @@ func (b *Broker) worker(p Peer) *worker {
 // retries allow.
 func (b *Broker) Gone(now int64, p Peer) []Effect { return b.Expelled(now, p, "") }
 
-// Expelled removes a worker that was closed because it sent a frame that cannot be read; reason
-// says why not. If one job was out on it, that job fails at once, because the next worker would
-// send the same. If several were out, nobody knows which one caused the frame, so all are
-// treated like those of a lost worker. Without a reason, Expelled is Gone.
+// Expelled removes a worker that was closed because it sent an unreadable frame; reason says what
+// is wrong with the frame. If one job was out on it, that job fails at once, because the next
+// worker would send the same. If several were out, nobody knows which one caused the frame, so all
+// are treated like those of a lost worker. Without a reason, Expelled is Gone.
 func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect {
 	b.begin(now)
 	b.remove(p, reason)

@@ -10,7 +10,7 @@ import (
 type Info struct {
 	Name  string
 	Epoch uint64
-	// Alone: another broker has this name.
+	// NameTaken means that another broker has this name, so this one works alone.
 	NameTaken bool
 	Stats     Stats
 	Peers     []PeerInfo

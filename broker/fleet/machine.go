@@ -136,7 +136,7 @@ type Machine struct {
 	spare   spares
 }
 
-// Stats has counts since the start, except for Lent and Borrowed.
+// Stats holds counts since the start, except for Lent and Borrowed.
 type Stats struct {
 	// Lent jobs are at other brokers now; Borrowed jobs belong to other brokers and run here
 	// now.

@@ -81,7 +81,7 @@ type Hub struct {
 	stats    Stats
 }
 
-// Stats has counts since the start.
+// Stats holds counts since the start.
 type Stats struct {
 	Frames      uint64 // frames received, including invalid ones
 	FramesOut   uint64

@@ -29,7 +29,7 @@ type outbox struct {
 	// first at bytes of the first piece are written.
 	unwritten   []piece
 	at          int
-	hasOutcomes bool   // unwritten has kept outcomes
+	hasOutcomes bool   // unwritten contains kept outcomes
 	writeLimit  uint64 // if so, up to which position one write may go
 
 	// Only the owner writes these, any goroutine may read them. They are positions in the

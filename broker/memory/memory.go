@@ -80,7 +80,7 @@ func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 	}
 }
 
-// heapSize has sizes of the heap in bytes: free spans, objects including garbage, objects
+// heapSize holds sizes of the heap in bytes: free spans, objects including garbage, objects
 // that were live at the last collection, and everything allocated since the start.
 type heapSize struct{ free, objects, live, allocated uint64 }
 

@@ -82,7 +82,7 @@ if (first?.look) { // the document contains the first snapshot
 /** A column's latest known value, undefined if the last three samples have none. @param {string} key */
 export const current = key => series.of[key].slice(-3).findLast(v => v !== null) ?? undefined;
 
-/** How much counts have grown in the last seconds. */
+/** How much counts have grown in the last few seconds. */
 export class Lately {
   /** @type {{t: number, counts: number[]}[]} */
   seen = [];

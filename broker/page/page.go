@@ -75,9 +75,9 @@ type Daemon struct {
 	Noun  string // what the daemon is, such as "broker"
 	// Without is the text, in HTML, for browsers without JavaScript.
 	Without string
-	// Views has app.js and the files that it imports, except those of the kit.
+	// Views holds app.js and the files that it imports, except those of the kit.
 	Views fs.FS
-	// Shared has files that several daemons share but not all; nil for none.
+	// Shared holds files that several daemons share but not all; nil for none.
 	Shared fs.FS
 }
 
@@ -139,7 +139,7 @@ var indents = regexp.MustCompile(`(?m)^[ \t]+`)
 // comments matches the comment lines of a script.
 var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
 
-// casts matches the types within a line of a script.
+// casts matches the type casts within a line of a script (JSDoc comments).
 var casts = regexp.MustCompile(`/\*\* @type ([^*\n]|\*[^/\n])*\*/ ?`)
 
 func (s *Site) pack() map[string]*file {

@@ -123,10 +123,9 @@ func (p *Poller) SendMark() {
 // Stop ends Wait.
 func (p *Poller) Stop() { p.Do(nil) }
 
-// Instead runs f on the calling goroutine, in place of Wait. It returns false if f returns
-// false, if another goroutine has the turn, or if the poller is closed. Any goroutine may call
-// it.
-func (p *Poller) Instead(f func() bool) bool {
+// TryCall runs f if the turn is free. It returns false if f returns false, if another goroutine
+// has the turn, or if the poller is closed. Any goroutine may call it.
+func (p *Poller) TryCall(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false
 	}

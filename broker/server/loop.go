@@ -39,7 +39,7 @@ type loop struct {
 	// directBytes counts the bytes that were read directly into big frames, steppedBytes the
 	// bytes that have been carried out in this round.
 	directBytes, steppedBytes int
-	// pool has memory for frames that must wait. If pool is nil, such memory is left to the
+	// pool holds memory for frames that must wait. If pool is nil, such memory is left to the
 	// collector.
 	pool *container.Buffers
 

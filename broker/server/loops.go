@@ -86,7 +86,7 @@ func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 		Wake: func() { p.Do(lp.endRoundTask) },
 		// While the loop waits, a goroutine that has output for it writes in its place, which
 		// saves waking a thread.
-		Write: func() bool { return p.Instead(lp.writeForLoop) },
+		Write: func() bool { return p.TryCall(lp.writeForLoop) },
 	})
 	return lp
 }

@@ -346,7 +346,7 @@ func (s *Server) ServeHTTP(h http.Handler) {
 // streams, must end.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
-// Counts has counts of the server: events since the start, and what is open now.
+// Counts holds counts of the server: events since the start, and what is open now.
 type Counts struct {
 	Conns, Inbound                       int64
 	BytesIn, BytesOut                    uint64

@@ -54,8 +54,8 @@ func dial(t *testing.T, a net.Addr) *peer {
 	return &peer{t, c}
 }
 
-// narrow makes p's receive buffer small, so that the system buffers little that p does not
-// read.
+// narrow makes p's receive buffer small, so that little of what p does not read fits into the
+// system's buffers.
 func (p *peer) narrow() *peer {
 	p.t.Helper()
 	if c, ok := p.Conn.(interface{ SetReadBuffer(int) error }); ok {

@@ -15,7 +15,7 @@ type Broker struct {
 	Imbalance int64
 	// Lag is the longest delay of a task on an event loop since the last snapshot.
 	Lag time.Duration
-	// Counters: requests refused because of a limit, wrong tokens, connections turned
+	// These are counters: requests refused because of a limit, wrong tokens, connections turned
 	// away, and connections that failed.
 	Refused, Unauthorized, TurnedAway, Unaccepted uint64
 	// Fleet is the state of its fleet, nil for none.

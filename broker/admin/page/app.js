@@ -14,7 +14,7 @@ function mark() {
   return bad > 0 && badge(count(bad), severe ? 'severe' : 'warning');
 }
 
-/** Some types and jobs whose names contain a text. Jobs are searched only for three letters or more, and only the first million.
+/** Some types and jobs whose names contain a text. Jobs are searched only if the text has three letters or more, and only the first million of them.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
 async function fits(what) {
   const [types, jobs] = await Promise.all([call('GET', `/v1/types?filter=${enc(what)}&limit=6`), what.length < 3 ? { items: [] } : call('GET', `/v1/jobs?id=${enc(what)}&limit=6`)]);
@@ -52,7 +52,7 @@ start({
   above: { type: 'types', job: 'jobs' },
   scopes: 'watch or admin',
   find: { label: 'Find a job or a type', fits, go: find },
-  help: html`Rates and times are of the last seconds; plots of the last five minutes. <code>gloom top</code>, <code>gloom explain ID</code> and${' '}
+  help: html`Rates and times cover the last few seconds; plots show the last five minutes. <code>gloom top</code>, <code>gloom explain ID</code> and${' '}
     <code>gloom findings</code> show the same on a terminal.`,
   mark, source,
 });

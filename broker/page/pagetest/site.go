@@ -14,7 +14,7 @@ import (
 	"gloom/broker/page"
 )
 
-// Get requests a file of a page.
+// Get sends a request for a file of a page, and returns the reply.
 func Get(site *page.Site, method, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	for i := 0; i+1 < len(headers); i += 2 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// freeze stops the daemon's process for the given time, during which it calls do.
+// freeze stops the daemon's process for the given time, and calls do meanwhile.
 func (d *daemon) freeze(long time.Duration, do func()) {
 	d.Signal(syscall.SIGSTOP)
 	defer d.Signal(syscall.SIGCONT)
