@@ -51,8 +51,8 @@ func TestBookTellsFaultsApart(t *testing.T) {
 	}
 }
 
-// outstanding agrees with a plain set, whatever the order of answers.
-func TestBookAgainstSet(t *testing.T) {
+// TestOutstandingAgainstSet: outstanding agrees with a plain set, whatever the order of answers.
+func TestOutstandingAgainstSet(t *testing.T) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, seed))
 	b := outstanding{sub: 1}

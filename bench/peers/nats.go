@@ -58,7 +58,7 @@ func nextLine(in []byte) (line, payload []byte, used int) {
 	return line, in[used : used+size], used + size + 2
 }
 
-// control handles a line that is not a message; false when it is an error.
+// control handles a line that is not a message. It returns false if the line reports an error.
 func (l *serverConn) control(line []byte) bool {
 	switch {
 	case string(line) == "PONG":

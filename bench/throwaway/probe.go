@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Probe runs the tests of a program of this repository, which runs in its own processes, outside of
-// the test binary.
+// Probe runs tests against a program of this repository. The program runs in processes of its own,
+// outside of the test binary.
 type Probe struct {
 	// Name is the program's directory in cmd.
 	Name string
