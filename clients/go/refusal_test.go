@@ -219,7 +219,7 @@ func TestOneIDTwice(t *testing.T) {
 	wantResult(t, again, "2")
 }
 
-// TestAJobEndsOnce has brokers that reply to a job once more after its end.
+// TestAJobEndsOnce: a broker that replies to a job once more after its end changes nothing.
 func TestAJobEndsOnce(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	a := submit(t, s, gloom.Job{ID: "a"})

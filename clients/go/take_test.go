@@ -102,7 +102,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestServe: the types that a worker serves can be changed at any time, also to none.
+// TestServe: the types that a worker serves can be changed at any time, even to none.
 func TestServe(t *testing.T) {
 	b := startBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"*"}, Prefetch: 0})

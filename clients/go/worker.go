@@ -189,7 +189,7 @@ func (w *Worker) start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done != nil {
-		return errors.New("gloom: worker has been started already")
+		return errors.New("gloom: the worker has already been started")
 	}
 	w.conf = conf
 	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // an earlier call of Serve has precedence

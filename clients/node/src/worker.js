@@ -205,7 +205,7 @@ export class Worker {
   }
 
   #begin() {
-    if (this.#running) throw new TypeError("the worker was started before");
+    if (this.#running) throw new TypeError("the worker has already been started");
     const serving = this.#options.addrs.map((addr) => this.#serve(addr));
     this.#running = Promise.all(serving);
   }

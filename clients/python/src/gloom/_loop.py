@@ -83,7 +83,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread; RuntimeError if it was started before."""
+        """Start the thread; RuntimeError if it has already been started."""
         with self._lock:
             if self._pid:
                 raise RuntimeError(f"{self._thread.name} was started before")

@@ -175,9 +175,9 @@ class AsyncWorker:
 
     def _begin(self) -> None:
         if self._began:
-            raise RuntimeError("the worker was started before")
+            raise RuntimeError("the worker has already been started")
         if self._leaving:
-            raise ClosedError("the worker was stopped before")
+            raise ClosedError("the worker has been stopped")
         self._news = asyncio.Event()  # set on a join, on leave, and at the end
         sockets = 1 if self._prefetch else self._concurrency
         for addr in [*self._options.addrs] * sockets:
@@ -436,5 +436,5 @@ class Worker:
 
     def _start_thread(self) -> None:
         if self._core._leaving and not self._core._began:
-            raise ClosedError("the worker was stopped before")
+            raise ClosedError("the worker has been stopped")
         self._thread.start()
