@@ -267,7 +267,7 @@ func (a *deadAction) changeIDs(ctx context.Context, typ string, ids []string) er
 	return err
 }
 
-// forEach calls do for several ids. It reports an id that is refused and continues, and returns the
+// forEach calls fn for each id. It reports an id that is refused and continues, and returns the
 // first error.
 func (t *tool) forEach(ids []string, fn func(id string) error) error {
 	var first error

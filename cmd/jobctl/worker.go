@@ -53,7 +53,7 @@ func (a *app) workerCommands() []*cobra.Command {
 	return list
 }
 
-// These are the original's words.
+// The errors of the original jobctl, word for word.
 //
 //lint:file-ignore ST1005 scripts know them
 func errArguments() *cli.Fault { return cli.Failf(cli.ExitFailed, "Invalid number of arguments.") }

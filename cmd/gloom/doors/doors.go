@@ -16,7 +16,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// Door is a daemon that is not a broker. It is the transport of the requests to it.
+// Door is a daemon that is not a broker. It implements http.RoundTripper for requests to the
+// daemon.
 type Door struct {
 	Name string // of the program
 

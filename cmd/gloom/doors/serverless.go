@@ -33,7 +33,7 @@ func asServerless(d *Door) {
 	d.unsupported("pause for types, only for the whole daemon", "leave the type out: gloom pause, gloom resume", "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume")
 	d.unsupported("limits of types", "concurrency is an option of the type's handler", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
 	d.unsupported("groups", "clients are the first part of a type's name: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
-	d.unsupported("workers of its own", "a handler runs the jobs of a type; gloom ls says where there is none", "GET /v1/workers")
+	d.unsupported("workers of its own", "handlers run its jobs; gloom ls shows which types have no handler", "GET /v1/workers")
 	d.unsupported("submitters with a connection", "gloom ls types shows what was added", "GET /v1/submitters")
 	d.handle("PATCH /v1/jobs/{id}", s.change)
 	d.unsupported("way to discard failed jobs", "it forgets them by itself: --keep-done", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")

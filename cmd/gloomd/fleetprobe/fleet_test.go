@@ -22,7 +22,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// fleet has three brokers a, b, c and NATS servers, each at its own site.
+// fleet is three brokers a, b, c and NATS servers, each at its own site.
 type fleet struct {
 	lan     *lan
 	brokers []*broker

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// load has submitters and workers at all brokers of a fleet.
+// load holds submitters and workers at all brokers of a fleet.
 type load struct {
 	book    *book
 	fleet   *fleet

@@ -167,7 +167,7 @@ func (l *load) awaitSettled(t *testing.T) {
 	}
 }
 
-// weather causes the faults.
+// weather injects the faults of the storm.
 type weather struct {
 	t    *testing.T
 	l    *load
