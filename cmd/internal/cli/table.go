@@ -46,8 +46,8 @@ func Table(columns ...Column) table.Writer {
 	return w
 }
 
-// PrintTable writes a table that fits the width of the terminal: make returns the table with
-// columns no wider than its argument. If even that is too wide, lines are cut, so that none
+// PrintTable writes a table that fits the width of the terminal. make returns the table with
+// columns no wider than maxWidth. If even that is too wide, lines are cut, so that none
 // wraps.
 func PrintTable(to io.Writer, make func(maxWidth int) table.Writer) error {
 	const widest, narrowest = 1000, 10

@@ -25,7 +25,7 @@ type stream struct {
 	eof  bool // the pipe has ended; only for the reading goroutine until done is closed
 
 	mu   sync.Mutex // held from a read until the bytes are passed on; guards the fields below
-	full bool       // the writer in field to accepts no more
+	full bool       // the writer accepts no more
 }
 
 // read passes output on until the pipe ends, or until finish makes it stop.

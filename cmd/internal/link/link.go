@@ -116,11 +116,11 @@ const (
 	defaultLease = 10 * time.Second
 )
 
-// heartbeat returns the pace at which a broker must hear from a door with this lease. A broker
-// drops a door as lost after two beats without a byte, and so before the lease expires, even if a
-// quarter of the lease had passed when the door fell silent. So when another door takes over,
-// perhaps at another broker of a fleet, no job of the lost door is still queued at a broker that
-// the other door does not know.
+// heartbeat returns the interval at which a door with this lease must be heard by a broker. A
+// broker drops a door as lost after two beats without a byte, and so before the lease expires,
+// even if a quarter of the lease had passed when the door fell silent. So when another door takes
+// over, perhaps at another broker of a fleet, no job of the lost door is still queued at a broker
+// that the other door does not know.
 func heartbeat(lease time.Duration) time.Duration {
 	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
 }

@@ -112,7 +112,7 @@ func (s *Schedule) startAt(now time.Time) {
 	s.Through, s.Gaps, s.Queued = now, []span{{To: now}}, time.Time{}
 }
 
-// Change returns the schedule with another spec, nil if the spec is the same. If the due
+// Change returns the schedule with a new spec, or nil if the spec is the same. If the due
 // times have changed or the schedule was paused, it starts now; otherwise the new schedule still
 // catches up earlier due times.
 func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
@@ -241,7 +241,7 @@ func (s *Schedule) Settle(w World) Plan {
 		s.Gaps = slices.Insert(s.Gaps, at, span{To: start})
 		at++
 	}
-	// due decides on a due time that is not missed.
+	// due makes, queues or skips the job of a due time that was not missed.
 	due := func(t time.Time) {
 		busy := s.Overlap != allow && (len(p.Made) > 0 || live())
 		switch {

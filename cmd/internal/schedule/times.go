@@ -68,8 +68,8 @@ func (e interval) next(after time.Time) time.Time {
 	return t
 }
 
-// civil has due times as the clocks of a zone show them. The parser's own handling of zones is not
-// used: it works in UTC, where no time is skipped or repeated.
+// civil is a schedule whose due times are times that the clocks of a zone show. The parser's own
+// handling of zones is not used: it works in UTC, where no time is skipped or repeated.
 type civil struct {
 	cron.Schedule
 	zone *time.Location

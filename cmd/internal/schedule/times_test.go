@@ -76,7 +76,7 @@ func walk(text string, from time.Time, shown []time.Time) (due []time.Time) {
 	return due
 }
 
-// shifts has zones, and days on which their clocks jump.
+// shifts holds zones, and days on which their clocks jump.
 var shifts = []struct{ zone, day string }{
 	{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
 	{"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
