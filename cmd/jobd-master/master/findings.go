@@ -9,7 +9,7 @@ import (
 	"gloom/broker/admin/finding"
 )
 
-// recentCounts counts how many of a target's rows were accepted and ended in the last seconds.
+// recentCounts counts how many of a target's rows were accepted and ended in the last few seconds.
 type recentCounts struct {
 	window             time.Duration
 	accepted, ok, fail uint64

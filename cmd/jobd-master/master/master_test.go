@@ -656,8 +656,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestManyTargets has workers with more targets than pokes are remembered, so that every poked
-// target is looked up among those that are served.
+// TestManyTargets: workers have more targets than pokes are remembered, so that every poked target
+// is looked up among those that are served.
 func TestManyTargets(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 1<<16+1<<10)

@@ -22,7 +22,7 @@ type pokes struct {
 	pending    names
 	remembered names
 	last       time.Time // when the last round began
-	started    bool      // there has been a round at all
+	started    bool      // at least one round has begun
 }
 
 // add adds targets to the next round and returns how long that round must wait; 0 means now. The

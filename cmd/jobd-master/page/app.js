@@ -32,6 +32,6 @@ start({
   above: { target: 'targets', row: 'targets' },
   scopes: 'admin: the password of the master',
   find: { label: 'Find a row by its id, or a target', fits, go: find },
-  help: html`Rates and times are of the last seconds; plots of the last five minutes. <code>jobctl --master</code> does the same on a terminal.`,
+  help: html`Rates and times cover the last few seconds; plots show the last five minutes. <code>jobctl --master</code> does the same on a terminal.`,
   mark, source,
 });

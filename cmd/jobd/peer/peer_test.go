@@ -88,7 +88,7 @@ func (s *testServer) dial(t *testing.T) *peertest.Client { return peertest.Dial(
 
 const malformed = `[1,{"no":0,"error":"malformed `
 
-// framing has inputs and their answers, "" for no answer; '|' ends a message.
+// framing holds inputs and their answers, "" for no answer; '|' ends a message.
 var framing = []struct{ in, out string }{
 	{`[2]|`, `[3]`},
 	{`[2,{"no":1}]|`, `[3]`},

@@ -179,7 +179,8 @@ func TestTokens(t *testing.T) {
 	b.Sees("no worker is registered")
 }
 
-// hostile are texts that do harm unless they are shown as plain text; a target has 16 characters.
+// hostile holds targets that do harm unless they are shown as plain text. A target has at most 16
+// characters.
 var hostile = []string{`<img src=x>`, `"><b>bold`, `${alert(1)}`, "\u202eturned", `../v1/x?y#z`, `..`, `%2e%2e%2f`, `javascript:x`, strings.Repeat("W", 16)}
 
 // TestHostile uses hostile texts everywhere where other people choose the text.
