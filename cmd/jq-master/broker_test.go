@@ -271,7 +271,7 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 }
 
 // TestBrokerRefuses: if the broker no longer knows the master's token, no longer lets it work, or
-// takes no rules, the master repeats its requests until the broker accepts them. Until then jobs
+// refuses its rules, the master repeats its requests until the broker accepts them. Until then jobs
 // and workers wait, no constraint is broken, and /readyz says why.
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()

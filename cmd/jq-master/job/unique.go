@@ -52,7 +52,7 @@ func (j *Job) Holds(now int64) bool {
 	return !j.State.Ended()
 }
 
-// Sharing is a pusher's request for a unique key.
+// Sharing is a pusher's request that its job hold a unique key.
 type Sharing struct {
 	Key string
 	unique.Ask

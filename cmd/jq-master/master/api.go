@@ -88,7 +88,7 @@ type WorkerView struct {
 	Silent  bool      // it pulls, runs nothing, and has not asked for jobs for a minute
 }
 
-// Stats has current counts, and counts since the start.
+// Stats holds current counts, and counts since the start.
 type Stats struct {
 	States map[job.State]int
 	Names  []NameStats // the busiest, at most 1,000
@@ -126,8 +126,8 @@ type NameStats struct {
 // bucket has none.
 func Bounds() []float64 { return bounds[:] }
 
-// Ledger has counts since the start of this master, including the jobs that it found in the store:
-// Enqueued + Revived = Waiting + Running + Done + Failed + Cancelled.
+// Ledger holds counts since the start of this master, including the jobs that it found in the
+// store: Enqueued + Revived = Waiting + Running + Done + Failed + Cancelled.
 type Ledger struct {
 	Enqueued, Revived             uint64
 	Waiting, Running              uint64

@@ -18,10 +18,10 @@ type enqueueing struct {
 
 	unique string   // what happened to the job that held the key: kept, replaced, extended
 	sent   bool     // the request was sent to the store, whose answer goes to the pusher in any case
-	ids    []job.ID // the stored jobs, while the job that they replace is being cancelled
+	ids    []job.ID // the new jobs, once they are stored while the job that they replace is being cancelled
 
 	bytes int64
-	// memberships has, for each job, the constraints of list that apply to the job.
+	// memberships holds, for each job, the constraints of list that apply to it.
 	memberships [][]membership
 	list        []*constraint
 }

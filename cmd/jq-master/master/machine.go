@@ -129,7 +129,7 @@ type machine struct {
 	more   metrics
 }
 
-// metrics has counts since the start that are not in the ledger.
+// metrics holds counts since the start that are not in the ledger.
 type metrics struct {
 	fetched, expired        uint64
 	pushes                  [len(answerNames)]uint64 // number of pushes, by the kind of their answers

@@ -20,8 +20,8 @@ func (s *constraints) startSweep(k *constraint, onDone func()) {
 	s.callAtEnd(onDone, 0)
 }
 
-// callAtEnd has onDone called at the end of the current sweep. If there is none, it starts a sweep
-// at from, which is an index in machine.bySeq.
+// callAtEnd arranges that onDone is called at the end of the current sweep. If there is none, it
+// starts a sweep at from, which is an index in machine.bySeq.
 func (s *constraints) callAtEnd(onDone func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from

@@ -42,7 +42,7 @@ func AppendJSON(dst []byte, v Value) []byte {
 type jsonWriter struct {
 	dst  []byte
 	rest Value  // what is still to be written
-	odd  []bool // the entries of oddMaps for the maps in rest, in their order
+	odd  []bool // for each map in rest, in order, whether it cannot be a JSON object (see oddMaps)
 }
 
 // value writes the first of the values.

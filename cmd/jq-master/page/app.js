@@ -38,6 +38,6 @@ start({
   above: { job: 'jobs' },
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a name', fits, go: find },
-  help: html`Rates and times are those of the last seconds; plots show the last five minutes. <code>GET /openapi.yaml</code> describes all requests of this page.`,
+  help: html`Rates and times cover the last few seconds; plots show the last five minutes. <code>GET /openapi.yaml</code> describes all requests of this page.`,
   mark, source,
 });

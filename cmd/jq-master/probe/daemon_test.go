@@ -57,10 +57,10 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// quick has options that make all waits short.
+// quick holds options that make all waits short.
 var quick = []string{"--backoff-base=50ms", "--backoff-cap=200ms", "--timeout-grace=200ms", "--heartbeat=1s", "--max-body=65536", "--worker-allow=127.0.0.0/8"}
 
-// shared has two daemons for all tests that do not disturb others: one keeps its jobs in memory,
+// shared holds two daemons for all tests that do not disturb others: one keeps its jobs in memory,
 // one in Redis.
 var shared struct {
 	sync.Mutex

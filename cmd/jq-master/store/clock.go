@@ -12,8 +12,8 @@ import (
 // two seconds.
 type clock struct {
 	mu   sync.Mutex    // guards the fields below
-	base time.Duration // time since 1970 at up
-	up   time.Duration // boot.Since when the time was base
+	base time.Duration // the time since 1970 at the last correction
+	up   time.Duration // the value of boot.Since at the last correction
 }
 
 // slewDivisor limits corrections to 1/slewDivisor of the time that passes.

@@ -6,9 +6,9 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// toPush, toWork and toAdmin return an operation that needs the scope of their name, with the query
-// parameters that it knows. Other parameters are refused, except in requests of workers, where they
-// are ignored.
+// toPush, toWork and toAdmin return operations for clients that may push, work or administer. query
+// lists the query parameters that the operation accepts. Others are refused, except in requests of
+// workers, where they are ignored.
 func toPush(serve handler, query ...string) operation  { return operation{mayPush, serve, query} }
 func toWork(serve handler) operation                   { return operation{mayWork, serve, nil} }
 func toAdmin(serve handler, query ...string) operation { return operation{mayAdmin, serve, query} }
