@@ -35,7 +35,8 @@ func (e *Engine) claimSysids() (old []string, err error) {
 // left.
 const orphanTime = 10 * time.Second
 
-// ownerOf returns the guard's name for the processes that daemons of this directory start.
+// ownerOf returns the owner under which the guard knows the processes of a daemon of this
+// directory.
 func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
 
 // endOrphans kills processes that daemons with these sysids have left: a guard may have been killed
@@ -82,7 +83,7 @@ func appendLine(path, line string) error {
 	return nil
 }
 
-// newSysid replaces the sysid old, unless it has been replaced before.
+// newSysid replaces the lost sysid, unless it has already been replaced.
 func (e *Engine) newSysid(lost string) {
 	e.noting.Lock() // e.mu is not held, because adds and slots must not wait for the disk
 	defer e.noting.Unlock()

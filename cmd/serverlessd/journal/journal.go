@@ -26,7 +26,7 @@ var (
 	ErrAside = errors.New("some lines are in no store, because they were damaged or no store accepts them; *.bad files in the journal's directory have copies")
 )
 
-// Batch has lines of one type that are accepted together.
+// Batch holds lines of one type that are accepted together.
 type Batch struct {
 	Jobtype string
 	Lines   [][]byte      // each without its newline; none is empty

@@ -51,8 +51,8 @@ func (j *Journal) save() error {
 	return err
 }
 
-// assign gives each lane the pieces that an earlier process has noted for it, and decides to which
-// lanes the rest goes. This decision must be durable before any piece is handed out.
+// assign gives each lane the pieces that an earlier process has noted for it, and decides which
+// lanes get the other pieces. This decision must be durable before any piece is handed out.
 func (j *Journal) assign() error {
 	jobs := make(map[string]Count)
 	for _, s := range j.old {

@@ -160,7 +160,7 @@ func partitions(t *testing.T, r *rand.Rand) {
 	equal(t, "stored", len(seen), len(accepted))
 }
 
-// step lets a store get a piece, or fail.
+// step stores a piece in a random store. If frail is set, the store may become away meanwhile.
 func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[string]*partition, frail bool) {
 	name := given[r.IntN(len(given))]
 	s := stores[name]

@@ -57,7 +57,7 @@ type process struct {
 	out         *output
 	p           *launch.Process
 	sources     map[string]int  // the numbers of the sources that it already has
-	befores     map[string]bool // the sources of before that it has run
+	befores     map[string]bool // the sources of the hook "before" that it has run
 	payload     *os.File        // for sh, the standard input of its jobs
 	excess      atomic.Int64    // bytes of memory used when the context was killed for using too many; 0 if it was not
 

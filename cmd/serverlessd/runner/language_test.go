@@ -7,7 +7,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// testLanguage has handlers in one language. Those with the same name do the same in all languages.
+// testLanguage holds handlers in one language. Those with the same name do the same in all
+// languages.
 type testLanguage struct {
 	lang string
 	// returns holds the outcome of each body for the payload "p|x"; … stands for the interpreter's

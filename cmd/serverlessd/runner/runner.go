@@ -80,7 +80,7 @@ type Job struct {
 	Tries   int
 }
 
-// Batch has jobs of one type, which run one after the other.
+// Batch holds jobs of one type, which run one after the other.
 type Batch struct {
 	Client, Type string // Type bare
 	Handler      *job.Handler

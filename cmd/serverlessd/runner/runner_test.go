@@ -157,7 +157,7 @@ func texts(outcomes []job.Outcome) string {
 	return strings.Join(s, "; ")
 }
 
-// alike compares with a pattern in which … matches any text.
+// alike reports whether got matches want, in which … stands for any text.
 func alike(got, want string) bool {
 	parts := strings.Split(regexp.QuoteMeta(want), "…")
 	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(got)

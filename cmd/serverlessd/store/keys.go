@@ -32,7 +32,7 @@ func (s Shared) Made() bool { return s.How == "" || s.How == unique.Replaced }
 var errRaced = errors.New("another transaction has taken the key")
 
 // key is a row of sq_keys, which says with which key a job was added. Of the jobs with the same
-// type and key, only one has the column holds set. A job keeps its row when another job takes the
+// type and key, only one has the column "holds" set. A job keeps its row when another job takes the
 // key, so that a later retry can find out whether the key is free.
 type key struct {
 	id        job.ID

@@ -9,7 +9,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// records returns the beginning of a query for the records of the jobs j of these tables.
+// records returns the beginning of a query for job records. tables is the text of its FROM clause,
+// in which j is the table of jobs.
 func records(tables string) string {
 	return "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, j.first_dt, r.truncated, r.bad_lines" +
 		" FROM " + tables + " LEFT JOIN sq_results r ON r.id = j.id WHERE j.type <> '" + sysidType + "' AND "

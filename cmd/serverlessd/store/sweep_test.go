@@ -228,7 +228,7 @@ func TestClockJumps(t *testing.T) {
 	equal(t, "age after a start", aged(s) > 6*time.Hour, true)
 	equal(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
 	equal(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
-	// A daemon that starts after a long time does not trust the clock for an hour.
+	// A daemon that starts after a long downtime does not trust the clock in its first hour.
 	e := entry("a-unrun", "1")
 	e.Accepted = time.Time{}
 	ingest(t, s, e)

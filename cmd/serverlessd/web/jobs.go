@@ -198,7 +198,7 @@ func (s *Web) result(r *request) error {
 		return err
 	}
 	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
-	return s.write(r, id, data, rec.DataBytes, s.queue.Result)
+	return s.writeData(r, id, data, rec.DataBytes, s.queue.Result)
 }
 
 // payload answers with a job's payload.
@@ -214,13 +214,13 @@ func (s *Web) payload(r *request) error {
 	if data == nil && rec.Bytes == 0 {
 		return fail(http.StatusNotFound, job.CodeNoPayload, "id", "the store has lost the payload of job %s", id)
 	}
-	return s.write(r, id, data, rec.Bytes, s.queue.Payload)
+	return s.writeData(r, id, data, rec.Bytes, s.queue.Payload)
 }
 
-// write answers with data. Large data is read from the store only once the request has one of the
-// places for large results. So clients that do not read their results take places from each other,
-// but use no more memory, and do not block the store.
-func (s *Web) write(r *request, id job.ID, data []byte, size int64, read func(context.Context, job.ID, int) (*store.Record, []byte, error)) (err error) {
+// writeData answers a request with a job's result or payload. Large data is read from the store
+// only once the request has one of the places for large results. So clients that do not read their
+// results take places from each other, but use no more memory, and do not block the store.
+func (s *Web) writeData(r *request, id job.ID, data []byte, size int64, read func(context.Context, job.ID, int) (*store.Record, []byte, error)) (err error) {
 	if size > smallBody || len(data) > smallBody {
 		data = nil
 		if !s.unread.take(r.Context(), r.client) {

@@ -274,7 +274,7 @@ func TestTokens(t *testing.T) {
 	b.Strict()
 }
 
-// hostile has texts that do harm unless they are shown as plain text.
+// hostile holds texts that do harm unless they are shown as plain text.
 var hostile = []string{
 	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`, `'-alert(1)-'${window.harm=4}`,
 	"\u202eturned", `../../v1/stats?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 4000),
