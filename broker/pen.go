@@ -140,8 +140,8 @@ func (b *Broker) unparkTenant(p *pen) {
 	}
 }
 
-// mustOpenPens reports whether there are jobs of groups that have opened and somebody asks for
-// jobs: an idle worker, or a fleet, which must learn of jobs that it could lend.
+// mustOpenPens reports whether parked pens of open groups must return to their lines: there is an
+// idle worker, or a fleet, which must learn of jobs that it could lend.
 func (b *Broker) mustOpenPens() bool { return b.opened.Len() > 0 && (b.watching || b.idle.Len() > 0) }
 
 // admitBest finds the best job in all parked pens of open groups and opens its pen.

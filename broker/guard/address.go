@@ -189,9 +189,9 @@ func (u *unixListener) Close() error {
 	return u.UnixListener.Close()
 }
 
-// ConnLimit divides the limit on open files. maxConns is how many connections are allowed: as
-// many as option, or as the limit allows if option is 0. If the limit does not allow option,
-// maxConns is less, and a warning says so; name is the name of the option. wantOthers is how
+// ConnLimit divides the limit on open files. maxConns is how many connections are allowed:
+// option, or as many as the limit allows if option is 0. If the limit allows fewer than option,
+// maxConns is lowered and a warning names the option. wantOthers is how
 // many other files the caller would like to open, and maxOthers is how many it may open: at
 // most half of the limit. A reserve for everything else is always left.
 func ConnLimit(name string, option, wantOthers int, log zerolog.Logger) (maxConns, maxOthers int, err error) {

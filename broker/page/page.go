@@ -230,8 +230,8 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(w, r, data)
 }
 
-// send answers with the whole file. It offers no ranges: the files are small, and the extra headers
-// would slow down a first visit.
+// send writes the whole file as the reply. It offers no ranges: the files are small, and the extra
+// headers would slow down a first visit.
 func send(w http.ResponseWriter, r *http.Request, data []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	if r.Method != http.MethodHead {

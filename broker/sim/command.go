@@ -142,7 +142,7 @@ type command struct {
 	concurrency int
 	rate        float64
 	burst       int
-	run         int // the number of a borrow, in the borrow and in later commands about it
+	run         int // the number of a borrowed job, in the command that borrows it and in later ones about it
 	// others are settings that are changed together with this one.
 	others []*command
 }

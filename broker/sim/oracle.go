@@ -22,7 +22,7 @@ type frame struct {
 	headers []byte
 	spent   bool
 	delay   int64       // for a job that is to be retried later or is given back
-	run     int         // the number of the borrow, in frames for a lender
+	run     int         // the number of the borrowed job, in frames for a lender
 	loan    broker.Loan // in a job frame for a borrower
 }
 

@@ -129,7 +129,7 @@ func TestScrolled(t *testing.T) {
 	b.Strict()
 }
 
-// TestOldest: no time of a waiting job is cut off.
+// TestOldest: the column for the age of the oldest waiting job is wide enough for every age.
 func TestOldest(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/types")

@@ -40,7 +40,7 @@ func (p *person) enterToken(token string) {
 	p.keys(kb.Enter)
 }
 
-// changers are the names of buttons that change something.
+// changers holds texts in the names of the buttons that change something.
 var changers = []string{"Pause", "Resume", "Limits", "turns", "Cancel", "Change", "Retry", "Discard", "Drain", "Add a rule", "Undo"}
 
 func (p *person) offers() (found []string) {
