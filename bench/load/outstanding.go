@@ -46,7 +46,7 @@ func (b *outstanding) open(sent int64) (Number, bool) {
 	return makeNumber(b.sub, s.generation, i), true
 }
 
-// find judges a number: it returns the place that the job holds, or the fault.
+// find returns the slot of the job with a number, or the fault if there is none.
 func (b *outstanding) find(n Number) (*slot, Fault, bool) {
 	if n.Submitter() != int(b.sub) {
 		return nil, Swapped, false

@@ -48,7 +48,7 @@ func (w *Worker) dial() error {
 	return w.side.Dial(w.lane.loop)
 }
 
-// Job reports a job: it is answered at once, or when the work time is over.
+// Job says that a job has arrived. It is answered at once, or when the work time is over.
 func (w *Worker) Job(job Job) {
 	w.lane.count.Handed++
 	if w.lane.cfg.WorkTime == 0 {

@@ -149,7 +149,7 @@ func (c *config) validate() error {
 	)
 }
 
-// wrongIf returns an error about the configuration if something is wrong with it.
+// wrongIf returns an error with the formatted text if wrong is set.
 func wrongIf(wrong bool, format string, args ...any) error {
 	if !wrong {
 		return nil
