@@ -144,7 +144,8 @@ func unreachable(err error) bool {
 
 const notTLS = "the broker does not speak TLS here; leave out --tls or tls://"
 
-// reachHint returns a hint for such an error; more is added if the address may be wrong.
+// reachHint returns a hint for an error that unreachable reports. It ends with extra if the address
+// may be wrong.
 func reachHint(err error, extra string) string {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError

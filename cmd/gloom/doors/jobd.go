@@ -15,7 +15,7 @@ import (
 )
 
 // jobd is jobd-master. Targets are types, and rows are jobs; a row to be run by hand is delayed.
-// Rows belong to their application: apart from it, only workers change them.
+// Rows belong to their application: only the application and the workers change them.
 type jobd struct{ *Door }
 
 func asJobd(d *Door) {

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// program runs a small program with a group of commands once; its output and errors go to one
-// buffer.
+// program returns the root command of a small program. Its output goes to out.
 func program(out *bytes.Buffer) *cobra.Command {
 	var n int
 	var wait time.Duration

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestReadersWaitForClosing: what a connection that is being closed still holds counts, and
-// others do not continue to read until it is free.
+// TestReadersWaitForClosing: the bytes that a closing connection still holds count, and other
+// connections do not continue to read until it has freed them.
 func TestReadersWaitForClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUnfinished(100)

@@ -196,7 +196,7 @@ type keyEntry struct {
 
 // handle is a job that the broker has handed out.
 type handle interface {
-	// end answers the run, so that the broker forgets the job.
+	// end sends the broker an answer, so that it forgets the job.
 	end()
 	// release gives the job back to the broker; the job keeps its place, and the run does not
 	// count.

@@ -145,9 +145,9 @@ func (c *machine) linkSlice(budget int) (more bool) {
 	return false
 }
 
-// link lets workers get waiting jobs once the broker has handed out all running jobs again, because
-// only then do these count in their groups. It does not wait long for a run that the broker
-// refuses, or holds back because a group is full.
+// link lets workers get waiting jobs once the broker has handed out all running jobs again. Until
+// then the running jobs do not count in their groups. It does not wait long for a run that the
+// broker refuses, or holds back because a group is full.
 func (c *machine) link() {
 	if !c.settled || c.linked {
 		return

@@ -14,7 +14,7 @@ func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key}
 // jobs. A key is stored as part of its job. So it survives whatever the job survives, and a master
 // that has lost the lease cannot store it.
 type claim struct {
-	rec     *record  // the holder; nil while the new holder is on its way into the store
+	rec     *record  // the holder; nil until the store has accepted or refused the new holder
 	before  *record  // the job that gets the key back if the new holder is not stored; nil: none
 	waiting []func() // functions to be called when the new holder has been stored or refused
 }

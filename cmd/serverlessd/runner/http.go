@@ -44,8 +44,8 @@ func newClient(o Options) *http.Client {
 // translatedPrefixes holds the IPv6 prefixes of addresses whose last four bytes are an IPv4 address.
 var translatedPrefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
 
-// mayDial returns an error if a resolved address may not be called. Link-local addresses may never
-// be called, because cloud providers serve the secrets of a machine there.
+// mayDial returns an error if a handler at a resolved address must not be called. Link-local
+// addresses are never dialed, because cloud providers serve the secrets of a machine there.
 func mayDial(address string, allow []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

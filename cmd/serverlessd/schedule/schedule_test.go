@@ -11,8 +11,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "of the random worlds; 0: a new one each time")
 
-// worlds runs a test in n random worlds, or in a fifth of them with -short. The name of the subtest
-// has the seed.
+// worlds runs a test in n random worlds, or in a fifth of them with -short. The names of the
+// subtests contain the seeds.
 func worlds(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	t.Helper()
 	if testing.Short() {
