@@ -327,7 +327,7 @@ func (t *tool) changeMany(c *bulkChange) (*api.Many, error) {
 		return nil, err
 	}
 	if out.Before == 0 {
-		t.note("nothing fits")
+		t.note("no jobs match")
 		return nil, nil
 	}
 	limit := 0

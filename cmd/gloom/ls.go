@@ -41,7 +41,7 @@ func newLs(t *tool) *cobra.Command {
 			if kind == "" || slices.Contains(cmd.ValidArgs, kind) {
 				return nil
 			}
-			err := cli.Usagef("ls: must be types or workers or submitters, got %q", kind)
+			err := cli.Usagef("ls: must be types, workers or submitters, got %q", kind)
 			if suggestions := cli.Suggest(kind, cmd.ValidArgs); suggestions != "" {
 				return err.Advise("did you mean %s?", suggestions)
 			}
