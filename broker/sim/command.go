@@ -127,8 +127,8 @@ type command struct {
 
 	prefetch int
 	notices  bool
-	// types and except replace typ if types is not nil. allow, unless it is empty, has the
-	// types that the worker's token allows, one letter for each.
+	// types and except replace typ if types is not nil. allow, unless it is empty, holds the types
+	// that the worker's token allows: a letter for each.
 	types, except []string
 	allow         string
 	wantHeaders   bool

@@ -125,7 +125,7 @@ func (r *runner) compareLedgers() error {
 	if b.Totals() != sum {
 		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", sum, b.Totals())
 	}
-	kept, _ := total(o.jobs, func(j *oracleJob) bool { return j.place == ended })
+	kept, _ := total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
 	if b.Borrowed() != len(o.borrowed) {
 		return fmt.Errorf("%d borrowed jobs run, expected %d", b.Borrowed(), len(o.borrowed))
 	}
@@ -148,7 +148,7 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 			if j.owner != 0 {
 				owners[j.owner] = true
 			}
-			if j.place == queued {
+			if j.state == queued {
 				age = max(age, time.Duration(o.now-j.at))
 			}
 		}

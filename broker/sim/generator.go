@@ -353,7 +353,7 @@ func (g *generator) outID(peer int) string {
 func (g *generator) keptID(over bool) string {
 	for range 8 {
 		if n := len(g.o.jobs); n > 0 {
-			if j := g.o.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.chance(20)) || over && j.place == ended {
+			if j := g.o.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.chance(20)) || over && j.state == ended {
 				return j.id
 			}
 		}

@@ -86,7 +86,7 @@ func (r *runner) compareJob(id string) error {
 		submitter, worker, ahead  int
 	}
 	want := view{
-		id: j.id, typ: j.typ, state: string(j.place), priority: j.priority,
+		id: j.id, typ: j.typ, state: string(j.state), priority: j.priority,
 		attempts: j.attempts, retries: j.retries, bytes: len(j.body), releases: j.releases, keep: j.keep,
 		age: time.Duration(o.now - j.at), in: time.Duration(o.now - j.since), detached: j.detach, submitter: j.owner,
 	}
@@ -94,14 +94,14 @@ func (r *runner) compareJob(id string) error {
 		want.due = time.Duration(max(0, due-o.now))
 	}
 	switch {
-	case j.place == ended:
+	case j.state == ended:
 		want.bytes = j.length
-	case j.place == running:
+	case j.state == running:
 		want.worker, want.unwanted = j.worker, j.unwanted()
-	case j.place == queued:
+	case j.state == queued:
 		want.exact = true
 		for _, other := range o.jobs {
-			if other.place == queued && other.typ == j.typ && other.before(j) {
+			if other.state == queued && other.typ == j.typ && other.before(j) {
 				want.ahead++
 			}
 		}
@@ -111,7 +111,7 @@ func (r *runner) compareJob(id string) error {
 	}
 	// The place is compared only if neither rules of groups nor turns change the order.
 	if about := len(o.rules) > 0 || o.types[j.typ].fair; about {
-		want.exact, want.ahead = p.Exact() && j.place == queued, p.Ahead
+		want.exact, want.ahead = p.Exact() && j.state == queued, p.Ahead
 	}
 	got := view{
 		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes, x.Releases,

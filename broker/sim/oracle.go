@@ -26,14 +26,14 @@ type frame struct {
 	loan    broker.Loan // in a job frame for a borrower
 }
 
-// place is the state of a job: where it is.
-type place string
+// jobState is the state of a job that holds its id.
+type jobState string
 
 const (
-	delayed place = "delayed"
-	queued  place = "queued"
-	running place = "running"
-	ended   place = "ended" // a kept outcome
+	delayed jobState = "delayed"
+	queued  jobState = "queued"
+	running jobState = "running"
+	ended   jobState = "ended" // a kept outcome
 )
 
 // oracleJob is a job that holds its id.
@@ -51,7 +51,7 @@ type oracleJob struct {
 	origin                   int // the submitter that the job came from
 
 	at, since int64
-	place     place
+	state     jobState
 	until     int64 // when the delay, or the time for which the outcome is kept, ends
 	minOnly   bool  // the delay may last longer: a deadline before its end hides the core's choice
 	expires   int64 // 0: no deadline
@@ -68,7 +68,7 @@ type oracleJob struct {
 func (j *oracleJob) unwanted() bool { return j.lost || j.cancelled }
 
 func (j *oracleJob) weight() int64 {
-	if j.place == ended {
+	if j.state == ended {
 		return int64(len(j.id)+j.length) + broker.JobOverhead
 	}
 	return j.command.weight()
@@ -93,11 +93,11 @@ func (j *oracleJob) before(k *oracleJob) bool {
 // due returns the next moment at which a timer changes the job.
 func (j *oracleJob) due() (int64, bool) {
 	switch {
-	case j.place == running:
+	case j.state == running:
 		return j.since + int64(j.timeout), j.timeout > 0
-	case j.place == ended:
+	case j.state == ended:
 		return j.until, true
-	case j.place == delayed && (j.expires == 0 || j.until < j.expires):
+	case j.state == delayed && (j.expires == 0 || j.until < j.expires):
 		return j.until, true
 	}
 	return j.expires, j.expires != 0
@@ -353,9 +353,9 @@ func total(jobs []*oracleJob, matches func(*oracleJob) bool) (n int, bytes int64
 	return n, bytes
 }
 
-// in returns how many jobs of a type are in a place.
-func (o *oracle) in(p place, typ string) int {
-	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.place == p && j.typ == typ })
+// in returns how many jobs of a type are in a state.
+func (o *oracle) in(s jobState, typ string) int {
+	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.state == s && j.typ == typ })
 	return n
 }
 

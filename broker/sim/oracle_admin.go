@@ -140,7 +140,7 @@ func (o *oracle) forgetType(c *command) {
 	held, runs := slices.Clone(o.jobs), false
 	held = slices.DeleteFunc(append(held, o.borrowed...), func(j *oracleJob) bool { return j.typ != c.typ })
 	for _, j := range held {
-		runs = runs || j.place == running
+		runs = runs || j.state == running
 	}
 	if len(held)+len(k.letters) > 0 && !c.flag || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
 		if !o.observed.known {
@@ -152,7 +152,7 @@ func (o *oracle) forgetType(c *command) {
 		o.complaint = fmt.Sprintf("type %q was not forgotten although it is not in use", c.typ)
 	}
 	for _, j := range held {
-		if j.place != ended {
+		if j.state != ended {
 			k.Discarded++
 			if j.owner != 0 {
 				o.sendLast(j, frame{op: broker.OpEnd, code: broker.Cancelled, id: j.id})
@@ -234,10 +234,10 @@ func (o *oracle) drain(*command) { o.draining = true }
 func (o *oracle) expel(*command) {
 	o.draining, o.stopped = true, true
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
-		if j.place == ended {
+		if j.state == ended {
 			continue
 		}
-		if j.place == running {
+		if j.state == running {
 			// The worker may still answer, but the answer is discarded.
 			o.giveUp(j)
 			if j.unwanted() {

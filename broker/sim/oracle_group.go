@@ -43,7 +43,7 @@ func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 
 // runs returns the number of running jobs of a group.
 func (o *oracle) runs(group string) int64 {
-	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.place == running && slices.Contains(j.groups, group) })
+	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.state == running && slices.Contains(j.groups, group) })
 	return int64(n)
 }
 
@@ -138,7 +138,7 @@ func (o *oracle) forgetRates(pattern string) {
 func (o *oracle) groupsWithout(without *oracleJob, at int64, surely bool) map[string]bool {
 	groups := map[string]bool{}
 	for _, j := range o.jobs {
-		if j != without && j.place != ended {
+		if j != without && j.state != ended {
 			for _, g := range j.groups {
 				groups[g] = true
 			}
@@ -207,7 +207,7 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 func (o *oracle) heads(k *oracleType, next string) map[tenantKey]*oracleJob {
 	heads := map[tenantKey]*oracleJob{}
 	for _, j := range o.jobs {
-		if j.place == queued && j.typ == k.name && o.allowed(j, next) {
+		if j.state == queued && j.typ == k.name && o.allowed(j, next) {
 			if t := tenantOf(j); heads[t] == nil || j.before(heads[t]) {
 				heads[t] = j
 			}
@@ -228,7 +228,7 @@ func (o *oracle) turn(t tenantKey) int {
 func (o *oracle) updateTenants() {
 	present := map[tenantKey]bool{}
 	for _, j := range o.jobs {
-		if j.place != ended && o.types[j.typ].fair {
+		if j.state != ended && o.types[j.typ].fair {
 			t := tenantOf(j)
 			present[t] = true
 			o.tenantTurns[t] = o.turn(t)
@@ -245,7 +245,7 @@ func (o *oracle) updateTenants() {
 // waits reports that nothing but these rates holds the job back, and that they still did at the last
 // tick.
 func (o *oracle) waitsForRate(j *oracleJob) (at int64, waits bool) {
-	if len(j.groups) == 0 || len(o.rules) == 0 || j.place != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
+	if len(j.groups) == 0 || len(o.rules) == 0 || j.state != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false
 	}
 	_, at, full := o.opens(j)

@@ -13,7 +13,7 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 		return
 	}
 	j.groups = nil
-	j.place, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
+	j.state, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
 	// The core chooses the text of an error's reason, and so its length.
 	if j.length = len(last.body); last.op == broker.OpEnd {
@@ -31,7 +31,7 @@ func (o *oracle) sendLast(j *oracleJob, last frame) {
 
 // written handles the report that the kept outcome with this id has been written completely.
 func (o *oracle) written(c *command) {
-	if j := o.held[c.id]; j != nil && j.place == ended && o.sent[c.id] == j {
+	if j := o.held[c.id]; j != nil && j.state == ended && o.sent[c.id] == j {
 		o.forget(j)
 	}
 }
@@ -52,25 +52,25 @@ func (o *oracle) attach(c *command) {
 	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted() && !j.revoked:
 		o.refuse(s.number, broker.UnknownID, c.id)
 		return
-	case j.owner != s.number && j.place == ended && j.length > c.room:
+	case j.owner != s.number && j.state == ended && j.length > c.room:
 		o.refuse(s.number, broker.Overloaded, c.id)
 		return
 	}
 	if j.progress != c.progress {
 		j.progress = c.progress
-		if w := o.peer(j.worker, true); j.place == running && w.borrows {
+		if w := o.peer(j.worker, true); j.state == running && w.borrows {
 			o.send(frame{op: broker.OpFollow, peer: w.number, id: j.id, loan: j.loan(o.now)})
 		}
 	}
-	o.send(frame{op: broker.OpOK, peer: s.number, id: j.id, state: string(j.place)})
+	o.send(frame{op: broker.OpOK, peer: s.number, id: j.id, state: string(j.state)})
 	if j.owner == s.number {
 		return
 	}
-	if j.owner != 0 && j.place != ended {
+	if j.owner != 0 && j.state != ended {
 		o.refuse(j.owner, broker.TakenOver, j.id)
 	}
 	j.owner = s.number
-	if j.place == ended {
+	if j.state == ended {
 		o.sendLast(j, j.last)
 	}
 }

@@ -34,7 +34,7 @@ func (o *oracle) toEnd(w *oraclePeer) {
 // clash handles a job that should go to a worker which runs a borrowed job with the same id:
 // the job waits for a while, and the worker goes to the end of the line.
 func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
-	j.place, j.until, j.minOnly = delayed, o.now+int64(broker.ClashPause), false
+	j.state, j.until, j.minOnly = delayed, o.now+int64(broker.ClashPause), false
 	o.setTimer(j)
 	o.toEnd(w)
 }
@@ -107,7 +107,7 @@ func (o *oracle) unborrowed(c *command) broker.Unborrowed {
 // loan returns the borrowed job that a lender's command names, or nil if that job does not run.
 func (o *oracle) loan(c *command) *oracleJob {
 	for _, j := range o.borrowed {
-		if j.run == c.run && j.owner == c.peer && j.place == running {
+		if j.run == c.run && j.owner == c.peer && j.state == running {
 			return j
 		}
 	}

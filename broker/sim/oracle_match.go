@@ -91,7 +91,7 @@ func (o *oracle) handOut() {
 // jobs it ends.
 func (o *oracle) expireMet(selects func(k *oracleType) bool) {
 	for _, j := range slices.Clone(o.jobs) {
-		if j.place == queued && selects(o.types[j.typ]) && o.lapsed(j) && !o.observed.held(j.id) {
+		if j.state == queued && selects(o.types[j.typ]) && o.lapsed(j) && !o.observed.held(j.id) {
 			o.expire(j)
 		}
 	}
@@ -116,7 +116,7 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 func (o *oracle) best(typ, next string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {
-		if j.place == queued && j.typ == typ && o.allowed(j, next) && (best == nil || j.before(best)) {
+		if j.state == queued && j.typ == typ && o.allowed(j, next) && (best == nil || j.before(best)) {
 			best = j
 		}
 	}
@@ -134,7 +134,7 @@ func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 }
 
 func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
-	j.place, j.since, j.worker = running, o.now, w.number
+	j.state, j.since, j.worker = running, o.now, w.number
 	j.attempts++
 	w.out = append(w.out, run{j.id, j})
 	f := frame{op: broker.OpJob, peer: w.number, id: j.id, typ: j.typ, body: j.body}

@@ -37,7 +37,7 @@ func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 	o.arrivals++
 	j := &oracleJob{
 		command: *c, arrival: o.arrivals, owner: owner, origin: owner,
-		at: o.now - int64(c.age), since: o.now - int64(c.age), place: queued,
+		at: o.now - int64(c.age), since: o.now - int64(c.age), state: queued,
 	}
 	if s := o.peer(owner, false); s != nil {
 		j.token = s.token
@@ -56,7 +56,7 @@ func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 		j.expires = o.now + int64(c.expires)
 	}
 	if c.delay > 0 {
-		j.place, j.since, j.until = delayed, o.now, o.now+int64(c.delay)
+		j.state, j.since, j.until = delayed, o.now, o.now+int64(c.delay)
 	}
 	o.setTimer(j)
 	o.jobs = append(o.jobs, j)
@@ -195,16 +195,16 @@ func (o *oracle) cancel(c *command) {
 		return
 	}
 	j := o.held[c.id]
-	if j == nil || !o.reaches(s, j) || j.unwanted() || j.place == ended && j.owner != 0 {
+	if j == nil || !o.reaches(s, j) || j.unwanted() || j.state == ended && j.owner != 0 {
 		o.refuse(s.number, broker.UnknownID, c.id)
 		return
 	}
 	o.ok(s.number, j.id)
-	if j.place == ended {
+	if j.state == ended {
 		o.forget(j)
 		return
 	}
-	if j.place == running {
+	if j.state == running {
 		o.notice(j)
 		j.cancelled = true
 		return
@@ -213,7 +213,7 @@ func (o *oracle) cancel(c *command) {
 	o.forget(j)
 }
 
-// change carries out a change of a submitter or, as an amend, of an operator.
+// change carries out a submitter's change of a job or, if the verb is amend, an operator's.
 func (o *oracle) change(c *command) {
 	s, j := o.peer(c.peer, false), o.held[c.id]
 	switch {
@@ -222,9 +222,9 @@ func (o *oracle) change(c *command) {
 			o.amend(j, c)
 		}
 	case s == nil:
-	case j == nil || !o.reaches(s, j) || j.place == ended || j.unwanted():
+	case j == nil || !o.reaches(s, j) || j.state == ended || j.unwanted():
 		o.refuse(s.number, broker.UnknownID, c.id)
-	case j.place == running:
+	case j.state == running:
 		o.refuse(s.number, broker.NotProcessing, c.id)
 	case c.setGroups && o.tooManyGroups(c.groups, j):
 		o.refuse(s.number, broker.Overloaded, c.id)
@@ -235,7 +235,7 @@ func (o *oracle) change(c *command) {
 }
 
 func (o *oracle) amend(j *oracleJob, c *command) {
-	if j.place != delayed && j.place != queued || c.setGroups && o.tooManyGroups(c.groups, j) {
+	if j.state != delayed && j.state != queued || c.setGroups && o.tooManyGroups(c.groups, j) {
 		return
 	}
 	if c.setGroups {
@@ -244,16 +244,16 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	if c.setPriority {
 		j.priority = c.priority
 	}
-	before := j.place
+	before := j.state
 	if c.delay >= 0 {
-		j.place, j.until, j.minOnly = delayed, o.now+int64(c.delay), false
+		j.state, j.until, j.minOnly = delayed, o.now+int64(c.delay), false
 	}
-	if j.place == delayed && j.until <= o.now {
+	if j.state == delayed && j.until <= o.now {
 		if _, waits := o.observed.due(j.id); !waits || !j.minOnly {
-			j.place = queued
+			j.state = queued
 		}
 	}
-	if j.place != before {
+	if j.state != before {
 		j.since = o.now
 	}
 	o.setTimer(j)
@@ -271,9 +271,9 @@ func (o *oracle) revoke(c *command) {
 	j := o.held[c.id]
 	switch {
 	case j == nil:
-	case j.place == running:
+	case j.state == running:
 		o.revokeRunning(j, c.flag)
-	case j.place == ended:
+	case j.state == ended:
 		o.forget(j)
 	default:
 		o.typeNamed(j.typ).Cancelled++
@@ -284,7 +284,7 @@ func (o *oracle) revoke(c *command) {
 // revokeAll revokes all waiting jobs, or all running ones, of a type or a group.
 func (o *oracle) revokeAll(c *command) {
 	for _, j := range slices.Clone(o.jobs) {
-		if j.place == ended || c.flag != (j.place == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {
+		if j.state == ended || c.flag != (j.state == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {
 			continue
 		}
 		o.revoke(&command{id: j.id, flag: c.flag})
@@ -312,7 +312,7 @@ func (o *oracle) submitterGone(s *oraclePeer) {
 			j.owner = 0
 			continue
 		}
-		if j.place == running {
+		if j.state == running {
 			o.notice(j)
 			j.lost = true
 			j.owner = 0

@@ -41,14 +41,14 @@ func (o *oracle) tick(*command) {
 			continue // the run has ended: its worker was closed because of other overdue runs
 		}
 		switch {
-		case j.place == running:
+		case j.state == running:
 			o.overdue(j)
-		case j.place == ended:
+		case j.state == ended:
 			o.forget(j)
 		case o.lapsed(j):
 			o.expire(j)
 		default:
-			j.place, j.since = queued, o.now
+			j.state, j.since = queued, o.now
 			o.setTimer(j)
 		}
 		o.updateTenants() // after each timer, because a tenant that has no jobs then loses its place

@@ -169,9 +169,9 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 // requeue puts a job that was out on a worker back into the queue.
 func (o *oracle) requeue(j *oracleJob, delay int64) {
 	o.typeNamed(j.typ).Requeued++
-	j.since, j.worker, j.place = o.now, 0, queued
+	j.since, j.worker, j.state = o.now, 0, queued
 	if delay > 0 {
-		j.place, j.until = delayed, o.now+delay
+		j.state, j.until = delayed, o.now+delay
 	}
 	o.setTimer(j)
 }

@@ -327,7 +327,7 @@ func (r *runner) compareHeld() error {
 		n += btoi(!j.borrowed)
 		bytes += j.weight()
 		body := len(j.body)
-		if j.place == ended {
+		if j.state == ended {
 			body = len(j.last.body)
 		}
 		if body >= bigBody {
