@@ -14,7 +14,7 @@ import (
 //	group.parked ── pen.queues ─── queue     while it does not
 //
 // A type's line orders tenants by the priority of their best jobs, then by when they were last
-// served. A pen has the queues of one type that one group holds back. Parked pens are not
+// served. A pen holds the queues of one type that one group holds back. Parked pens are not
 // looked at. When the group opens, its pens come back one by one, the best first, while
 // somebody asks for jobs. The next job may shut the group again, so it would be useless to look
 // at the pens of ten thousand types.

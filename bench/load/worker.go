@@ -61,7 +61,7 @@ func (w *Worker) Job(job Job) {
 // Owe counts an answer that the server must acknowledge.
 func (w *Worker) Owe() { w.unanswered++ }
 
-// Paid counts the server's acknowledgement of an answer; false when none was awaited.
+// Paid counts the server's acknowledgement of an answer. It returns false if none was expected.
 func (w *Worker) Paid() bool {
 	if w.unanswered == 0 {
 		return false

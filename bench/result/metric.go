@@ -18,7 +18,7 @@ const (
 	Processors
 )
 
-// Of returns the figure of a round; false when the round does not have it.
+// Of returns the figure of a round, or false if the round does not have it.
 func (m *Metric) Of(r *Round) (float64, bool) { return m.value(r) }
 
 // Values returns the figure of each round that has one.

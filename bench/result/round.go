@@ -77,7 +77,7 @@ type Latency struct {
 	Histogram string `json:"histogram"`
 }
 
-// NewLatency summarizes a histogram; nil when it is empty.
+// NewLatency returns the summary of a histogram, or nil if it is empty.
 func NewLatency(h *hdrhistogram.Histogram) (*Latency, error) {
 	if h.TotalCount() == 0 {
 		return nil, nil
@@ -92,7 +92,7 @@ func NewLatency(h *hdrhistogram.Histogram) (*Latency, error) {
 	}, nil
 }
 
-// Latency returns the latency of all rounds together; nil when none was recorded.
+// Latency returns the latency of all rounds together, or nil if none was recorded.
 func (r *Run) Latency() (total *hdrhistogram.Histogram, err error) {
 	for _, round := range r.Rounds {
 		if round.Latency == nil {

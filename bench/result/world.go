@@ -95,7 +95,7 @@ func ThisBuild() Build {
 	return b
 }
 
-// BuildOf describes a Go program in a file; nil when the file is not one.
+// BuildOf describes the Go program in a file. It returns nil if the file is not one.
 func BuildOf(path string) *Build {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

@@ -111,7 +111,7 @@ func (s *session) idle(ctx context.Context) error {
 	return nil
 }
 
-// usage returns the server's usage; nil when its process is unknown.
+// usage returns the server's usage, or nil if its process is unknown.
 func (s *session) usage() (*proc.Usage, error) {
 	if s.srv.PID == 0 {
 		return nil, nil

@@ -87,9 +87,9 @@ type user interface {
 	gone(*LostError)
 }
 
-// dial connects to a broker within the dial timeout, while ctx lasts. Then it serves the
-// connection until that fails or life ends, and waits, within the dial timeout again, until done
-// is called, which greet gets with mu held.
+// dial connects to a broker and starts to serve the connection, which ends when it fails or life
+// ends. Then dial calls greet with mu held, and waits until greet's argument done has been called.
+// Both the connecting, which ends with ctx, and the wait are limited by the dial timeout.
 func (c *conn) dial(ctx, life context.Context, broker string, greet func(done func(error))) error {
 	soon, cancel := c.conf.timeout(ctx)
 	defer cancel()

@@ -32,7 +32,7 @@ func TestDrawn(t *testing.T) {
 	visit := func(path, script string, marks ...string) {
 		t.Run(path, func(t *testing.T) {
 			b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-			b.Forgive("favicon.ico") // a plain text names no icon
+			b.Forgive("favicon.ico") // a plain-text document has no link to an icon
 			b.OnNew(script)
 			b.Visit(w.url + path)
 			for _, mark := range marks {

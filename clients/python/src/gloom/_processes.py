@@ -76,8 +76,8 @@ class Processes:
 class _Child:
     """One process, as its parent sees it.
 
-    The parent sends begin, unwanted and reported, with what belongs to them; the child
-    sends an Outcome, or bytes to report.  Errors of this package can be pickled.
+    The parent sends the messages begin, unwanted and reported, with their arguments; the
+    child sends an Outcome, or bytes to report.  Errors of this package can be pickled.
     """
 
     def __init__(self, *what: Any) -> None:
