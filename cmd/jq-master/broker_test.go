@@ -289,7 +289,7 @@ func TestBrokerRefuses(t *testing.T) {
 	c := d.client(t, jsonType)
 	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).want(201)
 	worker := c.register(`{"name":"w","max_jobs":10}`)
-	c.register(`{"name":"pushed to","max_jobs":1,"names":["other"],"url":"http://127.0.0.1:1/"}`) // the master joins the broker for this worker all the time
+	c.register(`{"name":"pushed to","max_jobs":1,"names":["other"],"url":"http://127.0.0.1:1/"}`) // so that the master always has a worker connection to the broker
 	for _, is := range [][2]string{{"admin", "forbidden"}, {"submit,admin", "forbidden"}, {"submit,work", "403 Forbidden"}} {
 		scopes, code := is[0], is[1]
 		b.Close()

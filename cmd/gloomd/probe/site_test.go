@@ -87,7 +87,7 @@ func (s *site) start() {
 	})
 }
 
-// getJSON sends a request to a broker; false if it does not answer.
+// getJSON sends a request to a broker. It returns false if the broker does not answer.
 func (s *site) getJSON(path string, to any) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -167,8 +167,8 @@ func TestClockSetBack(t *testing.T) {
 	w.want("-99990>-99990", "[]")
 }
 
-// TestGaps: the clock was ahead several times, by different lengths. Each time it is right again,
-// the due times since then are not lost, and no job is made twice.
+// TestGaps: the clock was ahead several times, by different lengths. After each correction no due
+// time is lost and no job is made twice.
 func TestGaps(t *testing.T) {
 	w := newSite(t, func(*Spec) {})
 	w.watching(0.5, 11)

@@ -119,7 +119,7 @@ func TestTimesAreThoseOfAWalk(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Fatalf("%q in %s from %v:\n%v\nwant\n%v", text, s.zone, from, got, want)
 			}
-			for range 5 { // from any time, even from the second of two hours that the clocks show alike
+			for range 5 { // from any time, even in an hour that the clocks repeat
 				at := from.Add(time.Duration(r.Int64N(int64(to.Sub(from)))))
 				i := slices.IndexFunc(want, func(d time.Time) bool { return d.After(at) })
 				if got := times.next(at); i >= 0 && !got.Equal(want[i]) {

@@ -8,7 +8,7 @@ import "time"
 const (
 	// MaxKey bounds the length of a key, in bytes.
 	MaxKey = 256
-	// MaxTime bounds the length of a window, or the limit to extensions.
+	// MaxTime bounds the length of a window, and Ask.Max.
 	MaxTime = 365 * 24 * time.Hour
 )
 

@@ -109,7 +109,7 @@ func (s *Server) open(pattern string, handler http.HandlerFunc) {
 func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !strings.Contains(r.Header.Get("Accept"), "text/html"):
-		refuse(w, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: "there is nothing at \"/\" but the page, for clients that accept text/html"})
+		refuse(w, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: "\"/\" is only the page, which is served to clients that accept text/html"})
 	case s.Door.Guards(r):
 		page.Site.Index(w, r, []byte(`{"guarded":true}`))
 	default:

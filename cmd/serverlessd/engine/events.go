@@ -25,7 +25,7 @@ type events struct {
 	to   *bufio.Writer
 	buf  []byte
 	file *lumberjack.Logger
-	due  *time.Timer // the next flush; nil when nothing waits
+	due  *time.Timer // the next flush; nil if nothing waits
 }
 
 // openEvents never fails: a log that cannot be written must not stop jobs.
