@@ -42,7 +42,7 @@ class Package(unittest.TestCase):
             for line in (
                 "Name: gloom",
                 f"Version: {gloom.__version__}",
-                "Requires-Python: >=3.9",
+                "Requires-Python: >=3.11",
             ):
                 self.assertIn(f"{line}\n", said)
             self.run_python(
@@ -56,11 +56,11 @@ class Package(unittest.TestCase):
             name = self.run_python("-c", code, folder, cwd=CLIENT / "pep517")
             self.assertTrue((pathlib.Path(folder) / name.strip()).exists())
 
-    def test_syntax_of_python_3_9(self):
+    def test_syntax_of_python_3_11(self):
         files = [*SOURCE.rglob("*.py"), *(CLIENT / "pep517").rglob("*.py")]
         self.assertGreater(len(files), 15)
         for path in files:
-            ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 9))
+            ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 11))
 
     def test_twins_are_called_alike(self):
         for one, other in (

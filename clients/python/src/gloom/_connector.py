@@ -1,8 +1,6 @@
 """A submitter's way to a broker: jobs wait for room and for a connection, which is
 reestablished when lost."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -83,7 +81,7 @@ class Connector:
 
     async def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
         """Begin to connect, and wait until a condition holds.  After wait seconds raise
-        WindowFull, NotConnected or, if it is shut, asyncio.TimeoutError."""
+        WindowFull, NotConnected or, if it is shut, TimeoutError."""
         self.begin()
         loop = asyncio.get_running_loop()
         until = None if wait is None else loop.time() + wait
@@ -115,7 +113,7 @@ class Connector:
         """Raise the error that says why the condition does not hold."""
         outstanding = f"{self.outstanding} jobs outstanding"
         if self._shut:
-            raise asyncio.TimeoutError(f"{outstanding} after {wait} s")
+            raise TimeoutError(f"{outstanding} after {wait} s")
         after = f" within {wait:g} s" if wait else ""
         if self.session is not None and self.session.cause is None:
             full = self.outstanding >= self._window

@@ -4,8 +4,6 @@ It handles hello and ping, which concern the connection itself, and finds the re
 that a reply belongs to; subclasses handle all other messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -14,7 +12,7 @@ import socket
 import ssl
 import weakref
 from collections import deque
-from typing import Any, Callable, NamedTuple, Optional, cast
+from typing import Any, Callable, NamedTuple, cast
 
 from . import errors, wire
 from ._loop import within
@@ -30,7 +28,7 @@ _SILENT_BEATS = 3
 _BATCH = 256 * 1024
 
 #: Called with None when a request was accepted, else with the error.
-Done = Callable[[Optional[Exception]], None]
+Done = Callable[[Exception | None], None]
 
 
 class _Request(NamedTuple):
@@ -90,7 +88,7 @@ class Link(asyncio.Protocol):
             await within(self._open(), limit)
         except BaseException as err:
             self.abort(ConnectionAbortedError("given up"))
-            if isinstance(err, asyncio.TimeoutError):
+            if isinstance(err, TimeoutError):
                 raise TimeoutError(f"no connection within {limit:g} s") from None
             raise
 

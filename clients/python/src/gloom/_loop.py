@@ -1,7 +1,5 @@
 """An event loop in a thread of its own, and waiting with a limit."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import concurrent.futures
@@ -9,34 +7,23 @@ import contextlib
 import functools
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, Iterator, TypeVar
+from typing import Any, Awaitable, Callable, Concatenate, Coroutine, Iterator
+from typing import ParamSpec, TypeVar
 
 from ._options import logger
 from .errors import ClosedError
 
-if TYPE_CHECKING:
-    from typing_extensions import Concatenate, ParamSpec
-
-    P = ParamSpec("P")
-
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 async def within(work: Awaitable[T], timeout: float | None) -> T:
-    """Wait at most timeout seconds, then raise asyncio.TimeoutError.
-
-    Before Python 3.12, asyncio.wait_for may swallow a cancellation.
-    """
-    task = asyncio.ensure_future(work)
+    """Wait at most timeout seconds, then raise TimeoutError."""
     try:
-        await asyncio.wait({task}, timeout=timeout)
-    except BaseException:
-        task.cancel()
-        raise
-    if not task.done():
-        task.cancel()
-        raise asyncio.TimeoutError(f"timed out after {round(timeout or 0, 3):g} s")
-    return task.result()
+        async with asyncio.timeout(timeout):
+            return await work
+    except TimeoutError:
+        raise TimeoutError(f"timed out after {round(timeout or 0, 3):g} s") from None
 
 
 def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -149,8 +136,6 @@ class LoopThread:
             return result.result()
         except concurrent.futures.CancelledError:
             raise ClosedError("closed") from None
-        except asyncio.TimeoutError as err:  # the same class since Python 3.11
-            raise concurrent.futures.TimeoutError(*err.args) from None
         finally:
             result.cancel()  # if this thread was interrupted
 

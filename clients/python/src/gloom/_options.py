@@ -1,8 +1,6 @@
 """The settings that submitters and workers share, and the options of a job with their
 encoding in a submit frame."""
 
-from __future__ import annotations
-
 import enum
 import logging
 import math

@@ -3,8 +3,6 @@
 When a child dies, only the job that it was running fails.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import multiprocessing.connection
@@ -63,7 +61,7 @@ class Processes:
             end()
             child.process.join()
 
-    def _child(self) -> _Child:
+    def _child(self) -> "_Child":
         child = self._children.get(threading.get_ident())
         if child is None or not child.process.is_alive():
             with self._lock:

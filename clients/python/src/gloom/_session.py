@@ -5,8 +5,6 @@ replies to requests.  An error with an id may be either: until the broker is kno
 have accepted the job it is the reply to the submit, after that it is the end of the job.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import TYPE_CHECKING, Mapping
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 class Session(Link):
     """One connection, and the jobs and requests pending on it."""
 
-    def __init__(self, options: Options, addr: str, connector: Connector) -> None:
+    def __init__(self, options: Options, addr: str, connector: "Connector") -> None:
         super().__init__(options, addr)
         self._connector = connector
         self._unconfirmed = False
@@ -75,7 +73,7 @@ class Session(Link):
         self._unconfirmed = job.silent and (job.detached or self._unconfirmed)
         self.ask(job.frame, done, job.id, job.silent)
 
-    def take_over(self, last: Session) -> None:
+    def take_over(self, last: "Session") -> None:
         """Take over the kept jobs of a lost connection: attach to those that were sent,
         which only their broker knows, and submit the others."""
         for job in list(last.jobs.values()):

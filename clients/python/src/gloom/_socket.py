@@ -1,7 +1,5 @@
 """A worker's connection: its jobs, and how they are answered."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
@@ -31,7 +29,7 @@ def _raise(refusal: Exception | None) -> None:
 class Socket(Link):
     """One connection that has joined, or is joining."""
 
-    def __init__(self, worker: AsyncWorker, addr: str) -> None:
+    def __init__(self, worker: "AsyncWorker", addr: str) -> None:
         super().__init__(worker._options, addr)
         self._worker = worker
         self._handlers = worker._concurrency if worker._prefetch else 1

@@ -1,9 +1,7 @@
 """W3C trace context in the headers of jobs, where OpenTelemetry is installed."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import Any, Iterator, Mapping, Union
+from typing import Any, Iterator, Mapping
 
 from .body import RawJSON
 
@@ -16,7 +14,7 @@ else:
     installed = True
     _propagator = tracecontext.TraceContextTextMapPropagator()
 
-Headers = Union[Mapping[str, Any], RawJSON, None]
+Headers = Mapping[str, Any] | RawJSON | None
 
 
 def with_trace(headers: Headers) -> Headers:

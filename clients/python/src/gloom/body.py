@@ -1,7 +1,5 @@
 """Bodies of jobs and answers: Python values, or bytes kept verbatim."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -9,7 +7,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Self, TypeVar
 
 from .errors import ProtocolError
 
@@ -35,7 +33,7 @@ def _long_int(text: str) -> int | Decimal:
         return Decimal(text)
 
 
-def _float(text: str) -> float | Decimal | RawJSON:
+def _float(text: str) -> "float | Decimal | RawJSON":
     value = float(text)
     if abs(value) != math.inf:
         return value
@@ -125,7 +123,7 @@ class RawJSON:
         check_depth(self.data)
 
     @classmethod
-    def _trusted(cls, data: bytes) -> RawJSON:
+    def _trusted(cls, data: bytes) -> Self:
         self = cls.__new__(cls)
         self.data = data
         return self

@@ -4,8 +4,6 @@ Misuse (an empty id, a body that JSON cannot hold) raises TypeError or
 ValueError instead, before anything is sent.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import TypeVar
 
@@ -22,7 +20,7 @@ __all__ = [
 
 
 # The class for each code and whether it ends an accepted job.
-_KINDS: dict[tuple[str, bool], type[BrokerError]] = {}
+_KINDS: dict[tuple[str, bool], type["BrokerError"]] = {}
 
 
 class GloomError(Exception):

@@ -1,7 +1,5 @@
 """The jobs that handlers receive, and what becomes of what they return or raise."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import traceback
@@ -22,7 +20,7 @@ MAX_REASON = 4096
 class JobBase:
     """What the jobs of both kinds of handlers share."""
 
-    _socket: Socket  # the connection it came from
+    _socket: "Socket"  # the connection it came from
 
     def __init__(
         self, id: str, type: str, body: Any, headers: dict[str, Any] | None

@@ -1,10 +1,8 @@
 """Submitted jobs, as the caller sees them."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
-from typing import Any, Callable, Generator, Mapping
+from typing import Any, Callable, Generator, Mapping, Self
 
 from ._options import OnProgress, logger
 from .errors import Cancelled
@@ -124,7 +122,7 @@ class AsyncPending(PendingJob):
         """Return the body or raise the error; InvalidStateError before the end."""
         return self._end.result()
 
-    def add_done_callback(self, callback: Callable[[AsyncPending], object]) -> None:
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Call callback with this object soon after the end."""
         self._end.add_done_callback(lambda _: callback(self))
 

@@ -1,14 +1,11 @@
 """The submitters: AsyncSubmitter, and Submitter for threads, which is an AsyncSubmitter
 in a loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
-import concurrent.futures
 import itertools
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Mapping, Sequence, TypeVar
+from typing import Any, Mapping, Self, Sequence, TypeVar, Unpack
 
 from . import wire
 from ._connector import Connector
@@ -17,18 +14,14 @@ from ._options import JobOptions, OnProgress, Options, Settings, encode_submit, 
 from .pending import AsyncPending, Pending, PendingJob
 from .wire import check_name
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 P = TypeVar("P", bound=PendingJob)
 
 
 class AsyncSubmitter:
     """Submits jobs to a broker over one connection: Submitter for asyncio.
 
-    Settings, semantics and errors are the same as Submitter's, except that a wait
-    ends with asyncio.TimeoutError.  An object belongs to the event loop in which it
-    is first used, and begins to connect then.
+    Settings, semantics and errors are the same as Submitter's.  An object belongs to
+    the event loop in which it is first used, and begins to connect then.
     """
 
     def __init__(
@@ -53,7 +46,7 @@ class AsyncSubmitter:
         the background."""
         await self._connector.wait(lambda: self._connector.ready(wait is not None), wait)
 
-    async def __aenter__(self) -> AsyncSubmitter:
+    async def __aenter__(self) -> Self:
         try:
             await self.connect()
         except BaseException:
@@ -220,8 +213,6 @@ class Submitter:
     window: the maximum number of jobs that may be outstanding, submitted and not ended.
     raw: results and progress are RawJSON, the bytes as the worker sent them.
     settings: see Settings.
-
-    TimeoutError is concurrent.futures.TimeoutError.
     """
 
     def __init__(
@@ -237,7 +228,7 @@ class Submitter:
         self._thread.start()
         self._thread.call(self._core._connector.begin)
 
-    def __enter__(self) -> Submitter:
+    def __enter__(self) -> Self:
         try:
             self.connect()
         except BaseException:
@@ -332,8 +323,8 @@ class Submitter:
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
             return pending.result(left)
-        except concurrent.futures.TimeoutError:
-            raise concurrent.futures.TimeoutError(f"timed out after {wait:g} s") from None
+        except TimeoutError:
+            raise TimeoutError(f"timed out after {wait:g} s") from None
         finally:
             pending.cancel()
 

@@ -6,8 +6,6 @@ them, and encodes the requests of submitters and workers.  It does not check the
 order.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any, Iterable, Iterator, Mapping
 

@@ -1,8 +1,6 @@
 """The workers: AsyncWorker, whose handlers are coroutines, and Worker, which runs
 handlers in threads or processes and is an AsyncWorker in a loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextlib
@@ -11,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Iterator, cast
+from typing import Any, Awaitable, Callable, Iterator, Self, Unpack, cast
 
 from . import _trace, wire
 from ._link import Backoff, hopeless
@@ -22,9 +20,6 @@ from ._socket import Socket
 from .errors import ClosedError, NotConnected
 from .job import AsyncJob, Job, JobBase, Outcome, answer, execute, failed, verdict
 from .wire import names
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
 Handler = Callable[[Job], Any]
@@ -48,8 +43,7 @@ class AsyncWorker:
 
     handler: an async function, called with an AsyncJob, up to concurrency times at
     once per broker.  Its task is cancelled when nobody waits for the run any more.
-    Settings, semantics and errors are the same as Worker's, except that
-    TimeoutError is asyncio's.
+    Settings, semantics and errors are the same as Worker's.
     """
 
     _kind: type[JobBase] = AsyncJob
@@ -127,13 +121,13 @@ class AsyncWorker:
             await within(self._news.wait(), wait)
         except BaseException as err:
             await self._end(0)
-            if isinstance(err, asyncio.TimeoutError):
+            if isinstance(err, TimeoutError):
                 raise NotConnected(f"no broker joined within {wait:g} s") from None
             raise
         if not self._joined:
             raise self.error or ClosedError("the worker was stopped")
 
-    async def __aenter__(self) -> AsyncWorker:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -158,7 +152,7 @@ class AsyncWorker:
         timeout = self._stop_timeout if timeout is None else timeout
         self.leave()
         if not await self._end(timeout):
-            raise asyncio.TimeoutError(f"worker stopped {self._aborted}")
+            raise TimeoutError(f"worker stopped {self._aborted}")
 
     @property
     def done(self) -> bool:
@@ -338,8 +332,6 @@ class Worker:
     raw: bodies are RawJSON, the bytes as the submitter sent them.
     headers: jobs come with their headers.
     settings: see Settings.
-
-    TimeoutError is concurrent.futures.TimeoutError.
     """
 
     def __init__(
@@ -400,7 +392,7 @@ class Worker:
             self._thread.stop()
             raise
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
