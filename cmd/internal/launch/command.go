@@ -123,6 +123,17 @@ func reason(name, dir string, err error) error {
 	return fmt.Errorf("cannot launch '%s': %w", name, unwrap(err))
 }
 
+// Passing reports whether err is about a state of this host that passes: a full disk, or too many
+// open files or processes. What fails because of it may succeed later as it is.
+func Passing(err error) bool {
+	for _, state := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN} {
+		if errors.Is(err, state) {
+			return true
+		}
+	}
+	return false
+}
+
 func unwrap(err error) error {
 	if inner, ok := err.(*os.PathError); ok {
 		return inner.Err

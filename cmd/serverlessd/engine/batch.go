@@ -93,7 +93,10 @@ func (t *batch) run() {
 	for i, r := range t.runs {
 		jobs[i] = runner.Job{ID: r.ID, Payload: r.Payload, Tries: r.Tries}
 	}
-	t.e.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: func() bool { return !t.e.handsOut() }}, t)
+	err := t.e.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: func() bool { return !t.e.handsOut() }}, t)
+	if err != nil {
+		t.e.noteHost(t.handler.Lang, err)
+	}
 	t.finish()
 }
 

@@ -58,6 +58,7 @@ type Engine struct {
 	workers map[string]*typeWorkers    // what is known of Gloom workers, by jobtype
 	astray  map[string]map[job.ID]bool // jobs that were given up and may still run at Gloom workers, by jobtype
 	tries   int                        // probes at the broker, for all jobtypes
+	host    map[string]hostState       // why jobs could not begin on this host, by language
 	idle    chan struct{}              // closed when the daemon leaves and no batch is left
 }
 
@@ -75,7 +76,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		batches: make(map[*batch]struct{}),
-		workers: make(map[string]*typeWorkers), astray: make(map[string]map[job.ID]bool), meter: newMeter(r),
+		workers: make(map[string]*typeWorkers), astray: make(map[string]map[job.ID]bool), host: make(map[string]hostState), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
 	e.life, e.end = context.WithCancel(context.Background())
@@ -148,8 +149,8 @@ func closeStores(stores []store.Store) {
 
 // Health returns nil, or an error that says why the daemon cannot do its work: it is stopping; a
 // store is away or refuses something; the journal cannot be read, refuses lines or has no room for
-// them; the handlers have not been read yet; or the broker is away and there is a handler for Gloom
-// workers.
+// them; the handlers have not been read yet; jobs cannot begin on this host; or the broker is away
+// and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
@@ -164,6 +165,9 @@ func (e *Engine) Health() error {
 	}
 	if e.handlers.handledFunc() == nil {
 		return errUnread
+	}
+	if err := e.hostHealth(); err != nil {
+		return err
 	}
 	if e.needBroker() {
 		return e.link.Health()

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gloom/bench/throwaway"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
@@ -177,4 +178,45 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestFullDiskOfContexts: while the disk has no room for what a job needs to begin, the job loses
+// no try, and the log says so once. The job runs once there is room.
+func TestFullDiskOfContexts(t *testing.T) {
+	dir := smallDisk(t, 2<<20)
+	var log throwaway.Log
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	e := runningTo(t, &log, dir, func(*Config) {}, s)
+	defer e.Shutdown(context.Background())
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	e.Stop()
+	id := add(t, e, "a-x", strings.Repeat("x", 10_000))[0]
+	until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+	fill(t, dir)
+	e.journal.FreeDisk()
+	filler := fill(t, dir)
+	e.Start()
+	told := func() int { return strings.Count(log.String(), "jobs cannot begin on this host") }
+	until(t, "it was tried twice", func() error {
+		if err := e.hostHealth(); told() == 0 || err == nil || !strings.Contains(err.Error(), "no space") || s.taken.Load() < 2 {
+			return fmt.Errorf("told %d times, taken %d times: %v", told(), s.taken.Load(), err)
+		}
+		return nil
+	})
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it has run", func() error {
+		rec, err := e.Job(t.Context(), id)
+		if err == nil && (rec.State != job.Succeeded || rec.Tries != 1) {
+			err = fmt.Errorf("%s after %d tries", rec.State, rec.Tries)
+		}
+		return err
+	})
+	until(t, "all is well", e.Health)
+	if n := told(); n != 1 {
+		t.Errorf("told %d times:\n%s", n, log.String())
+	}
 }

@@ -189,7 +189,7 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 		return t, c.room > 0
 	}
 	t.Warm = e.runner.Warm(client, h)
-	return t, true
+	return t, !e.hostRests(h.Lang)
 }
 
 const taking = "take jobs"

@@ -94,7 +94,7 @@ func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fa
 	<-r.starts
 	if err != nil {
 		c.clear()
-		return nil, &fault{codeContextFailed, err.Error()}
+		return nil, &fault{hostOr(codeContextFailed, err), err.Error()}
 	}
 	if _, f := c.step(ctx, c.interpreter.hello(c), r.o.Start, 0); f != nil {
 		c.kill()
@@ -260,11 +260,10 @@ func (c *process) hook(ctx context.Context, what, source string, limit, cpu time
 	return nil
 }
 
-// run runs a job. After a fault the context cannot be used again. A fault without a code
-// means that ctx has ended.
-func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fault) {
+// run runs a job, whose frame or error task has returned. After a fault the context cannot be used
+// again. A fault without a code means that ctx has ended.
+func (c *process) run(ctx context.Context, b Batch, j Job, frame []byte, err error) (o job.Outcome, f *fault) {
 	start := time.Now()
-	frame, err := c.interpreter.task(c, b, j)
 	if err != nil {
 		c.broken = true
 		f = &fault{codeContextFailed, err.Error()}
@@ -312,13 +311,16 @@ func (c *process) outcome(m *mark) job.Outcome {
 }
 
 // runContext runs a batch in a context.
-func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
+func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 	c, f := r.pool.acquire(ctx, keyOf(b.Client, b.Handler))
 	if f != nil {
+		if err := f.host(); err != nil {
+			return err
+		}
 		if f.code != "" {
 			b.failAll(f.outcome(), to)
 		}
-		return
+		return nil
 	}
 	defer r.pool.release(c)
 	h := b.Handler
@@ -340,28 +342,34 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 			o.Stderr = c.errors()
 			b.failAll(o, to)
 		}
-		return
+		return nil
 	}
 	for i, j := range b.Jobs {
 		if !b.mayBegin(ctx, i) {
 			break
 		}
+		frame, err := c.interpreter.task(c, b, j)
+		if launch.Passing(err) {
+			c.broken = true
+			return err
+		}
 		to.Started(i)
-		o, f := c.run(ctx, b, j)
+		o, f := c.run(ctx, b, j, frame, err)
 		if f != nil && f.code == "" {
-			return
+			return nil
 		}
 		if f != nil {
 			c.kill() // the context ends before the job is reported, because the job may then run again
 		}
 		to.Ended(i, o)
 		if f != nil {
-			return
+			return nil
 		}
 	}
 	if f := c.hook(ctx, "afterEach", h.AfterEach, timeout, cpu); f != nil && f.code != "" {
 		c.out.log.Warn().Str("type", b.Type).Str("reason", f.text).Msg("afterEach failed")
 	}
+	return nil
 }
 
 // kill kills a context and all processes that it has started. It may be called more than once.

@@ -1,8 +1,11 @@
 package runner
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -59,4 +62,42 @@ func TestStartsTakeFewFiles(t *testing.T) {
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 	begin()
+}
+
+// TestHostWithoutFiles: a job that cannot begin because too many files are open has not ended, and
+// runs later.
+func TestHostWithoutFiles(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer web.Close()
+	for name, source := range map[string]job.Source{
+		"sh":         {Lang: job.Shell, Body: "exit 0"},
+		"http":       {Lang: job.HTTP, Body: web.URL},
+		"http batch": {Lang: job.HTTP, Body: web.URL, Method: "PUT", Options: job.Options{Batch: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t, nil)
+			h := handler(source)
+			var limit syscall.Rlimit
+			if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+				t.Fatal(err)
+			}
+			low := limit
+			low.Cur = 3
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+				t.Fatal(err)
+			}
+			to := &reportRecorder{t: t}
+			err := r.Run(t.Context(), batch(h, "x", "y"), to)
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+				t.Fatal(err)
+			}
+			if err == nil || !strings.Contains(err.Error(), "too many open files") || len(to.outcomes) > 0 {
+				t.Errorf("%v, %d jobs ended: %s", err, len(to.outcomes), texts(to.outcomes))
+			}
+			to = &reportRecorder{t: t}
+			if err := r.Run(t.Context(), batch(h, "x"), to); err != nil || len(to.outcomes) != 1 {
+				t.Errorf("later: %v, %d jobs of 1 ended", err, len(to.outcomes))
+			}
+		})
+	}
 }

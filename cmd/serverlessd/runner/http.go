@@ -80,6 +80,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	method := cmp.Or(b.Handler.Method, http.MethodPost)
 	broken := func(err error) *fault {
 		var u *url.Error
+		var dial *net.OpError
 		switch {
 		case ctx.Err() != nil:
 			return &fault{}
@@ -87,6 +88,9 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 			return &fault{codeTimeout, fmt.Sprintf("%s took longer than %v", method, timeout)}
 		case errors.As(err, &u):
 			err = u.Err // the URL may contain a password
+		}
+		if errors.As(err, &dial) && dial.Op == "dial" {
+			return &fault{hostOr(codeConnection, err), err.Error()}
 		}
 		return &fault{codeConnection, err.Error()}
 	}
@@ -139,33 +143,40 @@ func retryAfter(header string, now time.Time, limit time.Duration) time.Duration
 }
 
 // runRequests runs a batch with one request for each job.
-func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) {
+func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) error {
 	for i, j := range b.Jobs {
 		if !b.mayBegin(ctx, i) {
-			return
+			return nil
 		}
 		to.Started(i)
 		start := time.Now()
-		o, ended := r.runRequest(ctx, b, j)
-		if !ended {
-			return
+		o, f := r.runRequest(ctx, b, j)
+		if f != nil {
+			return f.host()
 		}
 		o.Wall = time.Since(start)
 		to.Ended(i, o)
 	}
+	return nil
 }
 
-func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome, ended bool) {
+// runRequest runs a job. A fault means that the job has not ended: it could not begin on this host,
+// or ctx has ended.
+func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome, unended *fault) {
 	header := make(http.Header, 8)
 	header.Set("job-id", string(j.ID))
 	header.Set("job-try", strconv.Itoa(j.Tries))
 	status, replied, reply, f := r.request(ctx, b, header, line(j.Payload))
-	if f != nil {
-		return f.outcome(), f.code != ""
+	switch {
+	case f == nil:
+	case f.code == "", f.code == codeHost:
+		return o, f
+	default:
+		return f.outcome(), nil
 	}
 	o = r.outcomeOfReply(status, replied)
 	if o.Data = reply; !bytes.Contains(reply, []byte("J: ")) {
-		return o, true
+		return o, nil
 	}
 	o.Data = nil
 	var jobs followLines
@@ -173,13 +184,13 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 		if rest, ok := cutFollow(bytes.TrimSuffix(l, []byte("\n"))); !ok {
 			o.Data = append(o.Data, l...)
 		} else if jobs.count() == r.o.Lines {
-			return r.tooManyLines().outcome(), true
+			return r.tooManyLines().outcome(), nil
 		} else {
 			jobs.add(rest, r.o.MaxLine)
 		}
 	}
 	o.Lines, o.BadLines = jobs.lines, jobs.bad
-	return o, true
+	return o, nil
 }
 
 func (r *Runner) tooManyLines() fault {
@@ -189,7 +200,7 @@ func (r *Runner) tooManyLines() fault {
 func line(payload []byte) []byte { return append(bytes.Clone(payload), '\n') }
 
 // runBatch runs a batch with one request.
-func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
+func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 	var body []byte
 	for i, j := range b.Jobs {
 		to.Started(i)
@@ -199,8 +210,8 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 	header := make(http.Header, 8)
 	header.Set("job-count", strconv.Itoa(len(b.Jobs)))
 	status, replied, reply, f := r.request(ctx, b, header, body)
-	if f != nil && f.code == "" {
-		return
+	if f != nil && (f.code == "" || f.code == codeHost) {
+		return f.host()
 	}
 	wall := time.Since(start)
 	end := func(i int, o job.Outcome) {
@@ -215,11 +226,12 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 				end(i, r.outcomeOfReply(status, replied))
 			}
 		}
-		return
+		return nil
 	}
 	for i, o := range r.parseReply(reply, replied, len(b.Jobs)) {
 		end(i, o)
 	}
+	return nil
 }
 
 // parseReply parses the reply to a batch of n jobs, which has a line "STATUS[ data]" for each job,

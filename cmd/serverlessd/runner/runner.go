@@ -159,7 +159,10 @@ func credential(name string) (*syscall.Credential, error) {
 // Run runs a batch. A job that is not reported as started was not started. When ctx ends, no
 // further job is begun, and the running one is killed and not reported as ended. Batches for Gloom
 // workers must not be passed to Run.
-func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
+//
+// Run returns an error if a job could not begin because of a state of this host that passes, as
+// launch.Passing says. Jobs that are not reported as ended have then not run.
+func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
 	r.mu.Lock()
 	life := r.life
 	r.mu.Unlock()
@@ -169,12 +172,11 @@ func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
 
 	switch {
 	case b.Handler.Lang != job.HTTP:
-		r.runContext(ctx, b, to)
+		return r.runContext(ctx, b, to)
 	case b.Handler.Options.Batch:
-		r.runBatch(ctx, b, to)
-	default:
-		r.runRequests(ctx, b, to)
+		return r.runBatch(ctx, b, to)
 	}
+	return r.runRequests(ctx, b, to)
 }
 
 // mayBegin reports whether a batch's next job may begin.
@@ -257,6 +259,26 @@ func checkURL(body string) error {
 
 // fault says why a run ended without an outcome of its handler.
 type fault struct{ code, text string }
+
+// codeHost is the code of a fault that says why a run could not begin on this host for a time. Run
+// returns it as an error; it is never the code of an outcome.
+const codeHost = "host"
+
+// host returns the error of a fault with codeHost, or nil.
+func (f *fault) host() error {
+	if f.code != codeHost {
+		return nil
+	}
+	return errors.New(f.text)
+}
+
+// hostOr returns codeHost if err is about a state of this host that passes, otherwise code.
+func hostOr(code string, err error) string {
+	if launch.Passing(err) {
+		return codeHost
+	}
+	return code
+}
 
 // Codes of outcomes that the handler did not give.
 const (
