@@ -266,7 +266,7 @@ func TestPayloadFile(t *testing.T) {
 	r := newRunner(t, nil)
 	h := handler(job.Source{Lang: job.Shell, Body: "cat >&2"})
 	to := &reportRecorder{t: t, onStart: func(i int) {
-		if i == 1 {
+		if i == 0 { // its payload is written; that of the next job is not
 			r.pool.mu.Lock()
 			defer r.pool.mu.Unlock()
 			for c := range r.pool.processes {
