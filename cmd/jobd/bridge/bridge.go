@@ -400,10 +400,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 		b.answer(r.ID, answer)
 	}
 	if r.astray {
-		b.drives.Go(func() {
-			b.awaitRun(r)
-			b.update(func() { b.machine.Done(r.ID) })
-		})
+		b.drives.Go(func() { b.leavePlace(r) })
 		return
 	}
 	b.machine.Done(r.ID)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gloom/cmd/internal/launch"
+	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/store"
 )
 
@@ -144,9 +145,12 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 		Except: b.reaper.protectedRows(o.Token),
 	})
 	b.m.transaction("settle", err)
+	if b.cfg.Launcher == "" && o.Name == b.cfg.Name {
+		b.keepPlaces(sum.Failed)
+	}
 	b.noteSettled(sum)
-	if n := sum.Returned + sum.Failed; n > 0 {
-		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Returned).Int("failed", sum.Failed).Msg("settled the rows of a dead daemon")
+	if n := sum.Returned + len(sum.Failed); n > 0 {
+		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Returned).Int("failed", len(sum.Failed)).Msg("settled the rows of a dead daemon")
 	}
 	if err != nil {
 		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
@@ -157,13 +161,25 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	if err == nil && sum.Left {
 		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
 	}
-	return sum.Returned + sum.Failed, err
+	return sum.Returned + len(sum.Failed), err
+}
+
+// keepPlaces makes rows that count as failed, because an earlier daemon of this name was killed, keep
+// their places in their targets while workers may still run them.
+func (b *Bridge) keepPlaces(rows map[int64]string) {
+	b.update(func() {
+		for id, target := range rows {
+			if b.machine.Keep(queue.Row{ID: id, Target: target}) {
+				b.drives.Go(func() { b.leavePlace(&row{Row: store.Row{ID: id, Target: target}}) })
+			}
+		}
+	})
 }
 
 // noteSettled counts settled rows, and polls the targets of those that wait again.
 func (b *Bridge) noteSettled(sum store.Settled) {
 	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
-	b.m.settled.WithLabelValues("failed").Add(float64(sum.Failed))
+	b.m.settled.WithLabelValues("failed").Add(float64(len(sum.Failed)))
 	if len(sum.Targets) > 0 {
 		b.update(func() { b.machine.Poll(sum.Targets) })
 	}

@@ -129,12 +129,13 @@ func runResultOf(err error) (runResult, string) {
 	return unrun, ""
 }
 
-// awaitRun is for a row that the broker had when the connection was lost: a worker may still run
-// it. It returns when the broker no longer has that run, or when the bridge ends.
-func (b *Bridge) awaitRun(r *row) {
+// leavePlace is for a row that was given up while a worker may still run it. It frees the row's place
+// when the broker no longer has that run, or when the bridge ends.
+func (b *Bridge) leavePlace(r *row) {
 	b.jobs.AwaitRun(b.life, b.jobOf(r), func() {
-		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up when the connection to the broker was lost still runs at a worker; it keeps its place until the run ends")
+		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up still runs at a worker; it keeps its place until the run ends")
 	})
+	b.update(func() { b.machine.Done(r.ID) })
 }
 
 // unknownEnd decides whether a row that may have run counts as failed or runs again.

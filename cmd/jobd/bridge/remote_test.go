@@ -465,6 +465,60 @@ func TestAConnectionLostWithRows(t *testing.T) {
 	}
 }
 
+// TestAKilledDaemonsRowsKeepTheirPlaces: the rows that workers still run for a killed daemon count in
+// its target's concurrency when it is started again.
+func TestAKilledDaemonsRowsKeepTheirPlaces(t *testing.T) {
+	s := newRestartableBroker(t)
+	cfg := configFor(t, "a=2")
+	s.config(&cfg)
+	table := storetest.NewTable()
+	f := &fixture{t: t, table: table}
+	f.insert(store.Waiting, "a", 1, 2, 3, 4)
+	dead := table.Open(cfg.Name, cfg.Lease, store.Place{})
+	if err := dead.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dead.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2, Begin: 2}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	var running, maxRunning atomic.Int64
+	release := make(chan struct{})
+	s.work("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
+		if n := running.Add(1); n > maxRunning.Load() {
+			maxRunning.Store(n)
+		}
+		defer running.Add(-1)
+		if job.ID == "app.jobs/1" || job.ID == "app.jobs/2" {
+			<-release
+		}
+		return "ok", nil
+	})
+	killed, err := gloom.Dial(t.Context(), gloom.Addrs(s.opt.SubmitAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"app.jobs/1", "app.jobs/2"} {
+		if _, err := killed.Submit(t.Context(), gloom.Job{ID: id, Type: "rows.a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "two rows run", func() bool { return running.Load() == 2 })
+	killed.Close()
+	if err := dead.Leave(t.Context()); err != nil { // so that it is considered dead at the first check
+		t.Fatal(err)
+	}
+	f.Bridge = startBridge(t, table, cfg).Bridge
+	if got := fmt.Sprint(f.status(1), f.status(2), f.status(3), f.length("a")); got != "donedonewaiting2" {
+		t.Errorf("after the start: %s", got)
+	}
+	close(release)
+	f.await(store.Done, 3, 4)
+	if maxRunning.Load() > 2 {
+		t.Errorf("%d rows ran at once", maxRunning.Load())
+	}
+	eventually(t, "the target is empty", func() bool { return f.length("a") == 0 })
+}
+
 // TestAnEarlierCopyStillRuns: the id is taken, so the row waits until it is free.
 func TestAnEarlierCopyStillRuns(t *testing.T) {
 	s := newRestartableBroker(t)

@@ -282,7 +282,7 @@ func TestADaemonThatWasTakenForDead(t *testing.T) {
 	if err != nil || len(owners) != 1 {
 		t.Fatal(owners, err)
 	}
-	if sum, err := other.Settle(t.Context(), owners[0], store.Orphans{Reason: "taken for dead"}); err != nil || sum.Failed != 1 {
+	if sum, err := other.Settle(t.Context(), owners[0], store.Orphans{Reason: "taken for dead"}); err != nil || len(sum.Failed) != 1 {
 		t.Fatal(sum, err)
 	}
 	eventually(t, "the process is ended", func() bool { return f.length("a") == 0 })

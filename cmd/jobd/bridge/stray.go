@@ -68,7 +68,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 		Requeue: b.cfg.Orphans == requeueOrphans, Reason: store.Forgotten(b.cfg.Name), At: now.Unix(),
 	})
 	b.noteSettled(sum)
-	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Returned).Int("failed", sum.Failed).
+	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Returned).Int("failed", len(sum.Failed)).
 		Msg("the database has lost writes of this daemon: rows that it no longer runs are settled")
 	return err
 }

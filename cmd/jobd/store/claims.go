@@ -305,7 +305,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 // Settle implements Store. It first marks the incarnation, so that it can no longer renew its
 // lease, then settles its rows, some at a time, and finally removes the record.
 func (s *SQL) Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, error) {
-	var sum Settled
+	sum := Settled{Failed: make(map[int64]string)}
 	if !s.claimed {
 		return sum, nil
 	}
@@ -366,6 +366,7 @@ func (s *SQL) Own(ctx context.Context) ([]int64, error) {
 // Disown implements Store.
 func (s *SQL) Disown(ctx context.Context, ids []int64, orphans Orphans) (sum Settled, err error) {
 	targets := make(map[string]bool)
+	sum.Failed = make(map[int64]string)
 	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, orphans, ids, &sum, targets)
 	sum.Targets = slices.Sorted(maps.Keys(targets))
 	return sum, err
@@ -397,7 +398,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 	var names []string
 	reason, _ := s.table().stderr.fit(orphans.Reason, reasonRoom)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
-		part, freed, names = Settled{}, nil, nil
+		part, freed, names = Settled{Failed: make(map[int64]string)}, nil, nil
 		claims, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
 			s.table().claims, byID, list(ids), o.Token, s.skip))
 		if err != nil || len(claims) == 0 {
@@ -427,6 +428,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 				names = append(names, target)
 			case status == Running && !orphans.Requeue:
 				p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: orphans.At})
+				part.Failed[id] = target
 			case status == Running && manual:
 				p.rehand = append(p.rehand, id)
 			case status == Running:
@@ -447,7 +449,6 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 		slices.Sort(freed)
 		p.free = freed
 		part.Returned = len(p.back) + len(p.manual) + len(p.requeue) + len(p.rehand)
-		part.Failed = len(p.finish)
 		failpoint.Point("settle: rows locked")
 		return s.writePlan(ctx, tx, 0, &p)
 	})
@@ -456,7 +457,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 	}
 	s.forgetSightings(freed, nil)
 	sum.Returned += part.Returned
-	sum.Failed += part.Failed
+	maps.Copy(sum.Failed, part.Failed)
 	for _, name := range names {
 		targets[name] = true
 	}

@@ -136,10 +136,10 @@ type Orphans struct {
 
 // Settled is what a settlement changed.
 type Settled struct {
-	Returned int      // rows that wait again
-	Failed   int      // rows that have ended
-	Targets  []string // targets of the rows that wait again
-	Left     bool     // some rows were locked, missing or excepted, and are still to be settled
+	Returned int              // rows that wait again
+	Failed   map[int64]string // rows that have ended, and their targets
+	Targets  []string         // targets of the rows that wait again
+	Left     bool             // some rows were locked, missing or excepted, and are still to be settled
 }
 
 // Store is a table of jobs and its claims, as one daemon sees it. Methods may be called from any

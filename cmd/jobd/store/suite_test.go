@@ -375,10 +375,10 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if requeue {
-				equal(t, "sum", sum, "{5 0 [a b] false}")
+				equal(t, "sum", sum, "{5 map[] [a b] false}")
 				equal(t, "statuses", statuses(t, table, 9), "waiting waiting waiting running accepted manual accepted running manual")
 			} else {
-				equal(t, "sum", sum, "{3 2 [a] false}")
+				equal(t, "sum", sum, "{3 map[2:b 9:c] [a] false}")
 				equal(t, "statuses", statuses(t, table, 9), "waiting done waiting running accepted manual accepted running done")
 				r := table.read(t, 2)
 				equal(t, "row 2", []any{*r.Result, r.Code == nil, r.Signal == nil, *r.Stderr, r.TimeFinished}, []any{"fail", true, true, "daemon died", 77})
@@ -427,7 +427,7 @@ func TestOwnClaims(t *testing.T) {
 		slices.Sort(own)
 		equal(t, "own", fmt.Sprintln(own, err), "[1 2 3] <nil>\n")
 		sum, err := s.Disown(t.Context(), []int64{1, 3, 4}, Orphans{Reason: Forgotten("d"), At: 77})
-		equal(t, "sum", fmt.Sprintln(sum, err), "{1 1 [a] false} <nil>\n")
+		equal(t, "sum", fmt.Sprintln(sum, err), "{1 map[1:a] [a] false} <nil>\n")
 		equal(t, "statuses", statuses(t, table, 4), "done running waiting accepted")
 		own, err = s.Own(t.Context())
 		equal(t, "own", fmt.Sprintln(own, err), "[2] <nil>\n")

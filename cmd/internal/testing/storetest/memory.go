@@ -430,6 +430,7 @@ func (s *Memory) Disown(_ context.Context, ids []int64, orphans store.Orphans) (
 // settle frees rows that have claims with a token.
 func (t *Table) settle(token int64, orphans store.Orphans, selects func(id int64) bool) (sum store.Settled) {
 	targets := make(map[string]bool)
+	sum.Failed = make(map[int64]string)
 	for id, c := range t.claims {
 		if c.token != token || !selects(id) {
 			continue
@@ -439,7 +440,7 @@ func (t *Table) settle(token int64, orphans store.Orphans, selects func(id int64
 			delete(t.claims, id)
 		case r.Status == store.Running && !orphans.Requeue:
 			t.finish(r, store.Final{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
-			sum.Failed++
+			sum.Failed[id] = r.Target
 		case r.Status == store.Accepted, r.Status == store.Running:
 			if t.giveBack(r); r.Status == store.Waiting {
 				targets[r.Target] = true

@@ -254,6 +254,18 @@ func (m *Machine) Accept(rows []Row) {
 	}
 }
 
+// Keep makes a row keep a place of its target until Done, as if it ran here, although it does not
+// belong to this daemon. It returns false if there is no such target or the row is known.
+func (m *Machine) Keep(r Row) bool {
+	t := m.targets[r.Target]
+	if t == nil || m.jobs[r.ID] != nil {
+		return false
+	}
+	t.running++
+	m.jobs[r.ID] = &job{row: r, running: true}
+	return true
+}
+
 // giveUp gives a row that has not started back to the table.
 func (m *Machine) giveUp(row Row) {
 	if row.Started != 0 {

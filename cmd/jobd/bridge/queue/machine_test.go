@@ -496,3 +496,34 @@ func TestStopReleasesRepeats(t *testing.T) {
 		t.Errorf("%+v after the runs", got)
 	}
 }
+
+// TestAKeptPlace: a row that does not belong to this daemon takes up a place until it is done, and if
+// it is accepted meanwhile, it runs afterwards.
+func TestAKeptPlace(t *testing.T) {
+	m := New()
+	if m.Keep(Row{ID: 1, Target: "a"}) {
+		t.Error("kept in an unknown target")
+	}
+	if err := m.Add("a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if !m.Keep(Row{ID: 1, Target: "a"}) || m.Keep(Row{ID: 1, Target: "a"}) {
+		t.Error("not kept once")
+	}
+	started := func(want ...int64) {
+		t.Helper()
+		var got []int64
+		for _, r := range m.Next().Start {
+			got = append(got, r.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("started %v, want %v", got, want)
+		}
+	}
+	m.Accept([]Row{{ID: 2, Target: "a"}, {ID: 1, Target: "a"}, {ID: 3, Target: "a"}})
+	started(2)
+	m.Done(1)
+	started(3)
+	m.Done(2)
+	started(1)
+}
