@@ -387,7 +387,7 @@ func TestAcquireWaits(t *testing.T) {
 // TestLoading: a Redis that still loads its append-only file is not taken for one that has none.
 func TestLoading(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t, "--appendfsync", "always", "--key-load-delay", "200")
+	server := redistest.New(t, "--appendfsync", "always", "--key-load-delay", "500")
 	server.Do(t, "EVAL", "for i = 1, 10000 do redis.call('SET', i, i) end return 1", 0)
 	server.Stop()
 	var log throwaway.Log
