@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
@@ -38,6 +39,7 @@ type request struct {
 //
 // Appends that wait are committed together, by the first of them that gets turn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
+	defer exitOnPanic()
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
 		r.size += maxHeader / 16
@@ -63,6 +65,16 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 		<-j.turn
 	}
 	return r.receipt, r.err
+}
+
+// exitOnPanic ends the process when an append panics. An HTTP server would recover the panic of a
+// request, and the other appends would wait for turn for ever.
+func exitOnPanic() {
+	if e := recover(); e != nil {
+		what := fmt.Sprintf("the journal panicked: %v\n%s", e, debug.Stack())
+		go panic(what) // nobody recovers it
+		select {}
+	}
 }
 
 // commitNext commits the next group. If there is no room for all of it, each request is committed
