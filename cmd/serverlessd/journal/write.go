@@ -167,8 +167,22 @@ func (j *Journal) nextGroup() (group []*request) {
 	})
 }
 
-// commit makes a group's lines durable. After an error none of them is accepted.
+// commit makes a group's lines durable. After an error none of them is accepted. If a write finds
+// the disk full, and room can be made, it is tried once more.
 func (j *Journal) commit(group []*request) error {
+	err := j.commitOnce(group)
+	if errors.As(err, new(*madeRoomError)) {
+		err = j.commitOnce(group)
+	}
+	return err
+}
+
+// madeRoomError is a refusal for lack of space after which the journal has made room.
+type madeRoomError struct{ error }
+
+func (e *madeRoomError) Unwrap() error { return e.error }
+
+func (j *Journal) commitOnce(group []*request) error {
 	var size int64
 	for _, r := range group {
 		size += r.size
@@ -199,8 +213,8 @@ func (j *Journal) commit(group []*request) error {
 		switch {
 		case s.file.Truncate(s.end) != nil || j.sync(s) != nil:
 			j.endSegment()
-		case errors.Is(err, ErrFull):
-			j.makeRoom() // for the next
+		case errors.Is(err, ErrFull) && j.makeRoom():
+			err = &madeRoomError{err}
 		}
 		return err
 	}
