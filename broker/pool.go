@@ -27,7 +27,7 @@ type pool struct {
 	set     *set
 	workers int
 	idleLine
-	ready   container.Heap // the pairs that are here, by the best job of their type
+	ready   container.Heap // pairs, by the best job of their type; the other pairs are in the heaps of their types
 	pairs   uint32         // the first pair in the list of the pool's pairs
 	n       int            // pairs
 	touched bool
@@ -82,8 +82,8 @@ func newSet(key string, allows func(typ []byte) bool) *set {
 const (
 	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(set{})) + 256
 	pairSize = int64(unsafe.Sizeof(pair{}))
-	// nameSize is how many bytes a name takes in lists and maps besides its own bytes, likeSize
-	// how many a pattern takes.
+	// nameSize is how many bytes a name takes in lists and maps besides its own bytes. likeSize is
+	// the same for a pattern.
 	nameSize = int64(unsafe.Sizeof([]byte{})) + 48
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )

@@ -65,7 +65,7 @@ class Link(asyncio.Protocol):
         self._last_byte = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
-    # Hooks of subclasses; on_error is another.
+    # Methods that subclasses may override, as they may override on_error.
 
     def on_message(self, message: Message) -> None:
         """Called with each message that is neither a ping, an ok nor an error."""
