@@ -118,8 +118,8 @@ func (v *outcomePrinter) draw() {
 	_ = v.bar.Set(n)
 }
 
-// tick returns a channel of the times at which the printing goroutine must call flush. It also
-// calls flush when it is idle.
+// tick returns a ticker's channel: the printing goroutine must call flush at each tick. That
+// goroutine also calls flush when it is idle.
 func (v *outcomePrinter) tick() (c <-chan time.Time, stop func()) {
 	if v.bar == nil {
 		return nil, func() {}

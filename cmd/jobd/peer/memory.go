@@ -13,7 +13,7 @@ type Memory struct {
 	RSS          uint64 `json:"rss"`       // resident
 	HeapTotal    uint64 `json:"heapTotal"` // taken from the system for the heap
 	HeapUsed     uint64 `json:"heapUsed"`  // objects that are live or not yet collected
-	External     uint64 `json:"external"`  // everything else: stacks and the runtime's own
+	External     uint64 `json:"external"`  // everything else: stacks and the runtime's own data
 	ArrayBuffers uint64 `json:"arrayBuffers"`
 }
 

@@ -20,7 +20,7 @@ type worker struct {
 	why      string           // the reason for the pause
 	failing  int64            // when the worker became unreachable; 0: it is reachable
 	pause    time.Duration    // the length of the last pause that was made because the worker was unreachable
-	excepts  map[string]int64 // names that it does not know, and until when it gets no such jobs
+	excepts  map[string]int64 // for names that it does not know: until when it gets no jobs with the name
 	cancels  map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
 	pullers  []*puller
 	orphans  bool // some of its runs were submitted to a new broker, to be handed to it again

@@ -128,8 +128,8 @@ func (j *Journal) segment(name string) *segment {
 	return nil
 }
 
-// take makes the next reservation begin where r ends. The front is still where r begins, because
-// only one reservation is read at a time.
+// take makes the next reservation begin where r ends. No other reservation has been taken since r
+// began, because only one is read at a time.
 func (j *Journal) take(r *Reservation, to int64) {
 	for i := range j.back {
 		if b := &j.back[i]; b.Segment == r.Segment && b.From == r.From && b.To == to {
