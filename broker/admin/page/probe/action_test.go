@@ -224,7 +224,7 @@ func TestSubmit(t *testing.T) {
 	b.until("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
 }
 
-// TestDrain drains the broker, which must be confirmed.
+// TestDrain drains the broker. The page asks before it does so.
 func TestDrain(t *testing.T) {
 	inFull(t)
 	t.Parallel()
