@@ -45,7 +45,7 @@ func (q *jobFilter) words() string {
 	return filterWords("id", q.id, "group", q.group, "older", q.older.String())
 }
 
-// filterWords returns pairs of a flag and its value, if it is set, for a question.
+// filterWords returns the text for flags and their values. It leaves out flags without a value.
 func filterWords(pairs ...string) string {
 	var set []string
 	for i := 0; i < len(pairs); i += 2 {

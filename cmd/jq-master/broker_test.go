@@ -33,7 +33,7 @@ func startShared(t *testing.T, before *server.Server) *server.Server {
 	return startSharedWith(t, before, func(*settings.Options) {})
 }
 
-// startSharedWith is like shared, but with further options.
+// startSharedWith is like startShared, but with further options.
 func startSharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()

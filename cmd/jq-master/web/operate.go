@@ -382,7 +382,7 @@ func dropWorker(x *exchange) (int, error) {
 	return http.StatusNoContent, x.Master.Dismiss(id)
 }
 
-// matcherOf returns a required field that has a matcher.
+// matcherOf returns the value of a required field and the matcher that it describes.
 func matcherOf(f *form, name string) (pack.Value, *matcher.Matcher) {
 	v := f.value(name)
 	if v == nil {

@@ -107,7 +107,7 @@ func New(c Config) *Server {
 }
 
 // Watch reads the statistics and findings at intervals until stop is closed. So plots have data
-// when the page is opened, and the since of a finding is right.
+// when the page is opened, and findings show how long they have lasted.
 func (s *Server) Watch(stop <-chan struct{}) {
 	s.moments.Run(stop, func() (m moments.Moment, h moments.Histograms, known bool) {
 		_, err := s.Master.Findings()

@@ -57,8 +57,8 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
 // addRunning adds the jobs of these batches to the jobs in hand. From then on their locks are
-// renewed, and the batches are ended when the sysid is lost. It returns false if the sysid was lost
-// before.
+// renewed, and the batches are ended when the sysid is lost. It returns false if the sysid is
+// already lost.
 func (b *backend) addRunning(batches []*batch, sysid string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
