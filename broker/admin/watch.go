@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// lookPeriod is the minimum time between two snapshots of all types. If a snapshot takes more
-	// than a lookShare-th of it, the time grows, up to slowPeriod.
+	// lookPeriod is the minimum time between two snapshots of all types. If snapshots are slow, it
+	// grows to lookShare times what one takes, up to slowPeriod.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50

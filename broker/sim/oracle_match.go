@@ -112,7 +112,7 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 	return first
 }
 
-// best returns the queued job of a type that must go first. For next, see allowed.
+// best returns the queued job of a type that must go first. next is as in allowed.
 func (o *oracle) best(typ, next string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {
