@@ -148,7 +148,7 @@ func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused er
 	return refused
 }
 
-// asSubmitter does something over a submitter's connection.
+// asSubmitter connects as a submitter and calls fn.
 func (t *tool) asSubmitter(ctx context.Context, command string, fn func(*gloom.Submitter) error) error {
 	opts, err := t.conn.options(t.conn.submit, clientName(command))
 	if err != nil {

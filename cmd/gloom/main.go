@@ -57,7 +57,7 @@ func newRoot() *cobra.Command {
 		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": connectionHelp},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("door") && slices.Contains([]string{"work", "submit", "attach", "ping"}, cmd.Name()) {
-				return cli.Usagef("--door: gloom %s speaks with a broker only", cmd.Name())
+				return cli.Usagef("--door: gloom %s works only with a broker", cmd.Name())
 			}
 			return t.conn.settle(cmd.Flags())
 		},

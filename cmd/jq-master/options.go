@@ -87,7 +87,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it they cannot reach it")
 	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs with that name, except those with max_retry 0")
 	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; with 0, such a worker pulls")
-	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network (CIDR) to which workers' URLs may lead, besides loopback and the address from which a worker registers; may be given several times")
+	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network (CIDR) that workers' URLs may name, besides loopback and the address from which a worker registers; may be given several times")
 	f.DurationVar(&l.Heartbeat, "heartbeat", l.Heartbeat, "interval of heartbeats; a worker that misses three is lost")
 	f.DurationVar(&l.TimeoutGrace, "timeout-grace", l.TimeoutGrace, "how long after a job's timeout its worker may still report the end")
 	f.DurationVar(&l.BackoffBase, "backoff-base", l.BackoffBase, "longest wait before the first retry; it doubles with each further retry")

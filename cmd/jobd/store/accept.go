@@ -202,7 +202,8 @@ type source struct {
 }
 
 // firstWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
-// limit. truncated has the targets that may have more rows, and next is for notePosition.
+// limit. truncated holds the targets that may have more rows. next is what to pass to
+// notePosition.
 //
 // Of each target it first reads its share of the limit, and more only when these are used up: a row
 // that is locked and not accepted costs as much as one that is.

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCommandQueue: commands of many goroutines are run one at a time, in the order of each
-// goroutine; commands that come after the machine has ended call gone.
+// goroutine. For commands that come after the machine has ended, only the function gone is called.
 func TestCommandQueue(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 	alive(m)

@@ -164,7 +164,7 @@ func replyType(header []string, request string) string {
 			return header[0]
 		}
 	}
-	// The first wish is for the encoding of the request.
+	// The encoding of the request comes first: it is preferred if the client accepts both alike.
 	wishes := [2]wish{{name: request}, {name: jsonType}}
 	if request == jsonType {
 		wishes[1].name = msgpackType

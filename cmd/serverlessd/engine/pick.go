@@ -133,8 +133,8 @@ func (e *Engine) batchSize(h *job.Handler) int {
 	return size
 }
 
-// ask asks a store which jobs are due, unless it did so a moment ago, and returns how long to wait
-// before it must be called again; 0 means as usual.
+// ask asks a store which jobs are due, unless it did so a moment ago. It returns how soon it must
+// be called again; 0 means after the usual time.
 func (b *backend) ask() (next time.Duration) {
 	if b.identity() == "" {
 		return 0
