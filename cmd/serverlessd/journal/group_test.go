@@ -107,8 +107,8 @@ func TestMoreThanAGroup(t *testing.T) {
 	equal(t, "lines", len(readRest(t, j)), 5)
 }
 
-// TestCancelledWait: an append whose context ends while it waits returns at once, and the others do
-// not wait for it.
+// TestCancelledWait: an append whose context ends while it waits returns at once, the others do not
+// wait for it, and the journal does not hold its lines any more.
 func TestCancelledWait(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -125,6 +125,7 @@ func TestCancelledWait(t *testing.T) {
 		}
 		w.results[i] <- nil
 	}
+	equal(t, "appends that wait", j.Queued(), 2)
 	close(w.block)
 	equal(t, "errors", w.errors(), make([]error, 5))
 	equal(t, "lines", text(readRest(t, j)), "a-x:held up a-x:one a-x:two")

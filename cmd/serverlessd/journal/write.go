@@ -23,7 +23,6 @@ const saltSize = 12
 
 // request is an append. Only the goroutine that holds turn changes it.
 type request struct {
-	ctx     context.Context
 	batches []Batch
 	size    int64 // approximate
 	receipt Receipt
@@ -34,13 +33,13 @@ type request struct {
 
 // Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
 // ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context. Only after an error of
-// the context may the lines have been accepted nevertheless. The context is checked only while the
-// append waits for others. The lines must not change before Append returns.
+// the context may the lines have been accepted nevertheless; then they must never change, otherwise
+// not before Append returns. The context is checked only while the append waits for others.
 //
 // Appends that wait are committed together, by the first of them that gets turn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	defer exitOnPanic()
-	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
+	r := &request{batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
 		r.size += maxHeader / 16
 		for _, line := range b.Lines {
@@ -57,6 +56,7 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 	select {
 	case <-r.done:
 	case <-ctx.Done():
+		j.withdraw(r)
 		return Receipt{}, ctx.Err()
 	case j.turn <- struct{}{}:
 		for !r.settled {
@@ -77,6 +77,16 @@ func exitOnPanic() {
 	}
 }
 
+// withdraw removes a cancelled request from the queue, unless a commit has taken it. Otherwise,
+// clients that try again would fill the memory while the disk hangs.
+func (j *Journal) withdraw(r *request) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if i := slices.Index(j.queue, r); i >= 0 {
+		j.queue = slices.Delete(j.queue, i, i+1)
+	}
+}
+
 // commitNext commits the next group. If there is no room for all of it, each request is committed
 // alone, so that none is refused because of another. The caller holds turn.
 func (j *Journal) commitNext() {
@@ -84,9 +94,6 @@ func (j *Journal) commitNext() {
 		runtime.Gosched() // appends that are about to begin can join
 	}
 	group := j.nextGroup()
-	if len(group) == 0 {
-		return
-	}
 	j.shared = len(group) > 1
 	err := j.commit(group)
 	if len(group) > 1 && errors.Is(err, ErrFull) {
@@ -149,7 +156,7 @@ func (j *Journal) Refuses() error {
 	return j.spare(ordinarySize - removable)
 }
 
-// nextGroup takes the next requests from the queue, and drops those that were cancelled.
+// nextGroup takes the next requests from the queue.
 func (j *Journal) nextGroup() (group []*request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -160,11 +167,7 @@ func (j *Journal) nextGroup() (group []*request) {
 	}
 	group = slices.Clone(j.queue[:n])
 	j.queue = slices.Delete(j.queue, 0, n)
-	return slices.DeleteFunc(group, func(r *request) bool {
-		r.err = r.ctx.Err()
-		r.settled = r.err != nil
-		return r.settled
-	})
+	return group
 }
 
 // commit makes a group's lines durable. After an error none of them is accepted. If a write finds
