@@ -125,8 +125,9 @@ func TestCancelledWait(t *testing.T) {
 		}
 		w.results[i] <- nil
 	}
-	equal(t, "appends that wait", j.Queued(), 2)
+	queued := j.Queued()
 	close(w.block)
+	equal(t, "appends that wait", queued, 2)
 	equal(t, "errors", w.errors(), make([]error, 5))
 	equal(t, "lines", text(readRest(t, j)), "a-x:held up a-x:one a-x:two")
 }
