@@ -158,3 +158,48 @@ func silentFifo(t *testing.T) (name string, f *os.File) {
 	t.Cleanup(func() { f.Close() })
 	return name, f
 }
+
+// TestLogFileThatHangsAtTheStart: a log file that cannot be opened because nobody reads the pipe does
+// not hold up the start. The console tells of it, and a later reader gets later lines.
+func TestLogFileThatHangsAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "log")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	console, err := os.Create(filepath.Join(dir, "console"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer console.Close()
+	opened := make(chan *Log)
+	go func() {
+		log, err := OpenLog(LogConfig{File: fifo, LevelFile: "info", LevelConsole: "info", Format: "json"}, console)
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- log
+	}()
+	var log *Log
+	select {
+	case log = <-opened:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the log waits for a reader")
+	}
+	text, err := os.ReadFile(console.Name())
+	if err != nil || !strings.Contains(string(text), "the log file cannot be opened yet") || !strings.Contains(string(text), fifo) {
+		t.Errorf("console: %s, %v", text, err)
+	}
+	r, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	log.Info().Msg("there is a reader now")
+	for lines := bufio.NewScanner(r); lines.Scan(); log.Info().Msg("there is a reader now") {
+		if strings.Contains(lines.Text(), "there is a reader now") {
+			return
+		}
+	}
+	t.Error("no line has come")
+}

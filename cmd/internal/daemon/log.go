@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,19 +47,19 @@ type Log struct {
 	file  *lumberjack.Logger
 }
 
-// OpenLog opens the log. It returns an error if the file cannot be written.
+// OpenLog opens the log. It returns an error if the file cannot be written. A file that hangs when it
+// is opened, as a pipe without a reader does, loses lines like one whose writes hang.
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{}
 	low := level(c.LevelConsole)
 	out, file := cli.NewOutlet(console, consolePatience), cli.NewOutlet(nil, filePatience)
+	var err error
 	writers := []io.Writer{leveled(format(console, out, c.Format), low)}
 	if c.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
-		f, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
-		if err != nil {
+		if err = tryFile(c.File); err != nil && !errors.Is(err, errHangs) {
 			return nil, fmt.Errorf("cannot write the log file: %w", err)
 		}
-		f.Close()
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
 		file = cli.NewOutlet(l.file, filePatience)
 		writers = append(writers, leveled(format(l.file, file, c.Format), level(c.LevelFile)))
@@ -74,7 +75,31 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 			}
 		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))
+	if err != nil {
+		l.Warn().Err(err).Str("path", c.File).Msg("the log file cannot be opened yet; its lines are lost until it can")
+	}
 	return l, nil
+}
+
+var errHangs = errors.New("opening it takes long")
+
+// tryFile opens a file for writing, and closes it. If that takes longer than filePatience, it returns
+// errHangs.
+func tryFile(path string) error {
+	opened := make(chan error, 1)
+	go func() {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+		if err == nil {
+			f.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		return err
+	case <-time.After(filePatience):
+		return errHangs
+	}
 }
 
 // Reopen opens the file again at the next line, after it was moved away.
