@@ -260,3 +260,47 @@ func TestNobodyReadsStderr(t *testing.T) {
 		t.Error("a signal does not end it")
 	}
 }
+
+// TestRefusedAndNobodyReadsStderr: a worker that every broker refuses ends with its status, also when
+// nobody reads its standard error.
+func TestRefusedAndNobodyReadsStderr(t *testing.T) {
+	t.Parallel()
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("secret submit,work\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "", "--token-file", tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kill)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for size := 1 << 16; size > 0; size >>= 1 { // fills the pipe
+		w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		for err = nil; err == nil; {
+			_, err = w.Write(make([]byte, size))
+		}
+	}
+	cmd := exec.Command(filepath.Join(bin, "gloom"), "work", "--worker-addr", b.worker, "x", "--", "cat")
+	cmd.Stderr = w
+	cmd.Env = append(os.Environ(), "GLOOM_TOKEN=wrong")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if code := cmd.ProcessState.ExitCode(); code != refusalStatus(gloom.ErrUnauthorized) {
+			t.Errorf("exit status %d, %v", code, err)
+		}
+	case <-time.After(patience):
+		cmd.Process.Kill()
+		t.Error("it does not end")
+	}
+}

@@ -381,7 +381,8 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, repor
 			case n > 2:
 				return cli.Quiet(cli.ExitInterrupted)
 			}
-			return noBroker(w.conn.worker, "worker-addr", err)
+			// It is printed here, since main would wait for a reader.
+			return cli.Quiet(cli.Report(w.log, "gloom", classify(noBroker(w.conn.worker, "worker-addr", err))))
 		case sig = <-signals:
 		}
 		switch n {
