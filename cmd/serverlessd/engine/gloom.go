@@ -211,6 +211,11 @@ func (b *backend) awaitOldRuns() bool {
 		ctx, cancel := b.call()
 		list, next, err := b.store.Jobs(ctx, q)
 		cancel()
+		if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
+			// It may refuse for ever, such as because of a damaged row. Other jobs run nevertheless.
+			b.log.Error().Err(err).Msg("cannot look for the jobs of an earlier daemon: at first, more of them may run than their types allow")
+			return true
+		}
 		if b.note("look for the jobs of an earlier daemon", err) != nil {
 			return false
 		}

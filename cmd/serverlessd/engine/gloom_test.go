@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"math"
@@ -260,6 +261,40 @@ func TestRunsThatOutliveTheirDaemon(t *testing.T) {
 	if n := highest.Load(); n > limit {
 		t.Errorf("%d ran at once", n)
 	}
+}
+
+// TestDamagedRunOfAnEarlierDaemon: a row that cannot be read, of a run that a killed daemon has left,
+// does not keep the next daemon from other jobs.
+func TestDamagedRunOfAnEarlierDaemon(t *testing.T) {
+	s, dir, jobs := broker(t, "secret submit,work\n"), t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
+	start := func() *Engine {
+		return runningAs(t, dir, func(c *Config) {
+			c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
+		}, sqlite(t, jobs))
+	}
+	e := start()
+	began, release := make(chan bool, 1), make(chan bool)
+	defer close(release)
+	addGloomHandler(t, e, "a-x", job.Options{Concurrency: 1}, func(context.Context, *gloom.Job) (any, error) {
+		began <- true
+		<-release
+		return nil, nil
+	})
+	addGloomHandler(t, e, "a-y", job.Options{}, echo)
+	add(t, e, "a-x", "1")
+	<-began
+	e.close() // frees nothing, like a kill
+	db, err := sql.Open("sqlite", jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("UPDATE sq_jobs SET first_dt = 'damaged' WHERE type = 'a-x'"); err != nil {
+		t.Fatal(err)
+	}
+	e = start()
+	defer e.Shutdown(context.Background())
+	reaches(t, e, add(t, e, "a-y", "2")[0], job.Succeeded)
 }
 
 // relay returns the address of a relay to a server, and sends the first connection to conns.
