@@ -33,6 +33,8 @@ type outcomePrinter struct {
 	w    *bufio.Writer
 	bar  *progressbar.ProgressBar
 	jobs int // that have ended
+
+	unwritten int // the first line whose outcome is still in w, or an earlier one; 0 if none is
 }
 
 // drawPace is the time between two drawings of the bar. Answers that go to the same terminal are
@@ -133,7 +135,25 @@ func (v *outcomePrinter) outcome(o lineResult, n int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.jobs = n
-	return v.print(o)
+	before := v.w.Buffered()
+	err := v.print(o)
+	switch now := v.w.Buffered(); {
+	case err != nil:
+	case now < before: // w was full: all that came before this line is written
+		v.unwritten = o.number
+	case now > before && (v.unwritten == 0 || o.number < v.unwritten):
+		v.unwritten = o.number
+	}
+	return err
+}
+
+// write writes what is in w.
+func (v *outcomePrinter) write() error {
+	err := v.w.Flush()
+	if err == nil {
+		v.unwritten = 0
+	}
+	return err
 }
 
 func (v *outcomePrinter) print(o lineResult) error {
@@ -233,7 +253,7 @@ func (v *outcomePrinter) idle() error {
 	if v.bar != nil && v.shared {
 		return nil
 	}
-	return v.w.Flush()
+	return v.write()
 }
 
 // flush flushes the answers and draws the bar.
@@ -243,7 +263,7 @@ func (v *outcomePrinter) flush() error {
 	if v.shared && v.w.Buffered() > 0 {
 		v.clearBar()
 	}
-	err := v.w.Flush()
+	err := v.write()
 	v.draw()
 	return err
 }
@@ -256,8 +276,9 @@ func (v *outcomePrinter) note(format string, args ...any) {
 	v.tool.note(format, args...)
 }
 
-// finish ends the bar, and prints a summary on a terminal or if something failed.
-func (v *outcomePrinter) finish(n counts, outstanding int, cause error) {
+// finish ends the bar, and prints a summary on a terminal or if something failed. outputErr is why the
+// output could not be written.
+func (v *outcomePrinter) finish(n counts, outstanding int, cause, outputErr error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -268,7 +289,8 @@ func (v *outcomePrinter) finish(n counts, outstanding int, cause error) {
 	default:
 		v.clearBar()
 	}
-	if !(v.terminal && !v.quiet) && n.failed == 0 && cause == nil {
+	cut := outputErr != nil && v.job.Keep > 0 // the broker has the rest
+	if !(v.terminal && !v.quiet) && n.failed == 0 && cause == nil && !cut {
 		return
 	}
 	elapsed := time.Since(v.startedAt)
@@ -281,7 +303,7 @@ func (v *outcomePrinter) finish(n counts, outstanding int, cause error) {
 		s += fmt.Sprintf("; %s failed", humanize.Comma(int64(n.failed)))
 	}
 	var stop *cli.Fault
-	if errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted && outstanding > 0 && !v.job.Detach {
+	if (cut || errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted) && outstanding > 0 && !v.job.Detach {
 		left := "cancelled"
 		if v.job.Keep > 0 {
 			left = "kept, and continue"

@@ -133,8 +133,12 @@ func (st *stream) run(ctx context.Context) error {
 		err = st.show.flush()
 	}
 	cause := context.Cause(ctx)
-	st.show.finish(n, outstanding, cause)
-	if at := st.open.first(); st.resume && err == nil && at > 0 {
+	st.show.finish(n, outstanding, cause, err)
+	at := st.open.first()
+	if u := st.show.unwritten; err != nil && u > 0 && (at == 0 || u < at) {
+		at = u
+	}
+	if st.resume && at > 0 {
 		st.note("to go on%s: %s", st.sameInput(), st.resumeCommand(at))
 	}
 	switch {
