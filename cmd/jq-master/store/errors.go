@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -21,15 +22,16 @@ const (
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// absences lists the prefixes of errors that mean that Redis is away: it cannot serve anybody at the
-// moment, or it refuses to serve this client.
+// faults lists the codes of errors that mean that the command or the data is wrong. Any other code,
+// such as LOADING, READONLY or NOSCRIPT, and any text of a proxy that Redis does not have, means that
+// Redis cannot serve anybody at the moment, or refuses to serve this client: it is away.
+var faults = []string{"ERR ", "WRONGTYPE ", "UNREADABLE "}
+
+// absences lists the prefixes of errors that mean the same although they begin like a fault.
 var absences = []string{
-	"LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
-	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
 	"ERR The user executing the script can't", // NOPERM in a script of Redis 7.0
 	"ERR ACL failure in script",               // NOPERM in a script of Redis 7.2 and later
 	"ERR Protocol error: unauthenticated",
-	"NOSCRIPT",                  // the scripts of Redis were flushed
 	"ERR max number of clients", // no further client may connect
 	"ERR invalid password",      // older spelling of WRONGPASS
 }
@@ -51,10 +53,9 @@ func kindOf(err error) kind {
 	if strings.HasPrefix(text, "OOM ") {
 		return full
 	}
-	for _, prefix := range absences {
-		if strings.HasPrefix(text, prefix) {
-			return away
-		}
+	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
+	if slices.ContainsFunc(faults, begins) && !slices.ContainsFunc(absences, begins) {
+		return faulty
 	}
-	return faulty
+	return away
 }

@@ -526,11 +526,15 @@ func TestKindOf(t *testing.T) {
 		"ERR The user executing the script can't run this command or subcommand":    away,
 		"ERR ACL failure in script: User u has no permissions to run 'zadd'":        away,
 		"NOSCRIPT No matching script.":                                              away,
+		"DENIED by a proxy":                                                         away,
+		"IOERR":                                                                     away,
+		"upstream failure":                                                          away,
 		"FENCED lease is \"x\"":                                                     fenced,
 		"LOST lease \"x\"":                                                          lost,
 		"CONFLICT job is queued":                                                    conflict,
 		"WRONGTYPE Operation against a key":                                         faulty,
 		"ERR unknown command":                                                       faulty,
+		"UNREADABLE jq:idem:x is a hash that has no ids":                            faulty,
 	} {
 		if got := kindOf(redisError(text)); got != want {
 			t.Errorf("%s: kind %d, want %d", text, got, want)
