@@ -216,6 +216,9 @@ class Jobs(SubmitterCase):
         ):
             with self.subTest(arguments), self.assertRaises(kind):
                 jobs.submit(**{"type": "echo", **arguments})
+        for wrong in (lambda: jobs.attach("a", nosuch=1), lambda: jobs.do("a", 1, 2)):
+            with self.assertRaises(TypeError):
+                wrong()
         self.assertEqual(jobs.outstanding, 0)
 
     def test_too_large(self):
@@ -1135,7 +1138,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
                 child = os.fork()
             if child == 0:
                 try:
-                    os.write(theirs, jobs._encode("echo", None, {})[0].encode())
+                    os.write(theirs, jobs._encode("echo")[0].encode())
                 finally:
                     os._exit(0)
             os.close(theirs)

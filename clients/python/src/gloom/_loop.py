@@ -5,6 +5,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import functools
+import inspect
 import os
 import threading
 from typing import Any, Awaitable, Callable, Concatenate, Coroutine, Iterator
@@ -37,6 +38,21 @@ def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(look)
     return task
+
+
+def like(
+    twin: Callable[Concatenate[Any, P], Any]
+) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Give a method the parameters and the docstring of its twin for asyncio."""
+
+    def adapt(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:
+        returned = inspect.signature(method).return_annotation
+        shown = inspect.signature(twin).replace(return_annotation=returned)
+        vars(method)["__signature__"] = shown
+        method.__doc__ = twin.__doc__
+        return method
+
+    return adapt
 
 
 def blocking(

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Self, Sequence, TypeVar, Unpack
 
 from . import wire
 from ._connector import Connector
-from ._loop import LoopThread, blocking, within
+from ._loop import LoopThread, blocking, like, within
 from ._options import JobOptions, OnProgress, Options, Settings, encode_submit, fields_of
 from .pending import AsyncPending, Pending, PendingJob
 from .wire import check_name
@@ -65,8 +65,19 @@ class AsyncSubmitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> AsyncPending:
-        """Submit a job; arguments and errors are the same as Submitter.submit's."""
-        made = self._encode(type, body, options)
+        """Submit a job; returns as soon as it is on its way.
+
+        type: the job's type; None is the broker's default type.
+        body: a value that JSON can express, or RawJSON, which is sent verbatim.
+        wait: seconds to wait for room in the window and a connection, None without
+        a limit.  After that WindowFull or NotConnected is raised.
+        options: see JobOptions.
+
+        Raises TypeError and ValueError for invalid arguments, SizeError, ClosedError,
+        and a RefusedError if all brokers refuse permanently.  All other errors,
+        including a refusal by the broker, are those of the pending job.
+        """
+        made = self._encode(type, body, **options)
         return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
     async def attach(
@@ -77,7 +88,12 @@ class AsyncSubmitter:
         raw: bool | None = None,
         wait: float | None = None,
     ) -> AsyncPending:
-        """Attach to a kept job; like Submitter.attach."""
+        """Attach to a job that was submitted with keep, here or elsewhere, to get its
+        progress and outcome; a kept outcome comes at once.
+
+        The previous submitter gets TakenOver.  The pending job's ack returns once
+        attached; it fails with UnknownID if the job no longer exists or is not kept.
+        """
         made = self._encode_attach(id, on_progress, raw)
         return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
@@ -94,9 +110,11 @@ class AsyncSubmitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> Any:
-        """Submit a job and return its result; like Submitter.do.
+        """Submit a job and return its result; takes the arguments of submit.
 
-        If the task is cancelled, so is the job.
+        After wait seconds, or if the thread is interrupted or the task cancelled, asks
+        the broker to cancel the job, without waiting for the reply.  Raises the errors
+        of submit and of the job, and TimeoutError.
         """
         until = None if wait is None else time.monotonic() + wait
         pending = await self.submit(type, body, wait=wait, **options)
@@ -162,7 +180,9 @@ class AsyncSubmitter:
 
     # Shared with Submitter.
 
-    def _encode(self, type: str | None, body: object, options: Any) -> tuple[Any, ...]:
+    def _encode(
+        self, type: str | None, body: object = None, **options: Any
+    ) -> tuple[Any, ...]:
         """The arguments of a pending job's constructor."""
         id = options.get("id")
         if id is None:
@@ -172,7 +192,7 @@ class AsyncSubmitter:
         return id, type, frame, options, self._raw
 
     def _encode_attach(
-        self, id: str, on_progress: OnProgress | None, raw: bool | None
+        self, id: str, on_progress: OnProgress | None = None, raw: bool | None = None
     ) -> tuple[Any, ...]:
         frame = wire.attach(check_name("id", id), on_progress)
         options = {"on_progress": on_progress, "raw": raw, "keep": True}
@@ -215,14 +235,9 @@ class Submitter:
     settings: see Settings.
     """
 
-    def __init__(
-        self,
-        *addrs: str,
-        window: int = 1024,
-        raw: bool = False,
-        **settings: Unpack[Settings],
-    ) -> None:
-        self._core = AsyncSubmitter(*addrs, window=window, raw=raw, **settings)
+    @like(AsyncSubmitter.__init__)
+    def __init__(self, *addrs: str, **settings: Any) -> None:
+        self._core = AsyncSubmitter(*addrs, **settings)
         self._sending = False  # whether the loop has been asked to send admitted jobs
         self._thread = LoopThread("gloom-submitter", self._core.close)
         self._thread.start()
@@ -241,47 +256,16 @@ class Submitter:
 
     connect = blocking(AsyncSubmitter.connect)
 
-    def submit(
-        self,
-        type: str | None,
-        body: object = None,
-        *,
-        wait: float | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Pending:
-        """Submit a job; returns as soon as it is on its way.
+    @like(AsyncSubmitter.submit)
+    def submit(self, *args: Any, wait: float | None = None, **options: Any) -> Pending:
+        return self._send(self._core._encode(*args, **options), wait)
 
-        type: the job's type; None is the broker's default type.
-        body: a value that JSON can express, or RawJSON, which is sent verbatim.
-        wait: seconds to wait for room in the window and a connection, None without
-        a limit.  After that WindowFull or NotConnected is raised.
-        options: see JobOptions.
+    @like(AsyncSubmitter.attach)
+    def attach(self, id: str, *, wait: float | None = None, **options: Any) -> Pending:
+        return self._send(self._core._encode_attach(id, **options), wait)
 
-        Raises TypeError and ValueError for invalid arguments, SizeError, ClosedError,
-        and a RefusedError if all brokers refuse permanently.  All other errors,
-        including a refusal by the broker, are raised by the Pending.
-        """
-        made = self._core._encode(type, body, options)
-        return self._send(Pending(self._ask_cancel, *made), wait)
-
-    def attach(
-        self,
-        id: str,
-        *,
-        on_progress: OnProgress | None = None,
-        raw: bool | None = None,
-        wait: float | None = None,
-    ) -> Pending:
-        """Attach to a job that was submitted with keep, here or elsewhere, to get its
-        progress and outcome; a kept outcome comes at once.
-
-        The previous submitter gets TakenOver.  The Pending's ack returns once
-        attached; it fails with UnknownID if the job no longer exists or is not kept.
-        """
-        made = self._core._encode_attach(id, on_progress, raw)
-        return self._send(Pending(self._ask_cancel, *made), wait)
-
-    def _send(self, pending: Pending, wait: float | None) -> Pending:
+    def _send(self, made: tuple[Any, ...], wait: float | None) -> Pending:
+        pending = Pending(self._ask_cancel, *made)
         thread, core = self._thread, self._core
         thread.check_here()
         if not core._connector.enter(pending):
@@ -304,22 +288,10 @@ class Submitter:
         self._sending = False
         self._core._connector.send()
 
-    def do(
-        self,
-        type: str | None,
-        body: object = None,
-        *,
-        wait: float | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Any:
-        """Submit a job and return its result; takes the arguments of submit.
-
-        After wait seconds, or if the thread is interrupted, asks the broker to cancel
-        the job, without waiting for the reply.  Raises the errors of submit and of
-        the job, and TimeoutError.
-        """
+    @like(AsyncSubmitter.do)
+    def do(self, *args: Any, wait: float | None = None, **options: Any) -> Any:
         until = None if wait is None else time.monotonic() + wait
-        pending = self.submit(type, body, wait=wait, **options)
+        pending = self.submit(*args, wait=wait, **options)
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
             return pending.result(left)
