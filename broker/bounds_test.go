@@ -323,7 +323,7 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 	if expired != tickTimers || handed != 0 {
 		t.Fatalf("the join ended %d jobs and handed out %d", expired, handed)
 	}
-	// The next command of any kind continues to end jobs, and the core asks for a tick.
+	// The next command, of whatever kind, ends more jobs, and the core asks for a tick.
 	count(b.Leave(1000, b.AddWorker()), tickTimers)
 	count(b.Leave(1000, w), 0)
 	count(b.Join(1000, w, &Joining{Type: []byte("echo")}), tickTimers)

@@ -67,7 +67,7 @@ type Effect struct {
 	// Headers are the headers of a job, for workers that ask for them; nil if there are
 	// none.
 	Headers []byte
-	// Delay, in nanoseconds, is set with the code JobLater and in OpReturn.
+	// Delay, in nanoseconds, is set if the code is JobLater or the op is OpReturn.
 	Delay int64
 }
 
@@ -105,7 +105,7 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 	return e
 }
 
-// toWorker adds an effect about job r for the worker that has it, toSubmitter one for the
+// toWorker adds an effect about job r for the worker that runs it. toSubmitter adds one for the
 // submitter of its holding. Both set Run if the peer is another broker.
 func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
 	e := b.effect(op, w.id, b.id(j))

@@ -126,7 +126,7 @@ func quantiles(now, before *[broker.StatBuckets]uint64) (p50, p95 float32) {
 	return at(0.5), at(0.95)
 }
 
-// at returns a step, nil if nothing is known about it.
+// at returns the step with this number, or nil if nothing is known about it.
 func (s *steps) at(number int64, x *rates) *step {
 	if number == s.now {
 		p := s.current(x)

@@ -43,8 +43,8 @@ func (x *Ring[T]) Last() *T {
 // Push appends elem by its link l, which must be in no ring.
 func (x *Ring[T]) Push(l *Link[T], elem *T) { x.Insert(l, elem, nil) }
 
-// Insert inserts elem, by its link l, before the element with link at, or appends elem if at is
-// nil.
+// Insert inserts elem before the element whose link is at, or appends elem if at is nil. l is the
+// link of elem; it must be in no ring.
 func (x *Ring[T]) Insert(l *Link[T], elem *T, at *Link[T]) {
 	if x.root.next == nil {
 		x.root.next, x.root.prev = &x.root, &x.root

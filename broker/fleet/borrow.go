@@ -109,8 +109,8 @@ func (s *samples) set(run *borrowedRun, item []byte) {
 	s.bytes += cap(run.sample)
 }
 
-// sample keeps an item of progress. If too much progress of other runs waits, it drops
-// the item.
+// sample keeps an item of progress. If too much progress of other runs is waiting to be sent, it
+// drops the item.
 func (m *Machine) sample(run *borrowedRun, item []byte) {
 	s := &run.peer.samples
 	if s.bytes-cap(run.sample) == 0 || s.bytes-cap(run.sample)+len(item) <= m.peerLimit()/2 {

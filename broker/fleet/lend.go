@@ -240,7 +240,7 @@ func (m *Machine) pause(br *borrower) {
 	}
 }
 
-// resumePaused lets paused borrowers get jobs again. Those of a broker that is still congested
+// resumePaused lets paused borrowers get jobs again. Borrowers whose broker is still congested
 // stay paused, and lose their free places in the core.
 func (m *Machine) resumePaused() {
 	h := &m.lend

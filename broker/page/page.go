@@ -69,7 +69,7 @@ var types = map[string]string{
 	".LICENSE": "text/plain; charset=utf-8",
 }
 
-// Daemon is what differs from one page to another.
+// Daemon describes a daemon's page: what differs from the pages of other daemons.
 type Daemon struct {
 	Title string // of the window
 	Noun  string // what the daemon is, such as "broker"

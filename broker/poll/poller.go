@@ -59,7 +59,7 @@ func Open() (*Poller, error) {
 	return p, nil
 }
 
-// Wait calls the function on for each event, and runs tasks, until Stop is called. An event is
+// Wait calls on for each event, and runs tasks, until Stop is called. An event is
 // reported once, when something has changed (EPOLLET), so that the system need not check the
 // descriptor again after each event.
 func (p *Poller) Wait(on func(fd int, ev Events)) {

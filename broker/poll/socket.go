@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server spends most of its time in Receive and Send. They use the system calls of sockets,
-// because read and write, which are made for files, take longer. They bypass the Go scheduler,
-// because they do not block.
+// A server spends most of its time in Receive and Send. They use recvfrom and sendto, because
+// read and write take longer. They bypass the Go scheduler, because they do not block.
 
 // maxRawSend is the longest send, in bytes, that bypasses the scheduler.
 const maxRawSend = 64 << 10

@@ -205,7 +205,7 @@ func (w *walk) step(limit int) error {
 	}
 	for key := range w.lasting {
 		if !w.seen[key] {
-			return fmt.Errorf("%s %s existed all the time and is not listed", w.name, key)
+			return fmt.Errorf("%s %s existed throughout and is not listed", w.name, key)
 		}
 	}
 	w.lasting = nil

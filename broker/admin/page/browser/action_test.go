@@ -34,7 +34,7 @@ func TestTypeActions(t *testing.T) {
 	is("paused", false)
 	b.Press("Pause")
 	b.Press("Resume")
-	b.Sees("report goes on.")
+	b.Sees("report is resumed.")
 	is("paused", false)
 
 	b.Press("Limits")

@@ -198,7 +198,7 @@ func TestManyFindings(t *testing.T) {
 	w.ask("POST", "/v1/types/type-05/pause", "{}")
 	b.Sees("type-05: 25 jobs wait: the type is paused", "28 more like it")
 	pagetest.Eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
-	b.Sees("type-05 goes on.", "29 more like it")
+	b.Sees("type-05 is resumed.", "29 more like it")
 	b.Press("29 more like it")
 	b.Sees("type-29: 1 job waits")
 	b.Accessible("open findings")

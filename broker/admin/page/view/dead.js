@@ -62,8 +62,8 @@ function reasons(items) {
   return [...n].sort((a, b) => b[1] - a[1]);
 }
 
-/** The longest part of a shortened reason that has no "…". All the reasons that count as this one
- * contain that part. @param {string} of */
+/** The longest piece of a shortened reason without "…". All reasons that are shortened to this one
+ * contain that piece. @param {string} of */
 const common = of => of.split('…').reduce((a, b) => b.length > a.length ? b : a).slice(0, 100);
 
 /** Describes a filter in words. @param {Record<string, any>} f */

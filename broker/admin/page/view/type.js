@@ -64,10 +64,10 @@ const path = t => '/v1/types/' + segment(t.type);
 const set = (/** @type {any} */ t, /** @type {string} */ to) => () => call('POST', `${path(t)}/${to}`);
 
 /** @param {any} t */
-export const pause = t => act(set(t, 'pause'), `${t.type} is paused: what runs goes on, nothing more is handed out.`, set(t, 'resume'));
+export const pause = t => act(set(t, 'pause'), `${t.type} is paused: running jobs continue, and no more are handed out.`, set(t, 'resume'));
 
 /** @param {any} t */
-export const resume = t => act(set(t, 'resume'), `${t.type} goes on.`, set(t, 'pause'));
+export const resume = t => act(set(t, 'resume'), `${t.type} is resumed.`, set(t, 'pause'));
 
 /** @param {any} t */
 export function limits(t) {
