@@ -31,7 +31,7 @@ type operator struct {
 	token string
 	http  *http.Client
 	err   error // error in the options, with which every request fails
-	known bool  // whether a broker or a door answers is known
+	known bool  // set once it is known whether a broker or a door answers
 }
 
 // requestTimeout bounds one request, maxAnswer its answer in bytes: four times the most that

@@ -96,7 +96,7 @@ func (t *tool) letterHint(ctx context.Context, j *api.Job) string {
 		return ""
 	}
 	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(d.Type), cli.Clean(d.ID))
-	if t.conn.door != "" { // the door may have no retry
+	if t.conn.door != "" { // not every daemon behind a door can retry
 		retryHint = ""
 	}
 	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", retryHint, cli.Clean(abridged(d.Body)))

@@ -25,7 +25,7 @@ func figuresOf(o settings.Options) figures {
 }
 
 // TestMemory: limits that are not set are shares of the budget, and limits that are set are kept.
-// Together they never exceed the budget that an operator may rely on.
+// Together they never exceed the budget, on which operators rely.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct {
 		args string

@@ -98,7 +98,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// submit keeps a broker busy from one connection after another.
+// submit keeps a broker busy with submits. It opens one connection after another.
 func (l *load) submit(b *broker, r *rand.Rand) {
 	for n := 0; !closed(l.stop); n++ {
 		c, err := b.dial("9998")

@@ -30,8 +30,8 @@ const (
 	// leftTime how long they are remembered. maxUnserved is the maximum number of poked targets
 	// without a worker that a Look lists.
 	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
-	// maxNew is how many targets that it has not registered a worker may report: it may just have
-	// got them.
+	// maxNew is the maximum number of targets that a worker may report without having registered
+	// them: they may be new.
 	maxNew = 100
 )
 

@@ -79,7 +79,7 @@ const (
 	writeRows  = 256
 	writeBytes = 1 << 20
 	// writers is the number of concurrent transactions: while one waits for the disk, the next
-	// is filled. The next one begins when it has half as many changes as the first, or after
+	// is filled. The second begins when it has half as many changes as the first, or after
 	// linger, because a transaction with one change costs as much as one with twenty.
 	writers = 2
 	linger  = 20 * time.Millisecond

@@ -143,7 +143,7 @@ func readWorker(doc *document, r *reader) *Worker {
 	}
 	w.Warnings = r.unknownKeys(env)
 	if (w.MasterHost == "") != (w.MasterPort == 0) {
-		w.Warnings = append(w.Warnings, "master_host and master_port belong together: no connection to a master")
+		w.Warnings = append(w.Warnings, "master_host and master_port must both be set: no connection to a master")
 	}
 	return w
 }

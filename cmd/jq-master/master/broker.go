@@ -185,8 +185,8 @@ func (l *brokerConn) run() {
 	}
 }
 
-// do sends a request. If the broker refuses the connection, do tries again, because nothing else
-// would send the request.
+// do sends a request. While the broker refuses the connection, it sends the request again,
+// because nothing else would.
 func (l *brokerConn) do(e *brokerRequest) {
 	for {
 		err := l.try(e)

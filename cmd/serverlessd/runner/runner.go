@@ -161,7 +161,7 @@ func credential(name string) (*syscall.Credential, error) {
 // workers must not be passed to Run.
 //
 // Run returns an error if a job could not begin because of a state of this host that passes, as
-// launch.Passing says. Jobs that are not reported as ended have then not run.
+// launch.Passing says. In that case, jobs that are not reported as ended have not run.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
 	r.mu.Lock()
 	life := r.life
