@@ -179,7 +179,7 @@ export interface WorkerOptions extends ConnectionOptions {
 export class Worker {
   constructor(type: string | string[], handler: (job: Job) => unknown, options?: WorkerOptions);
   /**
-   * Serves jobs until stop is called, signal aborts, or SIGTERM or SIGINT comes; then lets
+   * Serves jobs until stop is called, signal aborts, or SIGTERM or SIGINT arrives; then lets
    * running jobs finish. A second SIGTERM or SIGINT stops at once.
    */
   run(options?: { signals?: boolean; signal?: AbortSignal }): Promise<void>;

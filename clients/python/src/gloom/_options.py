@@ -47,7 +47,7 @@ Notify = Callable[[Notice], None]
 
 
 def log_notice(notice: Notice) -> None:
-    """The default for notify: log the notice, errors as warnings."""
+    """Log a notice: GIVEN_UP as an error, other errors as warnings. The default for notify."""
     told = notice.addr, notice.event.value, notice.error
     if notice.error is None:
         logger.debug("%s: %s", *told[:2])

@@ -146,8 +146,8 @@ class Socket(Link):
         del self._runs[run.id]
 
         def replied(error: Exception | None) -> None:
-            # After any other error the job is still on this socket.
             late = (errors.InvalidState, errors.UnknownID)
+            # After any error but these, the job is still on this socket.
             if error is None or isinstance(error, late):
                 return
             if begun:

@@ -30,7 +30,7 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Add the next bytes of the stream; yields each payload that is complete.
+        """Add the next bytes of the stream, and yield each payload that is complete.
 
         Raises FrameTooLarge as soon as a length beyond max_frame is announced; the
         stream cannot be read after that.
