@@ -10,8 +10,8 @@ import (
 const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 60 * time.Second
-	// outputTimeout is how long processes that a program has started may keep its output open after
-	// its end.
+	// outputTimeout is how long the child processes of a program may keep its output open after the
+	// program has ended.
 	outputTimeout = 5 * time.Second
 )
 
