@@ -75,7 +75,7 @@ func Prepare(root *cobra.Command) {
 	if root.HasAvailableSubCommands() && root.HasAvailablePersistentFlags() {
 		root.PersistentFlags().SortFlags = false
 		root.AddCommand(&cobra.Command{
-			Use: flagsTopic, Short: "Flags that all commands take",
+			Use: flagsTopic, Short: "Flags that all commands take", Hidden: true, // the help names it itself
 			Long: root.Annotations[flagsTopic] + "\n\nFlags:\n" + root.PersistentFlags().FlagUsagesWrapped(80),
 		})
 	}
@@ -192,17 +192,46 @@ func flagError(cmd *cobra.Command, err error) error {
 	return Usagef("%w", err).Advise("%s --help shows the options", cmd.CommandPath())
 }
 
-// Suggest returns the most similar of some names, or "" if none is similar.
+// Suggest returns the name that is most likely meant, or "" if none is near: one that begins with
+// the two or more letters that were typed, or else the nearest one that differs in at most two
+// letters, and in less than half of the typed ones.
 func Suggest(typed string, names []string) string {
-	// cobra decides what is similar, so that the rule is the same for commands and keys.
-	known := &cobra.Command{}
+	typed = strings.ToLower(typed)
+	best, nearest := "", min(3, (len(typed)+1)/2) // a name must be nearer than that
 	for _, n := range names {
-		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
-	}
-	for known.SuggestionsMinimumDistance = 1; known.SuggestionsMinimumDistance <= 2; known.SuggestionsMinimumDistance++ {
-		if suggestions := known.SuggestionsFor(typed); len(suggestions) > 0 {
-			return suggestions[0]
+		d := distance(typed, strings.ToLower(n))
+		if len(typed) > 1 && strings.HasPrefix(strings.ToLower(n), typed) {
+			d = 0
+		}
+		if d < nearest {
+			best, nearest = n, d
 		}
 	}
-	return ""
+	return best
+}
+
+// distance returns how many bytes must be inserted, removed, replaced or swapped with their
+// neighbour to make b of a.
+func distance(a, b string) int {
+	var before []int // the row of the byte before the last one
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			d := last[j]
+			if a[i] != b[j] {
+				d = 1 + min(d, last[j+1], row[j])
+			}
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				d = min(d, before[j-1]+1)
+			}
+			row[j+1] = d
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
 }

@@ -134,8 +134,11 @@ func TestManual(t *testing.T) {
 }
 
 func TestSuggest(t *testing.T) {
-	names := []string{"max-jobs", "max-bytes", "max-conns", "retries"}
-	for typed, want := range map[string]string{"max-cons": "max-conns", "max-jbos": "max-jobs", "retrys": "retries", "colour": "", "MAX-JOBS": "max-jobs"} {
+	names := []string{"job", "jobs", "ls", "top", "max-jobs", "max-bytes", "max-conns", "retries"}
+	for typed, want := range map[string]string{
+		"frob": "", "xy": "", "l": "", "lss": "ls", "tpo": "top", "jbos": "jobs", "jo": "job", "retr": "retries", "max-bites": "max-bytes", "max-bittes": "max-bytes", "max-bitteres": "",
+		"max-cons": "max-conns", "max-jbos": "max-jobs", "retrys": "retries", "colour": "", "MAX-JOBS": "max-jobs",
+	} {
 		if got := Suggest(typed, names); got != want {
 			t.Errorf("%s: %q, want %q", typed, got, want)
 		}
