@@ -214,7 +214,7 @@ func TestRowZero(t *testing.T) {
 			t.Fatalf("%+v %v", owners, err)
 		}
 		sum, err := s.Settle(t.Context(), awaitExpiry(t, s, dead.Token()), Orphans{Requeue: true})
-		equal(t, "settled", fmt.Sprintln(sum, err), "{1 0 [a] false} <nil>\n")
+		equal(t, "settled", fmt.Sprintln(sum, err), "{1 map[] [a] false} <nil>\n")
 		equal(t, "claims", jobs.claims(t), 0)
 		equal(t, "status", jobs.read(t, 0).Status, Waiting)
 
