@@ -2,6 +2,7 @@ package gloom
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // stream is a connection of which only the reading side is used.
@@ -84,3 +86,27 @@ func TestGoldenStreams(t *testing.T) {
 		})
 	}
 }
+
+// TestLongFrameInPieces: what has arrived of a long frame is not moved at each read. With TLS, no read
+// returns more than a record.
+func TestLongFrameInPieces(t *testing.T) {
+	const size, piece, limit = 32 << 20, 1 << 10, 5 * time.Second
+	began := time.Now()
+	arrival := readFunc(func(p []byte) (int, error) {
+		if time.Since(began) > limit {
+			return 0, os.ErrDeadlineExceeded
+		}
+		return min(len(p), piece), nil
+	})
+	in := binary.BigEndian.AppendUint32(nil, size)
+	f := conn{conf: new(config), nc: stream{from: arrival}, maxIn: size, in: in}
+	if payload, err := f.next(); err != nil {
+		t.Errorf("%d of %d bytes in %v", len(f.in), size, limit)
+	} else if len(payload) != size {
+		t.Errorf("%d bytes", len(payload))
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
