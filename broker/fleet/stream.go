@@ -73,7 +73,6 @@ func (s *spares) put(b []byte) {
 	}
 }
 
-// add adds an item.
 func (s *stream) add(item []byte, from *spares) {
 	n := len(s.batches)
 	if n == 0 || s.batches[n-1].items == maxBatchItems || len(s.batches[n-1].data)+len(item) > maxBatchBytes {

@@ -19,7 +19,7 @@ type Command struct {
 	Stable bool
 	// Refuse, if set, is sent as the reply, and the core is not asked.
 	Refuse *wire.Error
-	// Reply, if set, is a whole frame that is sent, and the core is not asked.
+	// Reply, if set, is a whole frame that is sent as the reply, and the core is not asked.
 	Reply []byte
 	// Close closes the connection after the reply.
 	Close bool

@@ -94,7 +94,7 @@ func (o *oracle) giveUp(j *oracleJob) {
 }
 
 // evict closes a worker if overdue runs have reached half of a limit. The simulation has so few
-// workers that always the one with the most overdue runs is closed.
+// workers that the one closed is always the one with the most overdue runs.
 func (o *oracle) evict() {
 	n, bytes := o.overdueRuns()
 	if (o.cfg.MaxJobs == 0 || 2*n <= o.cfg.MaxJobs) && (o.cfg.MaxBytes == 0 || 2*bytes <= o.cfg.MaxBytes) {

@@ -134,19 +134,19 @@ func TestHostile(t *testing.T) {
 		p.goTo(b.url("#/types"))
 		p.await("heading", "^Types$")
 		p.followLink("link", name)
-		p.until(where+": its type", func() bool { return p.headed(name) })
+		p.until(where+": its type", func() bool { return p.hasHeading(name) })
 		p.checkView(where)
 		p.size(320, 640)
 		p.checkFits(where)
 		p.size(1280, 900)
 		p.until(where+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
 		p.run(chromedp.Reload())
-		p.until(where+": its type by its address "+p.where(), func() bool { return p.headed(name) && len(p.rows("Jobs")) == 1 })
+		p.until(where+": its type by its address "+p.where(), func() bool { return p.hasHeading(name) && len(p.rows("Jobs")) == 1 })
 
 		p.goTo(b.url("#/jobs"))
 		p.await("heading", "^Jobs$")
 		p.followLink("link", name)
-		p.until(where+": its job", func() bool { return p.headed(name) })
+		p.until(where+": its job", func() bool { return p.hasHeading(name) })
 		p.awaitText("Why it waits")
 		p.await("heading", "^Headers$")
 		p.checkView(where)
@@ -160,7 +160,7 @@ func TestHostile(t *testing.T) {
 		p.until(where+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
 		p.awaitName(where, "it says "+name)
 		p.followLink("link", name)
-		p.until(where+": the letter", func() bool { return p.headed(name) })
+		p.until(where+": the letter", func() bool { return p.hasHeading(name) })
 		p.awaitName(where, "it says "+name)
 		p.size(320, 640)
 		p.checkFits(where)
@@ -201,8 +201,8 @@ func TestTurned(t *testing.T) {
 	}
 }
 
-// headed reports whether the page's heading has the name.
-func (p *person) headed(name string) bool {
+// hasHeading reports whether the page's heading has the name.
+func (p *person) hasHeading(name string) bool {
 	for _, x := range p.find("heading", "") {
 		if x.is("level=1") && plain(x.name) == plainName(name) {
 			return true
