@@ -82,7 +82,7 @@ func rateOf(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// sparkline draws values as a small line of characters, and adds the largest of them. If there are
+// sparkline draws values as a small line of characters, followed by the largest value. If there are
 // more values than characters, each character shows the largest of several. Unknown values are
 // blank.
 func sparkline(values []*float64, format func(float64) string) string {

@@ -261,8 +261,9 @@ func (w *work) split(args []string, dash int) (command []string, err error) {
 	return command, nil
 }
 
-// several reports whether the worker serves anything but a single type that is given by name.
-func (w *work) several() bool {
+// servesSeveral reports whether the worker may serve several types, because several names, a pattern
+// or exceptions were given.
+func (w *work) servesSeveral() bool {
 	return len(w.types) > 1 || len(w.except) > 0 || strings.Contains(w.types[0], "*")
 }
 
@@ -328,7 +329,7 @@ func (w *work) run(args []string, dash int) error {
 		Concurrency: w.jobs, Handler: reporter.counting(c.serve),
 		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(reporter.notice)),
 	}
-	if !w.several() {
+	if !w.servesSeveral() {
 		worker.Type, worker.Types = w.types[0], nil
 	}
 	if guard != nil {
