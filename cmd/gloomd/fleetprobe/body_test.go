@@ -97,7 +97,7 @@ func TestBigBodies(t *testing.T) {
 			}
 			for range 2 {
 				f := s.next()
-				if !f.result() || f.ID == "big" && sha256.Sum256(f.Body) != want {
+				if !f.isResult() || f.ID == "big" && sha256.Sum256(f.Body) != want {
 					t.Fatalf("%d bytes: the end is %s", n, f)
 				}
 			}
@@ -133,7 +133,7 @@ func TestHeavyBurst(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range n {
-			if f := s.next(); !f.result() {
+			if f := s.next(); !f.isResult() {
 				t.Fatal(f)
 			}
 		}

@@ -406,7 +406,7 @@ func TestClusterLosesOne(t *testing.T) {
 						w.send(`{"action":"respond","body":1}`)
 					}
 				case g := <-s.in:
-					if !g.result() || g.ID != id {
+					if !g.isResult() || g.ID != id {
 						t.Fatal(g)
 					}
 					ended = true
@@ -477,7 +477,7 @@ func TestSmallPayload(t *testing.T) {
 					w.send(`{"action":"respond","id":%s,"body":%s}`, quote(g.ID), body)
 				}
 			case g := <-s.in:
-				if n++; !g.result() || string(g.Body) != body {
+				if n++; !g.isResult() || string(g.Body) != body {
 					t.Fatalf("%d bytes: %s", size, g)
 				}
 			case <-time.After(patience):

@@ -48,7 +48,7 @@ func TestSharedID(t *testing.T) {
 		for i, s := range ss {
 			for range 2 {
 				f := s.next()
-				if !f.result() || f.ID == "same" && string(f.Body) != quote(homes[i].name) {
+				if !f.isResult() || f.ID == "same" && string(f.Body) != quote(homes[i].name) {
 					t.Errorf("home %s got %s", homes[i].name, f)
 				}
 			}

@@ -157,7 +157,7 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 10 {
-			if f := s.next(); !f.result() {
+			if f := s.next(); !f.isResult() {
 				t.Fatal(f)
 			}
 		}

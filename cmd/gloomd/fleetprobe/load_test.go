@@ -142,7 +142,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 			switch {
 			case f.News != nil:
 				l.news(s, f)
-			case f.result():
+			case f.isResult():
 				l.book.recordEnd(s, f.ID, "answered", f)
 				pending--
 			case f.Error == "job_failed", f.Error == "expired",

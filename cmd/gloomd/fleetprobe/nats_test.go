@@ -80,7 +80,7 @@ func TestStrangers(t *testing.T) {
 					w.send(`{"action":"respond","id":"%s","body":%s}`, g.ID, g.Body)
 				}
 			case g := <-s.in:
-				if !g.result() || !want[g.ID] || "s"+string(g.Body) != g.ID {
+				if !g.isResult() || !want[g.ID] || "s"+string(g.Body) != g.ID {
 					t.Fatalf("%s, want the result of one of %d jobs", g, len(want))
 				}
 				delete(want, g.ID)

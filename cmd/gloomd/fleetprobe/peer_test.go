@@ -34,8 +34,8 @@ func (f frame) String() string {
 	return string(f.raw)
 }
 
-// result reports whether it ends a job with an answer.
-func (f frame) result() bool { return f.Action == "" && f.Body != nil && f.Error == "" }
+// isResult reports whether the frame ends a job with an answer.
+func (f frame) isResult() bool { return f.Action == "" && f.Body != nil && f.Error == "" }
 
 // peer is a connection that sends and receives frames.
 type peer struct {
@@ -164,7 +164,7 @@ func (p *peer) job() frame {
 func (p *peer) ended(id, code string) frame {
 	p.t.Helper()
 	f := p.next()
-	if f.ID != id || f.Error != code || f.result() != (code == "") {
+	if f.ID != id || f.Error != code || f.isResult() != (code == "") {
 		p.t.Fatalf("%s: %s, want the end of %s by %q", p.name, f, id, code)
 	}
 	return f

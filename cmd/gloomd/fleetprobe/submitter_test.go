@@ -76,7 +76,7 @@ func TestCancelMeetsAnswer(t *testing.T) {
 			switch f := s.next(); {
 			case f.OK:
 				cancelled++
-			case f.result() && f.ID == id:
+			case f.isResult() && f.ID == id:
 				answered++
 				if f := s.next(); f.Error != "unknown_id" {
 					t.Fatalf("%s has its result, and the cancel is answered with %s", id, f)
@@ -112,7 +112,7 @@ func TestProgress(t *testing.T) {
 		last, ends := -1, 0
 		for ends < 2 {
 			f := s.next()
-			if f.result() {
+			if f.isResult() {
 				ends++
 				continue
 			}
@@ -259,7 +259,7 @@ func TestBatch(t *testing.T) {
 		seen := map[string]bool{}
 		for len(seen) < n {
 			f := s.next()
-			if !f.result() || seen[f.ID] || string(f.Body) != fmt.Sprintf(`{"n":%s}`, strings.TrimPrefix(f.ID, "b")) {
+			if !f.isResult() || seen[f.ID] || string(f.Body) != fmt.Sprintf(`{"n":%s}`, strings.TrimPrefix(f.ID, "b")) {
 				t.Fatalf("%s, seen %t", f, seen[f.ID])
 			}
 			seen[f.ID] = true

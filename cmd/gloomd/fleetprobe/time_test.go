@@ -92,7 +92,7 @@ func TestTimeout(t *testing.T) {
 		}
 		for range 2 {
 			switch f := s.next(); {
-			case f.ID == "next" && f.result():
+			case f.ID == "next" && f.isResult():
 			case f.ID == "slow" && f.Error == "job_failed" && strings.Contains(f.Reason, "time"):
 			default:
 				t.Errorf("%s, want the result of next and slow's failure", f)

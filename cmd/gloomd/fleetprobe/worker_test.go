@@ -162,7 +162,7 @@ func TestLocalFirst(t *testing.T) {
 			}
 		}
 		for range 3 {
-			if f := s.next(); !f.result() {
+			if f := s.next(); !f.isResult() {
 				t.Errorf("%s, want a result", f)
 			}
 		}

@@ -280,7 +280,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestCut: if messages of one broker or to it are lost, it and the others give each other up; when
+// TestCut: if messages from or to one broker are lost, it and the others give each other up; when
 // messages arrive again, they lend to each other again.
 func TestCut(t *testing.T) {
 	t.Parallel()
