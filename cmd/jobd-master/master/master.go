@@ -36,8 +36,8 @@ const (
 	// silence is the minimum time that a worker that has answered pings must be silent before its
 	// connection is closed.
 	silence = 15 * time.Second
-	// maxTargets is how many bytes the targets of all workers may take. Each takes
-	// targetBytes beside its name, mostly in a Look. So a Look has at most some 130,000 targets,
+	// maxTargets is how many bytes the targets of all workers may take. Each takes targetBytes in
+	// addition to its name, mostly in a Look. So a Look has at most some 130,000 targets,
 	// and is made in less than the time for which it is valid.
 	maxTargets  = 32 << 20
 	targetBytes = 256
@@ -126,7 +126,7 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (onAns
 		added -= weigh(m.workers[i].targets)
 	}
 	if added > 0 && m.held+added > maxTargets {
-		return nil, fmt.Errorf("workers have too many targets (limit %d bytes for all workers, %d for a target beside its name)", maxTargets, targetBytes)
+		return nil, fmt.Errorf("workers have too many targets (limit %d bytes for all workers; each target takes %d bytes and its name)", maxTargets, targetBytes)
 	}
 	conn.Trust(m.opt.MaxAnswer)
 	if i < 0 {

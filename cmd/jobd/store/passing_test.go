@@ -113,8 +113,8 @@ func TestARestoredTable(t *testing.T) {
 	}
 }
 
-// TestATriggerThatPasses: if a trigger that refuses writes is dropped, no output is lost. A trigger
-// that stays may refuse because of the size.
+// TestATriggerThatPasses: if a trigger that refuses a result is dropped, no output is lost. If the
+// trigger stays, the output is cut until the trigger accepts it.
 func TestATriggerThatPasses(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")

@@ -272,7 +272,7 @@ func (s *SQL) forgetClaims(ids []int64) {
 // plan is what a part has to write, given the states of its rows.
 type plan struct {
 	start, back, manual []int64 // rows to start; rows to return to waiting, and to manual
-	requeue, rehand     []int64 // running rows to return to waiting, and to manual
+	requeue, rehand     []int64 // running rows to return to waiting, and to make manual
 	finish              []Final
 	free                []int64 // claims to remove
 	number              int64   // see renumber
