@@ -129,7 +129,7 @@ func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
 	if old != nil && old.Enabled {
 		k.phase, k.phaseAt = old.phase, old.phaseAt
 		for _, what := range []byte("cr") {
-			was, is := old.rules(what), k.rules(what) && k.Enabled
+			was, is := old.hasRule(what), k.hasRule(what) && k.Enabled
 			if was && (!is || old.pattern(what) != k.pattern(what)) {
 				c.rule(ruleChange{pattern: old.pattern(what), drop: true})
 			}
@@ -150,8 +150,8 @@ func (k *constraint) sameRules(n *job.Constraint) bool {
 		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)
 }
 
-// rules reports whether a constraint has a rule of a kind: 'c' for concurrency, 'r' for rate.
-func (k *constraint) rules(kind byte) bool {
+// hasRule reports whether a constraint has a rule of a kind: 'c' for concurrency, 'r' for rate.
+func (k *constraint) hasRule(kind byte) bool {
 	if kind == 'c' {
 		return k.Concurrency >= 0
 	}

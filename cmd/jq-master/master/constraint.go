@@ -127,7 +127,7 @@ func match(list []*constraint, a *job.Attributes, known *set) (members []members
 func limits(members []membership) (n int) {
 	for i := range members {
 		for _, what := range []byte("cr") {
-			if members[i].of.rules(what) {
+			if members[i].of.hasRule(what) {
 				n++
 			}
 		}
@@ -158,13 +158,13 @@ func (s *constraints) setOf(members []membership) *set {
 	}
 	found := &set{key: string(key), members: slices.Clone(members)}
 	for _, m := range members {
-		if m.of.rules('c') {
+		if m.of.hasRule('c') {
 			found.lasting = append(found.lasting, m.of.group('c', m.bucket))
 		}
 	}
 	found.groupNames = slices.Clone(found.lasting)
 	for _, m := range members {
-		if m.of.rules('r') {
+		if m.of.hasRule('r') {
 			found.groupNames = append(found.groupNames, m.of.group('r', m.bucket))
 		}
 	}
@@ -263,7 +263,7 @@ func (k *constraint) pattern(kind byte) string {
 // patterns returns how many rules with a * the constraint has at the broker.
 func (k *constraint) patterns() (n int) {
 	for _, what := range []byte("cr") {
-		if k.Enabled && k.Per != "" && k.rules(what) {
+		if k.Enabled && k.Per != "" && k.hasRule(what) {
 			n++
 		}
 	}
@@ -308,7 +308,7 @@ func (c *machine) rule(change ruleChange) {
 // dropRules drops the rules that a constraint had.
 func (c *machine) dropRules(k *constraint) {
 	for _, what := range []byte("cr") {
-		if k.rules(what) {
+		if k.hasRule(what) {
 			c.rule(ruleChange{pattern: k.pattern(what), drop: true})
 		}
 	}

@@ -136,8 +136,8 @@ type metrics struct {
 	waitSeconds, runSeconds histogram
 }
 
-// environment is what the machine calls. All calls return soon. The outcome comes later, as a
-// command, through a function that was passed in the call.
+// environment holds what the machine calls outside itself. All calls return soon. The outcome comes
+// later, as a command, through a function that was passed in the call.
 type environment struct {
 	store  store.Store
 	broker brokerLink // called through machine.tellBroker

@@ -7,7 +7,7 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestPullMisses: when the store goes away, a request for jobs returns those that have come, and
+// TestPullMisses: when the store goes away, a request for jobs returns those that have arrived, and
 // does not wait for a job that is on its way.
 func TestPullMisses(t *testing.T) {
 	w := newWorld(t, 1)

@@ -118,7 +118,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	if err != nil || line == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
 		return d, err
 	}
-	if d.Waits == unserved && m.sockets(line) && m.isServed(line, d.Job.Name) {
+	if d.Waits == unserved && m.allowsGloomWorkers(line) && m.isServed(line, d.Job.Name) {
 		d.Waits = ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -357,7 +357,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	asked := 0
 	for i := range busiest {
 		n := &busiest[i]
-		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.sockets(line) {
+		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers(line) {
 			asked++
 			n.Served = m.isServed(line, n.Name)
 		}
@@ -369,8 +369,10 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 // serve them.
 const maxAsked = 20
 
-// sockets reports whether Gloom workers may serve jobs.
-func (m *Master) sockets(line *brokerConn) bool { return line != nil && m.opt.Once != m.opt.Prefix }
+// allowsGloomWorkers reports whether Gloom workers may serve jobs.
+func (m *Master) allowsGloomWorkers(line *brokerConn) bool {
+	return line != nil && m.opt.Once != m.opt.Prefix
+}
 
 // isServed reports whether a Gloom worker serves a name.
 func (m *Master) isServed(line *brokerConn, name string) bool {

@@ -10,10 +10,10 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// queuedBy returns the transitions that the calls in ask put into the queue.
-func queuedBy(r *Redis, ask func(Store)) []*op {
+// queuedBy returns the transitions that f put into the queue.
+func queuedBy(r *Redis, f func(Store)) []*op {
 	s := &Redis{keys: r.keys, term: &term{}, wake: make(chan struct{}, 1)}
-	ask(s)
+	f(s)
 	return s.queue
 }
 
