@@ -123,7 +123,7 @@ func (s *site) until(what string, cond func() bool) {
 	}
 }
 
-// post reports whether the request was answered with 200.
+// post sends a request, and reports whether it was answered with 200.
 func (s *site) post(method, path, body string) bool {
 	req, err := http.NewRequest(method, "http://"+s.addr+path, strings.NewReader(body))
 	if err != nil {

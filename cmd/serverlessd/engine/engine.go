@@ -52,7 +52,7 @@ type Engine struct {
 	mu      sync.Mutex // guards the following
 	stopped bool       // Stop was called: no jobs are handed out
 	leaving bool       // stopping for good
-	picking bool       // pick is taking jobs
+	picking bool       // set while pick takes jobs
 	sched   *schedule.Scheduler
 	batches map[*batch]struct{}
 	workers map[string]*typeWorkers    // what is known of Gloom workers, by jobtype

@@ -215,7 +215,7 @@ func (e *Engine) Versions(ctx context.Context, jobtype string) (versions []store
 }
 
 // Handlers returns the newest version of each handler, by jobtype, as far as this daemon knows. It
-// asks no store. The map must not be changed.
+// queries no store. The map must not be changed.
 func (e *Engine) Handlers() map[string]*job.Handler {
 	e.handlers.mu.Lock()
 	defer e.handlers.mu.Unlock()

@@ -26,7 +26,8 @@ func (e *Engine) noteHost(lang string, err error) {
 	}
 }
 
-// hostRests reports whether no jobs of a language are to be taken now.
+// hostRests reports whether the daemon takes no jobs of a language, because some could not begin a
+// moment ago.
 func (e *Engine) hostRests(lang string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

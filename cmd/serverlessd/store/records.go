@@ -227,7 +227,7 @@ const (
 	// listParts is the maximum number of parts that a list examines.
 	listParts = 5
 	// runningCondition is the condition for jobs that daemons have locked: sysids begin with a
-	// digit or a small letter, and no other lock does.
+	// digit or a lowercase letter, and no other lock does.
 	runningCondition = "(SELECT id FROM sq_jobs WHERE `lock` >= '0' AND `lock` < '_' UNION ALL SELECT id FROM sq_jobs WHERE `lock` >= 'a') h" +
 		" CROSS JOIN sq_jobs j ON j.id = h.id"
 )
