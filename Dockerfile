@@ -43,7 +43,7 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=2s \
 ENTRYPOINT ["/usr/bin/jq-master"]
 
 # A worker: docker build --target worker. It has gloom and Debian's basic commands.
-# To run your own with gloom work, derive an image that adds them.
+# To run your own programs with gloom work, derive an image that adds them.
 FROM debian:12-slim AS worker
 COPY --from=build /out/gloom /usr/bin/
 USER 65532:65532

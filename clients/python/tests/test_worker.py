@@ -714,7 +714,7 @@ def report_late(job, errors):
 
 
 def in_process(job):
-    """A handler for processes."""
+    """A handler for a worker with processes=True."""
     what = job.body
     if what == "pid":
         return os.getpid()

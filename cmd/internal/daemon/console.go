@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// How long a line waits for a reader that has just stopped reading, or for a file.
+// How long a line waits for a console whose reader has stopped reading, or for a slow file.
 const (
 	consolePatience = 100 * time.Millisecond
 	filePatience    = time.Second

@@ -22,7 +22,7 @@ const (
 	Away                 // the server is at fault: repeat it later
 )
 
-// The server's error numbers that are not the statement's fault.
+// The server's numbers of errors that are not the statement's fault.
 var (
 	conflicts = []uint16{
 		1205, // lock wait timeout
