@@ -14,8 +14,8 @@ import (
 // Besides jobs, peers make the broker hold output that they have not read (bounded by
 // MaxUnread), unfinished frames (MaxInbound) and what TLS needs (MaxSecure). These bounds are
 // enforced here. If there is too much output or input, connections are closed until an eighth
-// of the bound is free again: first those that have held the most of it for the longest time. A
-// TLS connection beyond the bound is refused.
+// of the bound is free again: first those with the largest product of bytes held and time
+// without progress. A TLS connection beyond the bound is refused.
 //
 // A peer that does not read is slowed, then closed. Above half of MaxOutbound, it gets no
 // progress and no jobs and may not submit (slow, credit). If more than its share waits for it,
@@ -128,8 +128,8 @@ type victim struct {
 	weight float64
 }
 
-// victims returns the connections to close: those that have held the most for the longest time, and
-// so many of them that together they hold excess bytes. holds returns how many bytes a connection
+// victims returns the connections to close: those with the largest product of bytes held and time
+// without progress, and as many as together hold excess bytes. holds returns how many bytes a connection
 // holds and since when it has made no progress (0 means now).
 func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
 	now := h.clock()
