@@ -324,7 +324,7 @@ func (s *submit) dial(ctx context.Context, extra ...gloom.Option) (*gloom.Submit
 	return jobs, noBroker(s.conn.submit, "submit-addr", err)
 }
 
-// form returns how text becomes a body.
+// form returns the way in which text is read as a body, as set by the options.
 func (s *submit) form() string {
 	switch {
 	case s.asJSON:

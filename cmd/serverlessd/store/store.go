@@ -192,7 +192,7 @@ type Ending struct {
 	Truncated bool
 	BadLines  int
 	Follow    []Follow // for Archive: jobs that are added in the same transaction, and are due at once
-	Last      *Last    // for Archive and Again: kept unless it is nil; its field Try is ignored, because Run has it
+	Last      *Last    // for Archive and Again: stored unless it is nil; the field Try is ignored in favour of Run's
 }
 
 // Follow is a job that follows from the end of a run.
