@@ -230,6 +230,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for timeUp := false; s.unfinished(timeUp); {
 		select {
 		case <-ctx.Done():
+			if !timeUp {
+				s.log.Warn().Msgf("the drain is over before all is done; given up: %s", s.Leftovers())
+			}
 			s.endJobs()
 			timeUp = true
 		case <-s.Done():
@@ -250,10 +253,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // unfinished reports whether there are jobs or, unless the time is over, results that
 // submitters have not read.
 func (s *Server) unfinished(timeUp bool) bool {
-	held := uint64(0)
-	s.hub.View(func(c *broker.Broker, _ int64) { held = c.Held() + uint64(c.Borrowed()) })
-	unread, _, _ := s.hub.Backlog()
-	return held > 0 || !timeUp && unread > 0
+	l := s.Leftovers()
+	return l.Jobs() > 0 || !timeUp && l.Unread > 0
 }
 
 // endJobs ends the jobs that are left. It does so in slices, so that other commands get their

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,7 +17,11 @@ import (
 func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
 	daemon.Stopping()
 	srv.Drain() // before the log says so
-	log.Info().Dur("drain_timeout", timeout).Msg("draining: no new jobs; a second signal stops at once")
+	waits := ""
+	if left := srv.Leftovers(); left != (server.Leftovers{}) {
+		waits = fmt.Sprintf("; waiting up to %s for %s; a second signal stops at once", timeout, left)
+	}
+	log.Info().Stringer("drain_timeout", timeout).Msg("draining: no new jobs" + waits)
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	done := make(chan error, 1)
@@ -34,7 +39,7 @@ func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signal
 			first = nil
 			log.Info().Msg("already draining; one more signal stops at once")
 		case <-signals.Kill.Done():
-			log.Warn().Msg("stopped at once; the remaining jobs are lost")
+			log.Warn().Msgf("stopped at once; lost: %s", srv.Leftovers())
 			return cli.Quiet(cli.ExitCut)
 		}
 	}

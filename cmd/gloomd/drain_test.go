@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -42,18 +43,7 @@ func TestSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer srv.Close()
-			jobs, err := gloom.Dial(context.Background(), gloom.Addrs(srv.SubmitAddr().String()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer jobs.Close()
-			job, err := jobs.Submit(context.Background(), gloom.Job{Type: "nobody does it", Body: json.RawMessage(`1`)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := job.Ack(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			submitted(t, srv)
 			log := &throwaway.Log{}
 			hangups := make(chan bool, 1)
 			signals := daemon.Notify(func() { hangups <- true })
@@ -64,7 +54,7 @@ func TestSignals(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() { done <- drain(srv, zerolog.New(log), time.Hour, signals) }()
-			if err := log.Await("draining: no new jobs"); err != nil {
+			if err := log.Await("draining: no new jobs; waiting up to 1h0m0s for 1 queued job; a second signal stops at once"); err != nil {
 				t.Fatal(err)
 			}
 			send(t, syscall.SIGHUP)
@@ -90,6 +80,60 @@ func TestSignals(t *testing.T) {
 			case <-time.After(45 * time.Second):
 				t.Error("still draining")
 			}
+			if err := log.Await("stopped at once; lost: 1 queued job"); err != nil {
+				t.Error(err)
+			}
 		})
+	}
+}
+
+// TestDrainLog: the log says when a drain has nothing to wait for, and what it gave up when its time
+// was over.
+func TestDrainLog(t *testing.T) {
+	for left, want := range map[int][]string{
+		0: {"draining: no new jobs\"", "gloomd has stopped"},
+		2: {"draining: no new jobs; waiting up to 10ms for 2 queued jobs", "given up: 2 queued jobs", "gloomd has stopped"},
+	} {
+		log := &throwaway.Log{}
+		opt := settings.Default()
+		opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+		srv, err := server.Start(opt, zerolog.New(log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Close()
+		for range left {
+			submitted(t, srv)
+		}
+		signals := daemon.Notify(func() {})
+		defer signals.Close()
+		if err := drain(srv, zerolog.New(log), 10*time.Millisecond, signals); err != nil {
+			t.Error(err)
+		}
+		for _, line := range want {
+			if err := log.Await(line); err != nil {
+				t.Error(err)
+			}
+		}
+		if given := strings.Contains(log.String(), "given up"); given != (left > 0) {
+			t.Errorf("with %d jobs:\n%s", left, log)
+		}
+	}
+}
+
+// submitted submits a job that nobody does.
+func submitted(t *testing.T, srv *server.Server) {
+	t.Helper()
+	jobs, err := gloom.Dial(context.Background(), gloom.Addrs(srv.SubmitAddr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { jobs.Close() })
+	job, err := jobs.Submit(context.Background(), gloom.Job{Type: "nobody does it", Body: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Ack(context.Background()); err != nil {
+		t.Fatal(err)
 	}
 }
