@@ -176,7 +176,7 @@ func (c *conn) startHeartbeat() {
 		over := c.heardAt + silence*interval
 		silent := c.reading == ready && now >= over // in other states nothing is read
 		if silent && suspected {
-			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
+			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
 			c.loop.close(c)
 			return
 		}

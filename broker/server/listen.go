@@ -133,7 +133,7 @@ func (s *Server) accept(l *listener) {
 				return
 			}
 			s.acceptErrors.Add(1)
-			s.log.Warn().Err(err).Dur("pause", pause).Msg("cannot accept a connection")
+			s.log.Warn().Err(err).Stringer("pause", pause).Msg("cannot accept a connection")
 			select {
 			case <-s.Done():
 				return

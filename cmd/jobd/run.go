@@ -131,7 +131,7 @@ func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Log
 // stop ends the engine. Clients are served meanwhile, so that they can query the status.
 func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
-	log.Info().Stringer("shutdown_timeout", cfg.ShutdownTimeout).Msg("stopping: no new rows; a second signal stops at once")
+	log.Info().Stringer("shutdown_timeout", cfg.ShutdownTimeout).Msgf("stopping: no new rows; waiting up to %s for running jobs; a second signal stops at once", cfg.ShutdownTimeout)
 	ctx, cancel := context.WithTimeout(signals.Kill, cfg.ShutdownTimeout+grace)
 	defer cancel()
 	err := engine.Shutdown(ctx)

@@ -81,7 +81,7 @@ func run(o *options) error {
 
 func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
-	log.Info().Stringer("drain", o.drain).Msg("draining: no job is accepted or handed out; a second signal stops at once")
+	log.Info().Stringer("drain", o.drain).Msgf("draining: no job is accepted or handed out; waiting up to %s for running jobs; a second signal stops at once", o.drain)
 	ctx, cancel := context.WithTimeout(signals.Kill, o.drain)
 	defer cancel()
 	_ = m.Drain(ctx)

@@ -79,7 +79,7 @@ func run(opt *options) error {
 	case <-asked:
 	case <-signals.Stop.Done():
 	}
-	return stop(e, d, signals, log.Logger)
+	return stop(e, d, opt.Drain, signals, log.Logger)
 }
 
 func announce(opt *options, d *door.Door, log zerolog.Logger) {
@@ -96,9 +96,9 @@ func announce(opt *options, d *door.Door, log zerolog.Logger) {
 const answerTime = 2 * time.Second
 
 // stop stops the daemon. Meanwhile it still answers requests.
-func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.Logger) error {
+func stop(e *engine.Engine, d *door.Door, drain time.Duration, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
-	log.Info().Msg("stopping: nothing more is handed out; a second signal stops at once")
+	log.Info().Stringer("drain", drain).Msgf("stopping: nothing more is handed out; waiting up to %s for running jobs; a second signal stops at once", drain)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -111,7 +111,7 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 			p.Rows = append(p.Rows, accepted...)
 		case ofRow(err):
 			s.passOver(row.ID)
-			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
+			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Stringer("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
 		default:
 			if undecided(err) {
 				s.addDoubt(accepted, false)

@@ -268,7 +268,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	c.setTime(m.clock())
 	c.loaded()
 	if n := c.jobs.Len(); n > 0 {
-		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Dur("took", time.Since(start)).Msg("the store is read")
+		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Stringer("took", time.Since(start).Round(time.Millisecond)).Msg("the store is read")
 	}
 	return nil
 }

@@ -430,7 +430,7 @@ func (b *backend) sweepOnce() (more bool) {
 	b.ahead = swept.Ahead
 	b.mu.Unlock()
 	if set {
-		b.log.Warn().Dur("ahead", swept.Ahead).Msg("the host's clock was set; the store's goes on as before, until all daemons of this store have stopped")
+		b.log.Warn().Stringer("ahead", swept.Ahead).Msg("the host's clock was set; the store's goes on as before, until all daemons of this store have stopped")
 	}
 	if swept.Miscounted != nil {
 		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts of jobs are wrong")
