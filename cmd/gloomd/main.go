@@ -71,7 +71,7 @@ func run(opt settings.Options) error {
 	}
 	close(started)
 	srv.ServeHTTP(admin.New(srv, log.Audit))
-	announce(srv, log.Logger)
+	announce(srv, log)
 	select {
 	case <-srv.Asked():
 	case <-signals.Stop.Done():

@@ -44,13 +44,15 @@ type Log struct {
 	// Audit is the same log without the limit, for actions of operators: a flood of other
 	// lines must not hide them.
 	Audit zerolog.Logger
-	file  *lumberjack.Logger
+	// JSON reports whether the console gets JSON, for programs, rather than lines for people.
+	JSON bool
+	file *lumberjack.Logger
 }
 
 // OpenLog opens the log. It returns an error if the file cannot be written. A file that hangs when it
 // is opened, as a pipe without a reader does, loses lines like one whose writes hang.
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
-	l := &Log{}
+	l := &Log{JSON: isJSON(console, c.Format)}
 	low := level(c.LevelConsole)
 	out, file := cli.NewOutlet(console, consolePatience), cli.NewOutlet(nil, filePatience)
 	var err error
@@ -121,9 +123,13 @@ func leveled(to io.Writer, low zerolog.Level) io.Writer {
 	return &zerolog.FilteredLevelWriter{Writer: zerolog.LevelWriterAdapter{Writer: to}, Level: low}
 }
 
+func isJSON(to io.Writer, format string) bool {
+	return format == "json" || format == "auto" && !cli.Terminal(to)
+}
+
 // format writes JSON or lines for people, with colours if the output shows them.
 func format(to, out io.Writer, name string) io.Writer {
-	if name == "json" || name == "auto" && !cli.Terminal(to) {
+	if isJSON(to, name) {
 		return out
 	}
 	return zerolog.ConsoleWriter{Out: out, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}
