@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Certs writes an authority, and a server's and a client's certificate from it, for
+// Certs writes an authority, and certificates of a server and a client from it, for
 // 127.0.0.1 and broker.test: ca.pem, server.pem, server.key, client.pem, client.key.
-// They are valid for an hour.
+// They are valid for an hour; expired.pem, with expired.key, no longer is.
 func Certs(dir string) error {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -30,7 +30,7 @@ func Certs(dir string) error {
 	if err := issue(filepath.Join(dir, "ca"), ca, ca, caKey, caKey); err != nil {
 		return err
 	}
-	for i, name := range []string{"server", "client"} {
+	for i, name := range []string{"server", "client", "expired"} {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			return err
@@ -40,6 +40,9 @@ func Certs(dir string) error {
 			NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"broker.test"},
+		}
+		if name == "expired" {
+			c.NotAfter = time.Now().Add(-time.Minute)
 		}
 		if err := issue(filepath.Join(dir, name), c, ca, key, caKey); err != nil {
 			return err

@@ -149,14 +149,19 @@ const notTLS = "the broker does not speak TLS here; leave out --tls or tls://"
 func reachHint(err error, extra string) string {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &unknown):
 		return "--tls-ca FILE names the authority that signed the broker's certificate"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "the broker needs another certificate, unless the clock of this host is wrong"
 	case errors.As(err, &cert):
 		return "the broker's certificate is not for this address; --tls-server-name says what it names"
 	case errors.As(err, &record):
 		return notTLS
+	case strings.Contains(err.Error(), "remote error: tls: expired certificate"):
+		return "the broker takes --tls-cert for expired or not yet valid; its clock may be wrong"
 	case strings.Contains(err.Error(), "remote error: tls:"):
 		return "the broker may ask for a client certificate: --tls-cert and --tls-key"
 	case strings.HasSuffix(err.Error(), "this is an HTTP server"):
