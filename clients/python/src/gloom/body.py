@@ -101,7 +101,7 @@ def decode(data: bytes) -> tuple[Any, str]:
     return value, text
 
 
-@dataclass(init=False, repr=False, unsafe_hash=True)
+@dataclass(init=False, repr=False, unsafe_hash=True, slots=True)
 class RawJSON:
     """One JSON value as UTF-8 bytes, sent and received verbatim.
 
@@ -109,8 +109,6 @@ class RawJSON:
     The constructor checks that the bytes are one valid JSON value and raises
     ValueError otherwise.
     """
-
-    __slots__ = ("data",)
 
     data: bytes
 

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import traceback
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ._options import millis
@@ -17,24 +18,21 @@ if TYPE_CHECKING:
 MAX_REASON = 4096
 
 
+@dataclass(eq=False, repr=False)
 class JobBase:
     """What the jobs of both kinds of handlers share."""
 
-    _socket: "Socket"  # the connection it came from
-
-    def __init__(
-        self, id: str, type: str, body: Any, headers: dict[str, Any] | None
-    ) -> None:
-        self.id = id
-        self.type = type
-        self.body = body  # the Python value, or RawJSON from a worker with raw
-        #: The headers from the submitter; None if there are none or the worker did not
-        #: ask for them.
-        self.headers = headers
-        #: Why nobody waits for this run any more: Cancelled, LostError, or
-        #: ClosedError when stop has timed out.  None while somebody waits.
-        self.cause: GloomError | None = None
-        self._on_end: Callable[[GloomError], object] | None = None
+    id: str
+    type: str
+    body: Any  # the Python value, or RawJSON from a worker with raw
+    #: The headers from the submitter; None if there are none or the worker did not
+    #: ask for them.
+    headers: dict[str, Any] | None
+    #: Why nobody waits for this run any more: Cancelled, LostError, or
+    #: ClosedError when stop has timed out.  None while somebody waits.
+    cause: GloomError | None = field(default=None, init=False)
+    _on_end: Callable[[GloomError], object] | None = field(default=None, init=False)
+    _socket: "Socket" = field(init=False)  # the connection it came from
 
     @property
     def unwanted(self) -> bool:

@@ -7,6 +7,7 @@ order.
 """
 
 import struct
+from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, Mapping
 
 from .body import RawJSON, decode, encode, skip, value_at
@@ -56,16 +57,14 @@ class FrameReader:
         return bool(self._buffer)
 
 
+@dataclass(eq=False, slots=True)
 class Message:
     """One frame of the broker."""
 
-    __slots__ = ("kind", "id", "values", "_text")
-
-    def __init__(self, kind: str | None, values: dict[str, Any], text: str) -> None:
-        self.kind = kind  # None for a kind that this client does not know
-        self.id: str | None = None  # the job that it is about, if any
-        self.values = values  # if a key occurs twice, the last one counts
-        self._text = text
+    kind: str | None  # None for a kind that this client does not know
+    values: dict[str, Any]  # if a key occurs twice, the last one counts
+    text: str
+    id: str | None = None  # the job that it is about, if any
 
     def get(self, key: str) -> Any:
         """The value of a key, None if absent."""
@@ -75,7 +74,7 @@ class Message:
         """The value of a key as the bytes received; KeyError if absent."""
         if key not in self.values:
             raise KeyError(key)
-        text, found = self._text, ""
+        text, found = self.text, ""
         at = skip(text, text.index("{") + 1)
         while text[at] != "}":  # it is known to be a valid object
             name, at = value_at(text, at)
