@@ -5,6 +5,7 @@ ValueError instead, before anything is sent.
 """
 
 import copy
+from dataclasses import dataclass
 from typing import TypeVar
 
 # fmt: off
@@ -55,6 +56,7 @@ class NotConnected(GloomError):
     """No connection to a broker, or none in time."""
 
 
+@dataclass(eq=False)
 class LostError(GloomError):
     """The connection was lost while a job or a request was pending on it.
 
@@ -66,20 +68,15 @@ class LostError(GloomError):
     was waiting, and discards its answer if it was running.
     """
 
-    def __init__(
-        self,
-        cause: BaseException,
-        addr: str = "",
-        id: str | None = None,
-        acked: bool = False,
-        sent: bool = True,
-    ) -> None:
-        super().__init__(cause, addr, id, acked, sent)
-        self.cause = self.__cause__ = cause
-        self.addr = addr
-        self.id = id
-        self.acked = acked
-        self.sent = sent
+    cause: BaseException
+    addr: str = ""
+    id: str | None = None
+    acked: bool = False
+    sent: bool = True
+
+    def __post_init__(self) -> None:
+        self.__cause__ = self.cause
+        self.args = (self.cause,)  # to be pickled with; the rest is in __dict__
 
     def __str__(self) -> str:
         told = "acked" if self.acked else "sent, not acked" if self.sent else "not sent"
@@ -233,9 +230,6 @@ def again(error: E) -> E:
     twin.__cause__ = error.__cause__
     return twin
 
-
-#: Every code that this package knows.
-CODES = frozenset(code for code, _ in _KINDS)
 
 #: Codes that can end a job that the broker had accepted.
 END_CODES = frozenset(code for code, ended in _KINDS if ended) - {TakenOver.code}
