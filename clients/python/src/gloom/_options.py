@@ -7,12 +7,13 @@ import math
 import os
 import ssl
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence, TypedDict
+from functools import partial
+from typing import Annotated, Any, Callable, Mapping, Sequence, TypedDict
 
 from . import wire
-from ._trace import with_trace
-from .body import RawJSON, encode_body
-from .wire import check_name
+from ._trace import Headers, with_trace
+from .body import encode_body
+from .wire import MAX_RETRIES, check_name
 
 #: How much a broker's frame may exceed max_frame: a job that was just small
 #: enough to be submitted is a little larger when it is handed out.
@@ -182,8 +183,11 @@ class Options:
 
 
 OnProgress = Callable[[Any], None]
+up_to_a_day = partial(millis, limit=wire.MAX_BACKOFF_MS)
 
 
+# Each type is annotated with the key of the option on the wire, and with the function
+# that makes its value.  An option without a key is not sent.
 class JobOptions(TypedDict, total=False):
     """The options of a job.
 
@@ -215,49 +219,28 @@ class JobOptions(TypedDict, total=False):
     headers: an object, 4 KiB at most, for workers that ask for headers.
     """
 
-    id: str | None
-    priority: int
-    delay: float
-    timeout: float
-    retries: int | None
-    backoff: float | None
-    expires: float
-    detach: bool
-    ack: bool
-    on_progress: OnProgress | None
-    raw: bool | None
-    groups: Sequence[str] | None
-    keep: float
-    at_least_once: bool
-    age: float
-    headers: Mapping[str, Any] | RawJSON | None
+    id: Annotated[str | None, "", check_name]
+    priority: Annotated[int, "priority", lambda f, n: integer(f, n, -(2**63), 2**63 - 1)]
+    delay: Annotated[float, "delay_ms", millis]
+    timeout: Annotated[float, "timeout_ms", millis]
+    retries: Annotated[int | None, "retries", lambda f, n: integer(f, n, 0, MAX_RETRIES)]
+    backoff: Annotated[float | None, "backoff_ms", up_to_a_day]
+    expires: Annotated[float, "expires_ms", millis]
+    detach: Annotated[bool, "detach", lambda _, yes: bool(yes)]
+    ack: Annotated[bool, "ack", lambda _, yes: None if yes else False]
+    on_progress: Annotated[OnProgress | None, "progress", lambda _, wanted: True]
+    raw: Annotated[bool | None, "", lambda _, wanted: None]
+    groups: Annotated[Sequence[str] | None, "groups", wire.names]
+    keep: Annotated[float, "keep_ms", up_to_a_day]
+    at_least_once: Annotated[bool, "", lambda _, wanted: None]
+    age: Annotated[float, "age_ms", millis]
+    headers: Annotated[Headers, "headers", lambda _, headers: headers]
 
 
 #: The backoff of a job that may be retried and sets none.
 DEFAULT_BACKOFF_MS = 1000
 
-# The key of each option on the wire, and the function that makes its value.  An option
-# without a key is not sent.
-_KEYS: dict[str, tuple[str, Callable[[str, Any], object]]] = {
-    "id": ("", check_name),
-    "priority": ("priority", lambda f, n: integer(f, n, -(2**63), 2**63 - 1)),
-    "delay": ("delay_ms", millis),
-    "timeout": ("timeout_ms", millis),
-    "retries": ("retries", lambda f, n: integer(f, n, 0, wire.MAX_RETRIES)),
-    "backoff": ("backoff_ms", lambda f, s: millis(f, s, wire.MAX_BACKOFF_MS)),
-    "expires": ("expires_ms", millis),
-    "detach": ("detach", lambda _, yes: bool(yes)),
-    "ack": ("ack", lambda _, yes: None if yes else False),
-    "on_progress": ("progress", lambda _, wanted: True),
-    "raw": ("", lambda _, wanted: None),
-    "groups": ("groups", wire.names),
-    "keep": ("keep_ms", lambda f, s: millis(f, s, wire.MAX_KEEP_MS)),
-    "at_least_once": ("", lambda _, wanted: None),
-    "age": ("age_ms", millis),
-    "headers": ("headers", lambda _, headers: headers),
-}
-
-
+_KEYS = {name: hint.__metadata__ for name, hint in JobOptions.__annotations__.items()}
 # Keys that are sent even when they are 0, False or empty.
 _EMPTY_TOO = "retries", "ack", "headers"
 
