@@ -5,7 +5,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from typing import Callable, Mapping
+from typing import Callable
 
 from . import errors, wire
 from ._link import Backoff, Done, hopeless
@@ -14,6 +14,7 @@ from ._options import Event, Notice, Options
 from ._session import Session
 from .errors import ClosedError, GloomError, NotConnected, RefusedError
 from .pending import PendingJob
+from .wire import Fields
 
 #: The maximum number of bytes that may wait for the event loop to send them.
 MAX_UNSENT = 1024 * 1024
@@ -228,9 +229,7 @@ class Connector:
             assert self.session is not None  # or it would not have been admitted
             self.session.submit(job)
 
-    def ask(
-        self, verb: str, id: str | None, fields: Mapping[str, object], done: Done
-    ) -> None:
+    def ask(self, verb: str, id: str | None, fields: Fields, done: Done) -> None:
         """Send a request about a job on the connection where it is pending, else on
         the one for new jobs.  A request about a kept job of a lost connection waits
         until that job is attached to."""

@@ -8,12 +8,12 @@ import os
 import ssl
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Callable, Mapping, Sequence, TypedDict
+from typing import Annotated, Any, Callable, Sequence, TypedDict
 
 from . import wire
 from ._trace import Headers, with_trace
 from .body import encode_body
-from .wire import MAX_RETRIES, check_name
+from .wire import MAX_RETRIES, Fields, check_name
 
 #: How much a broker's frame may exceed max_frame: a job that was just small
 #: enough to be submitted is a little larger when it is handed out.
@@ -245,7 +245,7 @@ _KEYS = {name: hint.__metadata__ for name, hint in JobOptions.__annotations__.it
 _EMPTY_TOO = "retries", "ack", "headers"
 
 
-def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
+def fields_of(options: Fields) -> dict[str, object]:
     """The keys and values of all options that are not None; TypeError or ValueError if
     one is invalid."""
     fields: dict[str, object] = {}
@@ -259,9 +259,7 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
     return fields
 
 
-def encode_submit(
-    id: str, type: str | None, body: object, options: Mapping[str, Any]
-) -> bytes:
+def encode_submit(id: str, type: str | None, body: object, options: Fields) -> bytes:
     """A submit frame.  TypeError or ValueError for invalid arguments."""
     if type is not None:
         check_name("type", type)

@@ -6,14 +6,14 @@ have accepted the job it is the reply to the submit, after that it is the end of
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Mapping
+from typing import TYPE_CHECKING
 
 from . import errors, wire
 from ._link import Done, Link
 from ._options import Options
 from .errors import BrokerError, ClosedError, LostError, NotConnected, ProtocolError
 from .pending import PendingJob
-from .wire import Message
+from .wire import Fields, Message
 
 if TYPE_CHECKING:
     from ._connector import Connector
@@ -29,7 +29,7 @@ class Session(Link):
         self._retired = False
         self.jobs: dict[str, PendingJob] = {}
         # Requests about kept jobs that were made after this connection was lost.
-        self.later: list[tuple[str, str | None, Mapping[str, object], Done]] = []
+        self.later: list[tuple[str, str | None, Fields, Done]] = []
         self.over = asyncio.Event()  # set when it is lost, or the broker is stopping
 
     def before_flush(self) -> None:
@@ -111,9 +111,7 @@ class Session(Link):
 
         self.ask(wire.attach(job.id, job.on_progress), attached, job.id)
 
-    def request(
-        self, verb: str, id: str | None, fields: Mapping[str, object], done: Done
-    ) -> None:
+    def request(self, verb: str, id: str | None, fields: Fields, done: Done) -> None:
         """Send a cancel, a change or a ping; done gets None or the refusal.  A reply
         shows that everything sent before has been handled."""
         job = self.jobs.get(id or "")

@@ -2,11 +2,11 @@
 
 import asyncio
 import concurrent.futures
-from typing import Any, Callable, Generator, Mapping, Self
+from typing import Any, Callable, Generator, Self
 
 from ._options import OnProgress, logger
 from .errors import Cancelled
-from .wire import Message
+from .wire import Fields, Message
 
 
 class PendingJob:
@@ -27,7 +27,7 @@ class PendingJob:
         id: str,
         type: str | None,
         frame: bytes,
-        options: Mapping[str, Any],
+        options: Fields,
         raw: bool,
     ) -> None:
         self.id = id

@@ -5,16 +5,17 @@ import asyncio
 import itertools
 import secrets
 import time
-from typing import Any, Mapping, Self, Sequence, TypeVar, Unpack
+from typing import Any, Self, Sequence, TypeVar, Unpack
 
 from . import wire
 from ._connector import Connector
 from ._loop import LoopThread, blocking, like, within
 from ._options import JobOptions, OnProgress, Options, Settings, encode_submit, fields_of
 from .pending import AsyncPending, Pending, PendingJob
-from .wire import check_name
+from .wire import Fields, check_name
 
 P = TypeVar("P", bound=PendingJob)
+_Made = tuple[Any, ...]  # the arguments of a pending job's constructor
 
 
 class AsyncSubmitter:
@@ -180,10 +181,7 @@ class AsyncSubmitter:
 
     # Shared with Submitter.
 
-    def _encode(
-        self, type: str | None, body: object = None, **options: Any
-    ) -> tuple[Any, ...]:
-        """The arguments of a pending job's constructor."""
+    def _encode(self, type: str | None, body: object = None, **options: Any) -> _Made:
         id = options.get("id")
         if id is None:
             self._prefix = self._prefix or secrets.token_hex(6) + "-"
@@ -193,7 +191,7 @@ class AsyncSubmitter:
 
     def _encode_attach(
         self, id: str, on_progress: OnProgress | None = None, raw: bool | None = None
-    ) -> tuple[Any, ...]:
+    ) -> _Made:
         frame = wire.attach(check_name("id", id), on_progress)
         options = {"on_progress": on_progress, "raw": raw, "keep": True}
         return id, None, frame, options, self._raw
@@ -203,7 +201,7 @@ class AsyncSubmitter:
         self._connector.ask("cancel", id, {}, lambda _: None)
 
     async def _ask(
-        self, verb: str, id: str | None, fields: Mapping[str, Any], wait: float | None
+        self, verb: str, id: str | None, fields: Fields, wait: float | None
     ) -> None:
         self._connector.begin()
         reply: asyncio.Future[Exception | None] = asyncio.Future()
@@ -264,7 +262,7 @@ class Submitter:
     def attach(self, id: str, *, wait: float | None = None, **options: Any) -> Pending:
         return self._send(self._core._encode_attach(id, **options), wait)
 
-    def _send(self, made: tuple[Any, ...], wait: float | None) -> Pending:
+    def _send(self, made: _Made, wait: float | None) -> Pending:
         pending = Pending(self._ask_cancel, *made)
         thread, core = self._thread, self._core
         thread.check_here()

@@ -22,6 +22,8 @@ MAX_MS = 31_536_000_000  # the largest duration, a year
 MAX_BACKOFF_MS = MAX_KEEP_MS = 86_400_000  # a day
 MAX_RETRIES = 1000
 
+Fields = Mapping[str, Any]  # of a frame, or the options that they are made from
+
 
 class FrameReader:
     """Cuts payloads out of a stream that arrives in pieces of any size."""
