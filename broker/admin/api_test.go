@@ -23,6 +23,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin"
+	"gloom/broker/admin/api"
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
@@ -179,6 +180,13 @@ func TestOperations(t *testing.T) {
 	if j := w.call("GET", "/v1/jobs/later", "", 200); j["state"] != "delayed" || j["due_seconds"].(float64) < 3500 {
 		t.Errorf("later: %v", j)
 	}
+	submit("/", "/", gloom.Job{})
+	slash := api.Segment("/")
+	if j, ty := w.call("GET", "/v1/jobs/"+slash, "", 200), w.call("GET", "/v1/types/"+slash, "", 200); j["id"] != "/" || ty["type"] != "/" {
+		t.Errorf("the names /: %v, %v", j, ty)
+	}
+	w.call("PUT", "/v1/groups/"+slash, `{"concurrency":1}`, 201)
+	w.call("DELETE", "/v1/jobs/"+slash, "", 200)
 	w.call("GET", "/v1/jobs/nobody", "", 404)
 	ty := w.call("GET", "/v1/types/a%2Fb%20c", "", 200)
 	if ty["type"] != "a/b c" || ty["ledger"].(map[string]any)["queued"] != 2.0 || ty["ledger"].(map[string]any)["delayed"] != 1.0 {

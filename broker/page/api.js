@@ -150,6 +150,6 @@ document.addEventListener('visibilitychange', () => document.hidden || again());
 /** @param {string} s */
 export const enc = encodeURIComponent;
 
-/** A name as a part of a path. Browsers remove "." and ".." from paths, so these two names are preceded by a byte that no name contains.
+/** A name as a part of a path. Browsers remove "." and ".." from paths, and servers take "/" for the slash at a path's end, so these names are preceded by a byte that no name contains.
  * @param {string} s */
-export const segment = s => (s === '.' || s === '..' ? '%FF' : '') + enc(s);
+export const segment = s => (s === '.' || s === '..' || s === '/' ? '%FF' : '') + enc(s);

@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// mark is put before "." and ".." in paths, because browsers and proxies remove these segments.
+// mark is put before "." and ".." in paths, because browsers and proxies remove these segments,
+// and before "/", because to http.ServeMux a segment %2F is only a slash at the path's end.
 // No name contains it, since names are UTF-8.
 const mark = "\xff"
 
 // Segment escapes any name as one segment of a path.
 func Segment(name string) string {
-	if name == "." || name == ".." {
+	if alone(name) {
 		name = mark + name
 	}
 	return url.PathEscape(name)
@@ -23,11 +24,14 @@ func Segment(name string) string {
 
 // Name is the inverse of Segment, for a segment that has been unescaped.
 func Name(segment string) string {
-	if name := strings.TrimPrefix(segment, mark); name == "." || name == ".." {
+	if name := strings.TrimPrefix(segment, mark); alone(name) {
 		return name
 	}
 	return segment
 }
+
+// alone reports whether a name without the mark is no segment of a path.
+func alone(name string) bool { return name == "." || name == ".." || name == "/" }
 
 // NewRequest makes a request to a broker. Unless nil, in is its JSON body; unless empty,
 // token is its bearer token.

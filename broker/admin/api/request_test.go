@@ -9,7 +9,7 @@ import (
 
 // TestSegment: any name becomes one segment of a path, which no proxy or router cleans.
 func TestSegment(t *testing.T) {
-	for _, name := range []string{"mail", ".", "..", "...", "./..", "a/b", "%2E", "ÿ.", "~."} {
+	for _, name := range []string{"mail", ".", "..", "...", "./..", "/", "//", "a/b", "%2E", "ÿ.", "~."} {
 		s := api.Segment(name)
 		u, err := url.Parse("http://x/v1/jobs/" + s + "/retry")
 		if err != nil {
