@@ -38,8 +38,9 @@ and shows and controls the broker, gloomd.
     gloom submit TYPE --lines -    submit a job for each line of standard input
     gloom attach ID...             wait for kept jobs, print their answers
     gloom top                      watch the types: queued, running, rates
-    gloom explain ID               why does this job not run?
-    gloom findings                 why does nothing move?
+    gloom status                   is the broker well, how many jobs has it?
+    gloom findings                 what holds jobs up, and what to do about it?
+    gloom explain ID               why does this one job not run?
 
 gloom help flags explains how to name the broker: with flags, in the environment
 or in a file.

@@ -22,8 +22,8 @@ func newStatus(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the broker as a whole",
-		Long: `Show the broker as a whole: version, peers, the ledger of all jobs since it
+		Short: "Show whether the broker is well, and how many jobs it has",
+		Long: `Show the broker as a whole: its version, peers, the ledger of all jobs since it
 started, its limits, and what keeps jobs from moving (see gloom findings).
 
 The exit status is 1 if one of the findings is severe.`,
