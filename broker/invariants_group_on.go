@@ -56,7 +56,7 @@ func (v *census) groups() {
 		must(until == 0 || g.timer >= 0, "group %q is shut until %d, and has no timer", g.name, until)
 		v.heap("parked", &g.parked, v.position)
 		must((g.opened >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.opened)
-		must(g.opened < 0 || g.parked.Top().Level(b.opened.At(int(g.opened))), "the place of group %q is not that of its best job", g.name)
+		must(g.opened < 0 || g.parked.Top().Ties(b.opened.At(int(g.opened))), "the place of group %q is not that of its best job", g.name)
 		g.watchers.Each(func(k *jobType) {
 			must(k.watched != nil && slices.Contains(k.watched.groups, g), "group %q is watched by a type that watches others", g.name)
 		})

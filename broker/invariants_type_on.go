@@ -219,8 +219,8 @@ func (v *census) queues() {
 		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs is at %d", q.n, q.pos)
 		if q.n > 0 {
 			x, y := b.best(q), q.heap().At(int(q.pos))
-			must(y.Ref == q.number && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
-			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Level(&x), "a queue waits for its turn with a job other than its best")
+			must(y.Ref == q.number && (x.Ties(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
+			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Ties(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.queue(q)
 		if t := q.tenant; t != nil {
@@ -262,7 +262,7 @@ func (v *census) queues() {
 			if p.open {
 				h = &p.kind.line
 			}
-			must(h.At(int(p.pos)).Ref == p.number|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
+			must(h.At(int(p.pos)).Ref == p.number|refPen && (p.kind.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
 		}
 	}
 	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.opened.Len())

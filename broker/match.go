@@ -145,7 +145,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 			b.contenders.Remove(0)
 			k.contender = -1
 			b.typeUnused(k)
-		} else if at.Level(b.contenders.Top()) {
+		} else if at.Ties(b.contenders.Top()) {
 			return q, at, w
 		} else {
 			at.Ref = k.number

@@ -348,7 +348,7 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 			continue
 		}
 		at := b.best(q)
-		if at.Level(&top) {
+		if at.Ties(&top) {
 			return q, at
 		}
 		if k.worstKey.Before(&at) {

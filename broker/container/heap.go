@@ -15,8 +15,8 @@ func (x *Entry) Before(y *Entry) bool {
 	return x.A < y.A || x.A == y.A && (x.B < y.B || x.B == y.B && int32(x.C-y.C) < 0)
 }
 
-// Level reports whether x and y are equal in order: neither comes before the other.
-func (x *Entry) Level(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
+// Ties reports whether x and y are equal in order: neither comes before the other.
+func (x *Entry) Ties(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
 
 const (
 	heapShift = 9
@@ -79,7 +79,7 @@ func (h *Heap) Push(x Entry) {
 func (h *Heap) Put(pos int32, x Entry) bool {
 	if pos < 0 {
 		h.Push(x)
-	} else if h.At(int(pos)).Level(&x) {
+	} else if h.At(int(pos)).Ties(&x) {
 		return false
 	} else {
 		h.Fix(pos, x)

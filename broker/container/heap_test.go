@@ -48,7 +48,7 @@ func TestHeapAgainstSort(t *testing.T) {
 				want[i] = x
 			default:
 				slices.SortFunc(want, less)
-				if got := *h.Top(); !got.Level(&want[0]) {
+				if got := *h.Top(); !got.Ties(&want[0]) {
 					t.Fatalf("seed %d: top %+v, want %+v", seed, got, want[0])
 				}
 			}
@@ -65,7 +65,7 @@ func TestHeapAgainstSort(t *testing.T) {
 		for i, x := range want {
 			got := *h.Top()
 			h.Remove(0)
-			if !got.Level(&x) {
+			if !got.Ties(&x) {
 				t.Fatalf("seed %d: element %d comes out as %+v, want %+v", seed, i, got, x)
 			}
 		}
