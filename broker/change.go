@@ -10,8 +10,8 @@ type Changing struct {
 	// Groups replace the groups of the job.
 	Groups    [][]byte
 	SetGroups bool
-	// Delay is how long, from now on, the job is not handed out. If it is negative, the delay
-	// does not change.
+	// Delay is how long from now the job waits before it can be handed out. If it is negative,
+	// the delay does not change.
 	Delay time.Duration
 }
 

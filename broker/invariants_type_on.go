@@ -85,7 +85,7 @@ func (v *census) pools() {
 			n++
 			prev, r = r, x.kindNext
 		}
-		must(named == int(k.namedBy) && waiting == k.pools.Len(), "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.namedBy, k.pools.Len(), named, waiting)
+		must(named == int(k.namedBy) && waiting == k.pools.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", k.name, k.namedBy, k.pools.Len(), named, waiting)
 	}
 	must(n == b.pairs.Len(), "%d pairs are listed of %d", n, b.pairs.Len())
 	for _, p := range b.pools.All() {

@@ -3,8 +3,8 @@ package fleet
 import "slices"
 
 // stream carries items to and from a peer, each exactly once and in order, although messages may
-// be lost. Messages are numbered, kept until the peer has them, and sent again from the first
-// one that it misses.
+// be lost. Messages are numbered, kept until the peer acks them, and sent again from the
+// first one that is missing.
 type stream struct {
 	batches []batch // to be sent
 	sent    uint64  // number of the last message

@@ -67,7 +67,8 @@ export function later(load, meanwhile = html`<div class="empty loading" role="st
 /** Views that could not be loaded. @type {Set<() => void>} */
 const missed = new Set();
 
-/** Makes the page request listings again, and views that could not be loaded, when they are shown. */
+/** Makes listings be requested again, and views that failed to load be loaded again, the next time
+ * that they are shown. */
 export function anew() {
   for (const l of Listing.all) l.path = l.shown = '';
   for (const go of missed) go();

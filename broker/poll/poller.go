@@ -59,10 +59,10 @@ func Open() (*Poller, error) {
 	return p, nil
 }
 
-// Wait calls on for each event, and runs tasks, until Stop is called. An event is
+// Wait calls handle for each event, and runs tasks, until Stop is called. An event is
 // reported once, when something has changed (EPOLLET), so that the system need not check the
 // descriptor again after each event.
-func (p *Poller) Wait(on func(fd int, ev Events)) {
+func (p *Poller) Wait(handle func(fd int, ev Events)) {
 	err := p.epoll.Polling(func(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
 		var e Events
 		if ev&netpoll.ReadEvents != 0 {
@@ -75,7 +75,7 @@ func (p *Poller) Wait(on func(fd int, ev Events)) {
 			e |= Ended
 		}
 		p.turn.Lock()
-		on(fd, e)
+		handle(fd, e)
 		p.turn.Unlock()
 		return nil
 	})

@@ -128,7 +128,7 @@ type command struct {
 	prefetch int
 	notices  bool
 	// types and except replace typ if types is not nil. allow, unless it is empty, holds the types
-	// that the worker's token allows: a letter for each.
+	// that the worker's token allows. The name of each of them is one letter.
 	types, except []string
 	allow         string
 	wantHeaders   bool

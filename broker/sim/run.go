@@ -127,7 +127,7 @@ func (x *Runner) fail(seed uint64, opt Options, cfg broker.Config, p *profile, d
 	return f
 }
 
-// replay runs a list of commands and then finish. It returns the trace if trace is set.
+// replay runs a list of commands and then calls finish. It returns the trace if trace is set.
 func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bool) ([]string, error) {
 	r := x.begin(cfg, p)
 	var lines []string

@@ -12,8 +12,8 @@ import (
 	"gloom/broker/admin/findings"
 )
 
-// TestBroker gives Look conditions that cannot be staged on a healthy machine: each is reported
-// in one snapshot, and no longer soon after it ends.
+// TestBroker gives Look conditions that cannot be staged on a healthy machine. The first snapshot
+// that shows a condition reports it, and soon after the condition ends the report ends, too.
 func TestBroker(t *testing.T) {
 	for cause, set := range map[string]func(*findings.Broker){
 		"late":          func(b *findings.Broker) { b.Lag = time.Second },

@@ -193,13 +193,13 @@ type peak struct {
 	from        time.Time
 }
 
-// growing is the length of a period. A queue counts as growing only if it exceeds the peak of
-// the previous period. A queue of constant length, whose jobs are each submitted after an
-// answer, does not.
-const growing = 5 * time.Second
+// growthPeriod is the length of the periods of a peak. A queue counts as growing only if it exceeds
+// the peak of the previous period. A queue of constant length, whose jobs are each submitted after
+// an answer, does not.
+const growthPeriod = 5 * time.Second
 
 func (c *peak) set(n uint64, now time.Time) {
-	if now.Sub(c.from) >= growing {
+	if now.Sub(c.from) >= growthPeriod {
 		*c = peak{before: c.now, known: !c.from.IsZero(), from: now}
 	}
 	c.now = max(c.now, n)

@@ -84,8 +84,8 @@ func TestCable(t *testing.T) {
 	})
 }
 
-// TestOneConnection: the client of NATS does not close a connection on which NATS refused it. The
-// next attempt does.
+// TestOneConnection: the NATS client does not close a connection on which NATS refused it. The next
+// attempt closes it.
 func TestOneConnection(t *testing.T) {
 	c, _ := silentServer(t, time.Hour)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -111,7 +111,8 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	return d, nil
 }
 
-// connect makes the client of NATS, which connects, and reconnects whenever NATS is back.
+// connect makes the NATS client, which tries to connect until it succeeds, and reconnects after
+// each loss of the connection.
 func (d *Driver) connect() error {
 	nc, err := nats.Connect(d.opt.Servers, append(d.opt.connect(),
 		nats.Name("gloomd "+d.opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),

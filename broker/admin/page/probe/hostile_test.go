@@ -185,7 +185,7 @@ func TestTurned(t *testing.T) {
 	b := start(t)
 	b.hand(gloom.Job{ID: name, Type: name, Groups: []string{name}})
 	p := newPerson(t)
-	for _, route := range []string{"", here("type", name)} {
+	for _, route := range []string{"", viewFragment("type", name)} {
 		p.goTo(b.url(route))
 		p.awaitText("no worker serves")
 		boxes := eval[[]float64](p, `const w = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

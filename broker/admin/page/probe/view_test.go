@@ -309,5 +309,5 @@ func TestClockAndZone(t *testing.T) {
 	}
 }
 
-// here returns the address, within the page, of the view of a kind of thing with this name.
-func here(kind, name string) string { return "#/" + kind + "/" + url.PathEscape(name) }
+// viewFragment returns the URL fragment of a view, such as "#/type/mail".
+func viewFragment(kind, name string) string { return "#/" + kind + "/" + url.PathEscape(name) }
