@@ -66,7 +66,7 @@ type conn struct {
 	news    []notifier // notifiers to call after the current frame
 }
 
-// notifier is notified of the effect of a frame, without mu held.
+// notifier tells the program about the effect of a frame. notify is called without mu held.
 type notifier interface{ notify() }
 
 type call func()

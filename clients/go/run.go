@@ -144,8 +144,8 @@ func Fatal(err error) error {
 	return &failure{error: err, final: true, delay: -1}
 }
 
-// RetryAfter makes a failed job wait for d before its next run, 0 … a year, in place of its
-// backoff. It returns nil for a nil err.
+// RetryAfter makes a failed job wait for d, from 0 to a year, before its next run, instead of for
+// its backoff. It returns nil for a nil err.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

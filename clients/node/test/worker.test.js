@@ -31,7 +31,7 @@ for (const [jobs, why] of /** @type {const} */ ([
           const end = 4 + buffer.readUInt32BE();
           const { action } = JSON.parse(buffer.subarray(4, end).toString());
           buffer = buffer.subarray(end);
-          if (action === "leave") continue; // it is silent from now on
+          if (action === "leave") continue; // from now on this broker is silent
           socket.write(frame({ ok: true }));
           for (let n = 0; action === "join" && n < jobs; n++) socket.write(frame({ action: "job", id: `${n}`, type: "t", body: 1 }));
         }

@@ -169,8 +169,8 @@ class Session(Link):
             raise ProtocolError(f"an error about job {id!r} out of order")
 
     def lose(self, cause: Exception, keep: bool = False) -> None:
-        """Fail everything pending, because the connection is gone; except, if keep is
-        set, kept jobs."""
+        """Fail everything pending, because the connection is gone.  If keep is set, kept
+        jobs do not fail."""
         cause = self.refusal or cause
         stayed, kept = {id(frame) for frame in self.unsent}, {}
         for job in list(self.jobs.values()):
