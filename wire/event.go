@@ -123,7 +123,7 @@ func (d *ClientDecoder) error(f *fields, ev *Event) error {
 	if ev.Cause == CauseLater && f.isSet(KeyDelayMS) {
 		n, kind := parseInteger(f.raw(KeyDelayMS))
 		if kind != inRange || n < 0 {
-			return fmt.Errorf("delay_ms must be an integer from 0, not %s", shown(f.raw(KeyDelayMS)))
+			return fmt.Errorf("delay_ms must be an integer of at least 0, not %s", shown(f.raw(KeyDelayMS)))
 		}
 		ev.DelayMS = n
 	}
@@ -207,7 +207,7 @@ func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
 		}
 		n, kind := parseInteger(f.raw(limit.key))
 		if kind != inRange || n < 0 || n > math.MaxInt {
-			return fmt.Errorf("%s must be an integer from 0, not %s", limit.key, shown(f.raw(limit.key)))
+			return fmt.Errorf("%s must be an integer of at least 0, not %s", limit.key, shown(f.raw(limit.key)))
 		}
 		*limit.to = int(n)
 	}
