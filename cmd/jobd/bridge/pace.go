@@ -9,8 +9,9 @@ type pace struct {
 	avgStay       map[string]time.Duration // average time of a target's rows from start to end
 }
 
-// minFetch is the minimum time that counts for a fetch. With a smaller value, a daemon would fetch
-// so few rows at a time that the fetches cost more than the other daemons of the target gain.
+// minFetch is the duration that is assumed for a shorter fetch. The shorter a fetch, the fewer rows
+// a daemon fetches at a time, which leaves more to other daemons. Below minFetch this gain would be
+// smaller than the cost of the additional fetches.
 const minFetch = 10 * time.Millisecond
 
 // The latest row has the weight 1/smoothing in the average.

@@ -302,8 +302,8 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	return owners, s.direct(rows.Err())
 }
 
-// Settle implements Store. It first marks the incarnation, so that it can no longer renew its
-// lease, then settles its rows, some at a time, and finally removes the record.
+// Settle implements Store. It first marks the incarnation, which can then no longer renew its
+// lease. It settles the incarnation's rows in parts, and finally removes the record.
 func (s *SQL) Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, error) {
 	sum := Settled{Failed: make(map[int64]string)}
 	if !s.claimed {

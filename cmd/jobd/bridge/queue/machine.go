@@ -100,7 +100,7 @@ type target struct {
 	paused     bool
 	wantsFetch bool
 	running    int
-	fetching   int // places for the rows of the fetch
+	fetching   int // free places kept for rows that the fetch in progress may begin
 	queue      waiting
 }
 
