@@ -26,21 +26,21 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// startShared starts a broker outside the master. It uses the addresses of before, an earlier
-// broker, unless before is nil.
-func startShared(t *testing.T, before *server.Server) *server.Server {
+// startShared starts a broker outside the master. It takes over the addresses of an earlier broker,
+// unless earlier is nil.
+func startShared(t *testing.T, earlier *server.Server) *server.Server {
 	t.Helper()
-	return startSharedWith(t, before, func(*settings.Options) {})
+	return startSharedWith(t, earlier, func(*settings.Options) {})
 }
 
 // startSharedWith is like startShared, but with further options.
-func startSharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
+func startSharedWith(t *testing.T, earlier *server.Server, tune func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()
 	tune(&o)
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	if before != nil {
-		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = before.SubmitAddr().String(), before.WorkerAddr().String(), before.HTTPAddr().String()
+	if earlier != nil {
+		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = earlier.SubmitAddr().String(), earlier.WorkerAddr().String(), earlier.HTTPAddr().String()
 	}
 	var b *server.Server
 	eventually(t, "the broker starts", func() (ok bool) {

@@ -84,7 +84,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	o.broker.Flags(f)
 	f.Lookup("broker").Usage = "submit address of a shared broker; without it, a broker runs inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "HTTP address of the shared broker; by default its submit address with the next lower port")
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it they cannot reach it")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it none can connect")
 	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs with that name, except those with max_retry 0")
 	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; with 0, such a worker pulls")
 	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network (CIDR) that workers' URLs may name, besides loopback and the address from which a worker registers; may be given several times")

@@ -111,7 +111,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.Drain, "drain", "how long a stop waits for running jobs")
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")
 	o.Broker.Flags(f)
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it they cannot reach it")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it none can connect")
 	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }

@@ -20,7 +20,7 @@ type daemon struct {
 }
 
 // launch starts a daemon on a free port and waits until it serves; it returns an error if the
-// daemon ends before.
+// daemon ends first.
 func launch(flags ...string) (*daemon, error) {
 	cmd, err := probe.Command(append([]string{"--addr=127.0.0.1:0", "--drain=5s"}, flags...)...)
 	if err != nil {

@@ -427,8 +427,8 @@ func losses(t *testing.T, r *rand.Rand) {
 				res := held[0]
 				held = held[1:]
 				if r.IntN(4) == 0 {
-					// The reservations that follow it are given back, too, because lines are
-					// ingested in order.
+					// Lines are ingested in order, so the reservations after res are given
+					// back, too.
 					for _, later := range held {
 						later.Cancel()
 					}

@@ -21,7 +21,7 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%s, which says which part of the journal went to which store: %w", path, err)
 	}
-	// replace writes to two files in turn. They are created now, while the disk has room.
+	// replace needs a second file beside this one. Both are created now, while the disk has room.
 	if errors.Is(err, os.ErrNotExist) {
 		_ = replace(path, []Note{})
 	}

@@ -21,7 +21,8 @@ const maxGroup = 8 << 20
 // saltSize is the length of a salt, in characters of base 32.
 const saltSize = 12
 
-// request is an append. Only the goroutine that holds turn changes it.
+// request is a call of Append that waits to be written, and its result. Only the goroutine that
+// holds turn changes it.
 type request struct {
 	batches []Batch
 	size    int64 // approximate

@@ -22,7 +22,7 @@ type daemon struct {
 const languages = "--langs=http,node,php,python,sh,gloom"
 
 // launch starts a daemon on a free port and waits until it is ready; it returns an error if the
-// daemon ends before.
+// daemon ends first.
 func launch(dir string, flags ...string) (*daemon, error) {
 	cmd, err := probe.Command(append([]string{"--addr=127.0.0.1:0", "--dir=" + dir, languages, "--drain=10s"}, flags...)...)
 	if err != nil {

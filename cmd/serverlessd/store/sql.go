@@ -40,7 +40,8 @@ type dialect interface {
 	// ends a SELECT that locks its rows and waits for rows that others have locked.
 	skipLocked() string
 	locked() string
-	// byID follows the table in a SELECT that must read the table in the order of ids.
+	// byID returns the index hint for a SELECT that must read the table in the order of ids. It
+	// follows the table's name.
 	byID() string
 	// upsert ends an INSERT. If a row with the key exists, the columns in set are set to the new
 	// values, and the new values are added to the columns in add.
