@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // patience bounds everything that a test waits for.
 const patience = 45 * time.Second
 
-// TestScripts runs the transcripts in testdata against a real broker. Beside
+// TestScripts runs the transcripts in testdata against a real broker. Besides
 // the usual commands there are
 //
 //	broker [FLAGS]      starts gloomd on free ports, or again at its last addresses, and

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gloomd": main})
 }
 
-// TestScripts runs the transcripts in testdata. Beside the usual commands there
+// TestScripts runs the transcripts in testdata. Besides the usual commands there
 // are
 //
 //	status N CMD…    runs a command that must exit with N

@@ -55,7 +55,7 @@ func (s *status) as(name string) *Status {
 // maxAnswer bounds an answer in bytes.
 const maxAnswer = 64 << 20
 
-// kinds are the daemons, by their names.
+// kinds maps the name of each daemon to the function that prepares a Door for it.
 var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerless, "jobd-master": asJobd}
 
 // Of returns the Door of a daemon with this status: nil, nil for a broker.

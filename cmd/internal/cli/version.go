@@ -5,7 +5,8 @@ import "runtime/debug"
 // version is set by the linker: -X gloom/cmd/internal/cli.version=v1.2.3
 var version string
 
-// Version returns the version stamped by the build, else the module's, else the commit's.
+// Version returns the version stamped by the build, else the module's version, else one made from
+// the commit's hash.
 func Version() string {
 	if version != "" {
 		return version

@@ -12,7 +12,7 @@ import (
 // when this program ends, and then kills the group.
 type leash struct {
 	process *os.Process
-	pipe    *os.File // the leash waits for its end
+	pipe    *os.File // the write end of the leash's stdin; when it is closed, the leash kills the group
 }
 
 // leashShell is the shell that runs a leash. It takes a few hundred kilobytes, and a millisecond

@@ -64,7 +64,7 @@ func (c *Client) Read() string {
 	return strings.TrimSuffix(message, "\x04")
 }
 
-// Expect reads the messages and compares them.
+// Expect reads as many messages as it is given, and fails the test at the first that differs.
 func (c *Client) Expect(messages ...string) {
 	c.t.Helper()
 	for _, want := range messages {
