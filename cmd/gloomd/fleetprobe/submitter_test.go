@@ -155,12 +155,29 @@ func TestKeep(t *testing.T) {
 		if f := s.ok(`{"action":"attach","id":"live","progress":true}`); f.State != "running" {
 			t.Errorf("attached: %s", f)
 		}
-		w.ok(`{"action":"progress","body":7}`)
-		if f := s.next(); string(f.raw) != `{"id":"live","progress":7}` {
+		// Progress that is reported before b has been told that it is wanted goes nowhere.
+		reporting := time.NewTicker(50 * time.Millisecond)
+		defer reporting.Stop()
+		var f frame
+		for open := true; f.raw == nil; {
+			w.ok(`{"action":"progress","body":7}`)
+			select {
+			case f, open = <-s.in:
+				if !open {
+					t.Fatal("a closed the connection")
+				}
+			case <-reporting.C:
+			}
+		}
+		if string(f.raw) != `{"id":"live","progress":7}` {
 			t.Errorf("progress after attach: %s", f)
 		}
 		w.ok(`{"action":"respond","body":2}`)
-		s.ended("live", "")
+		for f = s.next(); f.News != nil; f = s.next() {
+		}
+		if f.ID != "live" || !f.isResult() {
+			t.Errorf("%s, want the result of live", f)
+		}
 	})
 }
 
