@@ -94,7 +94,7 @@ func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 func (a *API) status(g *guard.Grant) api.Status {
 	o := a.srv.Options()
 	s := api.Status{
-		Version: o.Version, Links: links(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: server.Scopes(g),
+		Version: o.Version, Links: links(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: scopesOf(g),
 		Limits: map[string]int64{
 			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes, "history": o.History,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
@@ -142,4 +142,18 @@ var openapi []byte
 func (a *API) openapi(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(openapi)
+}
+
+// scopesOf returns the names of the scopes that a grant includes for requests over HTTP.
+func scopesOf(g *guard.Grant) []string {
+	names := []string{}
+	for _, sc := range []struct {
+		scope guard.Scope
+		name  string
+	}{{server.ScopeSubmit, "submit"}, {server.ScopeAdmin, "admin"}, {server.ScopeWatch, "watch"}} {
+		if g.Has(sc.scope) {
+			names = append(names, sc.name)
+		}
+	}
+	return names
 }

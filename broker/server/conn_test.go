@@ -207,7 +207,7 @@ func TestGiants(t *testing.T) {
 	}
 	senders.Wait()
 	eventually(t, "those that left are gone", func() bool { return s.Counts().Conns == 6 && s.Counts().Inbound == 0 })
-	if s.unfinished(true) {
+	if s.Leftovers().Jobs() > 0 {
 		t.Error("jobs are held")
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"gloom/broker/hub"
 	"gloom/broker/memory"
 	"gloom/broker/settings"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -227,11 +228,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	t := time.NewTicker(drainPoll)
 	defer t.Stop()
-	for timeUp := false; s.unfinished(timeUp); {
+	for timeUp := false; ; {
+		left := s.Leftovers()
+		if left.Jobs() == 0 && (timeUp || left.Unread == 0) {
+			break
+		}
 		select {
 		case <-ctx.Done():
 			if !timeUp {
-				s.log.Warn().Msgf("the drain is over before all is done; given up: %s", s.Leftovers())
+				s.log.Warn().Msgf("the drain is over before all is done; given up: %s", left)
 			}
 			s.endJobs()
 			timeUp = true
@@ -250,11 +255,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Close()
 }
 
-// unfinished reports whether there are jobs or, unless the time is over, results that
-// submitters have not read.
-func (s *Server) unfinished(timeUp bool) bool {
-	l := s.Leftovers()
-	return l.Jobs() > 0 || !timeUp && l.Unread > 0
+// Leftovers returns what a drain would wait for now.
+func (s *Server) Leftovers() (l wording.Leftovers) {
+	s.hub.View(func(c *broker.Broker, _ int64) {
+		t := c.Totals()
+		l = wording.Leftovers{Running: t.Running, Borrowed: uint64(c.Borrowed()), Queued: t.Queued, Delayed: t.Delayed}
+	})
+	l.Unread, _, _ = s.hub.Backlog()
+	return l
 }
 
 // endJobs ends the jobs that are left. It does so in slices, so that other commands get their

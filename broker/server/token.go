@@ -45,17 +45,3 @@ func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Gr
 	}
 	return g, g != nil
 }
-
-// Scopes returns the names of the scopes that a grant includes for requests over HTTP.
-func Scopes(g *guard.Grant) []string {
-	names := []string{}
-	for _, sc := range []struct {
-		scope guard.Scope
-		name  string
-	}{{ScopeSubmit, "submit"}, {ScopeAdmin, "admin"}, {ScopeWatch, "watch"}} {
-		if g.Has(sc.scope) {
-			names = append(names, sc.name)
-		}
-	}
-	return names
-}

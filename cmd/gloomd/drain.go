@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/server"
+	"gloom/broker/wording"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 )
@@ -18,7 +19,7 @@ func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signal
 	daemon.Stopping()
 	srv.Drain() // before the log says so
 	waits := ""
-	if left := srv.Leftovers(); left != (server.Leftovers{}) {
+	if left := srv.Leftovers(); left != (wording.Leftovers{}) {
 		waits = fmt.Sprintf("; waiting up to %s for %s; a second signal stops at once", timeout, left)
 	}
 	log.Info().Stringer("drain_timeout", timeout).Msg("draining: no new jobs" + waits)

@@ -1,26 +1,14 @@
-package server
+package wording
 
 import (
 	"fmt"
 	"strings"
-
-	"gloom/broker"
 )
 
 // Leftovers is what a drain still waits for.
 type Leftovers struct {
 	Running, Borrowed, Queued, Delayed uint64 // jobs
 	Unread                             int    // bytes of frames that submitters have not read
-}
-
-// Leftovers returns what a drain would wait for now.
-func (s *Server) Leftovers() (l Leftovers) {
-	s.hub.View(func(c *broker.Broker, _ int64) {
-		t := c.Totals()
-		l = Leftovers{Running: t.Running, Borrowed: uint64(c.Borrowed()), Queued: t.Queued, Delayed: t.Delayed}
-	})
-	l.Unread, _, _ = s.hub.Backlog()
-	return l
 }
 
 // Jobs returns how many jobs have not ended.
