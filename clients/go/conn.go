@@ -206,12 +206,11 @@ func (c *conn) lost() *LostError {
 
 // hello sends a hello if the options ask for one; otherwise it calls then at once. mu must be held.
 func (c *conn) hello(then func(error)) {
-	conf := c.conf
-	if conf.token == "" && conf.client == "" && conf.heartbeat == 0 {
+	if c.conf.token == "" && c.conf.client == "" && c.conf.heartbeat == 0 {
 		then(nil)
 		return
 	}
-	hello := wire.AppendHello(nil, conf.token, conf.client, conf.heartbeat.Milliseconds())
+	hello := wire.AppendHello(nil, c.conf.token, c.conf.client, c.conf.heartbeat.Milliseconds())
 	c.send(hello, request{verb: wire.Hello, then: then})
 }
 

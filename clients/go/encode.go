@@ -3,7 +3,6 @@ package gloom
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -105,10 +104,10 @@ func canonical(id string) string {
 	return id
 }
 
-func canonicals(names []string) (all [][]byte) {
-	all = slices.Grow(all, len(names))
-	for _, name := range names {
-		all = append(all, wire.Canonical(nil, name))
+func canonicals(names []string) [][]byte {
+	forms := make([][]byte, len(names))
+	for i, name := range names {
+		forms[i] = wire.Canonical(nil, name)
 	}
-	return all
+	return forms
 }

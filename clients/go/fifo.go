@@ -25,11 +25,9 @@ func (q *fifo[T]) at(n uint64) *T { return &q.ring[n&uint64(len(q.ring)-1)] }
 func (q *fifo[T]) empty() bool { return q.head == q.tail }
 
 // pop removes and returns the first element. The queue must not be empty.
-func (q *fifo[T]) pop() T {
-	var zero T
+func (q *fifo[T]) pop() (first T) {
 	at := q.at(q.head)
-	first := *at
-	*at = zero
+	first, *at = *at, first
 	q.head++
 	return first
 }
