@@ -242,7 +242,9 @@ func (e *Engine) nodeName(path string) (string, error) {
 // close frees everything. Endings that have not been written by then are lost; their jobs run
 // again.
 func (e *Engine) close() {
-	e.end()
+	e.mu.Lock()
+	e.end() // from now on awaitRun starts no loop
+	e.mu.Unlock()
 	if e.runner != nil {
 		e.runner.Close()
 	}

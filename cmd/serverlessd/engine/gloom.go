@@ -174,7 +174,7 @@ func (a *brokerJob) ended(why error) {
 func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h == nil || h.Lang != job.Gloom || h.Options.Concurrency == 0 || e.leaving || e.astray[jobtype][id] {
+	if h == nil || h.Lang != job.Gloom || h.Options.Concurrency == 0 || e.leaving || e.life.Err() != nil || e.astray[jobtype][id] {
 		return
 	}
 	if e.astray[jobtype] == nil {
