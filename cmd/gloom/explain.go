@@ -22,7 +22,7 @@ func newExplain(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain ID",
-		Short: "Say why one job does not run",
+		Short: "Explain why a job is not running",
 		Long: `Show the state of the job ID and when it entered it, its place in line, what it
 waits for, its attempts and age, its submitter and its worker. For a job that
 has ended, show its life, as far back as the broker's history reaches

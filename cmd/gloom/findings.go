@@ -21,8 +21,8 @@ func newFindings(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "findings [SUBJECT]",
-		Short: "Say what holds jobs up now or soon, and what to do",
-		Long: `Say what holds jobs up, or soon will: types whose workers are missing or
+		Short: "Show what is holding jobs up, or soon will, and how to fix it",
+		Long: `Show what is holding jobs up, or soon will: types whose workers are missing or
 all busy, limits that hold jobs back or are almost reached, runs that fail,
 clients that hang. The most severe findings come first, and each says what to
 do. SUBJECT (a type, a group, a client or "broker") selects those about it.

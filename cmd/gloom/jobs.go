@@ -128,7 +128,7 @@ func newJobs(t *tool) *cobra.Command {
 			}
 			emptyText := "no such jobs"
 			if all && query == "" {
-				emptyText = "no jobs wait or run"
+				emptyText = "no jobs are waiting or running"
 			}
 			return listing(cmd.Context(), l, path+"?"+query, emptyText, l.jobTable)
 		},

@@ -38,9 +38,9 @@ and shows and controls the broker, gloomd.
     gloom submit TYPE --lines -    submit a job for each line of standard input
     gloom attach ID...             wait for kept jobs, print their answers
     gloom top                      watch the types: queued, running, rates
-    gloom status                   is the broker well, how many jobs has it?
-    gloom findings                 what holds jobs up, and what to do about it?
-    gloom explain ID               why does this one job not run?
+    gloom status                   is the broker healthy, and how busy?
+    gloom findings                 what is holding jobs up, and how is it fixed?
+    gloom explain ID               why is this job not running?
 
 gloom help flags explains how to name the broker: with flags, in the environment
 or in a file.

@@ -22,7 +22,7 @@ func newStatus(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether the broker is well, and how many jobs it has",
+		Short: "Show whether the broker is healthy, and how many jobs it has",
 		Long: `Show the broker as a whole: its version, peers, the ledger of all jobs since it
 started, its limits, and what keeps jobs from moving (see gloom findings).
 
