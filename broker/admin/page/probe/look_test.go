@@ -156,7 +156,8 @@ func TestKeyboard(t *testing.T) {
 	p.keys("?")
 	p.await("dialog", "Keys")
 	p.keys(kb.Escape)
-	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
+	// Keys count again once the page has heard that the dialog is closed, and has removed it.
+	p.until("no dialog", func() bool { return eval[bool](p, `return !document.querySelector("dialog")`) })
 	for i, heading := range []string{"wrong", "^Types$", "^Workers$", "^Submitters$", "^Groups$", "^Dead letters$", "^Jobs$"} {
 		p.keys(fmt.Sprint(i + 1))
 		p.await("heading", heading)
