@@ -150,11 +150,12 @@ const readerPatience = time.Second
 type unread struct{ *cli.Outlet }
 
 func (u unread) Write(text []byte) (int, error) {
+	size := len(text) // without what is put before it
 	if n := u.Lost(); n > 0 {
 		text = append(fmt.Appendf(nil, "gloom: lost %s, because nobody read standard error\n", cli.Plural(int(n), "line")), text...)
 	}
 	_, _ = u.Outlet.Write(text)
-	return len(text), nil
+	return size, nil
 }
 
 // note is like tool.note, but does not wait if nobody reads standard error.
