@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -193,45 +195,23 @@ func flagError(cmd *cobra.Command, err error) error {
 }
 
 // Suggest returns the name that is most likely meant, or "" if none is near: one that begins with
-// the two or more letters that were typed, or else the nearest one that differs in at most two
-// letters, and in less than half of the typed ones.
+// the two or more letters that were typed, or that differs in one letter, or in two if the first
+// letter is right. Of several, it is the one nearest in length.
 func Suggest(typed string, names []string) string {
-	typed = strings.ToLower(typed)
-	best, nearest := "", min(3, (len(typed)+1)/2) // a name must be nearer than that
+	// cobra decides what is similar, so that the rule is the same for commands and keys.
+	known := &cobra.Command{}
 	for _, n := range names {
-		d := distance(typed, strings.ToLower(n))
-		if len(typed) > 1 && strings.HasPrefix(strings.ToLower(n), typed) {
-			d = 0
-		}
-		if d < nearest {
-			best, nearest = n, d
+		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
+	}
+	for d := 1; d <= 2 && len(typed) > 1; d++ {
+		known.SuggestionsMinimumDistance = d
+		near := slices.DeleteFunc(known.SuggestionsFor(typed), func(name string) bool {
+			return d > 1 && !strings.EqualFold(name[:1], typed[:1])
+		})
+		if len(near) > 0 {
+			off := func(name string) int { return max(len(name)-len(typed), len(typed)-len(name)) }
+			return slices.MinFunc(near, func(a, b string) int { return cmp.Compare(off(a), off(b)) })
 		}
 	}
-	return best
-}
-
-// distance returns how many bytes must be inserted, removed, replaced or swapped with their
-// neighbour to make b of a.
-func distance(a, b string) int {
-	var before []int // the row of the byte before the last one
-	last := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			d := last[j]
-			if a[i] != b[j] {
-				d = 1 + min(d, last[j+1], row[j])
-			}
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				d = min(d, before[j-1]+1)
-			}
-			row[j+1] = d
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
+	return ""
 }
