@@ -171,20 +171,15 @@ func (j *Journal) nextGroup() (group []*request) {
 	return group
 }
 
-// commit makes a group's lines durable. After an error none of them is accepted. If a write finds
-// the disk full, and room can be made, it is tried once more.
+// commit makes a group's lines durable. After an error none of them is accepted. If the
+// disk is full, and room can be made, it is tried once more.
 func (j *Journal) commit(group []*request) error {
 	err := j.commitOnce(group)
-	if errors.As(err, new(*madeRoomError)) {
+	if errors.Is(err, ErrNoSpace) && j.makeRoom() {
 		err = j.commitOnce(group)
 	}
 	return err
 }
-
-// madeRoomError is a refusal for lack of space after which the journal has made room.
-type madeRoomError struct{ error }
-
-func (e *madeRoomError) Unwrap() error { return e.error }
 
 func (j *Journal) commitOnce(group []*request) error {
 	var size int64
@@ -214,11 +209,8 @@ func (j *Journal) commitOnce(group []*request) error {
 	if _, err := s.file.WriteAt(j.buf, s.end); err != nil {
 		j.failed(err, "write")
 		err = classify(err)
-		switch {
-		case s.file.Truncate(s.end) != nil || j.sync(s) != nil:
+		if s.file.Truncate(s.end) != nil || j.sync(s) != nil {
 			j.endSegment()
-		case errors.Is(err, ErrFull) && j.makeRoom():
-			err = &madeRoomError{err}
 		}
 		return err
 	}
