@@ -67,8 +67,8 @@ type Broker struct {
 	queuesByKey map[queueKey]*queue
 	tenants     container.Slots[tenant]
 	turnsTaken  uint64 // how many turns tenants have taken
-	pens        container.Slots[pen]
-	opened      container.Heap // open groups that still have parked pens, by their best job
+	held        container.Slots[heldQueues]
+	openGroups  container.Heap // open groups that still have parked queues, by their best job
 
 	holdings      container.Slots[holding]
 	holdingsByKey map[holdingKey]*holding
@@ -186,7 +186,7 @@ func New(cfg Config) *Broker {
 	b.place.inLine, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeInLine, b.placeJob, b.placePair, b.placeSpill, b.placeAge
 	b.timers = container.Heap{Place: b.placeTimer, Held: &b.heapBytes}
 	b.contenders = container.Heap{Place: b.placeContender, Held: &b.heapBytes}
-	b.opened = container.Heap{Place: b.placeOpened, Held: &b.heapBytes}
+	b.openGroups = container.Heap{Place: b.setOpenGroupPos, Held: &b.heapBytes}
 	return b
 }
 
@@ -207,7 +207,7 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.runChores(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.mustOpenPens() {
+	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.mustOpenHeld() {
 		b.match()
 	}
 	if b.deadTypes.Len() > 0 {

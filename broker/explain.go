@@ -119,7 +119,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		l := b.outcome(r, j)
 		x.Outcome, x.Reason = outcomeOf(l.code), l.reason
 	default:
-		if g := h.queue.heldBy(); g != nil {
+		if g := h.queue.shutGroup(); g != nil {
 			by, _ := b.closed(g)
 			if x.HeldBy = g.name; by != nil {
 				x.HeldRule = by.Pattern

@@ -24,10 +24,10 @@ type group struct {
 	// shut reports that a rule lets no more of its jobs run.
 	shut  bool
 	timer int32 // in Broker.timers, or -1
-	// parked holds the group's parked pens, ordered by their best jobs.
-	// opened is its position in Broker.opened, or -1.
-	parked container.Heap
-	opened int32
+	// parked holds the parked heldQueues of the group, ordered by their best jobs.
+	// openPos is its position in Broker.openGroups, or -1.
+	parked  container.Heap
+	openPos int32
 	// watchers are the fair types that watch the group (see watcher).
 	watchers container.Ring[jobType]
 }
@@ -151,7 +151,7 @@ func (b *Broker) groupNamed(name []byte) *group {
 	if g := b.findGroup(name); g != nil {
 		return g
 	}
-	g := &group{name: append([]byte(nil), name...), timer: -1, opened: -1}
+	g := &group{name: append([]byte(nil), name...), timer: -1, openPos: -1}
 	g.parked = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
 	b.groupNames += int64(len(name))
 	g.number = b.groups.Add(g)
@@ -272,10 +272,10 @@ func (b *Broker) updateGroup(g *group) {
 			b.watch(k, nil)
 			b.touch(k)
 		}
-		b.rankOpen(g)
+		b.rankOpenGroup(g)
 	case by == nil && g.shut:
 		g.shut = false
-		b.rankOpen(g)
+		b.rankOpenGroup(g)
 	}
 	counted := g.waiting+g.running > 0
 	if !counted {
@@ -310,8 +310,8 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	}
 }
 
-// groupBytes returns the size of all groups, with their sets, tenants and pens.
+// groupBytes returns the size of all groups, with their sets, tenants and held queues.
 func (b *Broker) groupBytes() int64 {
 	return int64(b.groups.Len())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.Len())*groupSetSize +
-		int64(b.tenants.Len())*tenantSize + int64(b.pens.Len())*penSize
+		int64(b.tenants.Len())*tenantSize + int64(b.held.Len())*heldQueuesSize
 }

@@ -149,8 +149,8 @@ func TestGroupsComeAndGo(t *testing.T) {
 	for b.unused.Len() > 0 {
 		b.dropHolding(b.unused.First())
 	}
-	if n := []int{b.groups.Len(), b.sets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.pens.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
-		t.Errorf("groups, sets, queues, holdings, tenants, pens, bytes and timers are left: %v", n)
+	if n := []int{b.groups.Len(), b.sets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.held.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
+		t.Errorf("groups, sets, queues, holdings, tenants, held queues, bytes and timers are left: %v", n)
 	}
 	if kept := heapNow() - before; kept > 8<<20 {
 		t.Errorf("%d bytes are kept", kept)

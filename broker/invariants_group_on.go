@@ -55,12 +55,12 @@ func (v *census) groups() {
 		must(g.shut == (by != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, by)
 		must(until == 0 || g.timer >= 0, "group %q is shut until %d, and has no timer", g.name, until)
 		v.heap("parked", &g.parked, v.position)
-		must((g.opened >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.opened)
-		must(g.opened < 0 || g.parked.Top().Ties(b.opened.At(int(g.opened))), "the place of group %q is not that of its best job", g.name)
+		must((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
+		must(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)
 		g.watchers.Each(func(k *jobType) {
 			must(k.watched != nil && slices.Contains(k.watched.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
-	v.heap("opened", &b.opened, func(number uint32) int32 { return b.groups.At(number).opened })
+	v.heap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
 	must(counted == b.groupsCounted, "%d groups have jobs or are remembered, counted %d", counted, b.groupsCounted)
 }

@@ -114,13 +114,13 @@ func (v *census) pools() {
 	}
 }
 
-// position returns the position in a line that a queue, tenant or pen has recorded for itself.
+// position returns the position in a line that a queue, a tenant or held queues have recorded for themselves.
 func (v *census) position(ref uint32) int32 {
 	switch number := ref &^ refMarks; ref & refMarks {
 	case refTenant:
 		return v.b.tenants.At(number).pos
-	case refPen:
-		return v.b.pens.At(number).pos
+	case refHeld:
+		return v.b.held.At(number).pos
 	}
 	return v.b.queues.At(ref).pos
 }
@@ -132,11 +132,11 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	var place container.Entry
 	turns := map[*tenant]container.Entry{}
 	for _, q := range b.queues.All() {
-		if q == nil || q.kind != k || q.n == 0 || q.heldBy() != nil {
+		if q == nil || q.kind != k || q.n == 0 || q.shutGroup() != nil {
 			continue
 		}
 		x := b.best(q)
-		if q.parked && (q.tenant != nil || !q.pen.open) || b.holder(b.jobs.Get(x.Ref)).orphaned() {
+		if q.parked && (q.tenant != nil || !q.held.open) || b.holder(b.jobs.Get(x.Ref)).orphaned() {
 			return container.Entry{}, false
 		}
 		at := x
@@ -160,10 +160,10 @@ func (v *census) blocked(k *jobType) bool {
 		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
-// queues checks that queues, tenants and pens have the right counts and are where they belong.
+// queues checks that queues, tenants and held queues have the right counts and are where they belong.
 func (v *census) queues() {
 	b := v.b
-	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.opened.Room()
+	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.openGroups.Room()
 	for _, p := range b.pools.All() {
 		if p != nil {
 			heaps += p.ready.Room()
@@ -216,11 +216,11 @@ func (v *census) queues() {
 			lanes += outOfOrderSize
 			heaps += out.spill.Room() + out.ages.Room()
 		}
-		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs is at %d", q.n, q.pos)
+		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.held != nil), "a queue with %d jobs is at %d", q.n, q.pos)
 		if q.n > 0 {
 			x, y := b.best(q), q.heap().At(int(q.pos))
 			must(y.Ref == q.number && (x.Ties(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
-			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Ties(&x), "a queue waits for its turn with a job other than its best")
+			must(!q.inTurn() || q.held.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.queue(q)
 		if t := q.tenant; t != nil {
@@ -244,28 +244,28 @@ func (v *census) queues() {
 			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q is not at its place", t.kind.name)
 		}
 	}
-	users := map[*pen]int{}
+	users := map[*heldQueues]int{}
 	for q := range sums {
-		users[q.pen]++
+		users[q.held]++
 	}
-	for number, p := range b.pens.All() {
+	for number, p := range b.held.All() {
 		if p == nil {
 			continue
 		}
-		heaps += p.queues.Room() + p.jobs.Room()
-		v.heap("jobs", &p.jobs, func(number uint32) int32 { return b.queues.At(number).job })
-		must(p.parked.In() == (p.pos >= 0 && !p.open), "a pen of type %q is parked: %v, and has queues: %v, and is open: %v", p.kind.name, p.parked.In(), p.pos >= 0, p.open)
-		v.heap("pen", &p.queues, v.position)
-		must(int(p.number) == number && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, but has %d, or cannot be found by its group", p.kind.name, p.users, users[p])
+		heaps += p.queues.Room() + p.byBestJob.Room()
+		v.heap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
+		must(p.parkedLink.In() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.kind.name, p.parkedLink.In(), p.pos >= 0, p.open)
+		v.heap("held", &p.queues, v.position)
+		must(int(p.number) == number && p.kind.held[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.kind.name, p.refs, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
 			if p.open {
 				h = &p.kind.line
 			}
-			must(h.At(int(p.pos)).Ref == p.number|refPen && (p.kind.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
+			must(h.At(int(p.pos)).Ref == p.number|refHeld && (p.kind.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.kind.name)
 		}
 	}
-	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.opened.Len())
+	must(b.unfinished || b.openGroups.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 

@@ -105,7 +105,7 @@ func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.dead {
 		x.waiting = uint32(h.queued + h.delayed)
-		if h.queue.heldBy() != nil {
+		if h.queue.shutGroup() != nil {
 			x.held = uint32(h.queued)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // first, to the worker that has been idle longest.
 func (b *Broker) match() {
 	b.expiredSeen, b.heldBackSeen, b.unfinished = 0, 0, false
-	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.opened.Len() > 0 {
+	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.openGroups.Len() > 0 {
 		b.unfinished = !b.matchAmong()
 	} else {
 		b.unfinished = !b.matchTypes()
@@ -79,11 +79,11 @@ func (b *Broker) matchAmong() bool {
 			return false
 		case len(b.touched) > 0:
 			// bestContender has touched types, which must be ranked first.
-		case b.mustOpenPens() && (q == nil || b.opened.Top().Before(&at)):
+		case b.mustOpenHeld() && (q == nil || b.openGroups.Top().Before(&at)):
 			if !b.spendLook() {
 				return false
 			}
-			b.admitBest()
+			b.openBestHeld()
 		case q == nil:
 			return true
 		default:

@@ -34,7 +34,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	}
 	mine := b.holder(j).queue
 	key := j.orderKey(r)
-	held := mine.heldBy()
+	held := mine.shutGroup()
 	p.more = p.more || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[p.next]
@@ -63,7 +63,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
 	otherTurn := q.tenant != mine.tenant && best.A <= x.A
-	if holder := q.heldBy(); holder != nil && holder != held && (otherTurn || best.Before(x)) {
+	if holder := q.shutGroup(); holder != nil && holder != held && (otherTurn || best.Before(x)) {
 		p.more = true
 		return false
 	}
@@ -71,8 +71,8 @@ func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *gr
 	return otherTurn && best.A < x.A || !otherTurn && best.Before(x)
 }
 
-// heldBy returns the group that holds back the jobs of a queue, or nil.
-func (q *queue) heldBy() *group { return q.set.shutGroup() }
+// shutGroup returns the group that holds back the jobs of a queue, or nil.
+func (q *queue) shutGroup() *group { return q.set.shutGroup() }
 
 // sweepAll frees some of the waiting jobs of lost submitters, which a count must not include,
 // and reports whether there were any.

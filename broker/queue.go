@@ -19,17 +19,17 @@ const maxLanes = 64
 // priority has no lane, is in a heap ordered by priority and age, and in a second one
 // ordered by age alone, which finds the oldest.
 type queue struct {
-	number uint32
-	pos    int32 // position in its heap (see line.go); -1 if it has no ready jobs
-	job    int32 // position in pen.jobs, or -1
+	number     uint32
+	pos        int32 // position in its heap (see line.go); -1 if it has no ready jobs
+	bestJobPos int32 // position in held.byBestJob, or -1
 	queueKey
 	lanes []lane // by priority, the largest last; no lane is empty
 	n     int
 	out   *outOfOrder // nil if no job is out of order
-	// tenant is the queue's tenant in a fair type. pen is where the queue is parked, or was
+	// tenant is the queue's tenant in a fair type. held is where the queue is parked, or was
 	// parked last.
 	tenant *tenant
-	pen    *pen
+	held   *heldQueues
 	parked bool
 	// jobs counts its waiting and running jobs, holdings the holdings in it.
 	jobs, holdings int
@@ -52,7 +52,7 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 	if q != nil {
 		return q
 	}
-	q = &queue{queueKey: key, pos: -1, job: -1}
+	q = &queue{queueKey: key, pos: -1, bestJobPos: -1}
 	q.number = b.queues.Add(q)
 	if set != nil {
 		set.queues++
@@ -71,7 +71,7 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 // dropQueue forgets a queue without holdings.
 func (b *Broker) dropQueue(q *queue) {
 	b.leaveTenant(q)
-	b.leavePen(q)
+	b.detachHeld(q)
 	b.releaseQueue(q)
 	b.laneBytes -= int64(cap(q.lanes)) * laneSize
 	if q == q.kind.plain {

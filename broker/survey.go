@@ -121,7 +121,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		if !x.queued || at < x.oldest {
 			x.queued, x.oldest = true, at
 		}
-		if q.heldBy() != nil {
+		if q.shutGroup() != nil {
 			x.held += q.n
 		}
 		s.types[q.kind] = x

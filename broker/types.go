@@ -20,7 +20,7 @@ type jobType struct {
 	paused    bool
 	fair      bool // tenants take turns
 	// line holds the queues that have ready jobs and are not parked or, in a fair type, their
-	// tenants, and open pens; the best comes first. plain is the queue of jobs without groups.
+	// tenants, and open held queues; the best comes first. plain is the queue of jobs without groups.
 	line   container.Heap
 	plain  *queue
 	limits TypeLimits
@@ -46,8 +46,8 @@ type jobType struct {
 	borrowers, borrowed int32
 	unused              int // how many of its holdings are in Broker.unused
 	tenants             map[tenantKey]*tenant
-	pens                map[*group]*pen
-	parked              container.Ring[pen] // the pens that are parked
+	held                map[*group]*heldQueues
+	parked              container.Ring[heldQueues] // the held queues that are parked
 	// watchers link the type to the groups of its next job, which are the set watched.
 	watchers []watcher
 	watched  *groupSet
