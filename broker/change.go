@@ -25,7 +25,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 		return b.end()
 	}
 	r, j := b.find(q.ID)
-	if r == 0 || !b.mayControl(sub, b.holder(j), j) {
+	if r == 0 || !b.mayControl(sub, b.holdingOf(j), j) {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}
@@ -57,16 +57,16 @@ func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 	case j.state == stRunning:
 		return NotProcessing, Reason{Why: IsRunning}
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	if q.SetGroups {
-		if reason := b.manyGroups(q.Groups, h.queue.set); reason.Why != 0 {
+		if reason := b.tooManyGroups(q.Groups, h.queue.groupSet); reason.Why != 0 {
 			return Overloaded, reason
 		}
 	}
-	since, until := j.since, int64(0)
+	since, until := j.stateSince, int64(0)
 	delayed := j.state == stDelayed
 	if delayed {
-		until = b.timings.Get(j.timing).delay
+		until = b.timings.Get(j.timing).delayUntil
 	}
 	if q.Delay >= 0 {
 		until = b.now + int64(q.Delay)
@@ -76,15 +76,15 @@ func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 		j.prio = q.Priority
 	}
 	if q.SetGroups {
-		if to := b.holdingWithGroups(h, b.setFor(q.Groups)); to != h {
-			b.moveJob(j, h, to)
-			b.afterLeaving(h)
-			h = to
+		if target := b.holdingWithGroups(h, b.groupSetFor(q.Groups)); target != h {
+			b.setHolding(j, h, target)
+			b.releaseIfEmpty(h)
+			h = target
 		}
 	}
-	b.wait(h, r, j, until)
+	b.waitUntil(h, r, j, until)
 	if delayed == (j.state == stDelayed) {
-		j.since = since
+		j.stateSince = since
 	}
 	return 0, Reason{}
 }

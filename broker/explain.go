@@ -13,7 +13,7 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	if sub == nil || r == 0 {
 		return nil
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	if !b.mayControl(sub, h, j) {
 		return nil
 	}
@@ -84,15 +84,15 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 }
 
 func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	k := h.kind
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
 		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: len(b.body(r, j)),
-		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
+		Age: b.Since(j.submittedAt), In: b.Since(j.stateSince), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
 	}
-	x.Groups = h.queue.set.names()
-	if h.sub != nil && !h.sub.gone {
+	x.Groups = h.queue.groupSet.names()
+	if h.sub != nil && !h.sub.lost {
 		x.Submitter = h.sub.id
 	}
 	if j.timing != 0 {
@@ -100,32 +100,32 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
 			x.Due = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
-		if t.expires != 0 && j.state != stEnded {
-			x.Expires = time.Duration(max(1, t.expires-b.now))
+		if t.deadline != 0 && j.state != stEnded {
+			x.Expires = time.Duration(max(1, t.deadline-b.now))
 		}
 	}
 	x.State = j.state.String()
 	switch {
 	case j.state == stDelayed:
 		t := b.timings.Get(j.timing)
-		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delay-b.now)
-		if t.expires != 0 && t.expires <= t.delay {
+		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delayUntil-b.now)
+		if t.deadline != 0 && t.deadline <= t.delayUntil {
 			x.Hold = HeldBeyondDeadline
 		}
 	case j.state == stRunning:
 		x.Unwanted = b.unwanted(j)
 		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
 	case j.state == stEnded:
-		l := b.outcome(r, j)
+		l := b.loadOutcome(r, j)
 		x.Outcome, x.Reason = outcomeOf(l.code), l.reason
 	default:
 		if g := h.queue.shutGroup(); g != nil {
-			by, _ := b.closed(g)
-			if x.HeldBy = g.name; by != nil {
-				x.HeldRule = by.Pattern
+			cause, _ := b.shutCause(g)
+			if x.HeldBy = g.name; cause != nil {
+				x.HeldRule = cause.Pattern
 			}
 		}
-		x.Hold = b.holds(k, &x)
+		x.Hold = b.holdOf(k, &x)
 	}
 	return x
 }
@@ -146,17 +146,17 @@ func (b *Broker) Content(id []byte) (body, headers []byte) {
 	return body, bytes.Clone(b.headers(j))
 }
 
-func (b *Broker) holds(k *jobType, x *JobInfo) Hold {
+func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
 	switch {
 	case k.paused:
 		return HeldByPause
 	case x.HeldBy != nil:
 		return HeldByRule
-	case k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency:
+	case k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency:
 		return HeldByConcurrency
 	case k.limits.Rate > 0 && k.timer >= 0:
 		return HeldByRate
-	case k.workers == k.borrowers && k.pairs == 0:
+	case k.workers == k.borrowers && k.firstPair == 0:
 		return HeldForJoin
 	}
 	return HeldByWork

@@ -35,8 +35,8 @@ func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
 
 func (k *jobType) use() TypeUse {
 	return TypeUse{
-		Workers: k.workers+k.namedBy > 0, Paused: k.paused, Set: k.set(), Running: int(k.Running) + int(k.borrowed),
-		Waiting: int(k.Delayed + k.Queued), Letters: k.dead.n, Outcomes: int(k.outcomes),
+		Workers: k.workers+k.namingPools > 0, Paused: k.paused, Set: k.hasSettings(), Running: int(k.Running) + int(k.borrowed),
+		Waiting: int(k.Delayed + k.Queued), Letters: k.letters.n, Outcomes: int(k.outcomes),
 	}
 }
 
@@ -70,17 +70,17 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 	case f.Use.isConfigured() || !f.Discard && !f.Use.isUnused():
 		return b.end(), false
 	case f.next >= 0 && !f.Use.isUnused():
-		for n := 0; n < walkLetters && k.dead.n > 0; n++ {
-			b.dead.drop(b, k, k.dead.from(0))
+		for n := 0; n < maxWalkLetters && k.letters.n > 0; n++ {
+			b.dead.drop(b, k, k.letters.from(0))
 			f.Letters++
 		}
 		n := 0
 		f.next = b.eachJob(f.next, &JobFilter{Type: f.Name}, func(r uint32, j *job) bool {
 			b.discard(f, r, j)
 			n++
-			return n < revokeJobs
+			return n < maxRevokeJobs
 		})
-		if k.dead.n > 0 {
+		if k.letters.n > 0 {
 			f.next = max(f.next, 0)
 		}
 		return b.end(), true
@@ -90,7 +90,7 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 		b.runChores(&b.cleanups, tickSteps)
 		return b.end(), true
 	}
-	if b.kept(k) {
+	if b.isKept(k) {
 		b.otherStats.Add(&k.stats)
 	}
 	b.forgetType(k)
@@ -104,10 +104,10 @@ func (b *Broker) discard(f *Forgetting, r uint32, j *job) {
 		f.Outcomes++
 		return
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	b.leaveQueue(r, j)
-	l := &last{code: Cancelled, reason: Reason{Why: TypeForgotten}}
-	b.sendLast(h, r, j, l)
+	l := &lastFrame{code: Cancelled, reason: Reason{Why: TypeForgotten}}
+	b.sendLastFrame(h, r, j, l)
 	b.countEnd(h, r, j, OutDiscarded, &l.reason, 0)
 	b.finish(h, r, j)
 	f.Waiting++

@@ -27,7 +27,7 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 		if last := fx[len(fx)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
 			t.Fatalf("after job %d: %+v", i, last)
 		}
-		looks = max(looks, b.heldBackSeen)
+		looks = max(looks, b.examined)
 	}
 	if looks > 4 {
 		t.Errorf("one answer had %d things looked at", looks)
@@ -48,8 +48,8 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 		for _, e := range b.Tick(0) {
 			handed = handed || e.Op == OpJob && string(e.ID) == "free"
 		}
-		if b.heldBackSeen > lookSteps || ticks > n {
-			t.Fatalf("%d looks in one tick, %d ticks", b.heldBackSeen, ticks)
+		if b.examined > maxExamined || ticks > n {
+			t.Fatalf("%d looks in one tick, %d ticks", b.examined, ticks)
 		}
 	}
 	if explained, _ := b.Explain(0, []byte("free")); explained.State != "running" {
@@ -66,9 +66,9 @@ func TestUnusedFlows(t *testing.T) {
 		groups int
 		limit  int64 // bytes
 	}{
-		{"many", Config{IdleTypes: 10}, raceTimes(50_000, 300), unusedBytes},
+		{"many", Config{IdleTypes: 10}, raceTimes(50_000, 300), maxUnusedBytes},
 		{"little room", Config{IdleTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
-		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, unusedBytes},
+		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, maxUnusedBytes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := heapNow()
@@ -146,10 +146,10 @@ func TestGroupsComeAndGo(t *testing.T) {
 	if n := b.GroupCount(); n != 0 {
 		t.Errorf("%d groups are there", n)
 	}
-	for b.unused.Len() > 0 {
-		b.dropHolding(b.unused.First())
+	for b.unusedHoldings.Len() > 0 {
+		b.dropHolding(b.unusedHoldings.First())
 	}
-	if n := []int{b.groups.Len(), b.sets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.held.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
+	if n := []int{b.groups.Len(), b.groupSets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.held.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
 		t.Errorf("groups, sets, queues, holdings, tenants, held queues, bytes and timers are left: %v", n)
 	}
 	if kept := heapNow() - before; kept > 8<<20 {

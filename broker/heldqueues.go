@@ -30,8 +30,8 @@ func (b *Broker) attachHeld(q *queue, g *group) {
 	hq := q.kind.held[g]
 	if hq == nil {
 		hq = &heldQueues{kind: q.kind, group: g, pos: -1}
-		hq.queues = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
-		hq.byBestJob = container.Heap{Place: b.place.job, Held: &b.heapBytes}
+		hq.queues = container.Heap{Place: b.setPos.line, Held: &b.heapBytes}
+		hq.byBestJob = container.Heap{Place: b.setPos.bestJob, Held: &b.heapBytes}
 		hq.number = b.held.Add(hq)
 		if q.kind.held == nil {
 			q.kind.held = map[*group]*heldQueues{}
@@ -67,10 +67,10 @@ func (b *Broker) rankHeld(hq *heldQueues) {
 		x = *hq.byBestJob.Top()
 	}
 	if x.Ref = hq.number | refHeld; hq.open {
-		rankIn(&hq.kind.line, hq.pos, hq.queues.Len(), x)
+		rankEntry(&hq.kind.line, hq.pos, hq.queues.Len(), x)
 		return
 	}
-	rankIn(&hq.group.parked, hq.pos, hq.queues.Len(), x)
+	rankEntry(&hq.group.parked, hq.pos, hq.queues.Len(), x)
 	if in := hq.pos >= 0; in && !hq.parkedLink.In() {
 		hq.kind.parked.Push(&hq.parkedLink, hq)
 	} else if !in && hq.parkedLink.In() {
@@ -121,7 +121,7 @@ func (b *Broker) rankOpenGroup(g *group) {
 	}
 	x := *g.parked.Top()
 	x.Ref = g.number
-	rankIn(&b.openGroups, g.openPos, n, x)
+	rankEntry(&b.openGroups, g.openPos, n, x)
 }
 
 func (b *Broker) setOpenGroupPos(number uint32, pos int32) { b.groups.At(number).openPos = pos }
@@ -130,7 +130,7 @@ func (b *Broker) setOpenGroupPos(number uint32, pos int32) { b.groups.At(number)
 // tenant's line.
 func (b *Broker) unparkTenant(hq *heldQueues) {
 	q := b.queues.At(hq.queues.Top().Ref)
-	if hq.queues.Top().B != q.tenant.served { // the tenant has been served since the queue was put here
+	if hq.queues.Top().B != q.tenant.lastTurn { // the tenant has been served since the queue was put here
 		b.rank(q)
 		return
 	}
@@ -144,7 +144,7 @@ func (b *Broker) unparkTenant(hq *heldQueues) {
 // mustOpenHeld reports whether parked queues of open groups must return to their lines: there is
 // an idle worker, or a fleet, which must learn of jobs that it could lend.
 func (b *Broker) mustOpenHeld() bool {
-	return b.openGroups.Len() > 0 && (b.watching || b.idle.Len() > 0)
+	return b.openGroups.Len() > 0 && (b.trackIdle || b.idle.Len() > 0)
 }
 
 // openBestHeld finds the best job in all parked queues of open groups, and opens the held queues

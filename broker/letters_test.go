@@ -11,9 +11,9 @@ import (
 	"gloom/broker"
 )
 
-// TestLettersOutOfTheMiddle: the store of dead letters stays correct and bounded when letters
+// TestLetterRemoval: the store of dead letters stays correct and bounded when letters
 // are removed from the middle while an old one stays.
-func TestLettersOutOfTheMiddle(t *testing.T) {
+func TestLetterRemoval(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	failOne := func(now int64, typ, id string) {
@@ -50,8 +50,8 @@ func TestLettersOutOfTheMiddle(t *testing.T) {
 	}
 }
 
-// TestLettersFillTheirBytes: as many letters are kept as the limit on bytes allows.
-func TestLettersFillTheirBytes(t *testing.T) {
+// TestLetterBytes: as many letters are kept as the limit on bytes allows.
+func TestLetterBytes(t *testing.T) {
 	fill := func(limit int64) (int, int64) {
 		core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: limit, DeadAge: time.Hour})
 		s, w := core.AddSubmitter(), core.AddWorker()

@@ -26,7 +26,7 @@ const (
 	refMarks  = refTenant | refHeld
 )
 
-func (b *Broker) placeInLine(ref uint32, pos int32) {
+func (b *Broker) setLinePos(ref uint32, pos int32) {
 	switch number := ref &^ refMarks; ref & refMarks {
 	case refTenant:
 		b.tenants.At(number).pos = pos
@@ -37,7 +37,7 @@ func (b *Broker) placeInLine(ref uint32, pos int32) {
 	}
 }
 
-func (b *Broker) placeJob(number uint32, pos int32) { b.queues.At(number).bestJobPos = pos }
+func (b *Broker) setBestJobPos(number uint32, pos int32) { b.queues.At(number).bestJobPos = pos }
 
 // heap returns the heap that a queue with ready jobs belongs in.
 func (q *queue) heap() *container.Heap {
@@ -55,7 +55,7 @@ func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
 
 // rank corrects the position of a queue after its best job has changed.
 func (b *Broker) rank(q *queue) {
-	if q.n == 0 {
+	if q.ready == 0 {
 		if q.pos >= 0 {
 			b.unrank(q)
 		}
@@ -67,12 +67,12 @@ func (b *Broker) rank(q *queue) {
 			q.parked = true
 		}
 	}
-	x := b.best(q)
+	x := b.bestKey(q)
 	x.Ref = q.number
 	moved := false
 	if q.inTurn() {
 		moved = q.held.byBestJob.Put(q.bestJobPos, x)
-		x.B, x.C = q.tenant.served, 0
+		x.B, x.C = q.tenant.lastTurn, 0
 	}
 	if q.heap().Put(q.pos, x) || moved {
 		b.rankParent(q)
@@ -106,9 +106,9 @@ func (b *Broker) rankParent(q *queue) {
 	}
 }
 
-// rankIn corrects an element of heap h that stands for n queues: its key becomes x or, if n is
+// rankEntry corrects an element of heap h that stands for n queues: its key becomes x or, if n is
 // 0, it is taken out. pos is its position, -1 if it is not in h.
-func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
+func rankEntry(h *container.Heap, pos int32, n int, x container.Entry) {
 	switch {
 	case n > 0:
 		h.Put(pos, x)
@@ -119,25 +119,25 @@ func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	}
 }
 
-// lookSteps bounds the jobs and queues that one command examines without handing a job out.
-const lookSteps = 1024
+// maxExamined bounds the jobs and queues that one command examines without handing a job out.
+const maxExamined = 1024
 
-// spendLook counts one of the lookSteps, and returns false if none is left.
-func (b *Broker) spendLook() bool {
-	b.unfinished = b.unfinished || b.heldBackSeen == lookSteps
+// mayExamine counts one of the maxExamined, and returns false if none is left.
+func (b *Broker) mayExamine() bool {
+	b.unfinished = b.unfinished || b.examined == maxExamined
 	if !b.unfinished {
-		b.heldBackSeen++
+		b.examined++
 	}
 	return !b.unfinished
 }
 
-// front returns the queue whose best job a type hands out next, nil if there is none or all
+// nextQueue returns the queue whose best job a type hands out next, nil if there is none or all
 // are held back. It drops jobs of lost submitters that it meets.
-func (b *Broker) front(k *jobType) *queue {
+func (b *Broker) nextQueue(k *jobType) *queue {
 	if k.fair && k.parked.Len() > 0 && b.openGroups.Len() > 0 {
 		b.openHeld(k)
 	}
-	for hasMore := !b.unfinished; hasMore && k.line.Len() > 0; hasMore = b.spendLook() {
+	for hasMore := !b.unfinished; hasMore && k.line.Len() > 0; hasMore = b.mayExamine() {
 		ref := k.line.Top().Ref
 		switch number := ref &^ refMarks; ref & refMarks {
 		case refTenant:
@@ -154,8 +154,8 @@ func (b *Broker) front(k *jobType) *queue {
 			}
 		}
 		q := b.queues.At(ref)
-		if s := q.set; s != nil {
-			if b.revising > 0 {
+		if s := q.groupSet; s != nil {
+			if b.revisions > 0 {
 				b.applyNewRules(s)
 			}
 			if s.shutGroup() != nil {
@@ -163,18 +163,18 @@ func (b *Broker) front(k *jobType) *queue {
 				continue
 			}
 		}
-		r := b.first(q)
+		r := b.firstJob(q)
 		j := b.jobs.Get(r)
-		h := b.holder(j)
-		if h.sub != nil && h.sub.gone {
+		h := b.holdingOf(j)
+		if h.sub != nil && h.sub.lost {
 			b.orphan(h)
 		}
 		if h.dead {
-			b.skip(q, h, r, j)
+			b.skipAbandoned(q, h, r, j)
 			continue
 		}
 		if k.fair {
-			b.watch(k, q.set)
+			b.watch(k, q.groupSet)
 		}
 		return q
 	}
@@ -190,18 +190,18 @@ type watcher struct {
 
 // watch sets the groups that a fair type watches.
 func (b *Broker) watch(k *jobType, set *groupSet) {
-	if k.watched == set {
+	if k.watchedSet == set {
 		return
 	}
 	for i := range k.watchers {
 		x := &k.watchers[i]
 		x.group.watchers.Remove(&x.link)
 	}
-	k.watched, k.watchers = nil, k.watchers[:0]
+	k.watchedSet, k.watchers = nil, k.watchers[:0]
 	if set == nil || len(b.poolsByKey)+len(b.rules) == 0 {
 		return
 	}
-	k.watched, k.watchers = set, slices.Grow(k.watchers, len(set.groups))[:len(set.groups)]
+	k.watchedSet, k.watchers = set, slices.Grow(k.watchers, len(set.groups))[:len(set.groups)]
 	for i, g := range set.groups {
 		k.watchers[i] = watcher{group: g}
 		g.watchers.Push(&k.watchers[i].link, k)

@@ -33,7 +33,7 @@ func (b *Broker) Memory() Memory {
 		Records: b.jobs.Held() + b.timings.Held(),
 		Slabs:   b.slabs.Held(),
 		Bodies:  b.bigBytes,
-		Index:   b.index.Held() + b.borrowed.Held() + b.groupIndex.Held() + b.setIndex.Held(),
+		Index:   b.index.Held() + b.borrowed.Held() + b.groupIndex.Held() + b.groupSetIndex.Held(),
 		Queues:  b.queueBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,

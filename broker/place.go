@@ -32,13 +32,13 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if j.state != stQueued && j.state != stSpilled {
 		return false
 	}
-	mine := b.holder(j).queue
+	mine := b.holdingOf(j).queue
 	key := j.orderKey(r)
 	held := mine.shutGroup()
 	p.more = p.more || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[p.next]
-		if q != nil && q.kind == mine.kind && q.n > 0 && b.comesBefore(q, &key, mine, held, p) {
+		if q != nil && q.kind == mine.kind && q.ready > 0 && b.comesBefore(q, &key, mine, held, p) {
 			limit := key
 			if q.tenant != mine.tenant {
 				limit = container.Entry{A: key.A}
@@ -61,7 +61,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 // comesBefore reports whether jobs of q come before the job with key x in queue mine. held is the
 // group that holds mine back, or nil.
 func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
-	best := b.best(q)
+	best := b.bestKey(q)
 	otherTurn := q.tenant != mine.tenant && best.A <= x.A
 	if holder := q.shutGroup(); holder != nil && holder != held && (otherTurn || best.Before(x)) {
 		p.more = true
@@ -72,7 +72,7 @@ func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *gr
 }
 
 // shutGroup returns the group that holds back the jobs of a queue, or nil.
-func (q *queue) shutGroup() *group { return q.set.shutGroup() }
+func (q *queue) shutGroup() *group { return q.groupSet.shutGroup() }
 
 // sweepAll frees some of the waiting jobs of lost submitters, which a count must not include,
 // and reports whether there were any.
@@ -95,7 +95,7 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *Place) (c
 			return true
 		}
 		l, _ = q.laneOf(o.prio)
-		if r = o.links[byPlace].next; r == 0 {
+		if r = o.links[laneLink].next; r == 0 {
 			l--
 		}
 	}
@@ -116,11 +116,11 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *Place) (c
 				p.lastCounted = x
 				return false
 			}
-			r = o.links[byPlace].next
+			r = o.links[laneLink].next
 		}
 	}
-	if q.spilled() {
-		q.out.spill.EachBefore(0, key, func(*container.Entry) bool {
+	if q.hasSpilled() {
+		q.spill.byOrder.EachBefore(0, key, func(*container.Entry) bool {
 			p.Ahead++
 			return p.Ahead < maxAhead
 		})
@@ -134,5 +134,5 @@ func (b *Broker) lastAhead(p *Place) (*job, bool) {
 		return nil, false
 	}
 	o := b.jobs.Get(p.lastCounted.Ref)
-	return o, o.state == stQueued && int(b.holder(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref) == p.lastCounted
+	return o, o.state == stQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref) == p.lastCounted
 }

@@ -8,28 +8,29 @@ import (
 // ruleIndex finds the rules with a * that match a name without trying all of them: by
 // the text before the first * or after the last one, whichever is longer.
 type ruleIndex struct {
-	n              int // rules
-	byHead, byTail ends
+	n                  int // rules
+	byPrefix, bySuffix affixIndex
 }
 
-// ends finds rules by the text with which matching names begin, or by that with which they end.
-type ends struct {
+// affixIndex finds rules by the text with which matching names begin, or by that with which they
+// end.
+type affixIndex struct {
 	rules   map[string][]*rule
 	lengths []int // element n is how many keys of rules have n bytes
 }
 
-// placeOf returns the map that a rule belongs in, and the text that is its key.
-func (x *ruleIndex) placeOf(r *rule) (*ends, string) {
+// affixOf returns the map that a rule belongs in, and the text that is its key.
+func (x *ruleIndex) affixOf(r *rule) (*affixIndex, string) {
 	head, tail := r.pattern.Ends()
 	if len(head) < len(tail) {
-		return &x.byTail, tail
+		return &x.bySuffix, tail
 	}
-	return &x.byHead, head
+	return &x.byPrefix, head
 }
 
 func (x *ruleIndex) add(r *rule) {
 	x.n++
-	e, text := x.placeOf(r)
+	e, text := x.affixOf(r)
 	if e.rules == nil {
 		e.rules = map[string][]*rule{}
 	}
@@ -44,7 +45,7 @@ func (x *ruleIndex) add(r *rule) {
 
 func (x *ruleIndex) remove(r *rule) {
 	x.n--
-	e, text := x.placeOf(r)
+	e, text := x.affixOf(r)
 	e.rules[text] = slices.DeleteFunc(e.rules[text], func(o *rule) bool { return o == r })
 	if len(e.rules[text]) == 0 {
 		delete(e.rules, text)
@@ -62,14 +63,14 @@ func (x *ruleIndex) matching(value string) (found []*rule) {
 			}
 		}
 	}
-	for n := range min(len(x.byHead.lengths), len(value)+1) {
-		if x.byHead.lengths[n] > 0 {
-			try(x.byHead.rules[value[:n]])
+	for n := range min(len(x.byPrefix.lengths), len(value)+1) {
+		if x.byPrefix.lengths[n] > 0 {
+			try(x.byPrefix.rules[value[:n]])
 		}
 	}
-	for n := range min(len(x.byTail.lengths), len(value)+1) {
-		if x.byTail.lengths[n] > 0 {
-			try(x.byTail.rules[value[len(value)-n:]])
+	for n := range min(len(x.bySuffix.lengths), len(value)+1) {
+		if x.bySuffix.lengths[n] > 0 {
+			try(x.bySuffix.rules[value[len(value)-n:]])
 		}
 	}
 	slices.SortFunc(found, func(a, b *rule) int { return cmp.Compare(a.number, b.number) })

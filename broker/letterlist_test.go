@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// TestShelf compares a shelf with a sorted list, while letters are added at the end and removed
-// anywhere.
-func TestShelf(t *testing.T) {
+// TestLetterList compares a letterList with a sorted list, while letters are added at the end and
+// removed anywhere.
+func TestLetterList(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var s shelf
+	var s letterList
 	var sorted []*letter
 	number := 0
 	for step := range raceTimes(200_000, 20_000) {
@@ -41,7 +41,7 @@ func TestShelf(t *testing.T) {
 		if step%16 == 0 && (s.from(at) != from || s.before(at) != before) || s.n != len(sorted) {
 			t.Fatalf("step %d: of %d letters, %d on the shelf, it finds %v and %v beside %d, not %v and %v", step, len(sorted), s.n, s.before(at), s.from(at), at, before, from)
 		}
-		if len(s.blocks) > 4+4*len(sorted)/shelfBlock {
+		if len(s.blocks) > 4+4*len(sorted)/letterBlock {
 			t.Fatalf("step %d: %d blocks for %d letters", step, len(s.blocks), len(sorted))
 		}
 	}
