@@ -347,7 +347,7 @@ func keepAlive(guard *launch.Guard, done <-chan struct{}) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	for {
-		guard.Until(time.Now().Add(stopLimit))
+		guard.SetDeadline(time.Now().Add(stopLimit))
 		select {
 		case <-tick.C:
 		case <-done:

@@ -121,7 +121,7 @@ func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *pro
 	if err != nil {
 		return nil, err
 	}
-	d := door.On(ln, door.Options{
+	d := door.NewOn(ln, door.Options{
 		Addr: cfg.HTTPAddr, MaxConns: maxConns,
 		Password: cfg.Server.Password, Local: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
 	}, log, web.Scopes...)

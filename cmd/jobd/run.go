@@ -119,7 +119,7 @@ func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Log
 	if err != nil {
 		return "", nil, err
 	}
-	d := door.On(ln, door.Options{Addr: addr, MaxConns: max(1, maxConns)}, log)
+	d := door.NewOn(ln, door.Options{Addr: addr, MaxConns: max(1, maxConns)}, log)
 	d.Serve(probes)
 	return ln.Addr().String(), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

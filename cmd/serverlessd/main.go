@@ -34,10 +34,10 @@ func command() *cobra.Command {
 	bind(cmd.Flags(), opt)
 	cmd.AddCommand(ingestCommand())
 	return cli.Daemon{
-		Prefix: prefix,
-		Settle: opt.settle,
+		Prefix:   prefix,
+		Validate: opt.settle,
 		Healthy: func(ctx context.Context) error {
-			return daemon.HealthyOwn(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
+			return daemon.HealthyLocal(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
 		Run: func() error { return run(opt) },
 	}.Command(cmd)

@@ -47,8 +47,8 @@ func escaped(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// Tame is like Clean, but keeps line breaks and tabs.
-func Tame(s string) string {
+// CleanText is like Clean, but keeps line breaks and tabs.
+func CleanText(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
 		parts := strings.Split(l, "\t")

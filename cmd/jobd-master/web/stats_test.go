@@ -42,7 +42,7 @@ func TestQuery(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.On(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
+	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOn(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
 	for query, says := range map[string]string{
 		"part=a":        "",
 		"prat=a":        "no parameter",

@@ -232,7 +232,7 @@ func (b *Bridge) connect() (err error) {
 	if b.link, err = link.Open(link.Config{
 		Program: "jobd", SubmitAddr: broker.SubmitAddr, WorkerAddr: broker.WorkerAddr, Token: broker.Token,
 		TLSCA: broker.TLSCA, TLSCert: broker.TLSCert, TLSKey: broker.TLSKey, TLSServerName: broker.TLSServerName, TLSPrefix: "broker_tls_",
-		Lease: b.cfg.Lease, Life: b.life,
+		Lease: b.cfg.Lease, Context: b.life,
 	}, b.log); err != nil {
 		return err
 	}

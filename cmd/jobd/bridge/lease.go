@@ -111,7 +111,7 @@ func (b *Bridge) leaseRenewed(sent time.Time) {
 func (b *Bridge) limit() {
 	if b.guardsProcesses() {
 		deadline, _ := b.lease.expiry()
-		b.guard.Until(deadline.Add(-b.margin()))
+		b.guard.SetDeadline(deadline.Add(-b.margin()))
 	}
 }
 

@@ -65,7 +65,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 			failpoint.Point("remote: submitted")
 			res, err = p.Result(b.life)
 		}
-		b.jobs.Note(b.typeOf(r.Target), err, true)
+		b.jobs.NoteResult(b.typeOf(r.Target), err, true)
 		result, reason := runResultOf(err)
 		r.astray = result == unknown && errors.Is(err, gloom.ErrLost)
 		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {

@@ -45,7 +45,7 @@ func (b *Bridge) submitRow(r *row) {
 				_, err = p.Result(b.life)
 			}
 		}
-		b.jobs.Note(b.typeOf(r.Target), err, true)
+		b.jobs.NoteResult(b.typeOf(r.Target), err, true)
 		// A slot closes r.ended. If no slot has begun the row, it has not run.
 		if b.hasBegun(r) {
 			b.waitFor(r, -1)
@@ -172,7 +172,7 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	if !b.mayLaunch() {
 		return f, false
 	}
-	stdout, stderr := &launch.Kept{Limit: b.cfg.MaxOutputBuffer}, &launch.Kept{Limit: b.cfg.MaxOutputBuffer}
+	stdout, stderr := &launch.Capture{Limit: b.cfg.MaxOutputBuffer}, &launch.Capture{Limit: b.cfg.MaxOutputBuffer}
 	p, err := launch.Start(launch.Command{
 		Args: commandArgs(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
 		Stdout: stdout, Stderr: stderr, Guard: b.guard,

@@ -13,7 +13,7 @@ type Place = process.Process
 
 // placeText returns the form in which the companion table stores a place.
 func placeText(p Place) string {
-	return fmt.Sprintf("%s/%s/%d/%s", p.Boot, p.Space, p.PID, p.Start)
+	return fmt.Sprintf("%s/%s/%d/%s", p.Boot, p.PIDNamespace, p.PID, p.Start)
 }
 
 func parsePlace(text string) Place {
@@ -25,5 +25,5 @@ func parsePlace(text string) Place {
 	if err != nil {
 		return Place{}
 	}
-	return Place{Boot: parts[0], Space: parts[1], PID: pid, Start: parts[3]}
+	return Place{Boot: parts[0], PIDNamespace: parts[1], PID: pid, Start: parts[3]}
 }

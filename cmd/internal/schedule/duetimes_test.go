@@ -55,9 +55,9 @@ func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	return shown
 }
 
-// before is how long before the first due time a walk begins, so that it notices when a clock time
+// walkBefore is how long before the first due time a walk begins, so that it notices when a clock time
 // is a repetition.
-const before = 26 * time.Hour
+const walkBefore = 26 * time.Hour
 
 // walk finds the due times by reading the clocks each minute: a time is due when they
 // show it for the first time, or have skipped it.
@@ -69,7 +69,7 @@ func walk(text string, from time.Time, shown []time.Time) (due []time.Time) {
 		for ; last.Before(clock); last = last.Add(time.Minute) {
 			hit = hit || fits(last.Add(time.Minute))
 		}
-		if t := from.Add(time.Duration(i)*time.Minute - before); hit && t.After(from) {
+		if t := from.Add(time.Duration(i)*time.Minute - walkBefore); hit && t.After(from) {
 			due = append(due, t)
 		}
 	}
@@ -87,9 +87,9 @@ var shifts = []struct{ zone, day string }{
 	{"Asia/Kathmandu", "1986-01-01"}, {"UTC", "2026-06-30"},
 }
 
-// TestTimesAreThoseOfAWalk: whatever the clocks of a zone do, and at whatever time the search
+// TestTimesMatchWalk: whatever the clocks of a zone do, and at whatever time the search
 // begins, the due times are those that walk finds.
-func TestTimesAreThoseOfAWalk(t *testing.T) {
+func TestTimesMatchWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -99,13 +99,13 @@ func TestTimesAreThoseOfAWalk(t *testing.T) {
 			[]string{"*", strconv.Itoa(1 + r.IntN(28))}[r.IntN(2)], []string{"*", strconv.Itoa(r.IntN(8))}[r.IntN(2)]))
 	}
 	for _, s := range shifts {
-		zone, err := zoneOf(s.zone)
+		zone, err := loadZone(s.zone)
 		if err != nil {
 			t.Fatal(err)
 		}
 		day, _ := time.Parse("2006-01-02", s.day)
 		from, to := day.Add(-24*time.Hour), day.Add(36*time.Hour)
-		shown := clocks(zone, from.Add(-before), to)
+		shown := clocks(zone, from.Add(-walkBefore), to)
 		for _, text := range texts {
 			times, err := parseCron(text, zone, from)
 			if err != nil {
@@ -147,10 +147,10 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// TestZonesAreInTheProgram: the program knows all zones even on a host without time zone data.
-func TestZonesAreInTheProgram(t *testing.T) {
+// TestEmbeddedZones: the program knows all zones even on a host without time zone data.
+func TestEmbeddedZones(t *testing.T) {
 	t.Setenv("ZONEINFO", t.TempDir())
-	if _, err := zoneOf("Antarctica/Troll"); err != nil {
+	if _, err := loadZone("Antarctica/Troll"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -25,10 +25,10 @@ type connLimiter struct {
 	max  int
 	open atomic.Int64
 
-	mu      sync.Mutex
-	counted int       // how many connections have places within the limit
-	waiting list.List // list of *limitedConn within the limit, sorted by since
-	spare   list.List // the connections beyond the limit, sorted by since
+	mu       sync.Mutex
+	admitted int       // how many connections have places within the limit
+	waiting  list.List // list of *limitedConn within the limit, sorted by since
+	spare    list.List // the connections beyond the limit, sorted by since
 }
 
 // limitedConn is a connection.
@@ -64,23 +64,23 @@ func (c *connLimiter) Accept() (net.Conn, error) {
 func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.counted == c.max {
-		hasRoom := c.closeFirst(&c.waiting, minIdle) || c.closeFirst(&c.spare, minIdle)
-		if !hasRoom && int(c.open.Load()) >= c.max+SpareConns && !c.closeFirst(&c.spare, 0) {
+	if c.admitted == c.max {
+		hasRoom := c.closeOldest(&c.waiting, minIdle) || c.closeOldest(&c.spare, minIdle)
+		if !hasRoom && int(c.open.Load()) >= c.max+SpareConns && !c.closeOldest(&c.spare, 0) {
 			return nil
 		}
 	}
-	m := &limitedConn{Conn: nc, overLimit: c.counted == c.max}
+	m := &limitedConn{Conn: nc, overLimit: c.admitted == c.max}
 	if !m.overLimit {
-		c.counted++
+		c.admitted++
 	}
 	c.open.Add(1)
 	return m
 }
 
-// closeFirst closes the connection of a list that has made no request for longest, if that is at least
+// closeOldest closes the connection of a list that has made no request for longest, if that is at least
 // age. The caller holds the mutex.
-func (c *connLimiter) closeFirst(of *list.List, age time.Duration) bool {
+func (c *connLimiter) closeOldest(of *list.List, age time.Duration) bool {
 	first := of.Front()
 	if first == nil {
 		return false
@@ -90,7 +90,7 @@ func (c *connLimiter) closeFirst(of *list.List, age time.Duration) bool {
 		return false
 	}
 	c.unlist(m)
-	c.freePlace(m)
+	c.release(m)
 	if t, ok := m.Conn.(*net.TCPConn); ok && !m.idle {
 		_ = t.SetLinger(0) // discard the part of an incomplete answer that the client has not read
 	}
@@ -98,11 +98,11 @@ func (c *connLimiter) closeFirst(of *list.List, age time.Duration) bool {
 	return true
 }
 
-// freePlace frees the place of a connection within the limit, once. The caller holds the mutex.
-func (c *connLimiter) freePlace(m *limitedConn) {
+// release frees the place of a connection within the limit, once. The caller holds the mutex.
+func (c *connLimiter) release(m *limitedConn) {
 	if !m.overLimit && !m.replaced {
 		m.replaced = true
-		c.counted--
+		c.admitted--
 	}
 }
 
@@ -141,7 +141,7 @@ func (c *connLimiter) onState(conn net.Conn, state http.ConnState) {
 		m.since, m.idle = time.Now(), state == http.StateIdle
 		m.element = c.list(m).PushBack(m)
 	case http.StateClosed, http.StateHijacked:
-		c.freePlace(m)
+		c.release(m)
 		c.open.Add(-1)
 	}
 }
@@ -159,7 +159,7 @@ func requestConn(r *http.Request) *limitedConn {
 	return m
 }
 
-// protect keeps closeFirst from closing a connection until its request is answered.
+// protect keeps closeOldest from closing a connection until its request is answered.
 func (c *connLimiter) protect(r *http.Request) {
 	if m := requestConn(r); m != nil {
 		c.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// times computes the due times of a schedule.
-type times interface {
+// dueTimes computes the due times of a schedule.
+type dueTimes interface {
 	// next returns the first due time after a moment, zero if there is none.
 	next(after time.Time) time.Time
 }
@@ -31,7 +31,7 @@ var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month 
 	WithMaxSearchYears(searchYears)
 
 // parseCron parses the times of a schedule. Those of "@every" are counted from created.
-func parseCron(text string, zone *time.Location, created time.Time) (times, error) {
+func parseCron(text string, zone *time.Location, created time.Time) (dueTimes, error) {
 	if rest, ok := strings.CutPrefix(text, everyPrefix); ok {
 		d, err := time.ParseDuration(strings.TrimSpace(rest))
 		if err != nil || d < minEvery || d > maxEvery || d%time.Millisecond != 0 {
@@ -46,7 +46,7 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 	if err != nil {
 		return nil, fmt.Errorf("must be five fields (minute, hour, day, month, weekday), @hourly or the like, or @every 90s: %w", err)
 	}
-	t := civil{s, zone}
+	t := zonedSchedule{s, zone}
 	if t.next(created).IsZero() {
 		return nil, fmt.Errorf("no date matches within %d years", searchYears)
 	}
@@ -55,27 +55,27 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 
 // interval has due times at equal intervals, counted from the creation.
 type interval struct {
-	from time.Time
-	d    time.Duration
+	start  time.Time
+	length time.Duration
 }
 
 func (e interval) next(after time.Time) time.Time {
-	n := after.Sub(e.from) / e.d
-	t := e.from.Add(n * e.d)
+	n := after.Sub(e.start) / e.length
+	t := e.start.Add(n * e.length)
 	if !t.After(after) {
-		t = t.Add(e.d)
+		t = t.Add(e.length)
 	}
 	return t
 }
 
-// civil is a schedule whose due times are times that the clocks of a zone show. The parser's own
+// zonedSchedule is a schedule whose due times are times that the clocks of a zone show. The parser's own
 // handling of zones is not used: it works in UTC, where no time is skipped or repeated.
-type civil struct {
+type zonedSchedule struct {
 	cron.Schedule
 	zone *time.Location
 }
 
-func (c civil) next(after time.Time) time.Time {
+func (c zonedSchedule) next(after time.Time) time.Time {
 	after = after.Truncate(time.Second)
 	_, offset := after.In(c.zone).Zone()
 	clock := after.UTC().Add(time.Duration(offset) * time.Second)
@@ -84,7 +84,7 @@ func (c civil) next(after time.Time) time.Time {
 			return clock
 		}
 		// A time that the clocks show twice is due the first time.
-		if t := c.first(clock); t.After(after) {
+		if t := c.firstShown(clock); t.After(after) {
 			return t
 		}
 	}
@@ -93,9 +93,9 @@ func (c civil) next(after time.Time) time.Time {
 // maxZoneOffset bounds the offset of a zone from UTC.
 const maxZoneOffset = 26 * time.Hour
 
-// first returns the first moment at which the zone's clocks show this time or a later one: a time
+// firstShown returns the first moment at which the zone's clocks show this time or a later one: a time
 // that the clocks skip is due when they jump.
-func (c civil) first(clock time.Time) time.Time {
+func (c zonedSchedule) firstShown(clock time.Time) time.Time {
 	t := clock.Add(-maxZoneOffset).In(c.zone)
 	for {
 		_, offset := t.Zone()
@@ -111,17 +111,17 @@ func (c civil) first(clock time.Time) time.Time {
 	}
 }
 
-var zones sync.Map // zones by name; loading a zone is the slowest part of a calculation
+var zoneCache sync.Map // zones by name; loading a zone is the slowest part of a calculation
 
-// zoneOf finds an IANA time zone.
-func zoneOf(name string) (*time.Location, error) {
-	if z, ok := zones.Load(name); ok {
+// loadZone finds an IANA time zone.
+func loadZone(name string) (*time.Location, error) {
+	if z, ok := zoneCache.Load(name); ok {
 		return z.(*time.Location), nil
 	}
 	z, err := time.LoadLocation(name)
 	if err != nil || name == "" || name == "Local" {
 		return nil, errors.New("must be an IANA time zone, such as Europe/Berlin")
 	}
-	zones.Store(name, z)
+	zoneCache.Store(name, z)
 	return z, nil
 }

@@ -26,7 +26,7 @@ const (
 // and at another broker, the id is free although the run may go on.
 func (j *Jobs) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
 	job.Delay, job.Retries = time.Hour, gloom.NoRetries // nobody gets it
-	told := false
+	reported := false
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = minAskPause, maxAskPause
 	for {
@@ -34,7 +34,7 @@ func (j *Jobs) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
 		if err == nil {
 			err = p.Ack(ctx)
 		}
-		j.Note(job.Type, err, true)
+		j.NoteResult(job.Type, err, true)
 		switch {
 		case err == nil:
 			_ = p.Cancel(ctx) // if the connection is lost, the job ends with it
@@ -43,8 +43,8 @@ func (j *Jobs) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
 			return
 		}
 		var refused *gloom.RefusedError
-		if errors.As(err, &refused) && refused.Code == gloom.ErrIDExists && !told {
-			told = true
+		if errors.As(err, &refused) && refused.Code == gloom.ErrIDExists && !reported {
+			reported = true
 			onRun()
 		}
 		select {
