@@ -88,8 +88,14 @@ func run(cfg *config.Master) error {
 		defer close(served)
 		server.Serve(m.Routes())
 	}()
-	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", site.addr).
-		Bool("password", cfg.Server.Password != "").Msg("jobd-master is ready")
+	log.Announce("jobd-master is ready", func(e *zerolog.Event) {
+		e.Stringer("addr", server.Addr())
+		if site.addr != "" {
+			e.Str("http_addr", site.addr)
+		}
+	}, func(e *zerolog.Event) {
+		e.Str("version", cli.Version()).Bool("password", cfg.Server.Password != "")
+	})
 	daemon.Ready()
 
 	<-signals.Stop.Done()

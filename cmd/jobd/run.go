@@ -87,9 +87,14 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 		}
 		wg.Go(func() { link.Run(ctx, engine) })
 	}
-	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", httpAddr).
-		Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "").
-		Msg("jobd is ready")
+	log.Announce("jobd is ready", func(e *zerolog.Event) {
+		e.Stringer("addr", server.Addr())
+		if httpAddr != "" {
+			e.Str("http_addr", httpAddr)
+		}
+	}, func(e *zerolog.Event) {
+		e.Str("version", cli.Version()).Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "")
+	})
 	daemon.Ready()
 
 	select {

@@ -41,7 +41,7 @@ type runningDaemon struct {
 	done      chan error
 }
 
-var ready = regexp.MustCompile(`jobd is ready addr=(\S+) http_addr=(\S*) `)
+var ready = regexp.MustCompile(`jobd is ready addr=(\S+)(?: http_addr=(\S+))?\n`)
 
 func start(t *testing.T, cfg config.Worker) *runningDaemon {
 	t.Helper()

@@ -104,6 +104,17 @@ func tryFile(path string) error {
 	}
 }
 
+// Announce logs that the program is ready. People get the addresses, and the settings in a second
+// line at level debug; programs get all of it in one line.
+func (l *Log) Announce(message string, addresses, settings func(*zerolog.Event)) {
+	e := l.Info().Func(addresses)
+	if !l.JSON {
+		e.Msg(message)
+		e, message = l.Debug(), "settings"
+	}
+	e.Func(settings).Msg(message)
+}
+
 // Reopen opens the file again at the next line, after it was moved away.
 func (l *Log) Reopen() {
 	if l.file != nil {
