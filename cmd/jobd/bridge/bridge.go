@@ -83,6 +83,9 @@ type Bridge struct {
 	requeued  map[int64]int
 	labels    map[string]string
 	err       error
+
+	launchErr error     // of the last start of a process, if this host could not start it for now
+	launchAt  time.Time // when that was
 }
 
 // row is a row that has been given to the broker.

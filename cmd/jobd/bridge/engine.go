@@ -137,6 +137,12 @@ func (b *Bridge) Health() error {
 	if err := b.fetchHealth.check(); err != nil {
 		return err
 	}
+	b.mu.Lock()
+	err := b.launchTrouble()
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	return b.brokerHealth()
 }
 

@@ -134,12 +134,15 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	r.at = v.at
 	failpoint.Point("slot: running")
 	start := time.Now()
-	final, ran := b.runProcess(r)
+	final, again := b.runProcess(r)
 	b.m.runTime.Observe(time.Since(start).Seconds())
 	failpoint.Point("slot: ended")
-	if !ran {
+	if again != nil {
 		v := b.writer.write(&change{kind: requeue, id: id})
-		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was stopped because the database is away: it may be run again", id)})
+		if launch.IsTemporary(again) { // the slot rests; other daemons may take the row meanwhile
+			sleep(b.life, launchPause, nil)
+		}
+		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d may be run again: %v", id, again)})
 		b.noteLost(r, v)
 		b.update(func() { b.machine.Poll([]string{r.Target}) })
 		return "requeued", nil
@@ -165,22 +168,33 @@ func (b *Bridge) noteLost(r *row, v writeResult) {
 	}
 }
 
-// runProcess runs a row's process. ran is false if the process was not started or was killed because
-// others may soon run the row.
-func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
+// launchPause is how long a slot rests after a process could not be started because of a state of
+// this host that passes.
+const launchPause = time.Second
+
+var errRevoked = errors.New("it was stopped because the database is away")
+
+// runProcess runs a row's process. again says why the row is to run again: the process was not
+// started, or it was killed because others may soon run the row.
+func (b *Bridge) runProcess(r *row) (f store.Final, again error) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {
-		return f, false
+		return f, errRevoked
 	}
 	stdout, stderr := &launch.Capture{Limit: b.cfg.MaxOutputBuffer}, &launch.Capture{Limit: b.cfg.MaxOutputBuffer}
 	p, err := launch.Start(launch.Command{
 		Args: commandArgs(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
 		Stdout: stdout, Stderr: stderr, Guard: b.guard,
 	})
+	if launch.IsTemporary(err) {
+		b.noteLaunch(err)
+		return f, err
+	}
 	if err != nil {
 		b.log.Error().Err(err).Int64("id", r.ID).Msg("command cannot be launched")
-		return store.Final{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, true
+		return store.Final{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, nil
 	}
+	b.noteLaunch(nil)
 	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
 	failpoint.Point("slot: launched")
 	b.mu.Lock()
@@ -199,7 +213,7 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	// The guard may also have killed the process while this daemon was stopped.
 	revoked = revoked || b.guard.LapsedSince(lapses)
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
-		return f, false
+		return f, errRevoked
 	}
 	f = store.Final{ID: r.ID, Code: res.Code, OK: res.Code == 0 && res.Signal == 0, At: time.Now().Unix()}
 	if res.Signal != 0 {
@@ -214,7 +228,25 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	if res.Err != nil {
 		f.Stderr += "\nexit status is unknown: " + res.Err.Error()
 	}
-	return f, true
+	return f, nil
+}
+
+// noteLaunch notes whether this host could start a process.
+func (b *Bridge) noteLaunch(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil && b.launchTrouble() == nil {
+		b.log.Error().Err(err).Msg("this host cannot start processes for now; their rows will run again")
+	}
+	b.launchErr, b.launchAt = err, time.Now()
+}
+
+// launchTrouble returns the error with which processes could not be started lately; b.mu is held.
+func (b *Bridge) launchTrouble() error {
+	if time.Since(b.launchAt) > 3*launchPause { // the rows may have gone to other daemons
+		return nil
+	}
+	return b.launchErr
 }
 
 // placeholder is replaced by the row's id wherever it occurs in the command.
