@@ -94,14 +94,15 @@ type row struct {
 	awaited bool
 	pending *gloom.Pending
 
-	started  time.Time // in the broker
-	at       int64     // time_started, UNIX seconds
-	hasSlot  bool      // a slot has it, or its run is being written
-	returned bool      // given back: no slot may begin it
-	astray   bool      // the connection to the broker was lost while the broker had the row
-	process  *launch.Process
-	revoked  bool          // the process was killed because the claim had ended or was about to
-	done     chan struct{} // closed when the row is written
+	started   time.Time // in the broker
+	at        int64     // time_started, UNIX seconds
+	hasSlot   bool      // a slot has it, or its run is being written
+	returned  bool      // given back: no slot may begin it
+	astray    bool      // the connection to the broker was lost while the broker had the row
+	launching bool      // its process is being started
+	process   *launch.Process
+	revoked   bool          // the process was killed because the claim had ended or was about to
+	done      chan struct{} // closed when the row is written
 }
 
 // maxOutput is the maximum number of bytes that are kept of an output whose column holds more.

@@ -181,11 +181,23 @@ func (b *Bridge) runProcess(r *row) (f store.Final, again error) {
 	if !b.mayLaunch() {
 		return f, errRevoked
 	}
+	b.mu.Lock()
+	r.launching = b.signal == 0
+	b.mu.Unlock()
+	if !r.launching {
+		return f, errStopped
+	}
 	stdout, stderr := &launch.Capture{Limit: b.cfg.MaxOutputBuffer}, &launch.Capture{Limit: b.cfg.MaxOutputBuffer}
 	p, err := launch.Start(launch.Command{
 		Args: commandArgs(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
 		Stdout: stdout, Stderr: stderr, Guard: b.guard,
 	})
+	b.mu.Lock()
+	r.process, r.launching = p, false
+	if p != nil && b.signal != 0 {
+		p.SignalGroup(b.signal)
+	}
+	b.mu.Unlock()
 	if launch.IsTemporary(err) {
 		b.noteLaunch(err)
 		return f, err
@@ -197,12 +209,6 @@ func (b *Bridge) runProcess(r *row) (f store.Final, again error) {
 	b.noteLaunch(nil)
 	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
 	failpoint.Point("slot: launched")
-	b.mu.Lock()
-	r.process = p
-	if b.signal != 0 {
-		p.SignalGroup(b.signal)
-	}
-	b.mu.Unlock()
 	if !b.mayLaunch() { // the process may have started too late to be killed with the others
 		b.killAll(syscall.SIGKILL)
 	}

@@ -153,7 +153,7 @@ func (b *Bridge) noProcess() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.inBroker {
-		if r.process != nil && r.process.Running() {
+		if r.launching || r.process != nil && r.process.Running() {
 			return false
 		}
 	}

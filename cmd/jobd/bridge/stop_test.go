@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
@@ -161,18 +162,54 @@ func TestGracefulStop(t *testing.T) {
 func TestAStopThatRunsOutOfPatienceSignals(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.ShutdownTimeout = 50 * time.Millisecond
-	script(t, &cfg, `[ $id = 2 ] && trap '' TERM; echo ready; while :; do sleep 0.05; done`)
+	dir := script(t, &cfg, `[ $id = 2 ] && trap '' TERM; touch {dir}/ready.$id; while :; do sleep 0.05; done`)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
-	f.await(store.Running, 1, 2)
+	eventually(t, "both processes run", func() bool {
+		ready, _ := filepath.Glob(filepath.Join(dir, "ready.*"))
+		return len(ready) == 2
+	})
 	if err := f.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if r := f.record(1); r.Status != store.Done || *r.Signal != "SIGTERM" || *r.Result != "fail" {
 		t.Fatalf("%+v", r)
 	}
-	if r := f.record(2); r.Status != store.Done || *r.Result != "fail" || *r.Signal != "SIGTERM" && *r.Signal != "SIGKILL" {
+	if r := f.record(2); r.Status != store.Done || *r.Result != "fail" || *r.Signal != "SIGKILL" {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestAStopThatRunsOutOfPatienceStartsNothing: a row that is written as running, and whose process
+// has not been started when the others are told to end, goes back.
+func TestAStopThatRunsOutOfPatienceStartsNothing(t *testing.T) {
+	cfg := configFor(t, "a=1")
+	cfg.ShutdownTimeout = 10 * time.Millisecond
+	script(t, &cfg, "exec sleep 1000")
+	told := make(chan struct{})
+	failpoint.Hook = func(point string) {
+		if point == "slot: running" {
+			<-told
+		}
+	}
+	defer func() { failpoint.Hook = nil }()
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.Shutdown(t.Context()) }()
+	eventually(t, "processes are told to end", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.signal != 0
+	})
+	close(told)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if r := f.record(1); r.Status != store.Waiting || r.TimeStarted != 0 {
 		t.Fatalf("%+v", r)
 	}
 }
