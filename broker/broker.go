@@ -171,7 +171,7 @@ func New(cfg Config) *Broker {
 	b.index.Equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(r)), id) }
 	b.borrowed.Equal = func(r uint32, key []byte) bool {
 		j := b.jobs.Get(r)
-		return j.worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
+		return b.timing(j).worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
 	}
 	b.slabs.Lives = func(r, slab, off uint32) bool {
 		if !b.jobs.Has(r) {

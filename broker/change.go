@@ -63,10 +63,10 @@ func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 			return Overloaded, reason
 		}
 	}
-	since, until := j.stateSince, int64(0)
+	since, until := b.stateSince(j), int64(0)
 	delayed := j.state == stDelayed
 	if delayed {
-		until = b.timings.Get(j.timing).delayUntil
+		until = b.timing(j).delayUntil
 	}
 	if q.Delay >= 0 {
 		until = b.now + int64(q.Delay)
@@ -83,8 +83,8 @@ func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 		}
 	}
 	b.waitUntil(h, r, j, until)
-	if delayed == (j.state == stDelayed) {
-		j.stateSince = since
+	if j.timing != 0 && delayed == (j.state == stDelayed) {
+		b.timing(j).stateSince = since
 	}
 	return 0, Reason{}
 }

@@ -129,14 +129,14 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		return
 	}
 	l := &letter{DeadLetter: DeadLetter{
-		Number: d.lastNumber + 1, Reason: reason, Attempts: int(j.attempts), Submitted: j.submittedAt, Failed: b.now,
+		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), Submitted: j.submittedAt, Failed: b.now,
 		Submission: Submission{
 			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
 			Priority: j.prio, Retries: int32(j.retries), Detach: true, Quiet: true, Stable: true,
 		},
 	}}
 	if j.timing != 0 {
-		t := b.timings.Get(j.timing)
+		t := b.timing(j)
 		l.Timeout, l.Backoff = time.Duration(t.timeout), time.Duration(t.backoff)
 	}
 	if l.Body = b.body(r, j); j.flags&flagBig == 0 {

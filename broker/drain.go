@@ -33,7 +33,7 @@ func (b *Broker) Expel(now int64) ([]Effect, bool) {
 func (b *Broker) expel(r uint32, j *job) {
 	h := b.holdingOf(j)
 	if j.state == stRunning {
-		w := b.peers[j.worker].wrk
+		w := b.workerOf(j)
 		unwanted := b.unwanted(j)
 		// The run becomes overdue, so that later frames of this worker about it have no effect.
 		b.addOverdue(w, b.id(j))

@@ -88,15 +88,16 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	k := h.kind
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
-		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: len(b.body(r, j)),
-		Age: b.Since(j.submittedAt), In: b.Since(j.stateSince), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
+		Attempts: int(b.attempts(j)), Retries: int(j.retries), Bytes: len(b.body(r, j)),
+		Age: b.Since(j.submittedAt), In: b.Since(b.stateSince(j)), Detached: j.flags&flagDetached != 0,
 	}
 	x.Groups = h.queue.groupSet.names()
 	if h.sub != nil && !h.sub.lost {
 		x.Submitter = h.sub.id
 	}
 	if j.timing != 0 {
-		t := b.timings.Get(j.timing)
+		t := b.timing(j)
+		x.Releases = int(t.releases)
 		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
 			x.Due = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
@@ -107,14 +108,15 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	x.State = j.state.String()
 	switch {
 	case j.state == stDelayed:
-		t := b.timings.Get(j.timing)
+		t := b.timing(j)
 		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delayUntil-b.now)
 		if t.deadline != 0 && t.deadline <= t.delayUntil {
 			x.Hold = HeldBeyondDeadline
 		}
 	case j.state == stRunning:
 		x.Unwanted = b.unwanted(j)
-		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
+		w := b.workerOf(j)
+		x.Worker, x.Broker = w.id, w.name
 	case j.state == stEnded:
 		l := b.loadOutcome(r, j)
 		x.Outcome, x.Reason = outcomeOf(l.code), l.reason
@@ -137,7 +139,7 @@ func (b *Broker) Content(id []byte) (body, headers []byte) {
 	if r == 0 {
 		return nil, nil
 	}
-	if j.state == stEnded && b.timings.Get(j.timing).code != 0 {
+	if j.state == stEnded && b.timing(j).code != 0 {
 		return nil, nil
 	}
 	if body = b.body(r, j); j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it

@@ -117,9 +117,9 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 		x.submitter = h.sub.id
 	}
 	if x.prevRun = 0; j.timing != 0 {
-		x.prevRun = b.timings.Get(j.timing).lastRun
+		x.prevRun = b.timing(j).lastRun
 	}
-	x.submitted, x.ended, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, j.attempts
+	x.submitted, x.ended, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
 	x.why, x.limit, x.size = reason.Why, reason.Limit, uint32(b.bodyLen(r, j))
 	return x
@@ -133,8 +133,8 @@ func (b *Broker) recordEnd(h *holding, r uint32, j *job, outcome Outcome, reason
 	started, worker, broker := int64(noRun), Peer(0), ""
 	// The run of a job that expires while it runs has been recorded already.
 	if j.state == stRunning && outcome != OutExpired {
-		started = j.stateSince
-		if w := b.peers[j.worker].wrk; w != nil {
+		started = b.stateSince(j)
+		if w := b.workerOf(j); w != nil {
 			worker, broker = w.id, w.name
 		}
 	}
@@ -144,10 +144,10 @@ func (b *Broker) recordEnd(h *holding, r uint32, j *job, outcome Outcome, reason
 
 // recordRun records a run of job r that has stopped without ending the job.
 func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, lost bool) {
-	w := b.peers[j.worker].wrk
+	w := b.workerOf(j)
 	x := b.addRecord(h, r, j, w.name, &reason)
-	x.started, x.worker, x.prevLost, x.answer, x.outcome, x.isRun, x.brokerLost = j.stateSince, w.id, 0, 0, OutFailed, true, w.isBorrower && w.kind == nil
-	b.timingOf(r, j).lastRun = b.history.Last()
+	x.started, x.worker, x.prevLost, x.answer, x.outcome, x.isRun, x.brokerLost = b.stateSince(j), w.id, 0, 0, OutFailed, true, w.isBorrower && w.kind == nil
+	b.ensureTiming(r, j).lastRun = b.history.Last()
 	switch {
 	case lost:
 		x.outcome, x.prevLost = OutLost, b.lastLost
@@ -241,7 +241,7 @@ func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 // id that has not ended.
 func (b *Broker) Runs(id []byte) (found []RunInfo) {
 	if r, j := b.find(id); r != 0 && j.timing != 0 {
-		found = b.runsAt(b.timings.Get(j.timing).lastRun, nil)
+		found = b.runsAt(b.timing(j).lastRun, nil)
 		slices.Reverse(found)
 	}
 	return found

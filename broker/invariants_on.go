@@ -84,7 +84,7 @@ func (v *census) record(r uint32, j *job) {
 	}
 	if j.timing != 0 {
 		v.timing++
-		must(b.timings.Get(j.timing).job == r, "timing of job %d names another", r)
+		must(b.timing(j).job == r, "timing of job %d names another", r)
 	}
 	if j.state == stOverdue {
 		v.overdueRuns++
@@ -120,7 +120,7 @@ func (v *census) record(r uint32, j *job) {
 		v.borrowed[f.kind]++
 		v.borrowedRuns++
 		must(j.state == stRunning && j.flags&flagIndexed == 0 && (f.sub == nil || f.sub.isLender), "borrowed job %d waits, or holds its id", r)
-		must(b.borrowedRunOn(b.peers[j.worker].wrk, b.id(j)) == r, "borrowed job %d is not found", r)
+		must(b.borrowedRunOn(b.workerOf(j), b.id(j)) == r, "borrowed job %d is not found", r)
 		return
 	}
 	must(j.flags&flagIndexed != 0, "job %d does not hold its id", r)
@@ -132,17 +132,17 @@ func (v *census) record(r uint32, j *job) {
 	switch j.state {
 	case stDelayed:
 		l.Delayed++
-		must(b.timings.Get(j.timing).pos >= 0, "a delayed job has no timer")
+		must(b.timing(j).pos >= 0, "a delayed job has no timer")
 	case stQueued, stSpilled:
 		l.Queued++
 	case stRunning:
 		l.Running++
-		must(b.peers[j.worker].wrk != nil, "job %d runs on no worker", r)
+		must(b.workerOf(j) != nil, "job %d runs on no worker", r)
 	case stEnded:
 		v.ended[f]++
 		v.outcomes++
 		v.outcomeBytes += int64(j.weight)
-		must(f.keep && b.timings.Get(j.timing).pos >= 0, "an outcome is not of a kept job, or has no timer")
+		must(f.keep && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
 	}
 }
 
@@ -184,10 +184,10 @@ func (v *census) peers() {
 		n, over := 0, 0
 		for r := w.runs.head; r != 0; {
 			j := b.jobs.Get(r)
-			must(j.worker == uint32(i), "a job is out on another worker")
 			if j.state == stOverdue {
 				over++
 			} else {
+				must(b.workerOf(j) == w, "a job is out on another worker")
 				must(j.state == stRunning, "a job in state %d is out", j.state)
 			}
 			n++

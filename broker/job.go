@@ -48,7 +48,7 @@ const (
 // leave too much room unused.
 const bigBody = 128 << 10
 
-// maxRetries is the maximum number of retries that, with the first run, job.attempts can count.
+// maxRetries is the maximum number of retries that, with the first run, timing.attempts can count.
 const maxRetries = math.MaxUint16 - 1
 
 // job is the record of a job. It has no pointers, so that two million of them cost the
@@ -57,9 +57,7 @@ type job struct {
 	prio int64
 	// submittedAt is when it was submitted, less the age that its submitter gave. It never
 	// changes: a job that returns to its queue gets its old place.
-	submittedAt int64
-	// stateSince is when its present state began.
-	stateSince   int64
+	submittedAt  int64
 	slab, offset uint32 // the place of its id, headers and body
 	// weight is how many bytes are counted for it against limits. A body held by reference
 	// counts with its capacity.
@@ -67,22 +65,20 @@ type job struct {
 	arrival    uint32 // arrival number, which orders jobs submitted at the same time
 	idLen      uint16
 	headersLen uint16 // length of the headers, which lie between id and body
-	releases   uint16 // how often a worker gave it back
-	attempts   uint16 // how many runs have begun and count
 	retries    uint16 // how many runs may follow the first one
 	state      state
 	flags      uint8
 	holding    uint32
-	worker     uint32 // slot of its worker while it runs
 	// links are the job's links in lists. If the job is spilled, links[laneLink] has its
 	// positions in the two heaps instead.
 	links  [numLinks]listLink
 	timing uint32 // record in Broker.timings, 0 for none
 }
 
-// timing holds the fields that only jobs with a time set, and jobs that have run, need. All
+// timing holds the fields that only jobs with a time set, and jobs that run or have run, need. All
 // durations and times are in nanoseconds.
 type timing struct {
+	stateSince int64 // when its present state began
 	delayUntil int64 // end of its delay or backoff
 	timeout    int64 // of each run
 	backoff    int64
@@ -90,12 +86,38 @@ type timing struct {
 	keep       int64 // how long its outcome is kept, 0 for not at all
 	lastRun    int64 // the position in the history of its latest run, 0 for none
 	job        uint32
-	pos        int32 // position in Broker.timers, -1 without a timer
-	code       Code  // the code of a kept outcome; 0 for an answer
-	why        Why   // the reason of a kept outcome
+	pos        int32  // position in Broker.timers, -1 without a timer
+	worker     uint32 // slot of its worker while it runs
+	attempts   uint16 // how many runs have begun and count
+	releases   uint16 // how often a worker gave it back
+	code       Code   // the code of a kept outcome; 0 for an answer
+	why        Why    // the reason of a kept outcome
 }
 
 const timingSize = int64(unsafe.Sizeof(timing{}))
+
+// timing returns the timing of a job that has one.
+func (b *Broker) timing(j *job) *timing { return b.timings.Get(j.timing) }
+
+// stateSince returns when the present state of a job began. A job without a timing has been in its
+// queue since it was submitted.
+func (b *Broker) stateSince(j *job) int64 {
+	if j.timing == 0 {
+		return j.submittedAt
+	}
+	return b.timing(j).stateSince
+}
+
+// attempts returns how many runs of a job have begun and count.
+func (b *Broker) attempts(j *job) uint16 {
+	if j.timing == 0 {
+		return 0
+	}
+	return b.timing(j).attempts
+}
+
+// workerOf returns the worker of a running job.
+func (b *Broker) workerOf(j *job) *worker { return b.peers[b.timing(j).worker].wrk }
 
 func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.offset, uint32(j.idLen)) }
 

@@ -169,7 +169,7 @@ func (b *Broker) returnToLender(h *holding, r uint32, j *job, delay int64) {
 // index of ids, so borrowedRunOn finds it.
 func (b *Broker) runOf(w *worker, id []byte) uint32 {
 	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
-		if j := b.jobs.Get(r); j.state == stRunning && j.worker == w.id.Slot() {
+		if j := b.jobs.Get(r); j.state == stRunning && b.workerOf(j) == w {
 			return r
 		}
 	}

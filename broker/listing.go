@@ -39,7 +39,7 @@ func (q *JobFilter) matches(b *Broker, k *jobType, j *job) bool {
 		q.Older > 0 && b.Since(j.submittedAt) < q.Older,
 		q.Group != nil && !h.queue.groupSet.has(q.Group),
 		q.Submitter != 0 && (h.sub == nil || h.sub.id != q.Submitter),
-		q.Worker != 0 && (j.state != stRunning || b.peers[j.worker].id != q.Worker),
+		q.Worker != 0 && (j.state != stRunning || b.workerOf(j).id != q.Worker),
 		q.Wanted && j.state == stRunning && b.unwanted(j),
 		b.abandoned(j):
 		return false

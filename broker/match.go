@@ -192,10 +192,10 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 		return true
 	}
 	if b.borrowedRuns > 0 && b.borrowedRunOn(w, b.id(j)) != 0 {
-		since := j.stateSince
+		since := b.stateSince(j)
 		b.leaveQueue(r, j)
 		b.waitUntil(h, r, j, b.now+int64(ClashPause))
-		j.stateSince = since
+		b.timing(j).stateSince = since
 		b.leaveIdle(w)
 		b.enterIdle(w)
 		return true

@@ -37,15 +37,15 @@ func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
 	}
 	b.countAgainstLimits(h, j, -1)
 	b.storeOutcome(r, j, l)
-	j.state, j.stateSince = stEnded, b.now
+	j.state = stEnded
 	b.appendTo(&h.jobs, holdingLink, r, j)
 	b.countAgainstLimits(h, j, +1)
 	h.ended++
 	h.kind.outcomes++
 	b.outcomes++
 	b.outcomeBytes += int64(j.weight)
-	t := b.timings.Get(j.timing)
-	t.code, t.why = l.code, l.reason.Why
+	t := b.timing(j)
+	t.stateSince, t.code, t.why = b.now, l.code, l.reason.Why
 	b.startTimer(t.pos, j.timing, b.now+t.keep)
 }
 
@@ -97,7 +97,7 @@ func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
 
 // loadOutcome returns the last frame of an ended job.
 func (b *Broker) loadOutcome(r uint32, j *job) *lastFrame {
-	t := b.timings.Get(j.timing)
+	t := b.timing(j)
 	l := &lastFrame{code: t.code}
 	if body := b.body(r, j); l.code != 0 {
 		l.reason = b.reasonFor(t.why, j, string(body))
@@ -134,10 +134,10 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 
 // outcomeTimeLeft returns how long the outcome of a job will still be kept, in nanoseconds.
 func (b *Broker) outcomeTimeLeft(j *job) int64 {
-	if j.timing == 0 || b.timings.Get(j.timing).pos < 0 {
+	if j.timing == 0 || b.timing(j).pos < 0 {
 		return 0
 	}
-	return max(int64(b.timers.At(int(b.timings.Get(j.timing).pos)).A)-b.now, 0)
+	return max(int64(b.timers.At(int(b.timing(j).pos)).A)-b.now, 0)
 }
 
 // Outcomes returns how many outcomes are kept, and their bytes.
@@ -177,8 +177,8 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	}
 	if progress != (j.flags&flagProgress != 0) {
 		j.flags ^= flagProgress
-		if w := b.peers[j.worker].wrk; j.state == stRunning && w.isBorrower {
-			b.toWorker(OpFollow, w, r, j)
+		if j.state == stRunning && b.workerOf(j).isBorrower {
+			b.toWorker(OpFollow, b.workerOf(j), r, j)
 		}
 	}
 	b.effect(OpOK, p, b.id(j)).State = j.state

@@ -13,7 +13,7 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 // timeOutRun ends a run whose timeout has passed. The job continues without it, while the
 // run takes up room on the worker until the worker answers.
 func (b *Broker) timeOutRun(r uint32, j *job) {
-	w := b.peers[j.worker].wrk
+	w := b.workerOf(j)
 	h := b.holdingOf(j)
 	k := h.kind
 	unwanted := b.unwanted(j)
@@ -59,7 +59,7 @@ func (b *Broker) evictStalled() {
 // addOverdue makes a record of an overdue run with this id on worker w.
 func (b *Broker) addOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
-	j.state, j.worker = stOverdue, w.id.Slot()
+	j.state = stOverdue
 	b.store(r, j, id, nil, nil, false)
 	b.appendTo(&w.runs, laneLink, r, j)
 	b.overdueRuns++

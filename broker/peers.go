@@ -190,7 +190,7 @@ func (b *Broker) notifyUnwanted(r uint32, j *job) {
 	if j.flags&flagUnwanted != 0 {
 		return
 	}
-	if w := b.peers[j.worker].wrk; w.notices {
+	if w := b.workerOf(j); w.notices {
 		b.toWorker(OpCancel, w, r, j)
 	}
 }

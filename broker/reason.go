@@ -70,9 +70,9 @@ const (
 
 // reasonFor returns a reason with the figures of a job's last run.
 func (b *Broker) reasonFor(why Why, j *job, text string) Reason {
-	r := Reason{Why: why, Have: int64(j.attempts), Text: text}
+	r := Reason{Why: why, Have: int64(b.attempts(j)), Text: text}
 	if j.timing != 0 {
-		r.Limit = b.timings.Get(j.timing).timeout / 1e6
+		r.Limit = b.timing(j).timeout / 1e6
 	}
 	return r
 }

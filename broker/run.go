@@ -10,7 +10,7 @@ func (b *Broker) pastDeadline(j *job) bool {
 	if j.timing == 0 {
 		return false
 	}
-	t := b.timings.Get(j.timing)
+	t := b.timing(j)
 	return t.deadline != 0 && t.deadline <= b.now
 }
 
@@ -21,22 +21,22 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 		k.borrowed++
 		b.borrowedRuns++
 	} else {
-		b.addWaitTime(k, b.now-j.stateSince)
+		b.addWaitTime(k, b.now-b.stateSince(j))
 		k.Running++
 		b.total.Running++
 		k.Dispatched++
 		b.total.Dispatched++
 	}
-	j.state, j.stateSince, j.worker = stRunning, b.now, w.id.Slot()
-	j.attempts++
+	j.state = stRunning
+	t := b.ensureTiming(r, j)
+	t.stateSince, t.worker = b.now, w.id.Slot()
+	t.attempts++
 	b.appendTo(&h.runs, holdingLink, r, j)
 	h.runBytes += int64(j.weight)
 	b.appendTo(&w.runs, laneLink, r, j)
 	b.countRun(h.queue.groupSet)
-	if j.timing != 0 {
-		if t := b.timings.Get(j.timing); t.timeout > 0 {
-			b.startTimer(t.pos, j.timing, b.now+t.timeout)
-		}
+	if t.timeout > 0 {
+		b.startTimer(t.pos, j.timing, b.now+t.timeout)
 	}
 	e := b.toWorker(OpJob, w, r, j)
 	e.Type, e.Body, e.Stable = k.name, b.body(r, j), j.flags&flagBig != 0
@@ -139,19 +139,20 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	if r == 0 {
 		return b.offerAndEnd(w)
 	}
-	b.refundType(h.kind, j.stateSince)
-	b.refundGroups(h.queue.groupSet, j.stateSince)
+	t := b.timing(j)
+	b.refundType(h.kind, t.stateSince)
+	b.refundGroups(h.queue.groupSet, t.stateSince)
 	if j.flags&flagBorrowed != 0 {
 		b.returnToLender(h, r, j, int64(q.Delay))
 		return b.offerAndEnd(w)
 	}
 	if !q.Unbegun {
 		b.recordRun(h, r, j, Reason{Why: GivenBack}, false)
-		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
+		t.releases = uint16(min(int(t.releases)+1, math.MaxUint16))
 		h.kind.Releases++
 		b.total.Releases++
 	}
-	j.attempts--
+	t.attempts--
 	switch {
 	case b.pastDeadline(j):
 		b.expire(r, j)
@@ -245,7 +246,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	} else {
 		h.kind.Running--
 		b.total.Running--
-		b.addRunTime(h.kind, b.now-j.stateSince)
+		b.addRunTime(h.kind, b.now-b.stateSince(j))
 	}
 	b.uncountRun(h.queue.groupSet)
 	b.touch(h.kind)
@@ -255,7 +256,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	h := b.holdingOf(j)
 	k := h.kind
-	if noRetry || j.attempts > j.retries {
+	if noRetry || b.attempts(j) > j.retries {
 		if j.flags&flagBorrowed == 0 {
 			b.dead.add(b, k, r, j, reason)
 		} else if noRetry && code == JobFailed {
@@ -270,10 +271,8 @@ func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry boo
 		return
 	}
 	// The loss of a worker says nothing about the job, so it causes no backoff.
-	if j.timing != 0 && delay < 0 && code != JobLost {
-		if t := b.timings.Get(j.timing); t.backoff > 0 {
-			delay = b.backoff(t.backoff, int(j.attempts))
-		}
+	if t := b.timing(j); t.backoff > 0 && delay < 0 && code != JobLost {
+		delay = b.backoff(t.backoff, int(t.attempts))
 	}
 	b.requeue(h, r, j, delay)
 }

@@ -120,7 +120,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	}
 	j.retries = uint16(min(retries, maxRetries))
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
-		t := b.timingOf(r, j)
+		t := b.ensureTiming(r, j)
 		t.timeout, t.backoff, t.keep = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
 		if s.Expires > 0 {
 			t.deadline = b.now + int64(s.Expires)
@@ -132,8 +132,8 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 		b.ok(sub.id, b.id(j))
 	}
 	b.waitUntil(h, r, j, b.now+int64(s.Delay))
-	if s.Delay <= 0 {
-		j.stateSince = j.submittedAt
+	if s.Delay <= 0 && j.timing != 0 {
+		b.timing(j).stateSince = j.submittedAt
 	}
 }
 
@@ -308,7 +308,9 @@ func revokedFrame() *lastFrame { return &lastFrame{code: Cancelled, reason: Reas
 // waitUntil makes a job wait until the given time. If that has passed, the job is ready at once.
 func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 	b.appendTo(&h.jobs, holdingLink, r, j)
-	j.stateSince = b.now
+	if j.timing != 0 {
+		b.timing(j).stateSince = b.now
+	}
 	if until <= b.now {
 		b.enqueue(h, r, j)
 		return
@@ -318,15 +320,15 @@ func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 	h.kind.Delayed++
 	b.total.Delayed++
 	b.countWaiting(h.queue.groupSet, +1)
-	t := b.timingOf(r, j)
-	t.delayUntil = until
+	t := b.ensureTiming(r, j)
+	t.stateSince, t.delayUntil = b.now, until
 	b.startTimer(t.pos, j.timing, earliest(until, t.deadline))
 }
 
-// timingOf returns the timing record of job r, creating it if there is none.
-func (b *Broker) timingOf(r uint32, j *job) *timing {
+// ensureTiming returns the timing record of job r, creating it if there is none.
+func (b *Broker) ensureTiming(r uint32, j *job) *timing {
 	if j.timing != 0 {
-		return b.timings.Get(j.timing)
+		return b.timing(j)
 	}
 	var t *timing
 	j.timing, t = b.timings.Take()
@@ -344,7 +346,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	b.rank(h.queue)
 	b.touch(h.kind)
 	if j.timing != 0 {
-		if t := b.timings.Get(j.timing); t.deadline != 0 {
+		if t := b.timing(j); t.deadline != 0 {
 			b.startTimer(t.pos, j.timing, t.deadline)
 		}
 	}

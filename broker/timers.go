@@ -45,7 +45,7 @@ func (b *Broker) stopTimer(pos *int32) {
 // stopTimerOf stops the timer of a job.
 func (b *Broker) stopTimerOf(j *job) {
 	if j.timing != 0 {
-		b.stopTimer(&b.timings.Get(j.timing).pos)
+		b.stopTimer(&b.timing(j).pos)
 	}
 }
 
