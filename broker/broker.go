@@ -132,7 +132,7 @@ type Broker struct {
 	borrowedRuns int
 	scratch      []byte
 	// If trackIdle is set, changedLines lists the lines that have changed since the last call of
-	// Moved.
+	// EachChange.
 	trackIdle    bool
 	changedLines []*idleLine
 }

@@ -2,8 +2,8 @@ package broker
 
 import "time"
 
-// Changing is a request to change a waiting job. Fields that are not set leave the job as it is.
-type Changing struct {
+// ChangeRequest is a request to change a waiting job. Fields that are not set leave the job as it is.
+type ChangeRequest struct {
 	ID          []byte
 	Priority    int64
 	SetPriority bool
@@ -18,7 +18,7 @@ type Changing struct {
 // Change changes a waiting job that submitter p may cancel. It is refused with NotProcessing if
 // the job runs, with Overloaded if there would be too many groups, and otherwise with
 // UnknownID.
-func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
+func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
 	if sub == nil {
@@ -38,7 +38,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 }
 
 // Amend is Change for an operator, for any waiting job. It returns why it was refused.
-func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
+func (b *Broker) Amend(now int64, q *ChangeRequest) ([]Effect, Code, Reason) {
 	b.begin(now)
 	r, j := b.find(q.ID)
 	if r == 0 {
@@ -48,12 +48,12 @@ func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 	return b.end(), c, reason
 }
 
-func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
+func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	switch {
 	case j.state == stEnded:
-		return UnknownID, Reason{Why: HasEnded}
+		return UnknownID, Reason{Why: AlreadyEnded}
 	case j.state == stRunning && b.unwanted(j):
-		return UnknownID, Reason{Why: CancelledBefore}
+		return UnknownID, Reason{Why: AlreadyCancelled}
 	case j.state == stRunning:
 		return NotProcessing, Reason{Why: IsRunning}
 	}

@@ -132,7 +132,7 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), Submitted: j.submittedAt, Failed: b.now,
 		Submission: Submission{
 			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
-			Priority: j.prio, Retries: int32(j.retries), Detach: true, Quiet: true, Stable: true,
+			Priority: j.prio, Retries: int32(j.retries), Detach: true, NoAck: true, Stable: true,
 		},
 	}}
 	if j.timing != 0 {
@@ -352,9 +352,9 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 // DeadCount returns how many dead letters are kept, and their bytes.
 func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.Len(), b.dead.bytes }
 
-// DeadPushed returns how many failed jobs were dropped from the dead letters, or never kept,
+// DeadDropped returns how many failed jobs were dropped from the dead letters, or never kept,
 // because DeadLetters or DeadBytes was reached.
-func (b *Broker) DeadPushed() uint64 { return b.dead.dropped }
+func (b *Broker) DeadDropped() uint64 { return b.dead.dropped }
 
 // Since returns the time that has passed since t, on the core's clock.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

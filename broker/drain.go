@@ -8,8 +8,8 @@ func (b *Broker) Drain() { b.draining = true }
 // Draining reports whether Drain was called.
 func (b *Broker) Draining() bool { return b.draining }
 
-// Held returns how many jobs are delayed, queued or running.
-func (b *Broker) Held() uint64 { return b.total.Delayed + b.total.Queued + b.total.Running }
+// JobCount returns how many jobs are delayed, queued or running.
+func (b *Broker) JobCount() uint64 { return b.total.Delayed + b.total.Queued + b.total.Running }
 
 // maxExpelJobs bounds the jobs that one Expel ends.
 const maxExpelJobs = 1024

@@ -51,18 +51,18 @@ type Effect struct {
 	Stable bool
 	// State is set only in the OpOK of an attach: the state of the job.
 	State state
-	// Spent reports that this job has used up the worker's credit.
-	Spent  bool
-	Peer   Peer
-	ID     []byte
-	Type   []byte
-	Body   []byte
-	Reason *Reason // set in OpRefuse and OpEnd
+	// CreditSpent reports that this job has used up the worker's credit.
+	CreditSpent bool
+	Peer        Peer
+	ID          []byte
+	Type        []byte
+	Body        []byte
+	Reason      *Reason // set in OpRefuse and OpEnd
 	// Run is the number of a run: in effects for a borrower the run that is lent, in effects
 	// for a lender the run that is borrowed.
 	Run uint64
-	// Outcome is set on the frame that ends a kept job. Written must be called with it when
-	// the whole frame has been written.
+	// Outcome is set on the frame that ends a kept job. OutcomeWritten must be called with
+	// it when the whole frame has been written.
 	Outcome uint64
 	// Headers are the headers of a job, for workers that ask for them; nil if there are
 	// none.

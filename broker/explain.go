@@ -32,8 +32,8 @@ type JobInfo struct {
 	Retries  int
 	Bytes    int
 	Age      time.Duration
-	// In is how long it has been in this state.
-	In time.Duration
+	// InState is how long it has been in this state.
+	InState time.Duration
 	// Due is the time until its timer fires, if it has one: the end of a delay, the timeout of
 	// a run or the deadline. Expires is the time until its deadline, if it has one.
 	Due       time.Duration
@@ -49,11 +49,11 @@ type JobInfo struct {
 	// the pattern of the rule by which it does.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
-	// Hold is what a waiting job waits for. Ready is how long its delay still lasts. Limits are
-	// the limits of its type.
-	Hold   Hold
-	Ready  time.Duration
-	Limits TypeLimits
+	// Hold is what a waiting job waits for. DelayLeft is how long its delay still lasts. Limits
+	// are the limits of its type.
+	Hold      Hold
+	DelayLeft time.Duration
+	Limits    TypeLimits
 	// Outcome is how an ended job ended, Reason why it has no answer.
 	Outcome Outcome
 	Reason  Reason
@@ -69,8 +69,8 @@ const (
 	HeldByRule // the rule HeldRule, in the group HeldBy
 	HeldByConcurrency
 	HeldByRate
-	HeldForJoin // no worker serves its type
-	HeldByWork  // all workers of its type are busy
+	HeldForWorker     // no worker serves its type
+	HeldByBusyWorkers // all workers of its type are busy
 )
 
 // Explain returns the state of the job with this id.
@@ -89,7 +89,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
 		Attempts: int(b.attempts(j)), Retries: int(j.retries), Bytes: len(b.body(r, j)),
-		Age: b.Since(j.submittedAt), In: b.Since(b.stateSince(j)), Detached: j.flags&flagDetached != 0,
+		Age: b.Since(j.submittedAt), InState: b.Since(b.stateSince(j)), Detached: j.flags&flagDetached != 0,
 	}
 	x.Groups = h.queue.groupSet.names()
 	if h.sub != nil && !h.sub.lost {
@@ -109,7 +109,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	switch {
 	case j.state == stDelayed:
 		t := b.timing(j)
-		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delayUntil-b.now)
+		x.Hold, x.DelayLeft = HeldByDelay, time.Duration(t.delayUntil-b.now)
 		if t.deadline != 0 && t.deadline <= t.delayUntil {
 			x.Hold = HeldBeyondDeadline
 		}
@@ -132,9 +132,9 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	return x
 }
 
-// Content returns copies of the body and the headers (nil: none) of the job with this id.
+// JobContent returns copies of the body and the headers (nil: none) of the job with this id.
 // For a kept outcome it returns the answer, nil if there is none.
-func (b *Broker) Content(id []byte) (body, headers []byte) {
+func (b *Broker) JobContent(id []byte) (body, headers []byte) {
 	r, j := b.find(id)
 	if r == 0 {
 		return nil, nil
@@ -159,7 +159,7 @@ func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
 	case k.limits.Rate > 0 && k.timer >= 0:
 		return HeldByRate
 	case k.workers == k.borrowers && k.firstPair == 0:
-		return HeldForJoin
+		return HeldForWorker
 	}
-	return HeldByWork
+	return HeldByBusyWorkers
 }

@@ -189,7 +189,7 @@ func (b *Broker) tooManyGroups(names [][]byte, leaving *groupSet) (reason Reason
 		}
 	}
 	if n > limit {
-		reason = Reason{Why: ManyGroups, Have: int64(b.groupsCounted)}
+		reason = Reason{Why: TooManyGroups, Have: int64(b.groupsCounted)}
 	}
 	return reason
 }

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// TestHeldBackIsNotLookedAt: jobs that one group holds back cost other jobs nothing
+// TestHeldBackCost: jobs that one group holds back cost other jobs nothing
 // once they have been found.
-func TestHeldBackIsNotLookedAt(t *testing.T) {
+func TestHeldBackCost(t *testing.T) {
 	n := raceTimes(30_000, 300)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	b.SetRule(0, []byte("license"), Rule{Concurrency: 1})
-	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 10})
+	b.Join(0, w, &JoinRequest{Type: []byte("t"), Prefetch: 10})
 	for i := range n {
 		// Each job has a group of its own, too, so that no two jobs share a queue.
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
 	looks := 0
@@ -37,12 +37,12 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	b = New(Config{})
 	s, w = b.AddSubmitter(), b.AddWorker()
 	for i := range n {
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
 	b.SetRule(0, []byte("lic*"), Rule{Concurrency: 0})
-	b.Join(0, w, &Joining{Type: []byte("t")})
-	b.Submit(0, s, &Submission{ID: []byte("free"), Type: []byte("t"), Body: []byte("1"), Quiet: true})
+	b.Join(0, w, &JoinRequest{Type: []byte("t")})
+	b.Submit(0, s, &Submission{ID: []byte("free"), Type: []byte("t"), Body: []byte("1"), NoAck: true})
 	handed, ticks := false, 0
 	for ; b.Next() <= 0; ticks++ {
 		for _, e := range b.Tick(0) {
@@ -57,9 +57,9 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestUnusedFlows: the memory kept for groups without jobs stays within its bound, causes no
+// TestUnusedHoldingMemory: the memory kept for groups without jobs stays within its bound, causes no
 // refusal, and keeps no type in use.
-func TestUnusedFlows(t *testing.T) {
+func TestUnusedHoldingMemory(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		cfg    Config
@@ -82,7 +82,7 @@ func TestUnusedFlows(t *testing.T) {
 				if _, err := b.SetFair(0, typ, i%3 > 0); err != nil {
 					t.Fatalf("type %s: %v", typ, err)
 				}
-				b.Join(0, w, &Joining{Type: typ})
+				b.Join(0, w, &JoinRequest{Type: typ})
 				fx := b.Submit(0, s, &Submission{ID: []byte("j"), Type: typ, Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", i)}, Detach: i%2 > 0})
 				if fx[0].Op != OpOK {
 					t.Fatalf("job %d: %+v", i, fx[0])
@@ -104,8 +104,8 @@ func TestUnusedFlows(t *testing.T) {
 	}
 }
 
-// TestGroupsComeAndGo: very many groups leave no memory behind.
-func TestGroupsComeAndGo(t *testing.T) {
+// TestGroupLifetimes: very many groups leave no memory behind.
+func TestGroupLifetimes(t *testing.T) {
 	n := raceTimes(50_000, 300)
 	before := heapNow()
 	b := New(Config{MaxGroups: n})
@@ -119,7 +119,7 @@ func TestGroupsComeAndGo(t *testing.T) {
 				t.Fatalf("job %d: %+v", i, fx[0])
 			}
 		}
-		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != ManyGroups {
+		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != TooManyGroups {
 			t.Fatalf("a group too many: %+v", fx[0])
 		}
 		if round == 0 {
@@ -136,7 +136,7 @@ func TestGroupsComeAndGo(t *testing.T) {
 			fn()
 			longest = max(longest, time.Since(begin))
 		}
-		timed(func() { b.Gone(int64(round), s) })
+		timed(func() { b.RemovePeer(int64(round), s) })
 		for b.Next() <= int64(round)+1000 {
 			timed(func() { b.Tick(int64(round) + 1000) })
 		}
@@ -157,9 +157,9 @@ func TestGroupsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestFairToggled: however often a type becomes fair and stops being fair, its queues
+// TestFairToggle: however often a type becomes fair and stops being fair, its queues
 // are soon converted.
-func TestFairToggled(t *testing.T) {
+func TestFairToggle(t *testing.T) {
 	b := New(Config{})
 	p := b.AddSubmitter()
 	const queues = choreSteps

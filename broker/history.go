@@ -198,7 +198,7 @@ type EndedInfo struct {
 // the names.
 func (x *historyEntry) reason(text []byte) Reason {
 	reason := Reason{Why: x.why, Limit: x.limit, Text: string(text)}
-	if x.why != Said {
+	if x.why != SeeText {
 		reason.Have = int64(x.attempts)
 	}
 	return reason
@@ -278,7 +278,7 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 // EndedFilter selects jobs that have ended. A field that is not set matches all.
 type EndedFilter struct {
 	ID, Type, Group []byte // canonical names
-	Part            string // a part of the id's value
+	IDPart          string // a part of the id's value
 	// Submitter is the connection that the job belonged to, Worker the connection of its last
 	// run.
 	Submitter, Worker Peer
@@ -298,7 +298,7 @@ func (q *EndedFilter) matches(x *historyEntry, text []byte) bool {
 		q.Group != nil && !x.hasGroup(names[x.brokerLen:], q.Group):
 		return false
 	}
-	return q.Part == "" || strings.Contains(wire.Value(text[:x.idLen]), q.Part)
+	return q.IDPart == "" || strings.Contains(wire.Value(text[:x.idLen]), q.IDPart)
 }
 
 // hasGroup reports whether the job is in this group.
@@ -307,9 +307,9 @@ func (x *historyEntry) hasGroup(text, group []byte) (found bool) {
 	return found
 }
 
-// EndedFrom turns a number from a client, which may be invalid, into a position from which
+// ValidPosition turns a number from a client, which may be invalid, into a position from which
 // Ended can continue.
-func (b *Broker) EndedFrom(position int64) int64 {
+func (b *Broker) ValidPosition(position int64) int64 {
 	if position == 0 {
 		return 0
 	}

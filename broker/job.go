@@ -196,10 +196,10 @@ func (b *Broker) freeID(r uint32, j *job) {
 	}
 }
 
-// Foresee says that a command with this id follows soon. It changes nothing. With a million jobs
-// most of a submit's time would be spent waiting for the memory of the index; after Foresee of
+// PrefetchID says that a command with this id follows soon. It changes nothing. With a million jobs
+// most of a submit's time would be spent waiting for the memory of the index; after PrefetchID of
 // several ids the processor fetches it for all of them at the same time.
-func (b *Broker) Foresee(id []byte) { b.index.Prefetch(b.index.Hash(id)) }
+func (b *Broker) PrefetchID(id []byte) { b.index.Prefetch(b.index.Hash(id)) }
 
 // find returns the job that holds this id, or 0 and nil.
 func (b *Broker) find(id []byte) (uint32, *job) {

@@ -1,7 +1,7 @@
 package broker
 
-// Joining is a worker's request to join.
-type Joining struct {
+// JoinRequest is a worker's request to join.
+type JoinRequest struct {
 	// Type is the one type that the worker serves. Types, unless nil, replaces Type: it has the
 	// names and patterns of several types. Except has names and patterns of types that the
 	// worker does not serve.
@@ -22,7 +22,7 @@ type Joining struct {
 
 // Join sets what worker p does from now on. The jobs that are out on it are not affected. It is
 // refused with Overloaded if a limit on types or on sets of types is reached.
-func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
+func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	b.begin(now)
 	w := b.worker(p)
 	if w == nil {
@@ -107,9 +107,9 @@ func (b *Broker) offer(w *worker) {
 	}
 }
 
-// Credit sets how many bytes of jobs worker p may be handed from now on, whatever it was handed
+// SetCredit sets how many bytes of jobs worker p may be handed from now on, whatever it was handed
 // before.
-func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
+func (b *Broker) SetCredit(now int64, p Peer, bytes int64) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
 		w.credit = bytes

@@ -15,9 +15,9 @@ import (
 	"gloom/broker/container"
 )
 
-// ClashPause is how long a job waits if the worker for it runs another broker's job with the
+// ClashDelay is how long a job waits if the worker for it runs another broker's job with the
 // same id.
-const ClashPause = 100 * time.Millisecond
+const ClashDelay = 100 * time.Millisecond
 
 // borrowersLast is the bit in worker.idleNumber that puts borrowers behind all other workers.
 const borrowersLast = 1 << 63
@@ -48,9 +48,9 @@ func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 	return b.end()
 }
 
-// Out returns how many jobs are out on a worker and how many of them are overdue. A worker with
+// RunCount returns how many jobs are out on a worker and how many of them are overdue. A worker with
 // an overdue job gets no more jobs.
-func (b *Broker) Out(p Peer) (out, overdue int) {
+func (b *Broker) RunCount(p Peer) (out, overdue int) {
 	if w := b.worker(p); w != nil {
 		return w.runs.n, w.overdueRuns
 	}
@@ -68,24 +68,24 @@ func (b *Broker) AddLender() Peer {
 // number of the run, which effects about the run carry in Run, or 0 and the reason why no
 // worker can have the job now. Of s it uses only ID, Type, Body, Stable, Priority, Age, Headers
 // and Progress.
-func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
+func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why BorrowRefusal) {
 	b.begin(now)
 	sub := b.submitter(p)
 	k := b.typesByName[string(s.Type)]
 	if sub == nil || !sub.isLender || k == nil || !b.mayRunMore(k) {
-		return b.end(), 0, NobodyIdle
+		return b.end(), 0, NoIdleWorker
 	}
 	w := b.longestIdle(k, container.Entry{})
 	if w == nil || w.isBorrower || k.limits.Rate > 0 && !b.rateAllows(k) {
-		return b.end(), 0, NobodyIdle
+		return b.end(), 0, NoIdleWorker
 	}
 	if b.exceededLimit(sub, k, s).Why != 0 {
-		return b.end(), 0, TooMuch
+		return b.end(), 0, LimitReached
 	}
 	if b.runOf(w, s.ID) != 0 {
 		b.leaveIdle(w)
 		b.enterIdle(w) // the next call finds another worker first
-		return b.end(), 0, Clash
+		return b.end(), 0, IDClash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
 	r, j := b.newJob(h, s, flagBorrowed)
@@ -99,15 +99,15 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	return b.end(), outcomeNumber(r, j), 0
 }
 
-// Unborrowed says why a job is not borrowed.
-type Unborrowed uint8
+// BorrowRefusal says why a job is not borrowed.
+type BorrowRefusal uint8
 
-// NobodyIdle: no worker is idle, or no more of the type may run. Clash: the worker has a job
-// with the same id. TooMuch: a limit on jobs or bytes is reached.
+// NoIdleWorker: no worker is idle, or no more of the type may run. IDClash: the worker has a job
+// with the same id. LimitReached: a limit on jobs or bytes is reached.
 const (
-	NobodyIdle Unborrowed = iota + 1
-	Clash
-	TooMuch
+	NoIdleWorker BorrowRefusal = iota + 1
+	IDClash
+	LimitReached
 )
 
 // Loan holds what a borrower needs to know about a job besides what is in its frame.
@@ -156,8 +156,8 @@ func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 	return 0, nil
 }
 
-// Borrowed returns how many jobs of other brokers run here.
-func (b *Broker) Borrowed() int { return b.borrowedRuns }
+// BorrowedRuns returns how many jobs of other brokers run here.
+func (b *Broker) BorrowedRuns() int { return b.borrowedRuns }
 
 // returnToLender ends a borrowed run that its worker has given back: the job returns to its lender.
 func (b *Broker) returnToLender(h *holding, r uint32, j *job, delay int64) {
@@ -239,7 +239,7 @@ func (b *Broker) IntroduceType(now int64, typ []byte) []Effect {
 }
 
 // Supply is the number of jobs of a type that the idle workers of one set could take. Set 0 is the
-// workers that serve only this type; other numbers are as in Move.
+// workers that serve only this type; other numbers are as in IdleChange.
 type Supply struct {
 	Set    uint32
 	Places int
@@ -271,9 +271,9 @@ func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Suppl
 	return limit
 }
 
-// Served reports whether workers of this broker serve a type, or may turn out to serve it
+// IsServed reports whether workers of this broker serve a type, or may turn out to serve it
 // because pairing is not done yet.
-func (b *Broker) Served(typ []byte) bool {
+func (b *Broker) IsServed(typ []byte) bool {
 	k := b.typesByName[string(typ)]
 	return b.unpaired > 0 || k != nil && (k.firstPair != 0 || k.workers > k.borrowers)
 }
@@ -302,23 +302,23 @@ func (b *Broker) idleWorkers(k *jobType) int {
 	return n
 }
 
-// Serving returns a function that reports whether a worker that joins with these names and
+// TypeMatcher returns a function that reports whether a worker that joins with these names and
 // patterns serves a type.
-func Serving(types, except [][]byte) func(typ []byte) bool {
-	key, _ := (&Joining{Types: types, Except: except}).key()
+func TypeMatcher(types, except [][]byte) func(typ []byte) bool {
+	key, _ := (&JoinRequest{Types: types, Except: except}).key()
 	return newTypeSet(key, nil).serves
 }
 
-// Watch makes the core record which types and sets of workers change, for Moved.
-func (b *Broker) Watch() { b.trackIdle = true }
+// TrackIdle makes the core record which types and sets of workers change, for EachChange.
+func (b *Broker) TrackIdle() { b.trackIdle = true }
 
-// ReportIdle makes Moved report everything that has idle workers.
+// ReportIdle makes EachChange report everything that has idle workers.
 func (b *Broker) ReportIdle() { b.idle.Each(b.noteChange) }
 
-// Move describes a change of a type or of a set of workers: jobs or workers have been added or
+// IdleChange describes a change of a type or of a set of workers: jobs or workers have been added or
 // removed, or workers have become idle. For a type, Set is 0; for workers that joined with
 // several types, it is the number of their set.
-type Move struct {
+type IdleChange struct {
 	Set uint32
 	// Types and Except are the names and patterns of the set. For a type, Types is the type's
 	// name alone.
@@ -330,12 +330,12 @@ type Move struct {
 // maxPlaces bounds the places that are counted for one set of workers.
 const maxPlaces = 1 << 10
 
-// Moved calls fn for everything that has changed since the last call. fn must not change
+// EachChange calls fn for everything that has changed since the last call. fn must not change
 // what it is given.
-func (b *Broker) Moved(fn func(*Move)) {
+func (b *Broker) EachChange(fn func(*IdleChange)) {
 	for _, l := range b.changedLines {
 		l.changed = false
-		m := Move{Places: freePlaces(&l.idle, maxPlaces)}
+		m := IdleChange{Places: freePlaces(&l.idle, maxPlaces)}
 		if p := l.pool; p != nil {
 			m.Set, m.Types, m.Except = p.number+1, p.typeSet.types, p.typeSet.except
 		} else if m.Types = [][]byte{l.kind.name}; !b.mayRunMore(l.kind) {
@@ -347,7 +347,7 @@ func (b *Broker) Moved(fn func(*Move)) {
 	b.changedLines = b.changedLines[:0]
 }
 
-// noteChange records that a type or a pool has changed, for Moved.
+// noteChange records that a type or a pool has changed, for EachChange.
 func (b *Broker) noteChange(l *idleLine) {
 	if b.trackIdle && !l.changed {
 		l.changed = true

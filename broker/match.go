@@ -175,7 +175,7 @@ func (b *Broker) runnableQueue(k *jobType) *queue {
 // deadline, whose timer is late, ends instead. It returns false if the command has met
 // tickTimers such jobs, so that other commands get their turn.
 //
-// If a borrowed job with the same id is out on w, the job waits for ClashPause, which delays no
+// If a borrowed job with the same id is out on w, the job waits for ClashDelay, which delays no
 // other job, and w goes to the end of its line.
 func (b *Broker) handOut(q *queue, w *worker) bool {
 	k := q.kind
@@ -194,7 +194,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 	if b.borrowedRuns > 0 && b.borrowedRunOn(w, b.id(j)) != 0 {
 		since := b.stateSince(j)
 		b.leaveQueue(r, j)
-		b.waitUntil(h, r, j, b.now+int64(ClashPause))
+		b.waitUntil(h, r, j, b.now+int64(ClashDelay))
 		b.timing(j).stateSince = since
 		b.leaveIdle(w)
 		b.enterIdle(w)

@@ -119,9 +119,9 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	b.releaseIfEmpty(h)
 }
 
-// Written forgets a kept outcome (Effect.Outcome) whose frame has been written
+// OutcomeWritten forgets a kept outcome (Effect.Outcome) whose frame has been written
 // completely.
-func (b *Broker) Written(now int64, outcome uint64) []Effect {
+func (b *Broker) OutcomeWritten(now int64, outcome uint64) []Effect {
 	b.begin(now)
 	r := uint32(outcome >> 32)
 	if b.jobs.Has(r) {

@@ -51,7 +51,7 @@ func (b *Broker) evictStalled() {
 		}
 	}
 	p := worst.id
-	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdueRuns), Overdue: int32(b.overdueRuns)})
+	b.refuse(p, Overloaded, nil, Reason{Why: TooManyOverdue, Have: int64(worst.overdueRuns), Overdue: int32(b.overdueRuns)})
 	b.removePeer(p, "")
 	b.effect(OpClose, p, nil)
 }

@@ -16,16 +16,16 @@ type WorkerInfo struct {
 	Room    int
 	Out     int // how many jobs are out on it, overdue runs included
 	Overdue int
-	Left    bool
+	HasLeft bool
 	// Idle is how long it has had no job, 0 while it works.
 	Idle time.Duration
 	// Jobs are the ids of up to maxWorkerIDs jobs that are out on it.
 	Jobs [][]byte
 }
 
-// Stalled returns up to limit workers with overdue runs, in the order in which they first
+// StalledWorkers returns up to limit workers with overdue runs, in the order in which they first
 // became overdue.
-func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
+func (b *Broker) StalledWorkers(limit int) (found []WorkerInfo) {
 	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalledLink.Next() {
 		found = append(found, b.workerInfo(w))
 	}
@@ -77,7 +77,7 @@ func (w *worker) serves(typ []byte) bool {
 }
 
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
-	x := WorkerInfo{Peer: w.id, Room: w.room, Out: w.runs.n, Overdue: w.overdueRuns, Left: w.hasLeft}
+	x := WorkerInfo{Peer: w.id, Room: w.room, Out: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft}
 	if w.kind != nil {
 		x.Type, x.Types, x.Serves = w.kind.name, 1, [][]byte{w.kind.name}
 	}

@@ -142,16 +142,16 @@ func (b *Broker) worker(p Peer) *worker {
 	return nil
 }
 
-// Gone removes a connection that is lost. A submitter's waiting jobs end at once, its
+// RemovePeer removes a connection that is lost. A submitter's waiting jobs end at once, its
 // running jobs become unwanted. A worker's jobs are handed to other workers as far as their
 // retries allow.
-func (b *Broker) Gone(now int64, p Peer) []Effect { return b.Expelled(now, p, "") }
+func (b *Broker) RemovePeer(now int64, p Peer) []Effect { return b.ExpelPeer(now, p, "") }
 
-// Expelled removes a worker that was closed because it sent an unreadable frame; reason says what
+// ExpelPeer removes a worker that was closed because it sent an unreadable frame; reason says what
 // is wrong with the frame. If one job was out on it, that job fails at once, because the next
 // worker would send the same. If several were out, nobody knows which one caused the frame, so all
-// are treated like those of a lost worker. Without a reason, Expelled is Gone.
-func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect {
+// are treated like those of a lost worker. Without a reason, ExpelPeer is RemovePeer.
+func (b *Broker) ExpelPeer(now int64, p Peer, reason string) []Effect {
 	b.begin(now)
 	b.removePeer(p, reason)
 	return b.end()

@@ -111,7 +111,7 @@ func (s *typeSet) serves(name []byte) bool {
 }
 
 // key returns the key that identifies a set, and the size of a pool with it.
-func (q *Joining) key() (text string, size int64) {
+func (q *JoinRequest) key() (text string, size int64) {
 	var key []byte
 	for _, list := range [][][]byte{q.Types, q.Except} {
 		sorted := slices.Clone(list)
@@ -194,13 +194,13 @@ func (g *pairing) try(s *typeSet, name []byte, steps *int) (done, serves bool) {
 
 // poolFor returns the pool for workers that join like this, creating it if it does not
 // exist, or the reason why it cannot be created.
-func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
+func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 	key, size := q.key()
 	if p := b.poolsByKey[key]; p != nil {
 		return p, Reason{}
 	}
 	if limit := b.cfg.maxPoolBytes(); limit > 0 && b.poolBytes+size > limit {
-		return nil, Reason{Why: ManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
+		return nil, Reason{Why: TooManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
 	}
 	s := newTypeSet(key, q.Allows)
 	newTypes := 0
@@ -213,7 +213,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 		return nil, b.tooManyTypes()
 	}
 	if limit := b.cfg.MaxPairs; limit > 0 && b.pairs.Len()+len(s.names) > limit {
-		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
+		return nil, Reason{Why: TooManyPairs, Have: int64(b.pairs.Len())}
 	}
 	p := &pool{key: key, typeSet: s, bytes: size}
 	p.pool = p

@@ -38,10 +38,10 @@ const (
 )
 
 const (
-	// MaxLikeRules bounds the rules with a *, since a new group may match any of them.
+	// MaxWildcardRules bounds the rules with a *, since a new group may match any of them.
 	// maxRules bounds all rules.
-	MaxLikeRules = 1000
-	maxRules     = 100_000
+	MaxWildcardRules = 1000
+	maxRules         = 100_000
 )
 
 // check returns which part of a rule is out of range, or 0. minConcurrency is the smallest
@@ -55,7 +55,7 @@ func (r *Rule) check(minConcurrency int64) Why {
 	case r.Burst < 0 || r.Burst > MaxBurst:
 		return BadBurst
 	case r.Burst > 0 && r.Rate == 0:
-		return BurstAlone
+		return BurstWithoutRate
 	case r.Concurrency < 0 && r.Rate == 0:
 		return EmptyRule
 	}

@@ -44,7 +44,7 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 		e.Headers = b.headers(j)
 	}
 	w.credit -= int64(len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Body))
-	e.Spent = w.credit <= 0
+	e.CreditSpent = w.credit <= 0
 }
 
 // acknowledge begins a command for a worker's frame about a run, and replies ok. r is 0 if
@@ -122,19 +122,19 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	return b.offerAndEnd(w)
 }
 
-// Releasing is a worker's request to give a job back.
-type Releasing struct {
+// ReleaseRequest is a worker's request to give a job back.
+type ReleaseRequest struct {
 	ID []byte
 	// Delay is how long the job waits before it may be handed out again.
 	Delay time.Duration
-	// Unbegun reports that a borrower could not start the run, so that the release is not
+	// NotStarted reports that a borrower could not start the run, so that the release is not
 	// counted.
-	Unbegun bool
+	NotStarted bool
 }
 
 // Release puts a job back in its old place, as if it had never been handed out. It is refused
 // like Respond.
-func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
+func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 	w, h, r, j := b.takeRun(now, p, q.ID)
 	if r == 0 {
 		return b.offerAndEnd(w)
@@ -146,7 +146,7 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 		b.returnToLender(h, r, j, int64(q.Delay))
 		return b.offerAndEnd(w)
 	}
-	if !q.Unbegun {
+	if !q.NotStarted {
 		b.recordRun(h, r, j, Reason{Why: GivenBack}, false)
 		t.releases = uint16(min(int(t.releases)+1, math.MaxUint16))
 		h.kind.Releases++
@@ -156,7 +156,7 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	switch {
 	case b.pastDeadline(j):
 		b.expire(r, j)
-	case q.Unbegun:
+	case q.NotStarted:
 		b.waitUntil(h, r, j, b.now+int64(q.Delay))
 	default:
 		b.requeue(h, r, j, int64(q.Delay))
@@ -182,7 +182,7 @@ func (b *Broker) namedRun(w *worker, id []byte) (uint32, *job) {
 		if r := w.runs.head; r != 0 {
 			return r, b.jobs.Get(r)
 		}
-		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingOut})
+		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingRunning})
 		return 0, nil
 	}
 	if r := b.runOf(w, id); r != 0 {
@@ -197,7 +197,7 @@ func (b *Broker) namedRun(w *worker, id []byte) (uint32, *job) {
 			r = j.links[laneLink].next
 		}
 	}
-	b.refuse(w.id, UnknownID, id, Reason{Why: NotOut})
+	b.refuse(w.id, UnknownID, id, Reason{Why: NotRunningHere})
 	return 0, nil
 }
 

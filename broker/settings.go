@@ -73,8 +73,8 @@ func (b *Broker) check(s *Settings) *BadSetting {
 		if b.rules[string(r.Pattern)] == nil {
 			count(wire.NewPattern(r.Pattern), +1)
 		}
-		if rules > maxRules || wildcardRules > MaxLikeRules {
-			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: ManyRules, Limit: maxRules, Need: MaxLikeRules}}
+		if rules > maxRules || wildcardRules > MaxWildcardRules {
+			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: TooManyRules, Limit: maxRules, Need: MaxWildcardRules}}
 		}
 	}
 	newTypes, last := 0, []byte(nil)

@@ -20,8 +20,8 @@ type Submission struct {
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.
 	Detach bool
-	// Quiet asks for no ack.
-	Quiet bool
+	// NoAck asks for no ack.
+	NoAck bool
 	// Progress asks for the progress of runs.
 	Progress bool
 	// Groups are the names of the groups that the job belongs to. They must differ from each
@@ -73,7 +73,7 @@ func (b *Broker) admit(sub *submitter, s *Submission, x *admission) (Code, Reaso
 		if b.jobs.Get(x.old).state == stEnded {
 			return IDExists, Reason{Why: OutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(x.old))}
 		}
-		return IDExists, Reason{Why: IDHeld}
+		return IDExists, Reason{Why: IDInUse}
 	}
 	if b.draining {
 		return Draining, Reason{Why: Closing}
@@ -128,7 +128,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	}
 	k.Submitted++
 	b.total.Submitted++
-	if sub != nil && !s.Quiet {
+	if sub != nil && !s.NoAck {
 		b.ok(sub.id, b.id(j))
 	}
 	b.waitUntil(h, r, j, b.now+int64(s.Delay))
@@ -160,7 +160,7 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 		return b.tooManyTypes()
 	}
 	if k == nil && c.MaxPairs > 0 && b.pairs.Len()+len(b.poolsByKey) > c.MaxPairs {
-		return Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
+		return Reason{Why: TooManyPairs, Have: int64(b.pairs.Len())}
 	}
 	var held uint64
 	var bytes int64
@@ -169,9 +169,9 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 	}
 	switch {
 	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
-		return Reason{Why: ManyJobs, Have: int64(held), Overdue: int32(b.overdueRuns)}
+		return Reason{Why: TooManyJobs, Have: int64(held), Overdue: int32(b.overdueRuns)}
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
-		return Reason{Why: ManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
+		return Reason{Why: TooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
 	}
 	var ofType uint64
 	var typeBytes int64
@@ -180,9 +180,9 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 	}
 	switch held := ofType; {
 	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
-		return Reason{Why: ManyTypeJobs, Have: int64(held), Text: string(s.Type)}
+		return Reason{Why: TooManyTypeJobs, Have: int64(held), Text: string(s.Type)}
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
-		return Reason{Why: ManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
+		return Reason{Why: TooManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
 	}
 	if len(s.Groups) > 0 {
 		if reason := b.tooManyGroups(s.Groups, nil); reason.Why != 0 {
@@ -194,9 +194,9 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 	}
 	switch {
 	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
-		return Reason{Why: ManySubmitterJobs, Have: int64(sub.jobs)}
+		return Reason{Why: TooManySubmitterJobs, Have: int64(sub.jobs)}
 	case c.MaxSubmitterBytes > 0 && sub.bytes+w > c.MaxSubmitterBytes:
-		return Reason{Why: ManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
+		return Reason{Why: TooManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
 	}
 	return reason
 }
@@ -221,7 +221,7 @@ func (b *Broker) Load() (jobs, bytes int64) {
 
 // load is Load. Kept outcomes, overdue runs and the structures around jobs count, too.
 func (b *Broker) load() (jobs uint64, bytes int64) {
-	return b.Held() + uint64(b.overdueRuns+b.outcomes),
+	return b.JobCount() + uint64(b.overdueRuns+b.outcomes),
 		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
 			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNames
 }
@@ -237,15 +237,15 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	}
 	r, j := b.find(id)
 	if r == 0 {
-		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
+		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
 		return b.end()
 	}
 	h := b.holdingOf(j)
 	switch {
 	case !b.mayControl(sub, h, j):
-		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
+		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
 	case j.state == stRunning && b.unwanted(j):
-		b.refuse(p, UnknownID, id, Reason{Why: CancelledBefore})
+		b.refuse(p, UnknownID, id, Reason{Why: AlreadyCancelled})
 	case j.state == stEnded && h.sub != nil:
 		b.refuse(p, UnknownID, id, Reason{Why: EndUnread})
 	case j.state == stEnded:
@@ -377,8 +377,8 @@ func (b *Broker) countEnd(h *holding, r uint32, j *job, outcome Outcome, reason 
 	if j.flags&flagBorrowed != 0 {
 		return
 	}
-	*h.kind.ends(outcome)++
-	*b.total.ends(outcome)++
+	*h.kind.endCounter(outcome)++
+	*b.total.endCounter(outcome)++
 	b.recordEnd(h, r, j, outcome, reason, answer)
 }
 

@@ -162,9 +162,9 @@ func (s *Survey) Complete(t *TypeInfo) {
 	}
 }
 
-// Idle returns how many workers with room serve a type, known or not. It checks all sets
+// IdleWorkers returns how many workers with room serve a type, known or not. It checks all sets
 // of types with which workers have joined.
-func (b *Broker) Idle(name []byte) (n int) {
+func (b *Broker) IdleWorkers(name []byte) (n int) {
 	if k := b.typesByName[string(name)]; k != nil {
 		n = b.idleWorkers(k)
 	}

@@ -137,7 +137,9 @@ func (b *Broker) typesExceedLimit(added int) bool {
 // TypesInUse returns how many types count against MaxTypes.
 func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.letterTypes.Len() }
 
-func (b *Broker) tooManyTypes() Reason { return Reason{Why: ManyTypes, Limit: int64(b.cfg.MaxTypes)} }
+func (b *Broker) tooManyTypes() Reason {
+	return Reason{Why: TooManyTypes, Limit: int64(b.cfg.MaxTypes)}
+}
 
 // unlistUnusedType and checkTypeUnused maintain the rings of unused types. At the end of a
 // command only Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of

@@ -37,7 +37,7 @@ func (h *Hub) credit(c *Conn) {
 	h.update(func(now int64) {
 		if limit := h.cfg.MaxOutbound / 2; c.out.waiting() <= limit/2 {
 			c.noCredit.Store(false)
-			h.apply(h.core.Credit(now, c.Peer, int64(limit-c.out.waiting())))
+			h.apply(h.core.SetCredit(now, c.Peer, int64(limit-c.out.waiting())))
 		}
 	})
 }

@@ -126,11 +126,11 @@ func (r *runner) compareLedgers() error {
 		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", sum, b.Totals())
 	}
 	kept, _ := total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
-	if b.Borrowed() != len(o.borrowed) {
-		return fmt.Errorf("%d borrowed jobs run, expected %d", b.Borrowed(), len(o.borrowed))
+	if b.BorrowedRuns() != len(o.borrowed) {
+		return fmt.Errorf("%d borrowed jobs run, expected %d", b.BorrowedRuns(), len(o.borrowed))
 	}
-	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
-		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
+	if n, _ := b.Outcomes(); b.JobCount() != uint64(len(o.jobs)-kept) || n != kept {
+		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.JobCount(), n, len(o.jobs)-kept, kept)
 	}
 	// The last type of each connected submitter may still count as in use. So may types with
 	// jobs that are still to be swept.

@@ -53,7 +53,7 @@ func newDriver(cfg broker.Config) *driver {
 		lent:     map[uint64]string{},
 	}
 	if d.watched {
-		d.core.Watch()
+		d.core.TrackIdle()
 	}
 	return d
 }
@@ -108,13 +108,13 @@ func (d *driver) do(c *command) {
 		fx = b.Submit(c.now, p, &broker.Submission{
 			ID: id, Type: typ, Body: d.body(c), Stable: c.stable, Priority: c.priority,
 			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
-			Retries: int32(c.retries), Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
+			Retries: int32(c.retries), Detach: c.detach, NoAck: c.quiet, Progress: c.progress, Keep: c.keep,
 			Age: c.age, Headers: d.lendOr(c.headers), Groups: d.names(c.groups),
 		})
 	case cancel:
 		fx = b.Cancel(c.now, p, id)
 	case join:
-		q := broker.Joining{
+		q := broker.JoinRequest{
 			Type: typ, Types: d.names(c.types), Except: d.names(c.except),
 			Prefetch: c.prefetch, Notices: c.notices, Headers: c.wantHeaders,
 		}
@@ -155,7 +155,7 @@ func (d *driver) do(c *command) {
 	case follow:
 		b.Follow(p, d.run(c.run), c.flag)
 	case release, giveBack:
-		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay, Unbegun: c.verb == giveBack})
+		fx = b.Release(c.now, p, &broker.ReleaseRequest{ID: id, Delay: c.delay, NotStarted: c.verb == giveBack})
 	case respond:
 		fx = b.Respond(c.now, p, id, d.body(c), c.stable)
 	case fail:
@@ -165,13 +165,13 @@ func (d *driver) do(c *command) {
 	case leave:
 		fx = b.Leave(c.now, p)
 	case gone:
-		fx = b.Gone(c.now, p)
+		fx = b.RemovePeer(c.now, p)
 	case expelled:
-		fx = b.Expelled(c.now, p, c.reason)
+		fx = b.ExpelPeer(c.now, p, c.reason)
 	case tick:
 		fx = b.Tick(c.now)
 	case credit:
-		fx = b.Credit(c.now, p, int64(c.room))
+		fx = b.SetCredit(c.now, p, int64(c.room))
 	case drain:
 		b.Drain()
 	case expel:
@@ -183,7 +183,7 @@ func (d *driver) do(c *command) {
 	case attach:
 		fx = b.Attach(c.now, p, id, c.progress, c.room)
 	case written:
-		fx = b.Written(c.now, d.outcomes[c.id])
+		fx = b.OutcomeWritten(c.now, d.outcomes[c.id])
 	case revoke:
 		fx, d.code = b.Revoke(c.now, id, c.flag)
 	case revokeAll:
@@ -199,7 +199,7 @@ func (d *driver) do(c *command) {
 		}
 		return
 	case forget:
-		f := broker.Forgetting{Name: typ, Discard: c.flag}
+		f := broker.ForgetRequest{Name: typ, Discard: c.flag}
 		for more := true; more; {
 			fx, more = b.ForgetType(c.now, &f)
 			d.note(fx)
@@ -269,8 +269,8 @@ func (d *driver) names(list []string) (names [][]byte) {
 	return names
 }
 
-func (d *driver) changing(c *command) *broker.Changing {
-	return &broker.Changing{
+func (d *driver) changing(c *command) *broker.ChangeRequest {
+	return &broker.ChangeRequest{
 		ID: d.lend([]byte(c.id)), Priority: c.priority, SetPriority: c.setPriority,
 		Groups: d.names(c.groups), SetGroups: c.setGroups, Delay: c.delay,
 	}
@@ -291,7 +291,7 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for the unknown peer %d", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.Spent}
+		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.CreditSpent}
 		if e.Code != 0 {
 			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) && e.Run == 0 {
 				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))

@@ -39,7 +39,7 @@ func (r *runner) comparePeers() error {
 		if w.types != nil {
 			typ = ""
 		}
-		if string(x.Type) != typ || x.Room != w.room || x.Out != len(w.out) || x.Overdue != w.overdue() || x.Left != w.left {
+		if string(x.Type) != typ || x.Room != w.room || x.Out != len(w.out) || x.Overdue != w.overdue() || x.HasLeft != w.left {
 			return fmt.Errorf("worker p%d differs: expected %+v, got %+v", w.number, w, x)
 		}
 		var got, want []string
@@ -106,8 +106,8 @@ func (r *runner) compareJob(id string) error {
 			}
 		}
 	}
-	var p broker.Place
-	for r.driver.core.Place([]byte(id), &p) {
+	var p broker.QueuePosition
+	for r.driver.core.QueuePosition([]byte(id), &p) {
 	}
 	// The place is compared only if neither rules of groups nor turns change the order.
 	if about := len(o.rules) > 0 || o.types[j.typ].fair; about {
@@ -115,7 +115,7 @@ func (r *runner) compareJob(id string) error {
 	}
 	got := view{
 		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes, x.Releases,
-		x.Age, x.In, x.Due, x.Keep, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,
+		x.Age, x.InState, x.Due, x.Keep, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,
 	}
 	if want != got {
 		return fmt.Errorf("job %q differs:\n  expected %+v\n  got      %+v", id, want, got)

@@ -355,7 +355,7 @@ const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {
 	p := r.x.pages
-	if held := r.driver.core.Held(); held != 0 {
+	if held := r.driver.core.JobCount(); held != 0 {
 		return fmt.Errorf("%d jobs are left", held)
 	}
 	if held := p.held - int(r.driver.core.Memory().History); held > rest {

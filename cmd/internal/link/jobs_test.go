@@ -136,7 +136,7 @@ func TestSuspendedDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := func() (n int) {
-		srv.Hub().View(func(b *broker.Broker, _ int64) { n = int(b.Held()) })
+		srv.Hub().View(func(b *broker.Broker, _ int64) { n = int(b.JobCount()) })
 		return n
 	}
 	time.Sleep(lease) // until then the door is not disconnected

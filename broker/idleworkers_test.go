@@ -2,17 +2,17 @@ package broker
 
 import "testing"
 
-// TestIdle: Idle counts workers with room for each type that they serve, whether the core knows
+// TestIdleWorkers: Idle counts workers with room for each type that they serve, whether the core knows
 // the type or not.
-func TestIdle(t *testing.T) {
+func TestIdleWorkers(t *testing.T) {
 	b := New(Config{MaxTypes: 100, MaxPairs: 1000})
 	one, many := b.AddWorker(), b.AddWorker()
-	b.Join(0, one, &Joining{Type: []byte("a-b"), Prefetch: 1})
-	b.Join(0, many, &Joining{Types: [][]byte{[]byte("a-*")}, Except: [][]byte{[]byte("a-c")}, Prefetch: 1})
+	b.Join(0, one, &JoinRequest{Type: []byte("a-b"), Prefetch: 1})
+	b.Join(0, many, &JoinRequest{Types: [][]byte{[]byte("a-*")}, Except: [][]byte{[]byte("a-c")}, Prefetch: 1})
 	expect := func(when string, want map[string]int) {
 		t.Helper()
 		for name, n := range want {
-			if got := b.Idle([]byte(name)); got != n {
+			if got := b.IdleWorkers([]byte(name)); got != n {
 				t.Errorf("%s: %d idle workers for %s, want %d", when, got, name, n)
 			}
 		}

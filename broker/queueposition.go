@@ -4,24 +4,24 @@ import (
 	"gloom/broker/container"
 )
 
-// Place is a job's place in line. Ahead is how many ready jobs of its type come before it, counted
-// up to maxAhead. In a fair type only jobs of larger priority and jobs of the same tenant count.
-// Jobs that a group holds back do not count.
-type Place struct {
+// QueuePosition is a job's place among the ready jobs of its type. Ahead is how many of these come
+// before it, counted up to maxAhead. In a fair type only jobs of larger priority and jobs of the
+// same tenant count. Jobs that a group holds back do not count.
+type QueuePosition struct {
 	Ahead       int
 	next        int             // the number of the queue to continue from
 	lastCounted container.Entry // the job in that queue's lanes after which to continue
-	more        bool            // an unknown number of other jobs may come before the job
+	uncertain   bool            // an unknown number of other jobs may come before the job
 }
 
 const maxAhead = 10_000
 
 // Exact reports whether exactly Ahead jobs come before the job; otherwise there may be more.
-func (p *Place) Exact() bool { return p.Ahead < maxAhead && !p.more }
+func (p *QueuePosition) Exact() bool { return p.Ahead < maxAhead && !p.uncertain }
 
-// Place counts one piece of the jobs that come before a queued job, and reports whether there
-// is more to count.
-func (b *Broker) Place(id []byte, p *Place) (more bool) {
+// QueuePosition counts one piece of the jobs that come before a queued job, and reports whether
+// there is more to count.
+func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
 	if b.sweepAll() {
 		return true
 	}
@@ -32,15 +32,15 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if j.state != stQueued && j.state != stSpilled {
 		return false
 	}
-	mine := b.holdingOf(j).queue
+	own := b.holdingOf(j).queue
 	key := j.orderKey(r)
-	held := mine.shutGroup()
-	p.more = p.more || held != nil
+	held := own.shutGroup()
+	p.uncertain = p.uncertain || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[p.next]
-		if q != nil && q.kind == mine.kind && q.ready > 0 && b.comesBefore(q, &key, mine, held, p) {
+		if q != nil && q.kind == own.kind && q.ready > 0 && b.comesBefore(q, &key, own, held, p) {
 			limit := key
-			if q.tenant != mine.tenant {
+			if q.tenant != own.tenant {
 				limit = container.Entry{A: key.A}
 			}
 			before := p.Ahead
@@ -60,14 +60,14 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 
 // comesBefore reports whether jobs of q come before the job with key x in queue mine. held is the
 // group that holds mine back, or nil.
-func (b *Broker) comesBefore(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
+func (b *Broker) comesBefore(q *queue, x *container.Entry, own *queue, held *group, p *QueuePosition) bool {
 	best := b.bestKey(q)
-	otherTurn := q.tenant != mine.tenant && best.A <= x.A
+	otherTurn := q.tenant != own.tenant && best.A <= x.A
 	if holder := q.shutGroup(); holder != nil && holder != held && (otherTurn || best.Before(x)) {
-		p.more = true
+		p.uncertain = true
 		return false
 	}
-	p.more = p.more || otherTurn
+	p.uncertain = p.uncertain || otherTurn
 	return otherTurn && best.A < x.A || !otherTurn && best.Before(x)
 }
 
@@ -86,12 +86,12 @@ func (b *Broker) sweepAll() bool {
 
 // countAhead counts the jobs of q before j, whose key is given. It returns false if it stopped
 // after lookVisits jobs of the lanes, which lie far apart in memory.
-func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *Place) (complete bool) {
+func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosition) (complete bool) {
 	l, r := len(q.lanes)-1, uint32(0)
 	if p.lastCounted.Ref != 0 {
 		o, ok := b.lastAhead(p)
 		if !ok { // it is unknown how many of the jobs that follow now were counted already
-			p.more = true
+			p.uncertain = true
 			return true
 		}
 		l, _ = q.laneOf(o.prio)
@@ -129,7 +129,7 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *Place) (c
 }
 
 // lastAhead returns the job up to which a place was counted, if it is still there.
-func (b *Broker) lastAhead(p *Place) (*job, bool) {
+func (b *Broker) lastAhead(p *QueuePosition) (*job, bool) {
 	if !b.jobs.Has(p.lastCounted.Ref) {
 		return nil, false
 	}

@@ -16,9 +16,9 @@ func heapNow() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestPrioritiesGiveBack: jobs of many priorities in many queues let lanes and heaps grow. When
+// TestPriorityMemory: jobs of many priorities in many queues let lanes and heaps grow. When
 // the jobs have ended, all that memory is returned.
-func TestPrioritiesGiveBack(t *testing.T) {
+func TestPriorityMemory(t *testing.T) {
 	before := heapNow()
 	b := New(Config{IdleTypes: 10})
 	var subs []Peer
@@ -36,7 +36,7 @@ func TestPrioritiesGiveBack(t *testing.T) {
 	}
 	full := b.Memory()
 	for _, p := range subs {
-		b.Gone(0, p)
+		b.RemovePeer(0, p)
 	}
 	for b.Next() <= 0 {
 		b.Tick(0)
@@ -51,9 +51,9 @@ func TestPrioritiesGiveBack(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// TestLimitIsWhatIsHeld: jobs of any kind are refused at the limit on bytes, and until then the
+// TestMaxBytes: jobs of any kind are refused at the limit on bytes, and until then the
 // heap grows by little more than the limit.
-func TestLimitIsWhatIsHeld(t *testing.T) {
+func TestMaxBytes(t *testing.T) {
 	if Checking || racing {
 		t.Skip("memory is another's here: invariants and the race detector keep their own")
 	}
@@ -85,7 +85,7 @@ func TestLimitIsWhatIsHeld(t *testing.T) {
 				}
 			}
 			took := heapNow() - before
-			t.Logf("%d jobs hold %d bytes, %.2f of the limit; %+v", b.Held(), took, float64(took)/limit, b.Memory())
+			t.Logf("%d jobs hold %d bytes, %.2f of the limit; %+v", b.JobCount(), took, float64(took)/limit, b.Memory())
 			if took > limit*5/4 {
 				t.Errorf("%d bytes are held, the limit is %d", took, limit)
 			}
@@ -100,7 +100,7 @@ func TestOverdueRunsCount(t *testing.T) {
 	for _, c := range []Config{{MaxJobs: 100}, {MaxBytes: 1 << 20}} {
 		b := New(c)
 		s, w := b.AddSubmitter(), b.AddWorker()
-		b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
+		b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: 1 << 20})
 		now, n, runs := int64(0), 0, raceTimes(10_000, 300)
 		for ; n < runs; n++ {
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
@@ -111,9 +111,9 @@ func TestOverdueRunsCount(t *testing.T) {
 				// The worker would get no job before it has answered the overdue run, so it is
 				// replaced.
 				b.Tick(now)
-				b.Gone(now, w)
+				b.RemovePeer(now, w)
 				w = b.AddWorker()
-				b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
+				b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 1 << 20})
 			}
 		}
 		if n != runs {
@@ -122,7 +122,7 @@ func TestOverdueRunsCount(t *testing.T) {
 		// Now each overdue run is on a worker of its own that never answers.
 		for n = 0; n < raceTimes(10_000, 300); n++ {
 			w := b.AddWorker()
-			b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 10})
+			b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 10})
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
 			if b.Submit(now, s, &q)[0].Op == OpRefuse {
 				break
@@ -136,16 +136,16 @@ func TestOverdueRunsCount(t *testing.T) {
 	}
 }
 
-// TestVanishedAtWork: when a submitter with very many running jobs is lost, its counts and the
+// TestLostSubmitterRunning: when a submitter with very many running jobs is lost, its counts and the
 // ledger change at once, but the workers are notified in slices.
-func TestVanishedAtWork(t *testing.T) {
+func TestLostSubmitterRunning(t *testing.T) {
 	n := raceTimes(200_000, 1500)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
-	b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: n, Notices: true})
+	b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: n, Notices: true})
 	id := make([]byte, 16)
 	for i := range n {
-		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), Quiet: true})
+		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), NoAck: true})
 	}
 	notified := map[string]bool{}
 	tell := func(fx []Effect) {
@@ -160,7 +160,7 @@ func TestVanishedAtWork(t *testing.T) {
 			notified[string(e.ID)] = true
 		}
 	}
-	tell(b.Gone(0, s))
+	tell(b.RemovePeer(0, s))
 	// No notice is sent about a run that has ended in the meantime.
 	answered := 0
 	for i := range n / 2 {
@@ -188,9 +188,9 @@ func TestVanishedAtWork(t *testing.T) {
 	}
 }
 
-// TestKeptBodyWeighsWhatItPins: a body kept by reference counts with its capacity, as a
+// TestKeptBodyWeight: a body kept by reference counts with its capacity, as a
 // job and as a dead letter.
-func TestKeptBodyWeighsWhatItPins(t *testing.T) {
+func TestKeptBodyWeight(t *testing.T) {
 	b := New(Config{MaxBytes: 10 << 20, DeadLetters: 10, DeadBytes: 4 << 20, DeadAge: time.Hour})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	body := make([]byte, bigBody, 3<<20)
@@ -203,7 +203,7 @@ func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 	if m := b.Memory(); m.Bodies != 9<<20 {
 		t.Errorf("bodies take %d bytes, want %d", m.Bodies, 9<<20)
 	}
-	b.Join(0, w, &Joining{Type: []byte("echo")})
+	b.Join(0, w, &JoinRequest{Type: []byte("echo")})
 	for range 3 {
 		b.Fail(0, w, &Failure{Reason: "broken", NoRetry: true})
 	}
@@ -219,14 +219,14 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 	b := New(Config{MaxJobs: limit})
 	s := b.AddSubmitter()
 	for n := range limit {
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1, Retries: 1000, Quiet: true})
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1, Retries: 1000, NoAck: true})
 	}
 	slow := b.AddWorker()
-	b.Join(0, slow, &Joining{Type: []byte("echo")})
+	b.Join(0, slow, &JoinRequest{Type: []byte("echo")})
 	closed := map[Peer]bool{}
 	for now := int64(1); now <= 50; now++ {
 		w := b.AddWorker()
-		b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 100})
+		b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 100})
 		fx := b.Tick(now + 1)
 		for i, e := range fx {
 			if e.Op != OpClose {

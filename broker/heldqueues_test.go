@@ -27,7 +27,7 @@ func TestHeldBack(t *testing.T) {
 			}
 			b.Submit(0, s, &broker.Submission{ID: name, Type: name, Body: []byte("1"), Groups: [][]byte{[]byte(`"g"`)}})
 		}
-		fx := b.Join(0, w, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1})
+		fx := b.Join(0, w, &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1})
 		done := 0
 		for n := 0; done < 10 && n < 3000; n++ {
 			var id []byte
