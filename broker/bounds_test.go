@@ -284,7 +284,7 @@ func TestDrainedBacklogMemory(t *testing.T) {
 	if b.JobCount() != 0 || pages.held > 5<<20+2*128<<10 { // the size of five slabs and two chunks of records
 		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.held, full, b.JobCount())
 	}
-	if n := b.index.Held(); n > 2<<10+8 {
+	if n := b.index.HeldBytes(); n > 2<<10+8 {
 		t.Errorf("the empty index takes %d bytes, more than one segment", n)
 	}
 }

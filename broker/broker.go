@@ -173,21 +173,21 @@ func New(cfg Config) *Broker {
 		j := b.jobs.Get(r)
 		return b.timing(j).worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
 	}
-	b.slabs.Lives = func(r, slab, off uint32) bool {
+	b.slabs.InUse = func(r, slab, off uint32) bool {
 		if !b.jobs.Has(r) {
 			return false
 		}
 		j := b.jobs.Get(r)
 		return j.state != stFree && j.slab == slab && j.offset == off
 	}
-	b.slabs.Place = func(r, slab, off uint32) {
+	b.slabs.SetPos = func(r, slab, off uint32) {
 		j := b.jobs.Get(r)
 		j.slab, j.offset = slab, off
 	}
 	b.setPos.line, b.setPos.bestJob, b.setPos.pair, b.setPos.spillOrder, b.setPos.spillAge = b.setLinePos, b.setBestJobPos, b.setPairPos, b.setSpillOrderPos, b.setSpillAgePos
-	b.timers = container.Heap{Place: b.setTimerPos, Held: &b.heapBytes}
-	b.contenders = container.Heap{Place: b.setContenderPos, Held: &b.heapBytes}
-	b.openGroups = container.Heap{Place: b.setOpenGroupPos, Held: &b.heapBytes}
+	b.timers = container.Heap{SetPos: b.setTimerPos, Bytes: &b.heapBytes}
+	b.contenders = container.Heap{SetPos: b.setContenderPos, Bytes: &b.heapBytes}
+	b.openGroups = container.Heap{SetPos: b.setOpenGroupPos, Bytes: &b.heapBytes}
 	return b
 }
 
@@ -204,7 +204,7 @@ func (b *Broker) begin(now int64) {
 		b.now = now
 	}
 	b.effects, b.reasons = b.effects[:0], b.reasons[:0]
-	b.slabs.Settle()
+	b.slabs.FreeEmpty()
 }
 
 // end finishes a command and returns its effects.

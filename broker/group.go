@@ -152,7 +152,7 @@ func (b *Broker) groupFor(name []byte) *group {
 		return g
 	}
 	g := &group{name: append([]byte(nil), name...), timer: -1, openPos: -1}
-	g.parked = container.Heap{Place: b.setPos.line, Held: &b.heapBytes}
+	g.parked = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
 	b.groupNames += int64(len(name))
 	g.number = b.groups.Add(g)
 	b.groupIndex.Insert(b.groupIndex.Hash(g.name), g.number+1)

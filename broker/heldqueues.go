@@ -30,8 +30,8 @@ func (b *Broker) attachHeld(q *queue, g *group) {
 	hq := q.kind.held[g]
 	if hq == nil {
 		hq = &heldQueues{kind: q.kind, group: g, pos: -1}
-		hq.queues = container.Heap{Place: b.setPos.line, Held: &b.heapBytes}
-		hq.byBestJob = container.Heap{Place: b.setPos.bestJob, Held: &b.heapBytes}
+		hq.queues = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
+		hq.byBestJob = container.Heap{SetPos: b.setPos.bestJob, Bytes: &b.heapBytes}
 		hq.number = b.held.Add(hq)
 		if q.kind.held == nil {
 			q.kind.held = map[*group]*heldQueues{}
@@ -71,9 +71,9 @@ func (b *Broker) rankHeld(hq *heldQueues) {
 		return
 	}
 	rankEntry(&hq.group.parked, hq.pos, hq.queues.Len(), x)
-	if in := hq.pos >= 0; in && !hq.parkedLink.In() {
+	if in := hq.pos >= 0; in && !hq.parkedLink.InRing() {
 		hq.kind.parked.Push(&hq.parkedLink, hq)
-	} else if !in && hq.parkedLink.In() {
+	} else if !in && hq.parkedLink.InRing() {
 		hq.kind.parked.Remove(&hq.parkedLink)
 	}
 	b.rankOpenGroup(hq.group)
@@ -106,7 +106,7 @@ func (b *Broker) openHeld(k *jobType) {
 		return
 	}
 	for i := 0; i < b.openGroups.Len(); i++ {
-		if hq := k.held[b.groups.At(b.openGroups.At(i).Ref)]; hq != nil && hq.parkedLink.In() {
+		if hq := k.held[b.groups.At(b.openGroups.At(i).Ref)]; hq != nil && hq.parkedLink.InRing() {
 			b.moveHeld(hq, true)
 			i = -1 // moveHeld has changed the heap
 		}

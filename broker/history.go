@@ -313,7 +313,7 @@ func (b *Broker) ValidPosition(position int64) int64 {
 	if position == 0 {
 		return 0
 	}
-	return cmp.Or(b.history.Floor(position), -1)
+	return cmp.Or(b.history.Align(position), -1)
 }
 
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by
@@ -345,7 +345,7 @@ func (b *Broker) HistorySpan(now int64) (back time.Duration, complete bool) {
 	if x := b.history.First(); x != nil {
 		back = b.Since(x.ended)
 	}
-	return back, b.history.Whole()
+	return back, b.history.Complete()
 }
 
 // Losses describes a job whose workers were lost.

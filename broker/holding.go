@@ -216,7 +216,7 @@ func (b *Broker) releaseIfEmpty(h *holding) {
 
 // takeUnused takes a holding out of Broker.unusedHoldings.
 func (b *Broker) takeUnused(h *holding) {
-	if h.unusedLink.In() {
+	if h.unusedLink.InRing() {
 		b.unlistUnusedHolding(h)
 		h.kind.holdings++
 		b.unlistUnusedType(h.kind)
@@ -252,7 +252,7 @@ func (h *holding) footprint() int64 {
 
 // dropHolding forgets an empty holding.
 func (b *Broker) dropHolding(h *holding) {
-	if h.unusedLink.In() {
+	if h.unusedLink.InRing() {
 		b.unlistUnusedHolding(h)
 	} else {
 		h.kind.holdings--

@@ -168,7 +168,7 @@ func (v *census) peers() {
 			unused := 0
 			for i, h := range s.holdings {
 				must(h.sub == s && !h.dead && h.index == i, "a submitter lists another's holding")
-				unused += btoi(h.unusedLink.In())
+				unused += btoi(h.unusedLink.InRing())
 			}
 			must(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
 		}
@@ -180,7 +180,7 @@ func (v *census) peers() {
 			joined[w.kind]++
 			borrowers[w.kind] += btoi(w.isBorrower)
 		}
-		must(w.idleLink.In() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.In(), w.hasRoom())
+		must(w.idleLink.InRing() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.InRing(), w.hasRoom())
 		n, over := 0, 0
 		for r := w.runs.head; r != 0; {
 			j := b.jobs.Get(r)
@@ -193,7 +193,7 @@ func (v *census) peers() {
 			n++
 			r = j.links[laneLink].next
 		}
-		must(w.stalledLink.In() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalledLink.In())
+		must(w.stalledLink.InRing() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalledLink.InRing())
 		must(n == w.runs.n && over == w.overdueRuns, "a worker counts %d runs and %d overdue runs, but has %d and %d", w.runs.n, w.overdueRuns, n, over)
 	}
 	for k, n := range joined {
@@ -226,7 +226,7 @@ func (v *census) letters() {
 		for _, x := range k.letters.blocks {
 			must(len(x) > 0 && len(x) <= letterBlock, "type %q has a block of %d letters", k.name, len(x))
 			for _, l := range x {
-				must(l.Number > last && l.ageLink.In() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
+				must(l.Number > last && l.ageLink.InRing() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
 				last = l.Number
 				of++
 				bytes += l.weight()

@@ -24,10 +24,10 @@ func (v *census) kinds() {
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
-		must(k.unusedLink.In() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.In(), k.inUse())
-		if k.unusedLink.In() && k.letters.n == 0 {
+		must(k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
+		if k.unusedLink.InRing() && k.letters.n == 0 {
 			spare++
-		} else if k.unusedLink.In() {
+		} else if k.unusedLink.InRing() {
 			dead++
 		}
 		n := 0
@@ -36,7 +36,7 @@ func (v *census) kinds() {
 			must(n == 0 || w.idleLink.Prev().idleNumber < w.idleNumber, "a worker is in line before one that came first")
 			n++
 		}
-		must(k.ringLink.In() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.ringLink.In())
+		must(k.ringLink.InRing() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.ringLink.InRing())
 		must(n == k.idle.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idle.Len(), n)
 	}
 	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
@@ -92,7 +92,7 @@ func (v *census) pools() {
 		if p == nil {
 			continue
 		}
-		must(p.ringLink.In() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.ringLink.In())
+		must(p.ringLink.InRing() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.ringLink.InRing())
 		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
 		v.heap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
@@ -255,7 +255,7 @@ func (v *census) queues() {
 		}
 		heaps += p.queues.Room() + p.byBestJob.Room()
 		v.heap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
-		must(p.parkedLink.In() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.kind.name, p.parkedLink.In(), p.pos >= 0, p.open)
+		must(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.kind.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
 		v.heap("held", &p.queues, v.position)
 		must(int(p.number) == number && p.kind.held[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.kind.name, p.refs, users[p])
 		if p.pos >= 0 {
@@ -279,7 +279,7 @@ func (v *census) holdings() {
 			continue
 		}
 		must(int(h.number) == number && b.types.Has(h.kind.number, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
-		if h.unusedLink.In() {
+		if h.unusedLink.InRing() {
 			must(h.jobCount() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
 			unused[h.kind]++
 			unusedBytes += h.footprint()

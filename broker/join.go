@@ -94,7 +94,7 @@ func (b *Broker) offer(w *worker) {
 		b.leaveIdle(w)
 		return
 	}
-	if !w.idleLink.In() {
+	if !w.idleLink.InRing() {
 		if w.runs.n == 0 {
 			w.idleSince = b.now
 		}

@@ -115,7 +115,7 @@ func rankEntry(h *container.Heap, pos int32, n int, x container.Entry) {
 	case pos >= 0:
 		ref := h.At(int(pos)).Ref
 		h.Remove(pos)
-		h.Place(ref, -1)
+		h.SetPos(ref, -1)
 	}
 }
 

@@ -87,7 +87,7 @@ func (b *Broker) enterIdle(w *worker) {
 }
 
 func (b *Broker) leaveIdle(w *worker) {
-	if !w.idleLink.In() {
+	if !w.idleLink.InRing() {
 		return
 	}
 	l := w.lineOf()

@@ -205,7 +205,7 @@ func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 	s := newTypeSet(key, q.Allows)
 	newTypes := 0
 	for name := range s.names {
-		if k := b.typesByName[name]; (k == nil || k.unusedLink.In()) && s.serves([]byte(name)) {
+		if k := b.typesByName[name]; (k == nil || k.unusedLink.InRing()) && s.serves([]byte(name)) {
 			newTypes++
 		}
 	}
@@ -218,7 +218,7 @@ func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 	p := &pool{key: key, typeSet: s, bytes: size}
 	p.pool = p
 	b.poolBytes += size
-	p.readyPairs = container.Heap{Place: b.setPos.pair, Held: &b.heapBytes}
+	p.readyPairs = container.Heap{SetPos: b.setPos.pair, Bytes: &b.heapBytes}
 	p.number = b.pools.Add(p)
 	b.poolsByKey[key] = p
 	b.lastCreation++

@@ -56,7 +56,7 @@ func TestPoolBytesLimit(t *testing.T) {
 	for i := 1; i < len(b.peers); i++ {
 		b.RemovePeer(0, b.peers[i].id)
 	}
-	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.Held() {
+	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.HeldBytes() {
 		t.Errorf("%d bytes are counted without workers", b.poolBytes)
 	}
 }

@@ -155,8 +155,8 @@ func (b *Broker) addReady(q *queue, r uint32, j *job) {
 	}
 	if q.spill == nil {
 		q.spill = &spillHeaps{
-			byOrder: container.Heap{Place: b.setPos.spillOrder, Held: &b.heapBytes},
-			byAge:   container.Heap{Place: b.setPos.spillAge, Held: &b.heapBytes},
+			byOrder: container.Heap{SetPos: b.setPos.spillOrder, Bytes: &b.heapBytes},
+			byAge:   container.Heap{SetPos: b.setPos.spillAge, Bytes: &b.heapBytes},
 		}
 		b.laneBytes += spillSize
 	}

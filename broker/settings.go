@@ -101,7 +101,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 // type, and 0 otherwise.
 func (b *Broker) addedTypes(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
-	if k == nil || k.unusedLink.In() {
+	if k == nil || k.unusedLink.InRing() {
 		return +1
 	}
 	if limits, fair := t.applied(k); k.hasSettings() && !k.isBusy() && limits == (TypeLimits{}) && !fair {

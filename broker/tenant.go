@@ -37,7 +37,7 @@ func (b *Broker) attachTenant(q *queue) {
 	t := k.tenants[key]
 	if t == nil {
 		t = &tenant{kind: k, key: key, pos: -1}
-		t.line = container.Heap{Place: b.setPos.line, Held: &b.heapBytes}
+		t.line = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
 		t.number = b.tenants.Add(t)
 		if k.tenants == nil {
 			k.tenants = map[tenantKey]*tenant{}

@@ -86,8 +86,8 @@ func (b *Broker) typeFor(name []byte) *jobType {
 	k := &jobType{timer: -1, contender: -1}
 	k.kind = k
 	k.name = slices.Clip(append(k.nameBuf[:0], name...))
-	k.line = container.Heap{Place: b.setPos.line, Held: &b.heapBytes}
-	k.idlePairs = container.Heap{Place: b.setPos.pair, Held: &b.heapBytes}
+	k.line = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
+	k.idlePairs = container.Heap{SetPos: b.setPos.pair, Bytes: &b.heapBytes}
 	b.lastCreation++
 	k.creation = b.lastCreation
 	k.number = b.types.Add(k)
@@ -125,7 +125,7 @@ func (k *jobType) hasSettings() bool { return k.fair || k.limits != (TypeLimits{
 // typeExceedsLimit reports whether using the type would exceed the limit on types in use. k is
 // nil if the type is not known.
 func (b *Broker) typeExceedsLimit(k *jobType) bool {
-	return (k == nil || k.unusedLink.In()) && b.typesExceedLimit(1)
+	return (k == nil || k.unusedLink.InRing()) && b.typesExceedLimit(1)
 }
 
 // typesExceedLimit reports whether the limit forbids this number of further types in use.
@@ -145,7 +145,7 @@ func (b *Broker) tooManyTypes() Reason {
 // command only Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of
 // the others.
 func (b *Broker) unlistUnusedType(k *jobType) {
-	if k.unusedLink.In() {
+	if k.unusedLink.InRing() {
 		b.unusedRing(k).Remove(&k.unusedLink)
 	}
 }
@@ -157,7 +157,7 @@ func (b *Broker) checkTypeUnused(k *jobType) {
 }
 
 func (b *Broker) listUnusedType(k *jobType) {
-	if !k.unusedLink.In() && !k.inUse() {
+	if !k.unusedLink.InRing() && !k.inUse() {
 		b.unusedRing(k).Push(&k.unusedLink, k)
 	}
 }

@@ -246,7 +246,7 @@ func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.
 // Memory returns how much memory the hub holds.
 func (h *Hub) Memory() Memory {
 	h.mu.Lock()
-	fleet, spare := h.fleet, h.spare.Held
+	fleet, spare := h.fleet, h.spare.HeldBytes
 	h.mu.Unlock()
 	m := Memory{Spare: int64(spare), Input: h.inbound.Load(), TLS: h.secure.Load()}
 	for p := range h.unread {
