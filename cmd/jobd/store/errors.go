@@ -42,13 +42,9 @@ var data = []uint16{
 	1153, 1197, 1301, // packet, or transaction in the statement log, too large
 	1264, 1265, 1292, // out of range, truncated, incorrect value
 	1300, 1366, 1267, 3854, // characters that the charset lacks, collations
-	1644, 3819, 4025, // see refusedByTrigger
+	1644, 3819, 4025, // a trigger or CHECK of the user, for whatever reason
 	3140, // a column of JSON
 }
-
-// refusedByTrigger reports whether a trigger or CHECK of the user has refused a statement, for whatever
-// reason.
-func refusedByTrigger(err error) bool { return isNumber(err, 1644, 3819, 4025) }
 
 func isNumber(err error, numbers ...uint16) bool {
 	return slices.Contains(numbers, mariadb.Number(err))

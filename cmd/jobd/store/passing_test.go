@@ -113,30 +113,51 @@ func TestARestoredTable(t *testing.T) {
 	}
 }
 
-// TestATriggerThatPasses: if a trigger that refuses a result is dropped, no output is lost. If the
-// trigger stays, the output is cut until the trigger accepts it.
-func TestATriggerThatPasses(t *testing.T) {
-	table := newSQLTable(t)
-	fill(t, table, Waiting, "a")
-	opt := table.options("d")
-	opt.Patience = 200 * time.Millisecond
-	s := registered(t, table.openWith(t, opt))
-	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{1}})
-	table.exec(t, `CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW
-		IF LENGTH(NEW.stdout) > 5000 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not now'; END IF`)
-	final := func(id int64) Written {
-		w, err := s.Write(t.Context(), Batch{Finish: []Final{{ID: id, OK: true, Stdout: strings.Repeat("x", 50_000)}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
-	equal(t, "refused", len(final(1).Failed), 1)
-	for len(final(1).Failed) > 0 {
-	}
-	if n := len(*table.read(t, 1).Stdout); n == 0 || n > 5000 {
-		t.Errorf("%d bytes of what is refused for good", n)
+// TestARefusalThatPasses: if a result is refused for a while, by a trigger or because a proxy or a
+// changed column says that it is too long, no output is lost. If it is refused for good, as much of
+// the output is written as is taken, or the reason.
+func TestARefusalThatPasses(t *testing.T) {
+	for name, signal := range map[string]string{"trigger": "SIGNAL SQLSTATE '45000' SET", "too long": "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406,"} {
+		t.Run(name, func(t *testing.T) {
+			table := newSQLTable(t)
+			fill(t, table, Waiting, "a", "a", "a")
+			opt := table.options("d")
+			opt.Patience = 200 * time.Millisecond
+			s := registered(t, table.openWith(t, opt))
+			accept(t, s, 3, "a")
+			write(t, s, Batch{Start: []int64{1, 2, 3}})
+			refuse := func(longer int) {
+				table.exec(t, fmt.Sprintf(`CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW
+					IF LENGTH(NEW.stdout) > %d THEN %s MESSAGE_TEXT = 'not now'; END IF`, longer, signal))
+			}
+			output := strings.Repeat("x", 50_000)
+			final := func(id int64) Written {
+				w, err := s.Write(t.Context(), Batch{Finish: []Final{{ID: id, OK: true, Stdout: output, Stderr: "e"}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			refuse(5000)
+			equal(t, "refused", len(final(1).Failed), 1)
+			table.exec(t, "DROP TRIGGER g")
+			equal(t, "refused", len(final(1).Failed), 0)
+			equal(t, "bytes of a result that was refused once", len(*table.read(t, 1).Stdout), len(output))
+			refuse(5000)
+			for len(final(2).Failed) > 0 {
+			}
+			if n := len(*table.read(t, 2).Stdout); n < 1000 || n > 5000 {
+				t.Errorf("%d bytes of what is refused for good", n)
+			}
+			table.exec(t, "DROP TRIGGER g")
+			refuse(0)
+			for len(final(3).Failed) > 0 {
+			}
+			r := table.read(t, 3)
+			if *r.Result != "ok" || *r.Stdout != "" || !strings.HasPrefix(*r.Stderr, "[the database refuses the output: ") || !strings.HasSuffix(*r.Stderr, "not now]\ne") {
+				t.Errorf("%q, %q, %q", *r.Result, *r.Stdout, *r.Stderr)
+			}
+		})
 	}
 }
 

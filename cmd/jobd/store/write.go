@@ -135,29 +135,39 @@ func (b Batch) singles() []Batch {
 	return singles
 }
 
-// retryShortened repeats a final update with less and less output while the server refuses the output.
-// Other errors may be temporary: the whole output is then written later.
+// retryShortened repeats a final update with less and less output, if the server has refused the output
+// for so long that it will not take it. Until then, and after other errors, the whole output is
+// written later. If not even little output is taken, stderr says why.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
+	reason := "[the database refuses the output: " + err.Error() + "]\n"
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if size == 0 || !ofRow(err) || refusedByTrigger(err) && !s.isPermanent(f.ID) {
+		if size == 0 || !ofRow(err) || !s.isPermanent(f.ID) {
 			w.Failed[f.ID] = err
 			return nil
 		}
-		if size /= 4; size < 256 {
-			size = 0
+		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size/4).Err(err).Msg("final update was refused; trying with less output")
+		switch size /= 4; {
+		case size >= minOutput:
+			if int64(len(f.Stdout)) > size {
+				f.TellCut()
+			}
+			f.Stdout, f.Stderr = column{bytes: size}.substring(f.Stdout), column{bytes: size}.substring(f.Stderr)
+		case f.Stderr != reason:
+			f.Stdout, f.Stderr = "", s.table().fit(Final{Stderr: reason + strings.TrimPrefix(f.Stderr, stdoutCut)}, minOutput).Stderr
+			reason, size = f.Stderr, minOutput
+		default:
+			f.Stderr, size = "", 0
 		}
-		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size).Err(err).Msg("final update was refused; trying with less output")
-		if size > 0 && int64(len(f.Stdout)) > size {
-			f.TellCut()
-		}
-		f.Stdout, f.Stderr = column{bytes: size}.substring(f.Stdout), column{bytes: size}.substring(f.Stderr)
 		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Final{f}}, w)
 		if err == nil || Away(err) {
 			return err
 		}
 	}
 }
+
+// minOutput is the fewest bytes of an output that are worth a try.
+const minOutput = 256
 
 // substring is like fit, but the size may be 0.
 func (c column) substring(s string) string {
