@@ -150,48 +150,33 @@ type command struct {
 // settings returns all settings that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.others...) }
 
-// fields are the fields of a line in a trace. A field that is zero, empty or nil is left out.
-type fields []struct {
-	name  string
-	value any
-}
-
-func (l fields) String() string {
+// nonZero returns the names and values of the fields of a struct that are not zero.
+func nonZero(structure any) string {
 	var s strings.Builder
-	for _, f := range l {
-		if f.value != nil && !reflect.ValueOf(f.value).IsZero() {
-			fmt.Fprintf(&s, " %s=%v", f.name, f.value)
+	for f, v := range reflect.ValueOf(structure).Elem().Fields() {
+		if v.IsZero() {
+			continue
 		}
+		// This also reads fields that are not exported.
+		x := reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface()
+		switch y := x.(type) {
+		case []byte:
+			x = fmt.Sprintf("%.12q… %d bytes", y, len(y))
+		case broker.Op:
+			x = opNames[y]
+		case broker.Code:
+			x = codeNames[y]
+		case broker.Pages:
+			continue
+		}
+		fmt.Fprintf(&s, " %s=%v", f.Name, x)
 	}
 	return s.String()
 }
 
-// textIf returns the text of a value that is printed even if it is 0, or "" if the value is not
-// set.
-func textIf(set bool, v any) string {
-	if !set {
-		return ""
-	}
-	return fmt.Sprint(v)
-}
-
 // String returns the command's line in a trace.
 func (c *command) String() string {
-	s := fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + fields{
-		{"p", c.peer}, {"id", c.id}, {"type", c.typ}, {"token", c.token}, {"keep", c.keep}, {"age", c.age},
-		{"groups", c.groups}, {"headers", string(c.headers)},
-		{"priority", textIf(c.setPriority || c.priority != 0, c.priority)}, {"delay", textIf(c.delay > 0 || c.verb == change || c.verb == amend, c.delay)},
-		{"timeout", c.timeout}, {"backoff", c.backoff}, {"expires", c.expires}, {"retries", textIf(c.retries >= 0, c.retries)},
-		{"detach", c.detach}, {"quiet", c.quiet}, {"progress", c.progress}, {"room", textIf(c.verb == attach || c.verb == credit || c.verb == allot, c.room)},
-		{"body", textIf(c.body != nil, fmt.Sprintf("%d bytes", len(c.body)))}, {"stable", c.stable}, {"prefetch", c.prefetch}, {"notices", c.notices},
-		{"types", c.types}, {"except", c.except}, {"allow", c.allow}, {"wants-headers", c.wantHeaders},
-		{"rule", textIf(c.verb == setRule, c.rule)}, {"concurrency", textIf(c.verb == limit, c.concurrency)}, {"rate", textIf(c.verb == limit, c.rate)},
-		{"burst", c.burst}, {"run", c.run}, {"on", c.flag}, {"reason", c.reason}, {"no-retry", c.noRetry}, {"lost", c.lost},
-		{"retry-in", textIf(c.failDelay >= 0 && c.verb == fail, time.Duration(c.failDelay))},
-	}.String()
-	for _, x := range c.others {
-		_, rest, _ := strings.Cut(x.String(), " ")
-		s += " and " + strings.TrimSpace(rest)
-	}
-	return s
+	shown := *c
+	shown.verb, shown.now = 0, 0
+	return fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + nonZero(&shown)
 }

@@ -1,8 +1,8 @@
 package sim
 
 import (
-	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -21,12 +21,7 @@ var codeNames = map[broker.Code]string{
 	broker.Expired: "expired", broker.Cancelled: "cancelled", broker.TakenOver: "taken_over",
 }
 
-func (f *frame) String() string {
-	return fmt.Sprintf("p%d %s", f.peer, opNames[f.op]) + fields{
-		{"code", codeNames[f.code]}, {"id", f.id}, {"type", f.typ}, {"headers", string(f.headers)}, {"spent", f.spent}, {"run", f.run}, {"loan", f.loan}, {"delay", f.delay},
-		{"state", f.state}, {"body", textIf(f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))}, {"reason", f.reason},
-	}.String()
-}
+func (f *frame) String() string { return nonZero(f)[1:] }
 
 // unordered reports whether two neighbouring frames of one command may come in either order: if
 // several jobs end together, the protocol does not define the order of their frames.
@@ -51,22 +46,17 @@ func sortFrames(fs []frame, endTogether bool) {
 	}
 }
 
-func (want *frame) equal(got *frame) bool {
-	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
-		want.typ != got.typ || want.spent != got.spent || want.state != got.state || want.delay != got.delay || want.run != got.run || want.loan != got.loan || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
-		return false
+func (want frame) equal(got frame) bool {
+	if want.reason == "" {
+		got.reason = ""
 	}
-	return want.reason == "" || want.reason == got.reason
+	return reflect.DeepEqual(want, got)
 }
 
 func compareFrames(want, got []frame, endTogether bool) error {
 	sortFrames(want, endTogether)
 	sortFrames(got, endTogether)
-	ok := len(want) == len(got)
-	for i := 0; ok && i < len(want); i++ {
-		ok = want[i].equal(&got[i])
-	}
-	if ok {
+	if slices.EqualFunc(want, got, frame.equal) {
 		return nil
 	}
 	var s strings.Builder

@@ -44,7 +44,7 @@ func (g *generator) next() *command {
 	if g.p.phase != nil {
 		g.p.phase(g.step, g.steps, &g.weight)
 	}
-	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
+	c := &command{verb: g.verb()}
 	c.now = g.time(c.verb)
 	// If a type has a rate and jobs have groups, let no tick be late: which job goes first
 	// depends on when the core checks that rate again. The same holds if a rule is set or dropped
@@ -131,7 +131,7 @@ func (g *generator) next() *command {
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
 		c.noRetry, c.lost = g.chance(15), g.peerIs(c.peer, isBroker) && g.chance(30)
-		if g.chance(30) && !c.lost {
+		if c.failDelay = -1; g.chance(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
 	case expelled:
@@ -423,7 +423,7 @@ func (g *generator) submit(c *command) {
 		// A deadline before the end of the delay would be refused before it reaches the core.
 		c.expires = c.delay + g.duration()
 	}
-	if g.chance(p.retries) {
+	if c.retries = -1; g.chance(p.retries) {
 		c.retries = []int{0, 0, 1, 2, 5, 1000, 1 << 20}[g.rng.IntN(7)]
 	}
 	c.detach, c.quiet, c.progress = g.chance(p.detach), g.chance(p.quiet), g.chance(p.progress)

@@ -3,10 +3,13 @@ package sim
 import (
 	"bytes"
 	"fmt"
-	"unsafe"
+	"maps"
+	"slices"
+
+	"gloom/broker/container"
 )
 
-const poison = 0xA5
+const poison = "\xA5"
 
 // poisonPages lends memory and overwrites it when it is returned. It keeps returned memory
 // until the end of the run, so that writes after the return are found.
@@ -32,10 +35,9 @@ func (p *poisonPages) Get(n int) []byte {
 		p.free[n] = f[:len(f)-1]
 		clear(m)
 	} else {
-		w := make([]uint64, (n+7)/8)
-		m = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), n)
+		m = container.HeapPages{}.Get(n)
 	}
-	p.lent[unsafe.SliceData(m)] = m
+	p.lent[&m[0]] = m
 	p.held += n
 	p.peak = max(p.peak, p.held)
 	return m
@@ -43,38 +45,22 @@ func (p *poisonPages) Get(n int) []byte {
 
 // Put implements broker.Pages.
 func (p *poisonPages) Put(m []byte) {
-	at := unsafe.SliceData(m)
-	if known, ok := p.lent[at]; !ok || len(known) != len(m) {
+	if len(m) == 0 || len(p.lent[&m[0]]) != len(m) {
 		panic(fmt.Sprintf("sim: %d bytes given back that are not lent", len(m)))
 	}
-	delete(p.lent, at)
-	poisonFill(m)
+	delete(p.lent, &m[0])
+	for n := copy(m, poison); n < len(m); n *= 2 {
+		copy(m[n:], m[:n])
+	}
 	p.back = append(p.back, m)
 	p.held -= len(m)
 	p.returns++
 }
 
-func poisonFill(m []byte) {
-	if len(m) == 0 {
-		return
-	}
-	m[0] = poison
-	for n := 1; n < len(m); n *= 2 {
-		copy(m[n:], m[:n])
-	}
-}
-
-var poisonPattern = func() []byte {
-	m := make([]byte, 1<<20)
-	poisonFill(m)
-	return m
-}()
-
-// checkPoison returns an error if returned memory was written to after its return.
-func checkPoison(m []byte) error {
-	for n := 0; n < len(m); n += len(poisonPattern) {
-		part := m[n:min(len(m), n+len(poisonPattern))]
-		if !bytes.Equal(part, poisonPattern[:len(part)]) {
+// check returns an error if returned memory was written to after its return.
+func (p *poisonPages) check() error {
+	for _, m := range p.back {
+		if bytes.Count(m, []byte(poison)) != len(m) {
 			return fmt.Errorf("memory of %d bytes was written to after it was given back", len(m))
 		}
 	}
@@ -83,10 +69,7 @@ func checkPoison(m []byte) error {
 
 // settle ends a run and keeps its memory for the next run.
 func (p *poisonPages) settle() {
-	for _, m := range p.back {
-		p.free[len(m)] = append(p.free[len(m)], m)
-	}
-	for _, m := range p.lent {
+	for _, m := range slices.AppendSeq(p.back, maps.Values(p.lent)) {
 		p.free[len(m)] = append(p.free[len(m)], m)
 	}
 	clear(p.lent)

@@ -16,55 +16,14 @@ import (
 type Options struct {
 	// Steps replaces the number of commands of a run, if it is not 0.
 	Steps int
-	// Trace, if set, is called with each command and with the frames that it causes.
+	// Trace, if set, is called with each command and the frames that it causes.
 	Trace func(line string)
 	// NoShrink leaves failing runs as they are.
 	NoShrink bool
 }
 
-// Failure describes a failed run.
-type Failure struct {
-	Seed    uint64
-	Profile string
-	Config  broker.Config
-	Step    int // the failing step of the seed's run, from 1
-	Err     error
-	// Trace holds the commands and frames of the shortest failing run that was found, ShortErr
-	// its error.
-	Trace    []string
-	ShortErr error
-}
-
 // traceLines bounds how many commands of a run are printed if it cannot be shortened.
 const traceLines = 60
-
-// Error describes the failure with everything needed to reproduce it.
-func (f *Failure) Error() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "seed %d (%s) fails at step %d: %v\n", f.Seed, f.Profile, f.Step, f.Err)
-	fmt.Fprintf(&s, "replay: go test ./broker/sim -seed %d -v\n", f.Seed)
-	fmt.Fprintf(&s, "config: %s\n", configLine(&f.Config))
-	fmt.Fprintf(&s, "shortest run found, %d commands:\n", len(f.Trace))
-	shown := f.Trace
-	if n := len(shown) - traceLines; n > 0 {
-		fmt.Fprintf(&s, "  (%d commands omitted)\n", n)
-		shown = shown[n:]
-	}
-	for _, line := range shown {
-		fmt.Fprintf(&s, "  %s\n", line)
-	}
-	fmt.Fprintf(&s, "  %v", f.ShortErr)
-	return s.String()
-}
-
-func configLine(c *broker.Config) string {
-	shown := *c
-	shown.Pages, shown.Seed = nil, 0
-	line := fmt.Sprintf("%+v", shown)
-	return strings.Join(slices.DeleteFunc(strings.Fields(line[1:len(line)-1]), func(f string) bool {
-		return strings.HasSuffix(f, ":0") || strings.HasSuffix(f, ":0s") || strings.HasSuffix(f, "<nil>")
-	}), " ")
-}
 
 // Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
@@ -79,8 +38,8 @@ type Runner struct {
 // NewRunner returns a runner.
 func NewRunner() *Runner { return &Runner{pages: newPages(), Profiles: map[string]int{}} }
 
-// Run runs one seed.
-func (x *Runner) Run(seed uint64, opt Options) *Failure {
+// Run runs one seed. If the run fails, the error has everything needed to reproduce the failure.
+func (x *Runner) Run(seed uint64, opt Options) error {
 	rng := rand.New(rand.NewPCG(seed, 0x6a09e667f3bcc909))
 	p := profileOf(seed, rng)
 	x.Profiles[p.name]++
@@ -89,58 +48,51 @@ func (x *Runner) Run(seed uint64, opt Options) *Failure {
 	if opt.Steps > 0 {
 		steps = opt.Steps
 	}
+	shown := cfg
+	shown.Seed = 0
+	config := nonZero(&shown)
 	r := x.begin(cfg, &p)
 	g := &generator{p: p, rng: rng, o: r.oracle, core: r.driver.core, steps: steps}
 	if opt.Trace != nil {
-		opt.Trace(fmt.Sprintf("seed %d, %s, %d commands, config: %s", seed, p.name, steps, configLine(&cfg)))
+		opt.Trace(fmt.Sprintf("seed %d, %s, %d commands, config:%s", seed, p.name, steps, config))
 	}
 	var done []*command
-	for len(done) < steps {
-		c := g.next()
-		done = append(done, c)
-		err := r.step(c)
-		if opt.Trace != nil {
-			opt.Trace(r.line(c))
+	err := r.play(func() *command {
+		if len(done) == steps {
+			return nil
 		}
-		if err == nil {
-			continue
-		}
-		return x.fail(seed, opt, cfg, &p, done, err)
+		done = append(done, g.next())
+		return done[len(done)-1]
+	}, opt.Trace)
+	if err == nil {
+		x.Commands += steps
+		return nil
 	}
-	if err := r.finish(); err != nil {
-		return x.fail(seed, opt, cfg, &p, done, err)
-	}
-	x.Commands += steps
-	return nil
-}
-
-func (x *Runner) fail(seed uint64, opt Options, cfg broker.Config, p *profile, done []*command, err error) *Failure {
-	f := &Failure{Seed: seed, Profile: p.name, Config: cfg, Step: len(done), Err: err}
 	short := done
 	if !opt.NoShrink {
-		short = x.shrink(cfg, p, done)
+		short = x.shrink(cfg, &p, done)
 	}
-	f.Trace, f.ShortErr = x.replay(cfg, p, short, true)
-	if f.ShortErr == nil {
-		f.ShortErr = fmt.Errorf("the run does not fail again: the failure depends on more than the commands")
+	var trace []string
+	shortErr := x.replay(cfg, &p, short, func(line string) { trace = append(trace, line) })
+	if shortErr == nil {
+		shortErr = fmt.Errorf("the run does not fail again: the failure depends on more than the commands")
 	}
-	return f
+	omitted := max(0, len(trace)-traceLines)
+	return fmt.Errorf("seed %d (%s) fails at step %d: %w\nreplay: go test ./broker/sim -seed %d -v\nconfig:%s\n"+
+		"shortest run found, %d commands, without the first %d:\n  %s\n  %w",
+		seed, p.name, len(done), err, seed, config, len(trace), omitted, strings.Join(trace[omitted:], "\n  "), shortErr)
 }
 
-// replay runs a list of commands and then calls finish. It returns the trace if trace is set.
-func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bool) ([]string, error) {
-	r := x.begin(cfg, p)
-	var lines []string
-	for _, c := range cmds {
-		err := r.step(c)
-		if trace {
-			lines = append(lines, r.line(c))
+// replay runs a list of commands.
+func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace func(line string)) error {
+	return x.begin(cfg, p).play(func() *command {
+		if len(cmds) == 0 {
+			return nil
 		}
-		if err != nil {
-			return lines, err
-		}
-	}
-	return lines, r.finish()
+		c := cmds[0]
+		cmds = cmds[1:]
+		return c
+	}, trace)
 }
 
 // shrinkTime bounds the search for a shorter run.
@@ -154,7 +106,7 @@ func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*comma
 		shorter := false
 		for at := 0; at < len(cmds) && time.Now().Before(until); {
 			rest := append(append([]*command(nil), cmds[:at]...), cmds[min(len(cmds), at+size):]...)
-			if _, err := x.replay(cfg, p, rest, false); err != nil {
+			if x.replay(cfg, p, rest, nil) != nil {
 				cmds, shorter = rest, true
 				continue
 			}
@@ -189,6 +141,21 @@ func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
 	r := &runner{x: x, p: p, driver: newDriver(cfg), oracle: newOracle(cfg), inner: rand.New(rand.NewPCG(cfg.Seed, 1))}
 	r.walks = r.listings()
 	return r
+}
+
+// play carries out the commands that next returns until it returns nil, and then finishes the run.
+// trace, unless it is nil, is called as Options.Trace.
+func (r *runner) play(next func() *command, trace func(line string)) error {
+	for c := next(); c != nil; c = next() {
+		err := r.step(c)
+		if trace != nil {
+			trace(r.line(c))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.finish()
 }
 
 // step carries out a command in the core and in the oracle, and compares the results.
@@ -361,12 +328,7 @@ func (r *runner) compareMemory() error {
 	if held := p.held - int(r.driver.core.Memory().History); held > rest {
 		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", held, rest)
 	}
-	for _, m := range p.back {
-		if err := checkPoison(m); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.check()
 }
 
 // line returns the text of a command and of the frames that followed, for a trace.
@@ -374,9 +336,7 @@ func (r *runner) line(c *command) string {
 	var s strings.Builder
 	s.WriteString(c.String())
 	for i := range r.driver.frames {
-		f := r.driver.frames[i]
-		f.body = nil
-		fmt.Fprintf(&s, "\n      -> %s", &f)
+		fmt.Fprintf(&s, "\n      -> %s", &r.driver.frames[i])
 	}
 	return s.String()
 }
