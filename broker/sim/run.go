@@ -50,7 +50,7 @@ func (x *Runner) Run(seed uint64, opt Options) error {
 	}
 	shown := cfg
 	shown.Seed = 0
-	config := nonZero(&shown)
+	config := nonZero(shown)
 	r := x.begin(cfg, &p)
 	g := &generator{p: p, rng: rng, o: r.oracle, core: r.driver.core, steps: steps}
 	if opt.Trace != nil {
