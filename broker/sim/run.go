@@ -44,7 +44,7 @@ func (x *Runner) Run(seed uint64, opt Options) error {
 	p := profileOf(seed, rng)
 	x.Profiles[p.name]++
 	cfg := configOf(&p, rng)
-	steps := p.steps(rng)
+	steps := uniform(p.numbers.get("minSteps"), p.numbers.get("maxSteps"))(rng)
 	if opt.Steps > 0 {
 		steps = opt.Steps
 	}
@@ -182,10 +182,11 @@ func (r *runner) step(c *command) (err error) {
 	if err := firstError(r.compareNext, r.compareMoves); err != nil {
 		return err
 	}
-	if r.steps%r.p.ledgerEvery != 0 {
+	every := r.p.numbers.get("ledgerEvery")
+	if r.steps%every != 0 {
 		return nil
 	}
-	if err := firstError(r.compareLedgers, r.compareWalks); err != nil || r.steps/r.p.ledgerEvery%6 != 0 {
+	if err := firstError(r.compareLedgers, r.compareWalks); err != nil || r.steps/every%6 != 0 {
 		return err
 	}
 	id := c.id
