@@ -149,7 +149,7 @@ func (r *runner) compareLetters() error {
 			want := x
 			want.ID, want.Type, want.Body, want.Headers, want.Groups = []byte(l.id), []byte(l.typ), l.body, l.headers, namesOf(l.groups)
 			want.Priority, want.Retries, want.Timeout, want.Backoff = l.priority, int32(l.retries), l.timeout, l.backoff
-			want.Attempts, want.Submitted, want.Failed = l.attempts, l.at, l.failed
+			want.Attempts, want.Submitted, want.Failed, want.Number = l.attempts, l.at, l.failed, l.number
 			if err := differ("dead letter "+l.id, want, x); err != nil {
 				return err
 			}
@@ -163,40 +163,31 @@ func (r *runner) compareLetters() error {
 }
 
 // walk is a listing with commands between its pieces. Items that exist during the whole
-// walk are listed exactly once.
+// walk are listed exactly once, and only items that exist are listed.
 type walk struct {
-	name string
-	page func(from, limit int) (keys []string, next int)
+	name  string
+	exist func() []string // the keys of all items, from the oracle
+	page  func(from, limit int) (keys []string, next int)
 
 	from int
-	// lasting holds the items that have existed since the walk began; it is nil before that.
+	// lasting holds the items that have existed since the walk began. seen is nil before that.
 	lasting, seen map[string]bool
 }
 
-// items returns all items that exist now.
-func (w *walk) items() map[string]bool {
-	items := map[string]bool{}
-	for from := 0; from != -1; {
-		var keys []string
-		keys, from = w.page(from, 1000)
-		for _, key := range keys {
-			items[key] = true
-		}
-	}
-	return items
-}
-
 func (w *walk) step(limit int) error {
-	current := w.items()
-	if w.lasting == nil {
+	current := map[string]bool{}
+	for _, key := range w.exist() {
+		current[key] = true
+	}
+	if w.seen == nil {
 		w.from, w.lasting, w.seen = 0, current, map[string]bool{}
 	}
 	maps.DeleteFunc(w.lasting, func(key string, _ bool) bool { return !current[key] })
 	var keys []string
 	keys, w.from = w.page(w.from, limit)
 	for _, key := range keys {
-		if w.seen[key] {
-			return fmt.Errorf("%s %s is listed twice", w.name, key)
+		if w.seen[key] || !current[key] {
+			return fmt.Errorf("%s %s is listed although it does not exist, or twice", w.name, key)
 		}
 		w.seen[key] = true
 	}
@@ -208,7 +199,7 @@ func (w *walk) step(limit int) error {
 			return fmt.Errorf("%s %s existed throughout and is not listed", w.name, key)
 		}
 	}
-	w.lasting = nil
+	w.seen = nil
 	return nil
 }
 
@@ -224,24 +215,48 @@ func (r *runner) compareWalks() error {
 // listings returns the listings of jobs, workers and the dead letters of a type.
 func (r *runner) listings() []*walk {
 	o, b := r.oracle, r.driver.core
+	jobKey := func(j *oracleJob) string { return fmt.Sprintf("%s (job %d)", j.id, j.arrival) }
+	workerKey := func(number int) string { return fmt.Sprintf("p%d", number) }
+	letterKey := func(id string, number int) string { return fmt.Sprintf("%s (letter %d)", id, number) }
 	return []*walk{
-		{name: "job", page: func(from, limit int) (keys []string, next int) {
+		{name: "job", exist: func() (keys []string) {
+			for _, j := range o.jobs {
+				if j.state != running || !j.unwanted() {
+					keys = append(keys, jobKey(j))
+				}
+			}
+			return keys
+		}, page: func(from, limit int) (keys []string, next int) {
 			next = b.Jobs(o.now, from, limit, &broker.JobFilter{Wanted: true}, func(x *broker.JobInfo) {
-				keys = append(keys, fmt.Sprintf("%s (job %d)", x.ID, o.held[string(x.ID)].arrival))
+				keys = append(keys, jobKey(o.held[string(x.ID)]))
 			})
 			return keys, next
 		}},
-		{name: "worker", page: func(from, limit int) (keys []string, next int) {
+		{name: "worker", exist: func() (keys []string) {
+			for _, p := range o.peers {
+				if p.worker && !p.borrows {
+					keys = append(keys, workerKey(p.number))
+				}
+			}
+			return keys
+		}, page: func(from, limit int) (keys []string, next int) {
 			found, next := b.Workers(o.now, nil, from, limit)
 			for _, x := range found {
-				keys = append(keys, fmt.Sprintf("p%d", r.driver.numbers[x.Peer]))
+				keys = append(keys, workerKey(r.driver.numbers[x.Peer]))
 			}
 			return keys, next
 		}},
-		{name: "dead letter", page: func(from, limit int) (keys []string, next int) {
+		{name: "dead letter", exist: func() (keys []string) {
+			for _, l := range o.letters {
+				if l.typ == "a" {
+					keys = append(keys, letterKey(l.id, l.number))
+				}
+			}
+			return keys
+		}, page: func(from, limit int) (keys []string, next int) {
 			found, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
 			for _, l := range found {
-				keys = append(keys, fmt.Sprintf("%s (letter %d)", l.ID, l.Number))
+				keys = append(keys, letterKey(string(l.ID), l.Number))
 			}
 			return keys, next
 		}},

@@ -228,9 +228,10 @@ type oracle struct {
 	commands    int
 	tenantTurns map[tenantKey]int
 
-	letters  []*letter // the letters of all types, by age
-	draining bool
-	stopped  bool
+	letters     []*letter // the letters of all types, by age
+	lettersKept int       // how many there have been
+	draining    bool
+	stopped     bool
 	// vanished is an upper bound of the waiting jobs of lost submitters that no tick has swept
 	// yet.
 	vanished int

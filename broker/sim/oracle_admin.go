@@ -14,6 +14,7 @@ type letter struct {
 	reason     string
 	attempts   int
 	at, failed int64
+	number     int // the letters are numbered as they come
 }
 
 // letterOverhead is the number of bytes that the core counts for a letter besides its id,
@@ -35,13 +36,14 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 			reason = strings.Repeat("?", 100)
 		}
 	}
-	l := &letter{j.command, reason, j.attempts, j.at, o.now}
+	l := &letter{j.command, reason, j.attempts, j.at, o.now, o.lettersKept + 1}
 	if l.weight() > o.cfg.DeadBytes {
 		return
 	}
 	if len(k.letters) >= o.cfg.DeadLetters {
 		o.dropLetter(k.letters[0])
 	}
+	o.lettersKept++
 	k.letters = append(k.letters, l)
 	o.letters = append(o.letters, l)
 	for o.letterBytes() > o.cfg.DeadBytes {
