@@ -85,14 +85,14 @@ func (r *runner) compareLedgers() error {
 		k := o.types[name]
 		info, _, known := b.Type([]byte(name))
 		if !known {
-			if o.used(name) || len(k.letters) > 0 {
+			if o.used(name) || len(o.lettersOf(name)) > 0 {
 				return fmt.Errorf("type %q is in use, and forgotten", name)
 			}
 			o.forgotten.Add(&k.Ledger)
 			k.Ledger = broker.Ledger{}
 			continue
 		}
-		if !o.used(name) && len(k.letters) == 0 {
+		if !o.used(name) && len(o.lettersOf(name)) == 0 {
 			unused++
 		}
 		if l := info.Ledger; l.Submitted != l.Delayed+l.Queued+l.Running+l.Answered+l.Failed+l.Cancelled+l.Expired+l.Discarded {
@@ -141,7 +141,7 @@ func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 			want.Idle++
 		}
 	}
-	want.Submitters, want.Workers, want.Dead = len(owners)-1, o.workers(k.name), len(k.letters)
+	want.Submitters, want.Workers, want.Dead = len(owners)-1, o.workers(k.name), len(o.lettersOf(k.name))
 	want.Name, want.Paused, want.Fair = []byte(k.name), k.paused, k.fair
 	want.Limits = broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}
 	want.Ledger = k.Ledger

@@ -137,7 +137,7 @@ func (r *runner) compareJob(id string) error {
 func (r *runner) compareLetters() error {
 	o, b := r.oracle, r.driver.core
 	for _, name := range o.names {
-		want, got := o.types[name].letters, r.driver.letters(name)
+		want, got := o.lettersOf(name), r.driver.letters(name)
 		if slices.Reverse(got); len(want) != len(got) {
 			return fmt.Errorf("type %q has %d dead letters, expected %d", name, len(got), len(want))
 		}

@@ -290,9 +290,9 @@ func (r *runner) compareHeld() error {
 		return fmt.Errorf("the core holds %d bytes of pages, but counts %+v", r.x.pages.held, m)
 	}
 	n, bytes := o.overdueRuns()
+	n += len(o.jobs)
 	big := int64(0)
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
-		n += btoi(!j.borrowed)
 		bytes += j.weight()
 		body := len(j.body)
 		if j.state == ended {
