@@ -152,9 +152,11 @@ func (c *command) settings() []*command { return append([]*command{c}, c.others.
 
 // nonZero returns the names and values of the fields of a struct that are not zero.
 func nonZero(structure any) string {
-	var s strings.Builder
-	for f, v := range reflect.ValueOf(structure).Elem().Fields() {
-		if v.IsZero() {
+	var text strings.Builder
+	s := reflect.New(reflect.TypeOf(structure)).Elem()
+	s.Set(reflect.ValueOf(structure))
+	for f, v := range s.Fields() {
+		if v.IsZero() || v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 			continue
 		}
 		// This also reads fields that are not exported.
@@ -162,21 +164,21 @@ func nonZero(structure any) string {
 		switch y := x.(type) {
 		case []byte:
 			x = fmt.Sprintf("%.12q… %d bytes", y, len(y))
+		case [][]byte:
+			x = fmt.Sprintf("%q", y)
 		case broker.Op:
 			x = opNames[y]
 		case broker.Code:
 			x = codeNames[y]
-		case broker.Pages:
-			continue
 		}
-		fmt.Fprintf(&s, " %s=%v", f.Name, x)
+		fmt.Fprintf(&text, " %s=%+v", f.Name, x)
 	}
-	return s.String()
+	return text.String()
 }
 
 // String returns the command's line in a trace.
 func (c *command) String() string {
 	shown := *c
 	shown.verb, shown.now = 0, 0
-	return fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + nonZero(&shown)
+	return fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + nonZero(shown)
 }

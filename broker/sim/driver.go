@@ -68,8 +68,11 @@ func (d *driver) peer(number int) broker.Peer {
 	return broker.Peer(uint64(number%7) | uint64(number%3)<<40)
 }
 
-// lend copies b to memory that is overwritten before the next command.
+// lend copies b, unless it is nil, to memory that is overwritten before the next command.
 func (d *driver) lend(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
 	if d.used+len(b) > len(d.scratch) {
 		d.scratch = make([]byte, 2*(d.used+len(b))+256)
 		d.used = 0
@@ -105,12 +108,7 @@ func (d *driver) do(c *command) {
 	case addWorker:
 		d.introduce(c.peer, b.AddWorker())
 	case submit:
-		fx = b.Submit(c.now, p, &broker.Submission{
-			ID: id, Type: typ, Body: d.body(c), Stable: c.stable, Priority: c.priority,
-			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
-			Retries: int32(c.retries), Detach: c.detach, NoAck: c.quiet, Progress: c.progress, Keep: c.keep,
-			Age: c.age, Headers: d.lendOr(c.headers), Groups: d.names(c.groups),
-		})
+		fx = b.Submit(c.now, p, d.submission(c))
 	case cancel:
 		fx = b.Cancel(c.now, p, id)
 	case join:
@@ -144,9 +142,7 @@ func (d *driver) do(c *command) {
 	case borrow:
 		d.note(b.IntroduceType(c.now, typ))
 		var run uint64
-		fx, run, d.unborrowed = b.Borrow(c.now, p, &broker.Submission{
-			ID: id, Type: typ, Body: d.body(c), Stable: c.stable, Priority: c.priority, Age: c.age, Headers: d.lendOr(c.headers), Progress: c.progress,
-		})
+		fx, run, d.unborrowed = b.Borrow(c.now, p, d.submission(c))
 		if run != 0 {
 			d.runs[run] = c.run
 		}
@@ -255,18 +251,20 @@ func (d *driver) settings(c *command) *broker.Settings {
 	return &s
 }
 
-func (d *driver) lendOr(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return d.lend(b)
-}
-
 func (d *driver) names(list []string) (names [][]byte) {
 	for _, n := range list {
 		names = append(names, d.lend([]byte(n)))
 	}
 	return names
+}
+
+func (d *driver) submission(c *command) *broker.Submission {
+	return &broker.Submission{
+		ID: d.lend([]byte(c.id)), Type: d.lend([]byte(c.typ)), Body: d.body(c), Stable: c.stable, Priority: c.priority,
+		Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
+		Retries: int32(c.retries), Detach: c.detach, NoAck: c.quiet, Progress: c.progress, Keep: c.keep,
+		Age: c.age, Headers: d.lend(c.headers), Groups: d.names(c.groups),
+	}
 }
 
 func (d *driver) changing(c *command) *broker.ChangeRequest {

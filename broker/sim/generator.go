@@ -13,17 +13,16 @@ import (
 // generator generates the commands of a run. It looks at the oracle's state, so that
 // interesting cases come more often than by chance.
 type generator struct {
-	p      profile
-	rng    *rand.Rand
-	o      *oracle
-	core   *broker.Broker
-	weight [numVerbs]int
-	step   int
-	steps  int
-	now    int64
-	peers  int // how many numbers of peers are used
-	fresh  int // how many ids besides the common ones are used
-	loans  int // how many numbers of borrows are used
+	p     profile
+	rng   *rand.Rand
+	o     *oracle
+	core  *broker.Broker
+	step  int
+	steps int
+	now   int64
+	peers int // how many numbers of peers are used
+	fresh int // how many ids besides the common ones are used
+	loans int // how many numbers of borrows are used
 }
 
 // noise is the text from which bodies are cut.
@@ -36,13 +35,26 @@ var noise = func() []byte {
 	return m
 }()
 
-func (g *generator) chance(percent int) bool { return g.rng.IntN(100) < percent }
+func (g *generator) percent(n int) bool { return g.rng.IntN(100) < n }
+
+// number returns a number of the profile, chance is true with the chance of that number, and below
+// returns a random number below it.
+func (g *generator) number(name string) int  { return g.p.numbers.get(name) }
+func (g *generator) chance(name string) bool { return g.percent(g.number(name)) }
+func (g *generator) below(name string) int   { return g.rng.IntN(g.number(name)) }
+
+// lasting returns a random duration with the chance of a number, otherwise 0.
+func (g *generator) lasting(name string) time.Duration {
+	if g.chance(name) {
+		return g.duration()
+	}
+	return 0
+}
 
 func (g *generator) next() *command {
 	g.step++
-	g.weight = g.p.weight
 	if g.p.phase != nil {
-		g.p.phase(g.step, g.steps, &g.weight)
+		g.p.numbers.set(g.p.phase(g.step, g.steps))
 	}
 	c := &command{verb: g.verb()}
 	c.now = g.time(c.verb)
@@ -51,10 +63,10 @@ func (g *generator) next() *command {
 	// while there is a group that no rate remembers any more: the core forgets it at the tick, and
 	// until then it may exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.expiringGroups(max(c.now, g.o.now))
-	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
+	if g.number("groups") > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
-	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.p.ids > 100 {
+	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.number("ids") > 100 {
 		c.verb = tick // such a command would take more than one step
 	}
 	c.peer = g.peer(c.verb)
@@ -62,8 +74,8 @@ func (g *generator) next() *command {
 	case addSubmitter:
 		c.token = uint64(g.rng.IntN(5) / 4)
 	case attach, written:
-		c.id, c.progress, c.room = g.keptID(c.verb == written), g.chance(40), 1<<30
-		if g.chance(10) {
+		c.id, c.progress, c.room = g.keptID(c.verb == written), g.percent(40), 1<<30
+		if g.percent(10) {
 			c.room = g.rng.IntN(30)
 		}
 	case credit:
@@ -71,20 +83,20 @@ func (g *generator) next() *command {
 	case submit:
 		g.submit(c)
 	case cancel, revoke:
-		c.id, c.flag = g.id(c.peer), c.verb == revoke && g.chance(50)
+		c.id, c.flag = g.id(c.peer), c.verb == revoke && g.percent(50)
 	case join:
 		c.typ = g.typ()
-		if g.p.names && g.chance(50) {
+		if g.number("named") > 0 && g.percent(50) {
 			c.prefetch = 1 + g.rng.IntN(6)
 		}
-		c.notices = g.p.notices && g.chance(50)
-		c.wantHeaders = g.chance(g.p.headers)
-		if g.chance(g.p.several) {
+		c.notices = g.number("notices") > 0 && g.percent(50)
+		c.wantHeaders = g.chance("headers")
+		if g.chance("several") {
 			c.typ, c.types = "", g.patterns()
-			if g.chance(40) {
+			if g.percent(40) {
 				c.except = g.patterns()
 			}
-			if g.chance(20) {
+			if g.percent(20) {
 				c.allow = g.typ() + g.typ()
 			}
 		}
@@ -97,56 +109,56 @@ func (g *generator) next() *command {
 	case borrow:
 		g.loans++
 		c.run = g.loans
-		c.id, c.typ, c.priority, c.progress = g.id(0), g.typ(), int64(g.rng.IntN(g.p.priorities)), g.chance(50)
-		if g.chance(30) {
+		c.id, c.typ, c.priority, c.progress = g.id(0), g.typ(), int64(g.below("priorities")), g.percent(50)
+		if g.percent(30) {
 			c.age = g.duration()
 		}
 		g.body(c)
 	case unwant, follow:
-		c.run, c.flag = g.loans-g.rng.IntN(6), g.chance(50)
+		c.run, c.flag = g.loans-g.rng.IntN(6), g.percent(50)
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
 	case setRule, dropRule, setFair, limit:
 		g.setting(c)
-		for len(c.others) < 4 && g.chance(g.p.extraSetting) {
+		for len(c.others) < 4 && g.chance("extraSetting") {
 			x := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
 			if g.setting(x); !slices.ContainsFunc(c.settings(), func(y *command) bool { return x.id == y.id && x.typ == y.typ }) {
 				c.others = append(c.others, x)
 			}
 		}
 	case change, amend:
-		if c.setGroups = g.chance(g.p.groups); c.setGroups {
+		if c.setGroups = g.chance("groups"); c.setGroups {
 			c.groups = g.groups()
 		}
 		c.id, c.delay = g.id(c.peer), -1
-		if c.setPriority = g.chance(60); c.setPriority {
-			c.priority = int64(g.rng.IntN(g.p.priorities))
+		if c.setPriority = g.percent(60); c.setPriority {
+			c.priority = int64(g.below("priorities"))
 		}
-		if !c.setPriority || g.chance(40) {
+		if !c.setPriority || g.percent(40) {
 			c.delay = g.duration() * time.Duration(g.rng.IntN(2))
 		}
 	case release, giveBack:
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry, c.lost = g.chance(15), g.peerIs(c.peer, isBroker) && g.chance(30)
-		if c.failDelay = -1; g.chance(30) && !c.lost {
+		c.noRetry, c.lost = g.percent(15), g.peerIs(c.peer, isBroker) && g.percent(30)
+		if c.failDelay = -1; g.percent(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
 	case expelled:
 		c.reason = "size_error: too long"
 	case pause:
-		c.typ, c.flag = g.typ(), g.chance(50)
+		c.typ, c.flag = g.typ(), g.percent(50)
 	case revokeAll:
-		if c.typ, c.flag = g.typ(), g.chance(30); g.chance(g.p.groups) {
+		if c.typ, c.flag = g.typ(), g.percent(30); g.chance("groups") {
 			c.typ, c.groups = "", g.groups()[:1]
 		}
 	case reviveAll, forget:
-		c.typ, c.flag = g.typ(), g.chance(70)
+		c.typ, c.flag = g.typ(), g.percent(70)
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
-		if n := len(g.o.letters); n > 0 && g.chance(80) {
+		if n := len(g.o.letters); n > 0 && g.percent(80) {
 			l := g.o.letters[g.rng.IntN(n)]
 			c.typ, c.id = l.typ, l.id
 		}
@@ -160,21 +172,21 @@ func (g *generator) setting(c *command) {
 	case setRule, dropRule:
 		c.id = []string{"g0", "g1", "g*", "*", "*1"}[g.rng.IntN(5)]
 		c.rule.Concurrency = int64(g.rng.IntN(4)) - 1
-		if c.rule.Concurrency < 0 || g.chance(30) {
+		if c.rule.Concurrency < 0 || g.percent(30) {
 			c.rule.Rate = []float64{0.5, 3, 20, 700, 1e6}[g.rng.IntN(5)]
 			c.rule.Burst = int64(g.rng.IntN(7))
 		}
 	case setFair:
-		c.typ, c.flag = g.typ(), g.chance(70)
+		c.typ, c.flag = g.typ(), g.percent(70)
 	case limit:
 		c.typ = g.typ()
-		if g.chance(50) {
+		if g.percent(50) {
 			c.concurrency = g.rng.IntN(4)
 		}
-		if g.chance(50) {
+		if g.percent(50) {
 			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 1e-12, 2e9, -1, math.NaN()}[g.rng.IntN(10)]
 		}
-		if g.chance(30) {
+		if g.percent(30) {
 			c.burst = g.rng.IntN(7)
 		}
 	}
@@ -192,20 +204,20 @@ func (g *generator) verb() verb {
 			subs++
 		}
 	}
-	if subs == 0 && g.chance(50) || subs < g.p.submitters && g.chance(10) {
+	if subs == 0 && g.percent(50) || subs < g.number("submitters") && g.percent(10) {
 		return addSubmitter
 	}
-	if workers == 0 && g.chance(50) || workers < g.p.workers && g.chance(10) {
+	if workers == 0 && g.percent(50) || workers < g.number("workers") && g.percent(10) {
 		return addWorker
 	}
 	sum := 0
-	for _, w := range g.weight {
-		sum += w
+	for _, v := range verbs {
+		sum += g.number(v.name)
 	}
 	n := g.rng.IntN(sum)
-	for v, w := range g.weight {
-		if n -= w; n < 0 {
-			if v := verb(v); v == addSubmitter && subs >= 2*g.p.submitters || v == addWorker && workers >= 2*g.p.workers {
+	for v, x := range verbs {
+		if n -= g.number(x.name); n < 0 {
+			if v := verb(v); v == addSubmitter && subs >= 2*g.number("submitters") || v == addWorker && workers >= 2*g.number("workers") {
 				return tick
 			}
 			return verb(v)
@@ -217,11 +229,11 @@ func (g *generator) verb() verb {
 // time returns the time of the next command. Often it is the time of the last one, often
 // exactly a deadline. Sometimes it jumps forwards or backwards.
 func (g *generator) time(v verb) int64 {
-	still := g.p.sameTime
+	still := g.number("sameTime")
 	if v == tick {
 		still /= 3
 	}
-	if g.chance(still) {
+	if g.percent(still) {
 		return g.now
 	}
 	switch n := g.rng.IntN(100); {
@@ -265,7 +277,7 @@ func (g *generator) peer(v verb) int {
 	}
 	worker := v != submit && v != cancel && v != attach && v != change
 	if v == gone || v == expelled {
-		worker = g.chance(60)
+		worker = g.percent(60)
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 2:
@@ -291,7 +303,7 @@ func (g *generator) randomPeer(worker bool, v verb) int {
 			busy = append(busy, p.number)
 		}
 	}
-	if len(busy) > 0 && g.chance(85) {
+	if len(busy) > 0 && g.percent(85) {
 		switch v {
 		case respond, fail, progress, release, giveBack, join, gone, expelled:
 			return busy[g.rng.IntN(len(busy))]
@@ -321,11 +333,11 @@ func canSend(p *oraclePeer, v verb) bool {
 	return !isBroker(p)
 }
 
-func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
+func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.below("ids")) }
 
 // id returns an id for a command of a peer: often that of one of its jobs.
 func (g *generator) id(peer int) string {
-	if len(g.o.jobs) > 0 && g.chance(70) {
+	if len(g.o.jobs) > 0 && g.percent(70) {
 		for range 4 {
 			j := g.o.jobs[g.rng.IntN(len(g.o.jobs))]
 			if j.owner == peer || j.detach || peer == 0 {
@@ -339,10 +351,10 @@ func (g *generator) id(peer int) string {
 // outID returns an id for a command of a worker: mostly that of a job that is out on it.
 func (g *generator) outID(peer int) string {
 	if w := g.o.peer(peer, true); w != nil {
-		if !w.named && g.chance(50) {
+		if !w.named && g.percent(50) {
 			return ""
 		}
-		if len(w.out) > 0 && g.chance(85) {
+		if len(w.out) > 0 && g.percent(85) {
 			return w.out[g.rng.IntN(len(w.out))].id
 		}
 	}
@@ -353,7 +365,7 @@ func (g *generator) outID(peer int) string {
 func (g *generator) keptID(over bool) string {
 	for range 8 {
 		if n := len(g.o.jobs); n > 0 {
-			if j := g.o.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.chance(20)) || over && j.state == ended {
+			if j := g.o.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.percent(20)) || over && j.state == ended {
 				return j.id
 			}
 		}
@@ -363,7 +375,7 @@ func (g *generator) keptID(over bool) string {
 
 // groups returns some groups for a job.
 func (g *generator) groups() (list []string) {
-	for range 1 + g.rng.IntN(g.p.maxGroups) {
+	for range 1 + g.below("maxGroups") {
 		if name := fmt.Sprintf("g%d", g.rng.IntN(4)); !slices.Contains(list, name) {
 			list = append(list, name)
 		}
@@ -381,7 +393,7 @@ func (g *generator) patterns() []string {
 	return slices.Compact(list)
 }
 
-func (g *generator) typ() string { return string(rune('a' + g.rng.IntN(g.p.types))) }
+func (g *generator) typ() string { return string(rune('a' + g.below("types"))) }
 
 var durations = []time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, time.Second, time.Hour,
@@ -393,50 +405,42 @@ func (g *generator) body(c *command) {
 	n := g.p.bodies(g.rng)
 	at := g.rng.IntN(len(noise) - n)
 	c.body = noise[at : at+n : at+n]
-	c.stable = g.chance(20)
+	c.stable = g.percent(20)
 }
 
 func (g *generator) submit(c *command) {
-	p := &g.p
 	c.id, c.typ = g.commonID(), g.typ()
-	if g.chance(p.churn) {
+	if g.chance("churn") {
 		g.fresh++
 		c.id = fmt.Sprintf("n%d", g.fresh)
 	}
 	g.body(c)
 	switch {
-	case p.wildPriorities:
+	case g.number("wild") > 0:
 		c.priority = []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64, int64(g.rng.Uint64())}[g.rng.IntN(7)]
-	case g.chance(60):
-		c.priority = int64(g.rng.IntN(p.priorities)) - int64(p.priorities/3)
+	case g.percent(60):
+		c.priority = int64(g.below("priorities")) - int64(g.number("priorities")/3)
 	}
-	if g.chance(p.delay) {
-		c.delay = g.duration()
-	}
-	if g.chance(p.timeout) {
-		c.timeout = g.duration()
-	}
-	if g.chance(p.backoff) {
+	c.delay, c.timeout = g.lasting("delay"), g.lasting("timeout")
+	if g.chance("backoff") {
 		c.backoff = []time.Duration{time.Millisecond, 3 * time.Millisecond, time.Second, 20 * time.Hour, broker.MaxBackoff}[g.rng.IntN(5)]
 	}
-	if g.chance(p.expires) {
+	if g.chance("expires") {
 		// A deadline before the end of the delay would be refused before it reaches the core.
 		c.expires = c.delay + g.duration()
 	}
-	if c.retries = -1; g.chance(p.retries) {
+	if c.retries = -1; g.chance("retries") {
 		c.retries = []int{0, 0, 1, 2, 5, 1000, 1 << 20}[g.rng.IntN(7)]
 	}
-	c.detach, c.quiet, c.progress = g.chance(p.detach), g.chance(p.quiet), g.chance(p.progress)
-	if g.chance(p.age) {
-		c.age = g.duration()
-	}
-	if g.chance(p.headers) {
+	c.detach, c.quiet, c.progress = g.chance("detach"), g.chance("quiet"), g.chance("progressed")
+	c.age = g.lasting("age")
+	if g.chance("headers") {
 		c.headers = noise[g.step : g.step+2+g.rng.IntN(9)]
 	}
-	if g.chance(p.groups) {
+	if g.chance("groups") {
 		c.groups = g.groups()
 	}
-	if !c.detach && g.chance(p.keep) {
-		c.keep = g.duration()
+	if !c.detach {
+		c.keep = g.lasting("keep")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -35,40 +36,60 @@ func (r *runner) comparePeers() error {
 		if w == nil {
 			return fmt.Errorf("an unknown worker is listed: %+v", x)
 		}
-		typ := w.typ
-		if w.types != nil {
-			typ = ""
+		want := x
+		want.Type, want.Room, want.Out, want.Overdue, want.HasLeft = bytesOf(w.typ), w.room, len(w.out), w.overdue(), w.left
+		if len(w.out) <= 16 {
+			want.Jobs = nil
+			for _, run := range w.out {
+				want.Jobs = append(want.Jobs, []byte(run.id))
+			}
+			slices.SortFunc(want.Jobs, bytes.Compare)
+			slices.SortFunc(x.Jobs, bytes.Compare)
 		}
-		if string(x.Type) != typ || x.Room != w.room || x.Out != len(w.out) || x.Overdue != w.overdue() || x.HasLeft != w.left {
-			return fmt.Errorf("worker p%d differs: expected %+v, got %+v", w.number, w, x)
-		}
-		var got, want []string
-		for _, id := range x.Jobs {
-			got = append(got, string(id))
-		}
-		for _, run := range w.out {
-			want = append(want, run.id)
-		}
-		slices.Sort(got)
-		slices.Sort(want)
-		if len(want) <= 16 && !slices.Equal(got, want) {
-			return fmt.Errorf("worker p%d has out %q, expected %q", w.number, got, want)
+		if err := differ(fmt.Sprintf("worker p%d", w.number), want, x); err != nil {
+			return err
 		}
 	}
 	for _, x := range submitters {
-		number := r.driver.numbers[x.Peer]
-		jobs, bytes := total(o.jobs, ownedBy(number))
-		if o.peer(number, false) == nil || x.Jobs != jobs || x.Bytes != bytes {
-			return fmt.Errorf("submitter p%d differs: expected %d jobs and %d bytes, got %+v", number, jobs, bytes, x)
+		number, want := r.driver.numbers[x.Peer], x
+		if want.Jobs, want.Bytes = total(o.jobs, ownedBy(number)); o.peer(number, false) == nil {
+			return fmt.Errorf("an unknown submitter is listed: %+v", x)
+		}
+		if err := differ(fmt.Sprintf("submitter p%d", number), want, x); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// compareJob compares everything that can be read about the job with an id.
+// differ returns an error if what the core tells about something is not what is expected.
+func differ(name string, want, got any) error {
+	if reflect.DeepEqual(want, got) {
+		return nil
+	}
+	return fmt.Errorf("%s differs:\n  expected%s\n  got     %s", name, nonZero(want), nonZero(got))
+}
+
+// bytesOf returns a name as bytes, nil if it is empty.
+func bytesOf(name string) []byte {
+	if name == "" {
+		return nil
+	}
+	return []byte(name)
+}
+
+func namesOf(list []string) (names [][]byte) {
+	for _, name := range list {
+		names = append(names, []byte(name))
+	}
+	return names
+}
+
+// compareJob compares what can be read about the job with an id. Of the core's description it
+// adopts what is not compared: why a job waits, and how it ended.
 func (r *runner) compareJob(id string) error {
-	o := r.oracle
-	x, found := r.driver.core.Explain(o.now, []byte(id))
+	o, d := r.oracle, r.driver
+	x, found := d.core.Explain(o.now, []byte(id))
 	j := o.held[id]
 	if found != (j != nil) {
 		return fmt.Errorf("job %q: found %v, expected %v", id, found, j != nil)
@@ -76,69 +97,62 @@ func (r *runner) compareJob(id string) error {
 	if j == nil {
 		return nil
 	}
-	type view struct {
-		id, typ, state            string
-		priority                  int64
-		attempts, retries, bytes  int
-		releases                  int
-		age, in, due, keep        time.Duration
-		detached, unwanted, exact bool
-		submitter, worker, ahead  int
-	}
-	want := view{
-		id: j.id, typ: j.typ, state: string(j.state), priority: j.priority,
-		attempts: j.attempts, retries: j.retries, bytes: len(j.body), releases: j.releases, keep: j.keep,
-		age: time.Duration(o.now - j.at), in: time.Duration(o.now - j.since), detached: j.detach, submitter: j.owner,
-	}
+	want := x
+	want.ID, want.Type, want.State, want.Priority, want.Keep = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
+	want.Attempts, want.Retries, want.Bytes, want.Releases = j.attempts, j.retries, len(j.body), j.releases
+	want.Age, want.InState, want.Due, want.Expires = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0
+	want.Detached, want.Unwanted, want.Submitter, want.Worker, want.Broker = j.detach, false, d.peers[j.owner], 0, ""
 	if due, set := j.due(); set {
-		want.due = time.Duration(max(0, due-o.now))
+		want.Due = time.Duration(max(0, due-o.now))
 	}
-	switch {
-	case j.state == ended:
-		want.bytes = j.length
-	case j.state == running:
-		want.worker, want.unwanted = j.worker, j.unwanted()
-	case j.state == queued:
-		want.exact = true
-		for _, other := range o.jobs {
-			if other.state == queued && other.typ == j.typ && other.before(j) {
-				want.ahead++
-			}
-		}
+	if j.expires != 0 && j.state != ended {
+		want.Expires = time.Duration(max(1, j.expires-o.now))
 	}
 	var p broker.QueuePosition
-	for r.driver.core.QueuePosition([]byte(id), &p) {
+	for d.core.QueuePosition([]byte(id), &p) {
+	}
+	exact, ahead := j.state == queued, 0
+	switch j.state {
+	case ended:
+		want.Bytes = j.length
+	case running:
+		want.Worker, want.Unwanted = d.peers[j.worker], j.unwanted()
+		if w := o.peer(j.worker, true); w.borrows {
+			want.Broker = fmt.Sprint(w.number)
+		}
+	case queued:
+		ahead, _ = total(o.jobs, func(k *oracleJob) bool { return k.state == queued && k.typ == j.typ && k.before(j) })
+	}
+	if j.state != ended {
+		want.Groups = namesOf(j.groups)
 	}
 	// The place is compared only if neither rules of groups nor turns change the order.
-	if about := len(o.rules) > 0 || o.types[j.typ].fair; about {
-		want.exact, want.ahead = p.Exact() && j.state == queued, p.Ahead
+	if changes := len(o.rules) > 0 || o.types[j.typ].fair; !changes && (exact != (x.State == "queued" && p.Exact()) || ahead != p.Ahead) {
+		return fmt.Errorf("job %q has %d jobs ahead, got %d, exact %v", id, ahead, p.Ahead, p.Exact())
 	}
-	got := view{
-		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes, x.Releases,
-		x.Age, x.InState, x.Due, x.Keep, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,
-	}
-	if want != got {
-		return fmt.Errorf("job %q differs:\n  expected %+v\n  got      %+v", id, want, got)
-	}
-	return nil
+	return differ("job "+id, want, x)
 }
 
 // compareLetters compares the dead letters of every type.
 func (r *runner) compareLetters() error {
 	o, b := r.oracle, r.driver.core
 	for _, name := range o.names {
-		want := o.types[name].letters
-		got := r.driver.letters(name)
-		slices.Reverse(got)
-		ok := len(want) == len(got)
-		for i := 0; ok && i < len(want); i++ {
-			w, g := want[i], got[i]
-			ok = w.id == string(g.ID) && w.typ == string(g.Type) && bytes.Equal(w.body, g.Body) && w.priority == g.Priority &&
-				w.attempts == g.Attempts && w.at == g.Submitted && w.failed == g.Failed && g.Reason != (broker.Reason{}) && w.reason == g.Reason.Text &&
-				w.retries == int(g.Retries) && w.timeout == g.Timeout && w.backoff == g.Backoff && bytes.Equal(w.headers, g.Headers) && slices.EqualFunc(w.groups, g.Groups, func(w string, g []byte) bool { return w == string(g) })
+		want, got := o.lettersOf(name), r.driver.letters(name)
+		if slices.Reverse(got); len(want) != len(got) {
+			return fmt.Errorf("type %q has %d dead letters, expected %d", name, len(got), len(want))
 		}
-		if !ok {
-			return fmt.Errorf("dead letters of type %q differ:\n  expected %s\n  got      %s", name, letterNames(want), coreLetters(got))
+		for i, l := range want {
+			x := *got[i]
+			if x.Reason == (broker.Reason{}) || x.Reason.Text != l.reason {
+				return fmt.Errorf("the dead letter of %q has reason %+v, expected %q", l.id, x.Reason, l.reason)
+			}
+			want := x
+			want.ID, want.Type, want.Body, want.Headers, want.Groups = []byte(l.id), []byte(l.typ), l.body, l.headers, namesOf(l.groups)
+			want.Priority, want.Retries, want.Timeout, want.Backoff = l.priority, int32(l.retries), l.timeout, l.backoff
+			want.Attempts, want.Submitted, want.Failed, want.Number = l.attempts, l.at, l.failed, l.number
+			if err := differ("dead letter "+l.id, want, x); err != nil {
+				return err
+			}
 		}
 	}
 	n, size := b.DeadCount()
@@ -148,55 +162,32 @@ func (r *runner) compareLetters() error {
 	return nil
 }
 
-func letterNames(ls []*letter) (s string) {
-	for _, l := range ls {
-		s += fmt.Sprintf("[%s failed %v after %d: %s]", l.id, time.Duration(l.failed), l.attempts, l.reason)
-	}
-	return s
-}
-
-func coreLetters(ls []*broker.DeadLetter) (s string) {
-	for _, l := range ls {
-		s += fmt.Sprintf("[%s failed %v after %d: %s]", l.ID, time.Duration(l.Failed), l.Attempts, l.Reason.Text)
-	}
-	return s
-}
-
 // walk is a listing with commands between its pieces. Items that exist during the whole
-// walk are listed exactly once.
+// walk are listed exactly once, and only items that exist are listed.
 type walk struct {
-	name string
-	page func(from, limit int) (keys []string, next int)
+	name  string
+	exist func() []string // the keys of all items, from the oracle
+	page  func(from, limit int) (keys []string, next int)
 
 	from int
-	// lasting holds the items that have existed since the walk began; it is nil before that.
+	// lasting holds the items that have existed since the walk began. seen is nil before that.
 	lasting, seen map[string]bool
 }
 
-// items returns all items that exist now.
-func (w *walk) items() map[string]bool {
-	items := map[string]bool{}
-	for from := 0; from != -1; {
-		var keys []string
-		keys, from = w.page(from, 1000)
-		for _, key := range keys {
-			items[key] = true
-		}
-	}
-	return items
-}
-
 func (w *walk) step(limit int) error {
-	current := w.items()
-	if w.lasting == nil {
+	current := map[string]bool{}
+	for _, key := range w.exist() {
+		current[key] = true
+	}
+	if w.seen == nil {
 		w.from, w.lasting, w.seen = 0, current, map[string]bool{}
 	}
 	maps.DeleteFunc(w.lasting, func(key string, _ bool) bool { return !current[key] })
 	var keys []string
 	keys, w.from = w.page(w.from, limit)
 	for _, key := range keys {
-		if w.seen[key] {
-			return fmt.Errorf("%s %s is listed twice", w.name, key)
+		if w.seen[key] || !current[key] {
+			return fmt.Errorf("%s %s is listed although it does not exist, or twice", w.name, key)
 		}
 		w.seen[key] = true
 	}
@@ -208,7 +199,7 @@ func (w *walk) step(limit int) error {
 			return fmt.Errorf("%s %s existed throughout and is not listed", w.name, key)
 		}
 	}
-	w.lasting = nil
+	w.seen = nil
 	return nil
 }
 
@@ -224,24 +215,48 @@ func (r *runner) compareWalks() error {
 // listings returns the listings of jobs, workers and the dead letters of a type.
 func (r *runner) listings() []*walk {
 	o, b := r.oracle, r.driver.core
+	jobKey := func(j *oracleJob) string { return fmt.Sprintf("%s (job %d)", j.id, j.arrival) }
+	workerKey := func(number int) string { return fmt.Sprintf("p%d", number) }
+	letterKey := func(id string, number int) string { return fmt.Sprintf("%s (letter %d)", id, number) }
 	return []*walk{
-		{name: "job", page: func(from, limit int) (keys []string, next int) {
+		{name: "job", exist: func() (keys []string) {
+			for _, j := range o.jobs {
+				if j.state != running || !j.unwanted() {
+					keys = append(keys, jobKey(j))
+				}
+			}
+			return keys
+		}, page: func(from, limit int) (keys []string, next int) {
 			next = b.Jobs(o.now, from, limit, &broker.JobFilter{Wanted: true}, func(x *broker.JobInfo) {
-				keys = append(keys, fmt.Sprintf("%s (job %d)", x.ID, o.held[string(x.ID)].arrival))
+				keys = append(keys, jobKey(o.held[string(x.ID)]))
 			})
 			return keys, next
 		}},
-		{name: "worker", page: func(from, limit int) (keys []string, next int) {
+		{name: "worker", exist: func() (keys []string) {
+			for _, p := range o.peers {
+				if p.worker && !p.borrows {
+					keys = append(keys, workerKey(p.number))
+				}
+			}
+			return keys
+		}, page: func(from, limit int) (keys []string, next int) {
 			found, next := b.Workers(o.now, nil, from, limit)
 			for _, x := range found {
-				keys = append(keys, fmt.Sprintf("p%d", r.driver.numbers[x.Peer]))
+				keys = append(keys, workerKey(r.driver.numbers[x.Peer]))
 			}
 			return keys, next
 		}},
-		{name: "dead letter", page: func(from, limit int) (keys []string, next int) {
+		{name: "dead letter", exist: func() (keys []string) {
+			for _, l := range o.letters {
+				if l.typ == "a" {
+					keys = append(keys, letterKey(l.id, l.number))
+				}
+			}
+			return keys
+		}, page: func(from, limit int) (keys []string, next int) {
 			found, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
 			for _, l := range found {
-				keys = append(keys, fmt.Sprintf("%s (letter %d)", l.ID, l.Number))
+				keys = append(keys, letterKey(string(l.ID), l.Number))
 			}
 			return keys, next
 		}},

@@ -20,22 +20,19 @@ type observation struct {
 	unborrowed        broker.BorrowRefusal
 }
 
+// job returns the core's description of a job.
+func (x *observation) job(id string) (broker.JobInfo, bool) { return x.core.Explain(x.now, []byte(id)) }
+
 // due returns the time until the timer of a delayed job fires, and whether there is such a job.
 func (x *observation) due(id string) (int64, bool) {
-	i, found := x.core.Explain(x.now, []byte(id))
+	i, found := x.job(id)
 	return int64(i.Due), found && i.State == "delayed"
 }
 
 // held reports whether the core knows a job with this id that has not ended.
 func (x *observation) held(id string) bool {
-	i, found := x.core.Explain(x.now, []byte(id))
+	i, found := x.job(id)
 	return found && i.State != "ended"
-}
-
-// length returns how many bytes of a job's body or outcome are held.
-func (x *observation) length(id string) int {
-	i, _ := x.core.Explain(x.now, []byte(id))
-	return i.Bytes
 }
 
 // handed returns the ids of the jobs of a type that this command handed out, in order.

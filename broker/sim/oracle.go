@@ -46,7 +46,8 @@ type oracleJob struct {
 	// cancelled while it ran, and revoked that an operator cancelled it and its outcome will be
 	// kept.
 	lost, cancelled, revoked bool
-	last                     frame // its last frame, once it has ended
+	last                     frame // its last frame, once it has ended; sent reports that it was sent
+	sent                     bool
 	releases                 int
 	origin                   int // the submitter that the job came from
 
@@ -130,8 +131,7 @@ type oraclePeer struct {
 	notices       bool
 	left          bool
 	out           []run
-	inLine        bool
-	position      int // place in the line of workers with room; a smaller one means idle for longer
+	position      int // place in the line of workers with room, 0 if it is not in line; a smaller one means idle for longer
 }
 
 // serves reports whether a joined worker serves a type.
@@ -197,8 +197,7 @@ type oracleType struct {
 	blocked int64
 	slow    bool
 	// fair reports that tenants take turns.
-	fair    bool
-	letters []*letter
+	fair bool
 }
 
 // oracle is a model of the broker, written from the protocol's text.
@@ -209,15 +208,13 @@ type oracle struct {
 	held map[string]*oracleJob
 	// borrowed are other brokers' jobs that run here.
 	borrowed []*oracleJob
-	// sent holds the kept jobs whose last frame was sent, by id.
-	sent  map[string]*oracleJob
-	peers []*oraclePeer
-	types map[string]*oracleType
-	names []string // the names of the types, in the order in which they first came
+	peers    []*oraclePeer
+	types    map[string]*oracleType
+	names    []string // the names of the types, in the order in which they first came
 	// forgotten adds up the counts of the types that the core forgot.
 	forgotten broker.Ledger
 
-	arrivals, timers, positions int
+	numbers int // the last number that number returned
 
 	rules     map[string]broker.Rule   // by pattern
 	ruleSetAt map[string]int64         // when each rule was set
@@ -228,9 +225,10 @@ type oracle struct {
 	commands    int
 	tenantTurns map[tenantKey]int
 
-	letters  []*letter // the letters of all types, by age
-	draining bool
-	stopped  bool
+	letters     []*letter // the letters of all types, by age
+	lettersKept int       // how many there have been
+	draining    bool
+	stopped     bool
 	// vanished is an upper bound of the waiting jobs of lost submitters that no tick has swept
 	// yet.
 	vanished int
@@ -247,7 +245,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
 // moment returns the time at which the core carries out a command. Time never goes back, and
@@ -297,6 +295,12 @@ func (o *oracle) connect(c *command) {
 		p.credit = int(o.cfg.Credit)
 	}
 	o.peers = append(o.peers, p)
+}
+
+// number returns a number that is larger than all before.
+func (o *oracle) number() int {
+	o.numbers++
+	return o.numbers
 }
 
 func (o *oracle) send(f frame) { o.frames = append(o.frames, f) }

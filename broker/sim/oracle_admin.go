@@ -14,6 +14,7 @@ type letter struct {
 	reason     string
 	attempts   int
 	at, failed int64
+	number     int // the letters are numbered as they come
 }
 
 // letterOverhead is the number of bytes that the core counts for a letter besides its id,
@@ -24,7 +25,7 @@ func (l *letter) weight() int64 {
 	return int64(len(l.id)+len(l.body)+len(l.headers)+length(l.groups)+len(l.reason)) + letterOverhead
 }
 
-func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
+func (o *oracle) keepLetter(j *oracleJob, reason string) {
 	if o.cfg.DeadLetters <= 0 || o.cfg.DeadBytes <= 0 || o.cfg.DeadAge <= 0 {
 		return
 	}
@@ -35,14 +36,14 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 			reason = strings.Repeat("?", 100)
 		}
 	}
-	l := &letter{j.command, reason, j.attempts, j.at, o.now}
+	l := &letter{j.command, reason, j.attempts, j.at, o.now, o.lettersKept + 1}
 	if l.weight() > o.cfg.DeadBytes {
 		return
 	}
-	if len(k.letters) >= o.cfg.DeadLetters {
-		o.dropLetter(k.letters[0])
+	if ofType := o.lettersOf(j.typ); len(ofType) >= o.cfg.DeadLetters {
+		o.dropLetter(ofType[0])
 	}
-	k.letters = append(k.letters, l)
+	o.lettersKept++
 	o.letters = append(o.letters, l)
 	for o.letterBytes() > o.cfg.DeadBytes {
 		o.dropLetter(o.letters[0])
@@ -58,11 +59,17 @@ func (o *oracle) letterBytes() int64 {
 }
 
 func (o *oracle) dropLetter(l *letter) {
-	without := func(letters []*letter) []*letter {
-		return slices.DeleteFunc(letters, func(m *letter) bool { return m == l })
+	o.letters = slices.DeleteFunc(o.letters, func(m *letter) bool { return m == l })
+}
+
+// lettersOf returns the letters of a type, the oldest first.
+func (o *oracle) lettersOf(typ string) (found []*letter) {
+	for _, l := range o.letters {
+		if l.typ == typ {
+			found = append(found, l)
+		}
 	}
-	k := o.typeNamed(l.typ)
-	k.letters, o.letters = without(k.letters), without(o.letters)
+	return found
 }
 
 // forgetTypes drops letters of unused types when types in use need the room. The core chooses which
@@ -72,7 +79,7 @@ func (o *oracle) forgetTypes() {
 		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || len(o.observed.letters(name)) > 0 {
 			continue
 		}
-		for _, l := range slices.Clone(o.types[name].letters) {
+		for _, l := range o.lettersOf(name) {
 			o.dropLetter(l)
 		}
 	}
@@ -89,11 +96,7 @@ func (o *oracle) age() {
 
 // revive submits the oldest letter with this id again, as a detached job.
 func (o *oracle) revive(c *command) {
-	k := o.types[c.typ]
-	if k == nil {
-		return
-	}
-	for _, l := range k.letters {
+	for _, l := range o.lettersOf(c.typ) {
 		if l.id == c.id {
 			o.reviveLetter(l)
 			return
@@ -104,11 +107,7 @@ func (o *oracle) revive(c *command) {
 // reviveAll submits the letters of a type again, as far as they are accepted, or forgets all of
 // them.
 func (o *oracle) reviveAll(c *command) {
-	k := o.types[c.typ]
-	if k == nil {
-		return
-	}
-	for _, l := range slices.Clone(k.letters) {
+	for _, l := range o.lettersOf(c.typ) {
 		if c.flag {
 			o.reviveLetter(l)
 		} else {
@@ -142,7 +141,7 @@ func (o *oracle) forgetType(c *command) {
 	for _, j := range held {
 		runs = runs || j.state == running
 	}
-	if len(held)+len(k.letters) > 0 && !c.flag || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
+	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.flag || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
 		if !o.observed.known {
 			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)
 		}
@@ -160,7 +159,7 @@ func (o *oracle) forgetType(c *command) {
 		}
 		o.forget(j)
 	}
-	for _, l := range slices.Clone(k.letters) {
+	for _, l := range o.lettersOf(c.typ) {
 		o.dropLetter(l)
 	}
 }

@@ -17,21 +17,20 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	o.setTimer(j)
 	// The core chooses the text of an error's reason, and so its length.
 	if j.length = len(last.body); last.op == broker.OpEnd {
-		j.length = o.observed.length(j.id)
+		i, _ := o.observed.job(j.id)
+		j.length = i.Bytes
 	}
 }
 
 func (o *oracle) sendLast(j *oracleJob, last frame) {
 	last.peer, last.run = j.owner, j.run
 	o.send(last)
-	if j.keep > 0 {
-		o.sent[j.id] = j
-	}
+	j.sent = true
 }
 
 // written handles the report that the kept outcome with this id has been written completely.
 func (o *oracle) written(c *command) {
-	if j := o.held[c.id]; j != nil && j.state == ended && o.sent[c.id] == j {
+	if j := o.held[c.id]; j != nil && j.state == ended && j.sent {
 		o.forget(j)
 	}
 }

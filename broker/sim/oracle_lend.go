@@ -26,10 +26,7 @@ func (w *oraclePeer) has(id string) bool {
 }
 
 // toEnd moves a worker to the end of the line.
-func (o *oracle) toEnd(w *oraclePeer) {
-	o.positions++
-	w.position = o.positions
-}
+func (o *oracle) toEnd(w *oraclePeer) { w.position = o.number() }
 
 // clash handles a job that should go to a worker which runs a borrowed job with the same id:
 // the job waits for a while, and the worker goes to the end of the line.
@@ -48,13 +45,6 @@ func (o *oracle) count(j *oracleJob, n *uint64) {
 	if !j.borrowed {
 		*n++
 	}
-}
-
-func btoi(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 func (o *oracle) borrow(c *command) {

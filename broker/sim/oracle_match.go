@@ -10,10 +10,10 @@ import (
 // lineUp puts the workers that had no room and have room now at the end of the line.
 func (o *oracle) lineUp() {
 	for _, w := range o.peers {
-		if f := w.free(); f != w.inLine {
-			w.inLine = f
-			o.positions++
-			w.position = o.positions
+		if !w.free() {
+			w.position = 0
+		} else if w.position == 0 {
+			o.toEnd(w)
 		}
 	}
 }
@@ -147,11 +147,9 @@ func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
 		f.loan = j.loan(o.now)
 	}
 	o.send(f)
-	o.positions++
-	w.position, w.inLine = o.positions, w.free()
+	if o.toEnd(w); !w.free() {
+		w.position = 0
+	}
 }
 
-func (o *oracle) setTimer(j *oracleJob) {
-	o.timers++
-	j.timer = o.timers
-}
+func (o *oracle) setTimer(j *oracleJob) { j.timer = o.number() }

@@ -34,9 +34,8 @@ const maxRetries = 65534
 
 // acceptJob makes a job of a submit.
 func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
-	o.arrivals++
 	j := &oracleJob{
-		command: *c, arrival: o.arrivals, owner: owner, origin: owner,
+		command: *c, arrival: o.number(), owner: owner, origin: owner,
 		at: o.now - int64(c.age), since: o.now - int64(c.age), state: queued,
 	}
 	if s := o.peer(owner, false); s != nil {

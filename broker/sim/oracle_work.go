@@ -24,7 +24,7 @@ func (o *oracle) join(c *command) {
 	w.typ, w.types, w.except, w.allow = c.typ, c.types, c.except, c.allow
 	w.joined, w.room, w.notices, w.headers, w.left = true, max(1, c.prefetch), c.notices, c.wantHeaders, false
 	w.named = w.named || c.prefetch > 0
-	w.inLine = false // a worker that joins goes to the end of the line
+	w.position = 0 // a worker that joins goes to the end of the line
 	o.ok(w.number, "")
 }
 
@@ -149,7 +149,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 			last.code = broker.JobExpelled
 		}
 		if !j.borrowed {
-			o.keepLetter(k, j, reason)
+			o.keepLetter(j, reason)
 		}
 		o.count(j, &k.Failed)
 		o.conclude(j, last)

@@ -1,7 +1,10 @@
 package sim
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 
 	"gloom/broker"
@@ -10,144 +13,145 @@ import (
 // profile holds the parameters with which runs of one kind are generated.
 type profile struct {
 	name string
-	// weight holds the weight of each verb: how often it is chosen, compared with the others.
-	weight [numVerbs]int
-	steps  func(r *rand.Rand) int
-	// ids, types and priorities are the numbers of different values in use. They are small, so
-	// that commands collide.
-	ids, types, priorities int
-	// submitters and workers are how many of them a run tries to keep connected.
-	submitters, workers int
-	// names allows workers to ask for prefetch, and notices allows them to ask for cancel frames.
-	names, notices bool
-	// Each field from delay to headers is the chance in percent that a submit has that option.
-	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
-	// several is the chance in percent that a join lists several types.
-	several int
-	// groups is the chance in percent that a submit names groups, and maxGroups is the largest
-	// number of them.
-	groups, maxGroups int
-	// extraSetting is the chance in percent that a change of a setting changes another setting,
-	// too.
-	extraSetting int
+	// numbers are parameters by their names. That of a verb is its weight: how often it is chosen,
+	// compared with the others. The others are those of plainNumbers.
+	numbers numbers
 	// bodies returns the length of a body.
 	bodies func(r *rand.Rand) int
-	// wildPriorities spreads priorities over all of int64.
-	wildPriorities bool
 	// config sets limits.
 	config func(r *rand.Rand, c *broker.Config)
-	// ledgerEvery is after how many commands the ledgers are compared.
-	ledgerEvery int
-	// phase, if set, changes the weights in the course of a run.
-	phase func(step, steps int, weight *[numVerbs]int)
-	// churn is the chance in percent that a submit takes a new id.
-	churn int
-	// sameTime is the chance in percent that a command has the same time as the one before
-	// it.
-	sameTime int
+	// phase, if set, returns weights that replace others in the course of a run.
+	phase func(step, steps int) string
 }
+
+// numbers are parameters by their names.
+type numbers map[string]int
+
+// get returns the number with a name, which must be one of plainNumbers.
+func (n numbers) get(name string) int {
+	x, known := n[name]
+	if !known {
+		panic(fmt.Sprintf("sim: no number is called %q", name))
+	}
+	return x
+}
+
+// set sets numbers given as words of the form name=value.
+func (n numbers) set(text string) {
+	for _, word := range strings.Fields(text) {
+		name, value, _ := strings.Cut(word, "=")
+		n.get(name)
+		var err error
+		if n[name], err = strconv.Atoi(value); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// plainNumbers are those of clients that only submit, join and respond:
+//
+// minSteps and maxSteps are the range of the number of commands. ids, types and priorities are
+// the numbers of different values in use. They are small, so that commands collide. A run tries
+// to keep this number of submitters and workers connected. The ledgers are compared after every
+// ledgerEvery commands. maxGroups is the largest number of groups of a job.
+//
+// The others are chances in percent: that a command has the same time as the one before it
+// (sameTime), that a submit takes a new id (churn) or has an option (delay to groups), that a join
+// lists several types, that a change of a setting changes another one, too (extraSetting), that a
+// worker asks for prefetch (named) or notices, and that priorities are spread over all of int64
+// (wild).
+const plainNumbers = `
+	submit=100 respond=70 join=25 gone=8 expelled=3 submitter=3 worker=5 tick=10
+	minSteps=40 maxSteps=200 ids=8 types=2 priorities=3 submitters=3 workers=3 ledgerEvery=1 maxGroups=0 sameTime=70 churn=0
+	delay=0 timeout=0 backoff=0 expires=0 retries=0 detach=0 quiet=0 progressed=0 keep=0 age=0 headers=0 groups=0
+	several=0 extraSetting=0 named=0 notices=0 wild=0`
+
+// richWeights are the weights for clients that do everything, richNumbers the other numbers.
+const (
+	richWeights = `
+	cancel=25 fail=30 progress=12 leave=5 tick=40 pause=3 limit=3 revoke=4 revive=4 revoke-all=1 revive-all=1 forget=1
+	attach=4 written=4 change=6 amend=2 release=8`
+	richNumbers = `
+	named=50 notices=50 delay=20 timeout=30 backoff=25 expires=25 retries=40 detach=15 quiet=10 progressed=25 keep=10
+	age=10 headers=15 several=15 extraSetting=40 sameTime=50`
+	lendingNumbers = `
+	ids=8 types=2 workers=3 submitters=2 borrower=5 lender=4 allot=25 borrow=90 unwant=12 follow=5 return=12 join=40
+	release=15 respond=90 minSteps=60 maxSteps=250`
+)
 
 func uniform(lo, hi int) func(*rand.Rand) int {
 	return func(r *rand.Rand) int { return lo + r.IntN(hi-lo+1) }
 }
 
-// plainWeights are the weights for clients that only submit, join and respond.
-func plainWeights() [numVerbs]int {
-	var w [numVerbs]int
-	w[submit], w[respond], w[join], w[gone], w[expelled] = 100, 70, 25, 8, 3
-	w[addSubmitter], w[addWorker], w[tick] = 3, 5, 10
-	return w
-}
-
-func richWeights() [numVerbs]int {
-	w := plainWeights()
-	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
-	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
-	w[revokeAll], w[reviveAll], w[forget] = 1, 1, 1
-	w[attach], w[written] = 4, 4
-	w[change], w[amend], w[release] = 6, 2, 8
-	return w
-}
+// maybe returns 0, for no limit, or a limit of n at most.
+func maybe(r *rand.Rand, n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
 
 func plain() profile {
-	return profile{
-		weight: plainWeights(), steps: uniform(40, 200),
-		ids: 8, types: 2, priorities: 3, submitters: 3, workers: 3,
-		bodies: uniform(1, 40), ledgerEvery: 1, sameTime: 70,
+	p := profile{numbers: numbers{}, bodies: uniform(1, 40)}
+	for _, v := range verbs {
+		p.numbers[v.name] = 0
 	}
+	for _, word := range strings.Fields(plainNumbers) {
+		name, _, _ := strings.Cut(word, "=")
+		p.numbers[name] = 0
+	}
+	p.numbers.set(plainNumbers)
+	return p
 }
 
 func rich() profile {
 	p := plain()
-	p.weight = richWeights()
-	p.names, p.notices = true, true
-	p.delay, p.timeout, p.backoff, p.expires, p.retries = 20, 30, 25, 25, 40
-	p.detach, p.quiet, p.progress, p.keep = 15, 10, 25, 10
-	p.age, p.headers, p.several, p.extraSetting = 10, 15, 15, 40
-	p.sameTime = 50
+	p.numbers.set(richWeights + richNumbers)
 	return p
 }
 
 func lending() profile {
 	p := rich()
-	p.ids, p.types, p.workers, p.submitters = 8, 2, 3, 2
-	p.weight[addBorrower], p.weight[addLender], p.weight[allot] = 5, 4, 25
-	p.weight[borrow], p.weight[unwant], p.weight[follow], p.weight[giveBack] = 90, 12, 5, 12
-	p.weight[join], p.weight[release], p.weight[respond], p.steps = 40, 15, 90, uniform(60, 250)
+	p.numbers.set(lendingNumbers)
 	p.config = func(r *rand.Rand, c *broker.Config) {
-		maybe := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
-		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(12), maybe(10), maybe(6)
-		c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(maybe(3000)), int64(maybe(2000)), maybe(4)
+		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(r, 12), maybe(r, 10), maybe(r, 6)
+		c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(maybe(r, 3000)), int64(maybe(r, 2000)), maybe(r, 4)
 	}
 	return p
 }
 
-// kind is a kind of runs, made by changing a base profile. n is its share of the runs or, for a
-// special kind, the number by which a seed must be divisible.
+// kind is a kind of runs, made by changing the numbers of a base profile and then, unless change
+// is nil, other things. n is its share of the runs or, for a special kind, the number by which a
+// seed must be divisible.
 type kind struct {
-	n      uint64
-	name   string
-	base   func() profile
-	change func(p *profile)
+	n       uint64
+	name    string
+	base    func() profile
+	numbers string
+	change  func(p *profile)
 }
 
 func (k *kind) profile() profile {
 	p := k.base()
 	p.name = k.name
-	k.change(&p)
+	p.numbers.set(k.numbers)
+	if k.change != nil {
+		k.change(&p)
+	}
 	return p
 }
 
 // common are the kinds of short runs.
 var common = []kind{
-	{28, "plain", plain, func(*profile) {}},
-	{24, "rich", rich, func(*profile) {}},
-	{10, "prefetch", rich, func(p *profile) {
-		p.ids, p.workers, p.types = 16, 4, 1
-		p.weight[leave] = 15
-		p.weight[respond], p.weight[credit] = 100, 30
-		p.config = func(r *rand.Rand, c *broker.Config) { c.Credit = int64(r.IntN(2) * (1 + r.IntN(150))) }
+	{28, "plain", plain, "", nil},
+	{24, "rich", rich, "", nil},
+	{10, "prefetch", rich, "ids=16 workers=4 types=1 leave=15 respond=100 credit=30", func(p *profile) {
+		p.config = func(r *rand.Rand, c *broker.Config) { c.Credit = int64(maybe(r, 150)) }
 	}},
-	{10, "time", rich, func(p *profile) {
-		p.delay, p.timeout, p.backoff, p.expires = 60, 60, 60, 60
-		p.weight[tick], p.weight[fail] = 120, 60
-		p.sameTime = 20
-	}},
-	{6, "limits", rich, func(p *profile) {
-		p.weight[pause], p.weight[limit], p.weight[tick] = 20, 30, 80
+	{10, "time", rich, "delay=60 timeout=60 backoff=60 expires=60 tick=120 fail=60 sameTime=20", nil},
+	{6, "limits", rich, "pause=20 limit=30 tick=80", func(p *profile) {
 		p.config = func(r *rand.Rand, c *broker.Config) {
-			maybe := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
-			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(8), maybe(6), maybe(5)
-			c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(maybe(1200)), int64(maybe(1000)), int64(maybe(800))
+			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(r, 8), maybe(r, 6), maybe(r, 5)
+			c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(maybe(r, 1200)), int64(maybe(r, 1000)), int64(maybe(r, 800))
 		}
 	}},
-	{6, "vanishing", rich, func(p *profile) {
-		p.submitters, p.weight[gone], p.weight[addSubmitter] = 6, 40, 15
-		p.weight[tick] = 8
-		p.ids = 5
-	}},
-	{5, "letters", rich, func(p *profile) {
-		p.weight[revive], p.weight[fail] = 30, 90
+	{6, "vanishing", rich, "submitters=6 gone=40 submitter=15 tick=8 ids=5", nil},
+	{5, "letters", rich, "revive=30 fail=90", func(p *profile) {
 		p.config = func(r *rand.Rand, c *broker.Config) {
 			c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
 			c.Retries = r.IntN(2)
@@ -155,112 +159,69 @@ var common = []kind{
 	}},
 	// At most one job fails at a time, because the oracle learns the reason, whose length
 	// counts, only from the letter.
-	{3, "letter bytes", plain, func(p *profile) {
-		p.weight = richWeights()
-		p.weight[revive], p.weight[fail] = 30, 90
-		p.backoff, p.delay, p.expires, p.detach = 20, 20, 20, 30
+	{3, "letter bytes", plain, richWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", func(p *profile) {
 		p.config = func(r *rand.Rand, c *broker.Config) {
 			c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
 			c.Retries = r.IntN(2)
 		}
 	}},
-	{4, "types", rich, func(p *profile) {
-		p.types, p.weight[join], p.weight[pause], p.weight[limit] = 10, 60, 10, 10
-		p.weight[forget] = 20
+	{4, "types", rich, "types=10 join=60 pause=10 limit=10 forget=20", func(p *profile) {
 		p.config = func(r *rand.Rand, c *broker.Config) {
 			c.IdleTypes = r.IntN(3)
 			c.KeptTypes = r.IntN(c.IdleTypes + 1)
 			c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
 		}
 	}},
-	{8, "keep", rich, func(p *profile) {
-		p.keep, p.submitters, p.ids, p.types = 70, 4, 10, 1
-		p.weight[attach], p.weight[written], p.weight[gone], p.weight[addSubmitter] = 40, 20, 20, 12
-		p.weight[respond], p.weight[tick] = 100, 60
+	{8, "keep", rich, "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60", nil},
+	{8, "several", rich, "several=80 types=5 workers=5 join=40", func(p *profile) {
+		p.config = func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }
 	}},
-	{8, "several", rich, func(p *profile) {
-		p.several, p.types, p.workers, p.weight[join] = 80, 5, 5, 40
-		p.config = func(r *rand.Rand, c *broker.Config) {
-			c.IdleTypes = r.IntN(6)
-			c.MaxTypes = r.IntN(2) * (3 + r.IntN(6))
-		}
+	{8, "groups", rich, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", func(p *profile) {
+		p.config = func(r *rand.Rand, c *broker.Config) { c.MaxGroups = maybe(r, 4) }
 	}},
-	{8, "groups", rich, func(p *profile) {
-		p.groups, p.maxGroups, p.ids, p.types = 70, 3, 16, 3
-		p.weight[setRule], p.weight[dropRule], p.weight[tick] = 15, 5, 60
-		p.config = func(r *rand.Rand, c *broker.Config) { c.MaxGroups = r.IntN(2) * (1 + r.IntN(4)) }
-	}},
-	{8, "fair", rich, func(p *profile) {
-		p.groups, p.maxGroups, p.ids, p.types = 60, 2, 20, 2
-		p.weight[setFair], p.weight[setRule], p.weight[dropRule] = 20, 4, 4
-		p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
-	}},
-	{8, "lending", lending, func(*profile) {}},
-	{5, "rates", rich, func(p *profile) {
-		p.groups, p.maxGroups, p.ids, p.types, p.workers = 50, 1, 24, 1, 2
-		p.weight[setRule], p.weight[limit], p.weight[pause], p.weight[gone] = 4, 6, 0, 1
-		p.weight[submit], p.weight[release], p.weight[respond], p.weight[join] = 140, 120, 30, 40
-		p.steps, p.sameTime = uniform(100, 300), 60
-	}},
+	{8, "fair", rich, "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50", nil},
+	{8, "lending", lending, "", nil},
+	{5, "rates", rich, `groups=50 maxGroups=1 ids=24 types=1 workers=2 rule=4 limit=6 pause=0 gone=1 submit=140 release=120
+		respond=30 join=40 minSteps=100 maxSteps=300 sameTime=60`, nil},
 	// Queues of groups are used again and again, with more priorities than an empty queue keeps
 	// lanes for.
-	{4, "group lanes", plain, func(p *profile) {
-		p.groups, p.maxGroups, p.ids, p.types, p.priorities = 90, 1, 60, 1, 9
-		p.submitters, p.workers, p.steps = 1, 2, uniform(150, 300)
-		p.weight[gone], p.weight[expelled] = 1, 0
-		p.phase = func(step, _ int, w *[numVerbs]int) {
-			w[submit], w[respond] = 400, 5
+	{4, "group lanes", plain, `groups=90 maxGroups=1 ids=60 types=1 priorities=9 submitters=1 workers=2 minSteps=150 maxSteps=300
+		gone=1 expelled=0`, func(p *profile) {
+		p.phase = func(step, _ int) string {
 			if step/30%2 == 1 {
-				w[submit], w[respond] = 5, 400
+				return "submit=5 respond=400"
 			}
+			return "submit=400 respond=5"
 		}
 	}},
-	{3, "drain", rich, func(p *profile) {
-		p.phase = func(step, steps int, w *[numVerbs]int) {
+	{3, "drain", rich, "", func(p *profile) {
+		p.phase = func(step, steps int) string {
 			switch {
 			case step > steps*3/4:
-				w[expel] = 10
+				return "expel=10 drain=0"
 			case step > steps/2:
-				w[drain] = 10
+				return "drain=10"
 			}
+			return ""
 		}
 	}},
-	{3, "spread", rich, func(p *profile) {
-		p.submitters, p.workers, p.ids, p.types = 2, 6, 60, 26
-		p.weight[submit], p.weight[gone], p.steps = 200, 3, uniform(150, 300)
-	}},
-	{3, "many", rich, func(p *profile) {
-		p.submitters, p.workers, p.ids, p.types = 40, 12, 60, 12
-		p.weight[addSubmitter], p.steps = 30, uniform(150, 300)
-	}},
+	{3, "spread", rich, "submitters=2 workers=6 ids=60 types=26 submit=200 gone=3 minSteps=150 maxSteps=300", nil},
+	{3, "many", rich, "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300", nil},
 }
 
 // special are kinds of long runs.
 var special = []kind{
 	// Jobs with groups are lent, and some types are fair.
-	{19, "lending groups", lending, func(p *profile) {
-		p.groups, p.maxGroups, p.ids, p.types = 70, 3, 16, 3
-		p.weight[setRule], p.weight[dropRule], p.weight[setFair], p.weight[tick] = 15, 5, 3, 60
-	}},
-	{101, "lanes", rich, func(p *profile) {
-		p.ids, p.types, p.priorities, p.churn = 400, 1, 150, 70
-		p.submitters, p.workers = 2, 2
-		p.steps = uniform(400, 700)
-		p.weight[submit], p.weight[gone] = 250, 3
-		p.ledgerEvery = 8
-	}},
-	{103, "wild", rich, func(p *profile) {
-		p.wildPriorities, p.ids, p.churn = true, 60, 50
-		p.steps = uniform(200, 400)
-	}},
-	{107, "old letters", rich, func(p *profile) {
-		p.weight[revive], p.weight[fail], p.ids, p.churn = 60, 120, 30, 60
-		p.steps, p.types = uniform(600, 900), 4
-		p.retries, p.delay, p.sameTime = 10, 5, 80
+	{19, "lending groups", lending, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", nil},
+	{101, "lanes", rich, `ids=400 types=1 priorities=150 churn=70 submitters=2 workers=2 minSteps=400 maxSteps=700 submit=250 gone=3
+		ledgerEvery=8`, nil},
+	{103, "wild", rich, "wild=100 ids=60 churn=50 minSteps=200 maxSteps=400", nil},
+	{107, "old letters", rich, `revive=60 fail=120 ids=30 churn=60 minSteps=600 maxSteps=900 types=4 retries=10 delay=5
+		sameTime=80`, func(p *profile) {
 		p.config = func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }
 	}},
-	{211, "long", rich, func(p *profile) { p.steps = uniform(2000, 4000) }},
-	{223, "big", rich, func(p *profile) {
+	{211, "long", rich, "minSteps=2000 maxSteps=4000", nil},
+	{223, "big", rich, "", func(p *profile) {
 		p.bodies = func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] }
 		p.config = func(r *rand.Rand, c *broker.Config) {
 			c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
@@ -268,49 +229,39 @@ var special = []kind{
 		}
 	}},
 	// Bodies fill slabs. Most jobs end soon and a few stay, so that slabs are compacted.
-	{499, "slabs", rich, func(p *profile) {
-		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 95, 2, 4, 3
+	{499, "slabs", rich, `ids=3000 churn=95 types=2 submitters=4 workers=3 minSteps=2500 maxSteps=3500 ledgerEvery=64 gone=2 expelled=1
+		pause=1 limit=1`, func(p *profile) {
 		p.bodies = func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] }
-		p.steps, p.ledgerEvery = uniform(2500, 3500), 64
-		p.weight[gone], p.weight[expelled], p.weight[pause], p.weight[limit] = 2, 1, 1, 1
-		p.phase = func(step, steps int, w *[numVerbs]int) {
-			w[submit], w[respond], w[cancel] = 60, 90, 90
+		p.phase = func(step, steps int) string {
 			if step < steps/3 {
-				w[submit], w[respond], w[cancel] = 200, 10, 5
+				return "submit=200 respond=10 cancel=5"
 			}
+			return "submit=60 respond=90 cancel=90"
 		}
 	}},
 	// Many jobs, which take several chunks of records, then few, so that chunks are given back.
-	{997, "crowd", rich, func(p *profile) {
-		p.ids, p.churn, p.types, p.submitters, p.workers = 6000, 97, 3, 5, 5
-		p.steps, p.ledgerEvery = uniform(9000, 10000), 256
-		p.weight[gone], p.weight[addSubmitter] = 1, 3
-		p.phase = func(step, steps int, w *[numVerbs]int) {
-			w[submit], w[respond], w[cancel], w[gone] = 50, 150, 150, 3
+	{997, "crowd", rich, `ids=6000 churn=97 types=3 submitters=5 workers=5 minSteps=9000 maxSteps=10000 ledgerEvery=256
+		submitter=3`, func(p *profile) {
+		p.phase = func(step, steps int) string {
 			if step < steps/2 {
-				w[submit], w[respond], w[cancel], w[gone] = 400, 10, 5, 0
+				return "submit=400 respond=10 cancel=5 gone=0"
 			}
+			return "submit=50 respond=150 cancel=150 gone=3"
 		}
 	}},
 	// A drain is cut short while there are more jobs than one step can end.
-	{401, "stop", rich, func(p *profile) {
-		p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
-		p.steps, p.ledgerEvery = uniform(2500, 3000), 256
-		p.weight[submit], p.weight[gone], p.weight[limit] = 900, 1, 60
-		p.phase = func(step, steps int, w *[numVerbs]int) {
+	{401, "stop", rich, `ids=4000 churn=99 types=3 submitters=4 workers=4 minSteps=2500 maxSteps=3000 ledgerEvery=256 submit=900
+		gone=1 limit=60`, func(p *profile) {
+		p.phase = func(step, steps int) string {
 			if step > steps-100 {
-				w[expel] = 60
+				return "expel=60"
 			}
+			return ""
 		}
 	}},
 	// More deadlines are due at a time than one tick handles.
-	{983, "alarms", rich, func(p *profile) {
-		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 98, 2, 3, 3
-		p.delay, p.expires, p.timeout, p.backoff = 90, 50, 50, 10
-		p.steps, p.ledgerEvery = uniform(3000, 4000), 64
-		p.weight[submit], p.weight[gone], p.weight[expelled], p.weight[limit] = 600, 0, 0, 0
-		p.sameTime = 97
-	}},
+	{983, "alarms", rich, `ids=3000 churn=98 types=2 submitters=3 workers=3 delay=90 expires=50 timeout=50 backoff=10
+		minSteps=3000 maxSteps=4000 ledgerEvery=64 submit=600 gone=0 expelled=0 limit=0 sameTime=97`, nil},
 }
 
 // profileOf returns the profile for the run of a seed.

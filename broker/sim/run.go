@@ -44,13 +44,13 @@ func (x *Runner) Run(seed uint64, opt Options) error {
 	p := profileOf(seed, rng)
 	x.Profiles[p.name]++
 	cfg := configOf(&p, rng)
-	steps := p.steps(rng)
+	steps := uniform(p.numbers.get("minSteps"), p.numbers.get("maxSteps"))(rng)
 	if opt.Steps > 0 {
 		steps = opt.Steps
 	}
 	shown := cfg
 	shown.Seed = 0
-	config := nonZero(&shown)
+	config := nonZero(shown)
 	r := x.begin(cfg, &p)
 	g := &generator{p: p, rng: rng, o: r.oracle, core: r.driver.core, steps: steps}
 	if opt.Trace != nil {
@@ -182,10 +182,11 @@ func (r *runner) step(c *command) (err error) {
 	if err := firstError(r.compareNext, r.compareMoves); err != nil {
 		return err
 	}
-	if r.steps%r.p.ledgerEvery != 0 {
+	every := r.p.numbers.get("ledgerEvery")
+	if r.steps%every != 0 {
 		return nil
 	}
-	if err := firstError(r.compareLedgers, r.compareWalks); err != nil || r.steps/r.p.ledgerEvery%6 != 0 {
+	if err := firstError(r.compareLedgers, r.compareWalks); err != nil || r.steps/every%6 != 0 {
 		return err
 	}
 	id := c.id
@@ -289,9 +290,9 @@ func (r *runner) compareHeld() error {
 		return fmt.Errorf("the core holds %d bytes of pages, but counts %+v", r.x.pages.held, m)
 	}
 	n, bytes := o.overdueRuns()
+	n += len(o.jobs)
 	big := int64(0)
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
-		n += btoi(!j.borrowed)
 		bytes += j.weight()
 		body := len(j.body)
 		if j.state == ended {
