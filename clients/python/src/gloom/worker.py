@@ -62,7 +62,7 @@ class AsyncWorker:
             raise TypeError(f"handler {handler!r}: not callable")
         self._options = Options(addrs, "worker", 9999, **settings)
         several = not isinstance(type, str)
-        types = names("type", type if several else [type])
+        types = names("type", [type] if isinstance(type, str) else type)
         excepted = names("except_", except_)
         low = 0 < prefetch < concurrency
         for wrong, why in (
