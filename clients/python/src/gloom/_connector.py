@@ -142,7 +142,7 @@ class Connector:
                 since = time.monotonic()
                 self._adopt(tried)
                 if old is not None:
-                    old.retire()  # pending jobs stay there
+                    old.retire("nothing pending")  # pending jobs stay there
                 old = tried
                 await old.over.wait()
                 patience = 0.0 if len(addrs) > 1 else None
