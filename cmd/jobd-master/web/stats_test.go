@@ -14,10 +14,10 @@ import (
 	"gloom/cmd/jobd-master/master"
 )
 
-// TestNobodyLooks: without a viewer the master does not ask its workers. After a request for the
+// TestIdlePage: without a viewer the master does not ask its workers. After a request for the
 // statistics the master continues to ask its workers for a while, so that the plots have data when
 // the page is opened again.
-func TestNobodyLooks(t *testing.T) {
+func TestIdlePage(t *testing.T) {
 	m := master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()})
 	s := &Server{Config: Config{Master: m, Door: &door.Door{}}}
 	watched := func(want bool) {

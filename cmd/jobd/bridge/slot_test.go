@@ -11,9 +11,9 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// TestAHostThatCannotStartProcesses: while this host is out of files, rows go back to the table
+// TestHostCannotStartProcesses: while this host is out of files, rows go back to the table
 // and /readyz says why. They run when the host has files again.
-func TestAHostThatCannotStartProcesses(t *testing.T) {
+func TestHostCannotStartProcesses(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	script(t, &cfg, "echo done $id")
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -36,7 +36,7 @@ func TestAHostThatCannotStartProcesses(t *testing.T) {
 		t.Fatalf("%+v", f.record(2))
 	}
 	f.Poll(nil)
-	eventually(t, "a row goes back and is tried again", func() bool { return counted(f.m.rowsEnded, "a", "requeued") >= 3 })
+	eventually(t, "a row goes back and is tried again", func() bool { return counted(f.metrics.rowsEnded, "a", "requeued") >= 3 })
 	if err := f.Health(); err == nil || !strings.Contains(err.Error(), "too many open files") {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestAHostThatCannotStartProcesses(t *testing.T) {
 	}
 }
 
-func TestCommandIsSplitOnSpacesOnly(t *testing.T) {
+func TestCommandArgs(t *testing.T) {
 	for command, want := range map[string][]string{
 		"php /x.php {id}":          {"php", "/x.php", "37"},
 		"  a   b  ":                {"a", "b"},

@@ -7,12 +7,12 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// strays are rows that this daemon has claimed but does not know. If a database loses commits that
+// strayRows are rows that this daemon has claimed but does not know. If a database loses commits that
 // it has acknowledged, as after a failover to a replica that was behind, rows that had ended are
 // accepted or running again.
-type strays struct {
-	last time.Time
-	seen map[int64]time.Time // when each was first seen
+type strayRows struct {
+	lastCheck time.Time
+	firstSeen map[int64]time.Time // when each was first seen
 }
 
 const (
@@ -25,17 +25,17 @@ const (
 )
 
 // check returns the claimed rows that have been strays for strayTime.
-func (s *strays) check(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
-	if now.Sub(s.last) > strayGap { // after an outage Resolve may still return some of these rows
-		s.seen = nil
+func (s *strayRows) check(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
+	if now.Sub(s.lastCheck) > strayGap { // after an outage Resolve may still return some of these rows
+		s.firstSeen = nil
 	}
-	s.last = now
+	s.lastCheck = now
 	seen := make(map[int64]time.Time)
 	for _, id := range claimed {
 		if knows(id) {
 			continue
 		}
-		since, ok := s.seen[id]
+		since, ok := s.firstSeen[id]
 		if !ok {
 			since = now
 		}
@@ -44,31 +44,31 @@ func (s *strays) check(claimed []int64, now time.Time, knows func(id int64) bool
 			due = append(due, id)
 		}
 	}
-	s.seen = seen
+	s.firstSeen = seen
 	return due
 }
 
 // settleStrays settles the strays of this daemon; b.reaper.mu is held.
 func (b *Bridge) settleStrays(ctx context.Context) error {
 	s, now := &b.reaper.strays, time.Now()
-	if now.Sub(s.last) < strayCheck {
+	if now.Sub(s.lastCheck) < strayCheck {
 		return nil
 	}
-	claimed, err := b.store.Own(ctx)
+	claimed, err := b.store.OwnClaims(ctx)
 	if err != nil {
 		return err
 	}
 	b.mu.Lock() // locked after Own, so that the machine knows the rows that Own returned, or soon will
-	due := s.check(claimed, now, b.machine.Knows)
+	due := s.check(claimed, now, b.machine.HasRow)
 	b.mu.Unlock()
 	if len(due) == 0 {
 		return nil
 	}
-	sum, err := b.store.Disown(ctx, due, store.Orphans{
-		Requeue: b.cfg.Orphans == requeueOrphans, Reason: store.Forgotten(b.cfg.Name), At: now.Unix(),
+	sum, err := b.store.SettleOwnClaims(ctx, due, store.OrphanPolicy{
+		Requeue: b.cfg.Orphans == requeueOrphans, Reason: store.ForgottenReason(b.cfg.Name), At: now.Unix(),
 	})
 	b.noteSettled(sum)
-	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Returned).Int("failed", len(sum.Failed)).
+	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Requeued).Int("failed", len(sum.Failed)).
 		Msg("the database has lost writes of this daemon: rows that it no longer runs are settled")
 	return err
 }

@@ -10,36 +10,36 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// lateEngine serves requests before the engine is open: they are answered with the reason for
+// pending serves requests before the engine is open: they are answered with the reason for
 // the wait as an error.
-type lateEngine struct {
+type pendingEngine struct {
 	mu     sync.Mutex // guards the fields below
 	engine control.Daemon
 	routes peer.Routes
-	why    error
+	reason error
 }
 
 var errStarting = errors.New("the daemon is starting")
 
-func (l *lateEngine) arrive(engine control.Daemon) {
+func (l *pendingEngine) set(engine control.Daemon) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.engine, l.routes, l.why = engine, control.Routes(engine), nil
+	l.engine, l.routes, l.reason = engine, control.Routes(engine), nil
 }
 
-func (l *lateEngine) wait(why error) {
+func (l *pendingEngine) setReason(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.why = why
+	l.reason = why
 }
 
-func (l *lateEngine) current() (control.Daemon, peer.Routes, error) {
+func (l *pendingEngine) current() (control.Daemon, peer.Routes, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.engine, l.routes, l.why
+	return l.engine, l.routes, l.reason
 }
 
-func (l *lateEngine) health() error {
+func (l *pendingEngine) health() error {
 	engine, _, err := l.current()
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (l *lateEngine) health() error {
 
 // serverRoutes returns routes that can be served before the engine is open, and then pass requests
 // on to it.
-func (l *lateEngine) serverRoutes() peer.Routes {
+func (l *pendingEngine) serverRoutes() peer.Routes {
 	routes := make(peer.Routes)
 	for name, route := range control.Routes(nil) {
 		routes[name] = peer.Route{Waits: route.Waits, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {

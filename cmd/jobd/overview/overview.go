@@ -1,6 +1,6 @@
-// Package look defines how a jobd describes itself and its rows for people, in messages from a
+// Package overview defines how a jobd describes itself and its rows for people, in messages from a
 // worker to its master, and from the master to its page.
-package look
+package overview
 
 import (
 	"encoding/json"
@@ -53,11 +53,11 @@ type Query struct {
 	Status string `json:"status"`
 	Result string `json:"result,omitempty"` // "" for any
 	From   int64  `json:"from,omitempty"`   // the Next of an earlier List; 0 for the start
-	Limit  int    `json:"limit"`            // from 1 to MostRows
+	Limit  int    `json:"limit"`            // from 1 to MaxRows
 }
 
-// MostRows is the largest Limit of a Query.
-const MostRows = 200
+// MaxRows is the largest Limit of a Query.
+const MaxRows = 200
 
 // List holds the rows that match. It may be empty although there is a Next.
 type List struct {

@@ -9,48 +9,48 @@ import (
 	"gloom/cmd/jobd/eot"
 )
 
-// collection is a JSON object that is being built. Values are kept as received, so that outputs of
+// jsonObject is a JSON object that is being built. Values are kept as received, so that outputs of
 // jobs are not decoded and encoded again.
-type collection struct {
+type jsonObject struct {
 	members []eot.Member
-	at      map[string]int
+	index   map[string]int
 }
 
-func (c *collection) set(name string, value json.RawMessage) {
-	if c.at == nil {
-		c.at = make(map[string]int)
+func (c *jsonObject) set(name string, value json.RawMessage) {
+	if c.index == nil {
+		c.index = make(map[string]int)
 	}
-	if i, ok := c.at[name]; ok {
+	if i, ok := c.index[name]; ok {
 		c.members[i].Value = value
 		return
 	}
-	c.at[name] = len(c.members)
+	c.index[name] = len(c.members)
 	c.members = append(c.members, eot.Member{Name: name, Value: value})
 }
 
-func (c *collection) setText(name, text string) { c.set(name, eot.AppendString(nil, text)) }
+func (c *jsonObject) setText(name, text string) { c.set(name, eot.AppendString(nil, text)) }
 
 // merge adds the members of an object.
-func (c *collection) merge(object json.RawMessage) {
+func (c *jsonObject) merge(object json.RawMessage) {
 	for _, m := range eot.Members(object) {
 		c.set(m.Name, m.Value)
 	}
 }
 
-func (c *collection) has(name string) bool {
-	_, ok := c.at[name]
+func (c *jsonObject) has(name string) bool {
+	_, ok := c.index[name]
 	return ok
 }
 
-func (c *collection) get(name string) json.RawMessage {
-	if i, ok := c.at[name]; ok {
+func (c *jsonObject) get(name string) json.RawMessage {
+	if i, ok := c.index[name]; ok {
 		return c.members[i].Value
 	}
 	return nil
 }
 
 // sortedMembers returns the members sorted as JavaScript sorts them: numbers first, ascending.
-func (c *collection) sortedMembers() []eot.Member {
+func (c *jsonObject) sortedMembers() []eot.Member {
 	list := slices.Clone(c.members)
 	slices.SortStableFunc(list, func(a, b eot.Member) int {
 		m, errM := strconv.ParseUint(a.Name, 10, 32)
@@ -68,11 +68,11 @@ func (c *collection) sortedMembers() []eot.Member {
 	return list
 }
 
-func (c *collection) sorted() json.RawMessage {
-	return (&collection{members: c.sortedMembers()}).json()
+func (c *jsonObject) sorted() json.RawMessage {
+	return (&jsonObject{members: c.sortedMembers()}).json()
 }
 
-func (c *collection) json() json.RawMessage {
+func (c *jsonObject) json() json.RawMessage {
 	out := []byte{'{'}
 	for i, m := range c.members {
 		if i > 0 {

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-func TestWhoIsAStray(t *testing.T) {
-	var s strays
+func TestStrayRows(t *testing.T) {
+	var s strayRows
 	now := time.Unix(1000, 0)
 	for i, look := range []struct {
 		after          time.Duration
@@ -36,15 +36,15 @@ func TestWhoIsAStray(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseForgets: the database has lost the ends of rows, so the daemon has claims on rows
+// TestLostCommits: the database has lost the ends of rows, so the daemon has claims on rows
 // that it does not know.
-func TestTheDatabaseForgets(t *testing.T) {
+func TestLostCommits(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	script(t, &cfg, shortPause)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.Pause(nil)
 	f.insert(store.Waiting, "a", 1, 2)
-	if _, err := f.store.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2}}, 0); err != nil {
+	if _, err := f.store.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.store.Write(t.Context(), store.Batch{Start: []int64{1}, At: 5}); err != nil {
@@ -52,7 +52,7 @@ func TestTheDatabaseForgets(t *testing.T) {
 	}
 	long := time.Now().Add(-strayTime)
 	f.reaper.mu.Lock()
-	f.reaper.strays = strays{last: time.Now().Add(-strayCheck), seen: map[int64]time.Time{1: long, 2: long}}
+	f.reaper.strays = strayRows{lastCheck: time.Now().Add(-strayCheck), firstSeen: map[int64]time.Time{1: long, 2: long}}
 	err := f.settleStrays(t.Context())
 	f.reaper.mu.Unlock()
 	if err != nil {

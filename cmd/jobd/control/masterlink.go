@@ -12,9 +12,9 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Link keeps this daemon registered with a master. The master sends its requests over the
+// MasterLink keeps this daemon registered with a master. The master sends its requests over the
 // connection that we dial.
-type Link struct {
+type MasterLink struct {
 	Host     string
 	Port     int
 	Name     string // the name under which the master shows us
@@ -52,7 +52,7 @@ var errSilent = errors.New("the master has stopped answering pings")
 
 // Run keeps the daemon registered until ctx ends; pending answers are then still sent. Whenever the
 // engine's targets change it registers again, which replaces the earlier registration.
-func (l *Link) Run(ctx context.Context, engine Engine) {
+func (l *MasterLink) Run(ctx context.Context, engine Engine) {
 	changed := make(chan struct{}, 1)
 	engine.OnTargets(func() {
 		select {
@@ -94,7 +94,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 // session runs one connection, from dialling to its end. The master's requests are served from the
 // start. known is called when the master has accepted our registration, which may be after its
 // first requests.
-func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct{}, known func()) (registered bool, err error) {
+func (l *MasterLink) session(ctx context.Context, engine Engine, changed <-chan struct{}, known func()) (registered bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := peer.Dial(dialCtx, l.Host, l.Port, peer.Options{Password: l.Password, Log: l.Log}, Routes(engine))
@@ -130,7 +130,7 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 
 // serve waits on a connection and returns nil when the targets have changed. An error ends the
 // connection.
-func (l *Link) serve(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
+func (l *MasterLink) serve(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
 	ping := time.NewTicker(cmp.Or(l.PingInterval, pingInterval))
 	defer ping.Stop()
 	lastHeard, missed := conn.Heard(), 0

@@ -6,13 +6,13 @@ import (
 	"fmt"
 
 	"gloom/cmd/jobd/eot"
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 	"gloom/cmd/jobd/peer"
 	"gloom/cmd/jobd/store"
 )
 
-func (s server) look(context.Context, *peer.Conn, json.RawMessage) (any, error) {
-	return s.engine.Look(), nil
+func (s server) overview(context.Context, *peer.Conn, json.RawMessage) (any, error) {
+	return s.engine.Overview(), nil
 }
 
 // countWaiting returns how many rows wait to be fetched, and how many to be run by hand.
@@ -22,7 +22,7 @@ func (s server) countWaiting(ctx context.Context, _ *peer.Conn, _ json.RawMessag
 		return nil, err
 	}
 	served := s.engine.Targets()
-	var out look.Waiting
+	var out overview.Waiting
 	if out.Waiting, err = rows.Counts(ctx, store.Waiting, served); err != nil {
 		return nil, err
 	}
@@ -40,14 +40,14 @@ func (s server) rows(ctx context.Context, _ *peer.Conn, data json.RawMessage) (a
 	}
 	from, _ := eot.Integer(args.Get("from"))
 	limit, _ := eot.Integer(args.Get("limit"))
-	if limit < 1 || limit > look.MostRows {
-		return nil, fmt.Errorf("'limit' must be from 1 to %d", look.MostRows)
+	if limit < 1 || limit > overview.MaxRows {
+		return nil, fmt.Errorf("'limit' must be from 1 to %d", overview.MaxRows)
 	}
 	rows, err := s.engine.Rows()
 	if err != nil {
 		return nil, err
 	}
-	return rows.List(ctx, look.Query{
+	return rows.List(ctx, overview.Query{
 		Target: eot.String(args.Get("target")), Status: eot.String(args.Get("status")), Result: eot.String(args.Get("result")),
 		From: int64(from), Limit: int(limit),
 	})

@@ -2,11 +2,11 @@ package bridge
 
 import "time"
 
-// pace records how long fetches take and how long rows stay. Both times change slowly, except that
+// fetchPace records how long fetches take and how long rows stay. Both times change slowly, except that
 // a lock may delay a single fetch, so the shorter of the last two fetches counts.
-type pace struct {
-	fetch, before time.Duration
-	avgStay       map[string]time.Duration // average time of a target's rows from start to end
+type fetchPace struct {
+	lastFetch, previousFetch time.Duration
+	avgStay                  map[string]time.Duration // average time of a target's rows from start to end
 }
 
 // minFetch is the duration that is assumed for a shorter fetch. The shorter a fetch, the fewer rows
@@ -17,9 +17,11 @@ const minFetch = 10 * time.Millisecond
 // The latest row has the weight 1/smoothing in the average.
 const smoothing = 8
 
-func (p *pace) observeFetch(elapsed time.Duration) { p.fetch, p.before = elapsed, p.fetch }
+func (p *fetchPace) observeFetch(elapsed time.Duration) {
+	p.lastFetch, p.previousFetch = elapsed, p.lastFetch
+}
 
-func (p *pace) observeEnd(target string, stayed time.Duration) {
+func (p *fetchPace) observeEnd(target string, stayed time.Duration) {
 	if p.avgStay == nil {
 		p.avgStay = make(map[string]time.Duration)
 	}
@@ -29,10 +31,10 @@ func (p *pace) observeEnd(target string, stayed time.Duration) {
 	p.avgStay[target] = max(stayed, 1)
 }
 
-// share returns how many rows end in one place of a target during a fetch.
-func (p *pace) share(target string) float64 {
+// endsPerFetch returns how many rows end in one place of a target during a fetch.
+func (p *fetchPace) endsPerFetch(target string) float64 {
 	if duration := p.avgStay[target]; duration > 0 {
-		return float64(max(min(p.fetch, p.before), minFetch)) / float64(duration)
+		return float64(max(min(p.lastFetch, p.previousFetch), minFetch)) / float64(duration)
 	}
 	return 0
 }

@@ -8,9 +8,9 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// TestWhoIsDead checks the same incarnation every second.
-func TestWhoIsDead(t *testing.T) {
-	alive := func(store.Place) bool { return false }
+// TestDeadOwners checks the same incarnation every second.
+func TestDeadOwners(t *testing.T) {
+	alive := func(store.Process) bool { return false }
 	type look struct {
 		beat  int64
 		left  time.Duration // of the lease
@@ -34,7 +34,7 @@ func TestWhoIsDead(t *testing.T) {
 		{"its clock jumped back", []look{fresh, long, long, long}, 4},
 		{"a clock that jumped", []look{over, {beat: 2}, {beat: 3}, {beat: 4}, {beat: 5}}, 0},
 	} {
-		w := ownerWatch{minSilence: 3 * time.Second, gap: 5 * time.Second}
+		w := ownerWatch{minSilence: 3 * time.Second, maxGap: 5 * time.Second}
 		now := time.Unix(1000, 0)
 		got := 0
 		for i, l := range c.looks {
@@ -42,10 +42,10 @@ func TestWhoIsDead(t *testing.T) {
 				l.pause = time.Second
 			}
 			if l.blind {
-				w.skip()
+				w.reset()
 			}
 			now = now.Add(l.pause)
-			dead, undecided := w.check([]store.Owner{{Token: 1, Beat: l.beat, Left: l.left}}, now, alive)
+			dead, undecided := w.check([]store.Owner{{Token: 1, Beat: l.beat, LeaseLeft: l.left}}, now, alive)
 			if len(dead) > 0 && got == 0 {
 				got = i + 1
 			}
@@ -57,9 +57,9 @@ func TestWhoIsDead(t *testing.T) {
 			t.Errorf("%s: dead at look %d, want %d", c.name, got, c.dead)
 		}
 	}
-	w := ownerWatch{minSilence: time.Hour, gap: time.Hour}
-	isGone := func(p store.Place) bool { return p.PID == 7 }
-	dead, _ := w.check([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}}}, time.Unix(5, 0), isGone)
+	w := ownerWatch{minSilence: time.Hour, maxGap: time.Hour}
+	isGone := func(p store.Process) bool { return p.PID == 7 }
+	dead, _ := w.check([]store.Owner{{Token: 1, Process: store.Process{PID: 7}}, {Token: 2, Settling: true}, {Token: 3, Process: store.Process{PID: 8}}}, time.Unix(5, 0), isGone)
 	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
 		t.Errorf("%s", fmt.Sprint(dead))
 	}

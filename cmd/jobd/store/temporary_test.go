@@ -13,9 +13,9 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestPassingStates: a server refuses writes for a while. When it accepts writes again, the rows
+// TestTemporaryFaults: a server refuses writes for a while. When it accepts writes again, the rows
 // are done, with all of their output.
-func TestPassingStates(t *testing.T) {
+func TestTemporaryFaults(t *testing.T) {
 	server := mariadbtest.New(t, "--log-bin=log", "--binlog-format=ROW", "--server-id=1")
 	output := strings.Repeat("x", 50_000)
 	for _, state := range []struct{ name, start, end string }{
@@ -37,13 +37,13 @@ func TestPassingStates(t *testing.T) {
 			table := newTableOn(t, server)
 			table.exec(t, "ALTER TABLE jobs ADD priority int NOT NULL DEFAULT 0")
 			fill(t, table, Waiting, "a", "a")
-			s := table.open(t, "d", long).(*SQL)
+			s := table.open(t, "d", longLease).(*SQL)
 			accept(t, s, 1, "a")
 			write(t, s, Batch{Start: []int64{1}})
 			table.exec(t, state.start)
 			s.DB().SetMaxIdleConns(0) // the server's new settings apply to new connections
 			s.DB().SetMaxIdleConns(8)
-			b := Batch{Finish: []Final{{ID: 1, OK: true, Stdout: output}}}
+			b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: output}}}
 			w, err := s.Write(t.Context(), b)
 			if len(w.Lost) > 0 {
 				t.Fatalf("lost: %v", w.Lost)
@@ -52,7 +52,7 @@ func TestPassingStates(t *testing.T) {
 			_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 			table.exec(t, state.end)
 			if err != nil || len(w.Failed) > 0 {
-				equal(t, "lost", write(t, s, b).Lost, "map[]")
+				checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
 			}
 			if r := table.read(t, 1); r.Status != Done || *r.Stdout != output {
 				t.Fatalf("%s, %d bytes", r.Status, len(*r.Stdout))
@@ -60,69 +60,69 @@ func TestPassingStates(t *testing.T) {
 			if acceptErr != nil {
 				accept(t, s, 1, "a")
 			}
-			equal(t, "row 2", table.read(t, 2).Status, Accepted)
+			checkEqual(t, "row 2", table.read(t, 2).Status, Accepted)
 		})
 	}
 }
 
-// TestARestoredTable: a table is emptied and filled again while a row runs, another
+// TestRestoredTable: a table is emptied and filled again while a row runs, another
 // waits for its place, and those of a dead daemon wait to be settled.
-func TestARestoredTable(t *testing.T) {
+func TestRestoredTable(t *testing.T) {
 	for _, empty := range []string{"DELETE FROM jobs", "TRUNCATE jobs"} {
 		table := newSQLTable(t)
 		fill(t, table, Waiting, "a", "a", "a", "a")
 		opt := table.options("d")
-		opt.Patience = 300 * time.Millisecond
+		opt.ConfirmAfter = 300 * time.Millisecond
 		s := registered(t, table.openWith(t, opt))
 		accept(t, s, 2, "a")
 		write(t, s, Batch{Start: []int64{1}})
-		dead := table.open(t, "dead", long)
+		dead := table.open(t, "dead", longLease)
 		accept(t, dead, 2, "a")
 		write(t, dead, Batch{Start: []int64{3}})
 		dead.(*SQL).Close()
 		table.exec(t, "CREATE TABLE kept AS SELECT * FROM jobs")
 		table.exec(t, empty)
-		b := Batch{Start: []int64{2}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}}
+		b := Batch{Start: []int64{2}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}}
 		w := write(t, s, b)
-		equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] [1 2]")
+		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] [1 2]")
 		o := Owner{Token: dead.Token(), Beat: 1}
-		settle := func() Settled {
+		settle := func() SettleResult {
 			t.Helper()
-			sum, err := s.Settle(t.Context(), o, Orphans{Reason: "died"})
+			sum, err := s.Settle(t.Context(), o, OrphanPolicy{Reason: "died"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return sum
 		}
-		equal(t, "some are left to be settled", settle().Left, true)
-		equal(t, "claims", table.claims(t), 4)
+		checkEqual(t, "some are left to be settled", settle().Incomplete, true)
+		checkEqual(t, "claims", table.claims(t), 4)
 		table.exec(t, "INSERT INTO jobs SELECT * FROM kept")
 		w = write(t, s, b)
-		equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
 		sum := settle()
-		equal(t, "returned, failed, left", fmt.Sprint(sum.Returned, len(sum.Failed), sum.Left), "1 1 false")
-		equal(t, "statuses", statuses(t, table, 4), "done running done waiting")
+		checkEqual(t, "returned, failed, left", fmt.Sprint(sum.Requeued, len(sum.Failed), sum.Incomplete), "1 1 false")
+		checkEqual(t, "statuses", statuses(t, table, 4), "done running done waiting")
 		// Rows that stay missing were deleted.
 		table.exec(t, empty)
-		for b = (Batch{Finish: []Final{{ID: 2}}}); ; {
+		for b = (Batch{Finish: []Result{{ID: 2}}}); ; {
 			if w = write(t, s, b); len(w.Lost) > 0 {
 				break
 			}
 		}
-		equal(t, "claims", table.claims(t), 0)
+		checkEqual(t, "claims", table.claims(t), 0)
 	}
 }
 
-// TestARefusalThatPasses: if a result is refused for a while, by a trigger or because a proxy or a
+// TestTemporaryRefusal: if a result is refused for a while, by a trigger or because a proxy or a
 // changed column says that it is too long, no output is lost. If it is refused for good, as much of
 // the output is written as is taken, or the reason.
-func TestARefusalThatPasses(t *testing.T) {
+func TestTemporaryRefusal(t *testing.T) {
 	for name, signal := range map[string]string{"trigger": "SIGNAL SQLSTATE '45000' SET", "too long": "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406,"} {
 		t.Run(name, func(t *testing.T) {
 			table := newSQLTable(t)
 			fill(t, table, Waiting, "a", "a", "a")
 			opt := table.options("d")
-			opt.Patience = 200 * time.Millisecond
+			opt.ConfirmAfter = 200 * time.Millisecond
 			s := registered(t, table.openWith(t, opt))
 			accept(t, s, 3, "a")
 			write(t, s, Batch{Start: []int64{1, 2, 3}})
@@ -131,18 +131,18 @@ func TestARefusalThatPasses(t *testing.T) {
 					IF LENGTH(NEW.stdout) > %d THEN %s MESSAGE_TEXT = 'not now'; END IF`, longer, signal))
 			}
 			output := strings.Repeat("x", 50_000)
-			final := func(id int64) Written {
-				w, err := s.Write(t.Context(), Batch{Finish: []Final{{ID: id, OK: true, Stdout: output, Stderr: "e"}}})
+			final := func(id int64) WriteResult {
+				w, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: id, OK: true, Stdout: output, Stderr: "e"}}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				return w
 			}
 			refuse(5000)
-			equal(t, "refused", len(final(1).Failed), 1)
+			checkEqual(t, "refused", len(final(1).Failed), 1)
 			table.exec(t, "DROP TRIGGER g")
-			equal(t, "refused", len(final(1).Failed), 0)
-			equal(t, "bytes of a result that was refused once", len(*table.read(t, 1).Stdout), len(output))
+			checkEqual(t, "refused", len(final(1).Failed), 0)
+			checkEqual(t, "bytes of a result that was refused once", len(*table.read(t, 1).Stdout), len(output))
 			refuse(5000)
 			for len(final(2).Failed) > 0 {
 			}
@@ -166,7 +166,7 @@ func TestDiscardedTablespace(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
 	fill(t, table, Waiting, "a")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
 	write(t, s, Batch{Start: []int64{1}})
 	var dir string
@@ -175,7 +175,7 @@ func TestDiscardedTablespace(t *testing.T) {
 	}
 	dir = filepath.Join(dir, table.name)
 	withoutFile(t, table.db, dir, func() {
-		b := Batch{Finish: []Final{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}
+		b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}
 		w, err := s.Write(t.Context(), b)
 		if err == nil && len(w.Failed) != 1 {
 			t.Errorf("written without a tablespace: %v", w)
@@ -184,7 +184,7 @@ func TestDiscardedTablespace(t *testing.T) {
 			t.Errorf("output is cut: %s", table.log)
 		}
 	})
-	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).Lost, "map[]")
 	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != 50_000 {
 		t.Fatalf("%s", r.Status)
 	}
@@ -244,11 +244,11 @@ func TestReadOnlyAtTheStart(t *testing.T) {
 	opt := table.options("d")
 	opt.MySQL.User = "d"
 	server.Exec(t, "", "SET GLOBAL read_only = 1")
-	if s, err := Open(t.Context(), opt); !Away(err) {
+	if s, err := Open(t.Context(), opt); !IsAway(err) {
 		t.Fatalf("%v %v", s, err)
 	}
 	server.Exec(t, "", "SET GLOBAL read_only = 0")
-	if !table.openWith(t, opt).Claims() {
+	if !table.openWith(t, opt).HasClaims() {
 		t.Fatal("there is no companion table")
 	}
 }
@@ -269,7 +269,7 @@ func TestLockedAtTheStart(t *testing.T) {
 		if _, err := db.Exec(lock); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := Open(t.Context(), table.options("d")); !Away(err) {
+		if s, err := Open(t.Context(), table.options("d")); !IsAway(err) {
 			t.Errorf("%s: %v %v", lock, s, err)
 		}
 		if _, err := db.Exec("UNLOCK TABLES"); err != nil {
@@ -285,7 +285,7 @@ func TestServerChains(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
 	server.Exec(t, "", "SET GLOBAL completion_type = CHAIN")
-	s := table.open(t, "d", long) // has committed
+	s := table.open(t, "d", longLease) // has committed
 	beat := func() int {
 		return table.count(t, "SELECT SUM(beat) FROM jobs_claims WHERE id < 0 AND lease IS NOT NULL")
 	}

@@ -7,20 +7,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 	"gloom/cmd/jobd/store"
 )
 
 // Look implements control.Engine. Its counts are those of the metrics.
-func (b *Bridge) Look() look.Daemon {
+func (b *Bridge) Overview() overview.Daemon {
 	targets, manual := b.targetStatus()
 	c := b.cfg.MySQL
-	l := look.Daemon{Table: fmt.Sprintf("%s:%d%s/%s.%s", c.Host, c.Port, c.Socket, c.Database, c.Table), Manual: manual}
+	l := overview.Daemon{Table: fmt.Sprintf("%s:%d%s/%s.%s", c.Host, c.Port, c.Socket, c.Database, c.Table), Manual: manual}
 	for i, t := range targets {
-		row := look.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
+		row := overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
 		if i < maxTargets {
-			row.Accepted = counted(b.m.accepted, t.Name, "poll") + counted(b.m.accepted, t.Name, "hand")
-			row.OK, row.Fail = counted(b.m.rowsEnded, t.Name, "ok"), counted(b.m.rowsEnded, t.Name, "fail")
+			row.Accepted = counted(b.metrics.accepted, t.Name, "poll") + counted(b.metrics.accepted, t.Name, "hand")
+			row.OK, row.Fail = counted(b.metrics.rowsEnded, t.Name, "ok"), counted(b.metrics.rowsEnded, t.Name, "fail")
 		}
 		l.Targets = append(l.Targets, row)
 	}
@@ -28,7 +28,7 @@ func (b *Bridge) Look() look.Daemon {
 		l.Trouble = err.Error()
 	}
 	var m dto.Metric
-	_ = b.m.runTime.Write(&m)
+	_ = b.metrics.runTime.Write(&m)
 	before := uint64(0)
 	for _, bucket := range m.GetHistogram().GetBucket() {
 		l.Bounds, l.Runs = append(l.Bounds, bucket.GetUpperBound()), append(l.Runs, bucket.GetCumulativeCount()-before)

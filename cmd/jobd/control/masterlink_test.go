@@ -89,7 +89,7 @@ func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string, pi
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	l := control.Link{Host: "127.0.0.1", Port: m.Addr().(*net.TCPAddr).Port, Name: "probe-w1", Password: password,
+	l := control.MasterLink{Host: "127.0.0.1", Port: m.Addr().(*net.TCPAddr).Port, Name: "probe-w1", Password: password,
 		MaxPause: 20 * time.Millisecond, PingInterval: ping, Log: zerolog.Nop()}
 	go func() {
 		defer close(done)
@@ -147,7 +147,7 @@ func TestLinkRegisters(t *testing.T) {
 	stop()
 }
 
-func TestLinkComesBack(t *testing.T) {
+func TestReconnect(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
 	link(t, m, e, "", time.Hour)
 	for i := range 3 {
@@ -167,8 +167,8 @@ func TestLinkComesBack(t *testing.T) {
 	m.accept().readRegistration()
 }
 
-// TestAMasterThatIsGone: the connection stays open, but there are no answers.
-func TestAMasterThatIsGone(t *testing.T) {
+// TestSilentMaster: the connection stays open, but there are no answers.
+func TestSilentMaster(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
 	link(t, m, e, "", 100*time.Millisecond)
 	s := m.accept()

@@ -15,10 +15,10 @@ import (
 
 // reaper settles the rows of dead incarnations, one pass at a time.
 type reaper struct {
-	mu     sync.Mutex // guards the fields below; held during a pass
-	watch  ownerWatch
-	known  []store.Owner // incarnations that the last pass found
-	strays strays
+	mu          sync.Mutex // guards the fields below; held during a pass
+	owners      ownerWatch
+	knownOwners []store.Owner // incarnations that the last pass found
+	strays      strayRows
 
 	protectedMu sync.Mutex        // guards the fields below
 	protected   map[int64][]int64 // by token: rows whose results are spooled here and not written yet
@@ -67,7 +67,7 @@ const (
 func (b *Bridge) reapEvery() time.Duration { return min(maxReap, max(minReap, b.cfg.Lease/5)) }
 
 func (b *Bridge) reapLoop(ctx context.Context) {
-	if !b.store.Claims() {
+	if !b.store.HasClaims() {
 		return
 	}
 	for sleep(ctx, b.reapEvery(), nil) {
@@ -77,42 +77,42 @@ func (b *Bridge) reapLoop(ctx context.Context) {
 	}
 }
 
-// pass is the result of one check of the other incarnations.
-type pass struct {
+// reapResult is the result of one check of the other incarnations.
+type reapResult struct {
 	settled   int
 	undecided int // expired leases of daemons that may still come back
 }
 
-// errUnrenewed means that other incarnations cannot be judged: if our own lease cannot be renewed,
+// errNotRenewed means that other incarnations cannot be judged: if our own lease cannot be renewed,
 // theirs may not be renewable either, because a server may allow reads but not writes.
-var errUnrenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
+var errNotRenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
 
 // reap checks the other incarnations and settles the dead ones.
-func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
+func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
 	if deadline, _ := b.lease.expiry(); time.Until(deadline) < b.cfg.Lease/2 {
-		b.reaper.watch.skip()
-		return p, errUnrenewed
+		b.reaper.owners.reset()
+		return p, errNotRenewed
 	}
 	owners, err := b.store.Owners(ctx)
 	b.noteDatabase("reap", err)
 	if err != nil {
-		b.reaper.watch.skip()
+		b.reaper.owners.reset()
 		return p, err
 	}
 	// An incarnation that is no longer listed has left, or another daemon has settled it. In both
 	// cases rows of it may be waiting now.
-	if slices.ContainsFunc(b.reaper.known, func(o store.Owner) bool {
+	if slices.ContainsFunc(b.reaper.knownOwners, func(o store.Owner) bool {
 		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
 	}) {
-		b.update(func() { b.machine.Poll(nil) })
+		b.withMachine(func() { b.machine.Poll(nil) })
 	}
-	b.reaper.known = owners
+	b.reaper.knownOwners = owners
 	var dead []store.Owner
-	dead, p.undecided = b.reaper.watch.check(owners, time.Now(), store.Place.Gone)
+	dead, p.undecided = b.reaper.owners.check(owners, time.Now(), store.Process.Gone)
 	for _, o := range dead {
-		n, settleErr := b.settle(ctx, o)
+		n, settleErr := b.settleOwner(ctx, o)
 		p.settled += n
 		if settleErr != nil {
 			err = settleErr
@@ -125,13 +125,13 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	return p, err
 }
 
-// settle frees the rows of one dead incarnation.
-func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
+// settleOwner frees the rows of one dead incarnation.
+func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
-	if o.Place.Gone() {
+	if o.Process.Gone() {
 		// The kernel has killed the daemon's processes, but their children may still run.
 		killing, cancel := context.WithTimeout(ctx, killTimeout)
-		n, err := launch.KillOrphans(killing, ownerOf(o.Place))
+		n, err := launch.KillOrphans(killing, ownerOf(o.Process))
 		cancel()
 		if n > 0 {
 			b.log.Warn().Err(err).Str("owner", o.Name).Int("processes", n).Msg("killed processes that a dead daemon had left running")
@@ -140,55 +140,55 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 			return 0, fmt.Errorf("processes of %s do not end: %w", o.Name, err)
 		}
 	}
-	sum, err := b.store.Settle(ctx, o, store.Orphans{
-		Requeue: requeue, Reason: store.Died(o.Name), At: time.Now().Unix(),
+	sum, err := b.store.Settle(ctx, o, store.OrphanPolicy{
+		Requeue: requeue, Reason: store.DeathReason(o.Name), At: time.Now().Unix(),
 		Except: b.reaper.protectedRows(o.Token),
 	})
-	b.m.transaction("settle", err)
+	b.metrics.transaction("settle", err)
 	if b.cfg.Launcher == "" && o.Name == b.cfg.Name {
-		b.keepPlaces(sum.Failed)
+		b.keepSlots(sum.Failed)
 	}
 	b.noteSettled(sum)
-	if n := sum.Returned + len(sum.Failed); n > 0 {
-		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Returned).Int("failed", len(sum.Failed)).Msg("settled the rows of a dead daemon")
+	if n := sum.Requeued + len(sum.Failed); n > 0 {
+		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Requeued).Int("failed", len(sum.Failed)).Msg("settled the rows of a dead daemon")
 	}
 	if err != nil {
 		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
 	if err != nil { // it is not known how many rows were settled before the error
-		b.update(func() { b.machine.Poll(nil) })
+		b.withMachine(func() { b.machine.Poll(nil) })
 	}
-	if err == nil && sum.Left {
+	if err == nil && sum.Incomplete {
 		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
 	}
-	return sum.Returned + len(sum.Failed), err
+	return sum.Requeued + len(sum.Failed), err
 }
 
-// keepPlaces makes rows that count as failed, because an earlier daemon of this name was killed, keep
+// keepSlots makes rows that count as failed, because an earlier daemon of this name was killed, keep
 // their places in their targets while workers may still run them.
-func (b *Bridge) keepPlaces(rows map[int64]string) {
-	b.update(func() {
+func (b *Bridge) keepSlots(rows map[int64]string) {
+	b.withMachine(func() {
 		for id, target := range rows {
-			if b.machine.Keep(queue.Row{ID: id, Target: target}) {
-				b.drives.Go(func() { b.leavePlace(&row{Row: store.Row{ID: id, Target: target}}) })
+			if b.machine.HoldSlot(queue.Row{ID: id, Target: target}) {
+				b.rowTasks.Go(func() { b.awaitStrayRun(&row{Row: store.Row{ID: id, Target: target}}) })
 			}
 		}
 	})
 }
 
 // noteSettled counts settled rows, and polls the targets of those that wait again.
-func (b *Bridge) noteSettled(sum store.Settled) {
-	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
-	b.m.settled.WithLabelValues("failed").Add(float64(len(sum.Failed)))
+func (b *Bridge) noteSettled(sum store.SettleResult) {
+	b.metrics.settled.WithLabelValues("returned").Add(float64(sum.Requeued))
+	b.metrics.settled.WithLabelValues("failed").Add(float64(len(sum.Failed)))
 	if len(sum.Targets) > 0 {
-		b.update(func() { b.machine.Poll(sum.Targets) })
+		b.withMachine(func() { b.machine.Poll(sum.Targets) })
 	}
 }
 
 // Recover implements control.Engine. If leases have expired but their daemons may still come back,
 // it waits until that is decided.
 func (b *Bridge) Recover(ctx context.Context) (int, error) {
-	if !b.store.Claims() {
+	if !b.store.HasClaims() {
 		return 0, fmt.Errorf("there is no companion table: rows cannot be told from those of living daemons")
 	}
 	settled := 0
@@ -212,9 +212,9 @@ func (b *Bridge) loadSpool(sp *spool) {
 		return
 	}
 	var left []*change
-	err := sp.eachResult(func(e spooled, size int64) {
-		c := &change{kind: finish, id: e.Final.ID, final: e.Final, token: e.Token, spooled: e.Token, spilled: size, discarded: true}
-		c.final.Stdout, c.final.Stderr = "", ""
+	err := sp.eachResult(func(e spoolEntry, size int64) {
+		c := &change{kind: changeFinish, id: e.Final.ID, result: e.Final, token: e.Token, spoolToken: e.Token, diskSize: size, discarded: true}
+		c.result.Stdout, c.result.Stderr = "", ""
 		left = append(left, c)
 		b.reaper.protect(c)
 	}, func(file string, err error) {
@@ -231,8 +231,8 @@ func (b *Bridge) loadSpool(sp *spool) {
 			switch v := <-c.done; {
 			case v.err != nil:
 				continue // it stays in the spool, for the next start
-			case v.lost != "":
-				b.log.Warn().Int64("id", c.id).Str("why", v.lost).Msg("spooled result came too late")
+			case v.lostReason != "":
+				b.log.Warn().Int64("id", c.id).Str("why", v.lostReason).Msg("spooled result came too late")
 			default:
 				b.log.Info().Int64("id", c.id).Msg("spooled result of an earlier daemon was written")
 			}

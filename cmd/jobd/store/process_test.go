@@ -8,11 +8,11 @@ import (
 
 func TestPlaces(t *testing.T) {
 	here := process.Self()
-	if back := parsePlace(placeText(here)); back != here {
+	if back := parseProcess(formatProcess(here)); back != here {
 		t.Fatalf("%+v, want %+v", back, here)
 	}
 	for _, text := range []string{"", "a/b", "a/b/c", "a/b/x/y"} {
-		if p := parsePlace(text); p != (Place{}) || p.Gone() {
+		if p := parseProcess(text); p != (Process{}) || p.Gone() {
 			t.Errorf("%q: %+v", text, p)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // A web page can send one of our messages as the body of a request, and a cookie or a session
 // ticket can hold one. None of these are carried out.
-func TestBrowsersAreClosed(t *testing.T) {
+func TestBrowserConnections(t *testing.T) {
 	s := serve(t, peer.Options{Password: "secret", AllowLocalhost: true})
 	const body = `|[0,{"no":1,"type":"big"}]|`
 	head := " / HTTP/1.1\r\nHost: 127.0.0.1:7080\r\nContent-Type: text/plain\r\n\r\n"
@@ -58,7 +58,7 @@ func TestBrowsersAreClosed(t *testing.T) {
 
 // Input that is neither HTTP nor ours is ignored, as before, even if it begins a little
 // like HTTP.
-func TestGarbageIsNoBrowser(t *testing.T) {
+func TestGarbage(t *testing.T) {
 	s := serve(t, peer.Options{})
 	for _, text := range []string{"GET|", "POST|", "hello world|", "GE\x01T / HTTP/1.1\r\n|", " GET / HTTP/1.1|", "[GET / HTTP/1.1|", "\x16|", "\x16\x04"} {
 		c := s.dial(t)

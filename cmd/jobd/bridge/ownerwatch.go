@@ -14,10 +14,10 @@ import (
 // that were seen before.
 type ownerWatch struct {
 	minSilence time.Duration // the minimum time for which a heartbeat must not change
-	gap        time.Duration // after a longer break between two checks, all times start again
+	maxGap     time.Duration // after a longer break between two checks, all times start again
 
-	last time.Time
-	seen map[int64]sighting
+	lastCheck time.Time
+	sightings map[int64]sighting
 }
 
 type sighting struct {
@@ -28,28 +28,28 @@ type sighting struct {
 
 // check takes the current list of other incarnations, and returns those that are dead and how
 // many of the others have an expired lease.
-func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(store.Place) bool) (dead []store.Owner, undecided int) {
-	if now.Sub(w.last) > w.gap {
-		w.seen = nil
+func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(store.Process) bool) (dead []store.Owner, undecided int) {
+	if now.Sub(w.lastCheck) > w.maxGap {
+		w.sightings = nil
 	}
-	w.last = now
+	w.lastCheck = now
 	seen := make(map[int64]sighting, len(owners))
 	for _, o := range owners {
-		s, ok := w.seen[o.Token]
+		s, ok := w.sightings[o.Token]
 		if !ok || s.heartbeat != o.Beat {
-			s = sighting{heartbeat: o.Beat, since: now, leaseLeft: o.Left}
+			s = sighting{heartbeat: o.Beat, since: now, leaseLeft: o.LeaseLeft}
 		}
 		seen[o.Token] = s
 		switch {
-		case o.Dead, isGone(o.Place), now.Sub(s.since) >= max(s.leaseLeft, w.minSilence):
+		case o.Settling, isGone(o.Process), now.Sub(s.since) >= max(s.leaseLeft, w.minSilence):
 			dead = append(dead, o)
 		case o.Expired():
 			undecided++
 		}
 	}
-	w.seen = seen
+	w.sightings = seen
 	return dead, undecided
 }
 
-// skip forgets all incarnations, after a check that failed.
-func (w *ownerWatch) skip() { w.seen = nil }
+// reset forgets all incarnations, after a check that failed.
+func (w *ownerWatch) reset() { w.sightings = nil }
