@@ -398,6 +398,8 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/jobs/" + strings.Repeat("a", 1025), "", 400, nil, "1024"},
 		{"GET", "/v1/jobs/%ff", "", 400, nil, "UTF-8"},
 		{"GET", "/v1/nothing", "", 404, nil, "/v1/nothing"},
+		{"GET", "/v1/types/%2F", "", 404, nil, `no job or worker of type "/"`},
+		{"GET", "/v1/types/%FF%2F", "", 404, nil, `no job or worker of type "/"`},
 		{"PATCH", "/v1/types/x", "", 405, nil, "GET, HEAD, PUT"},
 	} {
 		e := w.call(c.method, c.path, c.body, c.status, c.headers...)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/broker/admin/api"
 	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
@@ -91,7 +92,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serve(w, r, nil) // the mux would redirect it
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	s.mux.ServeHTTP(w, api.Marked(r))
 }
 
 // open serves a path that reveals nothing about rows, to any client.
@@ -205,9 +206,8 @@ func invalid(format string, args ...any) *door.Refusal {
 	return &door.Refusal{Status: http.StatusBadRequest, Code: "invalid_value", Reason: fmt.Sprintf(format, args...)}
 }
 
-// targetOf returns the target in the path. Browsers remove "." and ".." from paths, so the page
-// puts a byte before them that occurs in no name.
-func targetOf(r *http.Request) string { return strings.TrimPrefix(r.PathValue("target"), "\xff") }
+// targetOf returns the target in the path.
+func targetOf(r *http.Request) string { return api.Name(r.PathValue("target")) }
 
 // number returns a parameter that is an integer from low to high, or absent if there is none.
 func number(q url.Values, name string, low, high, absent int64) (int64, error) {
