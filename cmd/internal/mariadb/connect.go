@@ -26,6 +26,7 @@ type Connector struct {
 	Replicated bool
 	packet     atomic.Int64
 	minPacket  atomic.Int64
+	cluster    atomic.Bool
 }
 
 // NewConnector returns a connector for the server that c describes. Timeout ends an operation
@@ -56,6 +57,11 @@ func (c *Connector) Packet() int64 { return c.packet.Load() }
 // connection may not be larger.
 func (c *Connector) MinPacket() int64 { return c.minPacket.Load() }
 
+// Alone reports whether each statement of a transaction must be sent alone, because a server of a
+// Galera cluster was met. If such a server undoes a transaction for one of another node between two
+// statements that came together, it executes the second outside the transaction and reports success.
+func (c *Connector) Alone() bool { return c.cluster.Load() }
+
 // Open returns a pool with a limit on its connections.
 func (c *Connector) Open(connections int) *sql.DB {
 	db := sql.OpenDB(c)
@@ -83,13 +89,20 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	if c.Replicated {
 		// A server may change this at any time; a connection keeps the setting that it
 		// began with.
-		log, err := queryText(ctx, conn, "SELECT CONCAT(@@log_bin AND @@binlog_format = 'STATEMENT')")
-		if n := Number(err); err != nil && (n == 0 || KindOf(n) != Refused) { // the server does not have this setting
+		log, err := setting(ctx, conn, "@@log_bin AND @@binlog_format = 'STATEMENT'")
+		if err != nil {
 			return err
 		}
 		if log == "1" {
 			isolation = "REPEATABLE READ"
 		}
+	}
+	cluster, err := setting(ctx, conn, "@@wsrep_on = 1")
+	if err != nil {
+		return err
+	}
+	if cluster == "1" {
+		c.cluster.Store(true)
 	}
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL "+isolation, nil); err != nil {
 		return err
@@ -106,6 +119,15 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	for old := c.minPacket.Load(); (old == 0 || n < old) && !c.minPacket.CompareAndSwap(old, n); old = c.minPacket.Load() {
 	}
 	return nil
+}
+
+// setting returns the value of an expression of settings; "" if the server does not have one of them.
+func setting(ctx context.Context, conn driver.Conn, expression string) (string, error) {
+	value, err := queryText(ctx, conn, "SELECT CONCAT("+expression+")")
+	if n := Number(err); n != 0 && KindOf(n) == Refused {
+		return "", nil
+	}
+	return value, err
 }
 
 // queryText returns the result of a query that has a single text.

@@ -345,11 +345,15 @@ func (p *plan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 
 func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
 	update := "UPDATE " + s.table().name + primaryKeyHint + " SET "
-	var b strings.Builder
-	var args []any
+	var texts []string
+	var args [][]any
+	add := func(set string, ids []int64, values ...any) {
+		texts = append(texts, update+set+" WHERE id IN ("+joinIDs(ids)+")")
+		args = append(args, values)
+	}
 	simple := func(set string, ids []int64) {
 		if len(ids) > 0 {
-			b.WriteString(update + set + " WHERE id IN (" + joinIDs(ids) + ");")
+			add(set, ids)
 		}
 	}
 	simple(fmt.Sprintf("status = 'running', time_started = %d", at), p.start)
@@ -358,12 +362,14 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 	simple("status = 'waiting', time_started = 0", p.requeue)
 	simple("status = 'manual', time_started = 0", p.requeueManual)
 	for _, group := range groupByResult(p.finish) {
-		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table().stdout.placeholder() +
-			", stderr = " + s.table().stderr.placeholder() + ", time_finished = ? WHERE id IN (" + joinIDs(group.ids) + ");")
-		args = append(args, group.args()...)
+		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+s.table().stdout.placeholder()+
+			", stderr = "+s.table().stderr.placeholder()+", time_finished = ?", group.ids, group.args()...)
 	}
-	if b.Len() > 0 {
-		if _, err := tx.ExecContext(ctx, b.String(), args...); err != nil {
+	if len(texts) > 1 && !s.connector.Alone() {
+		texts, args = []string{strings.Join(texts, ";")}, [][]any{slices.Concat(args...)}
+	}
+	for i, text := range texts {
+		if _, err := tx.ExecContext(ctx, text, args[i]...); err != nil {
 			return err
 		}
 	}

@@ -143,9 +143,12 @@ func (*mysqlDialect) kind(err error) kind {
 
 func (*mysqlDialect) atOnce(rows int) int { return rows }
 
-// exec sends statements together.
+// exec sends statements together, if the server permits that.
 func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
 	limit := min(maxText, int(m.link.MinPacket())-packetHead)
+	if m.link.Alone() {
+		limit = 0
+	}
 	var text strings.Builder
 	var args []any
 	size := 0
