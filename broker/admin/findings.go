@@ -125,9 +125,9 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 		client(stalled[i].Peer).Overdue = stalled[i].Overdue
 	}
 	if unread > 0 {
-		for _, c := range h.NotReading(maxSuspectClients) {
+		for _, c := range h.SlowReaders(maxSuspectClients) {
 			x := client(c.Peer)
-			x.Unread, x.Stuck = c.Held(), c.UnreadFor(h.Now())
+			x.Unread, x.Stuck = c.UnreadBytes(), c.UnreadTime(h.Now())
 		}
 	}
 	nearLimit := func(used, limit int64) bool { return limit > 0 && used >= limit-limit/10 }

@@ -34,7 +34,7 @@ func values(names [][]byte) []string {
 // unread returns how many of the bytes sent to a peer it has not read.
 func (a *API) unread(p broker.Peer) int {
 	if c := a.srv.Hub().Find(p); c != nil {
-		return c.Held()
+		return c.UnreadBytes()
 	}
 	return 0
 }

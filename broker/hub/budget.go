@@ -12,32 +12,32 @@ import (
 )
 
 // Besides jobs, peers make the broker hold output that they have not read (bounded by
-// MaxUnread), unfinished frames (MaxInbound) and what TLS needs (MaxSecure). These bounds are
+// MaxUnread), unfinished frames (MaxInbound) and what TLS needs (MaxTLS). These bounds are
 // enforced here. If there is too much output or input, connections are closed until an eighth
 // of the bound is free again: first those with the largest product of bytes held and time
 // without progress. A TLS connection beyond the bound is refused.
 //
 // A peer that does not read is slowed, then closed. Above half of MaxOutbound, it gets no
-// progress and no jobs and may not submit (slow, credit). If more than its share waits for it,
-// its frames are not read (Congested); if it then reads nothing for stuckTime, it is closed
-// (Sweep). The frame after the one that exceeds MaxOutbound closes it at once (put).
+// progress and no jobs and may not submit (isSlow, renewCredit). If more than its share waits for it,
+// its frames are not read (Congested); if it then reads nothing for maxStuckTime, it is closed
+// (Sweep). The frame after the one that exceeds MaxOutbound closes it at once (appendFrame).
 
 // partial describes the unfinished frames of a connection. Only its owner writes it; any
 // goroutine may read it.
 type partial struct {
-	bytes      atomic.Int64 // counted in Hub.inbound
+	bytes      atomic.Int64 // counted in Hub.inputBytes
 	begunAt    atomic.Int64 // when the frame began, on the hub's clock
 	progressAt atomic.Int64 // when the latest bytes of the frame came
 	frame      uint64       // the number of the frame; only the owner uses it
 }
 
-// credit gives a worker whose credit is used up new credit, if at most half of the old credit
+// renewCredit gives a worker whose credit is used up new credit, if at most half of the old credit
 // is still unread.
-func (h *Hub) credit(c *Conn) {
+func (h *Hub) renewCredit(c *Conn) {
 	h.update(func(now int64) {
-		if limit := h.cfg.MaxOutbound / 2; c.out.waiting() <= limit/2 {
-			c.noCredit.Store(false)
-			h.apply(h.core.SetCredit(now, c.Peer, int64(limit-c.out.waiting())))
+		if limit := h.cfg.MaxOutbound / 2; c.outbox.waiting() <= limit/2 {
+			c.creditSpent.Store(false)
+			h.apply(h.core.SetCredit(now, c.Peer, int64(limit-c.outbox.waiting())))
 		}
 	})
 }
@@ -47,7 +47,7 @@ func (h *Hub) credit(c *Conn) {
 func (h *Hub) shedUnread() {
 	// Large bodies are counted with their jobs already, so for workers only what exceeds them
 	// counts.
-	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
+	s, w := h.unreadBytes[wire.SubmitPort].Load(), max(0, h.unreadBytes[wire.WorkerPort].Load()-h.core.BigBytes())
 	over, port := s+w-h.cfg.MaxUnread, wire.SubmitPort
 	if over <= 0 || h.cfg.MaxUnread == 0 {
 		return
@@ -59,7 +59,7 @@ func (h *Hub) shedUnread() {
 		if c.Port != port {
 			return 0, 0
 		}
-		return c.out.memory.Load(), c.out.waitingSince.Load()
+		return c.outbox.memory.Load(), c.outbox.waitingSince.Load()
 	}) {
 		h.abort(v.conn)
 	}
@@ -72,7 +72,7 @@ func (c *Conn) Partial(bytes int, frame uint64) {
 	n, old := int64(bytes), p.bytes.Load()
 	if n == 0 {
 		if old != 0 {
-			h.inbound.Add(-p.bytes.Swap(0))
+			h.inputBytes.Add(-p.bytes.Swap(0))
 		}
 		return
 	}
@@ -86,14 +86,14 @@ func (c *Conn) Partial(bytes int, frame uint64) {
 		return
 	}
 	old = p.bytes.Swap(n)
-	if total := h.inbound.Add(n - old); n > old && h.cfg.MaxInbound > 0 && total > h.cfg.MaxInbound {
+	if total := h.inputBytes.Add(n - old); n > old && h.cfg.MaxInbound > 0 && total > h.cfg.MaxInbound {
 		h.shedPartial()
 	}
 }
 
 func (h *Hub) shedPartial() {
 	h.update(func(int64) {
-		total, limit := h.inbound.Load(), h.cfg.MaxInbound
+		total, limit := h.inputBytes.Load(), h.cfg.MaxInbound
 		if total <= limit {
 			return
 		}
@@ -108,15 +108,15 @@ func (h *Hub) shedPartial() {
 
 // closePartial closes c because of its unfinished frame, which no longer counts.
 func (h *Hub) closePartial(c *Conn, why string) {
-	h.inbound.Add(-c.partial.bytes.Swap(0))
+	h.inputBytes.Add(-c.partial.bytes.Swap(0))
 	h.closeWith(c, &wire.Error{Code: wire.Overloaded, Reason: why})
 }
 
-// Secure reserves n bytes for TLS or, if n is negative, gives back -n bytes. It returns false
-// if there is no room.
-func (h *Hub) Secure(n int64) bool {
-	if total := h.secure.Add(n); n > 0 && h.cfg.MaxSecure > 0 && total > h.cfg.MaxSecure {
-		h.secure.Add(-n)
+// ReserveTLS reserves n bytes for TLS or, if n is negative, gives back -n bytes. It returns
+// false if there is no room.
+func (h *Hub) ReserveTLS(n int64) bool {
+	if total := h.tlsBytes.Add(n); n > 0 && h.cfg.MaxTLS > 0 && total > h.cfg.MaxTLS {
+		h.tlsBytes.Add(-n)
 		return false
 	}
 	return true
@@ -139,7 +139,7 @@ func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []
 			return
 		}
 		if n, since := holds(c); n > 0 {
-			candidates = append(candidates, victim{c, n, float64(n) * (age(now, since) + time.Second).Seconds()})
+			candidates = append(candidates, victim{c, n, float64(n) * (elapsed(now, since) + time.Second).Seconds()})
 		}
 	}
 	for c := range h.closing {
@@ -160,26 +160,26 @@ func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []
 	return candidates
 }
 
-func age(now, since int64) time.Duration {
+func elapsed(now, since int64) time.Duration {
 	if since == 0 {
 		return 0
 	}
 	return time.Duration(now - since)
 }
 
-// UnreadFor returns how long output has waited for a peer that read none of it.
-func (c *Conn) UnreadFor(now int64) time.Duration { return age(now, c.out.waitingSince.Load()) }
+// UnreadTime returns how long output has waited for a peer that read none of it.
+func (c *Conn) UnreadTime(now int64) time.Duration { return elapsed(now, c.outbox.waitingSince.Load()) }
 
 const (
-	// partialTime is how long an unfinished frame may get no further bytes, stuckTime how long
+	// maxPartialTime is how long an unfinished frame may get no further bytes, maxStuckTime how long
 	// a congested connection may read nothing.
-	partialTime = time.Minute
-	stuckTime   = 5 * time.Second
+	maxPartialTime = time.Minute
+	maxStuckTime   = 5 * time.Second
 )
 
-// stalled reports whether an unfinished frame of c has got no bytes for partialTime.
-func (c *Conn) stalled(now int64) bool {
-	return c.partial.bytes.Load() > 0 && now-c.partial.progressAt.Load() > int64(partialTime)
+// frameStalled reports whether an unfinished frame of c has got no bytes for maxPartialTime.
+func (c *Conn) frameStalled(now int64) bool {
+	return c.partial.bytes.Load() > 0 && now-c.partial.progressAt.Load() > int64(maxPartialTime)
 }
 
 // Sweep closes connections whose unfinished frames get no further bytes, and congested ones
@@ -188,18 +188,18 @@ func (c *Conn) stalled(now int64) bool {
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn
-	h.Each(func(c *Conn) {
-		if c.stalled(now) || c.Held() > smallBacklog {
+	h.EachConn(func(c *Conn) {
+		if c.frameStalled(now) || c.UnreadBytes() > smallBacklog {
 			found = append(found, c)
 		}
 	})
 	for _, c := range found {
 		h.update(func(int64) {
 			switch {
-			case c.stalled(now):
-				h.closePartial(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", partialTime))
+			case c.frameStalled(now):
+				h.closePartial(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", maxPartialTime))
 			case c.state != open:
-			case c.Congested() && c.UnreadFor(now) > stuckTime:
+			case c.Congested() && c.UnreadTime(now) > maxStuckTime:
 				h.abort(c)
 			default:
 				h.markDirty(c)
@@ -208,11 +208,11 @@ func (h *Hub) Sweep() {
 	}
 }
 
-// NotReading returns up to limit connections for which much waits that they do not read.
-func (h *Hub) NotReading(limit int) (found []*Conn) {
+// SlowReaders returns up to limit connections for which much waits that they do not read.
+func (h *Hub) SlowReaders(limit int) (found []*Conn) {
 	now := h.Now()
-	h.Each(func(c *Conn) {
-		if len(found) < limit && c.Held() > smallBacklog && c.UnreadFor(now) > 0 {
+	h.EachConn(func(c *Conn) {
+		if len(found) < limit && c.UnreadBytes() > smallBacklog && c.UnreadTime(now) > 0 {
 			found = append(found, c)
 		}
 	})
@@ -226,9 +226,9 @@ const smallBacklog = 64 << 10
 // they would cause more output. The limit is MaxOutbound or, for submitters, what is left of
 // MaxUnread.
 func (c *Conn) Congested() bool {
-	held, h := int64(c.Held()), c.hub
+	held, h := int64(c.UnreadBytes()), c.hub
 	return held > int64(h.cfg.MaxOutbound) ||
-		held > smallBacklog && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.Port].Load()
+		held > smallBacklog && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unreadBytes[c.Port].Load()
 }
 
 // Memory is the memory that the hub holds, in bytes by part.
@@ -248,9 +248,9 @@ func (h *Hub) Memory() Memory {
 	h.mu.Lock()
 	fleet, spare := h.fleet, h.spare.HeldBytes
 	h.mu.Unlock()
-	m := Memory{Spare: int64(spare), Input: h.inbound.Load(), TLS: h.secure.Load()}
-	for p := range h.unread {
-		m.Unread += h.unread[p].Load()
+	m := Memory{Spare: int64(spare), Input: h.inputBytes.Load(), TLS: h.tlsBytes.Load()}
+	for p := range h.unreadBytes {
+		m.Unread += h.unreadBytes[p].Load()
 	}
 	if fleet != nil {
 		m.Fleet = fleet.Memory()
@@ -268,9 +268,9 @@ func (h *Hub) Trim() {
 	h.spare.Trim()
 }
 
-// Each calls f with every open connection, with the lock held. Between slices of the
+// EachConn calls f with every open connection, with the lock held. Between slices of the
 // connections it releases the lock. f must be brief and must not call the hub.
-func (h *Hub) Each(f func(c *Conn)) {
+func (h *Hub) EachConn(f func(c *Conn)) {
 	const slice = 512
 	for from, more := 0, true; more; from += slice {
 		h.View(func(*broker.Broker, int64) {

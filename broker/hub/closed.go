@@ -31,5 +31,5 @@ func (d *closedConns) add(c *Conn, now int64) {
 func (h *Hub) ClosedConn(p broker.Peer) ClosedConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.recent.byPeer[p]
+	return h.closedConns.byPeer[p]
 }

@@ -16,27 +16,27 @@ type Conn struct {
 	Peer broker.Peer
 	// Port is the port on which the connection was accepted.
 	Port wire.Port
-	// Owner is for the connection's owner, which may store anything here.
-	Owner any
+	// OwnerData is for the connection's owner, which may store anything here.
+	OwnerData any
 	// Remote is the peer's address.
 	Remote string
 	// Opened is when the connection was opened, on the hub's clock.
 	Opened int64
-	// Named reports that the peer is a worker whose answers carry ids. Only the goroutine that
+	// NamesJobs reports that the peer is a worker whose answers carry ids. Only the goroutine that
 	// carries out the connection's commands may read it.
-	Named bool
+	NamesJobs bool
 
 	client atomic.Pointer[string]
 
 	// The hub's lock guards these fields.
-	out   outbox
-	state state
-	dirty bool // the connection is in its sink's list
+	outbox outbox
+	state  state
+	dirty  bool // the connection is in its sink's list
 
 	partial partial
 
-	// noCredit reports that the peer is a worker with no credit left.
-	noCredit atomic.Bool
+	// creditSpent reports that the peer is a worker with no credit left.
+	creditSpent atomic.Bool
 }
 
 // state is the stage of a connection's life. It only moves to a later one.
@@ -50,12 +50,12 @@ const (
 )
 
 // Open adds a connection. Any goroutine can find it from now on, so its exported fields, except
-// Named, no longer change.
+// NamesJobs, no longer change.
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := &Conn{hub: h, sink: sink, Port: port, Owner: owner, Remote: remote, Opened: h.clock()}
-	c.out.unframed = sink.owner.Bare
+	c := &Conn{hub: h, sink: sink, Port: port, OwnerData: owner, Remote: remote, Opened: h.clock()}
+	c.outbox.isUnframed = sink.owner.Unframed
 	if port == wire.SubmitPort {
 		c.Peer = h.core.AddSubmitter()
 	} else {
@@ -73,16 +73,16 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 func (h *Hub) Remove(c *Conn) {
 	h.update(func(int64) {
 		h.removePeer(c, "")
-		h.stats.Undelivered += uint64(c.out.answers)
-		for _, m := range c.out.marks {
-			if m.end > c.out.written.Load() {
+		h.stats.Undelivered += uint64(c.outbox.answers)
+		for _, m := range c.outbox.marks {
+			if m.end > c.outbox.written.Load() {
 				h.stats.Undelivered += uint64(m.answers)
 			}
 			if m.outcome != 0 {
 				h.outcomes--
 			}
 		}
-		c.out.marks, c.out.unwritten, c.out.answers = nil, nil, 0
+		c.outbox.marks, c.outbox.unwritten, c.outbox.answers = nil, nil, 0
 		c.Partial(0, 0)
 		c.state = closed
 		delete(h.closing, c)
@@ -124,18 +124,18 @@ func (h *Hub) abort(c *Conn) {
 	h.discard(c)
 	h.markDirty(c)
 	h.stats.Overflows++
-	h.removing = append(h.removing, c)
+	h.connsToRemove = append(h.connsToRemove, c)
 }
 
 // removePeer removes c from the core. If the broker closes a worker because of what it sent,
 // reason says why; otherwise it is "".
 func (h *Hub) removePeer(c *Conn, reason string) {
-	if h.find(c.Peer) != c {
+	if h.connOf(c.Peer) != c {
 		return
 	}
 	fx := h.core.ExpelPeer(h.clock(), c.Peer, reason)
 	h.conns[c.Peer.Slot()] = nil
-	h.recent.add(c, h.clock())
+	h.closedConns.add(c, h.clock())
 	h.apply(fx)
 }
 
@@ -154,7 +154,7 @@ func (c *Conn) Client() string {
 func (h *Hub) Find(p broker.Peer) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.find(p)
+	return h.connOf(p)
 }
 
 // CloseAll closes every connection once its output is written.
@@ -171,8 +171,8 @@ func (h *Hub) CloseAll() {
 // Backlog returns how many bytes wait for all submitters, for all peers, and for the peer for
 // which most wait.
 func (h *Hub) Backlog() (submitters, total, limit int) {
-	h.Each(func(c *Conn) {
-		w := c.out.waiting()
+	h.EachConn(func(c *Conn) {
+		w := c.outbox.waiting()
 		if c.Port == wire.SubmitPort {
 			submitters += w
 		}

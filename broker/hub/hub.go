@@ -34,8 +34,8 @@ type Config struct {
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
 	// limit. Above it, the connections that hold the most are closed.
 	MaxInbound int64
-	// MaxSecure bounds the memory that TLS takes for its connections; 0 is no limit.
-	MaxSecure int64
+	// MaxTLS bounds the memory that TLS takes for its connections; 0 is no limit.
+	MaxTLS int64
 	// Clock returns nanoseconds of a monotonic clock. Nil uses one that stands still while the
 	// process does.
 	Clock func() int64
@@ -51,29 +51,29 @@ type Hub struct {
 	ownClock *clock.Clock // the clock, if it is the hub's own
 	readAll  atomic.Pointer[func(fn func())]
 
-	mu     sync.Mutex
-	core   *broker.Broker
-	conns  []*Conn // by the slot of the peer
-	recent closedConns
-	spare  container.Buffers // for output
+	mu          sync.Mutex
+	core        *broker.Broker
+	conns       []*Conn // by the slot of the peer
+	closedConns closedConns
+	spare       container.Buffers // for output
 	// closing are connections that are to be closed after their output is written.
 	closing map[*Conn]struct{}
-	// unread is the memory of the output that peers have not read, by port; inbound is that of
-	// unfinished frames, secure that of TLS. They may be used without the lock.
-	unread          [2]atomic.Int64
-	inbound, secure atomic.Int64
-	timer           *time.Timer
+	// unreadBytes is the memory of the output that peers have not read, by port; inputBytes is that
+	// of unfinished frames, tlsBytes that of TLS. They may be used without the lock.
+	unreadBytes          [2]atomic.Int64
+	inputBytes, tlsBytes atomic.Int64
+	timer                *time.Timer
 	// timerAt is when the timer fires, or broker.Never. ticking reports that the timer has
 	// fired and that everything that has arrived is being read before the core ticks.
 	timerAt int64
 	ticking bool
 	closed  bool
-	// woken are the sinks that have got output since the lock was taken. removing are the
-	// connections that must be removed from the core before the lock is released.
-	woken    []*Sink
-	removing []*Conn
-	// current is the command that is being carried out. It is logged if the core panics.
-	current *Command
+	// sinksToWake are the sinks that have got output since the lock was taken. connsToRemove are
+	// the connections that must be removed from the core before the lock is released.
+	sinksToWake   []*Sink
+	connsToRemove []*Conn
+	// currentCommand is the command that is being carried out. It is logged if the core panics.
+	currentCommand *Command
 	// fleet holds the peers that are other brokers; it is nil if the broker is in no fleet.
 	fleet Fleet
 	// outcomes counts the kept outcomes in all outboxes.
@@ -95,7 +95,7 @@ type Stats struct {
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spare: container.Buffers{MaxBytes: maxSpareBytes}, closing: map[*Conn]struct{}{}, recent: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spare: container.Buffers{MaxBytes: maxSpareBytes}, closing: map[*Conn]struct{}{}, closedConns: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
 	if h.clock == nil {
 		h.ownClock = clock.Run()
 		h.clock = h.ownClock.Now

@@ -29,7 +29,7 @@ type side struct {
 
 func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
 	s := &side{t: t, port: port, dec: wire.Decoder{DefaultType: "default"}}
-	s.sink = h.NewSink(hub.Owner{Wake: func() {
+	s.sink = h.NewSink(hub.SinkOwner{Wake: func() {
 		s.mu.Lock()
 		s.woke++
 		s.mu.Unlock()
@@ -95,9 +95,9 @@ func front(c *hub.Conn) []byte {
 // reads acts as if the peer of c had read what waits for it, except for the last unread bytes,
 // and returns what it read.
 func reads(c *hub.Conn, unread int) (got []byte) {
-	for c.Held() > unread {
+	for c.UnreadBytes() > unread {
 		buf := front(c)
-		buf = buf[:min(len(buf), c.Held()-unread)]
+		buf = buf[:min(len(buf), c.UnreadBytes()-unread)]
 		got = append(got, buf...)
 		c.MarkWritten(len(buf))
 	}
@@ -136,11 +136,11 @@ func TestWake(t *testing.T) {
 	if s.woke != 0 || w.woke != 1 {
 		t.Errorf("woken %d and %d times, want 0 and 1", s.woke, w.woke)
 	}
-	if w.sink.Expect() {
+	if w.sink.ClaimTake() {
 		t.Error("expected although a wake is under way")
 	}
 	w.sink.Take()
-	if !w.sink.Expect() {
+	if !w.sink.ClaimTake() {
 		t.Error("not expected although no wake is under way")
 	}
 	s.step(h, `{"action":"submit","id":"x","body":1}`)
@@ -299,10 +299,10 @@ func TestCreditRenewed(t *testing.T) {
 	}
 	write := func(unsent func(n int) int) {
 		w.sink.Take()
-		if n := w.conn.Held(); unsent(n) == n {
+		if n := w.conn.UnreadBytes(); unsent(n) == n {
 			w.conn.MarkWritten(0)
 		}
-		reads(w.conn, unsent(w.conn.Held()))
+		reads(w.conn, unsent(w.conn.UnreadBytes()))
 	}
 	s.step(h, large("a"), large("b"))
 	write(func(int) int { return 0 })
@@ -392,7 +392,7 @@ func TestTimer(t *testing.T) {
 	defer h.Close()
 	s := open(t, h, wire.SubmitPort)
 	woken := make(chan struct{}, 1)
-	s.sink = h.NewSink(hub.Owner{Wake: func() { woken <- struct{}{} }})
+	s.sink = h.NewSink(hub.SinkOwner{Wake: func() { woken <- struct{}{} }})
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
 	s.step(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
@@ -467,7 +467,7 @@ func TestUnreadOfEscapes(t *testing.T) {
 		w.sink.Take()
 		reads(w.conn, 0)
 		s.sink.Take()
-		if m, n := h.Memory(), s.conn.Held(); m.Unread < int64(n) || n < 10_000 {
+		if m, n := h.Memory(), s.conn.UnreadBytes(); m.Unread < int64(n) || n < 10_000 {
 			t.Errorf("%d bytes are unread in %d bytes of memory", n, m.Unread)
 		}
 		reads(s.conn, 0)

@@ -16,34 +16,34 @@ type outbox struct {
 	// The hub's lock guards these fields: what has been appended and not taken. It is in
 	// sealedPieces and then in buf, which begins at position sealed of the stream. The owner
 	// has taken the stream up to position takenEnd.
-	sealedPieces     []piece
-	buf              []byte
-	sealed, takenEnd uint64
-	sealedBytes      int64 // the memory of sealedPieces
-	answers          int   // the number of answers that have not been taken
+	sealedPieces        []piece
+	buf                 []byte
+	sealedEnd, takenEnd uint64
+	sealedBytes         int64 // the memory of sealedPieces
+	answers             int   // the number of answers that have not been taken
 	// marks are positions in the stream, in order. Each is handled once the stream has been
 	// written up to it.
 	marks []mark
 
 	// Only the owner uses these: the pieces that it has taken and not written completely. The
-	// first at bytes of the first piece are written.
-	unwritten   []piece
-	at          int
-	hasOutcomes bool   // unwritten contains kept outcomes
-	writeLimit  uint64 // if so, up to which position one write may go
+	// first firstWritten bytes of the first piece are written.
+	unwritten    []piece
+	firstWritten int
+	hasOutcomes  bool   // unwritten contains kept outcomes
+	writeLimit   uint64 // if so, up to which position one write may go
 
 	// Only the owner writes these, any goroutine may read them. They are positions in the
 	// stream: its end when the owner last looked, how far it is written and, if hasOutcomes,
 	// how far the peer may have read.
-	seenEnd, written, maybeRead atomic.Uint64
+	knownEnd, written, maybeRead atomic.Uint64
 	// waitingSince is when the owner last wrote or took some of the output that waits; 0 if
 	// none waits. memory is how many bytes the waiting output occupies.
 	waitingSince, memory atomic.Int64
 
-	// unframed reports that the stream consists only of the bodies of answers and the reasons of
+	// isUnframed reports that the stream consists only of the bodies of answers and the reasons of
 	// errors, without frames.
-	unframed bool
-	result   BareResult
+	isUnframed bool
+	result     UnframedResult
 }
 
 // piece is a part of an outbox. Its memory is the capacity of mem.
@@ -60,13 +60,13 @@ type mark struct {
 	answers int
 }
 
-// BareResult is what a connection of a bare sink gets besides its output.
-type BareResult struct {
+// UnframedResult is what a connection of an unframed sink gets besides its output.
+type UnframedResult struct {
 	Accepted bool      // the request was accepted
 	Failed   wire.Code // the code with which the request was refused or the job failed, or 0
 }
 
-func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
+func (o *outbox) end() uint64 { return o.sealedEnd + uint64(len(o.buf)) }
 
 // queued returns how many bytes of memory the output occupies that the owner has not taken.
 func (o *outbox) queued() int64 { return o.sealedBytes + int64(cap(o.buf)) }
@@ -74,8 +74,8 @@ func (o *outbox) queued() int64 { return o.sealedBytes + int64(cap(o.buf)) }
 // waiting returns how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 
-// slow reports whether so much waits for c that it gets only frames that must be sent.
-func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
+// isSlow reports whether so much waits for c that it gets only frames that must be sent.
+func (c *Conn) isSlow() bool { return c.outbox.waiting() > c.hub.cfg.MaxOutbound/2 }
 
 // minSharedBody is the length from which a body that nobody writes to again is referred to
 // instead of copied.
@@ -85,7 +85,7 @@ const minSharedBody = 128 << 10
 func (h *Hub) apply(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
-		c := h.find(e.Peer)
+		c := h.connOf(e.Peer)
 		if c == nil && h.fleet != nil && h.fleet.Effect(e) {
 			continue
 		}
@@ -98,20 +98,20 @@ func (h *Hub) apply(fx []broker.Effect) {
 		reason := ""
 		switch e.Op {
 		case broker.OpProgress:
-			if c.slow() {
+			if c.isSlow() {
 				h.stats.Dropped++
 				continue
 			}
 		case broker.OpClose:
 			h.finish(c)
-			h.removing = append(h.removing, c)
+			h.connsToRemove = append(h.connsToRemove, c)
 			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
 			reason = wording.Of(e.Reason)
 		case broker.OpJob:
 			if e.CreditSpent {
-				c.noCredit.Store(true)
+				c.creditSpent.Store(true)
 			}
 		}
 		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(reason)
@@ -119,8 +119,8 @@ func (h *Hub) apply(fx []broker.Effect) {
 		if !share {
 			n += len(e.Body)
 		}
-		h.put(c, n, func(o *outbox) {
-			h.effect(o, e, reason, share)
+		h.appendFrame(c, n, func(o *outbox) {
+			h.appendEffect(o, e, reason, share)
 			if e.Outcome != 0 {
 				h.outcomes++
 				o.marks = append(o.marks, mark{end: o.end(), outcome: e.Outcome})
@@ -129,20 +129,20 @@ func (h *Hub) apply(fx []broker.Effect) {
 	}
 }
 
-func (h *Hub) find(p broker.Peer) *Conn {
+func (h *Hub) connOf(p broker.Peer) *Conn {
 	if s := int(p.Slot()); s < len(h.conns) && h.conns[s] != nil && h.conns[s].Peer == p {
 		return h.conns[s]
 	}
 	return nil
 }
 
-// effect appends the frame of e, with reason as its text. If share is set, the frame refers to
-// e.Body, otherwise it copies it.
-func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
+// appendEffect appends the frame of e, with reason as its text. If share is set, the frame
+// refers to e.Body, otherwise it copies it.
+func (h *Hub) appendEffect(o *outbox, e *broker.Effect, reason string, share bool) {
 	switch e.Op {
 	case broker.OpOK:
 		switch {
-		case o.unframed:
+		case o.isUnframed:
 			o.result.Accepted = true
 		case e.State != 0:
 			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
@@ -153,29 +153,29 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
 		}
 	case broker.OpJob:
 		o.buf = wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body))
-		h.body(o, e.Body, share)
+		h.appendBody(o, e.Body, share)
 	case broker.OpResult:
 		o.answers++
-		if !o.unframed {
+		if !o.isUnframed {
 			o.buf = wire.AppendResultHead(o.buf, e.ID, len(e.Body))
 		}
-		h.body(o, e.Body, share)
+		h.appendBody(o, e.Body, share)
 	case broker.OpProgress:
 		o.buf = wire.AppendProgressHead(o.buf, e.ID, len(e.Body))
-		h.body(o, e.Body, share)
+		h.appendBody(o, e.Body, share)
 	case broker.OpCancel:
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
-		if cause := causes[e.Code]; cause != "" && !o.unframed {
+		if cause := causes[e.Code]; cause != "" && !o.isUnframed {
 			o.buf = wire.AppendJobFailed(o.buf, reason, cause, e.Delay/1e6, e.ID)
 			return
 		}
-		o.fail(codes[e.Code], reason, e.ID)
+		o.appendError(codes[e.Code], reason, e.ID)
 	}
 }
 
-func (o *outbox) fail(code wire.Code, reason string, id []byte) {
-	if o.unframed {
+func (o *outbox) appendError(code wire.Code, reason string, id []byte) {
+	if o.isUnframed {
 		o.result.Failed = code
 		o.buf = append(o.buf, reason...)
 		return
@@ -183,8 +183,8 @@ func (o *outbox) fail(code wire.Code, reason string, id []byte) {
 	o.buf = wire.AppendError(o.buf, code, reason, id)
 }
 
-// body completes a frame whose beginning is in o.buf.
-func (h *Hub) body(o *outbox, body []byte, share bool) {
+// appendBody completes a frame whose beginning is in o.buf.
+func (h *Hub) appendBody(o *outbox, body []byte, share bool) {
 	buf := o.buf
 	if share {
 		o.seal()
@@ -194,7 +194,7 @@ func (h *Hub) body(o *outbox, body []byte, share bool) {
 	} else {
 		buf = append(buf, body...)
 	}
-	if !o.unframed {
+	if !o.isUnframed {
 		buf = append(buf, wire.BodyEnd)
 	}
 	o.buf = buf
@@ -204,34 +204,34 @@ func (h *Hub) body(o *outbox, body []byte, share bool) {
 // and body.
 const frameSlack = 64
 
-// put appends one whole frame to c's output; nothing else does that. It decides first whether c
-// gets the frame, so that no branch leaves c with a buffer that another connection uses. n is
-// roughly the frame's length; encode appends exactly one frame.
+// appendFrame appends one whole frame to c's output; nothing else does that. It decides first
+// whether c gets the frame, so that no branch leaves c with a buffer that another connection
+// uses. n is roughly the frame's length; encode appends exactly one frame.
 //
-// If more than the limit was waiting before, put closes c instead. The frame that exceeds the
-// limit is still accepted: otherwise a big job would cost every worker its connection.
-func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
+// If more than the limit was waiting before, appendFrame closes c instead. The frame that
+// exceeds the limit is still accepted: otherwise a big job would cost every worker its connection.
+func (h *Hub) appendFrame(c *Conn, n int, encode func(o *outbox)) {
 	if c.state != open {
 		return
 	}
-	o := &c.out
+	o := &c.outbox
 	before, memory := o.waiting(), o.queued()
 	h.grow(o, n+frameSlack)
 	encode(o)
 	h.stats.FramesOut++
 	h.markDirty(c)
 	if growth := o.queued() - memory; growth != 0 {
-		c.count(growth)
+		c.countMemory(growth)
 	}
 	if before > h.cfg.MaxOutbound {
 		h.abort(c)
 	}
 }
 
-// count adds n bytes to the memory that the output of c occupies.
-func (c *Conn) count(n int64) {
-	c.out.memory.Add(n)
-	c.hub.unread[c.Port].Add(n)
+// countMemory adds n bytes to the memory that the output of c occupies.
+func (c *Conn) countMemory(n int64) {
+	c.outbox.memory.Add(n)
+	c.hub.unreadBytes[c.Port].Add(n)
 }
 
 // markDirty puts c on its owner's list.
@@ -243,7 +243,7 @@ func (h *Hub) markDirty(c *Conn) {
 	s := c.sink
 	s.dirty = append(s.dirty, c)
 	if s.pending.CompareAndSwap(false, true) {
-		h.woken = append(h.woken, s)
+		h.sinksToWake = append(h.sinksToWake, s)
 	}
 }
 
@@ -274,7 +274,7 @@ func (o *outbox) seal() {
 
 func (o *outbox) add(p piece) {
 	o.sealedPieces = append(o.sealedPieces, p)
-	o.sealed += uint64(len(p.mem))
+	o.sealedEnd += uint64(len(p.mem))
 	o.sealedBytes += int64(cap(p.mem))
 }
 
@@ -299,8 +299,8 @@ func (s *Sink) take(now int64, outs []Output) []Output {
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
 		}
-		c.out.take(now)
-		outs = append(outs, Output{Conn: c, Close: c.state == closing, Bare: c.out.result})
+		c.outbox.take(now)
+		outs = append(outs, Output{Conn: c, Close: c.state == closing, Unframed: c.outbox.result})
 	}
 	s.dirty = s.dirty[:0]
 	s.returned, s.returnRoom = s.returned[:0], maxReturned
@@ -313,7 +313,7 @@ func (o *outbox) take(now int64) {
 	if len(o.unwritten) == 0 && o.end() > o.takenEnd {
 		o.seal()
 		o.sealedPieces, o.unwritten = o.unwritten, o.sealedPieces
-		o.takenEnd, o.sealedBytes = o.sealed, 0
+		o.takenEnd, o.sealedBytes = o.sealedEnd, 0
 		if o.waitingSince.Load() == 0 {
 			o.waitingSince.Store(now)
 		}
@@ -330,25 +330,25 @@ func (o *outbox) take(now int64) {
 			o.setWriteLimit()
 		}
 	}
-	o.seenEnd.Store(o.end())
+	o.knownEnd.Store(o.end())
 }
 
 // discard drops output that the owner will not take.
 func (h *Hub) discard(c *Conn) {
-	o := &c.out
-	c.count(-o.memory.Load())
+	o := &c.outbox
+	c.countMemory(-o.memory.Load())
 	h.spare.Put(o.buf)
-	o.sealedPieces, o.buf, o.sealed, o.sealedBytes = nil, nil, o.takenEnd, 0
-	o.seenEnd.Store(min(o.seenEnd.Load(), o.takenEnd))
+	o.sealedPieces, o.buf, o.sealedEnd, o.sealedBytes = nil, nil, o.takenEnd, 0
+	o.knownEnd.Store(min(o.knownEnd.Load(), o.takenEnd))
 }
 
 // Send appends a whole frame to c's output.
 func (h *Hub) Send(c *Conn, frame []byte) {
-	h.update(func(int64) { h.append(c, frame) })
+	h.update(func(int64) { h.appendBytes(c, frame) })
 }
 
-func (h *Hub) append(c *Conn, frame []byte) {
-	h.put(c, len(frame), func(o *outbox) { o.buf = append(o.buf, frame...) })
+func (h *Hub) appendBytes(c *Conn, frame []byte) {
+	h.appendFrame(c, len(frame), func(o *outbox) { o.buf = append(o.buf, frame...) })
 }
 
 func (h *Hub) refuse(c *Conn, e *wire.Error) {
@@ -356,5 +356,5 @@ func (h *Hub) refuse(c *Conn, e *wire.Error) {
 		return
 	}
 	h.stats.Errors[e.Code]++
-	h.put(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.fail(e.Code, e.Reason, e.ID) })
+	h.appendFrame(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.appendError(e.Code, e.Reason, e.ID) })
 }

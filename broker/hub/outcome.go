@@ -14,7 +14,7 @@ const maxWriteOutcomes = 512
 // position done of the stream or before.
 func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 	h.update(func(now int64) {
-		o, n := &c.out, 0
+		o, n := &c.outbox, 0
 		for ; n < len(o.marks) && o.marks[n].end <= done; n++ {
 			if m := o.marks[n]; m.outcome != 0 {
 				h.outcomes--
@@ -37,20 +37,20 @@ func (o *outbox) setWriteLimit() {
 	}
 }
 
-// quickWrite is longer than any write that does not wait for the peer. During such a write, the
+// maxQuickWrite is longer than any write that does not wait for the peer. During such a write, the
 // peer may read the frame before the owner reports the write.
-const quickWrite = 100 * time.Millisecond
+const maxQuickWrite = 100 * time.Millisecond
 
-// settleReused treats the outcome with this id as written if its frame is being written: a
+// settleReusedID treats the outcome with this id as written if its frame is being written: a
 // submitter that reuses the id has read the frame.
-func (h *Hub) settleReused(now int64, id []byte) {
+func (h *Hub) settleReusedID(now int64, id []byte) {
 	no, peer := h.core.OutcomeOf(id)
 	if no == 0 {
 		return
 	}
-	if c := h.find(peer); c != nil && c.UnreadFor(now) < quickWrite {
-		for _, m := range c.out.marks {
-			if m.end > c.out.maybeRead.Load() {
+	if c := h.connOf(peer); c != nil && c.UnreadTime(now) < maxQuickWrite {
+		for _, m := range c.outbox.marks {
+			if m.end > c.outbox.maybeRead.Load() {
 				break
 			} else if m.outcome == no {
 				h.apply(h.core.OutcomeWritten(now, no))

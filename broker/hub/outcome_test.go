@@ -23,15 +23,15 @@ func TestOutcomeBeingWritten(t *testing.T) {
 	}{
 		{"taken", func(*hub.Conn, func(time.Duration)) {}, true},
 		{"its last part is written", func(c *hub.Conn, _ func(time.Duration)) {
-			c.NextParts(make([][]byte, 0, 1), c.Held()-100)
-			c.MarkWritten(c.Held() - 100)
+			c.NextParts(make([][]byte, 0, 1), c.UnreadBytes()-100)
+			c.MarkWritten(c.UnreadBytes() - 100)
 			c.NextParts(make([][]byte, 0, 1), 100)
 		}, true},
 		{"a part in front of it is written", func(c *hub.Conn, _ func(time.Duration)) {
-			c.NextParts(make([][]byte, 0, 1), c.Held()/2)
+			c.NextParts(make([][]byte, 0, 1), c.UnreadBytes()/2)
 		}, false},
 		{"the peer does not read", func(c *hub.Conn, wait func(time.Duration)) {
-			c.NextParts(make([][]byte, 0, 1), c.Held())
+			c.NextParts(make([][]byte, 0, 1), c.UnreadBytes())
 			wait(time.Second)
 		}, false},
 		{"it is held back", func(c *hub.Conn, _ func(time.Duration)) {

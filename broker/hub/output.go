@@ -8,7 +8,7 @@ import (
 // Sink represents an owner of connections. Only that owner writes to them.
 type Sink struct {
 	hub   *Hub
-	owner Owner
+	owner SinkOwner
 
 	pending atomic.Bool // the owner knows that there is output, and will take it
 
@@ -24,21 +24,21 @@ type Sink struct {
 // maxReturned bounds the written buffers that an owner keeps between two Takes, in bytes.
 const maxReturned = 1 << 20
 
-// Owner holds the functions that a sink needs from the owner of its connections.
-type Owner struct {
+// SinkOwner holds the functions that a sink needs from the owner of its connections.
+type SinkOwner struct {
 	// Wake asks the owner to call Take soon. It is called without the lock, on any goroutine,
 	// at most once between two Takes.
 	Wake func()
 	// Write, if it is set, is called before Wake: it takes and writes the output at once. If it
 	// returns false, because the owner is busy, Wake is called.
 	Write func() bool
-	// Bare reports that the connections are not sockets; they get bodies and reasons without
+	// Unframed reports that the connections are not sockets; they get bodies and reasons without
 	// frames.
-	Bare bool
+	Unframed bool
 }
 
 // NewSink returns a sink without connections.
-func (h *Hub) NewSink(o Owner) *Sink { return &Sink{hub: h, owner: o} }
+func (h *Hub) NewSink(o SinkOwner) *Sink { return &Sink{hub: h, owner: o} }
 
 // Output tells the owner of a connection what to do for it.
 type Output struct {
@@ -50,23 +50,23 @@ type Output struct {
 	// Abort reports that the connection is to be closed at once, and that nothing more is
 	// written.
 	Abort bool
-	// Bare is what the connection has got so far, if the sink is bare.
-	Bare BareResult
+	// Unframed is what the connection has got so far, if the sink is unframed.
+	Unframed UnframedResult
 }
 
-// Expect says that the owner will call Take without being woken. It returns false if the
+// ClaimTake says that the owner will call Take without being woken. It returns false if the
 // owner is being woken already.
-func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
+func (s *Sink) ClaimTake() bool { return s.pending.CompareAndSwap(false, true) }
 
-// Held returns how many bytes wait for the peer, as far as the owner knows. Any goroutine may
+// UnreadBytes returns how many bytes wait for the peer, as far as the owner knows. Any goroutine may
 // call it.
-func (c *Conn) Held() int { return int(c.out.seenEnd.Load() - c.out.written.Load()) }
+func (c *Conn) UnreadBytes() int { return int(c.outbox.knownEnd.Load() - c.outbox.written.Load()) }
 
 // NextParts appends to parts, up to its capacity, the next pieces that the owner has taken, at
-// most limit bytes, and returns what Held returns. From then on the peer may have read the
+// most limit bytes, and returns what UnreadBytes returns. From then on the peer may have read the
 // pieces. Only the owner calls it.
-func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, held int) {
-	o, at, n := &c.out, c.out.at, 0
+func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, unread int) {
+	o, offset, n := &c.outbox, c.outbox.firstWritten, 0
 	if o.hasOutcomes {
 		limit = min(limit, int(o.writeLimit-o.written.Load()))
 	}
@@ -74,15 +74,15 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, held int) {
 		if n == limit || len(parts) == cap(parts) {
 			break
 		}
-		part := p.mem[at:]
+		part := p.mem[offset:]
 		part = part[:min(len(part), limit-n)]
-		parts, at = append(parts, part), 0
+		parts, offset = append(parts, part), 0
 		n += len(part)
 	}
 	if o.hasOutcomes {
 		o.maybeRead.Store(o.written.Load() + uint64(n))
 	}
-	return parts, c.Held()
+	return parts, c.UnreadBytes()
 }
 
 // MarkWritten records that n bytes of what NextParts returned have been written, and that no
@@ -90,12 +90,12 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, held int) {
 // If outcomes is true, kept outcomes wait to be written, and other connections should get their
 // turn first. Only the owner calls it.
 func (c *Conn) MarkWritten(n int) (outcomes bool) {
-	o, h := &c.out, c.hub
+	o, h := &c.outbox, c.hub
 	written := o.written.Add(uint64(n))
 	done, freed := 0, int64(0)
-	for o.at += n; done < len(o.unwritten) && o.at >= len(o.unwritten[done].mem); done++ {
+	for o.firstWritten += n; done < len(o.unwritten) && o.firstWritten >= len(o.unwritten[done].mem); done++ {
 		p := &o.unwritten[done]
-		o.at -= len(p.mem)
+		o.firstWritten -= len(p.mem)
 		freed += int64(cap(p.mem))
 		if s := c.sink; !p.shared && s.returnRoom >= cap(p.mem) {
 			s.returnRoom -= cap(p.mem)
@@ -106,9 +106,9 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 		o.unwritten = nil
 	}
 	if freed > 0 {
-		c.count(-freed)
+		c.countMemory(-freed)
 	}
-	unread := o.seenEnd.Load() > written
+	unread := o.knownEnd.Load() > written
 	if !unread {
 		o.waitingSince.Store(0)
 	} else if n > 0 {
@@ -118,15 +118,15 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 		o.maybeRead.Store(written)
 		h.outcomesWritten(c, written)
 	}
-	if n > 0 && c.noCredit.Load() { // a peer that reads nothing may be lost
-		h.credit(c)
+	if n > 0 && c.creditSpent.Load() { // a peer that reads nothing may be lost
+		h.renewCredit(c)
 	}
 	if unread && len(o.unwritten) == 0 {
 		h.mu.Lock()
 		o.take(h.clock())
 		h.mu.Unlock()
 	}
-	return o.hasOutcomes && c.Held() > 0
+	return o.hasOutcomes && c.UnreadBytes() > 0
 }
 
 // maxIdlePieces is the longest empty list of pieces that a connection keeps.

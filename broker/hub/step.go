@@ -53,10 +53,10 @@ func (s *Sink) Step(cmds []Command, outs *[]Output) {
 			}
 		}
 		for i := range cmds {
-			h.current = &cmds[i]
+			h.currentCommand = &cmds[i]
 			h.execute(now, cmds[i].From, &cmds[i])
 		}
-		h.current = nil
+		h.currentCommand = nil
 	})
 }
 
@@ -73,15 +73,15 @@ func (h *Hub) step(own *Sink, outs *[]Output, f func(now int64)) {
 	h.mu.Lock()
 	f(now)
 	send := h.fleet != nil && h.fleet.Step(h.clock())
-	for h.shedUnread(); len(h.removing) > 0; h.shedUnread() {
-		c := h.removing[len(h.removing)-1]
-		h.removing = h.removing[:len(h.removing)-1]
+	for h.shedUnread(); len(h.connsToRemove) > 0; h.shedUnread() {
+		c := h.connsToRemove[len(h.connsToRemove)-1]
+		h.connsToRemove = h.connsToRemove[:len(h.connsToRemove)-1]
 		h.removePeer(c, "")
 	}
 	if outs != nil {
 		*outs = own.take(now, *outs)
 	}
-	h.release(own)
+	h.unlock(own)
 	if send && (own == nil || outs != nil) { // nothing is sent in the middle of a round
 		h.fleet.Send()
 	}
@@ -95,15 +95,15 @@ func (h *Hub) exitOnPanic() {
 		return
 	}
 	what := "a timer or an operator's request"
-	if h.current != nil {
-		what = h.current.String()
+	if h.currentCommand != nil {
+		what = h.currentCommand.String()
 	}
 	h.cfg.Fatal(fmt.Sprintf("the core panicked on %s: %v\n%s", what, e, debug.Stack()))
 	panic(e)
 }
 
-// release arms the timer, releases the lock and wakes the owners with new output, except own.
-func (h *Hub) release(own *Sink) {
+// unlock arms the timer, releases the lock and wakes the owners with new output, except own.
+func (h *Hub) unlock(own *Sink) {
 	next := h.core.Next()
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
@@ -113,14 +113,14 @@ func (h *Hub) release(own *Sink) {
 	}
 	var few [4]*Sink
 	wake := few[:0]
-	for _, s := range h.woken {
+	for _, s := range h.sinksToWake {
 		if s == own {
 			s.pending.Store(false)
 		} else {
 			wake = append(wake, s)
 		}
 	}
-	h.woken = h.woken[:0]
+	h.sinksToWake = h.sinksToWake[:0]
 	h.mu.Unlock()
 	for _, s := range wake {
 		if own != nil || s.owner.Write == nil || !s.owner.Write() {
@@ -141,7 +141,7 @@ func (h *Hub) execute(now int64, c *Conn, m *Command) {
 	case m.Refuse != nil:
 		h.refuse(c, m.Refuse)
 	case m.Reply != nil:
-		h.append(c, m.Reply)
+		h.appendBytes(c, m.Reply)
 	default:
 		h.callCore(now, c, m)
 	}
@@ -156,10 +156,10 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 		if c.state == aborted {
 			return
 		}
-		if c.slow() {
+		if c.isSlow() {
 			h.refuse(c, &wire.Error{
 				Code: wire.Overloaded, ID: r.ID,
-				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.out.waiting(), h.cfg.MaxOutbound/2),
+				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.outbox.waiting(), h.cfg.MaxOutbound/2),
 			})
 			return
 		}
@@ -170,7 +170,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			Keep: millis(r.KeepMS), Age: millis(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
 		}
 		if h.outcomes > 0 {
-			h.settleReused(now, r.ID)
+			h.settleReusedID(now, r.ID)
 		}
 		fx = h.core.Submit(now, c.Peer, &s)
 	case wire.Respond:
@@ -180,7 +180,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
 			Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders,
 		})
-		c.Named = c.Named || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
+		c.NamesJobs = c.NamesJobs || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
 	case wire.Cancel, wire.Change:
 		if typ := h.core.TypeOf(c.Peer, r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
 			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})
@@ -194,7 +194,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: millis(r.AfterMS),
 		})
 	case wire.Attach:
-		fx = h.core.Attach(now, c.Peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.out.waiting())
+		fx = h.core.Attach(now, c.Peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.outbox.waiting())
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
@@ -211,7 +211,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	case wire.Leave:
 		fx = h.core.Leave(now, c.Peer)
 	case wire.Ping:
-		h.put(c, 0, func(o *outbox) { o.buf = wire.AppendOK(o.buf) })
+		h.appendFrame(c, 0, func(o *outbox) { o.buf = wire.AppendOK(o.buf) })
 		return
 	default:
 		panic(fmt.Sprintf("verb %d is not for the core", r.Verb))

@@ -26,10 +26,10 @@ func (h *Hub) tick() {
 	h.mu.Lock()
 	h.ticking = true
 	h.mu.Unlock()
-	h.ReadFirst(h.due)
+	h.AfterReading(h.runTick)
 }
 
-func (h *Hub) due(now int64) {
+func (h *Hub) runTick(now int64) {
 	h.update(func(int64) {
 		h.timerAt, h.ticking = broker.Never, false
 		if h.closed {
@@ -43,11 +43,11 @@ func (h *Hub) due(now int64) {
 	})
 }
 
-// ReadFirst calls a function once everything that has arrived by now is read. The call may be on
+// AfterReading calls a function once everything that has arrived by now is read. The call may be on
 // any goroutine. It is for code that concludes something from a peer's silence.
-func (h *Hub) ReadFirst(fn func(now int64)) {
+func (h *Hub) AfterReading(fn func(now int64)) {
 	if h.ownClock != nil && h.ownClock.Stands() {
-		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(fn) })
+		time.AfterFunc(clock.CatchUp, func() { h.AfterReading(fn) })
 		return
 	}
 	now := h.clock()
@@ -58,7 +58,7 @@ func (h *Hub) ReadFirst(fn func(now int64)) {
 	fn(now)
 }
 
-// SetReadAll sets the function with which ReadFirst reads everything. It must call its argument
+// SetReadAll sets the function with which AfterReading reads everything. It must call its argument
 // afterwards, or never if the connections are closed.
 func (h *Hub) SetReadAll(read func(fn func())) { h.readAll.Store(&read) }
 
@@ -72,7 +72,7 @@ func (h *Hub) After(d time.Duration, f func()) *time.Timer {
 			t.Reset(time.Duration(left))
 			return
 		}
-		h.ReadFirst(func(int64) { f() })
+		h.AfterReading(func(int64) { f() })
 	})
 	t.Reset(d)
 	return t

@@ -289,7 +289,7 @@ func runTwins(t *testing.T, seed uint64) int {
 	x.real.Do(rules)
 	rules(x.twin.core, 0)
 	for range 3 {
-		x.own = append(x.own, &owner{sink: x.real.NewSink(hub.Owner{Wake: func() {}})})
+		x.own = append(x.own, &owner{sink: x.real.NewSink(hub.SinkOwner{Wake: func() {}})})
 	}
 	for range 400 {
 		x.turn()

@@ -29,7 +29,7 @@ type Call struct {
 // Call opens a Call with the rights of a grant. The caller must close it.
 func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
-	c.sink = s.hub.NewSink(hub.Owner{Bare: true, Wake: func() { notify(c.wake) }})
+	c.sink = s.hub.NewSink(hub.SinkOwner{Unframed: true, Wake: func() { notify(c.wake) }})
 	c.peer = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
 	c.peer.SetClient(hub.Truncate(client, maxClient))
 	return c
@@ -53,11 +53,11 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	c.Job.ID, c.Job.Type = wire.Value(m.Req.ID), wire.Value(m.Req.Type)
 	c.Job.Delayed = m.Req.DelayMS > 0
 	c.sink.Step([]hub.Command{m}, nil)
-	if err := c.wait(context.Background(), func() bool { return c.got.Bare.Accepted || c.got.Bare.Failed != 0 }); err != nil {
+	if err := c.wait(context.Background(), func() bool { return c.got.Unframed.Accepted || c.got.Unframed.Failed != 0 }); err != nil {
 		return err
 	}
-	if !c.got.Bare.Accepted {
-		return &wire.Error{Code: c.got.Bare.Failed, Reason: string(c.text())}
+	if !c.got.Unframed.Accepted {
+		return &wire.Error{Code: c.got.Unframed.Failed, Reason: string(c.text())}
 	}
 	return nil
 }
@@ -65,11 +65,11 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 // Answer waits for the end of the job. Its result is valid until Close. The outcome of a kept
 // job stays kept until Written reports that the result has been delivered.
 func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
-	if err := c.wait(ctx, func() bool { return c.peer.Held() > 0 }); err != nil {
+	if err := c.wait(ctx, func() bool { return c.peer.UnreadBytes() > 0 }); err != nil {
 		return nil, err
 	}
-	if c.got.Bare.Failed != 0 {
-		return nil, &wire.Error{Code: c.got.Bare.Failed, Reason: string(c.text())}
+	if c.got.Unframed.Failed != 0 {
+		return nil, &wire.Error{Code: c.got.Unframed.Failed, Reason: string(c.text())}
 	}
 	return c.text(), nil
 }
@@ -81,7 +81,7 @@ func (c *Call) text() []byte {
 }
 
 // Written reports that what Answer returned has been delivered.
-func (c *Call) Written() { c.peer.MarkWritten(c.peer.Held()) }
+func (c *Call) Written() { c.peer.MarkWritten(c.peer.UnreadBytes()) }
 
 // Close ends the call. A job that is neither detached nor kept ends with it.
 func (c *Call) Close() { c.srv.hub.Remove(c.peer) }

@@ -68,7 +68,7 @@ func (c *conn) request(b *batch, payload []byte, stable bool) {
 }
 
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
-	err := d.DecodeMore(payload, from.Port, from.Named, &m.Req)
+	err := d.DecodeMore(payload, from.Port, from.NamesJobs, &m.Req)
 	switch n := len(m.Req.Body); {
 	case err != nil || !m.Stable:
 	case n < bigFrame:

@@ -131,7 +131,7 @@ func (c *conn) resume() {
 func (c *conn) linger() {
 	c.state = closing
 	c.discard(0)
-	if c.peer.Held() == 0 {
+	if c.peer.UnreadBytes() == 0 {
 		c.src.finish()
 	}
 	c.srv.hub.After(lingerTime, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })

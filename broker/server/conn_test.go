@@ -46,7 +46,7 @@ func TestPieces(t *testing.T) {
 	answers := func(limit int) []byte {
 		s := begin(t, nil)
 		lp := &loop{srv: s, batch: s.newBatch()}
-		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
+		lp.sink = s.hub.NewSink(hub.SinkOwner{Wake: func() {}})
 		p := lp.newConn(nowhere{}, wire.SubmitPort, "test")
 		p.in.maxAtOnce = math.MaxInt
 		lp.openConn(p)

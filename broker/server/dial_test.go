@@ -115,8 +115,8 @@ func TestSameIDAgain(t *testing.T) {
 		}
 		eventually(t, "nobody is taken for one that does not read", func() bool {
 			stuck := 0
-			s.Hub().Each(func(c *hub.Conn) {
-				if c.UnreadFor(s.Hub().Now()) > 0 {
+			s.Hub().EachConn(func(c *hub.Conn) {
+				if c.UnreadTime(s.Hub().Now()) > 0 {
 					stuck++
 				}
 			})

@@ -209,7 +209,7 @@ func TestBeatInAPause(t *testing.T) {
 	p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
 	p.want("ok", true)
 	var own *conn
-	s.Hub().Each(func(c *hub.Conn) { own = c.Owner.(*conn) })
+	s.Hub().EachConn(func(c *hub.Conn) { own = c.OwnerData.(*conn) })
 	for end := time.Now().Add(3 * beat); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		own.loop.poller.Call(func() { own.reading = paused })
 	}

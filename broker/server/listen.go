@@ -170,7 +170,7 @@ func tune(nc net.Conn) {
 
 func (s *Server) serveConn(l *listener, nc net.Conn) {
 	n := s.conns.Add(1)
-	if tooMany := n > int64(s.maxConns); tooMany || l.secure && !s.hub.Secure(tlsIdleBytes) {
+	if tooMany := n > int64(s.maxConns); tooMany || l.secure && !s.hub.ReserveTLS(tlsIdleBytes) {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
 		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", !tooMany).Msg("refused a connection: too many are open")

@@ -101,7 +101,7 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 		return // the connection was closed earlier in this round
 	}
 	c := lp.conns[fd]
-	if ev&poll.Writable != 0 && c.peer.Held() > 0 {
+	if ev&poll.Writable != 0 && c.peer.UnreadBytes() > 0 {
 		lp.send(c)
 	}
 	if ev&(poll.Readable|poll.Ended) != 0 || c.reading == waitTurn {
@@ -184,7 +184,7 @@ func (lp *loop) queueInput(c *conn, n int) {
 	switch {
 	case lp.pace.writeNow():
 		lp.flush()
-	case lp.sink.Expect(): // if false, the end of the round is scheduled already
+	case lp.sink.ClaimTake(): // if false, the end of the round is scheduled already
 		lp.poller.Do(lp.endRoundTask)
 	}
 }
@@ -309,7 +309,7 @@ func (lp *loop) write() {
 	lp.batch.done()
 	for i := range lp.outs {
 		o := &lp.outs[i]
-		switch c := o.Conn.Owner.(*conn); {
+		switch c := o.Conn.OwnerData.(*conn); {
 		case c.state == closed:
 		case o.Abort:
 			lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Int64("max_unread", lp.srv.opt.MaxUnread).Msg("closed a connection that does not read")

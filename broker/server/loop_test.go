@@ -26,10 +26,10 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	p.want("ok", true)
 	var peer broker.Peer
 	var lp *loop
-	s.Hub().Each(func(c *hub.Conn) { peer, lp = c.Peer, c.Owner.(*conn).loop })
+	s.Hub().EachConn(func(c *hub.Conn) { peer, lp = c.Peer, c.OwnerData.(*conn).loop })
 
 	reached, on := make(chan struct{}), make(chan struct{})
-	slow := s.Hub().NewSink(hub.Owner{Write: func() bool { close(reached); <-on; return true }})
+	slow := s.Hub().NewSink(hub.SinkOwner{Write: func() bool { close(reached); <-on; return true }})
 	other := s.Hub().Open(wire.SubmitPort, slow, nil, "")
 	done := make(chan struct{})
 	go func() {

@@ -82,7 +82,7 @@ func (s *Server) newLoops() error {
 func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 	lp := &loop{srv: s, poller: p, batch: s.newBatch(), parts: make([][]byte, 0, parts)}
 	lp.endRoundTask = lp.endRound
-	lp.sink = s.hub.NewSink(hub.Owner{
+	lp.sink = s.hub.NewSink(hub.SinkOwner{
 		Wake: func() { p.Do(lp.endRoundTask) },
 		// While the loop waits, a goroutine that has output for it writes in its place, which
 		// saves waking a thread.
@@ -164,7 +164,7 @@ func (s *Server) watch() {
 		case <-s.Done():
 			return
 		case <-sweep.C:
-			s.hub.ReadFirst(func(int64) { s.hub.Sweep() })
+			s.hub.AfterReading(func(int64) { s.hub.Sweep() })
 		case <-lag.C:
 			for _, lp := range s.loops.loops {
 				sent := time.Now()

@@ -76,9 +76,9 @@ func TestSentInAPause(t *testing.T) {
 		worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20)) // more than the buffers of a socket hold
 		worker.want("ok", true)
 		var own *conn
-		s.Hub().Each(func(c *hub.Conn) {
+		s.Hub().EachConn(func(c *hub.Conn) {
 			if c.Port == wire.SubmitPort {
-				own = c.Owner.(*conn)
+				own = c.OwnerData.(*conn)
 			}
 		})
 		eventually(t, "the pause has begun", func() (begun bool) {

@@ -53,7 +53,7 @@ func TestBacklog(t *testing.T) {
 		if c.loop.write(); rng.IntN(2) == 0 {
 			c.loop.send(c)
 		}
-		if c.peer.Held() > 0 {
+		if c.peer.UnreadBytes() > 0 {
 			full++
 		}
 		if sum := unread() + len(got); sum > len(want) {
@@ -89,7 +89,7 @@ func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
 	}
 	t.Cleanup(func() { _, _ = unix.Close(fds[0]), unix.Close(fds[1]) })
 	lp := &loop{srv: s, batch: s.newBatch(), conns: make([]*conn, fds[0]+1), parts: make([][]byte, 0, maxParts)}
-	lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
+	lp.sink = s.hub.NewSink(hub.SinkOwner{Wake: func() {}})
 	c = lp.newConn(&socket{lp, fds[0]}, port, "test")
 	lp.conns[fds[0]] = c
 	lp.openConn(c)

@@ -179,7 +179,7 @@ const (
 
 func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.conns.Add(-1)
-	defer s.hub.Secure(-tlsIdleBytes)
+	defer s.hub.ReserveTLS(-tlsIdleBytes)
 	defer raw.Close()
 	nc := tls.Server(raw, s.certs.Config())
 	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })

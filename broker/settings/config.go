@@ -22,7 +22,7 @@ const tlsShare = 8
 // Hub returns the part of the options that concerns the hub and the core.
 func (o *Options) Hub() hub.Config {
 	return hub.Config{
-		MaxOutbound: o.MaxOutbound, MaxUnread: o.MaxUnread, MaxInbound: o.MaxInbound, MaxSecure: o.MaxMemory / tlsShare,
+		MaxOutbound: o.MaxOutbound, MaxUnread: o.MaxUnread, MaxInbound: o.MaxInbound, MaxTLS: o.MaxMemory / tlsShare,
 		Core: broker.Config{
 			MaxJobs: o.MaxJobs, MaxTypeJobs: o.MaxTypeJobs, MaxSubmitterJobs: o.MaxSubmitterJobs,
 			MaxBytes: o.MaxBytes, MaxTypeBytes: o.MaxTypeBytes, MaxSubmitterBytes: o.MaxSubmitterBytes,

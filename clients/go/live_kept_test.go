@@ -129,7 +129,7 @@ func TestLiveAttach(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	conns := func() (n int) {
-		b.Hub().Each(func(*hub.Conn) { n++ })
+		b.Hub().EachConn(func(*hub.Conn) { n++ })
 		return n
 	}
 	before := conns()
