@@ -67,9 +67,12 @@ func (l *connection) operator() *operator {
 		o.err = cli.Usagef("%s is empty: this needs the broker's address for operators", o.flag)
 	} else {
 		addr = net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
+		if !strings.Contains(given, "://") {
+			addr = strings.ReplaceAll(addr, "%", "%25") // before a zone, as in fe80::1%eth0
+		}
 		_, badPort := net.LookupPort("tcp", port)
 		u, badURL := url.Parse(o.base + addr)
-		if cmp.Or(err, badPort, badURL) != nil || port == "" || u.Host != addr {
+		if cmp.Or(err, badPort, badURL) != nil || port == "" || (&url.URL{Scheme: u.Scheme, Host: u.Host}).String() != o.base+addr {
 			o.err = cli.Usagef("%s %q: want host:port, http://host:port, https://host:port or unix:/path", o.flag, given)
 		}
 		o.base += addr
