@@ -22,14 +22,8 @@ func (r *runner) comparePeers() error {
 	if s, w := b.Peers(); s != len(submitters) || w != len(workers) {
 		return fmt.Errorf("%d submitters and %d workers are counted, but %d and %d are listed", s, w, len(submitters), len(workers))
 	}
-	connected := 0
-	for _, p := range o.peers {
-		if !p.borrows && !p.lends {
-			connected++
-		}
-	}
-	if len(workers)+len(submitters) != connected {
-		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), connected)
+	if len(workers) != o.connected(true) || len(submitters) != o.connected(false) {
+		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(workers), len(submitters), o.connected(true), o.connected(false))
 	}
 	for _, x := range workers {
 		w := o.peer(r.driver.numbers[x.Peer], true)

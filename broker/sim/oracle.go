@@ -134,6 +134,19 @@ type oraclePeer struct {
 	position      int // place in the line of workers with room, 0 if it is not in line; a smaller one means idle for longer
 }
 
+// kind returns the kind of the peer.
+func (w *oraclePeer) kind() sender {
+	switch {
+	case w.borrows:
+		return borrowers
+	case w.lends:
+		return lenders
+	case w.worker:
+		return workers
+	}
+	return submitters
+}
+
 // serves reports whether a joined worker serves a type.
 func (w *oraclePeer) serves(typ string) bool {
 	if w.types == nil {
@@ -323,6 +336,16 @@ func (o *oracle) peer(number int, worker bool) *oraclePeer {
 		}
 	}
 	return nil
+}
+
+// connected returns how many workers, or how many submitters, are connected, not counting brokers.
+func (o *oracle) connected(worker bool) (n int) {
+	for _, p := range o.peers {
+		if p.worker == worker && !p.borrows && !p.lends {
+			n++
+		}
+	}
+	return n
 }
 
 func (o *oracle) typeNamed(name string) *oracleType {
