@@ -40,9 +40,7 @@ func sortFrames(fs []frame, endTogether bool) {
 		for n < len(fs) && fs[n].peer == fs[i].peer && fs[n].unordered(&fs[i], endTogether) {
 			n++
 		}
-		if n > i+1 {
-			slices.SortFunc(fs[i:n], func(a, b frame) int { return strings.Compare(a.id, b.id) })
-		}
+		slices.SortFunc(fs[i:n], func(a, b frame) int { return strings.Compare(a.id, b.id) })
 		i = n
 	}
 }
@@ -127,7 +125,7 @@ func (r *runner) compareLedgers() error {
 // is not compared: how many jobs groups hold back.
 func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 	want, owners := info, map[int]bool{0: true}
-	want.Oldest, want.Idle = 0, 0
+	want.Oldest, want.Workers, want.Idle = 0, 0, 0
 	_, want.Bytes = total(slices.Concat(o.jobs, o.borrowed), ofType(k.name))
 	for _, j := range o.jobs {
 		if j.typ == k.name {
@@ -137,11 +135,13 @@ func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 		}
 	}
 	for _, w := range o.peers {
-		if w.free() && !w.borrows && w.serves(k.name) {
-			want.Idle++
+		if w.joined && !w.borrows && w.serves(k.name) {
+			if want.Workers++; w.free() {
+				want.Idle++
+			}
 		}
 	}
-	want.Submitters, want.Workers, want.Dead = len(owners)-1, o.workers(k.name), len(o.lettersOf(k.name))
+	want.Submitters, want.Dead = len(owners)-1, len(o.lettersOf(k.name))
 	want.Name, want.Paused, want.Fair = []byte(k.name), k.paused, k.fair
 	want.Limits = broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}
 	want.Ledger = k.Ledger
