@@ -71,6 +71,14 @@ func compareFrames(want, got []frame, endTogether bool) error {
 	return fmt.Errorf("%s", s.String())
 }
 
+// totals are figures of the whole core.
+type totals struct {
+	broker.Ledger
+	held                                             uint64
+	borrowed, outcomes, letters, submitters, workers int
+	outcomeBytes, letterBytes                        int64
+}
+
 // compareLedgers compares the counters of each type and the totals.
 func (r *runner) compareLedgers() error {
 	o, b := r.oracle, r.driver.core
@@ -103,15 +111,15 @@ func (r *runner) compareLedgers() error {
 		}
 	}
 	sum.Add(&o.forgotten)
-	if b.Totals() != sum {
-		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", sum, b.Totals())
-	}
-	kept, _ := total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
-	if b.Borrowed() != len(o.borrowed) {
-		return fmt.Errorf("%d borrowed jobs run, expected %d", b.Borrowed(), len(o.borrowed))
-	}
-	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
-		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
+	want := totals{Ledger: sum, borrowed: len(o.borrowed), letters: len(o.letters), letterBytes: o.letterBytes(), submitters: o.connected(false), workers: o.connected(true)}
+	want.outcomes, want.outcomeBytes = total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
+	want.held = uint64(len(o.jobs) - want.outcomes)
+	got := totals{Ledger: b.Totals(), held: b.Held(), borrowed: b.Borrowed()}
+	got.outcomes, got.outcomeBytes = b.Outcomes()
+	got.letters, got.letterBytes = b.DeadCount()
+	got.submitters, got.workers = b.Peers()
+	if err := differ("the whole", want, got); err != nil {
+		return err
 	}
 	// The last type of each connected submitter may still count as in use. So may types with
 	// jobs that are still to be swept.
