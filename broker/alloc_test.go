@@ -46,7 +46,7 @@ func newTestBed(t *testing.T) *testBed {
 }
 
 func (b *testBed) join(prefetch int) {
-	b.core.Join(b.now, b.wrk, &broker.Joining{Type: b.typ, Prefetch: prefetch})
+	b.core.Join(b.now, b.wrk, &broker.JoinRequest{Type: b.typ, Prefetch: prefetch})
 }
 
 // submit submits a new job; change may set more of its fields.
@@ -62,10 +62,10 @@ func (b *testBed) submit(change func(*broker.Submission)) []byte {
 	return b.id[:]
 }
 
-// TestSteadyStateAllocatesNothing runs each kind of cycle many times and counts allocations.
+// TestSteadyStateAllocs runs each kind of cycle many times and counts allocations.
 // Fewer than one allocation in a hundred cycles is allowed, because a structure may still grow
 // once.
-func TestSteadyStateAllocatesNothing(t *testing.T) {
+func TestSteadyStateAllocs(t *testing.T) {
 	many := func(b *testBed) func(*broker.Submission) {
 		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }
 	}
@@ -144,7 +144,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			types := [][]byte{[]byte("echo"), []byte("other")}
 			i := 0
 			change := func(s *broker.Submission) { s.Type, s.Detach = types[i%2], i%3 == 0 }
-			q := broker.Joining{}
+			q := broker.JoinRequest{}
 			return func() {
 				i++
 				b.submit(change)
@@ -181,9 +181,9 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestRetriesHaveAnEnd: a job ends after a bounded number of runs, however many retries it asks
+// TestRetryLimit: a job ends after a bounded number of runs, however many retries it asks
 // for.
-func TestRetriesHaveAnEnd(t *testing.T) {
+func TestRetryLimit(t *testing.T) {
 	b := newTestBed(t)
 	b.join(0)
 	b.submit(func(s *broker.Submission) { s.Retries = 1 << 30 })

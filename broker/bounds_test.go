@@ -44,24 +44,24 @@ func numbered(id []byte, n int) []byte {
 	return id
 }
 
-// TestVanishedInSlices: when a submitter with very many jobs is lost, all counts change at
+// TestLostSubmitterSlices: when a submitter with very many jobs is lost, all counts change at
 // once, but the memory is freed in slices: no step frees more than its share.
-func TestVanishedInSlices(t *testing.T) {
+func TestLostSubmitterSlices(t *testing.T) {
 	n := raceTimes(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
 	s := b.AddSubmitter()
 	id, body := make([]byte, 16), make([]byte, 100)
 	for i := range n {
-		sub := Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 200), Retries: -1, Quiet: true}
+		sub := Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 200), Retries: -1, NoAck: true}
 		if i%10 == 0 {
 			sub.Delay = 3600e9
 		}
 		b.Submit(int64(i), s, &sub)
 	}
 	now := int64(n)
-	b.Gone(now, s)
-	if b.Held() != 0 || b.total.Discarded != uint64(n) || b.bytes != 0 {
-		t.Fatalf("after it went: %d jobs and %d bytes are held, %d discarded", b.Held(), b.bytes, b.total.Discarded)
+	b.RemovePeer(now, s)
+	if b.JobCount() != 0 || b.total.Discarded != uint64(n) || b.bytes != 0 {
+		t.Fatalf("after it went: %d jobs and %d bytes are held, %d discarded", b.JobCount(), b.bytes, b.total.Discarded)
 	}
 	if b.unswept != n || b.jobs.Len() != n {
 		t.Fatalf("%d jobs are to be swept, %d records live: going is not to touch them", b.unswept, b.jobs.Len())
@@ -91,17 +91,17 @@ func TestVanishedInSlices(t *testing.T) {
 			t.Fatalf("%d ticks, and still %d jobs to sweep", ticks, b.unswept)
 		}
 	}
-	if b.jobs.Len() != 100 || b.unswept != 0 || b.Held() != 100 {
-		t.Errorf("%d records live, %d unswept, %d jobs held, want 100, 0, 100", b.jobs.Len(), b.unswept, b.Held())
+	if b.jobs.Len() != 100 || b.unswept != 0 || b.JobCount() != 100 {
+		t.Errorf("%d records live, %d unswept, %d jobs held, want 100, 0, 100", b.jobs.Len(), b.unswept, b.JobCount())
 	}
 	if b.timers.Len() != 0 {
 		t.Errorf("%d timers are left", b.timers.Len())
 	}
 }
 
-// TestVanishedHoldsUpNobody: however many jobs a lost submitter leaves in a type, the job of
+// TestLostSubmitterDelay: however many jobs a lost submitter leaves in a type, the job of
 // another submitter is handed out within the next few commands.
-func TestVanishedHoldsUpNobody(t *testing.T) {
+func TestLostSubmitterDelay(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		n := raceTimes(100_000, 2000)
 		b := New(Config{Pages: &countingPages{}})
@@ -109,10 +109,10 @@ func TestVanishedHoldsUpNobody(t *testing.T) {
 		s, other := b.AddSubmitter(), b.AddSubmitter()
 		id := make([]byte, 16)
 		for i := range n {
-			b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, Quiet: true})
+			b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		}
-		b.Submit(0, other, &Submission{ID: []byte("new"), Type: []byte("echo"), Body: []byte("1"), Retries: -1, Quiet: true})
-		b.Gone(0, s)
+		b.Submit(0, other, &Submission{ID: []byte("new"), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
+		b.RemovePeer(0, s)
 		w := b.AddWorker()
 		given := func(fx []Effect) bool {
 			for i := range fx {
@@ -122,7 +122,7 @@ func TestVanishedHoldsUpNobody(t *testing.T) {
 			}
 			return false
 		}
-		done, ticks := given(b.Join(0, w, &Joining{Type: []byte("echo")})), 0
+		done, ticks := given(b.Join(0, w, &JoinRequest{Type: []byte("echo")})), 0
 		for ; !done && b.Next() <= 0; ticks++ {
 			done = given(b.Tick(0))
 		}
@@ -132,37 +132,37 @@ func TestVanishedHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestComingAndGoing: a submitter that floods, leaves and reconnects cannot outrun the
+// TestSubmitterReconnects: a submitter that floods, leaves and reconnects cannot outrun the
 // sweep, even without ticks.
-func TestComingAndGoing(t *testing.T) {
+func TestSubmitterReconnects(t *testing.T) {
 	b := New(Config{})
 	id := make([]byte, 16)
 	n := raceTimes(2000, 200)
 	for round := range 50 {
 		s := b.AddSubmitter()
 		for i := range n {
-			b.Submit(0, s, &Submission{ID: numbered(id, round*n+i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, Quiet: true})
+			b.Submit(0, s, &Submission{ID: numbered(id, round*n+i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		}
-		b.Gone(0, s)
+		b.RemovePeer(0, s)
 		if b.unswept > 2*n {
 			t.Fatalf("round %d: %d jobs are unswept", round, b.unswept)
 		}
 	}
 }
 
-// TestVanishedWithManyTypes: the jobs of a lost submitter are swept just as fast if they are of
+// TestLostSubmitterManyTypes: the jobs of a lost submitter are swept just as fast if they are of
 // very many types.
-func TestVanishedWithManyTypes(t *testing.T) {
+func TestLostSubmitterManyTypes(t *testing.T) {
 	n := raceTimes(100_000, 500)
 	b := New(Config{IdleTypes: 10})
 	s := b.AddSubmitter()
 	for i := range n {
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: fmt.Appendf(nil, "t%d", i), Body: []byte("1"), Retries: -1, Quiet: true})
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: fmt.Appendf(nil, "t%d", i), Body: []byte("1"), Retries: -1, NoAck: true})
 	}
 	if got := b.types.Len(); got != n {
 		t.Fatalf("%d types, want %d", got, n)
 	}
-	b.Gone(0, s)
+	b.RemovePeer(0, s)
 	ticks := 0
 	for ; b.Next() <= 0; ticks++ {
 		b.Tick(0)
@@ -178,9 +178,9 @@ func TestVanishedWithManyTypes(t *testing.T) {
 	}
 }
 
-// TestTypesStayBounded: types that come and go leave nothing behind, and no more are
+// TestTypesBounded: types that come and go leave nothing behind, and no more are
 // admitted than allowed.
-func TestTypesStayBounded(t *testing.T) {
+func TestTypesBounded(t *testing.T) {
 	n := raceTimes(100_000, 3000)
 	limit := 1000
 	if Checking {
@@ -191,7 +191,7 @@ func TestTypesStayBounded(t *testing.T) {
 	for i := range n {
 		typ := fmt.Appendf(nil, "t%d", i)
 		b.Submit(0, s, &Submission{ID: []byte("a"), Type: typ, Body: []byte("1"), Retries: -1})
-		b.Join(0, w, &Joining{Type: typ})
+		b.Join(0, w, &JoinRequest{Type: typ})
 		b.Respond(0, w, nil, []byte("1"), false)
 		// The types that the submitter and the worker used last count as in use.
 		if got := len(b.typesByName); got > 100+2 {
@@ -239,11 +239,11 @@ func TestBytesPerQueuedJob(t *testing.T) {
 		s := b.AddSubmitter()
 		id, body := make([]byte, 16), make([]byte, 100)
 		for i := range n {
-			b.Submit(int64(i), s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % priorities), Retries: -1, Quiet: true})
+			b.Submit(int64(i), s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % priorities), Retries: -1, NoAck: true})
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		if got := b.Held(); got != uint64(n) {
+		if got := b.JobCount(); got != uint64(n) {
 			t.Fatalf("%d jobs are held", got)
 		}
 		// Here pages come from Go's heap, so the heap holds everything.
@@ -264,27 +264,27 @@ func TestBytesPerQueuedJob(t *testing.T) {
 	}
 }
 
-// TestDrainedBacklogGivesBack: once all jobs of a backlog have ended, its memory has been
+// TestDrainedBacklogMemory: once all jobs of a backlog have ended, its memory has been
 // returned.
-func TestDrainedBacklogGivesBack(t *testing.T) {
+func TestDrainedBacklogMemory(t *testing.T) {
 	n := raceTimes(200_000, 4000)
 	pages := &countingPages{}
 	b := New(Config{Pages: pages})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	id, body := make([]byte, 16), make([]byte, 100)
 	for i := range n {
-		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 100), Retries: -1, Quiet: true})
+		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 100), Retries: -1, NoAck: true})
 	}
 	full := pages.held
-	b.Join(0, w, &Joining{Type: []byte("echo")})
+	b.Join(0, w, &JoinRequest{Type: []byte("echo")})
 	for range n {
 		b.Respond(0, w, nil, body, false)
 	}
 	b.Tick(0)
-	if b.Held() != 0 || pages.held > 5<<20+2*128<<10 { // the size of five slabs and two chunks of records
-		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.held, full, b.Held())
+	if b.JobCount() != 0 || pages.held > 5<<20+2*128<<10 { // the size of five slabs and two chunks of records
+		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.held, full, b.JobCount())
 	}
-	if n := b.index.Held(); n > 2<<10+8 {
+	if n := b.index.HeldBytes(); n > 2<<10+8 {
 		t.Errorf("the empty index takes %d bytes, more than one segment", n)
 	}
 }
@@ -319,14 +319,14 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 		}
 		expired += ends
 	}
-	count(b.Join(1000, w, &Joining{Type: []byte("echo")}), tickTimers)
+	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), tickTimers)
 	if expired != tickTimers || handed != 0 {
 		t.Fatalf("the join ended %d jobs and handed out %d", expired, handed)
 	}
 	// The next command, of whatever kind, ends more jobs, and the core asks for a tick.
 	count(b.Leave(1000, b.AddWorker()), tickTimers)
 	count(b.Leave(1000, w), 0)
-	count(b.Join(1000, w, &Joining{Type: []byte("echo")}), tickTimers)
+	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), tickTimers)
 	for ticks := 0; b.Next() <= 1000; ticks++ {
 		count(b.Tick(1000), 2*tickTimers)
 		if ticks > n/tickTimers+2 {

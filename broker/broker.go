@@ -12,13 +12,13 @@ import (
 
 // Broker is the core's state. It is not safe for concurrent use.
 type Broker struct {
-	cfg Config
-	now int64
-	fx  []Effect
+	cfg     Config
+	now     int64
+	effects []Effect
 	// reasons holds the Reasons that the effects in fx point to.
 	reasons []Reason
 
-	seq         uint32 // the last arrival number; it wraps around
+	lastArrival uint32 // the last arrival number; it wraps around
 	timerNumber uint64 // orders timers that are due at the same moment
 	rng         *rand.PCG
 
@@ -35,48 +35,48 @@ type Broker struct {
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of the long names of types
-	// spareTypes, deadTypes and keptTypes are the types not in use, the longest unused first.
-	// deadTypes are remembered while they have dead letters, keptTypes until ForgetType.
-	spareTypes, deadTypes, keptTypes container.Ring[jobType]
-	forgotten                        Ledger // the ledgers of forgotten types, added up
-	otherStats                       TypeStats
+	// spareTypes, letterTypes and keptTypes are the types not in use, the longest unused first.
+	// letterTypes are remembered while they have dead letters, keptTypes until ForgetType.
+	spareTypes, letterTypes, keptTypes container.Ring[jobType]
+	forgotten                          Ledger // the ledgers of forgotten types, added up
+	otherStats                         TypeStats
 
-	pools      container.Slots[pool]
-	poolsByKey map[string]*pool
-	pairs      container.Table[pair]
-	unpaired   int                      // pairings in progress
-	creations  uint64                   // the number of the latest type or pool
-	poolBytes  int64                    // the sum of pool.bytes
-	lines      uint64                   // the number of the latest place in a line
-	idle       container.Ring[idleLine] // the lines that have idle workers
+	pools          container.Slots[pool]
+	poolsByKey     map[string]*pool
+	pairs          container.Table[pair]
+	unpaired       int                      // pairings in progress
+	lastCreation   uint64                   // the number of the latest type or pool
+	poolBytes      int64                    // the sum of pool.bytes
+	lastIdleNumber uint64                   // the last idleNumber that was given
+	idle           container.Ring[idleLine] // the lines that have idle workers
 
 	groups        container.Slots[group]
-	groupIndex    container.Index // finds groups by name; the values are group.no + 1
-	sets          container.Slots[groupSet]
-	setIndex      container.Index // finds sets by setKey; the values are groupSet.no + 1
+	groupIndex    container.Index // finds groups by name; the values are group.number + 1
+	groupSets     container.Slots[groupSet]
+	groupSetIndex container.Index // finds sets by groupSetKey; the values are groupSet.number + 1
 	groupsCounted int
 	groupNames    int64 // bytes of names of groups
 	limits        int64 // how many limits the arrays of all groups have room for
 	rules         map[string]*rule
-	likeRules     ruleIndex // the rules whose patterns contain a *
+	wildcardRules ruleIndex // the rules whose patterns contain a *
 	ruleNumber    uint64
-	revising      int    // changes of rules that have not been applied to all groups
+	revisions     int    // changes of rules that have not been applied to all groups
 	rulesVersion  uint64 // how often rules have changed
 
 	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue
 	tenants     container.Slots[tenant]
-	turnsTaken  uint64 // how many turns tenants have taken
-	pens        container.Slots[pen]
-	opened      container.Heap // open groups that still have parked pens, by their best job
+	lastTurn    uint64 // how many turns tenants have taken
+	held        container.Slots[heldQueues]
+	openGroups  container.Heap // open groups that still have parked queues, by their best job
 
 	holdings      container.Slots[holding]
 	holdingsByKey map[holdingKey]*holding
-	// unused are empty holdings that are kept for the next job, the longest unused first.
+	// unusedHoldings are empty holdings that are kept for the next job, the longest unused first.
 	// unusedBytes is their size, with their queues, groups and tenants.
-	unused      container.Ring[holding]
-	unusedBytes int64
-	unswept     int // jobs of lost submitters that are still to be freed
+	unusedHoldings container.Ring[holding]
+	unusedBytes    int64
+	unswept        int // jobs of lost submitters that are still to be freed
 
 	// Every command continues chores, because they decide which jobs may be handed out. Ticks
 	// continue notifications (to workers, about lost submitters) and cleanups (which free
@@ -87,15 +87,15 @@ type Broker struct {
 	history  container.Log[historyEntry]
 	lastLost int64 // the position of the latest lost run, 0 for none
 
-	// place holds callbacks that many heaps share. A method value in each heap would
+	// setPos holds callbacks that many heaps share. A method value in each heap would
 	// cost memory that every job touches.
-	place struct{ inLine, job, pair, spill, age func(ref uint32, pos int32) }
+	setPos struct{ line, bestJob, pair, spillOrder, spillAge func(ref uint32, pos int32) }
 	// heapBytes and laneBytes are the sizes of all heaps and of all lanes.
 	heapBytes, laneBytes int64
 
-	peers     []peer
-	freePeers []uint32
-	gens      uint32
+	peers          []peer
+	freePeers      []uint32
+	lastGeneration uint32
 	// submitters and workers count the connections.
 	submitters, workers int
 
@@ -104,16 +104,16 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
-	// expiredSeen counts the jobs past their deadline that this command has met, heldBackSeen the
+	// expiredCount counts the jobs past their deadline that this command has met, examined the
 	// held-back jobs and queues. unfinished is set if one of them has reached its bound;
 	// the next command then continues.
-	expiredSeen, heldBackSeen int
-	unfinished                bool
+	expiredCount, examined int
+	unfinished             bool
 
 	draining bool
 	// expelling is set once Expel has begun. Nothing is handed out any more.
 	expelling bool
-	expelled  int // the number of the record from which Expel continues
+	expelNext int // the number of the record from which Expel continues
 
 	dead deadLetters
 
@@ -131,9 +131,10 @@ type Broker struct {
 	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
-	// If watching is set, moved lists the lines that have changed since the last call of Moved.
-	watching bool
-	moved    []*idleLine
+	// If trackIdle is set, changedLines lists the lines that have changed since the last call of
+	// EachChange.
+	trackIdle    bool
+	changedLines []*idleLine
 }
 
 // peer is an entry of the table of connections.
@@ -164,42 +165,46 @@ func New(cfg Config) *Broker {
 	b.jobs.Pages, b.timings.Pages, b.pairs.Pages, b.slabs.Pages, b.history.Pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
 	b.LimitHistory(cfg.History)
 	seed := maphash.MakeSeed()
-	b.index.Seed, b.groupIndex.Seed, b.setIndex.Seed, b.borrowed.Seed = seed, seed, seed, seed
+	b.index.Seed, b.groupIndex.Seed, b.groupSetIndex.Seed, b.borrowed.Seed = seed, seed, seed, seed
 	b.groupIndex.Equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.At(r-1).name, name) }
-	b.setIndex.Equal = func(r uint32, key []byte) bool { return b.sets.At(r - 1).hasKey(key) }
+	b.groupSetIndex.Equal = func(r uint32, key []byte) bool { return b.groupSets.At(r - 1).hasKey(key) }
 	b.index.Equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(r)), id) }
 	b.borrowed.Equal = func(r uint32, key []byte) bool {
 		j := b.jobs.Get(r)
-		return j.worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
+		return b.timing(j).worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
 	}
-	b.slabs.Lives = func(r, slab, off uint32) bool {
+	b.slabs.InUse = func(r, slab, off uint32) bool {
 		if !b.jobs.Has(r) {
 			return false
 		}
 		j := b.jobs.Get(r)
-		return j.state != stFree && j.slab == slab && j.off == off
+		return j.state != stFree && j.slab == slab && j.offset == off
 	}
-	b.slabs.Place = func(r, slab, off uint32) {
+	b.slabs.SetPos = func(r, slab, off uint32) {
 		j := b.jobs.Get(r)
-		j.slab, j.off = slab, off
+		j.slab, j.offset = slab, off
 	}
-	b.place.inLine, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeInLine, b.placeJob, b.placePair, b.placeSpill, b.placeAge
-	b.timers = container.Heap{Place: b.placeTimer, Held: &b.heapBytes}
-	b.contenders = container.Heap{Place: b.placeContender, Held: &b.heapBytes}
-	b.opened = container.Heap{Place: b.placeOpened, Held: &b.heapBytes}
+	b.setPos.line, b.setPos.bestJob, b.setPos.pair, b.setPos.spillOrder, b.setPos.spillAge = b.setLinePos, b.setBestJobPos, b.setPairPos, b.setSpillOrderPos, b.setSpillAgePos
+	b.timers = container.Heap{SetPos: b.setTimerPos, Bytes: &b.heapBytes}
+	b.contenders = container.Heap{SetPos: b.setContenderPos, Bytes: &b.heapBytes}
+	b.openGroups = container.Heap{SetPos: b.setOpenGroupPos, Bytes: &b.heapBytes}
 	return b
 }
 
-func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.Get(r).links[byPlace].next = uint32(pos) }
-func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.Get(r).links[byPlace].prev = uint32(pos) }
+func (b *Broker) setSpillOrderPos(r uint32, pos int32) {
+	b.jobs.Get(r).links[laneLink].next = uint32(pos)
+}
+func (b *Broker) setSpillAgePos(r uint32, pos int32) {
+	b.jobs.Get(r).links[laneLink].prev = uint32(pos)
+}
 
 // begin starts a command.
 func (b *Broker) begin(now int64) {
 	if now > b.now {
 		b.now = now
 	}
-	b.fx, b.reasons = b.fx[:0], b.reasons[:0]
-	b.slabs.Settle()
+	b.effects, b.reasons = b.effects[:0], b.reasons[:0]
+	b.slabs.FreeEmpty()
 }
 
 // end finishes a command and returns its effects.
@@ -207,17 +212,17 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.runChores(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.mustOpenPens() {
+	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.mustOpenHeld() {
 		b.match()
 	}
-	if b.deadTypes.Len() > 0 {
-		b.makeRoomOfDead()
+	if b.letterTypes.Len() > 0 {
+		b.dropUnusedLetters()
 	}
 	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.Len() > 0 {
 		b.forgetType(b.spareTypes.First())
 	}
 	b.checkInvariants()
-	return b.fx
+	return b.effects
 }
 
 // Totals returns the ledger of all types.

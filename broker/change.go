@@ -2,8 +2,8 @@ package broker
 
 import "time"
 
-// Changing is a request to change a waiting job. Fields that are not set leave the job as it is.
-type Changing struct {
+// ChangeRequest is a request to change a waiting job. Fields that are not set leave the job as it is.
+type ChangeRequest struct {
 	ID          []byte
 	Priority    int64
 	SetPriority bool
@@ -18,14 +18,14 @@ type Changing struct {
 // Change changes a waiting job that submitter p may cancel. It is refused with NotProcessing if
 // the job runs, with Overloaded if there would be too many groups, and otherwise with
 // UnknownID.
-func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
+func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
 	if sub == nil {
 		return b.end()
 	}
 	r, j := b.find(q.ID)
-	if r == 0 || !b.mayControl(sub, b.holder(j), j) {
+	if r == 0 || !b.mayControl(sub, b.holdingOf(j), j) {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}
@@ -38,7 +38,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 }
 
 // Amend is Change for an operator, for any waiting job. It returns why it was refused.
-func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
+func (b *Broker) Amend(now int64, q *ChangeRequest) ([]Effect, Code, Reason) {
 	b.begin(now)
 	r, j := b.find(q.ID)
 	if r == 0 {
@@ -48,25 +48,25 @@ func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 	return b.end(), c, reason
 }
 
-func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
+func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	switch {
 	case j.state == stEnded:
-		return UnknownID, Reason{Why: HasEnded}
+		return UnknownID, Reason{Why: AlreadyEnded}
 	case j.state == stRunning && b.unwanted(j):
-		return UnknownID, Reason{Why: CancelledBefore}
+		return UnknownID, Reason{Why: AlreadyCancelled}
 	case j.state == stRunning:
 		return NotProcessing, Reason{Why: IsRunning}
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	if q.SetGroups {
-		if reason := b.manyGroups(q.Groups, h.queue.set); reason.Why != 0 {
+		if reason := b.tooManyGroups(q.Groups, h.queue.groupSet); reason.Why != 0 {
 			return Overloaded, reason
 		}
 	}
-	since, until := j.since, int64(0)
+	since, until := b.stateSince(j), int64(0)
 	delayed := j.state == stDelayed
 	if delayed {
-		until = b.timings.Get(j.timing).delay
+		until = b.timing(j).delayUntil
 	}
 	if q.Delay >= 0 {
 		until = b.now + int64(q.Delay)
@@ -76,15 +76,15 @@ func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 		j.prio = q.Priority
 	}
 	if q.SetGroups {
-		if to := b.holdingWithGroups(h, b.setFor(q.Groups)); to != h {
-			b.moveJob(j, h, to)
-			b.afterLeaving(h)
-			h = to
+		if target := b.holdingWithGroups(h, b.groupSetFor(q.Groups)); target != h {
+			b.setHolding(j, h, target)
+			b.releaseIfEmpty(h)
+			h = target
 		}
 	}
-	b.wait(h, r, j, until)
-	if delayed == (j.state == stDelayed) {
-		j.since = since
+	b.waitUntil(h, r, j, until)
+	if j.timing != 0 && delayed == (j.state == stDelayed) {
+		b.timing(j).stateSince = since
 	}
 	return 0, Reason{}
 }

@@ -47,7 +47,7 @@ type Config struct {
 	// have not ended are remembered, in up to 1 MiB.
 	History int64
 	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole) a
-	// worker may be handed before Broker.Credit sets a new number.
+	// worker may be handed before Broker.SetCredit sets a new number.
 	Credit int64
 	// Pages provides memory. Nil uses Go's heap.
 	Pages Pages

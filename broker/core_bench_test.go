@@ -39,7 +39,7 @@ func benchmarkCycleWith(b *testing.B, history int64, queued int, prio func(i int
 	for range queued {
 		submit()
 	}
-	c.Join(now, wrk, &broker.Joining{Type: typ})
+	c.Join(now, wrk, &broker.JoinRequest{Type: typ})
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
@@ -75,7 +75,7 @@ func BenchmarkFailBesideLetters(b *testing.B) {
 		b.Run(fmt.Sprint("letters=", kept), func(b *testing.B) {
 			c := broker.New(broker.Config{DeadLetters: kept, DeadBytes: 1 << 40, DeadAge: 1 << 60})
 			sub, wrk := c.AddSubmitter(), c.AddWorker()
-			c.Join(0, wrk, &broker.Joining{Type: []byte("echo")})
+			c.Join(0, wrk, &broker.JoinRequest{Type: []byte("echo")})
 			id, n := make([]byte, 16), 0
 			fail := func() {
 				n++
@@ -128,8 +128,8 @@ func BenchmarkSubmitNewGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkRemind measures ReportIdle and Moved with one idle worker among many types.
-func BenchmarkRemind(b *testing.B) {
+// BenchmarkReportIdle measures ReportIdle and EachChange with one idle worker among many types.
+func BenchmarkReportIdle(b *testing.B) {
 	for _, types := range []int{1, 100, 10_000, 100_000} {
 		b.Run(fmt.Sprint("types=", types), func(b *testing.B) {
 			c := broker.New(broker.Config{})
@@ -137,13 +137,13 @@ func BenchmarkRemind(b *testing.B) {
 			for i := range types {
 				c.Submit(0, sub, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Append(nil, "type-", i), Body: []byte("1")})
 			}
-			c.Join(0, c.AddWorker(), &broker.Joining{Type: []byte("idle")})
-			c.Watch()
+			c.Join(0, c.AddWorker(), &broker.JoinRequest{Type: []byte("idle")})
+			c.TrackIdle()
 			b.ResetTimer()
 			for range b.N {
 				c.ReportIdle()
 				notified := 0
-				c.Moved(func(*broker.Move) { notified++ })
+				c.EachChange(func(*broker.IdleChange) { notified++ })
 				if notified != 1 {
 					b.Fatalf("told of %d types", notified)
 				}

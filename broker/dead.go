@@ -39,20 +39,20 @@ func (d *DeadLetter) weight() int64 {
 // letter is a dead letter and its place among all of them by age.
 type letter struct {
 	DeadLetter
-	aged container.Link[letter]
+	ageLink container.Link[letter]
 }
 
-// shelf holds the letters of a type in the order of their numbers. They are in blocks, so that
-// the cost of removing a letter does not depend on its place or on the number of letters.
-type shelf struct {
+// letterList holds the letters of a type in the order of their numbers. They are in blocks, so
+// that the cost of removing a letter does not depend on its place or on the number of letters.
+type letterList struct {
 	blocks [][]*letter // no block is empty
 	n      int
 }
 
-const shelfBlock = 256
+const letterBlock = 256
 
-func (s *shelf) add(l *letter) {
-	if last := len(s.blocks) - 1; last >= 0 && len(s.blocks[last]) < shelfBlock {
+func (s *letterList) add(l *letter) {
+	if last := len(s.blocks) - 1; last >= 0 && len(s.blocks[last]) < letterBlock {
 		s.blocks[last] = append(s.blocks[last], l)
 	} else {
 		s.blocks = append(s.blocks, []*letter{l})
@@ -62,7 +62,7 @@ func (s *shelf) add(l *letter) {
 
 // find returns the place of the first letter with this number or a larger one; block is
 // len(s.blocks) if there is none.
-func (s *shelf) find(number int) (block, i int) {
+func (s *letterList) find(number int) (block, i int) {
 	byNo := func(l *letter, number int) int { return cmp.Compare(l.Number, number) }
 	block, _ = slices.BinarySearchFunc(s.blocks, number, func(x []*letter, number int) int { return byNo(x[len(x)-1], number) })
 	if block < len(s.blocks) {
@@ -72,7 +72,7 @@ func (s *shelf) find(number int) (block, i int) {
 }
 
 // from returns the first letter with this number or a larger one, or nil.
-func (s *shelf) from(number int) *letter {
+func (s *letterList) from(number int) *letter {
 	block, i := s.find(number)
 	if block == len(s.blocks) {
 		return nil
@@ -81,7 +81,7 @@ func (s *shelf) from(number int) *letter {
 }
 
 // before returns the last letter with a smaller number, or nil.
-func (s *shelf) before(number int) *letter {
+func (s *letterList) before(number int) *letter {
 	block, i := s.find(number)
 	switch {
 	case i > 0:
@@ -93,7 +93,7 @@ func (s *shelf) before(number int) *letter {
 	return nil
 }
 
-func (s *shelf) remove(l *letter) {
+func (s *letterList) remove(l *letter) {
 	block, i := s.find(l.Number)
 	x := s.blocks[block]
 	if i == 0 {
@@ -103,7 +103,7 @@ func (s *shelf) remove(l *letter) {
 		x = slices.Delete(x, i, i+1)
 	}
 	s.n--
-	if block+1 < len(s.blocks) && len(x)+len(s.blocks[block+1]) <= shelfBlock/2 {
+	if block+1 < len(s.blocks) && len(x)+len(s.blocks[block+1]) <= letterBlock/2 {
 		x = append(x, s.blocks[block+1]...)
 		s.blocks = slices.Delete(s.blocks, block+1, block+2)
 	}
@@ -117,9 +117,9 @@ func (s *shelf) remove(l *letter) {
 type deadLetters struct {
 	byAge container.Ring[letter]
 	bytes int64
-	// pushed counts letters that were dropped, or not kept at all, for lack of room.
-	pushed uint64
-	last   int // the number of the latest letter
+	// dropped counts letters that were dropped, or not kept at all, for lack of room.
+	dropped    uint64
+	lastNumber int // the number of the latest letter
 }
 
 // add adds a copy of failed job r.
@@ -129,43 +129,43 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		return
 	}
 	l := &letter{DeadLetter: DeadLetter{
-		Number: d.last + 1, Reason: reason, Attempts: int(j.attempts), Submitted: j.at, Failed: b.now,
+		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), Submitted: j.submittedAt, Failed: b.now,
 		Submission: Submission{
-			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holder(j).queue.set.names(),
-			Priority: j.prio, Retries: int32(j.retries), Detach: true, Quiet: true, Stable: true,
+			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
+			Priority: j.prio, Retries: int32(j.retries), Detach: true, NoAck: true, Stable: true,
 		},
 	}}
 	if j.timing != 0 {
-		t := b.timings.Get(j.timing)
+		t := b.timing(j)
 		l.Timeout, l.Backoff = time.Duration(t.timeout), time.Duration(t.backoff)
 	}
 	if l.Body = b.body(r, j); j.flags&flagBig == 0 {
 		l.Body = append(make([]byte, 0, len(l.Body)), l.Body...)
 	}
 	if l.weight() > c.DeadBytes {
-		d.pushed++
+		d.dropped++
 		return
 	}
-	if k.dead.n >= c.DeadLetters {
-		d.pushed++
-		d.drop(b, k, k.dead.from(0))
+	if k.letters.n >= c.DeadLetters {
+		d.dropped++
+		d.drop(b, k, k.letters.from(0))
 	}
-	d.last = l.Number
-	k.dead.add(l)
-	d.byAge.Push(&l.aged, l)
+	d.lastNumber = l.Number
+	k.letters.add(l)
+	d.byAge.Push(&l.ageLink, l)
 	d.bytes += l.weight()
 	for d.bytes > c.DeadBytes {
-		d.pushed++
+		d.dropped++
 		d.dropOldest(b)
 	}
 }
 
 // drop forgets a letter of a type.
 func (d *deadLetters) drop(b *Broker, k *jobType, l *letter) {
-	b.typeUsed(k)
-	k.dead.remove(l)
-	b.typeUnused(k)
-	d.byAge.Remove(&l.aged)
+	b.unlistUnusedType(k)
+	k.letters.remove(l)
+	b.checkTypeUnused(k)
+	d.byAge.Remove(&l.ageLink)
 	d.bytes -= l.weight()
 }
 
@@ -174,15 +174,15 @@ func (d *deadLetters) dropOldest(b *Broker) {
 	d.drop(b, b.typesByName[string(l.Type)], l)
 }
 
-// forgetBefore forgets letters of jobs that failed before the given time.
-func (d *deadLetters) forgetBefore(b *Broker, before int64) {
+// expireBefore forgets letters of jobs that failed before the given time.
+func (d *deadLetters) expireBefore(b *Broker, before int64) {
 	for n := 0; n < tickTimers && d.byAge.Len() > 0 && d.byAge.First().Failed <= before; n++ {
 		d.dropOldest(b)
 	}
 }
 
-// next returns the time at which the oldest letter is to be forgotten.
-func (d *deadLetters) next(age int64) int64 {
+// nextExpiry returns the time at which the oldest letter is to be forgotten.
+func (d *deadLetters) nextExpiry(age int64) int64 {
 	if d.byAge.Len() == 0 {
 		return Never
 	}
@@ -221,7 +221,7 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 		from = math.MaxInt
 	}
 	for n := 0; n < lookVisits && len(found) < limit; n++ {
-		l := k.dead.before(from)
+		l := k.letters.before(from)
 		if l == nil {
 			break
 		}
@@ -230,7 +230,7 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 			found = append(found, &l.DeadLetter)
 		}
 	}
-	if k.dead.before(from) == nil {
+	if k.letters.before(from) == nil {
 		return found, -1
 	}
 	return found, from
@@ -241,11 +241,11 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 // such letter, or else why the job was refused.
 func (b *Broker) Revive(now int64, name, id []byte, number int) ([]Effect, Code, Reason) {
 	b.begin(now)
-	k, l := b.letterOf(name, id, number)
+	k, l := b.findLetter(name, id, number)
 	if l == nil {
 		return b.end(), UnknownID, Reason{Why: NoLetter}
 	}
-	c, reason := b.revive(k, l)
+	c, reason := b.resubmit(k, l)
 	return b.end(), c, reason
 }
 
@@ -253,27 +253,27 @@ func (b *Broker) Revive(now int64, name, id []byte, number int) ([]Effect, Code,
 // was one.
 func (b *Broker) DropLetter(now int64, name, id []byte, number int) ([]Effect, bool) {
 	b.begin(now)
-	k, l := b.letterOf(name, id, number)
+	k, l := b.findLetter(name, id, number)
 	if l != nil {
 		b.dead.drop(b, k, l)
 	}
 	return b.end(), l != nil
 }
 
-// letterOf returns a letter of a type, or nil. If the number is 0, it searches all letters of
+// findLetter returns a letter of a type, or nil. If the number is 0, it searches all letters of
 // the type.
-func (b *Broker) letterOf(name, id []byte, number int) (*jobType, *letter) {
+func (b *Broker) findLetter(name, id []byte, number int) (*jobType, *letter) {
 	k := b.typesByName[string(name)]
 	if k == nil {
 		return nil, nil
 	}
 	if number != 0 {
-		if l := k.dead.from(number); l != nil && l.Number == number && string(l.ID) == string(id) {
+		if l := k.letters.from(number); l != nil && l.Number == number && string(l.ID) == string(id) {
 			return k, l
 		}
 		return k, nil
 	}
-	for _, x := range k.dead.blocks {
+	for _, x := range k.letters.blocks {
 		for _, l := range x {
 			if string(l.ID) == string(id) {
 				return k, l
@@ -283,10 +283,10 @@ func (b *Broker) letterOf(name, id []byte, number int) (*jobType, *letter) {
 	return k, nil
 }
 
-// revive submits a letter of a type again and forgets it.
-func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
+// resubmit submits a letter of a type again and forgets it.
+func (b *Broker) resubmit(k *jobType, l *letter) (Code, Reason) {
 	var x admission
-	c, reason := b.admits(nil, &l.Submission, &x)
+	c, reason := b.admit(nil, &l.Submission, &x)
 	if c == 0 {
 		b.accept(nil, &l.Submission, &x)
 		b.dead.drop(b, k, l)
@@ -308,22 +308,22 @@ type LetterWalk struct {
 	next, last    int // the numbers to continue from and to end at
 }
 
-// walkLetters bounds how many letters one piece of a LetterWalk handles.
-const walkLetters = 64
+// maxWalkLetters bounds how many letters one piece of a LetterWalk handles.
+const maxWalkLetters = 64
 
 // WalkLetters handles one piece of a LetterWalk: it submits the letters again, like
 // Revive, or forgets them. It reports whether there is more to do.
-func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, resubmit bool) (fx []Effect, more bool) {
+func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
 	b.begin(now)
 	if !w.begun {
-		w.begun, w.last = true, b.dead.last
+		w.begun, w.last = true, b.dead.lastNumber
 	}
 	for n := 0; n < lookVisits; n++ {
 		k := b.typesByName[string(name)]
 		if k == nil {
 			return b.end(), false
 		}
-		l := k.dead.from(w.next)
+		l := k.letters.from(w.next)
 		if l == nil || l.Number > w.last || w.Limit > 0 && w.Done+w.Refused == w.Limit {
 			return b.end(), false
 		}
@@ -332,11 +332,11 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, resubmit boo
 		if !w.matches(b, &l.DeadLetter) {
 			continue
 		}
-		n += lookVisits / walkLetters
+		n += lookVisits / maxWalkLetters
 		var c Code
 		var reason Reason
-		if resubmit {
-			c, reason = b.revive(k, l)
+		if again {
+			c, reason = b.resubmit(k, l)
 		} else {
 			b.dead.drop(b, k, l)
 		}
@@ -352,9 +352,9 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, resubmit boo
 // DeadCount returns how many dead letters are kept, and their bytes.
 func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.Len(), b.dead.bytes }
 
-// DeadPushed returns how many failed jobs were dropped from the dead letters, or never kept,
+// DeadDropped returns how many failed jobs were dropped from the dead letters, or never kept,
 // because DeadLetters or DeadBytes was reached.
-func (b *Broker) DeadPushed() uint64 { return b.dead.pushed }
+func (b *Broker) DeadDropped() uint64 { return b.dead.dropped }
 
 // Since returns the time that has passed since t, on the core's clock.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

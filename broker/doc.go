@@ -14,12 +14,12 @@
 //	                          │
 //	         job ── holding ── queue ──┬─ type.line                 plain
 //	                 set of groups     ├─ tenant.line ── type.line  in a fair type
-//	                                   └─ pen ── group.parked       held back
+//	                                   └─ held ── group.parked      held back
 //
 // A job is a record of fixed size without pointers in a chunked table. Its id, headers
 // and body lie in byte slabs beside it; a body of 128 KiB or more has memory of its
-// own. Fields that only jobs with some deadline need are in a second table (timing). An
-// index finds jobs by id. These structures are in container.
+// own. Fields that only jobs with a time set, and jobs that run or have run, need are in a
+// second table (timing). An index finds jobs by id. These structures are in container.
 //
 // A holding is what one submitter has in one queue: lists of its jobs, counts and
 // bytes. When the submitter goes, its holdings are marked. From then on its ids are
@@ -35,7 +35,7 @@
 // A type has a line of its queues, ordered by their best jobs. A fair type has a line of
 // tenants instead; the one served longest ago goes first. A group has the limits of the
 // rules that match its name. While one of them is reached, the group is shut: its queues
-// are in pens, one for each type, outside all lines. When it opens, its pens return one by
+// are outside all lines, in one heldQueues for each type. When it opens, these return one by
 // one while there is an idle worker, or a fleet, to ask for jobs.
 //
 // An idle worker that serves one type is in the type's line of idle workers. A worker that

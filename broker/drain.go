@@ -8,11 +8,11 @@ func (b *Broker) Drain() { b.draining = true }
 // Draining reports whether Drain was called.
 func (b *Broker) Draining() bool { return b.draining }
 
-// Held returns how many jobs are delayed, queued or running.
-func (b *Broker) Held() uint64 { return b.total.Delayed + b.total.Queued + b.total.Running }
+// JobCount returns how many jobs are delayed, queued or running.
+func (b *Broker) JobCount() uint64 { return b.total.Delayed + b.total.Queued + b.total.Running }
 
-// expelJobs bounds the jobs that one Expel ends.
-const expelJobs = 1024
+// maxExpelJobs bounds the jobs that one Expel ends.
+const maxExpelJobs = 1024
 
 // Expel ends jobs that are left after a drain, a bounded number of them; their submitters get
 // Draining. It returns false when no job is left.
@@ -20,23 +20,23 @@ func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	b.begin(now)
 	b.draining, b.expelling = true, true
 	n := 0
-	b.expelled = b.jobs.Walk(b.expelled, math.MaxInt, func(r uint32, j *job) bool {
+	b.expelNext = b.jobs.Walk(b.expelNext, math.MaxInt, func(r uint32, j *job) bool {
 		if j.state != stFree && j.state <= stRunning && !b.abandoned(j) {
 			b.expel(r, j)
 			n++
 		}
-		return n < expelJobs
+		return n < maxExpelJobs
 	})
-	return b.end(), b.expelled >= 0
+	return b.end(), b.expelNext >= 0
 }
 
 func (b *Broker) expel(r uint32, j *job) {
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	if j.state == stRunning {
-		w := b.peers[j.worker].wrk
+		w := b.workerOf(j)
 		unwanted := b.unwanted(j)
 		// The run becomes overdue, so that later frames of this worker about it have no effect.
-		b.leaveOverdue(w, b.id(j))
+		b.addOverdue(w, b.id(j))
 		b.stopRun(w, h, r, j)
 		if unwanted {
 			b.finishUnwanted(h, r, j)
@@ -45,5 +45,5 @@ func (b *Broker) expel(r uint32, j *job) {
 	} else {
 		b.leaveQueue(r, j)
 	}
-	b.conclude(r, j, &last{code: Draining, reason: Reason{Why: Stopped}})
+	b.endJob(r, j, &lastFrame{code: Draining, reason: Reason{Why: Stopped}})
 }

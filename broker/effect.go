@@ -9,7 +9,7 @@ type Peer uint64
 // when the peer is gone.
 func (p Peer) Slot() uint32 { return uint32(p) }
 
-func makePeer(gen, slot uint32) Peer { return Peer(gen)<<32 | Peer(slot) }
+func makePeer(generation, slot uint32) Peer { return Peer(generation)<<32 | Peer(slot) }
 
 // Op says what an Effect sends.
 type Op uint8
@@ -51,18 +51,18 @@ type Effect struct {
 	Stable bool
 	// State is set only in the OpOK of an attach: the state of the job.
 	State state
-	// Spent reports that this job has used up the worker's credit.
-	Spent  bool
-	Peer   Peer
-	ID     []byte
-	Type   []byte
-	Body   []byte
-	Reason *Reason // set in OpRefuse and OpEnd
+	// CreditSpent reports that this job has used up the worker's credit.
+	CreditSpent bool
+	Peer        Peer
+	ID          []byte
+	Type        []byte
+	Body        []byte
+	Reason      *Reason // set in OpRefuse and OpEnd
 	// Run is the number of a run: in effects for a borrower the run that is lent, in effects
 	// for a lender the run that is borrowed.
 	Run uint64
-	// Outcome is set on the frame that ends a kept job. Written must be called with it when
-	// the whole frame has been written.
+	// Outcome is set on the frame that ends a kept job. OutcomeWritten must be called with
+	// it when the whole frame has been written.
 	Outcome uint64
 	// Headers are the headers of a job, for workers that ask for them; nil if there are
 	// none.
@@ -94,12 +94,12 @@ const (
 
 // effect adds an effect and returns it, so that the caller can fill it in.
 func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
-	n := len(b.fx)
-	if n == cap(b.fx) {
-		b.fx = slices.Grow(b.fx, 1)
+	n := len(b.effects)
+	if n == cap(b.effects) {
+		b.effects = slices.Grow(b.effects, 1)
 	}
-	b.fx = b.fx[:n+1]
-	e := &b.fx[n]
+	b.effects = b.effects[:n+1]
+	e := &b.effects[n]
 	*e = Effect{}
 	e.Op, e.Peer, e.ID = op, p, id
 	return e
@@ -109,7 +109,7 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 // submitter of its holding. Both set Run if the peer is another broker.
 func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
 	e := b.effect(op, w.id, b.id(j))
-	if w.borrows {
+	if w.isBorrower {
 		e.Run = outcomeNumber(r, j)
 	}
 	return e
@@ -126,11 +126,11 @@ func (b *Broker) toSubmitter(op Op, h *holding, r uint32, j *job) *Effect {
 func (b *Broker) ok(p Peer, id []byte) { b.effect(OpOK, p, id) }
 
 func (b *Broker) refuse(p Peer, c Code, id []byte, reason Reason) {
-	b.effect(OpRefuse, p, id).with(b, c, reason)
+	b.effect(OpRefuse, p, id).setCode(b, c, reason)
 }
 
-// with gives an effect its code and reason.
-func (e *Effect) with(b *Broker, c Code, reason Reason) {
+// setCode gives an effect its code and reason.
+func (e *Effect) setCode(b *Broker, c Code, reason Reason) {
 	b.reasons = append(b.reasons, reason)
 	e.Code, e.Reason = c, &b.reasons[len(b.reasons)-1]
 }

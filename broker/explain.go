@@ -13,7 +13,7 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	if sub == nil || r == 0 {
 		return nil
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	if !b.mayControl(sub, h, j) {
 		return nil
 	}
@@ -32,8 +32,8 @@ type JobInfo struct {
 	Retries  int
 	Bytes    int
 	Age      time.Duration
-	// In is how long it has been in this state.
-	In time.Duration
+	// InState is how long it has been in this state.
+	InState time.Duration
 	// Due is the time until its timer fires, if it has one: the end of a delay, the timeout of
 	// a run or the deadline. Expires is the time until its deadline, if it has one.
 	Due       time.Duration
@@ -49,11 +49,11 @@ type JobInfo struct {
 	// the pattern of the rule by which it does.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
-	// Hold is what a waiting job waits for. Ready is how long its delay still lasts. Limits are
-	// the limits of its type.
-	Hold   Hold
-	Ready  time.Duration
-	Limits TypeLimits
+	// Hold is what a waiting job waits for. DelayLeft is how long its delay still lasts. Limits
+	// are the limits of its type.
+	Hold      Hold
+	DelayLeft time.Duration
+	Limits    TypeLimits
 	// Outcome is how an ended job ended, Reason why it has no answer.
 	Outcome Outcome
 	Reason  Reason
@@ -69,8 +69,8 @@ const (
 	HeldByRule // the rule HeldRule, in the group HeldBy
 	HeldByConcurrency
 	HeldByRate
-	HeldForJoin // no worker serves its type
-	HeldByWork  // all workers of its type are busy
+	HeldForWorker     // no worker serves its type
+	HeldByBusyWorkers // all workers of its type are busy
 )
 
 // Explain returns the state of the job with this id.
@@ -84,60 +84,62 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 }
 
 func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	k := h.kind
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
-		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: len(b.body(r, j)),
-		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
+		Attempts: int(b.attempts(j)), Retries: int(j.retries), Bytes: len(b.body(r, j)),
+		Age: b.Since(j.submittedAt), InState: b.Since(b.stateSince(j)), Detached: j.flags&flagDetached != 0,
 	}
-	x.Groups = h.queue.set.names()
-	if h.sub != nil && !h.sub.gone {
+	x.Groups = h.queue.groupSet.names()
+	if h.sub != nil && !h.sub.lost {
 		x.Submitter = h.sub.id
 	}
 	if j.timing != 0 {
-		t := b.timings.Get(j.timing)
+		t := b.timing(j)
+		x.Releases = int(t.releases)
 		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
 			x.Due = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
-		if t.expires != 0 && j.state != stEnded {
-			x.Expires = time.Duration(max(1, t.expires-b.now))
+		if t.deadline != 0 && j.state != stEnded {
+			x.Expires = time.Duration(max(1, t.deadline-b.now))
 		}
 	}
 	x.State = j.state.String()
 	switch {
 	case j.state == stDelayed:
-		t := b.timings.Get(j.timing)
-		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delay-b.now)
-		if t.expires != 0 && t.expires <= t.delay {
+		t := b.timing(j)
+		x.Hold, x.DelayLeft = HeldByDelay, time.Duration(t.delayUntil-b.now)
+		if t.deadline != 0 && t.deadline <= t.delayUntil {
 			x.Hold = HeldBeyondDeadline
 		}
 	case j.state == stRunning:
 		x.Unwanted = b.unwanted(j)
-		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
+		w := b.workerOf(j)
+		x.Worker, x.Broker = w.id, w.name
 	case j.state == stEnded:
-		l := b.outcome(r, j)
+		l := b.loadOutcome(r, j)
 		x.Outcome, x.Reason = outcomeOf(l.code), l.reason
 	default:
-		if g := h.queue.heldBy(); g != nil {
-			by, _ := b.closed(g)
-			if x.HeldBy = g.name; by != nil {
-				x.HeldRule = by.Pattern
+		if g := h.queue.shutGroup(); g != nil {
+			cause, _ := b.shutCause(g)
+			if x.HeldBy = g.name; cause != nil {
+				x.HeldRule = cause.Pattern
 			}
 		}
-		x.Hold = b.holds(k, &x)
+		x.Hold = b.holdOf(k, &x)
 	}
 	return x
 }
 
-// Content returns copies of the body and the headers (nil: none) of the job with this id.
+// JobContent returns copies of the body and the headers (nil: none) of the job with this id.
 // For a kept outcome it returns the answer, nil if there is none.
-func (b *Broker) Content(id []byte) (body, headers []byte) {
+func (b *Broker) JobContent(id []byte) (body, headers []byte) {
 	r, j := b.find(id)
 	if r == 0 {
 		return nil, nil
 	}
-	if j.state == stEnded && b.timings.Get(j.timing).code != 0 {
+	if j.state == stEnded && b.timing(j).code != 0 {
 		return nil, nil
 	}
 	if body = b.body(r, j); j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it
@@ -146,18 +148,18 @@ func (b *Broker) Content(id []byte) (body, headers []byte) {
 	return body, bytes.Clone(b.headers(j))
 }
 
-func (b *Broker) holds(k *jobType, x *JobInfo) Hold {
+func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
 	switch {
 	case k.paused:
 		return HeldByPause
 	case x.HeldBy != nil:
 		return HeldByRule
-	case k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency:
+	case k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency:
 		return HeldByConcurrency
 	case k.limits.Rate > 0 && k.timer >= 0:
 		return HeldByRate
-	case k.workers == k.borrowers && k.pairs == 0:
-		return HeldForJoin
+	case k.workers == k.borrowers && k.firstPair == 0:
+		return HeldForWorker
 	}
-	return HeldByWork
+	return HeldByBusyWorkers
 }

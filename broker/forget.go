@@ -4,9 +4,9 @@ package broker
 type TypeUse struct {
 	// Workers reports whether workers have joined with the type's name; patterns do not count.
 	Workers bool
-	// Paused and Set report settings of operators; Set means that the type has limits or is
-	// fair.
-	Paused, Set bool
+	// Paused and HasSettings report what operators have set; HasSettings means that the type has
+	// limits or is fair.
+	Paused, HasSettings bool
 	// Running counts the runs of its jobs, and of other brokers' jobs that run here.
 	Running int
 	// Waiting, Letters and Outcomes count what else the type holds: delayed and queued jobs, dead
@@ -14,12 +14,12 @@ type TypeUse struct {
 	Waiting, Letters, Outcomes int
 }
 
-// isConfigured reports whether workers, settings or running jobs keep the type from being forgotten.
-func (u *TypeUse) isConfigured() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
+// isActive reports whether workers, settings or running jobs keep the type from being forgotten.
+func (u *TypeUse) isActive() bool { return u.Workers || u.Paused || u.HasSettings || u.Running > 0 }
 
-// Holds reports whether only jobs and records, which can be discarded, keep the type from being
+// Discardable reports whether only jobs and records, which can be discarded, keep the type from being
 // forgotten.
-func (u *TypeUse) Holds() bool { return !u.isConfigured() && !u.isUnused() }
+func (u *TypeUse) Discardable() bool { return !u.isActive() && !u.isUnused() }
 
 // isUnused reports whether the type may be forgotten.
 func (u *TypeUse) isUnused() bool { return *u == TypeUse{} }
@@ -35,13 +35,13 @@ func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
 
 func (k *jobType) use() TypeUse {
 	return TypeUse{
-		Workers: k.workers+k.namedBy > 0, Paused: k.paused, Set: k.set(), Running: int(k.Running) + int(k.borrowed),
-		Waiting: int(k.Delayed + k.Queued), Letters: k.dead.n, Outcomes: int(k.outcomes),
+		Workers: k.workers+k.namingPools > 0, Paused: k.paused, HasSettings: k.hasSettings(), Running: int(k.Running) + int(k.borrowed),
+		Waiting: int(k.Delayed + k.Queued), Letters: k.letters.n, Outcomes: int(k.outcomes),
 	}
 }
 
-// Forgetting is an operator's command to forget a type.
-type Forgetting struct {
+// ForgetRequest is an operator's command to forget a type.
+type ForgetRequest struct {
 	Name []byte
 	// Discard says to discard what the type holds first, if nothing else keeps the type from
 	// being forgotten.
@@ -58,7 +58,7 @@ type Forgetting struct {
 // reports whether there is more to do; at the end, f has the result. The type's counts stay
 // in the totals. A discarded job ends as discarded: its submitter gets Cancelled, and
 // nothing of the job is kept.
-func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
+func (b *Broker) ForgetType(now int64, f *ForgetRequest) (fx []Effect, more bool) {
 	b.begin(now)
 	k := b.typesByName[string(f.Name)]
 	if k == nil {
@@ -67,20 +67,20 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 	}
 	f.Use = k.use()
 	switch {
-	case f.Use.isConfigured() || !f.Discard && !f.Use.isUnused():
+	case f.Use.isActive() || !f.Discard && !f.Use.isUnused():
 		return b.end(), false
 	case f.next >= 0 && !f.Use.isUnused():
-		for n := 0; n < walkLetters && k.dead.n > 0; n++ {
-			b.dead.drop(b, k, k.dead.from(0))
+		for n := 0; n < maxWalkLetters && k.letters.n > 0; n++ {
+			b.dead.drop(b, k, k.letters.from(0))
 			f.Letters++
 		}
 		n := 0
 		f.next = b.eachJob(f.next, &JobFilter{Type: f.Name}, func(r uint32, j *job) bool {
 			b.discard(f, r, j)
 			n++
-			return n < revokeJobs
+			return n < maxRevokeJobs
 		})
-		if k.dead.n > 0 {
+		if k.letters.n > 0 {
 			f.next = max(f.next, 0)
 		}
 		return b.end(), true
@@ -90,7 +90,7 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 		b.runChores(&b.cleanups, tickSteps)
 		return b.end(), true
 	}
-	if b.kept(k) {
+	if b.isKept(k) {
 		b.otherStats.Add(&k.stats)
 	}
 	b.forgetType(k)
@@ -98,16 +98,16 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 }
 
 // discard ends a waiting job of a type that is to be forgotten, or forgets a kept outcome.
-func (b *Broker) discard(f *Forgetting, r uint32, j *job) {
+func (b *Broker) discard(f *ForgetRequest, r uint32, j *job) {
 	if j.state == stEnded {
 		b.forgetOutcome(r, j)
 		f.Outcomes++
 		return
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	b.leaveQueue(r, j)
-	l := &last{code: Cancelled, reason: Reason{Why: TypeForgotten}}
-	b.sendLast(h, r, j, l)
+	l := &lastFrame{code: Cancelled, reason: Reason{Why: TypeForgotten}}
+	b.sendLastFrame(h, r, j, l)
 	b.countEnd(h, r, j, OutDiscarded, &l.reason, 0)
 	b.finish(h, r, j)
 	f.Waiting++

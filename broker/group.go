@@ -24,10 +24,10 @@ type group struct {
 	// shut reports that a rule lets no more of its jobs run.
 	shut  bool
 	timer int32 // in Broker.timers, or -1
-	// parked holds the group's parked pens, ordered by their best jobs.
-	// opened is its position in Broker.opened, or -1.
-	parked container.Heap
-	opened int32
+	// parked holds the parked heldQueues of the group, ordered by their best jobs.
+	// openPos is its position in Broker.openGroups, or -1.
+	parked  container.Heap
+	openPos int32
 	// watchers are the fair types that watch the group (see watcher).
 	watchers container.Ring[jobType]
 }
@@ -80,8 +80,8 @@ func (s *groupSet) weight() uint32 {
 	return uint32(s.bytes)
 }
 
-// setKey appends the key that identifies a set.
-func setKey(key []byte, names [][]byte) []byte {
+// groupSetKey appends the key that identifies a set.
+func groupSetKey(key []byte, names [][]byte) []byte {
 	for _, name := range names {
 		key = append(binary.AppendUvarint(key, uint64(len(name))), name...)
 	}
@@ -113,46 +113,46 @@ func (s *groupSet) names() (names [][]byte) {
 	return names
 }
 
-// setFor returns the set of these groups, creating it if it does not exist. It is nil
+// groupSetFor returns the set of these groups, creating it if it does not exist. It is nil
 // without groups.
-func (b *Broker) setFor(names [][]byte) *groupSet {
+func (b *Broker) groupSetFor(names [][]byte) *groupSet {
 	if len(names) == 0 {
 		return nil
 	}
-	key := setKey(b.scratch[:0], names)
+	key := groupSetKey(b.scratch[:0], names)
 	b.scratch = key
-	hash := b.setIndex.Hash(key)
-	if r := b.setIndex.Find(hash, key); r != 0 {
-		return b.sets.At(r - 1)
+	hash := b.groupSetIndex.Hash(key)
+	if r := b.groupSetIndex.Find(hash, key); r != 0 {
+		return b.groupSets.At(r - 1)
 	}
 	s := &groupSet{}
 	for _, name := range names {
-		g := b.groupNamed(name)
+		g := b.groupFor(name)
 		g.sets++
 		s.groups = append(s.groups, g)
 		s.bytes += int64(len(name))
 	}
-	s.number = b.sets.Add(s)
-	b.setIndex.Insert(hash, s.number+1)
+	s.number = b.groupSets.Add(s)
+	b.groupSetIndex.Insert(hash, s.number+1)
 	return s
 }
 
 func (b *Broker) dropSet(s *groupSet) {
-	b.scratch = setKey(b.scratch[:0], s.names())
-	b.setIndex.Remove(b.setIndex.Hash(b.scratch), s.number+1)
-	b.sets.Drop(s.number)
+	b.scratch = groupSetKey(b.scratch[:0], s.names())
+	b.groupSetIndex.Remove(b.groupSetIndex.Hash(b.scratch), s.number+1)
+	b.groupSets.Drop(s.number)
 	for _, g := range s.groups {
 		g.sets--
 		b.updateGroup(g)
 	}
 }
 
-func (b *Broker) groupNamed(name []byte) *group {
+func (b *Broker) groupFor(name []byte) *group {
 	if g := b.findGroup(name); g != nil {
 		return g
 	}
-	g := &group{name: append([]byte(nil), name...), timer: -1, opened: -1}
-	g.parked = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
+	g := &group{name: append([]byte(nil), name...), timer: -1, openPos: -1}
+	g.parked = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
 	b.groupNames += int64(len(name))
 	g.number = b.groups.Add(g)
 	b.groupIndex.Insert(b.groupIndex.Hash(g.name), g.number+1)
@@ -167,9 +167,9 @@ func (b *Broker) findGroup(name []byte) *group {
 	return nil
 }
 
-// manyGroups returns a reason with Why set if a job in these groups would exceed MaxGroups.
+// tooManyGroups returns a reason with Why set if a job in these groups would exceed MaxGroups.
 // leaving (nil for none) is the set of groups that the job leaves.
-func (b *Broker) manyGroups(names [][]byte, leaving *groupSet) (reason Reason) {
+func (b *Broker) tooManyGroups(names [][]byte, leaving *groupSet) (reason Reason) {
 	limit := b.cfg.MaxGroups
 	if limit <= 0 || len(names) == 0 {
 		return reason
@@ -183,19 +183,19 @@ func (b *Broker) manyGroups(names [][]byte, leaving *groupSet) (reason Reason) {
 	if n > limit {
 		for _, g := range leaving.all() {
 			kept := slices.ContainsFunc(names, func(name []byte) bool { return bytes.Equal(name, g.name) })
-			if !kept && g.waiting+g.running == 1 && g.forgetsAt() <= b.now {
+			if !kept && g.waiting+g.running == 1 && g.ratesResetAt() <= b.now {
 				n--
 			}
 		}
 	}
 	if n > limit {
-		reason = Reason{Why: ManyGroups, Have: int64(b.groupsCounted)}
+		reason = Reason{Why: TooManyGroups, Have: int64(b.groupsCounted)}
 	}
 	return reason
 }
 
-// count adds waiting to the number of waiting jobs of each group of a set.
-func (b *Broker) count(s *groupSet, waiting int) {
+// countWaiting adds waiting to the number of waiting jobs of each group of a set.
+func (b *Broker) countWaiting(s *groupSet, waiting int) {
 	for _, g := range s.all() {
 		before := g.waiting
 		if g.waiting += waiting; before == 0 || g.waiting == 0 {
@@ -225,20 +225,20 @@ func (b *Broker) uncountRun(s *groupSet) {
 	}
 }
 
-// refund gives back the tokens of a job that was handed out at startedAt.
-func (b *Broker) refund(s *groupSet, startedAt int64) {
+// refundGroups gives back the tokens of a job that was handed out at startedAt.
+func (b *Broker) refundGroups(s *groupSet, startedAt int64) {
 	for _, g := range s.all() {
 		for i := range g.limits {
 			if l := &g.limits[i]; l.Rate > 0 {
-				l.giveBack(b.now, startedAt, l.step())
+				l.undoTake(b.now, startedAt, l.step())
 			}
 		}
 		b.updateGroup(g)
 	}
 }
 
-// forgetsAt returns the time at which the group's rates will have forgotten all jobs.
-func (g *group) forgetsAt() (until int64) {
+// ratesResetAt returns the time at which the group's rates will have forgotten all jobs.
+func (g *group) ratesResetAt() (until int64) {
 	for i := range g.limits {
 		if l := &g.limits[i]; l.Rate > 0 {
 			until = max(until, l.tat)
@@ -247,39 +247,39 @@ func (g *group) forgetsAt() (until int64) {
 	return until
 }
 
-// closed returns a rule that lets no more of the group's jobs run; it is nil if the group is open.
+// shutCause returns a rule that lets no more of the group's jobs run; it is nil if the group is open.
 // If a rate keeps the group shut, until is when the rate lets the next job run, else 0.
-func (b *Broker) closed(g *group) (by *rule, until int64) {
+func (b *Broker) shutCause(g *group) (cause *rule, until int64) {
 	for i := range g.limits {
 		switch l := &g.limits[i]; {
 		case l.Concurrency >= 0 && int64(g.running) >= l.Concurrency:
-			by = l.rule
+			cause = l.rule
 		case l.Rate > 0 && l.tat-l.tolerance() > b.now:
-			by, until = l.rule, max(until, l.tat-l.tolerance())
+			cause, until = l.rule, max(until, l.tat-l.tolerance())
 		}
 	}
-	return by, until
+	return cause, until
 }
 
 // updateGroup shuts or opens a group as needed after its counts, rules or rates have changed.
 func (b *Broker) updateGroup(g *group) {
-	by, at := b.closed(g)
+	cause, at := b.shutCause(g)
 	switch {
-	case by != nil && !g.shut:
+	case cause != nil && !g.shut:
 		g.shut = true
 		for g.watchers.Len() > 0 {
 			k := g.watchers.First()
 			b.watch(k, nil)
 			b.touch(k)
 		}
-		b.rankOpen(g)
-	case by == nil && g.shut:
+		b.rankOpenGroup(g)
+	case cause == nil && g.shut:
 		g.shut = false
-		b.rankOpen(g)
+		b.rankOpenGroup(g)
 	}
 	counted := g.waiting+g.running > 0
 	if !counted {
-		if full := g.forgetsAt(); full > b.now {
+		if full := g.ratesResetAt(); full > b.now {
 			counted, at = true, full
 		}
 	}
@@ -310,8 +310,8 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	}
 }
 
-// groupBytes returns the size of all groups, with their sets, tenants and pens.
+// groupBytes returns the size of all groups, with their sets, tenants and held queues.
 func (b *Broker) groupBytes() int64 {
-	return int64(b.groups.Len())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.Len())*groupSetSize +
-		int64(b.tenants.Len())*tenantSize + int64(b.pens.Len())*penSize
+	return int64(b.groups.Len())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.groupSets.Len())*groupSetSize +
+		int64(b.tenants.Len())*tenantSize + int64(b.held.Len())*heldQueuesSize
 }

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// TestHeldBackIsNotLookedAt: jobs that one group holds back cost other jobs nothing
+// TestHeldBackCost: jobs that one group holds back cost other jobs nothing
 // once they have been found.
-func TestHeldBackIsNotLookedAt(t *testing.T) {
+func TestHeldBackCost(t *testing.T) {
 	n := raceTimes(30_000, 300)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	b.SetRule(0, []byte("license"), Rule{Concurrency: 1})
-	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 10})
+	b.Join(0, w, &JoinRequest{Type: []byte("t"), Prefetch: 10})
 	for i := range n {
 		// Each job has a group of its own, too, so that no two jobs share a queue.
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
 	looks := 0
@@ -27,7 +27,7 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 		if last := fx[len(fx)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
 			t.Fatalf("after job %d: %+v", i, last)
 		}
-		looks = max(looks, b.heldBackSeen)
+		looks = max(looks, b.examined)
 	}
 	if looks > 4 {
 		t.Errorf("one answer had %d things looked at", looks)
@@ -37,19 +37,19 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	b = New(Config{})
 	s, w = b.AddSubmitter(), b.AddWorker()
 	for i := range n {
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
 	b.SetRule(0, []byte("lic*"), Rule{Concurrency: 0})
-	b.Join(0, w, &Joining{Type: []byte("t")})
-	b.Submit(0, s, &Submission{ID: []byte("free"), Type: []byte("t"), Body: []byte("1"), Quiet: true})
+	b.Join(0, w, &JoinRequest{Type: []byte("t")})
+	b.Submit(0, s, &Submission{ID: []byte("free"), Type: []byte("t"), Body: []byte("1"), NoAck: true})
 	handed, ticks := false, 0
 	for ; b.Next() <= 0; ticks++ {
 		for _, e := range b.Tick(0) {
 			handed = handed || e.Op == OpJob && string(e.ID) == "free"
 		}
-		if b.heldBackSeen > lookSteps || ticks > n {
-			t.Fatalf("%d looks in one tick, %d ticks", b.heldBackSeen, ticks)
+		if b.examined > maxExamined || ticks > n {
+			t.Fatalf("%d looks in one tick, %d ticks", b.examined, ticks)
 		}
 	}
 	if explained, _ := b.Explain(0, []byte("free")); explained.State != "running" {
@@ -57,18 +57,18 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestUnusedFlows: the memory kept for groups without jobs stays within its bound, causes no
+// TestUnusedHoldingMemory: the memory kept for groups without jobs stays within its bound, causes no
 // refusal, and keeps no type in use.
-func TestUnusedFlows(t *testing.T) {
+func TestUnusedHoldingMemory(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		cfg    Config
 		groups int
 		limit  int64 // bytes
 	}{
-		{"many", Config{IdleTypes: 10}, raceTimes(50_000, 300), unusedBytes},
+		{"many", Config{IdleTypes: 10}, raceTimes(50_000, 300), maxUnusedBytes},
 		{"little room", Config{IdleTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
-		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, unusedBytes},
+		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, maxUnusedBytes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := heapNow()
@@ -82,7 +82,7 @@ func TestUnusedFlows(t *testing.T) {
 				if _, err := b.SetFair(0, typ, i%3 > 0); err != nil {
 					t.Fatalf("type %s: %v", typ, err)
 				}
-				b.Join(0, w, &Joining{Type: typ})
+				b.Join(0, w, &JoinRequest{Type: typ})
 				fx := b.Submit(0, s, &Submission{ID: []byte("j"), Type: typ, Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", i)}, Detach: i%2 > 0})
 				if fx[0].Op != OpOK {
 					t.Fatalf("job %d: %+v", i, fx[0])
@@ -104,8 +104,8 @@ func TestUnusedFlows(t *testing.T) {
 	}
 }
 
-// TestGroupsComeAndGo: very many groups leave no memory behind.
-func TestGroupsComeAndGo(t *testing.T) {
+// TestGroupLifetimes: very many groups leave no memory behind.
+func TestGroupLifetimes(t *testing.T) {
 	n := raceTimes(50_000, 300)
 	before := heapNow()
 	b := New(Config{MaxGroups: n})
@@ -119,7 +119,7 @@ func TestGroupsComeAndGo(t *testing.T) {
 				t.Fatalf("job %d: %+v", i, fx[0])
 			}
 		}
-		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != ManyGroups {
+		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != TooManyGroups {
 			t.Fatalf("a group too many: %+v", fx[0])
 		}
 		if round == 0 {
@@ -136,7 +136,7 @@ func TestGroupsComeAndGo(t *testing.T) {
 			fn()
 			longest = max(longest, time.Since(begin))
 		}
-		timed(func() { b.Gone(int64(round), s) })
+		timed(func() { b.RemovePeer(int64(round), s) })
 		for b.Next() <= int64(round)+1000 {
 			timed(func() { b.Tick(int64(round) + 1000) })
 		}
@@ -146,20 +146,20 @@ func TestGroupsComeAndGo(t *testing.T) {
 	if n := b.GroupCount(); n != 0 {
 		t.Errorf("%d groups are there", n)
 	}
-	for b.unused.Len() > 0 {
-		b.dropHolding(b.unused.First())
+	for b.unusedHoldings.Len() > 0 {
+		b.dropHolding(b.unusedHoldings.First())
 	}
-	if n := []int{b.groups.Len(), b.sets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.pens.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
-		t.Errorf("groups, sets, queues, holdings, tenants, pens, bytes and timers are left: %v", n)
+	if n := []int{b.groups.Len(), b.groupSets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.held.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
+		t.Errorf("groups, sets, queues, holdings, tenants, held queues, bytes and timers are left: %v", n)
 	}
 	if kept := heapNow() - before; kept > 8<<20 {
 		t.Errorf("%d bytes are kept", kept)
 	}
 }
 
-// TestFairToggled: however often a type becomes fair and stops being fair, its queues
+// TestFairToggle: however often a type becomes fair and stops being fair, its queues
 // are soon converted.
-func TestFairToggled(t *testing.T) {
+func TestFairToggle(t *testing.T) {
 	b := New(Config{})
 	p := b.AddSubmitter()
 	const queues = choreSteps

@@ -19,8 +19,8 @@ const (
 	// minHistory is the smallest size of the history, in bytes; runs of jobs that have not
 	// ended need it.
 	minHistory = 4 * container.LogChunk
-	// longError is how many bytes of a reason are kept.
-	longError = 1 << 10
+	// maxReasonText is how many bytes of a reason are kept.
+	maxReasonText = 1 << 10
 	// maxRuns bounds how many runs of a job are returned: the latest ones.
 	maxRuns = 16
 	// maxLosses bounds the lost runs that Losses examines.
@@ -62,7 +62,7 @@ func outcomeOf(c Code) Outcome {
 	return OutFailed
 }
 
-// noRun is the value of past.started for a job that no run ended.
+// noRun is the value of historyEntry.started for a job that no run ended.
 const noRun = -1
 
 // historyEntry is a record of the history. Its text consists of the id, the name of the type,
@@ -73,31 +73,32 @@ type historyEntry struct {
 	started          int64 // when the run, or the run that ended the job, began; noRun if no run did
 	submitter        Peer
 	worker           Peer
-	// before is the position of the job's previous record: its latest run that did not end it. For
-	// a lost run, lost is the position of the previous lost run, of whatever job. 0 means none.
-	before, lost   int64
-	limit          int64 // Reason.Limit
-	job, seq       uint32
-	size, answer   uint32 // bytes of the body and of the answer
-	idLen, typeLen uint16
-	brokerLen      uint16
-	attempts       uint16
-	groups         uint8
-	outcome        Outcome
-	why            Why
-	isRun          bool
-	brokerLost     bool // the broker that ran the job was lost, not only the run
+	// prevRun is the position of the job's previous record: its latest run that did not end it.
+	// For a lost run, prevLost is the position of the previous lost run, of whatever job. 0
+	// means none.
+	prevRun, prevLost int64
+	limit             int64 // Reason.Limit
+	job, arrival      uint32
+	size, answer      uint32 // bytes of the body and of the answer
+	idLen, typeLen    uint16
+	brokerLen         uint16
+	attempts          uint16
+	groups            uint8
+	outcome           Outcome
+	why               Why
+	isRun             bool
+	brokerLost        bool // the broker that ran the job was lost, not only the run
 }
 
-// record adds a record about job r. The caller fills the remaining fields: started, worker,
-// lost, answer, outcome, isRun and brokerLost.
-func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Reason) *historyEntry {
+// addRecord adds a record about job r. The caller fills the remaining fields: started, worker,
+// prevLost, answer, outcome, isRun and brokerLost.
+func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *Reason) *historyEntry {
 	id, name, reasonText := b.id(j), h.kind.name, reason.Text
-	if len(reasonText) > longError {
-		reasonText = strings.ToValidUTF8(reasonText[:longError-len("…")], "") + "…"
+	if len(reasonText) > maxReasonText {
+		reasonText = strings.ToValidUTF8(reasonText[:maxReasonText-len("…")], "") + "…"
 	}
 	n := len(id) + len(name) + len(broker) + len(reasonText)
-	groups := h.queue.set.all()
+	groups := h.queue.groupSet.all()
 	for _, g := range groups {
 		n += 2 + len(g.name)
 	}
@@ -115,41 +116,41 @@ func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Rea
 	if x.submitter = h.origin; h.sub != nil {
 		x.submitter = h.sub.id
 	}
-	if x.before = 0; j.timing != 0 {
-		x.before = b.timings.Get(j.timing).runs
+	if x.prevRun = 0; j.timing != 0 {
+		x.prevRun = b.timing(j).lastRun
 	}
-	x.submitted, x.ended, x.job, x.seq, x.attempts = j.at, b.now, r, j.seq, j.attempts
+	x.submitted, x.ended, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
 	x.why, x.limit, x.size = reason.Why, reason.Limit, uint32(b.bodyLen(r, j))
 	return x
 }
 
 // recordEnd records the end of job j. answer is the length of its answer.
-func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
+func (b *Broker) recordEnd(h *holding, r uint32, j *job, outcome Outcome, reason *Reason, answer int) {
 	if b.cfg.History <= 0 {
 		return
 	}
 	started, worker, broker := int64(noRun), Peer(0), ""
 	// The run of a job that expires while it runs has been recorded already.
-	if j.state == stRunning && out != OutExpired {
-		started = j.since
-		if w := b.peers[j.worker].wrk; w != nil {
+	if j.state == stRunning && outcome != OutExpired {
+		started = b.stateSince(j)
+		if w := b.workerOf(j); w != nil {
 			worker, broker = w.id, w.name
 		}
 	}
-	x := b.record(h, r, j, broker, reason)
-	x.started, x.worker, x.lost, x.answer, x.outcome, x.isRun, x.brokerLost = started, worker, 0, uint32(answer), out, false, false
+	x := b.addRecord(h, r, j, broker, reason)
+	x.started, x.worker, x.prevLost, x.answer, x.outcome, x.isRun, x.brokerLost = started, worker, 0, uint32(answer), outcome, false, false
 }
 
 // recordRun records a run of job r that has stopped without ending the job.
-func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, left bool) {
-	w := b.peers[j.worker].wrk
-	x := b.record(h, r, j, w.name, &reason)
-	x.started, x.worker, x.lost, x.answer, x.outcome, x.isRun, x.brokerLost = j.since, w.id, 0, 0, OutFailed, true, w.borrows && w.kind == nil
-	b.timed(r, j).runs = b.history.Last()
+func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, lost bool) {
+	w := b.workerOf(j)
+	x := b.addRecord(h, r, j, w.name, &reason)
+	x.started, x.worker, x.prevLost, x.answer, x.outcome, x.isRun, x.brokerLost = b.stateSince(j), w.id, 0, 0, OutFailed, true, w.isBorrower && w.kind == nil
+	b.ensureTiming(r, j).lastRun = b.history.Last()
 	switch {
-	case left:
-		x.outcome, x.lost = OutLost, b.lastLost
+	case lost:
+		x.outcome, x.prevLost = OutLost, b.lastLost
 		b.lastLost = b.history.Last()
 	case reason.Why == TimedOut:
 		x.outcome = OutTimedOut
@@ -197,7 +198,7 @@ type EndedInfo struct {
 // the names.
 func (x *historyEntry) reason(text []byte) Reason {
 	reason := Reason{Why: x.why, Limit: x.limit, Text: string(text)}
-	if x.why != Said {
+	if x.why != SeeText {
 		reason.Have = int64(x.attempts)
 	}
 	return reason
@@ -231,7 +232,7 @@ func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 			break
 		}
 		found = append(found, x.run(text[x.idLen+x.typeLen:]))
-		pos = x.before
+		pos = x.prevRun
 	}
 	return found
 }
@@ -240,7 +241,7 @@ func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 // id that has not ended.
 func (b *Broker) Runs(id []byte) (found []RunInfo) {
 	if r, j := b.find(id); r != 0 && j.timing != 0 {
-		found = b.runsAt(b.timings.Get(j.timing).runs, nil)
+		found = b.runsAt(b.timing(j).lastRun, nil)
 		slices.Reverse(found)
 	}
 	return found
@@ -269,7 +270,7 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 		}
 		i.Runs = append(i.Runs, run)
 	}
-	i.Runs = b.runsAt(x.before, i.Runs)
+	i.Runs = b.runsAt(x.prevRun, i.Runs)
 	slices.Reverse(i.Runs)
 	return i
 }
@@ -277,7 +278,7 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 // EndedFilter selects jobs that have ended. A field that is not set matches all.
 type EndedFilter struct {
 	ID, Type, Group []byte // canonical names
-	Part            string // a part of the id's value
+	IDPart          string // a part of the id's value
 	// Submitter is the connection that the job belonged to, Worker the connection of its last
 	// run.
 	Submitter, Worker Peer
@@ -294,25 +295,25 @@ func (q *EndedFilter) matches(x *historyEntry, text []byte) bool {
 		q.Outcome != "" && x.outcome.String() != q.Outcome,
 		q.ID != nil && !bytes.Equal(text[:x.idLen], q.ID),
 		q.Type != nil && !bytes.Equal(text[x.idLen:x.idLen+x.typeLen], q.Type),
-		q.Group != nil && !x.has(names[x.brokerLen:], q.Group):
+		q.Group != nil && !x.hasGroup(names[x.brokerLen:], q.Group):
 		return false
 	}
-	return q.Part == "" || strings.Contains(wire.Value(text[:x.idLen]), q.Part)
+	return q.IDPart == "" || strings.Contains(wire.Value(text[:x.idLen]), q.IDPart)
 }
 
-// has reports whether the job is in this group.
-func (x *historyEntry) has(text, group []byte) (found bool) {
+// hasGroup reports whether the job is in this group.
+func (x *historyEntry) hasGroup(text, group []byte) (found bool) {
 	x.eachGroup(text, func(name []byte) { found = found || bytes.Equal(name, group) })
 	return found
 }
 
-// EndedFrom turns a number from a client, which may be invalid, into a position from which
+// ValidPosition turns a number from a client, which may be invalid, into a position from which
 // Ended can continue.
-func (b *Broker) EndedFrom(position int64) int64 {
+func (b *Broker) ValidPosition(position int64) int64 {
 	if position == 0 {
 		return 0
 	}
-	return cmp.Or(b.history.Floor(position), -1)
+	return cmp.Or(b.history.Align(position), -1)
 }
 
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by
@@ -344,7 +345,7 @@ func (b *Broker) HistorySpan(now int64) (back time.Duration, complete bool) {
 	if x := b.history.First(); x != nil {
 		back = b.Since(x.ended)
 	}
-	return back, b.history.Whole()
+	return back, b.history.Complete()
 }
 
 // Losses describes a job whose workers were lost.
@@ -364,15 +365,15 @@ func (b *Broker) Losses(now int64, within time.Duration, minWorkers int) (found 
 		if x == nil || b.Since(x.ended) > within {
 			break
 		}
-		count[jobKey{x.job, x.seq}]++
-		pos = x.lost
+		count[jobKey{x.job, x.arrival}]++
+		pos = x.prevLost
 	}
 	for x, n := range count {
 		if n < minWorkers || !b.jobs.Has(x.job) {
 			continue
 		}
-		if j := b.jobs.Get(x.job); j.seq == x.seq && j.state != stFree && j.state <= stRunning {
-			found = append(found, Losses{bytes.Clone(b.holder(j).kind.name), bytes.Clone(b.id(j)), n})
+		if j := b.jobs.Get(x.job); j.arrival == x.seq && j.state != stFree && j.state <= stRunning {
+			found = append(found, Losses{bytes.Clone(b.holdingOf(j).kind.name), bytes.Clone(b.id(j)), n})
 		}
 	}
 	return found

@@ -16,7 +16,7 @@ type holding struct {
 	// runs lists the running jobs. In a dead holding, those whose workers have been notified
 	// come last. jobs lists the jobs that do not run; queued, delayed and ended count these by
 	// state.
-	jobs, runs             list
+	jobs, runs             jobList
 	queued, delayed, ended int
 	// bytes is the weight of its jobs, runBytes that of its running jobs.
 	bytes, runBytes int64
@@ -25,11 +25,11 @@ type holding struct {
 	dead bool
 	// keep reports that the jobs are kept. Such a holding outlives its submitter; then sub is
 	// nil and owner says which submitters may attach.
-	keep   bool
-	owner  uint64
-	origin Peer                    // as in holdingKey
-	at     int                     // index in sub.holdings
-	unused container.Link[holding] // in Broker.unused
+	keep       bool
+	owner      uint64
+	origin     Peer                    // as in holdingKey
+	index      int                     // index in sub.holdings
+	unusedLink container.Link[holding] // in Broker.unusedHoldings
 }
 
 // holdingKey identifies a holding.
@@ -47,28 +47,28 @@ func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h
 
 const (
 	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with the entries in the map and in the table
-	// unusedBytes bounds the size of the empty holdings that are kept, with their queues,
+	// maxUnusedBytes bounds the size of the empty holdings that are kept, with their queues,
 	// groups and tenants: creating all of these costs more than handling a job. Forgetting a
 	// type to which all of them belong takes 2 ms.
-	unusedBytes = 8 << 20
+	maxUnusedBytes = 8 << 20
 )
 
-// held returns how many jobs the holding has.
-func (h *holding) held() int { return h.jobs.n + h.runs.n }
+// jobCount returns how many jobs the holding has.
+func (h *holding) jobCount() int { return h.jobs.n + h.runs.n }
 
-// holder returns the holding that a job belongs to.
-func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
+// holdingOf returns the holding that a job belongs to.
+func (b *Broker) holdingOf(j *job) *holding { return b.holdings.At(j.holding) }
 
 // orphaned reports whether nobody waits for the jobs of the holding any more.
-func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
+func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.lost && !h.keep }
 
 // holdingFor returns the holding of a submitter (nil for none) with these groups,
 // creating it if it does not exist.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
 	tenantOrigin := k.tenantOrigin(s, set, origin)
 	if s != nil {
-		if h := s.last; h != nil && h.kind == k && h.queue.set == set && h.queue.origin == tenantOrigin && h.keep == keep && h.origin == origin {
-			b.use(h)
+		if h := s.lastHolding; h != nil && h.kind == k && h.queue.groupSet == set && h.queue.origin == tenantOrigin && h.keep == keep && h.origin == origin {
+			b.takeUnused(h)
 			return h
 		}
 	}
@@ -79,14 +79,14 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 		b.holdingsByKey[key] = h
 		if s != nil {
 			h.owner = s.owner
-			h.at = len(s.holdings)
+			h.index = len(s.holdings)
 			s.holdings = append(s.holdings, h)
 		}
 	}
 	if s != nil {
-		s.last = h
+		s.lastHolding = h
 	}
-	b.use(h)
+	b.takeUnused(h)
 	return h
 }
 
@@ -107,7 +107,7 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 	h.number = b.holdings.Add(h)
 	h.queue.holdings++
 	h.kind.holdings++
-	b.typeUsed(h.kind)
+	b.unlistUnusedType(h.kind)
 	return h
 }
 
@@ -118,50 +118,50 @@ func (b *Broker) holdingWithGroups(h *holding, set *groupSet) *holding {
 	if !h.keep || h.sub != nil {
 		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
 	}
-	to := b.newHolding(holdingKey{nil, b.queueFor(h.kind, set, h.kind.tenantOrigin(nil, set, h.origin)), true, h.origin})
-	to.owner = h.owner
-	return to
+	target := b.newHolding(holdingKey{nil, b.queueFor(h.kind, set, h.kind.tenantOrigin(nil, set, h.origin)), true, h.origin})
+	target.owner = h.owner
+	return target
 }
 
-// move moves a job to another holding of the same type.
-func (b *Broker) move(r uint32, j *job, h, to *holding) {
-	b.moveJob(j, h, to)
-	switch n := h.counts(j.state); {
+// moveJob moves a job to another holding of the same type.
+func (b *Broker) moveJob(r uint32, j *job, h, target *holding) {
+	b.setHolding(j, h, target)
+	switch n := h.counterOf(j.state); {
 	case n == nil:
-		b.unlink(&h.runs, byHolding, j)
-		b.link(&to.runs, byHolding, r, j)
+		b.removeFrom(&h.runs, holdingLink, j)
+		b.appendTo(&target.runs, holdingLink, r, j)
 		h.runBytes -= int64(j.weight)
-		to.runBytes += int64(j.weight)
+		target.runBytes += int64(j.weight)
 	default:
-		b.unlink(&h.jobs, byHolding, j)
-		b.link(&to.jobs, byHolding, r, j)
+		b.removeFrom(&h.jobs, holdingLink, j)
+		b.appendTo(&target.jobs, holdingLink, r, j)
 		*n--
-		*to.counts(j.state)++
-		if h.queue != to.queue && n == &h.queued {
-			b.pull(h.queue, r, j)
+		*target.counterOf(j.state)++
+		if h.queue != target.queue && n == &h.queued {
+			b.removeReady(h.queue, r, j)
 			b.rank(h.queue)
-			b.push(to.queue, r, j)
-			b.rank(to.queue)
+			b.addReady(target.queue, r, j)
+			b.rank(target.queue)
 		}
 	}
-	b.afterLeaving(h)
+	b.releaseIfEmpty(h)
 }
 
-// moveJob makes a job belong to another holding. The job is in none of that holding's
+// setHolding makes a job belong to another holding. The job is in none of that holding's
 // lists yet.
-func (b *Broker) moveJob(j *job, h, to *holding) {
-	extraWeight := to.queue.set.weight() - h.queue.set.weight()
+func (b *Broker) setHolding(j *job, h, target *holding) {
+	extraWeight := target.queue.groupSet.weight() - h.queue.groupSet.weight()
 	j.weight += extraWeight
 	// Count the new place first, so that a tenant of both places always has a job.
-	b.countAgainstLimits(to, j, +1)
+	b.countAgainstLimits(target, j, +1)
 	j.weight -= extraWeight
 	b.countAgainstLimits(h, j, -1)
 	j.weight += extraWeight
-	j.holding = to.number
+	j.holding = target.number
 }
 
-// counts returns the counter of the jobs in state s, or nil for running jobs, which have none.
-func (h *holding) counts(s state) *int {
+// counterOf returns the counter of the jobs in state s, or nil for running jobs, which have none.
+func (h *holding) counterOf(s state) *int {
 	switch s {
 	case stDelayed:
 		return &h.delayed
@@ -184,67 +184,67 @@ func (b *Broker) countAgainstLimits(h *holding, j *job, n int) {
 		h.sub.bytes += w
 	}
 	if j.state != stEnded && j.flags&flagBorrowed == 0 {
-		b.countTenant(h.queue, n)
+		b.countQueueJobs(h.queue, n)
 	}
 }
 
-// afterLeaving is called when a job has left its holding. If the holding is empty and can be found
+// releaseIfEmpty is called when a job has left its holding. If the holding is empty and can be found
 // again, it is kept for the next job. Of the holdings kept like this, the one that has been unused
 // longest is dropped first. None of them keeps its type in use.
-func (b *Broker) afterLeaving(h *holding) {
+func (b *Broker) releaseIfEmpty(h *holding) {
 	switch {
-	case h.held() > 0:
+	case h.jobCount() > 0:
 	case h.dead || h.keep && h.sub == nil:
 		b.dropHolding(h)
 	default:
-		if h.queue.n == 0 {
+		if h.queue.ready == 0 {
 			b.releaseQueue(h.queue)
 		}
-		h.kind.unused++
+		h.kind.unusedHoldings++
 		if h.sub != nil {
-			h.sub.unused++
+			h.sub.unusedHoldings++
 		}
-		b.unused.Push(&h.unused, h)
+		b.unusedHoldings.Push(&h.unusedLink, h)
 		b.unusedBytes += h.footprint()
 		h.kind.holdings--
-		b.typeUnused(h.kind)
-		for limit := b.maxUnusedBytes(); b.unusedBytes > limit; {
-			b.dropHolding(b.unused.First())
+		b.checkTypeUnused(h.kind)
+		for limit := b.unusedLimit(); b.unusedBytes > limit; {
+			b.dropHolding(b.unusedHoldings.First())
 		}
 	}
 }
 
-// use takes a holding out of Broker.unused.
-func (b *Broker) use(h *holding) {
-	if h.unused.In() {
-		b.unlistUnused(h)
+// takeUnused takes a holding out of Broker.unusedHoldings.
+func (b *Broker) takeUnused(h *holding) {
+	if h.unusedLink.InRing() {
+		b.unlistUnusedHolding(h)
 		h.kind.holdings++
-		b.typeUsed(h.kind)
+		b.unlistUnusedType(h.kind)
 	}
 }
 
-func (b *Broker) unlistUnused(h *holding) {
-	h.kind.unused--
+func (b *Broker) unlistUnusedHolding(h *holding) {
+	h.kind.unusedHoldings--
 	if h.sub != nil {
-		h.sub.unused--
+		h.sub.unusedHoldings--
 	}
-	b.unused.Remove(&h.unused)
+	b.unusedHoldings.Remove(&h.unusedLink)
 	b.unusedBytes -= h.footprint()
 }
 
-// maxUnusedBytes returns the limit of Broker.unusedBytes: at most a small part of MaxBytes.
-func (b *Broker) maxUnusedBytes() int64 {
+// unusedLimit returns the limit of Broker.unusedBytes: at most a small part of MaxBytes.
+func (b *Broker) unusedLimit() int64 {
 	if limit := b.cfg.MaxBytes; limit > 0 {
-		return min(unusedBytes, limit/64)
+		return min(maxUnusedBytes, limit/64)
 	}
-	return unusedBytes
+	return maxUnusedBytes
 }
 
 // footprint returns the size of a holding, its queue, groups and tenant, as if no other holding
 // shared these.
 func (h *holding) footprint() int64 {
 	n := holdingSize + queueSize + tenantSize
-	if s := h.queue.set; s != nil {
+	if s := h.queue.groupSet; s != nil {
 		n += groupSetSize + int64(len(s.groups))*groupSize + 2*s.bytes
 	}
 	return n
@@ -252,14 +252,14 @@ func (h *holding) footprint() int64 {
 
 // dropHolding forgets an empty holding.
 func (b *Broker) dropHolding(h *holding) {
-	if h.unused.In() {
-		b.unlistUnused(h)
+	if h.unusedLink.InRing() {
+		b.unlistUnusedHolding(h)
 	} else {
 		h.kind.holdings--
-		b.typeUnused(h.kind)
+		b.checkTypeUnused(h.kind)
 	}
 	if !h.dead && (h.sub != nil || !h.keep) {
-		b.unlist(h)
+		b.unlistHolding(h)
 	}
 	b.holdings.Drop(h.number)
 	q := h.queue
@@ -268,8 +268,8 @@ func (b *Broker) dropHolding(h *holding) {
 	}
 }
 
-// unlist takes a holding out of its submitter's list and out of the index.
-func (b *Broker) unlist(h *holding) {
+// unlistHolding takes a holding out of its submitter's list and out of the index.
+func (b *Broker) unlistHolding(h *holding) {
 	delete(b.holdingsByKey, h.key())
 	s := h.sub
 	if s == nil {
@@ -277,22 +277,22 @@ func (b *Broker) unlist(h *holding) {
 	}
 	n := len(s.holdings) - 1
 	moved := s.holdings[n]
-	s.holdings[h.at], moved.at = moved, h.at
+	s.holdings[h.index], moved.index = moved, h.index
 	s.holdings[n] = nil
 	s.holdings = s.holdings[:n]
-	if s.last == h {
-		s.last = nil
+	if s.lastHolding == h {
+		s.lastHolding = nil
 	}
 }
 
 // orphan separates a holding from its lost submitter: waiting jobs are discarded, running
 // jobs become unwanted, and kept jobs stay.
 func (b *Broker) orphan(h *holding) {
-	b.unlist(h)
+	b.unlistHolding(h)
 	sub := h.sub
 	h.sub = nil
 	switch {
-	case h.held() == 0:
+	case h.jobCount() == 0:
 		h.dead = true
 		b.dropHolding(h)
 		return
@@ -305,8 +305,8 @@ func (b *Broker) orphan(h *holding) {
 		l.Delayed -= uint64(h.delayed)
 		l.Discarded += uint64(waiting)
 	}
-	b.count(h.queue.set, -waiting)
-	b.countTenant(h.queue, -waiting)
+	b.countWaiting(h.queue.groupSet, -waiting)
+	b.countQueueJobs(h.queue, -waiting)
 	k.bytes -= h.bytes - h.runBytes
 	b.bytes -= h.bytes - h.runBytes
 	h.bytes = h.runBytes
@@ -323,15 +323,15 @@ func (b *Broker) orphan(h *holding) {
 
 // orphanKept orphans a holding if its jobs are kept and its submitter is lost.
 func (b *Broker) orphanKept(h *holding) {
-	if h.keep && h.sub != nil && h.sub.gone {
+	if h.keep && h.sub != nil && h.sub.lost {
 		b.orphan(h)
 	}
 }
 
-// leaveChore is the chore that orphans the holdings of a lost submitter.
-type leaveChore struct{ sub *submitter }
+// orphanChore is the chore that orphans the holdings of a lost submitter.
+type orphanChore struct{ sub *submitter }
 
-func (c leaveChore) step(b *Broker) (cost int, done bool) {
+func (c orphanChore) step(b *Broker) (cost int, done bool) {
 	if n := len(c.sub.holdings); n > 0 {
 		b.orphan(c.sub.holdings[n-1])
 	}
@@ -350,8 +350,8 @@ func (c notifyChore) step(b *Broker) (cost int, done bool) {
 	j := b.jobs.Get(r)
 	b.notifyUnwanted(r, j)
 	j.flags |= flagNotified
-	b.unlink(l, byHolding, j)
-	b.link(l, byHolding, r, j)
+	b.removeFrom(l, holdingLink, j)
+	b.appendTo(l, holdingLink, r, j)
 	return 1, false
 }
 
@@ -367,14 +367,14 @@ func (c sweepChore) step(b *Broker) (cost int, done bool) {
 
 // sweep frees one abandoned job of a dead holding.
 func (b *Broker) sweep(h *holding, r uint32, j *job) {
-	*h.counts(j.state)--
+	*h.counterOf(j.state)--
 	if j.state != stDelayed {
-		b.pull(h.queue, r, j)
+		b.removeReady(h.queue, r, j)
 		b.rank(h.queue)
 	}
 	b.unswept--
 	b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
-	b.unlink(&h.jobs, byHolding, j)
+	b.removeFrom(&h.jobs, holdingLink, j)
 	b.free(r, j)
-	b.afterLeaving(h)
+	b.releaseIfEmpty(h)
 }

@@ -10,7 +10,7 @@ import (
 func TestUnusedHolding(t *testing.T) {
 	b := New(Config{})
 	p, w := b.AddSubmitter(), b.AddWorker()
-	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 100})
+	b.Join(0, w, &JoinRequest{Type: []byte("t"), Prefetch: 100})
 	var after [2]int64
 	for round := range 1000 {
 		for i := range 7 {

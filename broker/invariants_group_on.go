@@ -10,15 +10,15 @@ func (v *census) groups() {
 	waiting, running, sets := map[*group]int{}, map[*group]int{}, map[*group]int{}
 	queues := map[*groupSet]int{}
 	for _, q := range b.queues.All() {
-		if q != nil && q.set != nil {
-			queues[q.set]++
+		if q != nil && q.groupSet != nil {
+			queues[q.groupSet]++
 		}
 	}
 	for _, h := range b.holdings.All() {
-		if h == nil || h.queue.set == nil {
+		if h == nil || h.queue.groupSet == nil {
 			continue
 		}
-		for _, g := range h.queue.set.groups {
+		for _, g := range h.queue.groupSet.groups {
 			running[g] += h.runs.n
 			if !h.dead {
 				waiting[g] += h.queued + h.delayed
@@ -26,13 +26,13 @@ func (v *census) groups() {
 		}
 	}
 	ids := uint32(0)
-	for number, s := range b.sets.All() {
+	for number, s := range b.groupSets.All() {
 		if s == nil {
 			continue
 		}
 		ids++
-		key := setKey(nil, s.names())
-		must(b.setIndex.Find(b.setIndex.Hash(key), key) == s.number+1 && int(s.number) == number, "a set of groups is not found")
+		key := groupSetKey(nil, s.names())
+		must(b.groupSetIndex.Find(b.groupSetIndex.Hash(key), key) == s.number+1 && int(s.number) == number, "a set of groups is not found")
 		must(s.queues == queues[s] && s.queues > 0, "a set of groups counts %d queues, but has %d", s.queues, queues[s])
 		for _, g := range s.groups {
 			sets[g]++
@@ -45,22 +45,22 @@ func (v *census) groups() {
 		}
 		must(b.findGroup(g.name) == g && int(g.number) == number, "group %q is not found", g.name)
 		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d waiting jobs, %d running jobs and %d sets, but has %d, %d and %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
-		must(g.counted == (g.waiting+g.running > 0 || g.forgetsAt() > b.now || g.timer >= 0 && g.forgetsAt() > 0), "group %q: counted %v", g.name, g.counted)
+		must(g.counted == (g.waiting+g.running > 0 || g.ratesResetAt() > b.now || g.timer >= 0 && g.ratesResetAt() > 0), "group %q: counted %v", g.name, g.counted)
 		must(g.counted || g.sets > 0, "group %q is in no set", g.name)
 		must(!g.counted || g.waiting+g.running > 0 || g.timer >= 0, "group %q has no jobs and no timer", g.name)
 		if g.counted {
 			counted++
 		}
-		by, until := b.closed(g)
-		must(g.shut == (by != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, by)
+		cause, until := b.shutCause(g)
+		must(g.shut == (cause != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, cause)
 		must(until == 0 || g.timer >= 0, "group %q is shut until %d, and has no timer", g.name, until)
 		v.heap("parked", &g.parked, v.position)
-		must((g.opened >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.opened)
-		must(g.opened < 0 || g.parked.Top().Ties(b.opened.At(int(g.opened))), "the place of group %q is not that of its best job", g.name)
+		must((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
+		must(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)
 		g.watchers.Each(func(k *jobType) {
-			must(k.watched != nil && slices.Contains(k.watched.groups, g), "group %q is watched by a type that watches others", g.name)
+			must(k.watchedSet != nil && slices.Contains(k.watchedSet.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
-	v.heap("opened", &b.opened, func(number uint32) int32 { return b.groups.At(number).opened })
+	v.heap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
 	must(counted == b.groupsCounted, "%d groups have jobs or are remembered, counted %d", counted, b.groupsCounted)
 }

@@ -7,26 +7,26 @@ import "gloom/broker/container"
 func (v *census) queue(q *queue) {
 	b := v.b
 	n := 0
-	if q.out != nil {
-		n = q.out.spill.Len()
-		must(n == q.out.ages.Len(), "spill %d, ages %d", n, q.out.ages.Len())
-		v.heap("spill", &q.out.spill, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[byPlace].next) })
-		v.heap("ages", &q.out.ages, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[byPlace].prev) })
+	if q.spill != nil {
+		n = q.spill.byOrder.Len()
+		must(n == q.spill.byAge.Len(), "spill %d, ages %d", n, q.spill.byAge.Len())
+		v.heap("spill", &q.spill.byOrder, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].next) })
+		v.heap("ages", &q.spill.byAge, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].prev) })
 	}
 	for i, l := range q.lanes {
 		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
 		prev, last, before := uint32(0), container.Entry{}, n
 		for r := l.head; r != 0; {
 			j := b.jobs.Get(r)
-			must(j.state == stQueued && j.prio == l.prio && b.holder(j).queue == q, "a lane holds a job that does not belong there")
-			must(j.links[byPlace].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r)))), "a lane is out of order")
+			must(j.state == stQueued && j.prio == l.prio && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
+			must(j.links[laneLink].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r)))), "a lane is out of order")
 			prev, last = r, j.orderKey(r)
-			r = j.links[byPlace].next
+			r = j.links[laneLink].next
 			n++
 		}
 		must(prev == l.tail && prev != 0 && n-before == l.n, "a lane's tail or count is wrong")
 	}
-	must(n == q.n, "queue counts %d, but has %d", q.n, n)
+	must(n == q.ready, "queue counts %d, but has %d", q.ready, n)
 }
 
 func (v *census) heap(name string, h *container.Heap, pos func(uint32) int32) {

@@ -76,29 +76,29 @@ func (v *census) records() {
 
 func (v *census) record(r uint32, j *job) {
 	b := v.b
-	v.inSlab[j.slab] += b.slabs.Size(j.slab, j.off)
-	if j.flags&flagHeld != 0 {
+	v.inSlab[j.slab] += b.slabs.Size(j.slab, j.offset)
+	if j.flags&flagIndexed != 0 {
 		v.held++
 		id := b.id(j)
 		must(b.index.Find(b.index.Hash(id), id) == r, "id %q does not lead to its record", id)
 	}
 	if j.timing != 0 {
 		v.timing++
-		must(b.timings.Get(j.timing).job == r, "timing of job %d names another", r)
+		must(b.timing(j).job == r, "timing of job %d names another", r)
 	}
 	if j.state == stOverdue {
 		v.overdueRuns++
 		v.overdueBytes += int64(j.weight)
-		must(j.flags&flagHeld == 0, "an overdue run holds its id")
+		must(j.flags&flagIndexed == 0, "an overdue run holds its id")
 		return
 	}
-	f := b.holder(j)
-	weight := int(j.idLen) + int(j.headLen) + cap(b.bigBodies[r]) + JobOverhead
+	f := b.holdingOf(j)
+	weight := int(j.idLen) + int(j.headersLen) + cap(b.bigBodies[r]) + JobOverhead
 	if j.flags&flagBig == 0 {
 		weight += len(b.body(r, j))
 	}
 	if j.state != stEnded {
-		weight += int(f.queue.set.weight())
+		weight += int(f.queue.groupSet.weight())
 	}
 	must(int(j.weight) == weight, "job %d weighs %d, records %d", r, weight, j.weight)
 	if b.abandoned(j) {
@@ -119,11 +119,11 @@ func (v *census) record(r uint32, j *job) {
 	if j.flags&flagBorrowed != 0 {
 		v.borrowed[f.kind]++
 		v.borrowedRuns++
-		must(j.state == stRunning && j.flags&flagHeld == 0 && (f.sub == nil || f.sub.lends), "borrowed job %d waits, or holds its id", r)
-		must(b.borrowedBy(b.peers[j.worker].wrk, b.id(j)) == r, "borrowed job %d is not found", r)
+		must(j.state == stRunning && j.flags&flagIndexed == 0 && (f.sub == nil || f.sub.isLender), "borrowed job %d waits, or holds its id", r)
+		must(b.borrowedRunOn(b.workerOf(j), b.id(j)) == r, "borrowed job %d is not found", r)
 		return
 	}
-	must(j.flags&flagHeld != 0, "job %d does not hold its id", r)
+	must(j.flags&flagIndexed != 0, "job %d does not hold its id", r)
 	l := v.types[f.kind]
 	if l == nil {
 		l = &Ledger{}
@@ -132,17 +132,17 @@ func (v *census) record(r uint32, j *job) {
 	switch j.state {
 	case stDelayed:
 		l.Delayed++
-		must(b.timings.Get(j.timing).pos >= 0, "a delayed job has no timer")
+		must(b.timing(j).pos >= 0, "a delayed job has no timer")
 	case stQueued, stSpilled:
 		l.Queued++
 	case stRunning:
 		l.Running++
-		must(b.peers[j.worker].wrk != nil, "job %d runs on no worker", r)
+		must(b.workerOf(j) != nil, "job %d runs on no worker", r)
 	case stEnded:
 		v.ended[f]++
 		v.outcomes++
 		v.outcomeBytes += int64(j.weight)
-		must(f.keep && b.timings.Get(j.timing).pos >= 0, "an outcome is not of a kept job, or has no timer")
+		must(f.keep && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
 	}
 }
 
@@ -167,10 +167,10 @@ func (v *census) peers() {
 			must(int64(s.jobs) == have[0] && s.bytes == have[1], "a submitter counts %d jobs of %d bytes, but has %v", s.jobs, s.bytes, *have)
 			unused := 0
 			for i, h := range s.holdings {
-				must(h.sub == s && !h.dead && h.at == i, "a submitter lists another's holding")
-				unused += btoi(h.unused.In())
+				must(h.sub == s && !h.dead && h.index == i, "a submitter lists another's holding")
+				unused += btoi(h.unusedLink.InRing())
 			}
-			must(unused == s.unused, "a submitter counts %d unused holdings, but has %d", s.unused, unused)
+			must(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
 		}
 		w := b.peers[i].wrk
 		if w == nil {
@@ -178,23 +178,23 @@ func (v *census) peers() {
 		}
 		if w.kind != nil {
 			joined[w.kind]++
-			borrowers[w.kind] += btoi(w.borrows)
+			borrowers[w.kind] += btoi(w.isBorrower)
 		}
-		must(w.idle.In() == w.free(), "worker idle %v, free %v", w.idle.In(), w.free())
+		must(w.idleLink.InRing() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.InRing(), w.hasRoom())
 		n, over := 0, 0
-		for r := w.out.head; r != 0; {
+		for r := w.runs.head; r != 0; {
 			j := b.jobs.Get(r)
-			must(j.worker == uint32(i), "a job is out on another worker")
 			if j.state == stOverdue {
 				over++
 			} else {
+				must(b.workerOf(j) == w, "a job is out on another worker")
 				must(j.state == stRunning, "a job in state %d is out", j.state)
 			}
 			n++
-			r = j.links[byPlace].next
+			r = j.links[laneLink].next
 		}
-		must(w.stalled.In() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalled.In())
-		must(n == w.out.n && over == w.overdue, "a worker counts %d runs and %d overdue runs, but has %d and %d", w.out.n, w.overdue, n, over)
+		must(w.stalledLink.InRing() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalledLink.InRing())
+		must(n == w.runs.n && over == w.overdueRuns, "a worker counts %d runs and %d overdue runs, but has %d and %d", w.runs.n, w.overdueRuns, n, over)
 	}
 	for k, n := range joined {
 		must(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers, but has %d and %d", k.name, k.workers, k.borrowers, n, borrowers[k])
@@ -220,19 +220,19 @@ func (v *census) letters() {
 		if k == nil {
 			continue
 		}
-		must(k.dead.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, k.dead.n)
-		n += k.dead.n
+		must(k.letters.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, k.letters.n)
+		n += k.letters.n
 		of, last := 0, 0
-		for _, x := range k.dead.blocks {
-			must(len(x) > 0 && len(x) <= shelfBlock, "type %q has a block of %d letters", k.name, len(x))
+		for _, x := range k.letters.blocks {
+			must(len(x) > 0 && len(x) <= letterBlock, "type %q has a block of %d letters", k.name, len(x))
 			for _, l := range x {
-				must(l.Number > last && l.aged.In() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
+				must(l.Number > last && l.ageLink.InRing() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
 				last = l.Number
 				of++
 				bytes += l.weight()
 			}
 		}
-		must(of == k.dead.n, "type %q counts %d letters, but has %d", k.name, k.dead.n, of)
+		must(of == k.letters.n, "type %q counts %d letters, but has %d", k.name, k.letters.n, of)
 	}
 	must(n == d.byAge.Len() && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.Len(), d.bytes, n, bytes)
 	must(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)

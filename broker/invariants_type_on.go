@@ -24,23 +24,23 @@ func (v *census) kinds() {
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
-		must(k.unusedLink.In() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.In(), k.inUse())
-		if k.unusedLink.In() && k.dead.n == 0 {
+		must(k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
+		if k.unusedLink.InRing() && k.letters.n == 0 {
 			spare++
-		} else if k.unusedLink.In() {
+		} else if k.unusedLink.InRing() {
 			dead++
 		}
 		n := 0
-		for w := k.idle.First(); w != nil; w = w.idle.Next() {
-			must(w.kind == k && w.free(), "a worker without room is in line")
-			must(n == 0 || w.idle.Prev().line < w.line, "a worker is in line before one that came first")
+		for w := k.idle.First(); w != nil; w = w.idleLink.Next() {
+			must(w.kind == k && w.hasRoom(), "a worker without room is in line")
+			must(n == 0 || w.idleLink.Prev().idleNumber < w.idleNumber, "a worker is in line before one that came first")
 			n++
 		}
-		must(k.idling.In() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.idling.In())
+		must(k.ringLink.InRing() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.ringLink.InRing())
 		must(n == k.idle.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idle.Len(), n)
 	}
 	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
-	must(spare == b.unusedTypes() && dead == b.deadTypes.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.deadTypes.Len(), spare, dead)
+	must(spare == b.unusedTypes() && dead == b.letterTypes.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.letterTypes.Len(), spare, dead)
 	must(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
@@ -61,51 +61,51 @@ func (v *census) pools() {
 		if k == nil {
 			continue
 		}
-		v.heap("pools", &k.pools, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
+		v.heap("pools", &k.idlePairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		named, waiting := 0, 0
-		for r, prev := k.pairs, uint32(0); r != 0; {
+		for r, prev := k.firstPair, uint32(0); r != 0; {
 			x := b.pairs.Get(r)
 			p := b.pools.At(x.pool)
 			must(b.types.At(x.kind) == k && x.kindPrev == prev, "type %q lists another's pair", k.name)
-			must(p.set.serves(k.name) && x.named == p.set.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
-			if x.named {
+			must(p.typeSet.serves(k.name) && x.byName == p.typeSet.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
+			if x.byName {
 				named++
 			}
-			if !x.ready {
+			if !x.inPool {
 				waiting++
-				must(k.pools.At(int(x.pos)).Ref == r, "a pair is out of place")
-				must(p.idle.Len() == 0 || k.pools.At(int(x.pos)).A <= p.idle.First().line, "a pool has been idle for longer than type %q knows", k.name)
+				must(k.idlePairs.At(int(x.pos)).Ref == r, "a pair is out of place")
+				must(p.idle.Len() == 0 || k.idlePairs.At(int(x.pos)).A <= p.idle.First().idleNumber, "a pool has been idle for longer than type %q knows", k.name)
 			} else {
-				must(p.ready.At(int(x.pos)).Ref == r, "a pair is out of place")
+				must(p.readyPairs.At(int(x.pos)).Ref == r, "a pair is out of place")
 				must(p.idle.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
 				best, ready := v.best(k)
-				must(v.blocked(k) || !ready || !best.Before(p.ready.At(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
+				must(v.blocked(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
 			}
 			must(v.blocked(k) || k.line.Len() == 0 || p.idle.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
 			n++
 			prev, r = r, x.kindNext
 		}
-		must(named == int(k.namedBy) && waiting == k.pools.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", k.name, k.namedBy, k.pools.Len(), named, waiting)
+		must(named == int(k.namingPools) && waiting == k.idlePairs.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", k.name, k.namingPools, k.idlePairs.Len(), named, waiting)
 	}
 	must(n == b.pairs.Len(), "%d pairs are listed of %d", n, b.pairs.Len())
 	for _, p := range b.pools.All() {
 		if p == nil {
 			continue
 		}
-		must(p.idling.In() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.idling.In())
+		must(p.ringLink.InRing() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.ringLink.InRing())
 		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
-		v.heap("ready", &p.ready, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
+		v.heap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
-		for r, prev := p.pairs, uint32(0); r != 0; {
+		for r, prev := p.firstPair, uint32(0); r != 0; {
 			x := b.pairs.Get(r)
 			must(b.pools.At(x.pool) == p && x.poolPrev == prev, "a pool lists another's pair")
 			count++
 			prev, r = r, x.poolNext
 		}
-		must(count == p.n, "a pool counts %d pairs, but has %d", p.n, count)
+		must(count == p.pairCount, "a pool counts %d pairs, but has %d", p.pairCount, count)
 		if b.unpaired == 0 {
 			for _, k := range b.types.All() {
-				if k != nil && p.set.serves(k.name) {
+				if k != nil && p.typeSet.serves(k.name) {
 					count--
 				}
 			}
@@ -114,29 +114,30 @@ func (v *census) pools() {
 	}
 }
 
-// position returns the position in a line that a queue, tenant or pen has recorded for itself.
+// position returns the position in a line that a queue, a tenant or held queues have recorded for
+// themselves.
 func (v *census) position(ref uint32) int32 {
 	switch number := ref &^ refMarks; ref & refMarks {
 	case refTenant:
 		return v.b.tenants.At(number).pos
-	case refPen:
-		return v.b.pens.At(number).pos
+	case refHeld:
+		return v.b.held.At(number).pos
 	}
 	return v.b.queues.At(ref).pos
 }
 
-// best returns the key of the job that a type hands out next; known is false if only front
-// can find that out.
+// best returns the key of the job that a type hands out next; known is false if only
+// nextQueue can find that out.
 func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	b := v.b
 	var place container.Entry
 	turns := map[*tenant]container.Entry{}
 	for _, q := range b.queues.All() {
-		if q == nil || q.kind != k || q.n == 0 || q.heldBy() != nil {
+		if q == nil || q.kind != k || q.ready == 0 || q.shutGroup() != nil {
 			continue
 		}
-		x := b.best(q)
-		if q.parked && (q.tenant != nil || !q.pen.open) || b.holder(b.jobs.Get(x.Ref)).orphaned() {
+		x := b.bestKey(q)
+		if q.parked && (q.tenant != nil || !q.held.open) || b.holdingOf(b.jobs.Get(x.Ref)).orphaned() {
 			return container.Entry{}, false
 		}
 		at := x
@@ -145,7 +146,7 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 				continue
 			}
 			turns[t] = x
-			at = container.Entry{A: x.A, B: t.served}
+			at = container.Entry{A: x.A, B: t.lastTurn}
 		}
 		if !known || !place.Before(&at) {
 			best, place, known = x, at, true
@@ -156,17 +157,17 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 
 // blocked reports whether jobs of the type may wait although workers are idle.
 func (v *census) blocked(k *jobType) bool {
-	return k.paused || k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency ||
+	return k.paused || k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency ||
 		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
-// queues checks that queues, tenants and pens have the right counts and are where they belong.
+// queues checks that queues, tenants and held queues have the right counts and are where they belong.
 func (v *census) queues() {
 	b := v.b
-	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.opened.Room()
+	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.openGroups.Room()
 	for _, p := range b.pools.All() {
 		if p != nil {
-			heaps += p.ready.Room()
+			heaps += p.readyPairs.Room()
 		}
 	}
 	for _, g := range b.groups.All() {
@@ -176,7 +177,7 @@ func (v *census) queues() {
 	}
 	for _, k := range b.types.All() {
 		if k != nil {
-			heaps += k.line.Room() + k.pools.Room()
+			heaps += k.line.Room() + k.idlePairs.Room()
 			must(k.contender < 0 || b.unfinished, "type %q is still a contender", k.name)
 		}
 	}
@@ -195,8 +196,8 @@ func (v *census) queues() {
 		x := sums[h.queue]
 		x.holdings++
 		x.waiting += h.queued
-		for _, l := range []*list{&h.jobs, &h.runs} {
-			for r := l.head; r != 0; r = b.jobs.Get(r).links[byHolding].next {
+		for _, l := range []*jobList{&h.jobs, &h.runs} {
+			for r := l.head; r != 0; r = b.jobs.Get(r).links[holdingLink].next {
 				if j := b.jobs.Get(r); j.state != stEnded && j.flags&flagBorrowed == 0 && !b.abandoned(j) {
 					x.jobs++
 				}
@@ -206,21 +207,21 @@ func (v *census) queues() {
 	tenants := map[*tenant]*sum{}
 	for q, x := range sums {
 		found := b.queuesByKey[q.queueKey]
-		if q.set == nil && q.origin == 0 {
-			found = q.kind.plain
+		if q.groupSet == nil && q.origin == 0 {
+			found = q.kind.plainQueue
 		}
-		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.n == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.n, *x)
+		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.ready == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.ready, *x)
 		must(b.fairness.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
-		if out := q.out; out != nil {
-			lanes += outOfOrderSize
-			heaps += out.spill.Room() + out.ages.Room()
+		if out := q.spill; out != nil {
+			lanes += spillSize
+			heaps += out.byOrder.Room() + out.byAge.Room()
 		}
-		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs is at %d", q.n, q.pos)
-		if q.n > 0 {
-			x, y := b.best(q), q.heap().At(int(q.pos))
-			must(y.Ref == q.number && (x.Ties(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
-			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Ties(&x), "a queue waits for its turn with a job other than its best")
+		must((q.pos >= 0) == (q.ready > 0) && (q.ready > 0 || !q.parked) && (!q.parked || q.held != nil), "a queue with %d jobs is at %d", q.ready, q.pos)
+		if q.ready > 0 {
+			x, y := b.bestKey(q), q.heap().At(int(q.pos))
+			must(y.Ref == q.number && (x.Ties(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
+			must(!q.inTurn() || q.held.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.queue(q)
 		if t := q.tenant; t != nil {
@@ -241,31 +242,31 @@ func (v *census) queues() {
 		must(int(t.number) == number && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.kind.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
 			y := t.kind.line.At(int(t.pos))
-			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q is not at its place", t.kind.name)
+			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.lastTurn, "a tenant of type %q is not at its place", t.kind.name)
 		}
 	}
-	users := map[*pen]int{}
+	users := map[*heldQueues]int{}
 	for q := range sums {
-		users[q.pen]++
+		users[q.held]++
 	}
-	for number, p := range b.pens.All() {
+	for number, p := range b.held.All() {
 		if p == nil {
 			continue
 		}
-		heaps += p.queues.Room() + p.jobs.Room()
-		v.heap("jobs", &p.jobs, func(number uint32) int32 { return b.queues.At(number).job })
-		must(p.parked.In() == (p.pos >= 0 && !p.open), "a pen of type %q is parked: %v, and has queues: %v, and is open: %v", p.kind.name, p.parked.In(), p.pos >= 0, p.open)
-		v.heap("pen", &p.queues, v.position)
-		must(int(p.number) == number && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, but has %d, or cannot be found by its group", p.kind.name, p.users, users[p])
+		heaps += p.queues.Room() + p.byBestJob.Room()
+		v.heap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
+		must(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.kind.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
+		v.heap("held", &p.queues, v.position)
+		must(int(p.number) == number && p.kind.held[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.kind.name, p.refs, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
 			if p.open {
 				h = &p.kind.line
 			}
-			must(h.At(int(p.pos)).Ref == p.number|refPen && (p.kind.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
+			must(h.At(int(p.pos)).Ref == p.number|refHeld && (p.kind.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.kind.name)
 		}
 	}
-	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.opened.Len())
+	must(b.unfinished || b.openGroups.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
@@ -278,8 +279,8 @@ func (v *census) holdings() {
 			continue
 		}
 		must(int(h.number) == number && b.types.Has(h.kind.number, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
-		if h.unused.In() {
-			must(h.held() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
+		if h.unusedLink.InRing() {
+			must(h.jobCount() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
 			unused[h.kind]++
 			unusedBytes += h.footprint()
 		} else {
@@ -287,11 +288,11 @@ func (v *census) holdings() {
 		}
 		var count [stEnded + 1]int
 		run, bytes := int64(0), int64(0)
-		for _, l := range []*list{&h.jobs, &h.runs} {
+		for _, l := range []*jobList{&h.jobs, &h.runs} {
 			n, prev := 0, uint32(0)
-			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[byHolding].next {
+			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[holdingLink].next {
 				j := b.jobs.Get(r)
-				must(j.holding == h.number && j.links[byHolding].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding lists a job that is not its own")
+				must(j.holding == h.number && j.links[holdingLink].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding lists a job that is not its own")
 				count[j.state]++
 				n++
 				if j.state == stRunning {
@@ -308,12 +309,12 @@ func (v *census) holdings() {
 		must((!h.keep || h.origin != 0) && (!h.keep || !h.dead), "a holding of kept jobs is dead or has no origin")
 		if !h.dead && (h.sub != nil || !h.keep) {
 			found++
-			must(b.holdingsByKey[h.key()] == h && (h.sub == nil || h.sub.holdings[h.at] == h), "a holding of type %q is not found", h.kind.name)
+			must(b.holdingsByKey[h.key()] == h && (h.sub == nil || h.sub.holdings[h.index] == h), "a holding of type %q is not found", h.kind.name)
 		}
 	}
 	must(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)
 	for _, k := range b.types.All() {
-		must(k == nil || k.unused == unused[k] && int(k.holdings) == used[k], "a type does not count the holdings that it has")
+		must(k == nil || k.unusedHoldings == unused[k] && int(k.holdings) == used[k], "a type does not count the holdings that it has")
 	}
-	must(b.unusedBytes == unusedBytes && unusedBytes <= b.maxUnusedBytes(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.maxUnusedBytes())
+	must(b.unusedBytes == unusedBytes && unusedBytes <= b.unusedLimit(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.unusedLimit())
 }

@@ -33,8 +33,8 @@ const (
 	flagUnwanted
 	// flagBig: the body is in Broker.big.
 	flagBig
-	// flagHeld: the index has its id.
-	flagHeld
+	// flagIndexed: the index has its id.
+	flagIndexed
 	// flagNotified: its submitter was lost while it ran, and its worker has been notified.
 	flagNotified
 	// flagRevoked: an operator cancelled it while it ran. It is kept, so its outcome has to say
@@ -48,83 +48,105 @@ const (
 // leave too much room unused.
 const bigBody = 128 << 10
 
-// maxRetries is the maximum number of retries that, with the first run, job.attempts can count.
+// maxRetries is the maximum number of retries that, with the first run, timing.attempts can count.
 const maxRetries = math.MaxUint16 - 1
 
 // job is the record of a job. It has no pointers, so that two million of them cost the
 // garbage collector nothing.
 type job struct {
 	prio int64
-	// at is when it was submitted, less the age that its submitter gave. It never changes: a
-	// job that returns to its queue gets its old place.
-	at int64
-	// since is when its present state began.
-	since     int64
-	slab, off uint32 // the place of its id, headers and body
+	// submittedAt is when it was submitted, less the age that its submitter gave. It never
+	// changes: a job that returns to its queue gets its old place.
+	submittedAt  int64
+	slab, offset uint32 // the place of its id, headers and body
 	// weight is how many bytes are counted for it against limits. A body held by reference
 	// counts with its capacity.
-	weight   uint32
-	seq      uint32 // arrival number, which orders jobs submitted at the same time
-	idLen    uint16
-	headLen  uint16 // length of the headers, which lie between id and body
-	releases uint16 // how often a worker gave it back
-	attempts uint16 // how many runs have begun and count
-	retries  uint16 // how many runs may follow the first one
-	state    state
-	flags    uint8
-	holding  uint32
-	worker   uint32 // slot of its worker while it runs
-	// links are the job's links in lists. If the job is spilled, links[byPlace] has its
+	weight     uint32
+	arrival    uint32 // arrival number, which orders jobs submitted at the same time
+	idLen      uint16
+	headersLen uint16 // length of the headers, which lie between id and body
+	retries    uint16 // how many runs may follow the first one
+	state      state
+	flags      uint8
+	holding    uint32
+	// links are the job's links in lists. If the job is spilled, links[laneLink] has its
 	// positions in the two heaps instead.
-	links  [jobLinks]link
+	links  [numLinks]listLink
 	timing uint32 // record in Broker.timings, 0 for none
 }
 
-// timing holds the fields that only jobs with a time set, and jobs that have run, need. All
+// timing holds the fields that only jobs with a time set, and jobs that run or have run, need. All
 // durations and times are in nanoseconds.
 type timing struct {
-	delay   int64 // end of its delay or backoff
-	timeout int64 // of each run
-	backoff int64
-	expires int64 // its deadline, 0 for none
-	keep    int64 // how long its outcome is kept, 0 for not at all
-	runs    int64 // the position in the history of its latest run, 0 for none
-	job     uint32
-	pos     int32 // position in Broker.timers, -1 without a timer
-	code    Code  // the code of a kept outcome; 0 for an answer
-	why     Why   // the reason of a kept outcome
+	stateSince int64 // when its present state began
+	delayUntil int64 // end of its delay or backoff
+	timeout    int64 // of each run
+	backoff    int64
+	deadline   int64 // its deadline, 0 for none
+	keep       int64 // how long its outcome is kept, 0 for not at all
+	lastRun    int64 // the position in the history of its latest run, 0 for none
+	job        uint32
+	pos        int32  // position in Broker.timers, -1 without a timer
+	worker     uint32 // slot of its worker while it runs
+	attempts   uint16 // how many runs have begun and count
+	releases   uint16 // how often a worker gave it back
+	code       Code   // the code of a kept outcome; 0 for an answer
+	why        Why    // the reason of a kept outcome
 }
 
 const timingSize = int64(unsafe.Sizeof(timing{}))
 
-func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.off, uint32(j.idLen)) }
+// timing returns the timing of a job that has one.
+func (b *Broker) timing(j *job) *timing { return b.timings.Get(j.timing) }
+
+// stateSince returns when the present state of a job began. A job without a timing has been in its
+// queue since it was submitted.
+func (b *Broker) stateSince(j *job) int64 {
+	if j.timing == 0 {
+		return j.submittedAt
+	}
+	return b.timing(j).stateSince
+}
+
+// attempts returns how many runs of a job have begun and count.
+func (b *Broker) attempts(j *job) uint16 {
+	if j.timing == 0 {
+		return 0
+	}
+	return b.timing(j).attempts
+}
+
+// workerOf returns the worker of a running job.
+func (b *Broker) workerOf(j *job) *worker { return b.peers[b.timing(j).worker].wrk }
+
+func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.offset, uint32(j.idLen)) }
 
 func (b *Broker) body(r uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
 		return b.bigBodies[r]
 	}
-	n := uint32(j.idLen) + uint32(j.headLen)
-	return b.slabs.Bytes(j.slab, j.off+n, b.slabs.Length(j.slab, j.off)-n)
+	n := uint32(j.idLen) + uint32(j.headersLen)
+	return b.slabs.Bytes(j.slab, j.offset+n, b.slabs.Length(j.slab, j.offset)-n)
 }
 
 func (b *Broker) bodyLen(r uint32, j *job) int {
 	if j.flags&flagBig != 0 {
 		return len(b.bigBodies[r])
 	}
-	return int(b.slabs.Length(j.slab, j.off)) - int(j.idLen) - int(j.headLen)
+	return int(b.slabs.Length(j.slab, j.offset)) - int(j.idLen) - int(j.headersLen)
 }
 
 // headers returns the headers of the job, nil if there are none.
 func (b *Broker) headers(j *job) []byte {
-	if j.headLen == 0 {
+	if j.headersLen == 0 {
 		return nil
 	}
-	return b.slabs.Bytes(j.slab, j.off+uint32(j.idLen), uint32(j.headLen))
+	return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), uint32(j.headersLen))
 }
 
 // store copies id and headers, and the body if it is small, into the slabs for record r.
 func (b *Broker) store(r uint32, j *job, id, headers, body []byte, stable bool) {
-	j.idLen, j.headLen = uint16(len(id)), uint16(len(headers))
+	j.idLen, j.headersLen = uint16(len(id)), uint16(len(headers))
 	j.weight = uint32(len(id) + len(headers) + len(body) + JobOverhead)
 	if len(body) >= bigBody {
 		if !stable {
@@ -136,7 +158,7 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, stable bool) 
 		j.weight += uint32(cap(body) - len(body))
 		body = nil
 	}
-	j.slab, j.off = b.slabs.Add(r, id, headers, body)
+	j.slab, j.offset = b.slabs.Add(r, id, headers, body)
 }
 
 // free releases the record and all memory of the job.
@@ -150,7 +172,7 @@ func (b *Broker) free(r uint32, j *job) {
 		b.bigBytes -= int64(cap(b.bigBodies[r]))
 		delete(b.bigBodies, r)
 	}
-	slab, off := j.slab, j.off
+	slab, off := j.slab, j.offset
 	b.jobs.Put(r)
 	// Drop the entry last: this may start a compaction, which must not take the entry for a
 	// live one.
@@ -163,21 +185,21 @@ func (b *Broker) bindID(r uint32, j *job, hash uint64, old uint32) {
 	if old != 0 {
 		b.freeID(old, b.jobs.Get(old))
 	}
-	j.flags |= flagHeld
+	j.flags |= flagIndexed
 	b.index.Insert(hash, r)
 }
 
 func (b *Broker) freeID(r uint32, j *job) {
-	if j.flags&flagHeld != 0 {
+	if j.flags&flagIndexed != 0 {
 		b.index.Remove(b.index.Hash(b.id(j)), r)
-		j.flags &^= flagHeld
+		j.flags &^= flagIndexed
 	}
 }
 
-// Foresee says that a command with this id follows soon. It changes nothing. With a million jobs
-// most of a submit's time would be spent waiting for the memory of the index; after Foresee of
+// PrefetchID says that a command with this id follows soon. It changes nothing. With a million jobs
+// most of a submit's time would be spent waiting for the memory of the index; after PrefetchID of
 // several ids the processor fetches it for all of them at the same time.
-func (b *Broker) Foresee(id []byte) { b.index.Prefetch(b.index.Hash(id)) }
+func (b *Broker) PrefetchID(id []byte) { b.index.Prefetch(b.index.Hash(id)) }
 
 // find returns the job that holds this id, or 0 and nil.
 func (b *Broker) find(id []byte) (uint32, *job) {
@@ -192,10 +214,10 @@ func (b *Broker) find(id []byte) (uint32, *job) {
 // abandoned reports whether the job was waiting when its submitter was lost. Such a job has
 // ended; only its memory is still to be swept.
 func (b *Broker) abandoned(j *job) bool {
-	return j.state <= stSpilled && b.holder(j).orphaned()
+	return j.state <= stSpilled && b.holdingOf(j).orphaned()
 }
 
 // unwanted reports whether nobody waits for running job j any more.
 func (b *Broker) unwanted(j *job) bool {
-	return j.flags&flagUnwanted != 0 || b.holder(j).orphaned()
+	return j.flags&flagUnwanted != 0 || b.holdingOf(j).orphaned()
 }

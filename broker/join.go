@@ -1,7 +1,7 @@
 package broker
 
-// Joining is a worker's request to join.
-type Joining struct {
+// JoinRequest is a worker's request to join.
+type JoinRequest struct {
 	// Type is the one type that the worker serves. Types, unless nil, replaces Type: it has the
 	// names and patterns of several types. Except has names and patterns of types that the
 	// worker does not serve.
@@ -22,7 +22,7 @@ type Joining struct {
 
 // Join sets what worker p does from now on. The jobs that are out on it are not affected. It is
 // refused with Overloaded if a limit on types or on sets of types is reached.
-func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
+func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	b.begin(now)
 	w := b.worker(p)
 	if w == nil {
@@ -32,8 +32,8 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	var reason Reason
 	if q.Types != nil {
 		set, reason = b.poolFor(q)
-	} else if b.tooMany(b.typesByName[string(q.Type)]) {
-		reason = b.manyTypes()
+	} else if b.typeExceedsLimit(b.typesByName[string(q.Type)]) {
+		reason = b.tooManyTypes()
 	}
 	if reason.Why != 0 {
 		b.refuse(p, Overloaded, nil, reason)
@@ -46,14 +46,14 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	}
 	b.leaveType(w)
 	if w.pool = set; set == nil {
-		w.kind = b.typeNamed(q.Type)
+		w.kind = b.typeFor(q.Type)
 		w.kind.workers++
-		b.typeUsed(w.kind)
+		b.unlistUnusedType(w.kind)
 	}
 	w.room = max(1, q.Prefetch)
-	w.named = w.named || q.Prefetch > 0
+	w.namesJobs = w.namesJobs || q.Prefetch > 0
 	w.notices, w.headers = q.Notices, q.Headers
-	w.left = false
+	w.hasLeft = false
 	b.ok(p, nil)
 	b.offer(w)
 	return b.end()
@@ -64,10 +64,10 @@ func (b *Broker) leaveType(w *worker) {
 	b.leaveIdle(w)
 	if k := w.kind; k != nil {
 		k.workers--
-		if w.borrows {
+		if w.isBorrower {
 			k.borrowers--
 		}
-		b.typeUnused(k)
+		b.checkTypeUnused(k)
 	}
 	if p := w.pool; p != nil {
 		if p.workers--; p.workers == 0 {
@@ -81,7 +81,7 @@ func (b *Broker) leaveType(w *worker) {
 func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
-		w.left = true
+		w.hasLeft = true
 		b.leaveIdle(w)
 		b.ok(p, nil)
 	}
@@ -90,15 +90,15 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 
 // offer puts a worker in line if it has room.
 func (b *Broker) offer(w *worker) {
-	if !w.free() {
+	if !w.hasRoom() {
 		b.leaveIdle(w)
 		return
 	}
-	if !w.idle.In() {
-		if w.out.n == 0 {
-			w.since = b.now
+	if !w.idleLink.InRing() {
+		if w.runs.n == 0 {
+			w.idleSince = b.now
 		}
-		b.lineUp(w)
+		b.enterIdle(w)
 	}
 	if w.pool != nil {
 		b.touchPool(w.pool)
@@ -107,9 +107,9 @@ func (b *Broker) offer(w *worker) {
 	}
 }
 
-// Credit sets how many bytes of jobs worker p may be handed from now on, whatever it was handed
+// SetCredit sets how many bytes of jobs worker p may be handed from now on, whatever it was handed
 // before.
-func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
+func (b *Broker) SetCredit(now int64, p Peer, bytes int64) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
 		w.credit = bytes
@@ -121,7 +121,7 @@ func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 // touch marks a type whose jobs, workers or limits have changed. The type is matched at the end
 // of the command, when everything that is due has happened, so that the best job goes first.
 func (b *Broker) touch(k *jobType) {
-	b.noteMoved(&k.idleLine)
+	b.noteChange(&k.idleLine)
 	if !k.touched {
 		k.touched = true
 		b.touched = append(b.touched, k)

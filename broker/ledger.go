@@ -39,8 +39,8 @@ func (l *Ledger) Imbalance() int64 {
 		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
 }
 
-// ends returns the counter of the jobs that ended with an outcome.
-func (l *Ledger) ends(o Outcome) *uint64 {
+// endCounter returns the counter of the jobs that ended with an outcome.
+func (l *Ledger) endCounter(o Outcome) *uint64 {
 	switch o {
 	case OutAnswered:
 		return &l.Answered

@@ -15,44 +15,44 @@ import (
 	"gloom/broker/container"
 )
 
-// ClashPause is how long a job waits if the worker for it runs another broker's job with the
+// ClashDelay is how long a job waits if the worker for it runs another broker's job with the
 // same id.
-const ClashPause = 100 * time.Millisecond
+const ClashDelay = 100 * time.Millisecond
 
-// behind is the bit in worker.line that puts borrowers behind all other workers.
-const behind = 1 << 63
+// borrowersLast is the bit in worker.idleNumber that puts borrowers behind all other workers.
+const borrowersLast = 1 << 63
 
 // AddBorrower adds a broker with the given name that takes jobs of a type. The broker gets no
 // jobs before Allot is called. The peer is 0 if the new type would exceed MaxTypes.
 func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect) {
 	b.begin(now)
-	if b.tooMany(b.typesByName[string(typ)]) {
+	if b.typeExceedsLimit(b.typesByName[string(typ)]) {
 		return 0, b.end()
 	}
 	p := b.newPeer()
-	k := b.typeNamed(typ)
+	k := b.typeFor(typ)
 	k.workers++
 	k.borrowers++
-	b.typeUsed(k)
-	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, since: b.now, credit: math.MaxInt64, named: true, notices: true, headers: true, borrows: true, name: name}
+	b.unlistUnusedType(k)
+	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, notices: true, headers: true, isBorrower: true, name: name}
 	return p, b.end()
 }
 
 // Allot sets how many jobs of this broker may be out on borrower p.
 func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 	b.begin(now)
-	if w := b.worker(p); w != nil && w.borrows {
+	if w := b.worker(p); w != nil && w.isBorrower {
 		w.room = room
 		b.offer(w)
 	}
 	return b.end()
 }
 
-// Out returns how many jobs are out on a worker and how many of them are overdue. A worker with
+// RunCount returns how many jobs are out on a worker and how many of them are overdue. A worker with
 // an overdue job gets no more jobs.
-func (b *Broker) Out(p Peer) (out, overdue int) {
+func (b *Broker) RunCount(p Peer) (out, overdue int) {
 	if w := b.worker(p); w != nil {
-		return w.out.n, w.overdue
+		return w.runs.n, w.overdueRuns
 	}
 	return 0, 0
 }
@@ -60,7 +60,7 @@ func (b *Broker) Out(p Peer) (out, overdue int) {
 // AddLender adds a broker that lends jobs.
 func (b *Broker) AddLender() Peer {
 	p := b.newPeer()
-	b.peers[p.Slot()].sub = &submitter{id: p, lends: true}
+	b.peers[p.Slot()].sub = &submitter{id: p, isLender: true}
 	return p
 }
 
@@ -68,46 +68,46 @@ func (b *Broker) AddLender() Peer {
 // number of the run, which effects about the run carry in Run, or 0 and the reason why no
 // worker can have the job now. Of s it uses only ID, Type, Body, Stable, Priority, Age, Headers
 // and Progress.
-func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
+func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why BorrowRefusal) {
 	b.begin(now)
 	sub := b.submitter(p)
 	k := b.typesByName[string(s.Type)]
-	if sub == nil || !sub.lends || k == nil || !b.takesMore(k) {
-		return b.end(), 0, NobodyIdle
+	if sub == nil || !sub.isLender || k == nil || !b.mayRunMore(k) {
+		return b.end(), 0, NoIdleWorker
 	}
 	w := b.longestIdle(k, container.Entry{})
-	if w == nil || w.borrows || k.limits.Rate > 0 && !b.rateAllows(k) {
-		return b.end(), 0, NobodyIdle
+	if w == nil || w.isBorrower || k.limits.Rate > 0 && !b.rateAllows(k) {
+		return b.end(), 0, NoIdleWorker
 	}
-	if b.full(sub, k, s).Why != 0 {
-		return b.end(), 0, TooMuch
+	if b.exceededLimit(sub, k, s).Why != 0 {
+		return b.end(), 0, LimitReached
 	}
 	if b.runOf(w, s.ID) != 0 {
 		b.leaveIdle(w)
-		b.lineUp(w) // the next call finds another worker first
-		return b.end(), 0, Clash
+		b.enterIdle(w) // the next call finds another worker first
+		return b.end(), 0, IDClash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
 	r, j := b.newJob(h, s, flagBorrowed)
 	if k.limits.Rate > 0 {
-		k.paced.take(b.now, step(k.limits.Rate))
+		k.rateBucket.take(b.now, step(k.limits.Rate))
 		b.rateAllows(k) // sets the type's timer if the rate now holds jobs back
 	}
-	b.handTo(w, h, r, j)
+	b.assign(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
 	b.borrowed.Insert(b.borrowed.Hash(key), r)
 	return b.end(), outcomeNumber(r, j), 0
 }
 
-// Unborrowed says why a job is not borrowed.
-type Unborrowed uint8
+// BorrowRefusal says why a job is not borrowed.
+type BorrowRefusal uint8
 
-// NobodyIdle: no worker is idle, or no more of the type may run. Clash: the worker has a job
-// with the same id. TooMuch: a limit on jobs or bytes is reached.
+// NoIdleWorker: no worker is idle, or no more of the type may run. IDClash: the worker has a job
+// with the same id. LimitReached: a limit on jobs or bytes is reached.
 const (
-	NobodyIdle Unborrowed = iota + 1
-	Clash
-	TooMuch
+	NoIdleWorker BorrowRefusal = iota + 1
+	IDClash
+	LimitReached
 )
 
 // Loan holds what a borrower needs to know about a job besides what is in its frame.
@@ -120,7 +120,7 @@ type Loan struct {
 // Loan returns the Loan of a run that is lent, given the run's number (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.Get(uint32(run >> 32))
-	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
+	return Loan{Priority: j.prio, Age: b.now - j.submittedAt, Progress: j.flags&flagProgress != 0}
 }
 
 // MarkUnwanted marks a run of lender p as unwanted. If the run is overdue at its home, it
@@ -130,7 +130,7 @@ func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Eff
 	if r, j := b.borrowedRun(p, run); r != 0 {
 		b.notifyUnwanted(r, j)
 		if j.flags |= flagUnwanted; overdue {
-			b.overdue(r, j)
+			b.timeOutRun(r, j)
 		}
 	}
 	return b.end()
@@ -149,35 +149,35 @@ func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
 func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 	if r, sub := uint32(run>>32), b.submitter(p); sub != nil && b.jobs.Has(r) {
 		j := b.jobs.Get(r)
-		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.holder(j).sub == sub {
+		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.arrival == uint32(run) && b.holdingOf(j).sub == sub {
 			return r, j
 		}
 	}
 	return 0, nil
 }
 
-// Borrowed returns how many jobs of other brokers run here.
-func (b *Broker) Borrowed() int { return b.borrowedRuns }
+// BorrowedRuns returns how many jobs of other brokers run here.
+func (b *Broker) BorrowedRuns() int { return b.borrowedRuns }
 
-// giveBack ends a borrowed run that its worker has given back: the job returns to its lender.
-func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
+// returnToLender ends a borrowed run that its worker has given back: the job returns to its lender.
+func (b *Broker) returnToLender(h *holding, r uint32, j *job, delay int64) {
 	b.toSubmitter(OpReturn, h, r, j).Delay = delay
 	b.finish(h, r, j)
 }
 
 // runOf finds the job with this id that runs on a worker, or 0. A borrowed job is not in the
-// index of ids, so borrowedBy finds it.
+// index of ids, so borrowedRunOn finds it.
 func (b *Broker) runOf(w *worker, id []byte) uint32 {
 	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
-		if j := b.jobs.Get(r); j.state == stRunning && j.worker == w.id.Slot() {
+		if j := b.jobs.Get(r); j.state == stRunning && b.workerOf(j) == w {
 			return r
 		}
 	}
-	return b.borrowedBy(w, id)
+	return b.borrowedRunOn(w, id)
 }
 
-// borrowedBy finds a borrowed run by its worker and id, or 0.
-func (b *Broker) borrowedBy(w *worker, id []byte) uint32 {
+// borrowedRunOn finds a borrowed run by its worker and id, or 0.
+func (b *Broker) borrowedRunOn(w *worker, id []byte) uint32 {
 	if b.borrowedRuns == 0 {
 		return 0
 	}
@@ -190,15 +190,15 @@ func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
 	return b.scratch
 }
 
-// takesMore reports whether more jobs of the type may run: it is neither paused nor at its
+// mayRunMore reports whether more jobs of the type may run: it is neither paused nor at its
 // concurrency, and the broker is not draining.
-func (b *Broker) takesMore(k *jobType) bool {
+func (b *Broker) mayRunMore(k *jobType) bool {
 	c := k.limits.Concurrency
-	return !k.paused && !b.draining && (c == 0 || k.active() < c)
+	return !k.paused && !b.draining && (c == 0 || k.runningHere() < c)
 }
 
-// active returns how many jobs of the type run here, borrowed ones included.
-func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
+// runningHere returns how many jobs of the type run here, borrowed ones included.
+func (k *jobType) runningHere() int { return int(k.Running) + int(k.borrowed) }
 
 // Demand describes the waiting jobs of a type that could run but have no worker at this broker.
 type Demand struct {
@@ -217,7 +217,7 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 		return d // all its jobs are abandoned
 	}
 	if c := k.limits.Concurrency; c > 0 {
-		d.Jobs = min(d.Jobs, max(0, c-k.active()))
+		d.Jobs = min(d.Jobs, max(0, c-k.runningHere()))
 	}
 	top := k.line.Top()
 	d.Priority, d.Since = int64(^top.A^1<<63), b.now
@@ -230,16 +230,16 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 // IntroduceType makes a type known because its jobs may be borrowed, so that it is paired with
 // the pools that serve it.
 func (b *Broker) IntroduceType(now int64, typ []byte) []Effect {
-	if len(b.poolsByKey) == 0 || b.typesByName[string(typ)] != nil || b.tooMany(nil) {
+	if len(b.poolsByKey) == 0 || b.typesByName[string(typ)] != nil || b.typeExceedsLimit(nil) {
 		return nil
 	}
 	b.begin(now)
-	b.typeNamed(typ)
+	b.typeFor(typ)
 	return b.end()
 }
 
 // Supply is the number of jobs of a type that the idle workers of one set could take. Set 0 is the
-// workers that serve only this type; other numbers are as in Move.
+// workers that serve only this type; other numbers are as in IdleChange.
 type Supply struct {
 	Set    uint32
 	Places int
@@ -250,75 +250,75 @@ type Supply struct {
 // the limits of the type allow for all sets together.
 func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
-	if k == nil || !b.takesMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || !b.mayRunMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
 		return 0
 	}
 	limit = math.MaxInt
 	if c := k.limits.Concurrency; c > 0 {
-		limit = c - k.active()
+		limit = c - k.runningHere()
 	}
 	if k.limits.Rate > 0 {
 		limit = min(limit, b.tokens(k))
 	}
-	if k.idle.Len() > 0 && !add(Supply{0, places(&k.idle, limitOf(0))}) {
+	if k.idle.Len() > 0 && !add(Supply{0, freePlaces(&k.idle, limitOf(0))}) {
 		return limit
 	}
-	for r := k.pairs; r != 0; r = b.pairs.Get(r).kindNext {
-		if p := b.pools.At(b.pairs.Get(r).pool); p.idle.Len() > 0 && !add(Supply{p.number + 1, places(&p.idle, limitOf(p.number+1))}) {
+	for r := k.firstPair; r != 0; r = b.pairs.Get(r).kindNext {
+		if p := b.pools.At(b.pairs.Get(r).pool); p.idle.Len() > 0 && !add(Supply{p.number + 1, freePlaces(&p.idle, limitOf(p.number+1))}) {
 			break
 		}
 	}
 	return limit
 }
 
-// Served reports whether workers of this broker serve a type, or may turn out to serve it
+// IsServed reports whether workers of this broker serve a type, or may turn out to serve it
 // because pairing is not done yet.
-func (b *Broker) Served(typ []byte) bool {
+func (b *Broker) IsServed(typ []byte) bool {
 	k := b.typesByName[string(typ)]
-	return b.unpaired > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
+	return b.unpaired > 0 || k != nil && (k.firstPair != 0 || k.workers > k.borrowers)
 }
 
-// places returns how many jobs, up to limit, the workers in a line have room for, not counting
+// freePlaces returns how many jobs, up to limit, the workers in a line have room for, not counting
 // borrowers.
-func places(line *container.Ring[worker], limit int) (n int) {
-	if line.Len() >= limit && limit > 0 && !line.Last().borrows {
+func freePlaces(line *container.Ring[worker], limit int) (n int) {
+	if line.Len() >= limit && limit > 0 && !line.Last().isBorrower {
 		return limit // each has room
 	}
-	for w := line.First(); w != nil && n < limit && !w.borrows; w = w.idle.Next() {
-		n += w.room - w.out.n
+	for w := line.First(); w != nil && n < limit && !w.isBorrower; w = w.idleLink.Next() {
+		n += w.room - w.runs.n
 	}
 	return min(n, limit)
 }
 
-// idleHere returns how many workers that serve only this type have room, not counting
+// idleWorkers returns how many workers that serve only this type have room, not counting
 // borrowers.
-func (b *Broker) idleHere(k *jobType) int {
+func (b *Broker) idleWorkers(k *jobType) int {
 	n := k.idle.Len()
 	if k.borrowers > 0 {
-		for w := k.idle.Last(); w != nil && w.borrows; w = w.idle.Prev() {
+		for w := k.idle.Last(); w != nil && w.isBorrower; w = w.idleLink.Prev() {
 			n--
 		}
 	}
 	return n
 }
 
-// Serving returns a function that reports whether a worker that joins with these names and
+// TypeMatcher returns a function that reports whether a worker that joins with these names and
 // patterns serves a type.
-func Serving(types, except [][]byte) func(typ []byte) bool {
-	key, _ := (&Joining{Types: types, Except: except}).key()
-	return newSet(key, nil).serves
+func TypeMatcher(types, except [][]byte) func(typ []byte) bool {
+	key, _ := (&JoinRequest{Types: types, Except: except}).key()
+	return newTypeSet(key, nil).serves
 }
 
-// Watch makes the core record which types and sets of workers change, for Moved.
-func (b *Broker) Watch() { b.watching = true }
+// TrackIdle makes the core record which types and sets of workers change, for EachChange.
+func (b *Broker) TrackIdle() { b.trackIdle = true }
 
-// ReportIdle makes Moved report everything that has idle workers.
-func (b *Broker) ReportIdle() { b.idle.Each(b.noteMoved) }
+// ReportIdle makes EachChange report everything that has idle workers.
+func (b *Broker) ReportIdle() { b.idle.Each(b.noteChange) }
 
-// Move describes a change of a type or of a set of workers: jobs or workers have been added or
+// IdleChange describes a change of a type or of a set of workers: jobs or workers have been added or
 // removed, or workers have become idle. For a type, Set is 0; for workers that joined with
 // several types, it is the number of their set.
-type Move struct {
+type IdleChange struct {
 	Set uint32
 	// Types and Except are the names and patterns of the set. For a type, Types is the type's
 	// name alone.
@@ -330,27 +330,27 @@ type Move struct {
 // maxPlaces bounds the places that are counted for one set of workers.
 const maxPlaces = 1 << 10
 
-// Moved calls fn for everything that has changed since the last call. fn must not change
+// EachChange calls fn for everything that has changed since the last call. fn must not change
 // what it is given.
-func (b *Broker) Moved(fn func(*Move)) {
-	for _, l := range b.moved {
-		l.moved = false
-		m := Move{Places: places(&l.idle, maxPlaces)}
-		if p := l.ofPool; p != nil {
-			m.Set, m.Types, m.Except = p.number+1, p.set.types, p.set.except
-		} else if m.Types = [][]byte{l.ofType.name}; !b.takesMore(l.ofType) {
+func (b *Broker) EachChange(fn func(*IdleChange)) {
+	for _, l := range b.changedLines {
+		l.changed = false
+		m := IdleChange{Places: freePlaces(&l.idle, maxPlaces)}
+		if p := l.pool; p != nil {
+			m.Set, m.Types, m.Except = p.number+1, p.typeSet.types, p.typeSet.except
+		} else if m.Types = [][]byte{l.kind.name}; !b.mayRunMore(l.kind) {
 			m.Places = 0
 		}
 		fn(&m)
 	}
-	clear(b.moved)
-	b.moved = b.moved[:0]
+	clear(b.changedLines)
+	b.changedLines = b.changedLines[:0]
 }
 
-// noteMoved records that a type or a pool has changed, for Moved.
-func (b *Broker) noteMoved(l *idleLine) {
-	if b.watching && !l.moved {
-		l.moved = true
-		b.moved = append(b.moved, l)
+// noteChange records that a type or a pool has changed, for EachChange.
+func (b *Broker) noteChange(l *idleLine) {
+	if b.trackIdle && !l.changed {
+		l.changed = true
+		b.changedLines = append(b.changedLines, l)
 	}
 }

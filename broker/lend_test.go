@@ -47,18 +47,18 @@ func TestLend(t *testing.T) {
 		{"for good", func(b *broker.Broker, w broker.Peer) []broker.Effect {
 			return b.Fail(3, w, &broker.Failure{ID: []byte(`"a"`), NoRetry: true})
 		}, func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobFinal }},
-		{"garbage", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.Expelled(3, w, "garbage") },
+		{"garbage", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.ExpelPeer(3, w, "garbage") },
 			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobExpelled }},
-		{"lost", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.Gone(3, w) },
+		{"lost", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.RemovePeer(3, w) },
 			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobLost }},
 		{"given back", func(b *broker.Broker, w broker.Peer) []broker.Effect {
-			return b.Release(3, w, &broker.Releasing{ID: []byte(`"a"`), Delay: 5})
+			return b.Release(3, w, &broker.ReleaseRequest{ID: []byte(`"a"`), Delay: 5})
 		}, func(e *broker.Effect) bool { return e.Op == broker.OpReturn && e.Delay == 5 }},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			b := broker.New(broker.Config{IdleTypes: 10, DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: 1 << 40})
 			w := b.AddWorker()
-			b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Prefetch: 4})
+			b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 4})
 			home := b.AddLender()
 			var supplies []broker.Supply
 			b.Supply([]byte(`"t"`), func(uint32) int { return 10 }, func(s broker.Supply) bool {
@@ -72,19 +72,19 @@ func TestLend(t *testing.T) {
 			if run == 0 || summary(fx) != `job:"a":1` {
 				t.Fatalf("run %d: %s", run, summary(fx))
 			}
-			if _, again, why := b.Borrow(2, home, job); again != 0 || why != broker.Clash {
+			if _, again, why := b.Borrow(2, home, job); again != 0 || why != broker.IDClash {
 				t.Error("a worker has two jobs of one id")
 			}
-			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 1 {
-				t.Errorf("the ledger counts %+v, %d are borrowed", b.Totals(), b.Borrowed())
+			if b.Totals() != (broker.Ledger{}) || b.BorrowedRuns() != 1 {
+				t.Errorf("the ledger counts %+v, %d are borrowed", b.Totals(), b.BorrowedRuns())
 			}
 			fx = v.end(b, w)
 			i := slices.IndexFunc(fx, func(e broker.Effect) bool { return e.Peer == home })
 			if i < 0 || !v.home(&fx[i]) || fx[i].Run != run {
 				t.Errorf("its lender is told %+v", fx)
 			}
-			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 0 {
-				t.Errorf("afterwards the ledger counts %+v, %d are borrowed", b.Totals(), b.Borrowed())
+			if b.Totals() != (broker.Ledger{}) || b.BorrowedRuns() != 0 {
+				t.Errorf("afterwards the ledger counts %+v, %d are borrowed", b.Totals(), b.BorrowedRuns())
 			}
 			if letters, _ := b.DeadLetters(3, []byte(`"t"`), 0, 10, nil); len(letters) != 0 {
 				t.Error("a borrowed job is a dead letter")
@@ -93,20 +93,20 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestGoneLender: a lender that is gone can no longer change the run that it leaves behind.
-func TestGoneLender(t *testing.T) {
+// TestLostLender: a lender that is gone can no longer change the run that it leaves behind.
+func TestLostLender(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	w := b.AddWorker()
-	b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Notices: true})
+	b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`), Notices: true})
 	home := b.AddLender()
 	_, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1")})
-	if fx := b.Gone(3, home); summary(fx) != `cancel:"a":` {
+	if fx := b.RemovePeer(3, home); summary(fx) != `cancel:"a":` {
 		t.Errorf("the worker is told %q", summary(fx))
 	}
 	if fx := b.MarkUnwanted(4, home, run, true); len(fx) > 0 {
 		t.Errorf("after its lender is gone, a run that it no longer wants causes %q", summary(fx))
 	}
-	if out, overdue := b.Out(w); out != 1 || overdue != 0 {
+	if out, overdue := b.RunCount(w); out != 1 || overdue != 0 {
 		t.Errorf("%d runs are out, %d overdue", out, overdue)
 	}
 }
@@ -119,7 +119,7 @@ func TestBorrower(t *testing.T) {
 	p, _ := b.AddBorrower(1, []byte(`"t"`), "b")
 	b.Allot(1, p, 2)
 	w := b.AddWorker()
-	b.Join(1, w, &broker.Joining{Type: []byte(`"t"`)})
+	b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`)})
 	for i, want := range []broker.Peer{w, p, p, 0} {
 		fx := b.Submit(2, s, &broker.Submission{ID: fmt.Appendf(nil, "%d", i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 5})
 		var to broker.Peer
@@ -140,20 +140,20 @@ func TestBorrower(t *testing.T) {
 	if fx := b.Fail(3, p, &broker.Failure{ID: []byte("1"), Lost: true, Delay: -1}); summary(fx) != "" {
 		t.Errorf("with one place less: %s", summary(fx))
 	}
-	if fx := b.Release(3, p, &broker.Releasing{ID: []byte("2")}); summary(fx) != "job:1:1" {
+	if fx := b.Release(3, p, &broker.ReleaseRequest{ID: []byte("2")}); summary(fx) != "job:1:1" {
 		t.Errorf("a place is free: %s", summary(fx))
 	}
 	if info, _, _ := b.Type([]byte(`"t"`)); info.Workers != 1 || info.Idle != 0 {
 		t.Errorf("%d workers, %d idle", info.Workers, info.Idle)
 	}
-	if fx := b.Gone(4, p); summary(fx) != "" || b.Totals().Queued != 3 {
+	if fx := b.RemovePeer(4, p); summary(fx) != "" || b.Totals().Queued != 3 {
 		t.Errorf("it is gone: %s, %+v", summary(fx), b.Totals())
 	}
 }
 
-// TestTellOfLent: Explain and Runs name the borrower of a lent job, even after that is lost.
+// TestExplainLent: Explain and Runs name the borrower of a lent job, even after that is lost.
 // Jobs that their home holds back are shown as held back, whether the type has workers or not.
-func TestTellOfLent(t *testing.T) {
+func TestExplainLent(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	s, typ := b.AddSubmitter(), []byte(`"t"`)
 	p, _ := b.AddBorrower(1, typ, "b")
@@ -187,7 +187,7 @@ func TestTellOfLent(t *testing.T) {
 		}
 	}
 	b.Fail(2, p, &broker.Failure{ID: []byte("0"), Reason: "no", Delay: int64(time.Hour)})
-	b.Gone(3, p)
+	b.RemovePeer(3, p)
 	for id, want := range map[string]broker.RunInfo{
 		"0": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 2, Outcome: broker.OutFailed, Reason: broker.Reason{Text: "no"}},
 		"1": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 3, Outcome: broker.OutLost, Reason: broker.Reason{Why: broker.WorkerLost, Have: 1}, BrokerLost: true},
@@ -210,7 +210,7 @@ func TestSharedID(t *testing.T) {
 		b := broker.New(broker.Config{IdleTypes: 10})
 		w, s, home := b.AddWorker(), b.AddSubmitter(), b.AddLender()
 		typ := []byte(`"t"`)
-		b.Join(1, w, &broker.Joining{Type: typ, Types: types, Prefetch: 10})
+		b.Join(1, w, &broker.JoinRequest{Type: typ, Types: types, Prefetch: 10})
 		b.IntroduceType(1, typ)
 		if _, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"same"`), Type: typ, Body: []byte("1")}); run == 0 {
 			t.Fatal("nothing is borrowed")
@@ -221,18 +221,18 @@ func TestSharedID(t *testing.T) {
 		if fx := b.Submit(3, s, &broker.Submission{ID: []byte(`"own"`), Type: typ, Body: []byte("3")}); summary(fx) != `job:"own":3` {
 			t.Errorf("the next one: %s", summary(fx))
 		}
-		now := int64(3 + broker.ClashPause)
+		now := int64(3 + broker.ClashDelay)
 		if fx := b.Tick(now); summary(fx) != "" {
 			t.Errorf("a worker gets two jobs of one id: %s", summary(fx))
 		}
 		if beside {
-			b.Join(now, b.AddWorker(), &broker.Joining{Type: typ, Types: types, Prefetch: 1})
-			now += int64(broker.ClashPause)
+			b.Join(now, b.AddWorker(), &broker.JoinRequest{Type: typ, Types: types, Prefetch: 1})
+			now += int64(broker.ClashDelay)
 			b.Tick(now) // meets the first worker again
 		} else {
 			b.Respond(now, w, []byte(`"same"`), []byte("4"), false)
 		}
-		if fx := b.Tick(now + int64(broker.ClashPause)); summary(fx) != `job:"same":2` {
+		if fx := b.Tick(now + int64(broker.ClashDelay)); summary(fx) != `job:"same":2` {
 			t.Errorf("when the other one has ended, or another worker is there (%v): %s", beside, summary(fx))
 		}
 	}

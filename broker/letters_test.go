@@ -11,13 +11,13 @@ import (
 	"gloom/broker"
 )
 
-// TestLettersOutOfTheMiddle: the store of dead letters stays correct and bounded when letters
+// TestLetterRemoval: the store of dead letters stays correct and bounded when letters
 // are removed from the middle while an old one stays.
-func TestLettersOutOfTheMiddle(t *testing.T) {
+func TestLetterRemoval(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	failOne := func(now int64, typ, id string) {
-		core.Join(now, w, &broker.Joining{Type: []byte(typ)})
+		core.Join(now, w, &broker.JoinRequest{Type: []byte(typ)})
 		core.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte(typ), Body: []byte("1"), Retries: -1})
 		core.Fail(now, w, &broker.Failure{Reason: "broken", Delay: -1})
 	}
@@ -50,12 +50,12 @@ func TestLettersOutOfTheMiddle(t *testing.T) {
 	}
 }
 
-// TestLettersFillTheirBytes: as many letters are kept as the limit on bytes allows.
-func TestLettersFillTheirBytes(t *testing.T) {
+// TestLetterBytes: as many letters are kept as the limit on bytes allows.
+func TestLetterBytes(t *testing.T) {
 	fill := func(limit int64) (int, int64) {
 		core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: limit, DeadAge: time.Hour})
 		s, w := core.AddSubmitter(), core.AddWorker()
-		core.Join(0, w, &broker.Joining{Type: []byte("echo")})
+		core.Join(0, w, &broker.JoinRequest{Type: []byte("echo")})
 		for i := range byte(20) {
 			core.Submit(0, s, &broker.Submission{ID: []byte{'a' + i}, Type: []byte("echo"), Body: []byte("1"), Retries: -1})
 			core.Fail(0, w, &broker.Failure{Reason: "broken", Delay: -1})
@@ -82,7 +82,7 @@ func TestLetterListing(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	typ := []byte("t")
-	core.Join(0, w, &broker.Joining{Type: typ})
+	core.Join(0, w, &broker.JoinRequest{Type: typ})
 	n := 0
 	failOne := func(reason string) {
 		n++
@@ -127,14 +127,14 @@ func TestWalkLetters(t *testing.T) {
 		s, w := core.AddSubmitter(), core.AddWorker()
 		typ := []byte("t")
 		for i := range 300 {
-			core.Join(0, w, &broker.Joining{Type: typ, Prefetch: 1})
+			core.Join(0, w, &broker.JoinRequest{Type: typ, Prefetch: 1})
 			core.Submit(0, s, &broker.Submission{ID: fmt.Append(nil, i), Type: typ, Body: []byte("1"), Retries: -1})
 			core.Fail(0, w, &broker.Failure{ID: fmt.Append(nil, i), Reason: []string{"keep", "go"}[i%2], Delay: -1, NoRetry: true})
 		}
 		// One of the letters cannot be submitted again, because its id is in use.
 		core.Leave(0, w)
 		core.Submit(0, s, &broker.Submission{ID: []byte("7"), Type: typ, Body: []byte("1")})
-		core.Join(0, w, &broker.Joining{Type: typ, Prefetch: 1})
+		core.Join(0, w, &broker.JoinRequest{Type: typ, Prefetch: 1})
 		walk := broker.LetterWalk{LetterFilter: broker.LetterFilter{Reason: reasonHas("go")}}
 		pieces := 0
 		for more := true; more; pieces++ {

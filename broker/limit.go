@@ -26,10 +26,10 @@ type bucket struct {
 	// tat is the theoretical arrival time of the next job. Until then, part of the bucket is
 	// used up.
 	tat int64
-	// set is when the rate was set. Jobs handed out until then took nothing from the bucket.
-	set int64
-	// low is the smallest use since time from.
-	from, low int64
+	// setAt is when the rate was set. Jobs handed out until then took nothing from the bucket.
+	setAt int64
+	// minUsed is the smallest use since the time minUsedSince.
+	minUsedSince, minUsed int64
 }
 
 // used returns how much of the bucket is used up, in nanoseconds.
@@ -38,34 +38,34 @@ func (x *bucket) used(now int64) int64 { return max(0, x.tat-now) }
 // take uses up one step for a job that is handed out.
 func (x *bucket) take(now, step int64) {
 	used := x.used(now)
-	if x.low = min(x.low, used); x.low < step || x.from == now {
-		x.from, x.low = now, used+step
+	if x.minUsed = min(x.minUsed, used); x.minUsed < step || x.minUsedSince == now {
+		x.minUsedSince, x.minUsed = now, used+step
 	}
 	x.tat = now + used + step
 }
 
-// giveBack undoes take for a job that was handed out at startedAt, as far as the passing of time
+// undoTake undoes take for a job that was handed out at startedAt, as far as the passing of time
 // has not done so already. The amount is limited so that the use since then, computed without
 // that job, is never below zero. So the remaining jobs keep to the rate over any span of time.
-func (x *bucket) giveBack(now, startedAt, step int64) {
-	if startedAt <= x.set {
+func (x *bucket) undoTake(now, startedAt, step int64) {
+	if startedAt <= x.setAt {
 		return
 	}
 	used := x.used(now)
-	x.low = min(x.low, used)
+	x.minUsed = min(x.minUsed, used)
 	back := max(0, step-(now-startedAt)) // what this job still uses up
-	if startedAt >= x.from {
-		back = max(back, min(step, x.low))
+	if startedAt >= x.minUsedSince {
+		back = max(back, min(step, x.minUsed))
 	}
 	back = min(back, used)
 	x.tat = now + used - back
-	x.low = max(0, x.low-back)
+	x.minUsed = max(0, x.minUsed-back)
 }
 
 // rateAllows reports whether the rate limit of a type lets a job start now. If not, it sets the
 // type's timer.
 func (b *Broker) rateAllows(k *jobType) bool {
-	if wait := k.paced.tat - k.leeway() - b.now; wait > 0 {
+	if wait := k.rateBucket.tat - k.leeway() - b.now; wait > 0 {
 		b.startTimer(k.timer, k.number|typeTimer, b.now+wait)
 		return false
 	}
@@ -83,16 +83,16 @@ func (k *jobType) leeway() int64 {
 
 // tokens returns how many jobs the rate limit of a type lets start at once.
 func (b *Broker) tokens(k *jobType) int {
-	room := k.leeway() - k.paced.used(b.now)
+	room := k.leeway() - k.rateBucket.used(b.now)
 	if room < 0 {
 		return 0
 	}
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// refundRate gives back what a job that was handed out at startedAt has used up of its type's rate.
-func (b *Broker) refundRate(k *jobType, startedAt int64) {
+// refundType gives back what a job that was handed out at startedAt has used up of its type's rate.
+func (b *Broker) refundType(k *jobType, startedAt int64) {
 	if k.limits.Rate > 0 {
-		k.paced.giveBack(b.now, startedAt, step(k.limits.Rate))
+		k.rateBucket.undoTake(b.now, startedAt, step(k.limits.Rate))
 	}
 }

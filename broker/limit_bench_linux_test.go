@@ -75,7 +75,7 @@ func BenchmarkLimited(b *testing.B) {
 				}
 				groups := bytesOf(c.groups(n))
 				timed(func() []broker.Effect {
-					return core.Submit(now, sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", n), Type: typ, Body: body, Groups: groups, Quiet: true})
+					return core.Submit(now, sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", n), Type: typ, Body: body, Groups: groups, NoAck: true})
 				})
 				n++
 			}
@@ -83,7 +83,7 @@ func BenchmarkLimited(b *testing.B) {
 				submit()
 			}
 			timed(func() []broker.Effect {
-				return core.Join(now, wrk, &broker.Joining{Types: [][]byte{[]byte("*")}, Prefetch: 1})
+				return core.Join(now, wrk, &broker.JoinRequest{Types: [][]byte{[]byte("*")}, Prefetch: 1})
 			})
 			tick := func() {
 				for core.Next() <= now {
@@ -182,7 +182,7 @@ func newLimitedCore(b *testing.B) *limitedCore {
 	if _, err := h.core.Pause(0, []byte("paused"), true); err != nil {
 		b.Fatal(err)
 	}
-	h.core.Join(0, h.wrk, &broker.Joining{Type: []byte("t")})
+	h.core.Join(0, h.wrk, &broker.JoinRequest{Type: []byte("t")})
 	for range 10_000 {
 		h.submit("t", nil)
 	}
@@ -191,7 +191,7 @@ func newLimitedCore(b *testing.B) *limitedCore {
 
 func (h *limitedCore) submit(typ string, groups [][]byte) {
 	h.n++
-	h.core.Submit(int64(h.n), h.sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", h.n), Type: []byte(typ), Body: make([]byte, 100), Groups: groups, Quiet: true})
+	h.core.Submit(int64(h.n), h.sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", h.n), Type: []byte(typ), Body: make([]byte, 100), Groups: groups, NoAck: true})
 }
 
 func (h *limitedCore) cycles(n int) {

@@ -10,40 +10,40 @@ import (
 //
 //	type.line ──┬── queue
 //	            ├── tenant.line ── queue     in a fair type
-//	            └── pen.queues ─── queue     while their group lets them go
-//	group.parked ── pen.queues ─── queue     while it does not
+//	            └── heldQueues ─── queue     while their group lets them go
+//	group.parked ── heldQueues ─── queue     while it does not
 //
 // A type's line orders tenants by the priority of their best jobs, then by when they were last
-// served. A pen holds the queues of one type that one group holds back. Parked pens are not
-// looked at. When the group opens, its pens come back one by one, the best first, while
-// somebody asks for jobs. The next job may shut the group again, so it would be useless to look
-// at the pens of ten thousand types.
+// served. A heldQueues has the queues of one type that one group holds back. While it is parked,
+// nobody looks at it. When the group opens, its held queues come back type by type, the best
+// first, while somebody asks for jobs. The next job may shut the group again, so it would be
+// useless to look at the held queues of ten thousand types.
 
 const (
-	// refTenant and refPen mark references to tenants and pens in a type's line.
+	// refTenant and refHeld mark references to tenants and held queues in a type's line.
 	refTenant = 1 << 31
-	refPen    = 1 << 30
-	refMarks  = refTenant | refPen
+	refHeld   = 1 << 30
+	refMarks  = refTenant | refHeld
 )
 
-func (b *Broker) placeInLine(ref uint32, pos int32) {
+func (b *Broker) setLinePos(ref uint32, pos int32) {
 	switch number := ref &^ refMarks; ref & refMarks {
 	case refTenant:
 		b.tenants.At(number).pos = pos
-	case refPen:
-		b.pens.At(number).pos = pos
+	case refHeld:
+		b.held.At(number).pos = pos
 	default:
 		b.queues.At(number).pos = pos
 	}
 }
 
-func (b *Broker) placeJob(number uint32, pos int32) { b.queues.At(number).job = pos }
+func (b *Broker) setBestJobPos(number uint32, pos int32) { b.queues.At(number).bestJobPos = pos }
 
 // heap returns the heap that a queue with ready jobs belongs in.
 func (q *queue) heap() *container.Heap {
 	switch {
 	case q.parked:
-		return &q.pen.queues
+		return &q.held.queues
 	case q.tenant != nil:
 		return &q.tenant.line
 	}
@@ -55,24 +55,24 @@ func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
 
 // rank corrects the position of a queue after its best job has changed.
 func (b *Broker) rank(q *queue) {
-	if q.n == 0 {
+	if q.ready == 0 {
 		if q.pos >= 0 {
 			b.unrank(q)
 		}
 		return
 	}
 	if q.pos < 0 {
-		if g := q.heldBy(); g != nil {
-			b.takePen(q, g)
+		if g := q.shutGroup(); g != nil {
+			b.attachHeld(q, g)
 			q.parked = true
 		}
 	}
-	x := b.best(q)
+	x := b.bestKey(q)
 	x.Ref = q.number
 	moved := false
 	if q.inTurn() {
-		moved = q.pen.jobs.Put(q.job, x)
-		x.B, x.C = q.tenant.served, 0
+		moved = q.held.byBestJob.Put(q.bestJobPos, x)
+		x.B, x.C = q.tenant.lastTurn, 0
 	}
 	if q.heap().Put(q.pos, x) || moved {
 		b.rankParent(q)
@@ -84,8 +84,8 @@ func (b *Broker) unrank(q *queue) {
 	q.heap().Remove(q.pos)
 	q.pos = -1
 	if q.inTurn() {
-		q.pen.jobs.Remove(q.job)
-		q.job = -1
+		q.held.byBestJob.Remove(q.bestJobPos)
+		q.bestJobPos = -1
 	}
 	b.rankParent(q)
 	q.parked = false
@@ -97,65 +97,65 @@ func (b *Broker) rerank(q *queue) {
 	b.rank(q)
 }
 
-// rankParent corrects the position of q's pen or tenant after q has moved in its heap.
+// rankParent corrects the position of q's held queues or tenant after q has moved in its heap.
 func (b *Broker) rankParent(q *queue) {
 	if q.parked {
-		b.rankPen(q.pen)
+		b.rankHeld(q.held)
 	} else if q.tenant != nil {
 		b.rankTenant(q.tenant)
 	}
 }
 
-// rankIn corrects an element of heap h that stands for n queues: its key becomes x or, if n is
+// rankEntry corrects an element of heap h that stands for n queues: its key becomes x or, if n is
 // 0, it is taken out. pos is its position, -1 if it is not in h.
-func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
+func rankEntry(h *container.Heap, pos int32, n int, x container.Entry) {
 	switch {
 	case n > 0:
 		h.Put(pos, x)
 	case pos >= 0:
 		ref := h.At(int(pos)).Ref
 		h.Remove(pos)
-		h.Place(ref, -1)
+		h.SetPos(ref, -1)
 	}
 }
 
-// lookSteps bounds the jobs and queues that one command examines without handing a job out.
-const lookSteps = 1024
+// maxExamined bounds the jobs and queues that one command examines without handing a job out.
+const maxExamined = 1024
 
-// spendLook counts one of the lookSteps, and returns false if none is left.
-func (b *Broker) spendLook() bool {
-	b.unfinished = b.unfinished || b.heldBackSeen == lookSteps
+// mayExamine counts one of the maxExamined, and returns false if none is left.
+func (b *Broker) mayExamine() bool {
+	b.unfinished = b.unfinished || b.examined == maxExamined
 	if !b.unfinished {
-		b.heldBackSeen++
+		b.examined++
 	}
 	return !b.unfinished
 }
 
-// front returns the queue whose best job a type hands out next, nil if there is none or all
+// nextQueue returns the queue whose best job a type hands out next, nil if there is none or all
 // are held back. It drops jobs of lost submitters that it meets.
-func (b *Broker) front(k *jobType) *queue {
-	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
-		b.openPens(k)
+func (b *Broker) nextQueue(k *jobType) *queue {
+	if k.fair && k.parked.Len() > 0 && b.openGroups.Len() > 0 {
+		b.openHeld(k)
 	}
-	for hasMore := !b.unfinished; hasMore && k.line.Len() > 0; hasMore = b.spendLook() {
+	for hasMore := !b.unfinished; hasMore && k.line.Len() > 0; hasMore = b.mayExamine() {
 		ref := k.line.Top().Ref
 		switch number := ref &^ refMarks; ref & refMarks {
 		case refTenant:
 			ref = b.tenants.At(number).line.Top().Ref
-		case refPen:
-			p := b.pens.At(number)
-			if p.group.shut {
-				b.movePen(p, false)
+		case refHeld:
+			hq := b.held.At(number)
+			if hq.group.shut {
+				b.moveHeld(hq, false)
 				continue
 			}
-			if ref = p.queues.Top().Ref; b.queues.At(ref).tenant != nil {
-				b.unparkTenant(p)
+			if ref = hq.queues.Top().Ref; b.queues.At(ref).tenant != nil {
+				b.unparkTenant(hq)
 				continue
 			}
 		}
 		q := b.queues.At(ref)
-		if s := q.set; s != nil {
-			if b.revising > 0 {
+		if s := q.groupSet; s != nil {
+			if b.revisions > 0 {
 				b.applyNewRules(s)
 			}
 			if s.shutGroup() != nil {
@@ -163,18 +163,18 @@ func (b *Broker) front(k *jobType) *queue {
 				continue
 			}
 		}
-		r := b.first(q)
+		r := b.firstJob(q)
 		j := b.jobs.Get(r)
-		h := b.holder(j)
-		if h.sub != nil && h.sub.gone {
+		h := b.holdingOf(j)
+		if h.sub != nil && h.sub.lost {
 			b.orphan(h)
 		}
 		if h.dead {
-			b.skip(q, h, r, j)
+			b.skipAbandoned(q, h, r, j)
 			continue
 		}
 		if k.fair {
-			b.watch(k, q.set)
+			b.watch(k, q.groupSet)
 		}
 		return q
 	}
@@ -190,18 +190,18 @@ type watcher struct {
 
 // watch sets the groups that a fair type watches.
 func (b *Broker) watch(k *jobType, set *groupSet) {
-	if k.watched == set {
+	if k.watchedSet == set {
 		return
 	}
 	for i := range k.watchers {
 		x := &k.watchers[i]
 		x.group.watchers.Remove(&x.link)
 	}
-	k.watched, k.watchers = nil, k.watchers[:0]
+	k.watchedSet, k.watchers = nil, k.watchers[:0]
 	if set == nil || len(b.poolsByKey)+len(b.rules) == 0 {
 		return
 	}
-	k.watched, k.watchers = set, slices.Grow(k.watchers, len(set.groups))[:len(set.groups)]
+	k.watchedSet, k.watchers = set, slices.Grow(k.watchers, len(set.groups))[:len(set.groups)]
 	for i, g := range set.groups {
 		k.watchers[i] = watcher{group: g}
 		g.watchers.Push(&k.watchers[i].link, k)

@@ -33,13 +33,13 @@ func (q *JobFilter) matches(b *Broker, k *jobType, j *job) bool {
 	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	switch {
 	case k != nil && h.kind != k,
-		q.Older > 0 && b.Since(j.at) < q.Older,
-		q.Group != nil && !h.queue.set.has(q.Group),
+		q.Older > 0 && b.Since(j.submittedAt) < q.Older,
+		q.Group != nil && !h.queue.groupSet.has(q.Group),
 		q.Submitter != 0 && (h.sub == nil || h.sub.id != q.Submitter),
-		q.Worker != 0 && (j.state != stRunning || b.peers[j.worker].id != q.Worker),
+		q.Worker != 0 && (j.state != stRunning || b.workerOf(j).id != q.Worker),
 		q.Wanted && j.state == stRunning && b.unwanted(j),
 		b.abandoned(j):
 		return false
@@ -102,15 +102,15 @@ func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 	return n, next
 }
 
-// revokeJobs bounds the jobs that one RevokeJobs cancels.
-const revokeJobs = 256
+// maxRevokeJobs bounds the jobs that one RevokeJobs cancels.
+const maxRevokeJobs = 256
 
 // RevokeJobs is Revoke for the matching jobs of one piece, at most limit of them. from and the
 // returned number are as in Jobs. It cancels waiting jobs or, if the filter's state is running,
 // running jobs. It never forgets outcomes. It returns how many it cancelled.
 func (b *Broker) RevokeJobs(now int64, from, limit int, q *JobFilter) (fx []Effect, n, next int) {
 	b.begin(now)
-	if limit = min(limit, revokeJobs); limit <= 0 {
+	if limit = min(limit, maxRevokeJobs); limit <= 0 {
 		return b.end(), 0, from
 	}
 	next = b.eachJob(from, q, func(r uint32, j *job) bool {

@@ -94,7 +94,7 @@ func (x *listingWorld) change() {
 func (x *listingWorld) submit() {
 	x.n++
 	j := &listedJob{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.r.IntN(2)], state: "queued", at: x.now, sub: x.subs[x.r.IntN(len(x.subs))]}
-	s := &broker.Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Quiet: true}
+	s := &broker.Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), NoAck: true}
 	if x.r.IntN(3) == 0 {
 		j.groups = []string{"g", "h"}[x.r.IntN(2):]
 		for _, g := range j.groups {
@@ -170,7 +170,7 @@ func TestListing(t *testing.T) {
 	x := &listingWorld{t: t, r: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listedJob{}}
 	x.subs = []broker.Peer{x.core.AddSubmitter(), x.core.AddSubmitter()}
 	x.work = x.core.AddWorker()
-	x.note(x.core.Join(x.now, x.work, &broker.Joining{Type: []byte("a"), Prefetch: 7}))
+	x.note(x.core.Join(x.now, x.work, &broker.JoinRequest{Type: []byte("a"), Prefetch: 7}))
 	// Begin with many jobs, so that their records lie far apart.
 	x.maxJobs = 2500
 	for len(x.jobs) < x.maxJobs {
@@ -256,7 +256,7 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 func TestRevokeRunning(t *testing.T) {
 	core := broker.New(broker.Config{})
 	s, w := core.AddSubmitter(), core.AddWorker()
-	core.Join(0, w, &broker.Joining{Type: []byte("t"), Prefetch: 3, Notices: true})
+	core.Join(0, w, &broker.JoinRequest{Type: []byte("t"), Prefetch: 3, Notices: true})
 	for _, id := range []string{"r1", "r2", "x3", "r4"} {
 		core.Submit(0, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1")})
 	}
@@ -295,23 +295,23 @@ func TestContent(t *testing.T) {
 	big := bytes.Repeat([]byte("7"), 100_000)
 	for id, body := range map[string][]byte{"small": []byte(`{"a":1}`), "big": big} {
 		core.Submit(0, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Headers: []byte(`{"h":1}`), Keep: time.Hour})
-		if b, h := core.Content([]byte(id)); !bytes.Equal(b, body) || string(h) != `{"h":1}` {
+		if b, h := core.JobContent([]byte(id)); !bytes.Equal(b, body) || string(h) != `{"h":1}` {
 			t.Errorf("%s has body %.20q and headers %q", id, b, h)
 		}
 	}
-	core.Join(0, w, &broker.Joining{Type: []byte("t"), Prefetch: 2})
+	core.Join(0, w, &broker.JoinRequest{Type: []byte("t"), Prefetch: 2})
 	core.Respond(0, w, []byte("small"), []byte(`"done"`), false)
 	core.Fail(0, w, &broker.Failure{ID: []byte("big"), Reason: "no such number", NoRetry: true})
-	if b, h := core.Content([]byte("small")); string(b) != `"done"` || h != nil {
+	if b, h := core.JobContent([]byte("small")); string(b) != `"done"` || h != nil {
 		t.Errorf("the outcome has body %q and headers %q", b, h)
 	}
-	if b, _ := core.Content([]byte("big")); b != nil {
+	if b, _ := core.JobContent([]byte("big")); b != nil {
 		t.Errorf("a failed job's outcome has body %q", b)
 	}
 	if x, _ := core.Explain(0, []byte("big")); x.Outcome != broker.OutFailed || x.Reason.Text != "no such number" {
 		t.Errorf("a failed job's outcome is %v, %q", x.Outcome, x.Reason.Text)
 	}
-	if b, _ := core.Content([]byte("nobody")); b != nil {
+	if b, _ := core.JobContent([]byte("nobody")); b != nil {
 		t.Errorf("no job has body %q", b)
 	}
 }

@@ -86,7 +86,7 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	}
 	last, ofAllTypes := len(b.holdings.All()), l.found[""]
 	for n := 0; n < lookVisits && l.next < last && len(l.found) > 0; n++ {
-		if h := b.holdings.All()[l.next]; h != nil && h.queue.set != nil {
+		if h := b.holdings.All()[l.next]; h != nil && h.queue.groupSet != nil {
 			if ofAllTypes != nil {
 				n += l.countHolding(b, ofAllTypes, h)
 			}
@@ -105,22 +105,22 @@ func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.dead {
 		x.waiting = uint32(h.queued + h.delayed)
-		if h.queue.heldBy() != nil {
+		if h.queue.shutGroup() != nil {
 			x.held = uint32(h.queued)
 		}
 	}
 	if x.waiting+x.running == 0 {
 		return 0
 	}
-	for _, g := range h.queue.set.groups {
+	for _, g := range h.queue.groupSet.groups {
 		if x.group, x.limitedBy = g, nil; g.shut {
-			x.limitedBy, _ = b.closed(g)
+			x.limitedBy, _ = b.shutCause(g)
 		}
 		if x.limitedBy != nil || !l.Shut {
 			table.add(x)
 		}
 	}
-	return len(h.queue.set.groups)
+	return len(h.queue.groupSet.groups)
 }
 
 // Infos returns the groups found among the jobs of one of Types (nil: all jobs), the busiest

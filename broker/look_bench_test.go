@@ -16,7 +16,7 @@ func BenchmarkGroups(b *testing.B) {
 	sub := core.AddSubmitter()
 	for i := range groups {
 		core.Submit(0, sub, &broker.Submission{
-			ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
+			ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), NoAck: true,
 			Groups: [][]byte{fmt.Append(nil, "group-", i)},
 		})
 	}

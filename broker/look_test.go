@@ -16,7 +16,7 @@ func crowded(n int, priority func(i int) int64) *broker.Broker {
 	core := broker.New(broker.Config{})
 	for i := range n {
 		core.Submit(int64(i), core.AddSubmitter(), &broker.Submission{
-			ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Priority: priority(i), Quiet: true,
+			ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Priority: priority(i), NoAck: true,
 		})
 	}
 	return core
@@ -74,9 +74,9 @@ func TestLooks(t *testing.T) {
 	}
 	// Nearly all other jobs come before the oldest job of the lowest priority.
 	for _, c := range []struct{ id, ahead int }{{slices.Index(priorities, 49), 0}, {slices.Index(priorities, 0), 10_000}} {
-		var p broker.Place
+		var p broker.QueuePosition
 		for more := true; more; {
-			timed(func() { more = core.Place(fmt.Append(nil, c.id), &p) })
+			timed(func() { more = core.QueuePosition(fmt.Append(nil, c.id), &p) })
 		}
 		if p.Ahead != c.ahead || p.Exact() != (c.ahead < 10_000) {
 			t.Errorf("%d jobs are ahead (exact: %v), want %d", p.Ahead, p.Exact(), c.ahead)
@@ -85,9 +85,9 @@ func TestLooks(t *testing.T) {
 	t.Logf("the longest piece took %v", longest)
 }
 
-// TestPlace: a place in a long line is counted in pieces. It is not exact if the job at which a
+// TestQueuePosition: a place in a long line is counted in pieces. It is not exact if the job at which a
 // piece stopped is gone when the next piece begins.
-func TestPlace(t *testing.T) {
+func TestQueuePosition(t *testing.T) {
 	n := 5000
 	if broker.Checking {
 		n = 2500 // more than one piece counts, and more than the test removes
@@ -108,12 +108,12 @@ func TestPlace(t *testing.T) {
 			s := core.AddSubmitter()
 			for i := range n {
 				core.Submit(int64(i), s, &broker.Submission{
-					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Priority: -int64(i) % c.priorities, Quiet: true,
+					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Priority: -int64(i) % c.priorities, NoAck: true,
 				})
 			}
-			var p broker.Place
+			var p broker.QueuePosition
 			last, pieces := fmt.Append(nil, n-1), 1
-			for ; core.Place(last, &p); pieces++ {
+			for ; core.QueuePosition(last, &p); pieces++ {
 				for i := 0; pieces == 1 && i < c.gone; i++ {
 					core.Cancel(int64(n), s, fmt.Append(nil, i))
 				}
@@ -125,9 +125,9 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceAmongGroups: jobs that another group holds back do not count as ahead of a job. Nor
+// TestQueuePositionAmongGroups: jobs that another group holds back do not count as ahead of a job. Nor
 // do, in a fair type, jobs that wait for other turns. In both cases the place is not exact.
-func TestPlaceAmongGroups(t *testing.T) {
+func TestQueuePositionAmongGroups(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fair  bool
@@ -153,7 +153,7 @@ func TestPlaceAmongGroups(t *testing.T) {
 		}
 		submit := func(id int, prio int64, groups ...string) {
 			core.Submit(int64(id), core.AddSubmitter(), &broker.Submission{
-				ID: fmt.Append(nil, id), Type: []byte("t"), Body: []byte("1"), Priority: prio, Groups: names(groups...), Quiet: true,
+				ID: fmt.Append(nil, id), Type: []byte("t"), Body: []byte("1"), Priority: prio, Groups: names(groups...), NoAck: true,
 			})
 		}
 		for i := range 100 {
@@ -164,8 +164,8 @@ func TestPlaceAmongGroups(t *testing.T) {
 		} else {
 			submit(100, 0, c.group)
 		}
-		var p broker.Place
-		for core.Place([]byte("100"), &p) {
+		var p broker.QueuePosition
+		for core.QueuePosition([]byte("100"), &p) {
 		}
 		if p.Ahead != c.ahead || p.Exact() != c.exact {
 			t.Errorf("%s: %d are ahead (exact: %v), want %d (exact: %v)", c.name, p.Ahead, p.Exact(), c.ahead, c.exact)
@@ -179,11 +179,11 @@ func TestKept(t *testing.T) {
 	s, w := core.AddSubmitter(), core.AddWorker()
 	for i := range 10 {
 		typ := fmt.Appendf(nil, "t%d", i)
-		core.Submit(0, s, &broker.Submission{ID: typ, Type: typ, Body: []byte("1"), Quiet: true})
-		core.Join(0, w, &broker.Joining{Type: typ})
+		core.Submit(0, s, &broker.Submission{ID: typ, Type: typ, Body: []byte("1"), NoAck: true})
+		core.Join(0, w, &broker.JoinRequest{Type: typ})
 		core.Respond(0, w, nil, []byte("1"), false)
-		core.Gone(0, w)
-		core.Gone(0, s)
+		core.RemovePeer(0, w)
+		core.RemovePeer(0, s)
 		s, w = core.AddSubmitter(), core.AddWorker()
 	}
 	known := map[string]bool{}
@@ -244,16 +244,16 @@ func TestGroupsOfTypes(t *testing.T) {
 			}
 		}
 		core.Submit(int64(i), peers[r.IntN(submitters)], &broker.Submission{
-			ID: fmt.Append(nil, i), Type: fmt.Append(nil, "t", r.IntN(3)), Body: []byte("1"), Groups: groups, Quiet: true,
+			ID: fmt.Append(nil, i), Type: fmt.Append(nil, "t", r.IntN(3)), Body: []byte("1"), Groups: groups, NoAck: true,
 			Delay: time.Duration(r.IntN(2)) * time.Hour,
 		})
 	}
 	for i := range n / 10 {
-		core.Join(int64(n), core.AddWorker(), &broker.Joining{Type: fmt.Append(nil, "t", i%3)})
+		core.Join(int64(n), core.AddWorker(), &broker.JoinRequest{Type: fmt.Append(nil, "t", i%3)})
 	}
 	// The running jobs of lost submitters continue, their waiting jobs are abandoned.
 	for _, p := range peers[:3] {
-		core.Gone(int64(n), p)
+		core.RemovePeer(int64(n), p)
 	}
 	rules := map[string]string{}
 	for _, g := range core.Groups(n) {

@@ -9,8 +9,8 @@ import (
 // match hands out jobs while a job may run and a worker with room serves it: the best job
 // first, to the worker that has been idle longest.
 func (b *Broker) match() {
-	b.expiredSeen, b.heldBackSeen, b.unfinished = 0, 0, false
-	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.opened.Len() > 0 {
+	b.expiredCount, b.examined, b.unfinished = 0, 0, false
+	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.openGroups.Len() > 0 {
 		b.unfinished = !b.matchAmong()
 	} else {
 		b.unfinished = !b.matchTypes()
@@ -30,7 +30,7 @@ func (b *Broker) matchTypes() bool {
 	for i := 0; i < len(b.touched); i++ {
 		k := b.touched[i]
 		for k.idle.Len() > 0 {
-			q := b.runnable(k)
+			q := b.runnableQueue(k)
 			if q == nil {
 				break
 			}
@@ -44,7 +44,7 @@ func (b *Broker) matchTypes() bool {
 			return false
 		}
 		k.touched = false
-		b.typeUnused(k)
+		b.checkTypeUnused(k)
 	}
 	b.touched = b.touched[:0]
 	return true
@@ -60,13 +60,13 @@ func (b *Broker) matchAmong() bool {
 		var at container.Entry
 		var w *worker
 		consider := func(o *queue, x container.Entry, candidate *worker) {
-			if q == nil || x.Before(&at) || o == q && candidate.line < w.line {
+			if q == nil || x.Before(&at) || o == q && candidate.idleNumber < w.idleNumber {
 				q, at, w = o, x, candidate
 			}
 		}
 		for _, p := range b.touchedPools {
 			if p.idle.Len() > 0 {
-				if o, x := b.bestOf(p); o != nil {
+				if o, x := b.bestReadyQueue(p); o != nil {
 					consider(o, x, p.idle.First())
 				}
 			}
@@ -79,15 +79,15 @@ func (b *Broker) matchAmong() bool {
 			return false
 		case len(b.touched) > 0:
 			// bestContender has touched types, which must be ranked first.
-		case b.mustOpenPens() && (q == nil || b.opened.Top().Before(&at)):
-			if !b.spendLook() {
+		case b.mustOpenHeld() && (q == nil || b.openGroups.Top().Before(&at)):
+			if !b.mayExamine() {
 				return false
 			}
-			b.admitBest()
+			b.openBestHeld()
 		case q == nil:
 			return true
 		default:
-			if candidate := b.longestIdle(q.kind, at); candidate != nil && candidate.line < w.line {
+			if candidate := b.longestIdle(q.kind, at); candidate != nil && candidate.idleNumber < w.idleNumber {
 				w = candidate
 			}
 			if !b.handOut(q, w) {
@@ -102,28 +102,28 @@ func (b *Broker) matchAmong() bool {
 func (b *Broker) rankTouched() bool {
 	for n := len(b.touched) - 1; n >= 0; n = len(b.touched) - 1 {
 		k := b.touched[n]
-		q := b.runnable(k)
+		q := b.runnableQueue(k)
 		if b.unfinished {
 			return false
 		}
 		b.touched = slices.Delete(b.touched, n, n+1)
 		k.touched = false
 		if q != nil {
-			at := b.best(q)
+			at := b.bestKey(q)
 			b.raiseKeys(k, at)
 			at.Ref = k.number
 			if k.contender >= 0 {
 				b.contenders.Fix(k.contender, at)
-			} else if k.idle.Len()+k.pools.Len() > 0 {
+			} else if k.idle.Len()+k.idlePairs.Len() > 0 {
 				b.contenders.Push(at)
 			}
 		}
-		b.typeUnused(k)
+		b.checkTypeUnused(k)
 	}
 	return true
 }
 
-func (b *Broker) placeContender(number uint32, pos int32) { b.types.At(number).contender = pos }
+func (b *Broker) setContenderPos(number uint32, pos int32) { b.types.At(number).contender = pos }
 
 // bestContender finds the contender with the best job, among those that have a job that may run
 // and a worker for it. It returns the queue of the job, the job's key and the worker. The queue
@@ -131,20 +131,20 @@ func (b *Broker) placeContender(number uint32, pos int32) { b.types.At(number).c
 func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	for b.contenders.Len() > 0 {
 		k := b.types.At(b.contenders.Top().Ref)
-		q := b.runnable(k)
+		q := b.runnableQueue(k)
 		if b.unfinished {
 			break
 		}
 		var w *worker
 		var at container.Entry
 		if q != nil {
-			at = b.best(q)
+			at = b.bestKey(q)
 			w = b.longestIdle(k, at)
 		}
 		if w == nil {
 			b.contenders.Remove(0)
 			k.contender = -1
-			b.typeUnused(k)
+			b.checkTypeUnused(k)
 		} else if at.Ties(b.contenders.Top()) {
 			return q, at, w
 		} else {
@@ -155,17 +155,17 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	return nil, container.Entry{}, nil
 }
 
-// runnable returns the queue with a type's best job if that job may run now or has passed its
+// runnableQueue returns the queue with a type's best job if that job may run now or has passed its
 // deadline, otherwise nil.
-func (b *Broker) runnable(k *jobType) *queue {
+func (b *Broker) runnableQueue(k *jobType) *queue {
 	if k.line.Len() == 0 || k.paused || b.expelling {
 		return nil
 	}
-	if c := k.limits.Concurrency; c > 0 && k.active() >= c {
+	if c := k.limits.Concurrency; c > 0 && k.runningHere() >= c {
 		return nil
 	}
-	q := b.front(k)
-	if q == nil || k.limits.Rate > 0 && !b.pastDeadline(b.jobs.Get(b.first(q))) && !b.rateAllows(k) {
+	q := b.nextQueue(k)
+	if q == nil || k.limits.Rate > 0 && !b.pastDeadline(b.jobs.Get(b.firstJob(q))) && !b.rateAllows(k) {
 		return nil
 	}
 	return q
@@ -175,48 +175,48 @@ func (b *Broker) runnable(k *jobType) *queue {
 // deadline, whose timer is late, ends instead. It returns false if the command has met
 // tickTimers such jobs, so that other commands get their turn.
 //
-// If a borrowed job with the same id is out on w, the job waits for ClashPause, which delays no
+// If a borrowed job with the same id is out on w, the job waits for ClashDelay, which delays no
 // other job, and w goes to the end of its line.
 func (b *Broker) handOut(q *queue, w *worker) bool {
 	k := q.kind
-	r := b.first(q)
+	r := b.firstJob(q)
 	j := b.jobs.Get(r)
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	if b.pastDeadline(j) {
-		if b.expiredSeen == tickTimers {
+		if b.expiredCount == tickTimers {
 			return false
 		}
-		b.expiredSeen++
+		b.expiredCount++
 		b.leaveQueue(r, j)
 		b.expire(r, j)
 		return true
 	}
-	if b.borrowedRuns > 0 && b.borrowedBy(w, b.id(j)) != 0 {
-		since := j.since
+	if b.borrowedRuns > 0 && b.borrowedRunOn(w, b.id(j)) != 0 {
+		since := b.stateSince(j)
 		b.leaveQueue(r, j)
-		b.wait(h, r, j, b.now+int64(ClashPause))
-		j.since = since
+		b.waitUntil(h, r, j, b.now+int64(ClashDelay))
+		b.timing(j).stateSince = since
 		b.leaveIdle(w)
-		b.lineUp(w)
+		b.enterIdle(w)
 		return true
 	}
 	if k.limits.Rate > 0 {
-		k.paced.take(b.now, step(k.limits.Rate))
+		k.rateBucket.take(b.now, step(k.limits.Rate))
 	}
 	t := q.tenant
 	b.leaveQueue(r, j)
 	if t != nil {
-		b.serve(t)
+		b.recordTurn(t)
 	}
-	b.handTo(w, h, r, j)
+	b.assign(w, h, r, j)
 	return true
 }
 
-// handTo gives job r, which is in no queue, to worker w.
-func (b *Broker) handTo(w *worker, h *holding, r uint32, j *job) {
+// assign gives job r, which is in no queue, to worker w.
+func (b *Broker) assign(w *worker, h *holding, r uint32, j *job) {
 	b.leaveIdle(w)
-	b.dispatch(w, h, r, j)
-	if w.free() {
-		b.lineUp(w)
+	b.startRun(w, h, r, j)
+	if w.hasRoom() {
+		b.enterIdle(w)
 	}
 }

@@ -30,16 +30,16 @@ const typeSize = int64(unsafe.Sizeof(jobType{})) + 128
 // Memory returns how much memory the core holds.
 func (b *Broker) Memory() Memory {
 	return Memory{
-		Records: b.jobs.Held() + b.timings.Held(),
-		Slabs:   b.slabs.Held(),
+		Records: b.jobs.HeldBytes() + b.timings.HeldBytes(),
+		Slabs:   b.slabs.HeldBytes(),
 		Bodies:  b.bigBytes,
-		Index:   b.index.Held() + b.borrowed.Held() + b.groupIndex.Held() + b.setIndex.Held(),
+		Index:   b.index.HeldBytes() + b.borrowed.HeldBytes() + b.groupIndex.HeldBytes() + b.groupSetIndex.HeldBytes(),
 		Queues:  b.queueBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
-		History: b.history.Held(),
+		History: b.history.HeldBytes(),
 		Types:   int64(len(b.typesByName))*typeSize + b.typeNames,
-		Pools:   b.poolBytes + b.pairs.Held(),
+		Pools:   b.poolBytes + b.pairs.HeldBytes(),
 		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})) + int64(cap(b.peers))*int64(unsafe.Sizeof(peer{})),
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// TestMemoryIsTheHeap fills each part of Memory separately: Memory differs from the heap by at
+// TestMemoryMatchesHeap fills each part of Memory separately: Memory differs from the heap by at
 // most a fifth.
-func TestMemoryIsTheHeap(t *testing.T) {
+func TestMemoryMatchesHeap(t *testing.T) {
 	if Checking {
 		t.Skip("what checks also takes memory")
 	}
 	size := func(n int) int { return raceTimes(n, n/10) }
 	long := func(i int) []byte { return fmt.Appendf(nil, "%0900d", i) }
 	submit := func(b *Broker, p Peer, i int, change func(s *Submission)) {
-		s := Submission{ID: fmt.Appendf(nil, "%016d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true}
+		s := Submission{ID: fmt.Appendf(nil, "%016d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true}
 		change(&s)
 		for _, e := range b.Submit(0, p, &s) {
 			if e.Op == OpRefuse {
@@ -61,7 +61,7 @@ func TestMemoryIsTheHeap(t *testing.T) {
 		}},
 		{"outcomes", func(b *Broker) {
 			p, w := b.AddSubmitter(), b.AddWorker()
-			b.Join(0, w, &Joining{Type: []byte("t")})
+			b.Join(0, w, &JoinRequest{Type: []byte("t")})
 			for i := range size(100_000) {
 				submit(b, p, i, func(s *Submission) { s.Keep = time.Hour })
 				b.Respond(0, w, nil, make([]byte, 100), false)
@@ -69,7 +69,7 @@ func TestMemoryIsTheHeap(t *testing.T) {
 		}},
 		{"dead", func(b *Broker) {
 			p, w := b.AddSubmitter(), b.AddWorker()
-			b.Join(0, w, &Joining{Type: []byte("t")})
+			b.Join(0, w, &JoinRequest{Type: []byte("t")})
 			for i := range size(100_000) {
 				submit(b, p, i, func(s *Submission) { s.Body = make([]byte, 100) })
 				b.Fail(0, w, &Failure{Reason: "it broke", NoRetry: true})
@@ -80,7 +80,7 @@ func TestMemoryIsTheHeap(t *testing.T) {
 		// so the error is small.
 		{"dead with groups", func(b *Broker) {
 			p, w := b.AddSubmitter(), b.AddWorker()
-			b.Join(0, w, &Joining{Type: []byte("t")})
+			b.Join(0, w, &JoinRequest{Type: []byte("t")})
 			for i := range 20_000 {
 				submit(b, p, i, func(s *Submission) { s.Groups = [][]byte{long(i)} })
 				b.Fail(0, w, &Failure{Reason: "it broke", NoRetry: true})
@@ -88,7 +88,7 @@ func TestMemoryIsTheHeap(t *testing.T) {
 		}},
 		{"runs", func(b *Broker) {
 			p, w := b.AddSubmitter(), b.AddWorker()
-			b.Join(0, w, &Joining{Type: []byte("t")})
+			b.Join(0, w, &JoinRequest{Type: []byte("t")})
 			submit(b, p, 0, func(s *Submission) { s.Retries = maxRetries })
 			for range maxRuns {
 				b.Fail(0, w, &Failure{Reason: strings.Repeat("why ", 60), Delay: -1})
@@ -116,7 +116,7 @@ func TestMemoryIsTheHeap(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, w := b.AddSubmitter(), b.AddWorker()
-			b.Join(0, w, &Joining{Type: []byte("t")})
+			b.Join(0, w, &JoinRequest{Type: []byte("t")})
 			for i := range size(30_000) {
 				submit(b, p, i, func(s *Submission) { s.Groups = [][]byte{long(i)} })
 				b.Respond(0, w, nil, []byte("1"), false)
@@ -153,22 +153,22 @@ func TestMemoryIsTheHeap(t *testing.T) {
 		}},
 		{"pools of patterns", func(b *Broker) {
 			for i := range size(200) {
-				b.Join(0, b.AddWorker(), &Joining{Types: lists(i, 1000, "*"), Except: lists(i, 1000, "*")})
+				b.Join(0, b.AddWorker(), &JoinRequest{Types: lists(i, 1000, "*"), Except: lists(i, 1000, "*")})
 			}
 		}},
 		{"pools of names", func(b *Broker) {
 			for i := range size(100) {
-				b.Join(0, b.AddWorker(), &Joining{Types: lists(0, 1000, ""), Except: lists(i+1, 1000, "")})
+				b.Join(0, b.AddWorker(), &JoinRequest{Types: lists(0, 1000, ""), Except: lists(i+1, 1000, "")})
 			}
 		}},
 		{"pools of short names", func(b *Broker) {
 			for i := range size(20_000) {
-				b.Join(0, b.AddWorker(), &Joining{Types: [][]byte{fmt.Append(nil, "t", i, "*")}})
+				b.Join(0, b.AddWorker(), &JoinRequest{Types: [][]byte{fmt.Append(nil, "t", i, "*")}})
 			}
 		}},
 		{"pairs", func(b *Broker) {
 			for i := range size(300) {
-				q := &Joining{}
+				q := &JoinRequest{}
 				for n := range 1000 {
 					q.Types = append(q.Types, fmt.Append(nil, "t", n))
 				}

@@ -6,8 +6,8 @@ package broker
 // end already. If the holding has a submitter, the frame is on its way there. If not, it waits
 // until a submitter attaches.
 
-// last is the last frame of a job: a result or, with a code, an error.
-type last struct {
+// lastFrame is the last frame of a job: a result or, with a code, an error.
+type lastFrame struct {
 	code   Code
 	reason Reason
 	delay  int64 // set if the code is JobLater
@@ -25,46 +25,46 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 	}
 }
 
-// conclude ends a job with its last frame. The job must be in no list any more. The frame goes
+// endJob ends a job with its last frame. The job must be in no list any more. The frame goes
 // to the submitter, if there is one, and is kept if the job is kept.
-func (b *Broker) conclude(r uint32, j *job, l *last) {
-	h := b.holder(j)
-	b.sendLast(h, r, j, l)
+func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
+	h := b.holdingOf(j)
+	b.sendLastFrame(h, r, j, l)
 	b.countEnd(h, r, j, outcomeOf(l.code), &l.reason, len(l.body))
 	if !h.keep {
 		b.finish(h, r, j)
 		return
 	}
 	b.countAgainstLimits(h, j, -1)
-	b.replace(r, j, l)
-	j.state, j.since = stEnded, b.now
-	b.link(&h.jobs, byHolding, r, j)
+	b.storeOutcome(r, j, l)
+	j.state = stEnded
+	b.appendTo(&h.jobs, holdingLink, r, j)
 	b.countAgainstLimits(h, j, +1)
 	h.ended++
 	h.kind.outcomes++
 	b.outcomes++
 	b.outcomeBytes += int64(j.weight)
-	t := b.timings.Get(j.timing)
-	t.code, t.why = l.code, l.reason.Why
+	t := b.timing(j)
+	t.stateSince, t.code, t.why = b.now, l.code, l.reason.Why
 	b.startTimer(t.pos, j.timing, b.now+t.keep)
 }
 
-// sendLast sends a job's last frame to the submitter of its holding, if there is one.
-func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
-	if h.sub == nil || h.sub.gone {
+// sendLastFrame sends a job's last frame to the submitter of its holding, if there is one.
+func (b *Broker) sendLastFrame(h *holding, r uint32, j *job, l *lastFrame) {
+	if h.sub == nil || h.sub.lost {
 		return
 	}
 	e := b.toSubmitter(OpResult, h, r, j)
 	if e.Body, e.Stable = l.body, l.stable; l.code != 0 {
 		e.Op, e.Delay = OpEnd, l.delay
-		e.with(b, l.code, l.reason)
+		e.setCode(b, l.code, l.reason)
 	}
 	if h.keep {
 		e.Outcome = outcomeNumber(r, j)
 	}
 }
 
-func outcomeNumber(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
+func outcomeNumber(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.arrival) }
 
 // OutcomeOf returns the number of the kept outcome with this id, or 0, and the submitter to
 // which it is on its way, or 0.
@@ -73,16 +73,16 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 	if r == 0 {
 		return 0, 0
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	if j.state != stEnded || h.sub == nil {
 		return 0, 0
 	}
 	return outcomeNumber(r, j), h.sub.id
 }
 
-// replace stores the last frame in place of the job's body.
-func (b *Broker) replace(r uint32, j *job, l *last) {
-	slab, off := j.slab, j.off
+// storeOutcome stores the last frame in place of the job's body.
+func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
+	slab, off := j.slab, j.offset
 	if j.flags&flagBig != 0 {
 		b.bigBytes -= int64(cap(b.bigBodies[r]))
 		delete(b.bigBodies, r)
@@ -95,10 +95,10 @@ func (b *Broker) replace(r uint32, j *job, l *last) {
 	b.slabs.Drop(slab, off)
 }
 
-// outcome returns the last frame of an ended job.
-func (b *Broker) outcome(r uint32, j *job) *last {
-	t := b.timings.Get(j.timing)
-	l := &last{code: t.code}
+// loadOutcome returns the last frame of an ended job.
+func (b *Broker) loadOutcome(r uint32, j *job) *lastFrame {
+	t := b.timing(j)
+	l := &lastFrame{code: t.code}
 	if body := b.body(r, j); l.code != 0 {
 		l.reason = b.reasonFor(t.why, j, string(body))
 	} else {
@@ -108,36 +108,36 @@ func (b *Broker) outcome(r uint32, j *job) *last {
 }
 
 func (b *Broker) forgetOutcome(r uint32, j *job) {
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	h.ended--
 	h.kind.outcomes--
 	b.outcomes--
 	b.outcomeBytes -= int64(j.weight)
 	b.countAgainstLimits(h, j, -1)
-	b.unlink(&h.jobs, byHolding, j)
+	b.removeFrom(&h.jobs, holdingLink, j)
 	b.free(r, j)
-	b.afterLeaving(h)
+	b.releaseIfEmpty(h)
 }
 
-// Written forgets a kept outcome (Effect.Outcome) whose frame has been written
+// OutcomeWritten forgets a kept outcome (Effect.Outcome) whose frame has been written
 // completely.
-func (b *Broker) Written(now int64, outcome uint64) []Effect {
+func (b *Broker) OutcomeWritten(now int64, outcome uint64) []Effect {
 	b.begin(now)
 	r := uint32(outcome >> 32)
 	if b.jobs.Has(r) {
-		if j := b.jobs.Get(r); j.state == stEnded && j.seq == uint32(outcome) {
+		if j := b.jobs.Get(r); j.state == stEnded && j.arrival == uint32(outcome) {
 			b.forgetOutcome(r, j)
 		}
 	}
 	return b.end()
 }
 
-// keptFor returns how long the outcome of a job will still be kept, in nanoseconds.
-func (b *Broker) keptFor(j *job) int64 {
-	if j.timing == 0 || b.timings.Get(j.timing).pos < 0 {
+// outcomeTimeLeft returns how long the outcome of a job will still be kept, in nanoseconds.
+func (b *Broker) outcomeTimeLeft(j *job) int64 {
+	if j.timing == 0 || b.timing(j).pos < 0 {
 		return 0
 	}
-	return max(int64(b.timers.At(int(b.timings.Get(j.timing).pos)).A)-b.now, 0)
+	return max(int64(b.timers.At(int(b.timing(j).pos)).A)-b.now, 0)
 }
 
 // Outcomes returns how many outcomes are kept, and their bytes.
@@ -165,7 +165,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	b.orphanKept(h)
 	switch {
 	case !h.keep || h.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
@@ -177,8 +177,8 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	}
 	if progress != (j.flags&flagProgress != 0) {
 		j.flags ^= flagProgress
-		if w := b.peers[j.worker].wrk; j.state == stRunning && w.borrows {
-			b.toWorker(OpFollow, w, r, j)
+		if j.state == stRunning && b.workerOf(j).isBorrower {
+			b.toWorker(OpFollow, b.workerOf(j), r, j)
 		}
 	}
 	b.effect(OpOK, p, b.id(j)).State = j.state
@@ -188,10 +188,10 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	if h.sub != nil && j.state != stEnded {
 		b.refuse(h.sub.id, TakenOver, b.id(j), Reason{Why: AttachedTo})
 	}
-	to := b.holdingFor(sub, h.kind, h.queue.set, true, h.origin)
-	b.move(r, j, h, to)
+	target := b.holdingFor(sub, h.kind, h.queue.groupSet, true, h.origin)
+	b.moveJob(r, j, h, target)
 	if j.state == stEnded {
-		b.sendLast(to, r, j, b.outcome(r, j))
+		b.sendLastFrame(target, r, j, b.loadOutcome(r, j))
 	}
 	return b.end()
 }

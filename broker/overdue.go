@@ -1,28 +1,28 @@
 package broker
 
 func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
-	b.unlink(&w.out, byPlace, j)
-	if w.overdue--; w.overdue == 0 {
-		b.stalled.Remove(&w.stalled)
+	b.removeFrom(&w.runs, laneLink, j)
+	if w.overdueRuns--; w.overdueRuns == 0 {
+		b.stalled.Remove(&w.stalledLink)
 	}
 	b.overdueRuns--
 	b.overdueBytes -= int64(j.weight)
 	b.free(r, j)
 }
 
-// overdue ends a run whose timeout has passed. The job continues without it, while the
+// timeOutRun ends a run whose timeout has passed. The job continues without it, while the
 // run takes up room on the worker until the worker answers.
-func (b *Broker) overdue(r uint32, j *job) {
-	w := b.peers[j.worker].wrk
-	h := b.holder(j)
+func (b *Broker) timeOutRun(r uint32, j *job) {
+	w := b.workerOf(j)
+	h := b.holdingOf(j)
 	k := h.kind
 	unwanted := b.unwanted(j)
-	if w.borrows {
+	if w.isBorrower {
 		b.toWorker(OpOverdue, w, r, j)
 	} else if !unwanted {
 		b.notifyUnwanted(r, j)
 	}
-	b.leaveOverdue(w, b.id(j))
+	b.addOverdue(w, b.id(j))
 	b.stopRun(w, h, r, j)
 	if j.flags&flagBorrowed == 0 { // a borrowed run is counted by its home
 		k.Overdue++
@@ -31,41 +31,41 @@ func (b *Broker) overdue(r uint32, j *job) {
 	if unwanted {
 		b.finishUnwanted(h, r, j)
 	} else {
-		b.failed(r, j, JobFailed, b.reasonFor(TimedOut, j, ""), false, -1)
+		b.failRun(r, j, JobFailed, b.reasonFor(TimedOut, j, ""), false, -1)
 	}
-	b.evict()
+	b.evictStalled()
 }
 
-// evict closes a worker if overdue runs have reached half of a limit on jobs or bytes. Of the
-// workers that have been stalled longest, it closes the one with the most overdue runs.
-func (b *Broker) evict() {
+// evictStalled closes a worker if overdue runs have reached half of a limit on jobs or bytes. Of
+// the workers that have been stalled longest, it closes the one with the most overdue runs.
+func (b *Broker) evictStalled() {
 	c := &b.cfg
 	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {
 		return
 	}
 	const candidates = 64
 	worst := b.stalled.First()
-	for w, n := worst.stalled.Next(), 1; w != nil && n < candidates; w, n = w.stalled.Next(), n+1 {
-		if w.overdue > worst.overdue {
+	for w, n := worst.stalledLink.Next(), 1; w != nil && n < candidates; w, n = w.stalledLink.Next(), n+1 {
+		if w.overdueRuns > worst.overdueRuns {
 			worst = w
 		}
 	}
 	p := worst.id
-	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdue), Overdue: int32(b.overdueRuns)})
-	b.remove(p, "")
+	b.refuse(p, Overloaded, nil, Reason{Why: TooManyOverdue, Have: int64(worst.overdueRuns), Overdue: int32(b.overdueRuns)})
+	b.removePeer(p, "")
 	b.effect(OpClose, p, nil)
 }
 
-// leaveOverdue makes a record of an overdue run with this id on worker w.
-func (b *Broker) leaveOverdue(w *worker, id []byte) {
+// addOverdue makes a record of an overdue run with this id on worker w.
+func (b *Broker) addOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
-	j.state, j.worker = stOverdue, w.id.Slot()
+	j.state = stOverdue
 	b.store(r, j, id, nil, nil, false)
-	b.link(&w.out, byPlace, r, j)
+	b.appendTo(&w.runs, laneLink, r, j)
 	b.overdueRuns++
 	b.overdueBytes += int64(j.weight)
-	if w.overdue++; w.overdue == 1 {
-		b.stalled.Push(&w.stalled, w)
+	if w.overdueRuns++; w.overdueRuns == 1 {
+		b.stalled.Push(&w.stalledLink, w)
 	}
 	b.leaveIdle(w)
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// TestOverdueRunHoldsTheWorker: whatever happens, a worker with an overdue run is handed no job
+// TestOverdueRunBlocksWorker: whatever happens, a worker with an overdue run is handed no job
 // before it has answered that run.
-func TestOverdueRunHoldsTheWorker(t *testing.T) {
-	one := func(prefetch int) *Joining { return &Joining{Type: []byte("t"), Prefetch: prefetch} }
+func TestOverdueRunBlocksWorker(t *testing.T) {
+	one := func(prefetch int) *JoinRequest { return &JoinRequest{Type: []byte("t"), Prefetch: prefetch} }
 	for _, prefetch := range []int{0, 1, 3} {
 		for _, cancelled := range []bool{false, true} {
 			t.Run(fmt.Sprintf("prefetch=%d,cancelled=%v", prefetch, cancelled), func(t *testing.T) {
@@ -36,29 +36,29 @@ func TestOverdueRunHoldsTheWorker(t *testing.T) {
 					}
 				}
 				jobs("the timeout", b.Tick(now))
-				if _, overdue := b.Out(w); overdue != 1 {
+				if _, overdue := b.RunCount(w); overdue != 1 {
 					t.Fatalf("%d runs are overdue", overdue)
 				}
 				for _, typ := range []string{"t", "u"} {
 					submit("next-"+typ, typ, 0)
 				}
 				if prefetch > 1 {
-					jobs("a release beside it", b.Release(now, w, &Releasing{ID: []byte("beside")}))
+					jobs("a release beside it", b.Release(now, w, &ReleaseRequest{ID: []byte("beside")}))
 				}
 				jobs("a join", b.Join(now, w, one(prefetch)))
-				jobs("another type", b.Join(now, w, &Joining{Type: []byte("u"), Prefetch: prefetch}))
-				jobs("several types", b.Join(now, w, &Joining{Types: [][]byte{[]byte("*")}, Prefetch: max(prefetch, 1) + 5}))
+				jobs("another type", b.Join(now, w, &JoinRequest{Type: []byte("u"), Prefetch: prefetch}))
+				jobs("several types", b.Join(now, w, &JoinRequest{Types: [][]byte{[]byte("*")}, Prefetch: max(prefetch, 1) + 5}))
 				jobs("leave", b.Leave(now, w))
-				jobs("a join after leave", b.Join(now, w, &Joining{Types: [][]byte{[]byte("t"), []byte("u")}, Prefetch: 8}))
-				jobs("credit", b.Credit(now, w, 1<<20))
+				jobs("a join after leave", b.Join(now, w, &JoinRequest{Types: [][]byte{[]byte("t"), []byte("u")}, Prefetch: 8}))
+				jobs("credit", b.SetCredit(now, w, 1<<20))
 				jobs("a retry", b.Tick(now+int64(time.Hour)))
 				now += int64(time.Hour)
 				b.Submit(now, sub, &Submission{ID: []byte("third"), Type: []byte("v"), Body: []byte("1")})
-				jobs("a new type", b.Join(now, w, &Joining{Types: [][]byte{[]byte("v")}, Prefetch: 8}))
-				if _, run, why := b.Borrow(now, lender, &Submission{ID: []byte("lent"), Type: []byte("v"), Body: []byte("1")}); run != 0 || why != NobodyIdle {
+				jobs("a new type", b.Join(now, w, &JoinRequest{Types: [][]byte{[]byte("v")}, Prefetch: 8}))
+				if _, run, why := b.Borrow(now, lender, &Submission{ID: []byte("lent"), Type: []byte("v"), Body: []byte("1")}); run != 0 || why != NoIdleWorker {
 					t.Errorf("a borrowed job: run %d, %d", run, why)
 				}
-				if fx := b.Release(now, w, &Releasing{ID: []byte("late")}); len(fx) != 2 || fx[0].Op != OpOK || fx[1].Op != OpJob {
+				if fx := b.Release(now, w, &ReleaseRequest{ID: []byte("late")}); len(fx) != 2 || fx[0].Op != OpOK || fx[1].Op != OpJob {
 					t.Errorf("the answer for it: %+v", fx)
 				}
 			})

@@ -11,22 +11,22 @@ type WorkerInfo struct {
 	Peer  Peer
 	Type  []byte // nil before the worker's first join, and if the worker serves several types
 	Types int    // how many types it serves
-	// Serves are up to shownNames names and patterns of types that it serves.
+	// Serves are up to maxShownNames names and patterns of types that it serves.
 	Serves  [][]byte
 	Room    int
 	Out     int // how many jobs are out on it, overdue runs included
 	Overdue int
-	Left    bool
+	HasLeft bool
 	// Idle is how long it has had no job, 0 while it works.
 	Idle time.Duration
-	// Jobs are the ids of up to workerIDs jobs that are out on it.
+	// Jobs are the ids of up to maxWorkerIDs jobs that are out on it.
 	Jobs [][]byte
 }
 
-// Stalled returns up to limit workers with overdue runs, in the order in which they first
+// StalledWorkers returns up to limit workers with overdue runs, in the order in which they first
 // became overdue.
-func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
-	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalled.Next() {
+func (b *Broker) StalledWorkers(limit int) (found []WorkerInfo) {
+	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalledLink.Next() {
 		found = append(found, b.workerInfo(w))
 	}
 	return found
@@ -38,14 +38,14 @@ type SubmitterInfo struct {
 	Jobs  int
 	Bytes int64
 	Types int
-	// Names are up to shownNames types of its jobs.
+	// Names are up to maxShownNames types of its jobs.
 	Names [][]byte
 }
 
-// workerIDs and shownNames bound how many ids of jobs and names of types are shown.
+// maxWorkerIDs and maxShownNames bound how many ids of jobs and names of types are shown.
 const (
-	workerIDs  = 16
-	shownNames = 16
+	maxWorkerIDs  = 16
+	maxShownNames = 16
 )
 
 // Workers lists the workers that serve typ (all workers if typ is nil). Like Types, it does so
@@ -55,39 +55,39 @@ func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []Worker
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++
 		w := b.peers[from].wrk
-		if w == nil || w.borrows {
+		if w == nil || w.isBorrower {
 			continue
 		}
 		if w.pool != nil {
-			n += len(w.pool.set.patterns) + len(w.pool.set.notPatterns)
+			n += len(w.pool.typeSet.patterns) + len(w.pool.typeSet.exceptPatterns)
 		}
 		if typ == nil || w.serves(typ) {
 			found = append(found, b.workerInfo(w))
-			n += min(w.out.n, workerIDs)
+			n += min(w.runs.n, maxWorkerIDs)
 		}
 	}
-	return found, following(from, len(b.peers))
+	return found, nextFrom(from, len(b.peers))
 }
 
 func (w *worker) serves(typ []byte) bool {
 	if w.pool != nil {
-		return w.pool.set.serves(typ)
+		return w.pool.typeSet.serves(typ)
 	}
 	return w.kind != nil && bytes.Equal(w.kind.name, typ)
 }
 
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
-	x := WorkerInfo{Peer: w.id, Room: w.room, Out: w.out.n, Overdue: w.overdue, Left: w.left}
+	x := WorkerInfo{Peer: w.id, Room: w.room, Out: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft}
 	if w.kind != nil {
 		x.Type, x.Types, x.Serves = w.kind.name, 1, [][]byte{w.kind.name}
 	}
 	if w.pool != nil {
-		x.Types, x.Serves = w.pool.n, w.pool.set.types[:min(len(w.pool.set.types), shownNames)]
+		x.Types, x.Serves = w.pool.pairCount, w.pool.typeSet.types[:min(len(w.pool.typeSet.types), maxShownNames)]
 	}
-	if w.out.n == 0 {
-		x.Idle = b.Since(w.since)
+	if w.runs.n == 0 {
+		x.Idle = b.Since(w.idleSince)
 	}
-	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.Get(r).links[byPlace].next {
+	for r := w.runs.head; r != 0 && len(x.Jobs) < maxWorkerIDs; r = b.jobs.Get(r).links[laneLink].next {
 		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.Get(r))...))
 	}
 	return x
@@ -99,24 +99,24 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++
 		s := b.peers[from].sub
-		if s == nil || s.lends {
+		if s == nil || s.isLender {
 			continue
 		}
 		if typ != nil {
 			n += len(s.holdings)
 		}
 		if typ == nil || slices.ContainsFunc(s.holdings, func(h *holding) bool { return bytes.Equal(h.kind.name, typ) && h.jobs.n > 0 }) {
-			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.holdings) - s.unused, Names: s.names()})
+			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.holdings) - s.unusedHoldings, Names: s.names()})
 		}
 	}
-	return found, following(from, len(b.peers))
+	return found, nextFrom(from, len(b.peers))
 }
 
-// names returns up to shownNames types of a submitter's jobs.
+// names returns up to maxShownNames types of a submitter's jobs.
 func (s *submitter) names() (names [][]byte) {
 	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
-		if h.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {
-			if names = append(names, h.kind.name); len(names) == shownNames {
+		if h.jobCount() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {
+			if names = append(names, h.kind.name); len(names) == maxShownNames {
 				break
 			}
 		}

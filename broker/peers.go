@@ -4,17 +4,17 @@ import "gloom/broker/container"
 
 // submitter is a connection that submits jobs.
 type submitter struct {
-	id       Peer
-	holdings []*holding
-	last     *holding // the holding used last
-	unused   int      // how many of its holdings are unused
-	jobs     int
-	bytes    int64
-	owner    uint64 // see SetOwner
-	// gone reports that the submitter is lost; its holdings are being orphaned.
-	gone bool
-	// lends reports that the submitter is another broker (AddLender).
-	lends bool
+	id             Peer
+	holdings       []*holding
+	lastHolding    *holding // the holding used last
+	unusedHoldings int      // how many of its holdings are unused
+	jobs           int
+	bytes          int64
+	owner          uint64 // see SetOwner
+	// lost reports that the submitter is lost; its holdings are being orphaned.
+	lost bool
+	// isLender reports that the submitter is another broker (AddLender).
+	isLender bool
 }
 
 // worker is a connection that runs jobs.
@@ -28,33 +28,33 @@ type worker struct {
 	room int
 	// credit is how many more bytes of jobs it may be handed.
 	credit int64
-	// out lists the jobs and overdue runs that are out on it, the oldest first.
-	out     list
-	overdue int
-	named   bool // the worker has joined with prefetch, so its answers carry ids
-	notices bool // the worker wants cancel frames
-	headers bool // the worker wants headers
-	left    bool
-	borrows bool                   // the worker is another broker (AddBorrower)
-	name    string                 // the name of that broker
-	idle    container.Link[worker] // its place in idleLine.idle
-	line    uint64                 // orders idle workers, in all lines: the longest idle first
-	since   int64                  // since when out has been empty, if it is
-	// stalled links it in Broker.stalled while it has overdue runs.
-	stalled container.Link[worker]
+	// runs lists the jobs and overdue runs that are out on it, the oldest first.
+	runs        jobList
+	overdueRuns int
+	namesJobs   bool // the worker has joined with prefetch, so its answers carry ids
+	notices     bool // the worker wants cancel frames
+	headers     bool // the worker wants headers
+	hasLeft     bool
+	isBorrower  bool                   // the worker is another broker (AddBorrower)
+	name        string                 // the name of that broker
+	idleLink    container.Link[worker] // its place in idleLine.idle
+	idleNumber  uint64                 // orders idle workers, in all lines: the longest idle first
+	idleSince   int64                  // since when runs has been empty, if it is
+	// stalledLink links it in Broker.stalled while it has overdue runs.
+	stalledLink container.Link[worker]
 }
 
-func (w *worker) free() bool {
-	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room && w.credit > 0
+func (w *worker) hasRoom() bool {
+	return (w.kind != nil || w.pool != nil) && !w.hasLeft && w.overdueRuns == 0 && w.runs.n < w.room && w.credit > 0
 }
 
 // idleLine is a line of workers with room: those that serve only one type, or those of a pool.
 type idleLine struct {
-	idle   container.Ring[worker]   // the longest idle first
-	idling container.Link[idleLine] // in Broker.idle, while a worker is in the line
-	ofType *jobType
-	ofPool *pool // the line's pool, if it is not a type's
-	moved  bool  // the line is listed in Broker.moved
+	idle     container.Ring[worker]   // the longest idle first
+	ringLink container.Link[idleLine] // in Broker.idle, while a worker is in the line
+	kind     *jobType
+	pool     *pool // the line's pool, if it is not a type's
+	changed  bool  // the line is listed in Broker.changedLines
 }
 
 // lineOf returns the line that the worker is in while it has room.
@@ -65,36 +65,36 @@ func (w *worker) lineOf() *idleLine {
 	return &w.kind.idleLine
 }
 
-// lineUp puts a worker at the end of its line; leaveIdle removes it.
-func (b *Broker) lineUp(w *worker) {
-	b.lines++
-	w.line = b.lines
+// enterIdle puts a worker at the end of its line; leaveIdle removes it.
+func (b *Broker) enterIdle(w *worker) {
+	b.lastIdleNumber++
+	w.idleNumber = b.lastIdleNumber
 	l := w.lineOf()
 	var at *container.Link[worker] // the first borrower in line; borrowers come last
 	switch {
-	case w.borrows:
-		w.line |= behind
+	case w.isBorrower:
+		w.idleNumber |= borrowersLast
 	case w.kind != nil && w.kind.borrowers > 0:
-		for x := l.idle.Last(); x != nil && x.borrows; x = x.idle.Prev() {
-			at = &x.idle
+		for x := l.idle.Last(); x != nil && x.isBorrower; x = x.idleLink.Prev() {
+			at = &x.idleLink
 		}
 	}
-	l.idle.Insert(&w.idle, w, at)
+	l.idle.Insert(&w.idleLink, w, at)
 	if l.idle.Len() == 1 {
-		b.idle.Push(&l.idling, l)
+		b.idle.Push(&l.ringLink, l)
 	}
-	b.noteMoved(l)
+	b.noteChange(l)
 }
 
 func (b *Broker) leaveIdle(w *worker) {
-	if !w.idle.In() {
+	if !w.idleLink.InRing() {
 		return
 	}
 	l := w.lineOf()
-	if l.idle.Remove(&w.idle); l.idle.Len() == 0 {
-		b.idle.Remove(&l.idling)
+	if l.idle.Remove(&w.idleLink); l.idle.Len() == 0 {
+		b.idle.Remove(&l.ringLink)
 	}
-	b.noteMoved(l)
+	b.noteChange(l)
 }
 
 // AddSubmitter adds a connection that submits jobs.
@@ -108,13 +108,13 @@ func (b *Broker) AddSubmitter() Peer {
 // AddWorker adds a worker. It gets no jobs before it joins.
 func (b *Broker) AddWorker() Peer {
 	p := b.newPeer()
-	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, credit: b.cfg.Credit, since: b.now}
+	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, credit: b.cfg.Credit, idleSince: b.now}
 	b.workers++
 	return p
 }
 
 func (b *Broker) newPeer() Peer {
-	b.gens++
+	b.lastGeneration++
 	var slot uint32
 	if n := len(b.freePeers); n > 0 {
 		slot = b.freePeers[n-1]
@@ -123,7 +123,7 @@ func (b *Broker) newPeer() Peer {
 		slot = uint32(len(b.peers))
 		b.peers = append(b.peers, peer{})
 	}
-	p := makePeer(b.gens, slot)
+	p := makePeer(b.lastGeneration, slot)
 	b.peers[slot] = peer{id: p}
 	return p
 }
@@ -142,30 +142,30 @@ func (b *Broker) worker(p Peer) *worker {
 	return nil
 }
 
-// Gone removes a connection that is lost. A submitter's waiting jobs end at once, its
+// RemovePeer removes a connection that is lost. A submitter's waiting jobs end at once, its
 // running jobs become unwanted. A worker's jobs are handed to other workers as far as their
 // retries allow.
-func (b *Broker) Gone(now int64, p Peer) []Effect { return b.Expelled(now, p, "") }
+func (b *Broker) RemovePeer(now int64, p Peer) []Effect { return b.ExpelPeer(now, p, "") }
 
-// Expelled removes a worker that was closed because it sent an unreadable frame; reason says what
+// ExpelPeer removes a worker that was closed because it sent an unreadable frame; reason says what
 // is wrong with the frame. If one job was out on it, that job fails at once, because the next
 // worker would send the same. If several were out, nobody knows which one caused the frame, so all
-// are treated like those of a lost worker. Without a reason, Expelled is Gone.
-func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect {
+// are treated like those of a lost worker. Without a reason, ExpelPeer is RemovePeer.
+func (b *Broker) ExpelPeer(now int64, p Peer, reason string) []Effect {
 	b.begin(now)
-	b.remove(p, reason)
+	b.removePeer(p, reason)
 	return b.end()
 }
 
-func (b *Broker) remove(p Peer, reason string) {
+func (b *Broker) removePeer(p Peer, reason string) {
 	if s := b.submitter(p); s != nil {
-		b.dropSubmitter(s)
-		if !s.lends {
+		b.loseSubmitter(s)
+		if !s.isLender {
 			b.submitters--
 		}
 	} else if w := b.worker(p); w != nil {
-		b.dropWorker(w, reason)
-		if !w.borrows {
+		b.loseWorker(w, reason)
+		if !w.isBorrower {
 			b.workers--
 		}
 	} else {
@@ -176,11 +176,11 @@ func (b *Broker) remove(p Peer, reason string) {
 	b.freePeers = append(b.freePeers, slot)
 }
 
-// dropSubmitter ends the jobs of a lost submitter: their ids are free from now on, and none of
+// loseSubmitter ends the jobs of a lost submitter: their ids are free from now on, and none of
 // them is handed out.
-func (b *Broker) dropSubmitter(s *submitter) {
-	s.gone = true
-	b.chores.add(leaveChore{s})
+func (b *Broker) loseSubmitter(s *submitter) {
+	s.lost = true
+	b.chores.add(orphanChore{s})
 	b.runChores(&b.chores, choreSteps)
 	b.runChores(&b.notifications, tickSteps)
 }
@@ -190,7 +190,7 @@ func (b *Broker) notifyUnwanted(r uint32, j *job) {
 	if j.flags&flagUnwanted != 0 {
 		return
 	}
-	if w := b.peers[j.worker].wrk; w.notices {
+	if w := b.workerOf(j); w.notices {
 		b.toWorker(OpCancel, w, r, j)
 	}
 }

@@ -21,43 +21,43 @@ import (
 // logarithm of the number of ready jobs, however many types and pools there are.
 type pool struct {
 	number uint32
-	// created orders types and pools by when they were made.
-	created uint64
-	key     string
-	set     *set
-	workers int
+	// creation numbers types and pools in the order in which they were made.
+	creation uint64
+	key      string
+	typeSet  *typeSet
+	workers  int
 	idleLine
-	ready   container.Heap // pairs, by the best job of their type; the other pairs are in the heaps of their types
-	pairs   uint32         // the first pair in the list of the pool's pairs
-	n       int            // pairs
-	touched bool
-	bytes   int64 // size of the pool in bytes without its pairs and its heap
+	readyPairs container.Heap // pairs, by the best job of their type; the other pairs are in the heaps of their types
+	firstPair  uint32         // the first pair in the list of the pool's pairs
+	pairCount  int            // pairs
+	touched    bool
+	bytes      int64 // size of the pool in bytes without its pairs and its heap
 }
 
 // pair is a type and a pool that serves it.
 type pair struct {
 	kind, pool uint32
 	pos        int32
-	ready      bool // the pair is in the pool's heap, otherwise in the type's
-	named      bool // the pool lists the type by name, so that no pattern is needed
-	live       bool // the record is in use
+	inPool     bool // the pair is in the pool's heap, otherwise in the type's
+	byName     bool // the pool lists the type by name, so that no pattern is needed
+	inUse      bool // the record is in use
 	// kindPrev and kindNext link the pairs of its type, poolPrev and poolNext those of its
 	// pool.
 	kindPrev, kindNext, poolPrev, poolNext uint32
 }
 
-// set is the set of types that a worker asks for: those that match a name or pattern of
+// typeSet is the set of types that a worker asks for: those that match a name or pattern of
 // types and none of except.
-type set struct {
-	types, except         [][]byte
-	names, notNames       map[string]bool
-	patterns, notPatterns []wire.Pattern
-	allows                func(typ []byte) bool
+type typeSet struct {
+	types, except            [][]byte
+	names, exceptNames       map[string]bool
+	patterns, exceptPatterns []wire.Pattern
+	allows                   func(typ []byte) bool
 }
 
-// newSet makes a set from its key. The set refers to the memory of the key.
-func newSet(key string, allows func(typ []byte) bool) *set {
-	s := &set{names: map[string]bool{}, notNames: map[string]bool{}, allows: allows}
+// newTypeSet makes a set from its key. The set refers to the memory of the key.
+func newTypeSet(key string, allows func(typ []byte) bool) *typeSet {
+	s := &typeSet{names: map[string]bool{}, exceptNames: map[string]bool{}, allows: allows}
 	rest := unsafe.Slice(unsafe.StringData(key), len(key))
 	read := func(list *[][]byte, names map[string]bool, patterns *[]wire.Pattern) {
 		for {
@@ -75,17 +75,17 @@ func newSet(key string, allows func(typ []byte) bool) *set {
 		}
 	}
 	read(&s.types, s.names, &s.patterns)
-	read(&s.except, s.notNames, &s.notPatterns)
+	read(&s.except, s.exceptNames, &s.exceptPatterns)
 	return s
 }
 
 const (
-	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(set{})) + 256
+	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(typeSet{})) + 256
 	pairSize = int64(unsafe.Sizeof(pair{}))
-	// nameSize is how many bytes a name takes in lists and maps besides its own bytes. likeSize is
+	// nameSize is how many bytes a name takes in lists and maps besides its own bytes. patternSize is
 	// the same for a pattern.
-	nameSize = int64(unsafe.Sizeof([]byte{})) + 48
-	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
+	nameSize    = int64(unsafe.Sizeof([]byte{})) + 48
+	patternSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
 // minPoolBytes is how many bytes pools may always occupy, however small MaxBytes is.
@@ -99,19 +99,19 @@ func (c *Config) maxPoolBytes() int64 {
 	return max(c.MaxBytes/8, minPoolBytes)
 }
 
-func (s *set) serves(name []byte) bool {
-	if s.notNames[string(name)] {
+func (s *typeSet) serves(name []byte) bool {
+	if s.exceptNames[string(name)] {
 		return false
 	}
 	value := wire.Value(name)
 	matches := func(p wire.Pattern) bool { return p.Fits(value) }
 	return (s.names[string(name)] || slices.ContainsFunc(s.patterns, matches)) &&
-		!slices.ContainsFunc(s.notPatterns, matches) &&
+		!slices.ContainsFunc(s.exceptPatterns, matches) &&
 		(s.allows == nil || s.allows(name))
 }
 
 // key returns the key that identifies a set, and the size of a pool with it.
-func (q *Joining) key() (text string, size int64) {
+func (q *JoinRequest) key() (text string, size int64) {
 	var key []byte
 	for _, list := range [][][]byte{q.Types, q.Except} {
 		sorted := slices.Clone(list)
@@ -120,7 +120,7 @@ func (q *Joining) key() (text string, size int64) {
 			key = binary.AppendUvarint(key, uint64(len(name)))
 			key = append(key, name...)
 			if size += nameSize; bytes.IndexByte(name, '*') >= 0 {
-				size += likeSize - nameSize + int64(len(name))
+				size += patternSize - nameSize + int64(len(name))
 			}
 		}
 		key = append(key, 0)
@@ -159,12 +159,12 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 		b.unpaired--
 		return 1, true
 	}
-	if k == nil || p == nil || k.created > p.created == (g.pool != nil) || p.set.names[string(k.name)] {
+	if k == nil || p == nil || k.creation > p.creation == (g.pool != nil) || p.typeSet.names[string(k.name)] {
 		g.next++
 		return 1, false
 	}
 	left := choreSteps
-	if tried, serves := g.try(p.set, k.name, &left); tried {
+	if tried, serves := g.try(p.typeSet, k.name, &left); tried {
 		if serves {
 			b.pairUp(k, p, false)
 		}
@@ -174,9 +174,9 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 }
 
 // try tries patterns of s on a type's name, as many as fit in one step.
-func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
+func (g *pairing) try(s *typeSet, name []byte, steps *int) (done, serves bool) {
 	value := wire.Value(name)
-	for ; g.pattern < len(s.patterns)+len(s.notPatterns); g.pattern++ {
+	for ; g.pattern < len(s.patterns)+len(s.exceptPatterns); g.pattern++ {
 		if *steps <= 0 {
 			return false, false
 		}
@@ -185,47 +185,47 @@ func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 		case n < 0 && s.patterns[g.pattern].Fits(value):
 			g.fits = true
 			g.pattern = len(s.patterns) - 1
-		case n >= 0 && (!g.fits || s.notPatterns[n].Fits(value)):
+		case n >= 0 && (!g.fits || s.exceptPatterns[n].Fits(value)):
 			return true, false
 		}
 	}
-	return true, g.fits && !s.notNames[string(name)] && (s.allows == nil || s.allows(name))
+	return true, g.fits && !s.exceptNames[string(name)] && (s.allows == nil || s.allows(name))
 }
 
 // poolFor returns the pool for workers that join like this, creating it if it does not
 // exist, or the reason why it cannot be created.
-func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
+func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 	key, size := q.key()
 	if p := b.poolsByKey[key]; p != nil {
 		return p, Reason{}
 	}
 	if limit := b.cfg.maxPoolBytes(); limit > 0 && b.poolBytes+size > limit {
-		return nil, Reason{Why: ManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
+		return nil, Reason{Why: TooManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
 	}
-	s := newSet(key, q.Allows)
+	s := newTypeSet(key, q.Allows)
 	newTypes := 0
 	for name := range s.names {
-		if k := b.typesByName[name]; (k == nil || k.unusedLink.In()) && s.serves([]byte(name)) {
+		if k := b.typesByName[name]; (k == nil || k.unusedLink.InRing()) && s.serves([]byte(name)) {
 			newTypes++
 		}
 	}
-	if b.tooManyTypes(newTypes) {
-		return nil, b.manyTypes()
+	if b.typesExceedLimit(newTypes) {
+		return nil, b.tooManyTypes()
 	}
 	if limit := b.cfg.MaxPairs; limit > 0 && b.pairs.Len()+len(s.names) > limit {
-		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
+		return nil, Reason{Why: TooManyPairs, Have: int64(b.pairs.Len())}
 	}
-	p := &pool{key: key, set: s, bytes: size}
-	p.ofPool = p
+	p := &pool{key: key, typeSet: s, bytes: size}
+	p.pool = p
 	b.poolBytes += size
-	p.ready = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
+	p.readyPairs = container.Heap{SetPos: b.setPos.pair, Bytes: &b.heapBytes}
 	p.number = b.pools.Add(p)
 	b.poolsByKey[key] = p
-	b.creations++
-	p.created = b.creations
+	b.lastCreation++
+	p.creation = b.lastCreation
 	for _, name := range s.types {
 		if s.names[string(name)] && s.serves(name) {
-			b.pairUp(b.typeNamed(name), p, true)
+			b.pairUp(b.typeFor(name), p, true)
 		}
 	}
 	if len(s.patterns) > 0 {
@@ -236,12 +236,12 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 
 // dropPool forgets a pool without workers.
 func (b *Broker) dropPool(p *pool) {
-	for p.pairs != 0 {
-		b.unpair(p.pairs)
+	for p.firstPair != 0 {
+		b.unpair(p.firstPair)
 	}
-	p.ready.Release()
+	p.readyPairs.Release()
 	b.poolBytes -= p.bytes
-	b.noteMoved(&p.idleLine)
+	b.noteChange(&p.idleLine)
 	delete(b.poolsByKey, p.key)
 	b.pools.Drop(p.number)
 }
@@ -249,20 +249,20 @@ func (b *Broker) dropPool(p *pool) {
 // pairUp adds the pair of a type and a pool that serves it.
 func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	r, x := b.pairs.Take()
-	x.kind, x.pool, x.named, x.live = k.number, p.number, named, true
-	if x.kindNext = k.pairs; k.pairs != 0 {
-		b.pairs.Get(k.pairs).kindPrev = r
+	x.kind, x.pool, x.byName, x.inUse = k.number, p.number, named, true
+	if x.kindNext = k.firstPair; k.firstPair != 0 {
+		b.pairs.Get(k.firstPair).kindPrev = r
 	}
-	if x.poolNext = p.pairs; p.pairs != 0 {
-		b.pairs.Get(p.pairs).poolPrev = r
+	if x.poolNext = p.firstPair; p.firstPair != 0 {
+		b.pairs.Get(p.firstPair).poolPrev = r
 	}
-	k.pairs, p.pairs = r, r
-	p.n++
+	k.firstPair, p.firstPair = r, r
+	p.pairCount++
 	if named {
-		k.namedBy++
-		b.typeUsed(k)
+		k.namingPools++
+		b.unlistUnusedType(k)
 	}
-	k.pools.Push(container.Entry{Ref: r})
+	k.idlePairs.Push(container.Entry{Ref: r})
 	b.touch(k)
 }
 
@@ -270,10 +270,10 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 func (b *Broker) unpair(r uint32) {
 	x := b.pairs.Get(r)
 	k, p := b.types.At(x.kind), b.pools.At(x.pool)
-	if x.ready {
-		p.ready.Remove(x.pos)
+	if x.inPool {
+		p.readyPairs.Remove(x.pos)
 	} else {
-		k.pools.Remove(x.pos)
+		k.idlePairs.Remove(x.pos)
 	}
 	if x.kindNext != 0 {
 		b.pairs.Get(x.kindNext).kindPrev = x.kindPrev
@@ -281,7 +281,7 @@ func (b *Broker) unpair(r uint32) {
 	if x.kindPrev != 0 {
 		b.pairs.Get(x.kindPrev).kindNext = x.kindNext
 	} else {
-		k.pairs = x.kindNext
+		k.firstPair = x.kindNext
 	}
 	if x.poolNext != 0 {
 		b.pairs.Get(x.poolNext).poolPrev = x.poolPrev
@@ -289,39 +289,39 @@ func (b *Broker) unpair(r uint32) {
 	if x.poolPrev != 0 {
 		b.pairs.Get(x.poolPrev).poolNext = x.poolNext
 	} else {
-		p.pairs = x.poolNext
+		p.firstPair = x.poolNext
 	}
-	if x.named {
-		k.namedBy--
-		b.typeUnused(k)
+	if x.byName {
+		k.namingPools--
+		b.checkTypeUnused(k)
 	}
-	p.n--
+	p.pairCount--
 	b.pairs.Put(r)
 }
 
-func (b *Broker) placePair(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
+func (b *Broker) setPairPos(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
 
 // longestIdle returns the worker that serves k and has been idle longest, or nil. at is the key
 // of the type's best job that may run.
 func (b *Broker) longestIdle(k *jobType, at container.Entry) *worker {
 	w := k.idle.First()
-	for k.pools.Len() > 0 {
-		top := *k.pools.Top()
+	for k.idlePairs.Len() > 0 {
+		top := *k.idlePairs.Top()
 		x := b.pairs.Get(top.Ref)
 		p := b.pools.At(x.pool)
 		o := p.idle.First()
 		switch {
 		case o == nil:
-			k.pools.Remove(0)
-			x.ready = true
+			k.idlePairs.Remove(0)
+			x.inPool = true
 			if k.worstKey.Before(&at) {
 				k.worstKey = at
 			}
 			at.Ref = top.Ref
-			p.ready.Push(at)
-		case o.line != top.A:
-			k.pools.Fix(0, container.Entry{A: o.line, Ref: top.Ref})
-		case w == nil || o.line < w.line:
+			p.readyPairs.Push(at)
+		case o.idleNumber != top.A:
+			k.idlePairs.Fix(0, container.Entry{A: o.idleNumber, Ref: top.Ref})
+		case w == nil || o.idleNumber < w.idleNumber:
 			return o
 		default:
 			return w
@@ -330,24 +330,24 @@ func (b *Broker) longestIdle(k *jobType, at container.Entry) *worker {
 	return w
 }
 
-// bestOf returns the queue with the best job for a pool with an idle worker, and the job's
+// bestReadyQueue returns the queue with the best job for a pool with an idle worker, and the job's
 // key. The queue is nil if there is none.
-func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
-	for p.ready.Len() > 0 {
-		top := *p.ready.Top()
+func (b *Broker) bestReadyQueue(p *pool) (*queue, container.Entry) {
+	for p.readyPairs.Len() > 0 {
+		top := *p.readyPairs.Top()
 		x := b.pairs.Get(top.Ref)
 		k := b.types.At(x.kind)
-		q := b.runnable(k)
+		q := b.runnableQueue(k)
 		if b.unfinished {
 			break
 		}
 		if q == nil {
-			p.ready.Remove(0)
-			x.ready = false
-			k.pools.Push(container.Entry{A: p.idle.First().line, Ref: top.Ref})
+			p.readyPairs.Remove(0)
+			x.inPool = false
+			k.idlePairs.Push(container.Entry{A: p.idle.First().idleNumber, Ref: top.Ref})
 			continue
 		}
-		at := b.best(q)
+		at := b.bestKey(q)
 		if at.Ties(&top) {
 			return q, at
 		}
@@ -355,7 +355,7 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 			k.worstKey = at
 		}
 		at.Ref = top.Ref
-		p.ready.Fix(0, at)
+		p.readyPairs.Fix(0, at)
 	}
 	return nil, container.Entry{}
 }
@@ -363,14 +363,14 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 // raiseKeys improves the keys of a type's pairs in their pools, after the type's best job has
 // become better.
 func (b *Broker) raiseKeys(k *jobType, at container.Entry) {
-	if k.pairs == 0 || !at.Before(&k.worstKey) {
+	if k.firstPair == 0 || !at.Before(&k.worstKey) {
 		return
 	}
 	k.worstKey = at
-	for r := k.pairs; r != 0; {
+	for r := k.firstPair; r != 0; {
 		x := b.pairs.Get(r)
-		if x.ready {
-			if h := &b.pools.At(x.pool).ready; at.Before(h.At(int(x.pos))) {
+		if x.inPool {
+			if h := &b.pools.At(x.pool).readyPairs; at.Before(h.At(int(x.pos))) {
 				at.Ref = r
 				h.Fix(x.pos, at)
 			}

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestPoolsHaveTheirShare: the lists of types in joins may take up to an eighth of the limit on
+// TestPoolBytesLimit: the lists of types in joins may take up to an eighth of the limit on
 // bytes. Beyond that, a join is refused and changes nothing. Equal sets are counted once, and
 // all memory is given back.
-func TestPoolsHaveTheirShare(t *testing.T) {
+func TestPoolBytesLimit(t *testing.T) {
 	const limit = 32 << 20
 	b := New(Config{MaxBytes: limit})
 	join := func(w Peer, i int) []Effect {
@@ -17,7 +17,7 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 			types = append(types, fmt.Appendf(nil, "%d-%0900d*", i, n))
 			except = append(except, fmt.Appendf(nil, "%d-%0900d-*", i, n))
 		}
-		return b.Join(0, w, &Joining{Types: types, Except: except})
+		return b.Join(0, w, &JoinRequest{Types: types, Except: except})
 	}
 	before := heapNow()
 	var workers []Peer
@@ -26,7 +26,7 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 		w := b.AddWorker()
 		workers = append(workers, w)
 		if fx := join(w, i); fx[0].Op == OpRefuse {
-			if refused++; fx[0].Code != Overloaded || fx[0].Reason.Why != ManyPoolBytes {
+			if refused++; fx[0].Code != Overloaded || fx[0].Reason.Why != TooManyPoolBytes {
 				t.Fatalf("a join is refused with %v: %+v", fx[0].Code, fx[0].Reason)
 			}
 			if p := b.worker(w).pool; p != nil {
@@ -54,9 +54,9 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 		t.Errorf("a refused join changes something: %v", fx[0].Op)
 	}
 	for i := 1; i < len(b.peers); i++ {
-		b.Gone(0, b.peers[i].id)
+		b.RemovePeer(0, b.peers[i].id)
 	}
-	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.Held() {
+	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.HeldBytes() {
 		t.Errorf("%d bytes are counted without workers", b.poolBytes)
 	}
 }

@@ -80,7 +80,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 			case v < 40:
 				j := twinJob{fmt.Sprintf("j%d", step), types[r.IntN(len(types))], int64(r.IntN(3))}
 				name = fmt.Sprintf("submit %+v", j)
-				fx = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.prio, Quiet: true})
+				fx = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.prio, NoAck: true})
 				x.jobs = append(x.jobs, j)
 			case v < 75 && n >= 0:
 				w := &x.workers[n]
@@ -100,7 +100,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				w := &x.workers[n]
 				list := lists[r.IntN(len(lists))]
 				name = fmt.Sprintf("join %d %s", w.peer, list)
-				q, like, unlike := Joining{}, []wire.Pattern{}, []wire.Pattern{}
+				q, like, unlike := JoinRequest{}, []wire.Pattern{}, []wire.Pattern{}
 				for _, f := range strings.Fields(list) {
 					if f[0] == '-' || len(q.Except) > 0 {
 						name := []byte(strings.TrimPrefix(f, "-"))
@@ -127,7 +127,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 					continue
 				}
 				name = fmt.Sprintf("gone %d", w.peer)
-				fx = b.Gone(0, w.peer)
+				fx = b.RemovePeer(0, w.peer)
 				x.workers = slices.Delete(x.workers, n, n+1)
 			default:
 				typ := types[r.IntN(len(types))]
@@ -156,9 +156,9 @@ func TestManyPatternsAtOnce(t *testing.T) {
 	s, w := b.AddSubmitter(), b.AddWorker()
 	long := strings.Repeat("x", 1000)
 	for n := range types {
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "%s%d", long, n), Body: []byte("1"), Quiet: true})
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "%s%d", long, n), Body: []byte("1"), NoAck: true})
 	}
-	q := Joining{Prefetch: types}
+	q := JoinRequest{Prefetch: types}
 	for n := range 1000 {
 		q.Types = append(q.Types, []byte(strings.Repeat("*x", 500)+fmt.Sprintf("*%03d", n)))
 	}
@@ -187,7 +187,7 @@ func TestManyPatternsAtOnce(t *testing.T) {
 		t.Errorf("%d jobs are out, want %d", out, want)
 	}
 	t.Logf("%d pairs, the longest step took %v", b.pairs.Len(), longest)
-	timed(func() []Effect { return b.Gone(0, w) })
+	timed(func() []Effect { return b.RemovePeer(0, w) })
 	if b.pairs.Len() != 0 || len(b.poolsByKey) != 0 {
 		t.Errorf("%d pairs and %d pools are left", b.pairs.Len(), len(b.poolsByKey))
 	}

@@ -19,17 +19,17 @@ const maxLanes = 64
 // priority has no lane, is in a heap ordered by priority and age, and in a second one
 // ordered by age alone, which finds the oldest.
 type queue struct {
-	number uint32
-	pos    int32 // position in its heap (see line.go); -1 if it has no ready jobs
-	job    int32 // position in pen.jobs, or -1
+	number     uint32
+	pos        int32 // position in its heap (see line.go); -1 if it has no ready jobs
+	bestJobPos int32 // position in held.byBestJob, or -1
 	queueKey
 	lanes []lane // by priority, the largest last; no lane is empty
-	n     int
-	out   *outOfOrder // nil if no job is out of order
-	// tenant is the queue's tenant in a fair type. pen is where the queue is parked, or was
+	ready int
+	spill *spillHeaps // nil if no job is out of order
+	// tenant is the queue's tenant in a fair type. held is where the queue is parked, or was
 	// parked last.
 	tenant *tenant
-	pen    *pen
+	held   *heldQueues
 	parked bool
 	// jobs counts its waiting and running jobs, holdings the holdings in it.
 	jobs, holdings int
@@ -37,22 +37,22 @@ type queue struct {
 
 // queueKey identifies a queue.
 type queueKey struct {
-	kind   *jobType
-	set    *groupSet // nil for no groups
-	origin Peer      // the submitter of jobs without groups in a fair type, otherwise 0
+	kind     *jobType
+	groupSet *groupSet // nil for no groups
+	origin   Peer      // the submitter of jobs without groups in a fair type, otherwise 0
 }
 
 // queueFor returns the queue with this key, creating it if it does not exist.
 func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 	key := queueKey{kind, set, origin}
-	q := kind.plain
+	q := kind.plainQueue
 	if set != nil || origin != 0 {
 		q = b.queuesByKey[key]
 	}
 	if q != nil {
 		return q
 	}
-	q = &queue{queueKey: key, pos: -1, job: -1}
+	q = &queue{queueKey: key, pos: -1, bestJobPos: -1}
 	q.number = b.queues.Add(q)
 	if set != nil {
 		set.queues++
@@ -60,48 +60,48 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 	if set != nil || origin != 0 {
 		b.queuesByKey[key] = q
 	} else {
-		kind.plain = q
+		kind.plainQueue = q
 	}
 	if kind.fair {
-		b.takeTenant(q)
+		b.attachTenant(q)
 	}
 	return q
 }
 
 // dropQueue forgets a queue without holdings.
 func (b *Broker) dropQueue(q *queue) {
-	b.leaveTenant(q)
-	b.leavePen(q)
+	b.detachTenant(q)
+	b.detachHeld(q)
 	b.releaseQueue(q)
 	b.laneBytes -= int64(cap(q.lanes)) * laneSize
-	if q == q.kind.plain {
-		q.kind.plain = nil
+	if q == q.kind.plainQueue {
+		q.kind.plainQueue = nil
 	} else {
 		delete(b.queuesByKey, q.queueKey)
 	}
 	b.queues.Drop(q.number)
-	if s := q.set; s != nil {
+	if s := q.groupSet; s != nil {
 		if s.queues--; s.queues == 0 {
 			b.dropSet(s)
 		}
 	}
 }
 
-type outOfOrder struct{ spill, ages container.Heap }
+type spillHeaps struct{ byOrder, byAge container.Heap }
 
 type lane struct {
 	prio int64
-	list
+	jobList
 }
 
 const (
-	queueSize      = int64(unsafe.Sizeof(queue{})) + 96 // with the entries in the map and in the table
-	laneSize       = int64(unsafe.Sizeof(lane{}))
-	outOfOrderSize = int64(unsafe.Sizeof(outOfOrder{}))
+	queueSize = int64(unsafe.Sizeof(queue{})) + 96 // with the entries in the map and in the table
+	laneSize  = int64(unsafe.Sizeof(lane{}))
+	spillSize = int64(unsafe.Sizeof(spillHeaps{}))
 )
 
-// spilled reports whether the queue has jobs that came out of order.
-func (q *queue) spilled() bool { return q.out != nil && q.out.spill.Len() > 0 }
+// hasSpilled reports whether the queue has jobs that came out of order.
+func (q *queue) hasSpilled() bool { return q.spill != nil && q.spill.byOrder.Len() > 0 }
 
 // prioKey returns the key of a priority; larger priorities have smaller keys.
 func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
@@ -111,7 +111,7 @@ func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
 // orderKey returns the key that orders ready jobs: priority, age, arrival.
 func (j *job) orderKey(r uint32) container.Entry {
-	return container.Entry{A: prioKey(j.prio), B: timeKey(j.at), Ref: r, C: j.seq}
+	return container.Entry{A: prioKey(j.prio), B: timeKey(j.submittedAt), Ref: r, C: j.arrival}
 }
 
 // laneOf returns the index of the lane with this priority, or where that lane belongs.
@@ -128,19 +128,19 @@ func (q *queue) laneOf(prio int64) (int, bool) {
 	return lo, lo < len(q.lanes) && q.lanes[lo].prio == prio
 }
 
-// push adds job r to the ready jobs.
-func (b *Broker) push(q *queue, r uint32, j *job) {
-	q.n++
+// addReady adds job r to the ready jobs.
+func (b *Broker) addReady(q *queue, r uint32, j *job) {
+	q.ready++
 	i, found := q.laneOf(j.prio)
 	switch {
 	case found:
 		l := &q.lanes[i]
 		t := b.jobs.Get(l.tail)
-		if t.at > j.at || t.at == j.at && int32(t.seq-j.seq) > 0 {
+		if t.submittedAt > j.submittedAt || t.submittedAt == j.submittedAt && int32(t.arrival-j.arrival) > 0 {
 			break
 		}
 		j.state = stQueued
-		b.link(&l.list, byPlace, r, j)
+		b.appendTo(&l.jobList, laneLink, r, j)
 		return
 	case len(q.lanes) < maxLanes:
 		j.state = stQueued
@@ -150,19 +150,19 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 		q.lanes = append(q.lanes, lane{})
 		copy(q.lanes[i+1:], q.lanes[i:])
 		q.lanes[i] = lane{prio: j.prio}
-		b.link(&q.lanes[i].list, byPlace, r, j)
+		b.appendTo(&q.lanes[i].jobList, laneLink, r, j)
 		return
 	}
-	if q.out == nil {
-		q.out = &outOfOrder{
-			spill: container.Heap{Place: b.place.spill, Held: &b.heapBytes},
-			ages:  container.Heap{Place: b.place.age, Held: &b.heapBytes},
+	if q.spill == nil {
+		q.spill = &spillHeaps{
+			byOrder: container.Heap{SetPos: b.setPos.spillOrder, Bytes: &b.heapBytes},
+			byAge:   container.Heap{SetPos: b.setPos.spillAge, Bytes: &b.heapBytes},
 		}
-		b.laneBytes += outOfOrderSize
+		b.laneBytes += spillSize
 	}
 	j.state = stSpilled
-	q.out.spill.Push(j.orderKey(r))
-	q.out.ages.Push(container.Entry{A: timeKey(j.at), Ref: r})
+	q.spill.byOrder.Push(j.orderKey(r))
+	q.spill.byAge.Push(container.Entry{A: timeKey(j.submittedAt), Ref: r})
 }
 
 // queueBytes returns the size of all holdings and queues, without their heaps.
@@ -182,47 +182,47 @@ func (b *Broker) releaseQueue(q *queue) {
 		b.laneBytes -= int64(n) * laneSize
 		q.lanes = nil
 	}
-	if q.out != nil {
-		q.out.spill.Release()
-		q.out.ages.Release()
-		q.out = nil
-		b.laneBytes -= outOfOrderSize
+	if q.spill != nil {
+		q.spill.byOrder.Release()
+		q.spill.byAge.Release()
+		q.spill = nil
+		b.laneBytes -= spillSize
 	}
 }
 
-// best returns the key of the job that goes first. The queue must not be empty.
-func (b *Broker) best(q *queue) container.Entry {
+// bestKey returns the key of the job that goes first. The queue must not be empty.
+func (b *Broker) bestKey(q *queue) container.Entry {
 	var x container.Entry
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
 		x = b.jobs.Get(l.head).orderKey(l.head)
-		if !q.spilled() || x.Before(q.out.spill.Top()) {
+		if !q.hasSpilled() || x.Before(q.spill.byOrder.Top()) {
 			return x
 		}
 	}
-	return *q.out.spill.Top()
+	return *q.spill.byOrder.Top()
 }
 
-// first returns the job that goes first. The queue must not be empty.
-func (b *Broker) first(q *queue) uint32 {
-	if !q.spilled() {
+// firstJob returns the job that goes first. The queue must not be empty.
+func (b *Broker) firstJob(q *queue) uint32 {
+	if !q.hasSpilled() {
 		return q.lanes[len(q.lanes)-1].head
 	}
-	return b.best(q).Ref
+	return b.bestKey(q).Ref
 }
 
-// pull takes job r out of the queue.
-func (b *Broker) pull(q *queue, r uint32, j *job) {
-	q.n--
+// removeReady takes job r out of the queue.
+func (b *Broker) removeReady(q *queue, r uint32, j *job) {
+	q.ready--
 	if j.state == stSpilled {
-		at := &j.links[byPlace]
-		q.out.spill.Remove(int32(at.next))
-		q.out.ages.Remove(int32(at.prev))
-		*at = link{}
+		at := &j.links[laneLink]
+		q.spill.byOrder.Remove(int32(at.next))
+		q.spill.byAge.Remove(int32(at.prev))
+		*at = listLink{}
 		return
 	}
 	i, _ := q.laneOf(j.prio)
-	b.unlink(&q.lanes[i].list, byPlace, j)
+	b.removeFrom(&q.lanes[i].jobList, laneLink, j)
 	if q.lanes[i].n == 0 {
 		q.lanes = append(q.lanes[:i], q.lanes[i+1:]...)
 		if room := cap(q.lanes); room > 8 && len(q.lanes) <= room/8 {
@@ -231,14 +231,14 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 	}
 }
 
-// skipSteps bounds the jobs that one call of skip takes out, which costs far less than freeing
+// skipSteps bounds the jobs that one call of skipAbandoned takes out, which costs far less than freeing
 // them.
 const skipSteps = 64
 
-// skip takes the first job r, which is abandoned, out of its queue, together with the jobs of
-// the same holding that follow it in its lane. They are moved to the delayed jobs and freed
+// skipAbandoned takes the first job r, which is abandoned, out of its queue, together with the
+// jobs of the same holding that follow it in its lane. They are moved to the delayed jobs and freed
 // later.
-func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
+func (b *Broker) skipAbandoned(q *queue, h *holding, r uint32, j *job) {
 	if j.state == stSpilled {
 		b.sweep(h, r, j)
 		return
@@ -247,8 +247,8 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 		if j = b.jobs.Get(r); j.holding != h.number {
 			break
 		}
-		next := j.links[byPlace].next
-		b.pull(q, r, j)
+		next := j.links[laneLink].next
+		b.removeReady(q, r, j)
 		j.state = stDelayed
 		h.queued--
 		h.delayed++
@@ -257,15 +257,15 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	b.rank(q)
 }
 
-// oldest returns the time at which the oldest ready job was submitted. It looks at each lane once.
-// The queue must not be empty.
-func (b *Broker) oldest(q *queue) int64 {
+// oldestSubmit returns the time at which the oldest ready job was submitted. It looks at each
+// lane once. The queue must not be empty.
+func (b *Broker) oldestSubmit(q *queue) int64 {
 	at := int64(Never)
-	if q.spilled() {
-		at = b.jobs.Get(q.out.ages.Top().Ref).at
+	if q.hasSpilled() {
+		at = b.jobs.Get(q.spill.byAge.Top().Ref).submittedAt
 	}
 	for i := range q.lanes {
-		at = min(at, b.jobs.Get(q.lanes[i].head).at)
+		at = min(at, b.jobs.Get(q.lanes[i].head).submittedAt)
 	}
 	return at
 }

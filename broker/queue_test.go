@@ -44,8 +44,8 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 		seq = x.seq
 	}
 	r, j := x.b.jobs.Take()
-	j.prio, j.seq, j.at = prio, uint32(seq), int64(seq)
-	x.b.push(x.q, r, j)
+	j.prio, j.arrival, j.submittedAt = prio, uint32(seq), int64(seq)
+	x.b.addReady(x.q, r, j)
 	if j.state == stSpilled {
 		x.spilled++
 	} else {
@@ -58,7 +58,7 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 
 func (x *queueTwin) pull(i int) queuedJob {
 	e := x.want[i]
-	x.b.pull(x.q, e.r, x.b.jobs.Get(e.r))
+	x.b.removeReady(x.q, e.r, x.b.jobs.Get(e.r))
 	x.b.jobs.Put(e.r)
 	x.want = slices.Delete(x.want, i, i+1)
 	return e
@@ -66,21 +66,21 @@ func (x *queueTwin) pull(i int) queuedJob {
 
 func (x *queueTwin) check() {
 	x.t.Helper()
-	if x.q.n != len(x.want) {
-		x.t.Fatalf("%d jobs, want %d", x.q.n, len(x.want))
+	if x.q.ready != len(x.want) {
+		x.t.Fatalf("%d jobs, want %d", x.q.ready, len(x.want))
 	}
 	if len(x.want) == 0 {
 		return
 	}
-	if got := x.b.best(x.q); got.Ref != x.want[0].r {
+	if got := x.b.bestKey(x.q); got.Ref != x.want[0].r {
 		j := x.b.jobs.Get(got.Ref)
-		x.t.Fatalf("the best has priority %d and number %d, want %+v", j.prio, j.seq, x.want[0])
+		x.t.Fatalf("the best has priority %d and number %d, want %+v", j.prio, j.arrival, x.want[0])
 	}
 	oldest := x.want[0].seq
 	for _, e := range x.want {
 		oldest = min(oldest, e.seq)
 	}
-	if got := x.b.oldest(x.q); got != int64(oldest) {
+	if got := x.b.oldestSubmit(x.q); got != int64(oldest) {
 		x.t.Fatalf("the oldest has number %d, want %d", got, oldest)
 	}
 }
@@ -124,7 +124,7 @@ func TestQueueAgainstSort(t *testing.T) {
 			x.pull(0)
 			x.check()
 		}
-		if len(x.q.lanes) != 0 || x.q.spilled() {
+		if len(x.q.lanes) != 0 || x.q.hasSpilled() {
 			t.Fatalf("seed %d: an empty queue has %d lanes and some spilled", seed, len(x.q.lanes))
 		}
 		spilled += x.spilled
@@ -144,8 +144,8 @@ func TestQueueFIFO(t *testing.T) {
 	}
 	var last queuedJob
 	for i := range 5000 {
-		e := x.b.jobs.Get(x.b.best(x.q).Ref)
-		if got := (queuedJob{prio: e.prio, seq: uint64(e.seq)}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
+		e := x.b.jobs.Get(x.b.bestKey(x.q).Ref)
+		if got := (queuedJob{prio: e.prio, seq: uint64(e.arrival)}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
 			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
 		}
 		last = x.pull(0)

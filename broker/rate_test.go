@@ -27,7 +27,7 @@ func newRateLimited(t *testing.T, ofGroup bool) *rateLimitedCore {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.note(s.Join(0, s.wrk, &Joining{Type: []byte("t"), Prefetch: 10_000}))
+	s.note(s.Join(0, s.wrk, &JoinRequest{Type: []byte("t"), Prefetch: 10_000}))
 	for range 1000 {
 		s.jobs++
 		q := &Submission{ID: fmt.Append(nil, s.jobs), Type: []byte("t"), Body: []byte("1"), Retries: -1}
@@ -54,15 +54,15 @@ func (s *rateLimitedCore) note(fx []Effect) (n int) {
 func (s *rateLimitedCore) release(now int64, n int) (started int) {
 	for _, id := range append([]string(nil), s.out[:n]...) {
 		s.out = s.out[1:]
-		started += s.note(s.Release(now, s.wrk, &Releasing{ID: []byte(id), Delay: time.Hour}))
+		started += s.note(s.Release(now, s.wrk, &ReleaseRequest{ID: []byte(id), Delay: time.Hour}))
 	}
 	return started
 }
 
-// TestReleasesKeepToARate: if a job is released late, time has already refilled its token; if
+// TestReleaseRate: if a job is released late, time has already refilled its token; if
 // it was handed out just now, the whole token comes back. In no case do more jobs start than
 // the rate allows.
-func TestReleasesKeepToARate(t *testing.T) {
+func TestReleaseRate(t *testing.T) {
 	const second = int64(time.Second)
 	for _, ofGroup := range []bool{true, false} {
 		t.Run(fmt.Sprintf("group=%v", ofGroup), func(t *testing.T) {

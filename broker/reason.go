@@ -16,7 +16,7 @@ type Reason struct {
 type Why uint8
 
 const (
-	Said Why = iota // Text says why
+	SeeText Why = iota // Text says why
 
 	// Reasons why a job or a run ended. The comments name the fields that are set.
 	WorkerLost     // Have: in which run
@@ -30,49 +30,49 @@ const (
 	AttachedTo     // another connection attached to the job
 
 	// Reasons why a request does not reach a job.
-	NotKept       // no kept job has the id
-	NotReached    // no job with the id that this submitter may cancel
-	NotChangeable // no waiting job with the id that this submitter may change
-	NotWaiting    // no waiting job has the id
-	NoLetter      // no dead letter has the id
-	NotOut        // no job with the id is out on this worker
-	NothingOut    // no job at all is out on this worker
-	IsRunning     // the job is out on a worker
-	HasEnded
+	NotKept        // no kept job has the id
+	NotCancellable // no job with the id that this submitter may cancel
+	NotChangeable  // no waiting job with the id that this submitter may change
+	NotWaiting     // no waiting job has the id
+	NoLetter       // no dead letter has the id
+	NotRunningHere // no job with the id is out on this worker
+	NothingRunning // no job at all is out on this worker
+	IsRunning      // the job is out on a worker
+	AlreadyEnded
 	EndUnread // the job has ended, and its last frame is on its way
-	CancelledBefore
-	IDHeld      // a job with the id is queued or running
+	AlreadyCancelled
+	IDInUse     // a job with the id is queued or running
 	OutcomeKept // an outcome with the id is kept. Have: for how many more ns
 
 	// Limits that a request would exceed. The comments name the fields that are set.
-	Closing            // no new jobs are accepted
-	ManyTypes          // Limit
-	ManyPairs          // Have
-	ManyPoolBytes      // Have, Need, Limit: the names in joins
-	ManyJobs           // Have, Overdue
-	ManyBytes          // Have, Overdue, Need, Limit
-	ManyTypeJobs       // Text: the type; Have
-	ManyTypeBytes      // Text: the type; Have, Need, Limit
-	ManySubmitterJobs  // Have
-	ManySubmitterBytes // Have, Need, Limit
-	ManyGroups         // Have
-	ManyOverdue        // Have: overdue runs on this worker; Overdue: on all workers
-	FrameTooLong       // a kept frame exceeds the bytes that may wait for this submitter
-	ManyRules          // Limit: all rules; Need: rules with a *
+	Closing               // no new jobs are accepted
+	TooManyTypes          // Limit
+	TooManyPairs          // Have
+	TooManyPoolBytes      // Have, Need, Limit: the names in joins
+	TooManyJobs           // Have, Overdue
+	TooManyBytes          // Have, Overdue, Need, Limit
+	TooManyTypeJobs       // Text: the type; Have
+	TooManyTypeBytes      // Text: the type; Have, Need, Limit
+	TooManySubmitterJobs  // Have
+	TooManySubmitterBytes // Have, Need, Limit
+	TooManyGroups         // Have
+	TooManyOverdue        // Have: overdue runs on this worker; Overdue: on all workers
+	FrameTooLong          // a kept frame exceeds the bytes that may wait for this submitter
+	TooManyRules          // Limit: all rules; Need: rules with a *
 
 	// The part of a BadSetting that is out of range.
 	BadConcurrency
 	BadRate
 	BadBurst
-	BurstAlone // without a rate
+	BurstWithoutRate // without a rate
 	EmptyRule
 )
 
 // reasonFor returns a reason with the figures of a job's last run.
 func (b *Broker) reasonFor(why Why, j *job, text string) Reason {
-	r := Reason{Why: why, Have: int64(j.attempts), Text: text}
+	r := Reason{Why: why, Have: int64(b.attempts(j)), Text: text}
 	if j.timing != 0 {
-		r.Limit = b.timings.Get(j.timing).timeout / 1e6
+		r.Limit = b.timing(j).timeout / 1e6
 	}
 	return r
 }

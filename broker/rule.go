@@ -38,10 +38,10 @@ const (
 )
 
 const (
-	// MaxLikeRules bounds the rules with a *, since a new group may match any of them.
+	// MaxWildcardRules bounds the rules with a *, since a new group may match any of them.
 	// maxRules bounds all rules.
-	MaxLikeRules = 1000
-	maxRules     = 100_000
+	MaxWildcardRules = 1000
+	maxRules         = 100_000
 )
 
 // check returns which part of a rule is out of range, or 0. minConcurrency is the smallest
@@ -55,7 +55,7 @@ func (r *Rule) check(minConcurrency int64) Why {
 	case r.Burst < 0 || r.Burst > MaxBurst:
 		return BadBurst
 	case r.Burst > 0 && r.Rate == 0:
-		return BurstAlone
+		return BurstWithoutRate
 	case r.Concurrency < 0 && r.Rate == 0:
 		return EmptyRule
 	}
@@ -70,7 +70,7 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 		b.ruleNumber++
 		r.number = b.ruleNumber
 		if !r.pattern.Plain() {
-			b.likeRules.add(r)
+			b.wildcardRules.add(r)
 		}
 	}
 	r.Rule = x.Rule
@@ -95,14 +95,14 @@ func (b *Broker) reviseGroups(changed []*rule) {
 		}
 	}
 	if len(withWildcard) > 0 {
-		b.revising++
+		b.revisions++
 		b.chores.add(&revision{rules: withWildcard})
 	}
 }
 
 func (v *revision) step(b *Broker) (cost int, done bool) {
 	if v.next >= len(b.groups.All()) {
-		b.revising--
+		b.revisions--
 		return 1, true
 	}
 	g := b.groups.All()[v.next]
@@ -137,7 +137,7 @@ func (b *Broker) applyRules(g *group) {
 		set-- // no job of the group is out, so a job that starts at this very time counts
 	}
 	add := func(r *rule) {
-		l := limit{rule: r, Rule: r.Rule, bucket: bucket{set: set}}
+		l := limit{rule: r, Rule: r.Rule, bucket: bucket{setAt: set}}
 		for i := range g.limits {
 			if old := &g.limits[i]; old.rule == r && g.counted {
 				l.bucket = b.bucketAfter(old, &l.Rule)
@@ -148,8 +148,8 @@ func (b *Broker) applyRules(g *group) {
 	if r := b.rules[string(g.name)]; r != nil && r.pattern.Plain() {
 		add(r)
 	}
-	if b.likeRules.n > 0 {
-		for _, r := range b.likeRules.matching(wire.Value(g.name)) {
+	if b.wildcardRules.n > 0 {
+		for _, r := range b.wildcardRules.matching(wire.Value(g.name)) {
 			add(r)
 		}
 	}
@@ -164,11 +164,11 @@ func (b *Broker) applyRules(g *group) {
 func (b *Broker) bucketAfter(old *limit, new *Rule) bucket {
 	switch {
 	case new.Rate == 0 || old.Rate == 0:
-		return bucket{set: b.now}
+		return bucket{setAt: b.now}
 	case old.Rate == new.Rate && old.Burst == new.Burst:
 		return old.bucket
 	}
 	used := float64(old.used(b.now)) / float64(old.step())
 	tokens := min(burst(new.Rate, new.Burst), burst(old.Rate, old.Burst)-used)
-	return bucket{set: b.now, tat: b.now + int64(min((burst(new.Rate, new.Burst)-tokens)*float64(new.step()), 4e18))}
+	return bucket{setAt: b.now, tat: b.now + int64(min((burst(new.Rate, new.Burst)-tokens)*float64(new.step()), 4e18))}
 }

@@ -10,33 +10,33 @@ func (b *Broker) pastDeadline(j *job) bool {
 	if j.timing == 0 {
 		return false
 	}
-	t := b.timings.Get(j.timing)
-	return t.expires != 0 && t.expires <= b.now
+	t := b.timing(j)
+	return t.deadline != 0 && t.deadline <= b.now
 }
 
-// dispatch hands job r to worker w.
-func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
+// startRun hands job r to worker w.
+func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 	k := h.kind
 	if j.flags&flagBorrowed != 0 {
 		k.borrowed++
 		b.borrowedRuns++
 	} else {
-		b.waited(k, b.now-j.since)
+		b.addWaitTime(k, b.now-b.stateSince(j))
 		k.Running++
 		b.total.Running++
 		k.Dispatched++
 		b.total.Dispatched++
 	}
-	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
-	j.attempts++
-	b.link(&h.runs, byHolding, r, j)
+	j.state = stRunning
+	t := b.ensureTiming(r, j)
+	t.stateSince, t.worker = b.now, w.id.Slot()
+	t.attempts++
+	b.appendTo(&h.runs, holdingLink, r, j)
 	h.runBytes += int64(j.weight)
-	b.link(&w.out, byPlace, r, j)
-	b.countRun(h.queue.set)
-	if j.timing != 0 {
-		if t := b.timings.Get(j.timing); t.timeout > 0 {
-			b.startTimer(t.pos, j.timing, b.now+t.timeout)
-		}
+	b.appendTo(&w.runs, laneLink, r, j)
+	b.countRun(h.queue.groupSet)
+	if t.timeout > 0 {
+		b.startTimer(t.pos, j.timing, b.now+t.timeout)
 	}
 	e := b.toWorker(OpJob, w, r, j)
 	e.Type, e.Body, e.Stable = k.name, b.body(r, j), j.flags&flagBig != 0
@@ -44,7 +44,7 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 		e.Headers = b.headers(j)
 	}
 	w.credit -= int64(len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Body))
-	e.Spent = w.credit <= 0
+	e.CreditSpent = w.credit <= 0
 }
 
 // acknowledge begins a command for a worker's frame about a run, and replies ok. r is 0 if
@@ -54,27 +54,27 @@ func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32,
 	if w = b.worker(p); w == nil {
 		return nil, 0, nil
 	}
-	if r, j = b.runOn(w, id); r != 0 {
+	if r, j = b.namedRun(w, id); r != 0 {
 		b.ok(p, nil)
 	}
 	return w, r, j
 }
 
-// collect is acknowledge for a frame that ends the run, and takes the run from the worker. r is
+// takeRun is acknowledge for a frame that ends the run, and takes the run from the worker. r is
 // also 0 if nobody wants the run's outcome.
-func (b *Broker) collect(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
+func (b *Broker) takeRun(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.acknowledge(now, p, id)
 	if r == 0 || b.endIfUnwanted(w, r, j) {
 		return w, nil, 0, nil
 	}
-	h = b.holder(j)
+	h = b.holdingOf(j)
 	b.stopRun(w, h, r, j)
 	return w, h, r, j
 }
 
-// offerAndEnd ends a command that collect began. The worker may have room for a job.
+// offerAndEnd ends a command that takeRun began. The worker may have room for a job.
 func (b *Broker) offerAndEnd(w *worker) []Effect {
-	if w != nil && w.free() {
+	if w != nil && w.hasRoom() {
 		b.offer(w)
 	}
 	return b.end()
@@ -84,9 +84,9 @@ func (b *Broker) offerAndEnd(w *worker) []Effect {
 // ids, and is ignored on others. stable reports that nobody writes to body again. A refusal
 // with NotProcessing or UnknownID changes nothing.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, stable bool) []Effect {
-	w, _, r, j := b.collect(now, p, id)
+	w, _, r, j := b.takeRun(now, p, id)
 	if r != 0 {
-		b.conclude(r, j, &last{body: body, stable: stable})
+		b.endJob(r, j, &lastFrame{body: body, stable: stable})
 	}
 	return b.offerAndEnd(w)
 }
@@ -106,7 +106,7 @@ type Failure struct {
 
 // Fail ends a run without an answer. It is refused like Respond.
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
-	w, h, r, j := b.collect(now, p, q.ID)
+	w, h, r, j := b.takeRun(now, p, q.ID)
 	if r != 0 {
 		code, reason := JobFailed, Reason{Text: q.Reason}
 		switch {
@@ -117,46 +117,47 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 		case q.Delay >= 0 && !h.keep:
 			code = JobLater
 		}
-		b.failed(r, j, code, reason, q.NoRetry, q.Delay)
+		b.failRun(r, j, code, reason, q.NoRetry, q.Delay)
 	}
 	return b.offerAndEnd(w)
 }
 
-// Releasing is a worker's request to give a job back.
-type Releasing struct {
+// ReleaseRequest is a worker's request to give a job back.
+type ReleaseRequest struct {
 	ID []byte
 	// Delay is how long the job waits before it may be handed out again.
 	Delay time.Duration
-	// Unbegun reports that a borrower could not start the run, so that the release is not
+	// NotStarted reports that a borrower could not start the run, so that the release is not
 	// counted.
-	Unbegun bool
+	NotStarted bool
 }
 
 // Release puts a job back in its old place, as if it had never been handed out. It is refused
 // like Respond.
-func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
-	w, h, r, j := b.collect(now, p, q.ID)
+func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
+	w, h, r, j := b.takeRun(now, p, q.ID)
 	if r == 0 {
 		return b.offerAndEnd(w)
 	}
-	b.refundRate(h.kind, j.since)
-	b.refund(h.queue.set, j.since)
+	t := b.timing(j)
+	b.refundType(h.kind, t.stateSince)
+	b.refundGroups(h.queue.groupSet, t.stateSince)
 	if j.flags&flagBorrowed != 0 {
-		b.giveBack(h, r, j, int64(q.Delay))
+		b.returnToLender(h, r, j, int64(q.Delay))
 		return b.offerAndEnd(w)
 	}
-	if !q.Unbegun {
+	if !q.NotStarted {
 		b.recordRun(h, r, j, Reason{Why: GivenBack}, false)
-		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
+		t.releases = uint16(min(int(t.releases)+1, math.MaxUint16))
 		h.kind.Releases++
 		b.total.Releases++
 	}
-	j.attempts--
+	t.attempts--
 	switch {
 	case b.pastDeadline(j):
 		b.expire(r, j)
-	case q.Unbegun:
-		b.wait(h, r, j, b.now+int64(q.Delay))
+	case q.NotStarted:
+		b.waitUntil(h, r, j, b.now+int64(q.Delay))
 	default:
 		b.requeue(h, r, j, int64(q.Delay))
 	}
@@ -167,7 +168,7 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, stable bool) []Effect {
 	_, r, j := b.acknowledge(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
-		if h := b.holder(j); h.sub != nil && !h.sub.gone {
+		if h := b.holdingOf(j); h.sub != nil && !h.sub.lost {
 			e := b.toSubmitter(OpProgress, h, r, j)
 			e.Body, e.Stable = body, stable
 		}
@@ -175,28 +176,28 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, stable bool) []Eff
 	return b.end()
 }
 
-// runOn finds the run that a worker's frame names, or refuses the frame.
-func (b *Broker) runOn(w *worker, id []byte) (uint32, *job) {
-	if !w.named {
-		if r := w.out.head; r != 0 {
+// namedRun finds the run that a worker's frame names, or refuses the frame.
+func (b *Broker) namedRun(w *worker, id []byte) (uint32, *job) {
+	if !w.namesJobs {
+		if r := w.runs.head; r != 0 {
 			return r, b.jobs.Get(r)
 		}
-		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingOut})
+		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingRunning})
 		return 0, nil
 	}
 	if r := b.runOf(w, id); r != 0 {
 		return r, b.jobs.Get(r)
 	}
-	if w.overdue > 0 {
-		for r := w.out.head; r != 0; {
+	if w.overdueRuns > 0 {
+		for r := w.runs.head; r != 0; {
 			j := b.jobs.Get(r)
 			if j.state == stOverdue && string(b.id(j)) == string(id) {
 				return r, j
 			}
-			r = j.links[byPlace].next
+			r = j.links[laneLink].next
 		}
 	}
-	b.refuse(w.id, UnknownID, id, Reason{Why: NotOut})
+	b.refuse(w.id, UnknownID, id, Reason{Why: NotRunningHere})
 	return 0, nil
 }
 
@@ -209,7 +210,7 @@ func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
 	if !b.unwanted(j) {
 		return false
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	b.stopRun(w, h, r, j)
 	b.finishUnwanted(h, r, j)
 	return true
@@ -218,24 +219,24 @@ func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
 func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 	switch {
 	case j.flags&flagBorrowed != 0:
-		b.conclude(r, j, &last{code: Cancelled})
+		b.endJob(r, j, &lastFrame{code: Cancelled})
 	case j.flags&flagRevoked != 0:
 		j.flags &^= flagUnwanted | flagRevoked
-		b.conclude(r, j, revoked())
+		b.endJob(r, j, revokedFrame())
 	default:
-		out := OutDiscarded
+		outcome := OutDiscarded
 		if j.flags&flagUnwanted != 0 {
-			out = OutCancelled
+			outcome = OutCancelled
 		}
-		b.countEnd(h, r, j, out, &Reason{}, 0)
+		b.countEnd(h, r, j, outcome, &Reason{}, 0)
 		b.finish(h, r, j)
 	}
 }
 
 // stopRun takes a running job from its worker.
 func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
-	b.unlink(&w.out, byPlace, j)
-	b.unlink(&h.runs, byHolding, j)
+	b.removeFrom(&w.runs, laneLink, j)
+	b.removeFrom(&h.runs, holdingLink, j)
 	h.runBytes -= int64(j.weight)
 	b.stopTimerOf(j)
 	if j.flags&flagBorrowed != 0 {
@@ -245,23 +246,23 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	} else {
 		h.kind.Running--
 		b.total.Running--
-		b.addRunTime(h.kind, b.now-j.since)
+		b.addRunTime(h.kind, b.now-b.stateSince(j))
 	}
-	b.uncountRun(h.queue.set)
+	b.uncountRun(h.queue.groupSet)
 	b.touch(h.kind)
 }
 
-// failed makes a job whose run has failed wait for a retry, or ends it with the given code.
-func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
-	h := b.holder(j)
+// failRun makes a job whose run has failed wait for a retry, or ends it with the given code.
+func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
+	h := b.holdingOf(j)
 	k := h.kind
-	if noRetry || j.attempts > j.retries {
+	if noRetry || b.attempts(j) > j.retries {
 		if j.flags&flagBorrowed == 0 {
 			b.dead.add(b, k, r, j, reason)
 		} else if noRetry && code == JobFailed {
 			code = JobExpelled
 		}
-		b.conclude(r, j, &last{code: code, reason: reason, delay: delay})
+		b.endJob(r, j, &lastFrame{code: code, reason: reason, delay: delay})
 		return
 	}
 	b.recordRun(h, r, j, reason, code == JobLost)
@@ -270,10 +271,8 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		return
 	}
 	// The loss of a worker says nothing about the job, so it causes no backoff.
-	if j.timing != 0 && delay < 0 && code != JobLost {
-		if t := b.timings.Get(j.timing); t.backoff > 0 {
-			delay = b.backoff(t.backoff, int(j.attempts))
-		}
+	if t := b.timing(j); t.backoff > 0 && delay < 0 && code != JobLost {
+		delay = b.backoff(t.backoff, int(t.attempts))
 	}
 	b.requeue(h, r, j, delay)
 }
@@ -282,7 +281,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 func (b *Broker) requeue(h *holding, r uint32, j *job, delay int64) {
 	h.kind.Requeued++
 	b.total.Requeued++
-	b.wait(h, r, j, b.now+max(delay, 0))
+	b.waitUntil(h, r, j, b.now+max(delay, 0))
 }
 
 // backoff returns the wait before retry n (from 1). It doubles each time up to MaxBackoff, and up
@@ -295,21 +294,21 @@ func (b *Broker) backoff(base int64, n int) int64 {
 	return d + int64(b.rng.Uint64()%uint64(d/4+1))
 }
 
-// dropWorker requeues or ends the jobs that are out on a lost worker.
-func (b *Broker) dropWorker(w *worker, expelled string) {
+// loseWorker requeues or ends the jobs that are out on a lost worker.
+func (b *Broker) loseWorker(w *worker, expelled string) {
 	b.leaveType(w)
-	one := w.out.n == 1
-	for w.out.n > 0 {
-		r := w.out.head
+	alone := w.runs.n == 1
+	for w.runs.n > 0 {
+		r := w.runs.head
 		j := b.jobs.Get(r)
 		if b.endIfUnwanted(w, r, j) {
 			continue
 		}
-		b.stopRun(w, b.holder(j), r, j)
-		if expelled != "" && one {
-			b.failed(r, j, JobFailed, Reason{Why: WorkerClosed, Text: expelled}, true, -1)
+		b.stopRun(w, b.holdingOf(j), r, j)
+		if expelled != "" && alone {
+			b.failRun(r, j, JobFailed, Reason{Why: WorkerClosed, Text: expelled}, true, -1)
 		} else {
-			b.failed(r, j, JobLost, b.reasonFor(WorkerLost, j, ""), false, -1)
+			b.failRun(r, j, JobLost, b.reasonFor(WorkerLost, j, ""), false, -1)
 		}
 	}
 }

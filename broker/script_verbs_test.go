@@ -82,8 +82,8 @@ func (w *verbArgs) list(name string) (list [][]byte) {
 	return list
 }
 
-func (w *verbArgs) changing(id int) *broker.Changing {
-	c := &broker.Changing{ID: w.bytes(id), Delay: w.duration("delay", -1), Groups: w.list("groups")}
+func (w *verbArgs) changing(id int) *broker.ChangeRequest {
+	c := &broker.ChangeRequest{ID: w.bytes(id), Delay: w.duration("delay", -1), Groups: w.list("groups")}
 	_, c.SetPriority = w.opts["priority"]
 	_, c.SetGroups = w.opts["groups"]
 	c.Priority = w.number("priority", 0)
@@ -184,13 +184,13 @@ func init() {
 			}
 			for i := range n {
 				sub := s.submission(w, fmt.Sprintf("%s%d", w.at(2), i+1), w.at(4))
-				sub.Quiet = true
+				sub.NoAck = true
 				s.note(s.core.Submit(now, s.peer(w.at(1)), sub))
 			}
 		},
 		"cancel": func(s *script, now int64, w *verbArgs) { s.note(s.core.Cancel(now, s.peer(w.at(1)), w.bytes(2))) },
 		"join": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Join(now, s.peer(w.at(1)), &broker.Joining{
+			s.note(s.core.Join(now, s.peer(w.at(1)), &broker.JoinRequest{
 				Type: w.bytes(2), Types: w.list("types"), Except: w.list("except"),
 				Prefetch: int(w.number("prefetch", 0)), Notices: w.flag(2, "notices"), Headers: w.flag(2, "headers"),
 			}))
@@ -208,7 +208,7 @@ func init() {
 			}))
 		},
 		"release": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Release(now, s.peer(w.at(1)), &broker.Releasing{ID: w.bytes(2), Delay: w.duration("delay", 0)}))
+			s.note(s.core.Release(now, s.peer(w.at(1)), &broker.ReleaseRequest{ID: w.bytes(2), Delay: w.duration("delay", 0)}))
 		},
 		"change": func(s *script, now int64, w *verbArgs) { s.note(s.core.Change(now, s.peer(w.at(1)), w.changing(2))) },
 		"amend": func(s *script, now int64, w *verbArgs) {
@@ -219,8 +219,8 @@ func init() {
 			}
 		},
 		"leave":    func(s *script, now int64, w *verbArgs) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
-		"gone":     func(s *script, now int64, w *verbArgs) { s.note(s.core.Gone(now, s.peer(w.at(1)))) },
-		"expelled": func(s *script, now int64, w *verbArgs) { s.note(s.core.Expelled(now, s.peer(w.at(1)), w.at(2))) },
+		"gone":     func(s *script, now int64, w *verbArgs) { s.note(s.core.RemovePeer(now, s.peer(w.at(1)))) },
+		"expelled": func(s *script, now int64, w *verbArgs) { s.note(s.core.ExpelPeer(now, s.peer(w.at(1)), w.at(2))) },
 		"wait":     (*script).wait,
 		// late moves the clock without a tick, as if the timer were late.
 		"late": func(s *script, _ int64, w *verbArgs) { s.now += pause(w); s.since = s.now },
@@ -284,7 +284,7 @@ func init() {
 			}
 		},
 		"forget": func(s *script, now int64, w *verbArgs) {
-			f := broker.Forgetting{Name: w.bytes(1), Discard: w.flag(2, "discard")}
+			f := broker.ForgetRequest{Name: w.bytes(1), Discard: w.flag(2, "discard")}
 			for more := true; more; {
 				var fx []broker.Effect
 				fx, more = s.core.ForgetType(now, &f)
@@ -348,7 +348,7 @@ func (s *script) submission(w *verbArgs, id, typ string) *broker.Submission {
 		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
 		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
 		Groups: w.list("groups"), Age: w.duration("age", 0), Headers: []byte(w.opt("headers", "")),
-		Detach: w.flag(4, "detach"), Quiet: w.flag(4, "quiet"), Progress: w.flag(4, "progress"),
+		Detach: w.flag(4, "detach"), NoAck: w.flag(4, "quiet"), Progress: w.flag(4, "progress"),
 	}
 }
 
@@ -386,8 +386,8 @@ func (s *script) explain(now int64, w *verbArgs) {
 		line += fmt.Sprintf(", timer in %v", x.Due.Round(time.Millisecond))
 	}
 	if x.State == "queued" {
-		var p broker.Place
-		for s.core.Place(w.bytes(1), &p) {
+		var p broker.QueuePosition
+		for s.core.QueuePosition(w.bytes(1), &p) {
 		}
 		line += fmt.Sprintf(", %d ahead", p.Ahead)
 	}

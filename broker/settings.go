@@ -37,7 +37,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 		if r := b.rules[string(pattern)]; r != nil {
 			delete(b.rules, string(pattern))
 			if !r.pattern.Plain() {
-				b.likeRules.remove(r)
+				b.wildcardRules.remove(r)
 			}
 			changed = append(changed, r)
 		}
@@ -54,7 +54,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 
 // check returns the first setting that must be refused, or nil.
 func (b *Broker) check(s *Settings) *BadSetting {
-	rules, wildcardRules := len(b.rules), b.likeRules.n
+	rules, wildcardRules := len(b.rules), b.wildcardRules.n
 	count := func(pattern wire.Pattern, n int) {
 		if rules += n; !pattern.Plain() {
 			wildcardRules += n
@@ -73,8 +73,8 @@ func (b *Broker) check(s *Settings) *BadSetting {
 		if b.rules[string(r.Pattern)] == nil {
 			count(wire.NewPattern(r.Pattern), +1)
 		}
-		if rules > maxRules || wildcardRules > MaxLikeRules {
-			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: ManyRules, Limit: maxRules, Need: MaxLikeRules}}
+		if rules > maxRules || wildcardRules > MaxWildcardRules {
+			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: TooManyRules, Limit: maxRules, Need: MaxWildcardRules}}
 		}
 	}
 	newTypes, last := 0, []byte(nil)
@@ -91,8 +91,8 @@ func (b *Broker) check(s *Settings) *BadSetting {
 			last = t.Name
 		}
 	}
-	if b.tooManyTypes(newTypes) {
-		return &BadSetting{Type: last, Reason: b.manyTypes()}
+	if b.typesExceedLimit(newTypes) {
+		return &BadSetting{Type: last, Reason: b.tooManyTypes()}
 	}
 	return nil
 }
@@ -101,10 +101,10 @@ func (b *Broker) check(s *Settings) *BadSetting {
 // type, and 0 otherwise.
 func (b *Broker) addedTypes(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
-	if k == nil || k.unusedLink.In() {
+	if k == nil || k.unusedLink.InRing() {
 		return +1
 	}
-	if limits, fair := t.applied(k); k.set() && !k.busy() && limits == (TypeLimits{}) && !fair {
+	if limits, fair := t.applied(k); k.hasSettings() && !k.isBusy() && limits == (TypeLimits{}) && !fair {
 		return -1
 	}
 	return 0
@@ -123,13 +123,13 @@ func (t *TypeSetting) applied(k *jobType) (TypeLimits, bool) {
 }
 
 func (b *Broker) setType(t *TypeSetting) {
-	k := b.typeNamed(t.Name)
-	b.typeUsed(k)
+	k := b.typeFor(t.Name)
+	b.unlistUnusedType(k)
 	limits, fair := t.applied(k)
 	if t.Limits != nil {
-		k.limits, k.paced = limits, bucket{set: b.now}
-		if k.active() == 0 {
-			k.paced.set-- // no job of the type is out, so a job that starts at this very time counts
+		k.limits, k.rateBucket = limits, bucket{setAt: b.now}
+		if k.runningHere() == 0 {
+			k.rateBucket.setAt-- // no job of the type is out, so a job that starts at this very time counts
 		}
 		b.stopTimer(&k.timer)
 	}

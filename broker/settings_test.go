@@ -62,11 +62,11 @@ func TestConfigure(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, w := b.AddSubmitter(), b.AddWorker()
-			b.Join(0, w, &broker.Joining{Types: names("t"), Prefetch: 2 * groups})
+			b.Join(0, w, &broker.JoinRequest{Types: names("t"), Prefetch: 2 * groups})
 			run := 0
 			for i := range max(c.groups, 50) {
 				run += jobsIn(b.Submit(0, s, &broker.Submission{
-					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: names(fmt.Sprint("g-", i%c.groups)), Quiet: true,
+					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: names(fmt.Sprint("g-", i%c.groups)), NoAck: true,
 				}))
 			}
 			if run != c.run {

@@ -20,8 +20,8 @@ type Submission struct {
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.
 	Detach bool
-	// Quiet asks for no ack.
-	Quiet bool
+	// NoAck asks for no ack.
+	NoAck bool
 	// Progress asks for the progress of runs.
 	Progress bool
 	// Groups are the names of the groups that the job belongs to. They must differ from each
@@ -49,7 +49,7 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 		b.runChores(&b.cleanups, lazySteps)
 	}
 	var x admission
-	if c, reason := b.admits(sub, s, &x); c != 0 {
+	if c, reason := b.admit(sub, s, &x); c != 0 {
 		b.refuse(p, c, s.ID, reason)
 		return b.end()
 	}
@@ -65,25 +65,25 @@ type admission struct {
 	old  uint32
 }
 
-// admits returns why a submission is refused, or 0, and fills in x.
-func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reason) {
+// admit returns why a submission is refused, or 0, and fills in x.
+func (b *Broker) admit(sub *submitter, s *Submission, x *admission) (Code, Reason) {
 	x.hash = b.index.Hash(s.ID)
 	x.old = b.index.Find(x.hash, s.ID)
 	if x.old != 0 && !b.abandoned(b.jobs.Get(x.old)) {
 		if b.jobs.Get(x.old).state == stEnded {
-			return IDExists, Reason{Why: OutcomeKept, Have: b.keptFor(b.jobs.Get(x.old))}
+			return IDExists, Reason{Why: OutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(x.old))}
 		}
-		return IDExists, Reason{Why: IDHeld}
+		return IDExists, Reason{Why: IDInUse}
 	}
 	if b.draining {
 		return Draining, Reason{Why: Closing}
 	}
-	if sub != nil && sub.last != nil && string(sub.last.kind.name) == string(s.Type) {
-		x.kind = sub.last.kind
+	if sub != nil && sub.lastHolding != nil && string(sub.lastHolding.kind.name) == string(s.Type) {
+		x.kind = sub.lastHolding.kind
 	} else {
 		x.kind = b.typesByName[string(s.Type)]
 	}
-	if reason := b.full(sub, x.kind, s); reason.Why != 0 {
+	if reason := b.exceededLimit(sub, x.kind, s); reason.Why != 0 {
 		return Overloaded, reason
 	}
 	return 0, Reason{}
@@ -93,21 +93,21 @@ func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reas
 func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	k := x.kind
 	if k == nil {
-		k = b.typeNamed(s.Type)
+		k = b.typeFor(s.Type)
 	}
 	var set *groupSet
 	if len(s.Groups) > 0 {
-		set = b.setFor(s.Groups)
+		set = b.groupSetFor(s.Groups)
 	}
 	var origin Peer
 	if sub != nil && (s.Keep > 0 || s.Detach && k.fair) {
 		origin = sub.id
 	}
-	of := sub
+	owner := sub
 	if s.Detach {
-		of = nil
+		owner = nil
 	}
-	h := b.holdingFor(of, k, set, s.Keep > 0, origin)
+	h := b.holdingFor(owner, k, set, s.Keep > 0, origin)
 	flags := uint8(0)
 	if s.Detach {
 		flags = flagDetached
@@ -120,47 +120,47 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	}
 	j.retries = uint16(min(retries, maxRetries))
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
-		t := b.timed(r, j)
+		t := b.ensureTiming(r, j)
 		t.timeout, t.backoff, t.keep = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
 		if s.Expires > 0 {
-			t.expires = b.now + int64(s.Expires)
+			t.deadline = b.now + int64(s.Expires)
 		}
 	}
 	k.Submitted++
 	b.total.Submitted++
-	if sub != nil && !s.Quiet {
+	if sub != nil && !s.NoAck {
 		b.ok(sub.id, b.id(j))
 	}
-	b.wait(h, r, j, b.now+int64(s.Delay))
-	if s.Delay <= 0 {
-		j.since = j.at
+	b.waitUntil(h, r, j, b.now+int64(s.Delay))
+	if s.Delay <= 0 && j.timing != 0 {
+		b.timing(j).stateSince = j.submittedAt
 	}
 }
 
 // newJob makes the record of a job and puts it in no list.
 func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	r, j := b.jobs.Take()
-	b.seq++
-	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
+	b.lastArrival++
+	j.arrival, j.prio, j.submittedAt = b.lastArrival, s.Priority, b.now-int64(s.Age)
 	j.holding = h.number
 	if j.flags = flags; s.Progress {
 		j.flags |= flagProgress
 	}
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Stable)
-	j.weight += h.queue.set.weight()
+	j.weight += h.queue.groupSet.weight()
 	b.countAgainstLimits(h, j, +1)
 	return r, j
 }
 
-// full returns the limit that a submission would exceed, or a Reason whose Why is 0.
-func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (reason Reason) {
+// exceededLimit returns the limit that a submission would exceed, or a Reason whose Why is 0.
+func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reason Reason) {
 	c := &b.cfg
 	w := s.weight()
-	if b.tooMany(k) {
-		return b.manyTypes()
+	if b.typeExceedsLimit(k) {
+		return b.tooManyTypes()
 	}
 	if k == nil && c.MaxPairs > 0 && b.pairs.Len()+len(b.poolsByKey) > c.MaxPairs {
-		return Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
+		return Reason{Why: TooManyPairs, Have: int64(b.pairs.Len())}
 	}
 	var held uint64
 	var bytes int64
@@ -169,9 +169,9 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (reason Reason)
 	}
 	switch {
 	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
-		return Reason{Why: ManyJobs, Have: int64(held), Overdue: int32(b.overdueRuns)}
+		return Reason{Why: TooManyJobs, Have: int64(held), Overdue: int32(b.overdueRuns)}
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
-		return Reason{Why: ManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
+		return Reason{Why: TooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
 	}
 	var ofType uint64
 	var typeBytes int64
@@ -180,12 +180,12 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (reason Reason)
 	}
 	switch held := ofType; {
 	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
-		return Reason{Why: ManyTypeJobs, Have: int64(held), Text: string(s.Type)}
+		return Reason{Why: TooManyTypeJobs, Have: int64(held), Text: string(s.Type)}
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
-		return Reason{Why: ManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
+		return Reason{Why: TooManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
 	}
 	if len(s.Groups) > 0 {
-		if reason := b.manyGroups(s.Groups, nil); reason.Why != 0 {
+		if reason := b.tooManyGroups(s.Groups, nil); reason.Why != 0 {
 			return reason
 		}
 	}
@@ -194,9 +194,9 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (reason Reason)
 	}
 	switch {
 	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
-		return Reason{Why: ManySubmitterJobs, Have: int64(sub.jobs)}
+		return Reason{Why: TooManySubmitterJobs, Have: int64(sub.jobs)}
 	case c.MaxSubmitterBytes > 0 && sub.bytes+w > c.MaxSubmitterBytes:
-		return Reason{Why: ManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
+		return Reason{Why: TooManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
 	}
 	return reason
 }
@@ -221,7 +221,7 @@ func (b *Broker) Load() (jobs, bytes int64) {
 
 // load is Load. Kept outcomes, overdue runs and the structures around jobs count, too.
 func (b *Broker) load() (jobs uint64, bytes int64) {
-	return b.Held() + uint64(b.overdueRuns+b.outcomes),
+	return b.JobCount() + uint64(b.overdueRuns+b.outcomes),
 		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
 			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNames
 }
@@ -237,15 +237,15 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	}
 	r, j := b.find(id)
 	if r == 0 {
-		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
+		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
 		return b.end()
 	}
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	switch {
 	case !b.mayControl(sub, h, j):
-		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
+		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
 	case j.state == stRunning && b.unwanted(j):
-		b.refuse(p, UnknownID, id, Reason{Why: CancelledBefore})
+		b.refuse(p, UnknownID, id, Reason{Why: AlreadyCancelled})
 	case j.state == stEnded && h.sub != nil:
 		b.refuse(p, UnknownID, id, Reason{Why: EndUnread})
 	case j.state == stEnded:
@@ -287,28 +287,30 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 // revoke cancels a job that has not ended. Its submitter gets the last frame at once
 // or, if the job is kept and runs, when the run ends, so that the outcome can be kept.
 func (b *Broker) revoke(r uint32, j *job) {
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	switch {
 	case j.state != stRunning:
 		b.leaveQueue(r, j)
-		b.conclude(r, j, revoked())
+		b.endJob(r, j, revokedFrame())
 	case b.unwanted(j):
 	default:
 		b.notifyUnwanted(r, j)
 		if j.flags |= flagUnwanted; h.keep {
 			j.flags |= flagRevoked
 		} else {
-			b.sendLast(h, r, j, revoked())
+			b.sendLastFrame(h, r, j, revokedFrame())
 		}
 	}
 }
 
-func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked}} }
+func revokedFrame() *lastFrame { return &lastFrame{code: Cancelled, reason: Reason{Why: Revoked}} }
 
-// wait makes a job wait until the given time. If that has passed, the job is ready at once.
-func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
-	b.link(&h.jobs, byHolding, r, j)
-	j.since = b.now
+// waitUntil makes a job wait until the given time. If that has passed, the job is ready at once.
+func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
+	b.appendTo(&h.jobs, holdingLink, r, j)
+	if j.timing != 0 {
+		b.timing(j).stateSince = b.now
+	}
 	if until <= b.now {
 		b.enqueue(h, r, j)
 		return
@@ -317,16 +319,16 @@ func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	h.delayed++
 	h.kind.Delayed++
 	b.total.Delayed++
-	b.count(h.queue.set, +1)
-	t := b.timed(r, j)
-	t.delay = until
-	b.startTimer(t.pos, j.timing, earliest(until, t.expires))
+	b.countWaiting(h.queue.groupSet, +1)
+	t := b.ensureTiming(r, j)
+	t.stateSince, t.delayUntil = b.now, until
+	b.startTimer(t.pos, j.timing, earliest(until, t.deadline))
 }
 
-// timed returns the timing record of job r, creating it if there is none.
-func (b *Broker) timed(r uint32, j *job) *timing {
+// ensureTiming returns the timing record of job r, creating it if there is none.
+func (b *Broker) ensureTiming(r uint32, j *job) *timing {
 	if j.timing != 0 {
-		return b.timings.Get(j.timing)
+		return b.timing(j)
 	}
 	var t *timing
 	j.timing, t = b.timings.Take()
@@ -336,33 +338,33 @@ func (b *Broker) timed(r uint32, j *job) *timing {
 
 // enqueue puts a job into its queue: it is ready now.
 func (b *Broker) enqueue(h *holding, r uint32, j *job) {
-	b.push(h.queue, r, j)
+	b.addReady(h.queue, r, j)
 	h.queued++
 	h.kind.Queued++
 	b.total.Queued++
-	b.count(h.queue.set, +1)
+	b.countWaiting(h.queue.groupSet, +1)
 	b.rank(h.queue)
 	b.touch(h.kind)
 	if j.timing != 0 {
-		if t := b.timings.Get(j.timing); t.expires != 0 {
-			b.startTimer(t.pos, j.timing, t.expires)
+		if t := b.timing(j); t.deadline != 0 {
+			b.startTimer(t.pos, j.timing, t.deadline)
 		}
 	}
 }
 
 // leaveQueue takes a waiting job out of its queue, or out of the delayed ones.
 func (b *Broker) leaveQueue(r uint32, j *job) {
-	h := b.holder(j)
+	h := b.holdingOf(j)
 	b.stopTimerOf(j)
-	b.unlink(&h.jobs, byHolding, j)
-	b.count(h.queue.set, -1)
+	b.removeFrom(&h.jobs, holdingLink, j)
+	b.countWaiting(h.queue.groupSet, -1)
 	if j.state == stDelayed {
 		h.delayed--
 		h.kind.Delayed--
 		b.total.Delayed--
 		return
 	}
-	b.pull(h.queue, r, j)
+	b.removeReady(h.queue, r, j)
 	b.rank(h.queue)
 	h.queued--
 	h.kind.Queued--
@@ -371,20 +373,20 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 
 // countEnd counts and records the end of job j, before its body is freed. answer is the
 // length of its answer. A borrowed job is left to its home, which counts it.
-func (b *Broker) countEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
+func (b *Broker) countEnd(h *holding, r uint32, j *job, outcome Outcome, reason *Reason, answer int) {
 	if j.flags&flagBorrowed != 0 {
 		return
 	}
-	*h.kind.ends(out)++
-	*b.total.ends(out)++
-	b.recordEnd(h, r, j, out, reason, answer)
+	*h.kind.endCounter(outcome)++
+	*b.total.endCounter(outcome)++
+	b.recordEnd(h, r, j, outcome, reason, answer)
 }
 
 // finish frees a job that has ended and is in no list any more.
 func (b *Broker) finish(h *holding, r uint32, j *job) {
 	b.countAgainstLimits(h, j, -1)
 	b.free(r, j)
-	b.afterLeaving(h)
+	b.releaseIfEmpty(h)
 }
 
 func earliest(a, b int64) int64 {

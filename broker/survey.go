@@ -33,9 +33,9 @@ type TypeInfo struct {
 
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
-		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
-		Workers: int(k.workers - k.borrowers), Idle: b.idleHere(k),
-		Bytes: k.bytes, Dead: k.dead.n, kind: k,
+		Name: k.name, Ledger: k.Ledger, Kept: b.isKept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
+		Workers: int(k.workers - k.borrowers), Idle: b.idleWorkers(k),
+		Bytes: k.bytes, Dead: k.letters.n, kind: k,
 	}
 }
 
@@ -59,12 +59,12 @@ func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int 
 			fn(&t, &k.stats)
 		}
 	}
-	return following(from, len(b.types.All()))
+	return nextFrom(from, len(b.types.All()))
 }
 
-// following returns from, the place to continue from, or -1 if a listing of n places ends
+// nextFrom returns from, the place to continue from, or -1 if a listing of n places ends
 // there.
-func following(from, n int) int {
+func nextFrom(from, n int) int {
 	if from < n {
 		return from
 	}
@@ -91,7 +91,7 @@ type surveyResult struct {
 	workers, idle int
 	held          int // jobs that rules of groups hold back
 	submitters    int
-	last          Peer // the submitter counted last
+	lastSubmitter Peer // the submitter counted last
 }
 
 // Time returns the time of the last piece, by the broker's clock. Ages grow with it, not with
@@ -113,22 +113,22 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	for ; n < lookVisits && s.queue < len(b.queues.All()); s.queue++ {
 		n++
 		q := b.queues.All()[s.queue]
-		if q == nil || q.n == 0 {
+		if q == nil || q.ready == 0 {
 			continue
 		}
 		n += len(q.lanes)
-		x, at := s.types[q.kind], b.oldest(q)
+		x, at := s.types[q.kind], b.oldestSubmit(q)
 		if !x.queued || at < x.oldest {
 			x.queued, x.oldest = true, at
 		}
-		if q.heldBy() != nil {
-			x.held += q.n
+		if q.shutGroup() != nil {
+			x.held += q.ready
 		}
 		s.types[q.kind] = x
 	}
 	s.pair = b.pairs.Walk(s.pair, lookVisits-n, func(_ uint32, pair *pair) bool {
 		n++
-		if pair.live {
+		if pair.inUse {
 			k, p := b.types.At(pair.kind), b.pools.At(pair.pool)
 			x := s.types[k]
 			x.workers, x.idle = x.workers+p.workers, x.idle+p.idle.Len()
@@ -139,13 +139,13 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	for n < lookVisits && s.peer < len(b.peers) {
 		n++
 		sub := b.peers[s.peer].sub
-		if sub == nil || sub.lends || s.holding >= len(sub.holdings) {
+		if sub == nil || sub.isLender || s.holding >= len(sub.holdings) {
 			s.peer, s.holding = s.peer+1, 0
 			continue
 		}
 		h := sub.holdings[s.holding]
-		if x := s.types[h.kind]; h.held() > 0 && x.last != sub.id {
-			x.submitters, x.last = x.submitters+1, sub.id
+		if x := s.types[h.kind]; h.jobCount() > 0 && x.lastSubmitter != sub.id {
+			x.submitters, x.lastSubmitter = x.submitters+1, sub.id
 			s.types[h.kind] = x
 		}
 		s.holding++
@@ -162,14 +162,14 @@ func (s *Survey) Complete(t *TypeInfo) {
 	}
 }
 
-// Idle returns how many workers with room serve a type, known or not. It checks all sets
+// IdleWorkers returns how many workers with room serve a type, known or not. It checks all sets
 // of types with which workers have joined.
-func (b *Broker) Idle(name []byte) (n int) {
+func (b *Broker) IdleWorkers(name []byte) (n int) {
 	if k := b.typesByName[string(name)]; k != nil {
-		n = b.idleHere(k)
+		n = b.idleWorkers(k)
 	}
 	for _, p := range b.poolsByKey {
-		if p.idle.Len() > 0 && p.set.serves(name) {
+		if p.idle.Len() > 0 && p.typeSet.serves(name) {
 			n += p.idle.Len()
 		}
 	}

@@ -10,12 +10,12 @@ import (
 // without groups, the submitter. The tenant served longest ago goes first. A tenant exists from
 // its first job in the type to the end of its last one. A new tenant counts as just served.
 type tenant struct {
-	number uint32
-	pos    int32 // position in kind.line, or -1
-	kind   *jobType
-	key    tenantKey
-	served uint64
-	line   container.Heap
+	number   uint32
+	pos      int32 // position in kind.line, or -1
+	kind     *jobType
+	key      tenantKey
+	lastTurn uint64
+	line     container.Heap
 	// queues counts its queues, jobs its waiting and running jobs.
 	queues, jobs int
 }
@@ -27,17 +27,17 @@ type tenantKey struct {
 
 const tenantSize = int64(unsafe.Sizeof(tenant{})) + 96
 
-// takeTenant gives a queue of a fair type its tenant, creating the tenant if it does not exist.
-func (b *Broker) takeTenant(q *queue) {
+// attachTenant gives a queue of a fair type its tenant, creating the tenant if it does not exist.
+func (b *Broker) attachTenant(q *queue) {
 	key := tenantKey{origin: q.origin}
-	if q.set != nil {
-		key = tenantKey{group: q.set.groups[0]}
+	if q.groupSet != nil {
+		key = tenantKey{group: q.groupSet.groups[0]}
 	}
 	k := q.kind
 	t := k.tenants[key]
 	if t == nil {
 		t = &tenant{kind: k, key: key, pos: -1}
-		t.line = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
+		t.line = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
 		t.number = b.tenants.Add(t)
 		if k.tenants == nil {
 			k.tenants = map[tenantKey]*tenant{}
@@ -46,17 +46,17 @@ func (b *Broker) takeTenant(q *queue) {
 	}
 	t.queues++
 	q.tenant = t
-	b.tenantJobs(t, q.jobs)
+	b.countTenantJobs(t, q.jobs)
 }
 
-// leaveTenant removes a queue that is in no heap from its tenant.
-func (b *Broker) leaveTenant(q *queue) {
+// detachTenant removes a queue that is in no heap from its tenant.
+func (b *Broker) detachTenant(q *queue) {
 	t := q.tenant
 	if t == nil {
 		return
 	}
 	q.tenant = nil
-	b.tenantJobs(t, -q.jobs)
+	b.countTenantJobs(t, -q.jobs)
 	if t.queues--; t.queues == 0 {
 		t.line.Release()
 		if delete(t.kind.tenants, t.key); len(t.kind.tenants) == 0 {
@@ -66,35 +66,35 @@ func (b *Broker) leaveTenant(q *queue) {
 	}
 }
 
-// countTenant adds n to the waiting and running jobs of a queue and of its tenant.
-func (b *Broker) countTenant(q *queue, n int) {
+// countQueueJobs adds n to the waiting and running jobs of a queue and of its tenant.
+func (b *Broker) countQueueJobs(q *queue, n int) {
 	q.jobs += n
 	if q.tenant != nil {
-		b.tenantJobs(q.tenant, n)
+		b.countTenantJobs(q.tenant, n)
 	}
 }
 
-func (b *Broker) tenantJobs(t *tenant, n int) {
+func (b *Broker) countTenantJobs(t *tenant, n int) {
 	if t.jobs == 0 && n > 0 {
-		b.serve(t)
+		b.recordTurn(t)
 	}
 	t.jobs += n
 }
 
-// serve records that a tenant has had its turn: it moves behind all others of its type.
-func (b *Broker) serve(t *tenant) {
-	b.turnsTaken++
-	t.served = b.turnsTaken
+// recordTurn records that a tenant has had its turn: it moves behind all others of its type.
+func (b *Broker) recordTurn(t *tenant) {
+	b.lastTurn++
+	t.lastTurn = b.lastTurn
 	b.rankTenant(t)
 }
 
 func (b *Broker) rankTenant(t *tenant) {
 	k := t.kind
-	if k.pairs != 0 || k.contender >= 0 {
+	if k.firstPair != 0 || k.contender >= 0 {
 		b.touch(k) // match again, as the next tenant may have an older job
 	}
 	x := *t.line.Top()
-	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.number | refTenant, C: 1})
+	rankEntry(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.lastTurn, Ref: t.number | refTenant, C: 1})
 }
 
 // fairnessChange is the chore that moves queues and jobs to where they belong after types have
@@ -103,13 +103,13 @@ func (b *Broker) rankTenant(t *tenant) {
 type fairnessChange struct {
 	active         bool
 	queue, holding int      // where to continue: all queues first, then all holdings
-	to             *holding // the holding that the jobs of holding move to
+	target         *holding // the holding that the jobs of holding move to
 }
 
 // changeFairness starts a fairnessChange or, if one is in progress, starts it again from the
 // beginning.
 func (b *Broker) changeFairness(k *jobType) {
-	if int(k.holdings)+k.unused == 0 {
+	if int(k.holdings)+k.unusedHoldings == 0 {
 		return
 	}
 	if !b.fairness.active {
@@ -125,8 +125,8 @@ func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 		c.queue++
 	case c.holding >= len(b.holdings.All()):
 		c.active = false
-	case !c.moveOne(b, b.holdings.All()[c.holding]):
-		c.holding, c.to = c.holding+1, nil
+	case !c.moveOneJob(b, b.holdings.All()[c.holding]):
+		c.holding, c.target = c.holding+1, nil
 	}
 	return 1, !c.active
 }
@@ -141,9 +141,9 @@ func (b *Broker) correctTenant(q *queue) {
 		b.unrank(q)
 	}
 	if q.kind.fair {
-		b.takeTenant(q)
+		b.attachTenant(q)
 	} else {
-		b.leaveTenant(q)
+		b.detachTenant(q)
 	}
 	if wasInLine {
 		b.rank(q)
@@ -151,21 +151,21 @@ func (b *Broker) correctTenant(q *queue) {
 	}
 }
 
-// moveOne moves one job of a holding (nil for none) to the queue that it belongs in now. It
+// moveOneJob moves one job of a holding (nil for none) to the queue that it belongs in now. It
 // returns false if there was no job to move.
-func (c *fairnessChange) moveOne(b *Broker, h *holding) bool {
-	if h == nil || h.orphaned() || h.held() == 0 || h.queue.origin == h.kind.tenantOrigin(h.sub, h.queue.set, h.origin) {
+func (c *fairnessChange) moveOneJob(b *Broker, h *holding) bool {
+	if h == nil || h.orphaned() || h.jobCount() == 0 || h.queue.origin == h.kind.tenantOrigin(h.sub, h.queue.groupSet, h.origin) {
 		return false
 	}
-	if c.to == nil || !b.holdings.Has(c.to.number, c.to) {
-		c.to = b.holdingWithGroups(h, nil)
+	if c.target == nil || !b.holdings.Has(c.target.number, c.target) {
+		c.target = b.holdingWithGroups(h, nil)
 	}
-	b.use(c.to)
+	b.takeUnused(c.target)
 	r := h.jobs.head
 	if r == 0 {
 		r = h.runs.head
 	}
 	b.touch(h.kind)
-	b.move(r, b.jobs.Get(r), h, c.to)
+	b.moveJob(r, b.jobs.Get(r), h, c.target)
 	return true
 }

@@ -63,7 +63,7 @@ func newLoadModel(load float64, fair bool) *loadModel {
 	t.sub = t.core.AddSubmitter()
 	t.core.SetFair(0, []byte("t"), fair)
 	for range townWorkers {
-		t.note(t.core.Join(0, t.core.AddWorker(), &broker.Joining{Type: []byte("t")}))
+		t.note(t.core.Join(0, t.core.AddWorker(), &broker.JoinRequest{Type: []byte("t")}))
 	}
 	return t
 }
@@ -79,7 +79,7 @@ func (t *loadModel) submit(group int) {
 		}
 	}
 	t.note(t.core.Submit(t.now, t.sub, &broker.Submission{
-		ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", group)}, Quiet: true,
+		ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", group)}, NoAck: true,
 		Priority: priority,
 	}))
 }
@@ -189,7 +189,7 @@ func BenchmarkTurns(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			core.Join(0, wrk, &broker.Joining{Type: typ})
+			core.Join(0, wrk, &broker.JoinRequest{Type: typ})
 			groups := make([][][]byte, townGroups)
 			for i := range groups {
 				if c.groups {
@@ -201,7 +201,7 @@ func BenchmarkTurns(b *testing.B) {
 			for n := range b.N {
 				now := int64(n) * 1000
 				id = fmt.Appendf(id[:0], "%d", n)
-				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups[n%townGroups], Quiet: true})
+				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups[n%townGroups], NoAck: true})
 				core.Respond(now, wrk, nil, body, false)
 			}
 			b.StopTimer()
@@ -228,7 +228,7 @@ func BenchmarkSeveral(b *testing.B) {
 				types[i] = fmt.Appendf(nil, "type-%d", i)
 				core.Pause(0, types[i], false) // it exists
 			}
-			q := &broker.Joining{Type: types[0], Prefetch: 1}
+			q := &broker.JoinRequest{Type: types[0], Prefetch: 1}
 			if c.pattern {
 				q.Type, q.Types = nil, [][]byte{[]byte("type-*")}
 			} else if c.types > 1 {
@@ -245,7 +245,7 @@ func BenchmarkSeveral(b *testing.B) {
 				n++
 				now += 1000
 				id = fmt.Appendf(id[:0], "%d", n)
-				for _, e := range core.Submit(now, sub, &broker.Submission{ID: id, Type: types[n*7919%c.types], Body: body, Quiet: true}) {
+				for _, e := range core.Submit(now, sub, &broker.Submission{ID: id, Type: types[n*7919%c.types], Body: body, NoAck: true}) {
 					if e.Op == broker.OpJob {
 						return slices.Clone(e.ID)
 					}
@@ -281,12 +281,12 @@ func BenchmarkOutcomes(b *testing.B) {
 		core := broker.New(broker.Config{IdleTypes: 10})
 		sub, wrk := core.AddSubmitter(), core.AddWorker()
 		typ, body := []byte("t"), make([]byte, 100)
-		core.Join(0, wrk, &broker.Joining{Type: typ})
+		core.Join(0, wrk, &broker.JoinRequest{Type: typ})
 		for i := range n {
-			core.Submit(0, sub, &broker.Submission{ID: fmt.Appendf(nil, "job-%09d", i), Type: typ, Body: body, Keep: time.Hour, Quiet: true})
+			core.Submit(0, sub, &broker.Submission{ID: fmt.Appendf(nil, "job-%09d", i), Type: typ, Body: body, Keep: time.Hour, NoAck: true})
 			core.Respond(0, wrk, nil, body, false)
 		}
-		core.Gone(0, sub)
+		core.RemovePeer(0, sub)
 		if kept, _ := core.Outcomes(); kept != n {
 			b.Fatalf("%d outcomes are kept", kept)
 		}
@@ -300,7 +300,7 @@ func BenchmarkForgotten(b *testing.B) {
 	core := broker.New(broker.Config{IdleTypes: 10})
 	sub, wrk := core.AddSubmitter(), core.AddWorker()
 	typ, body := []byte("t"), []byte("1")
-	core.Join(0, wrk, &broker.Joining{Type: typ})
+	core.Join(0, wrk, &broker.JoinRequest{Type: typ})
 	if _, _, err := core.SetRule(0, []byte("group-*"), broker.Rule{Concurrency: 10}); err != nil {
 		b.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func BenchmarkForgotten(b *testing.B) {
 	}
 	cycle := func(n int) {
 		id := fmt.Appendf(nil, "%d", n)
-		core.Submit(0, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: [][]byte{fmt.Appendf(nil, "group-%d", n)}, Quiet: true})
+		core.Submit(0, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: [][]byte{fmt.Appendf(nil, "group-%d", n)}, NoAck: true})
 		core.Respond(0, wrk, nil, body, false)
 	}
 	for n := range 100_000 {

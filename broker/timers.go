@@ -16,7 +16,7 @@ const (
 // Never is later than any time.
 const Never = math.MaxInt64
 
-func (b *Broker) placeTimer(ref uint32, pos int32) {
+func (b *Broker) setTimerPos(ref uint32, pos int32) {
 	if ref&typeTimer != 0 {
 		b.types.At(ref &^ typeTimer).timer = pos
 		return
@@ -45,7 +45,7 @@ func (b *Broker) stopTimer(pos *int32) {
 // stopTimerOf stops the timer of a job.
 func (b *Broker) stopTimerOf(j *job) {
 	if j.timing != 0 {
-		b.stopTimer(&b.timings.Get(j.timing).pos)
+		b.stopTimer(&b.timing(j).pos)
 	}
 }
 
@@ -59,7 +59,7 @@ func (b *Broker) Next() int64 {
 	if b.timers.Len() > 0 {
 		at = int64(b.timers.Top().A)
 	}
-	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
+	if d := b.dead.nextExpiry(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
 	if (b.unfinished || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
@@ -79,35 +79,35 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	for n := 0; n < tickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
 		ref := b.timers.Top().Ref
 		b.timers.Remove(0)
-		b.placeTimer(ref, -1)
+		b.setTimerPos(ref, -1)
 		switch {
 		case ref&typeTimer != 0:
 			b.touch(b.types.At(ref &^ typeTimer))
 		case ref&groupTimer != 0:
 			b.updateGroup(b.groups.At(ref &^ groupTimer))
 		default:
-			b.due(b.timings.Get(ref))
+			b.timerFired(b.timings.Get(ref))
 		}
 	}
 	b.runChores(&b.notifications, tickSteps)
 	b.runChores(&b.cleanups, tickSteps)
-	b.dead.forgetBefore(b, b.now-int64(b.cfg.DeadAge))
+	b.dead.expireBefore(b, b.now-int64(b.cfg.DeadAge))
 	return b.end()
 }
 
-// due handles the timer of a job that is due. What it means depends on the job's state.
-func (b *Broker) due(t *timing) {
+// timerFired handles the timer of a job that is due. What it means depends on the job's state.
+func (b *Broker) timerFired(t *timing) {
 	r := t.job
 	j := b.jobs.Get(r)
-	h := b.holder(j)
-	if h.sub != nil && h.sub.gone {
+	h := b.holdingOf(j)
+	if h.sub != nil && h.sub.lost {
 		b.orphan(h)
 	}
 	switch {
 	case b.abandoned(j):
 		b.sweep(h, r, j)
 	case j.state == stRunning:
-		b.overdue(r, j)
+		b.timeOutRun(r, j)
 	case j.state == stEnded:
 		b.forgetOutcome(r, j)
 	case b.pastDeadline(j):
@@ -115,10 +115,10 @@ func (b *Broker) due(t *timing) {
 		b.expire(r, j)
 	default:
 		b.leaveQueue(r, j)
-		b.wait(h, r, j, b.now)
+		b.waitUntil(h, r, j, b.now)
 	}
 }
 
 func (b *Broker) expire(r uint32, j *job) {
-	b.conclude(r, j, &last{code: Expired, reason: Reason{Why: DeadlinePassed}})
+	b.endJob(r, j, &lastFrame{code: Expired, reason: Reason{Why: DeadlinePassed}})
 }

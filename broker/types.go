@@ -12,7 +12,7 @@ type jobType struct {
 	// The fields that every job touches come first and lie side by side: with ten thousand
 	// types, the cost of a job depends on how many cache lines and pages it touches.
 	number    uint32
-	pairs     uint32 // the first pair in the list of the type's pairs
+	firstPair uint32 // the first pair in the list of the type's pairs
 	contender int32  // position in Broker.contenders, or -1
 	holdings  int32  // those in use
 	outcomes  uint32 // kept outcomes of its jobs
@@ -20,40 +20,41 @@ type jobType struct {
 	paused    bool
 	fair      bool // tenants take turns
 	// line holds the queues that have ready jobs and are not parked or, in a fair type, their
-	// tenants, and open pens; the best comes first. plain is the queue of jobs without groups.
-	line   container.Heap
-	plain  *queue
-	limits TypeLimits
-	// pools holds the pairs with pools, by how long these have had an idle worker. worstKey
+	// tenants, and open held queues; the best comes first. plainQueue has the jobs without
+	// groups.
+	line       container.Heap
+	plainQueue *queue
+	limits     TypeLimits
+	// idlePairs holds the pairs with pools, by how long these have had an idle worker. worstKey
 	// is the worst key that any pool has for the type.
-	worstKey container.Entry
-	pools    container.Heap
-	idleLine // the line of the workers that serve only this type
+	worstKey  container.Entry
+	idlePairs container.Heap
+	idleLine  // the line of the workers that serve only this type
 	Ledger
-	name  []byte
-	short [27]byte // holds the name if it fits
-	bytes int64
+	name    []byte
+	nameBuf [27]byte // holds the name if it fits
+	bytes   int64
 	// unusedLink links the type in a ring of unused types (see unusedRing).
-	unusedLink container.Link[jobType]
-	workers    int32 // workers that joined with this type alone
-	namedBy    int32 // pools that name the type
-	dead       shelf
+	unusedLink  container.Link[jobType]
+	workers     int32 // workers that joined with this type alone
+	namingPools int32 // pools that name the type
+	letters     letterList
 
-	paced bucket // what the rate limit has let through
-	timer int32  // position of the rate's timer in Broker.timers, or -1
+	rateBucket bucket // what the rate limit has let through
+	timer      int32  // position of the rate's timer in Broker.timers, or -1
 	// borrowers counts the brokers among the workers, borrowed the jobs of other brokers
 	// that run here.
 	borrowers, borrowed int32
-	unused              int // how many of its holdings are in Broker.unused
+	unusedHoldings      int // how many of its holdings are in Broker.unusedHoldings
 	tenants             map[tenantKey]*tenant
-	pens                map[*group]*pen
-	parked              container.Ring[pen] // the pens that are parked
-	// watchers link the type to the groups of its next job, which are the set watched.
-	watchers []watcher
-	watched  *groupSet
-	// created orders types and pools by when they were made.
-	created uint64
-	stats   TypeStats
+	held                map[*group]*heldQueues
+	parked              container.Ring[heldQueues] // the held queues that are parked
+	// watchers link the type to the groups of its next job, which are watchedSet.
+	watchers   []watcher
+	watchedSet *groupSet
+	// creation numbers types and pools in the order in which they were made.
+	creation uint64
+	stats    TypeStats
 }
 
 // TypeLimits bound how many jobs of a type run. Zero means no limit.
@@ -77,32 +78,32 @@ type TypeStats struct {
 // or 36 min.
 const StatBuckets = 33
 
-// typeNamed returns the type with this name, creating it if it is not known.
-func (b *Broker) typeNamed(name []byte) *jobType {
+// typeFor returns the type with this name, creating it if it is not known.
+func (b *Broker) typeFor(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
 		return k
 	}
 	k := &jobType{timer: -1, contender: -1}
-	k.ofType = k
-	k.name = slices.Clip(append(k.short[:0], name...))
-	k.line = container.Heap{Place: b.place.inLine, Held: &b.heapBytes}
-	k.pools = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
-	b.creations++
-	k.created = b.creations
+	k.kind = k
+	k.name = slices.Clip(append(k.nameBuf[:0], name...))
+	k.line = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
+	k.idlePairs = container.Heap{SetPos: b.setPos.pair, Bytes: &b.heapBytes}
+	b.lastCreation++
+	k.creation = b.lastCreation
 	k.number = b.types.Add(k)
-	b.typeNames += k.longName()
+	b.typeNames += k.longNameBytes()
 	// This string is safe, because the name never changes.
 	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k
 	if len(b.poolsByKey) > 0 {
 		b.startPairing(&pairing{kind: k})
 	}
-	b.typeUnused(k)
+	b.checkTypeUnused(k)
 	return k
 }
 
-// longName returns how many bytes of the name lie outside the record.
-func (k *jobType) longName() int64 {
-	if len(k.name) <= len(k.short) {
+// longNameBytes returns how many bytes of the name lie outside the record.
+func (k *jobType) longNameBytes() int64 {
+	if len(k.name) <= len(k.nameBuf) {
 		return 0
 	}
 	return int64(len(k.name))
@@ -110,51 +111,53 @@ func (k *jobType) longName() int64 {
 
 // inUse reports whether the type is in use and so must not be forgotten.
 func (k *jobType) inUse() bool {
-	return k.busy() || k.set()
+	return k.isBusy() || k.hasSettings()
 }
 
-// busy reports whether the type is in use for other reasons than its limits and fairness.
-func (k *jobType) busy() bool {
-	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.namedBy > 0 || k.paused
+// isBusy reports whether the type is in use for other reasons than its limits and fairness.
+func (k *jobType) isBusy() bool {
+	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.namingPools > 0 || k.paused
 }
 
-// set reports whether the type has limits or is fair.
-func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
+// hasSettings reports whether the type has limits or is fair.
+func (k *jobType) hasSettings() bool { return k.fair || k.limits != (TypeLimits{}) }
 
-// tooMany reports whether using the type would exceed the limit on types in use. k is nil if
-// the type is not known.
-func (b *Broker) tooMany(k *jobType) bool {
-	return (k == nil || k.unusedLink.In()) && b.tooManyTypes(1)
+// typeExceedsLimit reports whether using the type would exceed the limit on types in use. k is
+// nil if the type is not known.
+func (b *Broker) typeExceedsLimit(k *jobType) bool {
+	return (k == nil || k.unusedLink.InRing()) && b.typesExceedLimit(1)
 }
 
-// tooManyTypes reports whether the limit forbids this number of further types in use.
-func (b *Broker) tooManyTypes(added int) bool {
+// typesExceedLimit reports whether the limit forbids this number of further types in use.
+func (b *Broker) typesExceedLimit(added int) bool {
 	c := b.cfg.MaxTypes
 	return c > 0 && added > 0 && b.TypesInUse()+added > c
 }
 
 // TypesInUse returns how many types count against MaxTypes.
-func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.deadTypes.Len() }
+func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.letterTypes.Len() }
 
-func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Limit: int64(b.cfg.MaxTypes)} }
+func (b *Broker) tooManyTypes() Reason {
+	return Reason{Why: TooManyTypes, Limit: int64(b.cfg.MaxTypes)}
+}
 
-// typeUsed and typeUnused maintain the rings of unused types. At the end of a command only
-// Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of the
-// others.
-func (b *Broker) typeUsed(k *jobType) {
-	if k.unusedLink.In() {
+// unlistUnusedType and checkTypeUnused maintain the rings of unused types. At the end of a
+// command only Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of
+// the others.
+func (b *Broker) unlistUnusedType(k *jobType) {
+	if k.unusedLink.InRing() {
 		b.unusedRing(k).Remove(&k.unusedLink)
 	}
 }
 
-func (b *Broker) typeUnused(k *jobType) {
+func (b *Broker) checkTypeUnused(k *jobType) {
 	if k.holdings == 0 {
-		b.listUnused(k)
+		b.listUnusedType(k)
 	}
 }
 
-func (b *Broker) listUnused(k *jobType) {
-	if !k.unusedLink.In() && !k.inUse() {
+func (b *Broker) listUnusedType(k *jobType) {
+	if !k.unusedLink.InRing() && !k.inUse() {
 		b.unusedRing(k).Push(&k.unusedLink, k)
 	}
 }
@@ -162,9 +165,9 @@ func (b *Broker) listUnused(k *jobType) {
 // unusedRing returns the ring that an unused type belongs in.
 func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 	switch {
-	case k.dead.n > 0:
-		return &b.deadTypes
-	case b.kept(k):
+	case k.letters.n > 0:
+		return &b.letterTypes
+	case b.isKept(k):
 		return &b.keptTypes
 	}
 	return &b.spareTypes
@@ -173,35 +176,35 @@ func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 // unusedTypes returns how many unused types have no dead letters.
 func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
-// makeRoomOfDead forgets dead letters of unused types if types in use need the room. The type
+// dropUnusedLetters forgets dead letters of unused types if types in use need the room. The type
 // that has been unused longest loses its letters first.
-func (b *Broker) makeRoomOfDead() {
-	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
-		k := b.deadTypes.First()
-		for k.dead.n > 0 {
-			b.dead.drop(b, k, k.dead.from(0))
+func (b *Broker) dropUnusedLetters() {
+	for c := b.cfg.MaxTypes; c > 0 && b.letterTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
+		k := b.letterTypes.First()
+		for k.letters.n > 0 {
+			b.dead.drop(b, k, k.letters.from(0))
 		}
 	}
 }
 
-// kept reports whether the type is one of the first KeptTypes types, which only ForgetType
+// isKept reports whether the type is one of the first KeptTypes types, which only ForgetType
 // forgets.
-func (b *Broker) kept(k *jobType) bool { return int(k.number) < b.cfg.KeptTypes }
+func (b *Broker) isKept(k *jobType) bool { return int(k.number) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
-	b.typeUsed(k)
+	b.unlistUnusedType(k)
 	b.stopTimer(&k.timer)
 	b.forgotten.Add(&k.Ledger)
-	for k.unused > 0 {
-		b.dropHolding(b.unused.First())
+	for k.unusedHoldings > 0 {
+		b.dropHolding(b.unusedHoldings.First())
 	}
 	k.line.Release()
 	b.watch(k, nil)
-	for k.pairs != 0 {
-		b.unpair(k.pairs)
+	for k.firstPair != 0 {
+		b.unpair(k.firstPair)
 	}
-	k.pools.Release()
-	b.typeNames -= k.longName()
+	k.idlePairs.Release()
+	b.typeNames -= k.longNameBytes()
 	delete(b.typesByName, string(k.name))
 	b.types.Drop(k.number)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 
+	"gloom/broker/admin/api"
 	"gloom/broker/admin/moments"
 	web "gloom/broker/admin/page"
 	"gloom/broker/server"
@@ -80,7 +81,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, e.Status, e)
 		return
 	}
-	a.mux.ServeHTTP(w, r)
+	a.mux.ServeHTTP(w, api.Marked(r))
 }
 
 // open is the set of paths that reveal nothing about jobs: anybody may request them, with any

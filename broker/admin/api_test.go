@@ -398,6 +398,8 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/jobs/" + strings.Repeat("a", 1025), "", 400, nil, "1024"},
 		{"GET", "/v1/jobs/%ff", "", 400, nil, "UTF-8"},
 		{"GET", "/v1/nothing", "", 404, nil, "/v1/nothing"},
+		{"GET", "/v1/types/%2F", "", 404, nil, `no job or worker of type "/"`},
+		{"GET", "/v1/types/%FF%2F", "", 404, nil, `no job or worker of type "/"`},
 		{"PATCH", "/v1/types/x", "", 405, nil, "GET, HEAD, PUT"},
 	} {
 		e := w.call(c.method, c.path, c.body, c.status, c.headers...)
@@ -430,9 +432,9 @@ func TestForget(t *testing.T) {
 		worker = b.AddWorker()
 		b.Submit(now, s, &broker.Submission{ID: []byte("dead"), Type: []byte("mial"), Body: []byte("1"), Detach: true})
 		b.Submit(now, s, &broker.Submission{ID: []byte("kept"), Type: []byte("mial"), Body: []byte("1"), Keep: time.Hour})
-		b.Gone(now, s)
+		b.RemovePeer(now, s)
 		b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("other"), Type: []byte("mail"), Body: []byte("1")})
-		b.Join(now, worker, &broker.Joining{Type: []byte("mial")})
+		b.Join(now, worker, &broker.JoinRequest{Type: []byte("mial")})
 		return nil
 	})
 	refused := func(path, code, why string) {
@@ -446,7 +448,7 @@ func TestForget(t *testing.T) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		b.Fail(now, worker, &broker.Failure{Reason: "no", NoRetry: true, Delay: -1})
 		b.Respond(now, worker, nil, []byte("1"), false)
-		b.Gone(now, worker)
+		b.RemovePeer(now, worker)
 		return b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("waits"), Type: []byte("mial"), Body: []byte("1"), Delay: time.Hour})
 	})
 	refused("", "not_empty", "1 job waits, 1 failed job is kept, 1 outcome is kept; ?jobs=true")

@@ -37,10 +37,10 @@ func leaveDead(w *world, id string, body []byte) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s, k := b.AddSubmitter(), b.AddWorker()
 		b.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Detach: true})
-		b.Join(now, k, &broker.Joining{Type: []byte("t")})
+		b.Join(now, k, &broker.JoinRequest{Type: []byte("t")})
 		b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
-		b.Gone(now, k)
-		b.Gone(now, s)
+		b.RemovePeer(now, k)
+		b.RemovePeer(now, s)
 		return nil
 	})
 }
@@ -94,9 +94,9 @@ func TestLongListing(t *testing.T) {
 		s := b.AddSubmitter()
 		for i := range workers {
 			k := b.AddWorker()
-			b.Join(now, k, &broker.Joining{Type: typ, Prefetch: each})
+			b.Join(now, k, &broker.JoinRequest{Type: typ, Prefetch: each})
 			for j := range each {
-				b.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: typ, Body: []byte("1"), Quiet: true})
+				b.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: typ, Body: []byte("1"), NoAck: true})
 			}
 		}
 		return nil

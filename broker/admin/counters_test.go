@@ -77,14 +77,14 @@ func oneJob(w *world, id int, name string, fails bool) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s, k := b.AddSubmitter(), b.AddWorker()
 		b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, id), Type: []byte(name), Body: []byte("1"), Detach: true})
-		b.Join(now, k, &broker.Joining{Type: []byte(name)})
+		b.Join(now, k, &broker.JoinRequest{Type: []byte(name)})
 		if fails {
 			b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
 		} else {
 			b.Respond(now, k, nil, []byte("1"), false)
 		}
-		b.Gone(now, k)
-		b.Gone(now, s)
+		b.RemovePeer(now, k)
+		b.RemovePeer(now, s)
 		return nil
 	})
 }

@@ -59,7 +59,7 @@ func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
 
 // endedFilter converts a filter from a request to a filter of ended jobs.
 func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error) {
-	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, Part: q.ID, Submitter: q.Submitter, Worker: q.Worker, Outcome: v.Get("outcome")}
+	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, IDPart: q.ID, Submitter: q.Submitter, Worker: q.Worker, Outcome: v.Get("outcome")}
 	if out.Outcome != "" && !slices.Contains(broker.JobOutcomes, out.Outcome) {
 		return nil, fail(http.StatusBadRequest, "invalid_value", "outcome must be one of %s, got %.64q", strings.Join(broker.JobOutcomes, ", "), out.Outcome)
 	}
@@ -91,7 +91,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
 			after := int64(from)
 			if first { // the first position is the client's cursor
-				after, first = b.EndedFrom(after), false
+				after, first = b.ValidPosition(after), false
 			}
 			found, after = b.Ended(now, after, limit, q)
 			t, next = timelineAt(now), int(after)

@@ -120,7 +120,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 		return &findings.Client{}
 	}
 	var stalled []broker.WorkerInfo
-	h.View(func(c *broker.Broker, _ int64) { stalled = c.Stalled(maxSuspectClients) })
+	h.View(func(c *broker.Broker, _ int64) { stalled = c.StalledWorkers(maxSuspectClients) })
 	for i := range stalled {
 		client(stalled[i].Peer).Overdue = stalled[i].Overdue
 	}

@@ -27,7 +27,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 		return unknownType(n)
 	}
 	long(w)
-	f := broker.Forgetting{Name: n, Discard: discard}
+	f := broker.ForgetRequest{Name: n, Discard: discard}
 	for more := true; more && r.Context().Err() == nil; {
 		a.build(func() {
 			h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
@@ -50,7 +50,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	case f.Waiting+f.Letters+f.Outcomes > 0:
 		return fail(http.StatusConflict, "in_use", "type %.64q is in use again: %s; discarded until then: %d waiting jobs, %d dead letters, %d kept outcomes",
 			out.Type, why, f.Waiting, f.Letters, f.Outcomes)
-	case f.Use.Holds() && !discard:
+	case f.Use.Discardable() && !discard:
 		return fail(http.StatusConflict, "not_empty", "type %.64q is in use: %s; ?jobs=true discards what it holds", out.Type, why)
 	}
 	return fail(http.StatusConflict, "in_use", "type %.64q is in use: %s", out.Type, why)

@@ -16,7 +16,7 @@ func submitJobs(w *world, jobs ...broker.Submission) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s := b.AddSubmitter()
 		for i := range jobs {
-			jobs[i].Body, jobs[i].Quiet = []byte("1"), true
+			jobs[i].Body, jobs[i].NoAck = []byte("1"), true
 			b.Submit(now, s, &jobs[i])
 		}
 		return nil

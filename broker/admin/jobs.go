@@ -32,7 +32,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
-		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: values(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
+		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: values(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
 		Holds: wording.Holds(x), Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {
@@ -71,7 +71,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	var t timeline
 	a.srv.Hub().View(func(b *broker.Broker, now int64) {
 		if x, ok = b.Explain(now, id); withBody {
-			body, headers = b.Content(id)
+			body, headers = b.JobContent(id)
 		}
 		runs, t = b.Runs(id), timelineAt(now)
 		offered = x.State == "queued" && x.HeldBy == nil && b.Demand(x.Type).Jobs > 0
@@ -98,9 +98,9 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		j.Holds += "; " + f.WhyNotLent(x.Type)
 	}
 	if x.State == "queued" {
-		var p broker.Place
+		var p broker.QueuePosition
 		for more := true; more; {
-			a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.Place(id, &p) })
+			a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.QueuePosition(id, &p) })
 		}
 		exact := p.Exact()
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
@@ -174,7 +174,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	if q.AfterMS >= 0 {
 		delay = time.Duration(q.AfterMS) * time.Millisecond
 	}
-	c := broker.Changing{
+	c := broker.ChangeRequest{
 		ID: id, Priority: q.Priority, SetPriority: q.SetPriority, Groups: q.Groups, SetGroups: q.SetGroups, Delay: delay,
 	}
 	var code broker.Code

@@ -17,7 +17,7 @@ func TestKept(t *testing.T) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s := b.AddSubmitter()
 		b.Submit(now, s, &broker.Submission{ID: []byte("kept"), Type: []byte("t"), Body: []byte("1"), Keep: time.Hour})
-		b.Gone(now, s)
+		b.RemovePeer(now, s)
 		worker = b.AddWorker()
 		return nil
 	})
@@ -25,7 +25,7 @@ func TestKept(t *testing.T) {
 		t.Errorf("after its submitter went: %v", j)
 	}
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		b.Join(now, worker, &broker.Joining{Type: []byte("t")})
+		b.Join(now, worker, &broker.JoinRequest{Type: []byte("t")})
 		b.Respond(now, worker, nil, []byte("1"), false)
 		return nil
 	})
@@ -98,7 +98,7 @@ func TestChange(t *testing.T) {
 		t.Errorf("ready: %v", x)
 	}
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		b.Join(now, worker, &broker.Joining{Type: []byte("t")})
+		b.Join(now, worker, &broker.JoinRequest{Type: []byte("t")})
 		return nil
 	})
 	if e := w.call("PATCH", path, `{"priority":1}`, 409); e["error"] != "running" {
@@ -108,7 +108,7 @@ func TestChange(t *testing.T) {
 		t.Errorf("unknown: %v", e)
 	}
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		b.Release(now, worker, &broker.Releasing{Delay: time.Hour})
+		b.Release(now, worker, &broker.ReleaseRequest{Delay: time.Hour})
 		return nil
 	})
 	if j := w.call("GET", path, "", 200); j["state"] != "delayed" || j["releases"] != 1.0 || j["attempts"] != 0.0 {

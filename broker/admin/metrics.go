@@ -202,7 +202,7 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
 		kept, keptBytes = b.Outcomes()
-		groups, deadDropped = b.GroupCount(), b.DeadPushed()
+		groups, deadDropped = b.GroupCount(), b.DeadDropped()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))
 	count(ch, descReleases, total.Releases)

@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 		for i := range 5 {
 			b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte("mail"), Body: []byte("1"), Retries: 0})
 		}
-		b.Join(now, k, &broker.Joining{Type: []byte("mail")})
+		b.Join(now, k, &broker.JoinRequest{Type: []byte("mail")})
 		b.Respond(now, k, nil, []byte("1"), false)
 		b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
 		return nil
@@ -174,7 +174,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("with 20 MiB of jobs %s takes %v bytes", name, got)
 		}
 	}
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect { return b.Gone(now, submitter) })
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect { return b.RemovePeer(now, submitter) })
 	eventually(t, "what a submitter left is given back", func() bool { return part("jobs") < 8<<20 })
 	leaveDead(w, "dead", body)
 	if got := part("dead"); got < 1<<20 || got > 2<<20 {

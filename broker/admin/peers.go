@@ -50,7 +50,7 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 		for i := range found {
 			x := &found[i]
 			v := api.Worker{
-				Peer: *a.peer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
+				Peer: *a.peer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.HasLeft,
 				IdleSeconds: x.Idle.Seconds(), Jobs: values(x.Jobs), Serves: values(x.Serves), UnreadBytes: a.unread(x.Peer),
 			}
 			if x.Type != nil {
@@ -110,7 +110,7 @@ func (a *API) status(g *guard.Grant) api.Status {
 		total, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory().Jobs()
 		s.Submitters, s.Workers = b.Peers()
 		s.Dead, s.DeadBytes = b.DeadCount()
-		s.DeadDropped = b.DeadPushed()
+		s.DeadDropped = b.DeadDropped()
 	})
 	s.Ledger, s.Imbalance = ledger(&total), total.Imbalance()
 	return s

@@ -5,8 +5,8 @@ import "math/bits"
 // Buffers keeps memory for reuse, in sizes that are powers of two. A nil *Buffers keeps
 // nothing and leaves all memory to the collector.
 type Buffers struct {
-	// Limit bounds the bytes that are kept; Held counts them.
-	Limit, Held int
+	// MaxBytes bounds the bytes that are kept; HeldBytes counts them.
+	MaxBytes, HeldBytes int
 
 	free [bufferSizes][][]byte
 }
@@ -31,16 +31,16 @@ func (x *Buffers) Get(n int) []byte {
 	b := x.free[k][last]
 	x.free[k][last] = nil
 	x.free[k] = x.free[k][:last]
-	x.Held -= cap(b)
+	x.HeldBytes -= cap(b)
 	return b
 }
 
 // Put keeps b for reuse if there is room. The caller must not use it any more.
 func (x *Buffers) Put(b []byte) {
 	scribble(b[:cap(b)])
-	if n := cap(b); x != nil && n >= minBuffer && n <= MaxBuffer && x.Held+n <= x.Limit {
+	if n := cap(b); x != nil && n >= minBuffer && n <= MaxBuffer && x.HeldBytes+n <= x.MaxBytes {
 		k := bits.Len(uint(n/minBuffer)) - 1
-		x.Held += n
+		x.HeldBytes += n
 		x.free[k] = append(x.free[k], b[:0])
 	}
 }
@@ -54,7 +54,7 @@ func (x *Buffers) Trim() {
 	for k, list := range x.free {
 		for half := len(list) / 2; len(list) > half; {
 			n := len(list) - 1
-			x.Held -= cap(list[n])
+			x.HeldBytes -= cap(list[n])
 			list[n] = nil
 			list = list[:n]
 		}

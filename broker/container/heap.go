@@ -37,11 +37,11 @@ const (
 type Heap struct {
 	root Entry
 	n    int
-	// Place is called with the new position of each element that has moved, but not for an
+	// SetPos is called with the new position of each element that has moved, but not for an
 	// element that is taken out.
-	Place func(ref uint32, pos int32)
-	// Held counts the bytes of the chunks of all heaps that share this counter.
-	Held   *int64
+	SetPos func(ref uint32, pos int32)
+	// Bytes counts the bytes of the chunks of all heaps that share this counter.
+	Bytes  *int64
 	chunks [][]Entry
 }
 
@@ -59,7 +59,7 @@ func (h *Heap) At(i int) *Entry {
 
 func (h *Heap) set(i int, x Entry) {
 	*h.At(i) = x
-	h.Place(x.Ref, int32(i))
+	h.SetPos(x.Ref, int32(i))
 }
 
 // Top returns the smallest element. The heap must not be empty.
@@ -96,7 +96,7 @@ func (h *Heap) makeRoom() {
 			room = heapFirst
 		}
 		h.chunks = append(h.chunks, make([]Entry, room))
-		*h.Held += int64(room) * entrySize
+		*h.Bytes += int64(room) * entrySize
 	} else if n == 0 && at == len(h.chunks[0]) {
 		h.resize(min(4*at, heapChunk))
 	}
@@ -122,7 +122,7 @@ func (h *Heap) shrink() {
 		if h.n <= k<<heapShift-heapChunk/2 {
 			h.chunks[k] = nil
 			h.chunks = h.chunks[:k]
-			*h.Held -= heapChunk * entrySize
+			*h.Bytes -= heapChunk * entrySize
 		}
 		return
 	}
@@ -133,7 +133,7 @@ func (h *Heap) shrink() {
 
 // resize replaces a heap's only chunk by one with room for this many elements.
 func (h *Heap) resize(room int) {
-	*h.Held += int64(room-len(h.chunks[0])) * entrySize
+	*h.Bytes += int64(room-len(h.chunks[0])) * entrySize
 	moved := make([]Entry, room)
 	copy(moved, h.chunks[0][:max(h.n-1, 0)])
 	h.chunks[0] = moved
@@ -142,7 +142,7 @@ func (h *Heap) resize(room int) {
 // Release frees all chunks of an empty heap.
 func (h *Heap) Release() {
 	for _, c := range h.chunks {
-		*h.Held -= int64(len(c)) * entrySize
+		*h.Bytes -= int64(len(c)) * entrySize
 	}
 	h.chunks = nil
 }

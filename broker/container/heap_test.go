@@ -20,7 +20,7 @@ func TestHeapAgainstSort(t *testing.T) {
 	for seed := range times(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		pos := map[uint32]int32{}
-		h := Heap{Place: func(ref uint32, p int32) { pos[ref] = p }, Held: new(int64)}
+		h := Heap{SetPos: func(ref uint32, p int32) { pos[ref] = p }, Bytes: new(int64)}
 		var want []Entry
 		span := uint64(1 + r.IntN(40)) // few different values of A, so that many elements tie
 		key := func(ref uint32) Entry { return Entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref, 0} }
@@ -78,7 +78,7 @@ func TestHeapAgainstSort(t *testing.T) {
 // TestHeapAtChunkBorder: growing and shrinking across the border of a chunk allocates
 // nothing.
 func TestHeapAtChunkBorder(t *testing.T) {
-	h := Heap{Place: func(uint32, int32) {}, Held: new(int64)}
+	h := Heap{SetPos: func(uint32, int32) {}, Bytes: new(int64)}
 	for i := range uint64(heapChunk) {
 		h.Push(Entry{A: i})
 	}

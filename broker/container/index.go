@@ -30,9 +30,9 @@ const (
 type Index struct {
 	// Seed and Equal must be set before the first id.
 	Seed maphash.Seed
-	// dir has 1<<bits entries. A segment with fewer bits is in dir several times.
-	dir  []*segment
-	bits uint8
+	// directory has 1<<bits entries. A segment with fewer bits is in dir several times.
+	directory []*segment
+	bits      uint8
 	// countByBits counts segments by their bits.
 	countByBits [indexBits + 1]int
 	// Equal reports whether record rec has this id.
@@ -57,9 +57,9 @@ func home(tag uint32) int {
 	return int(uint64(tag*0x9e3779b1) * segmentSlots >> 32)
 }
 
-// Held returns how many bytes the index occupies.
-func (x *Index) Held() int64 {
-	n := int64(len(x.dir)) * 8
+// HeldBytes returns how many bytes the index occupies.
+func (x *Index) HeldBytes() int64 {
+	n := int64(len(x.directory)) * 8
 	for _, segments := range x.countByBits {
 		n += int64(segments) * int64(unsafe.Sizeof(segment{}))
 	}
@@ -68,17 +68,17 @@ func (x *Index) Held() int64 {
 
 // eachSegment calls f with every segment once.
 func (x *Index) eachSegment(f func(*segment)) {
-	for i := 0; i < len(x.dir); i += 1 << (x.bits - x.dir[i].bits) {
-		f(x.dir[i])
+	for i := 0; i < len(x.directory); i += 1 << (x.bits - x.directory[i].bits) {
+		f(x.directory[i])
 	}
 }
 
 // segment returns the segment for a tag, nil if there is none.
 func (x *Index) segment(tag uint32) *segment {
-	if len(x.dir) == 0 {
+	if len(x.directory) == 0 {
 		return nil
 	}
-	return x.dir[uint64(tag)>>(32-x.bits)]
+	return x.directory[uint64(tag)>>(32-x.bits)]
 }
 
 // Prefetch reads the slot at which the search for an id begins, and returns a
@@ -118,8 +118,8 @@ func (x *Index) Find(hash uint64, id []byte) uint32 {
 // Insert adds rec under hash. There must be no record with the same id.
 func (x *Index) Insert(hash uint64, rec uint32) {
 	tag := tagOf(hash)
-	if len(x.dir) == 0 {
-		x.dir = []*segment{{}}
+	if len(x.directory) == 0 {
+		x.directory = []*segment{{}}
 		x.countByBits[0] = 1
 	}
 	g := x.segment(tag)
@@ -134,11 +134,11 @@ func (x *Index) Insert(hash uint64, rec uint32) {
 // new segment. tag is one of g's tags.
 func (x *Index) split(g *segment, tag uint32) {
 	if g.bits == x.bits {
-		doubled := make([]*segment, 2*len(x.dir))
-		for i, g := range x.dir {
+		doubled := make([]*segment, 2*len(x.directory))
+		for i, g := range x.directory {
 			doubled[2*i], doubled[2*i+1] = g, g
 		}
-		x.dir = doubled
+		x.directory = doubled
 		x.bits++
 	}
 	x.countByBits[g.bits]--
@@ -164,7 +164,7 @@ func (x *Index) setSegment(g *segment, tag uint32) {
 	n := 1 << (x.bits - g.bits)
 	from := int(uint64(tag)>>(32-g.bits)) * n
 	for i := range n {
-		x.dir[from+i] = g
+		x.directory[from+i] = g
 	}
 }
 
@@ -253,11 +253,11 @@ func (x *Index) join(g *segment, tag uint32) {
 		x.setSegment(g, tag)
 	}
 	for x.bits > 0 && x.countByBits[x.bits] == 0 {
-		halved := make([]*segment, len(x.dir)/2)
+		halved := make([]*segment, len(x.directory)/2)
 		for i := range halved {
-			halved[i] = x.dir[2*i]
+			halved[i] = x.directory[2*i]
 		}
-		x.dir = halved
+		x.directory = halved
 		x.bits--
 	}
 }

@@ -110,8 +110,8 @@ func TestIndexAgainstMap(t *testing.T) {
 				for id := range x.recs {
 					x.remove(id)
 				}
-				if x.index.bits != 0 || len(x.index.dir) > 1 {
-					t.Fatalf("seed %d: the empty index has a directory of %d segments", seed, len(x.index.dir))
+				if x.index.bits != 0 || len(x.index.directory) > 1 {
+					t.Fatalf("seed %d: the empty index has a directory of %d segments", seed, len(x.index.directory))
 				}
 				x.index.eachSegment(func(g *segment) {
 					if g.n != 0 {

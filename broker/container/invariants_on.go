@@ -14,7 +14,7 @@ func scribble(m []byte) {
 	}
 }
 
-// Check checks that the elements are in order, and that each is at the position that Place
+// Check checks that the elements are in order, and that each is at the position that SetPos
 // was given.
 func (h *Heap) Check(pos func(ref uint32) int32) error {
 	for i := range h.n {
@@ -27,7 +27,7 @@ func (h *Heap) Check(pos func(ref uint32) int32) error {
 	return nil
 }
 
-// Room returns how many bytes of Held are this heap's.
+// Room returns how many of Bytes are this heap's.
 func (h *Heap) Room() (n int64) {
 	for _, c := range h.chunks {
 		n += int64(len(c)) * entrySize
@@ -90,15 +90,15 @@ func (x *Index) Check(n uint32) (err error) {
 			err = fmt.Errorf("a segment counts %d ids, has %d", g.n, used)
 		}
 		for range 1 << (x.bits - g.bits) {
-			if x.dir[at] != g {
+			if x.directory[at] != g {
 				err = fmt.Errorf("the directory names a segment outside its range")
 			}
 			at++
 		}
 	})
 	switch {
-	case at != len(x.dir):
-		err = fmt.Errorf("the directory has %d entries, its segments account for %d", len(x.dir), at)
+	case at != len(x.directory):
+		err = fmt.Errorf("the directory has %d entries, its segments account for %d", len(x.directory), at)
 	case ids != n:
 		err = fmt.Errorf("%d ids are there, want %d", ids, n)
 	}

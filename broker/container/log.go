@@ -47,8 +47,8 @@ func (l *Log[T]) drop() []byte {
 	return m
 }
 
-// Held returns how many bytes all chunks occupy.
-func (l *Log[T]) Held() int64 { return int64(len(l.chunks)) << logShift }
+// HeldBytes returns how many bytes all chunks occupy.
+func (l *Log[T]) HeldBytes() int64 { return int64(len(l.chunks)) << logShift }
 
 // Add adds a record with n bytes of text. The caller must fill both completely, as they are not
 // zeroed.
@@ -71,8 +71,8 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(m))), m[size : size+n : size+n]
 }
 
-// Whole reports whether the log still has every record that was added.
-func (l *Log[T]) Whole() bool { return l.dropped == 0 }
+// Complete reports whether the log still has every record that was added.
+func (l *Log[T]) Complete() bool { return l.dropped == 0 }
 
 // Last returns the position of the latest record, 0 if there is none.
 func (l *Log[T]) Last() int64 { return l.end(len(l.chunks) - 1) }
@@ -93,10 +93,10 @@ func (l *Log[T]) First() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(l.chunks[0].mem)))
 }
 
-// Floor returns the position of the latest record that is at a position or before it, 0 if that
-// record has been dropped. Unlike At, Floor accepts any number. It visits the records of one
+// Align returns the position of the latest record that is at a position or before it, 0 if that
+// record has been dropped. Unlike At, Align accepts any number. It visits the records of one
 // chunk.
-func (l *Log[T]) Floor(pos int64) int64 {
+func (l *Log[T]) Align(pos int64) int64 {
 	n := (pos-1)>>logShift - l.dropped
 	if n < 0 {
 		return 0

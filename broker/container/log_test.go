@@ -34,8 +34,8 @@ func TestLog(t *testing.T) {
 				t.Fatalf("seed %d: position %d after %d", seed, pos, added[len(added)-1].pos)
 			}
 			added = append(added, kept{record{number, ^number}, text, l.Last()})
-			if l.Held() > limit {
-				t.Fatalf("seed %d: holds %d of %d bytes", seed, l.Held(), limit)
+			if l.HeldBytes() > limit {
+				t.Fatalf("seed %d: holds %d of %d bytes", seed, l.HeldBytes(), limit)
 			}
 			if rnd.IntN(300) == 0 {
 				limit = int64(1+rnd.IntN(4)) * LogChunk
@@ -51,7 +51,7 @@ func TestLog(t *testing.T) {
 			}
 			pos = before
 		}
-		for range 200 { // Floor rounds any number down to a record's position
+		for range 200 { // Align rounds any number down to a record's position
 			position := rnd.Int64N(l.Last()+2*LogChunk) - 10
 			want := int64(0)
 			for _, x := range added[n:] {
@@ -59,7 +59,7 @@ func TestLog(t *testing.T) {
 					want = x.pos
 				}
 			}
-			if got := l.Floor(position); got != want {
+			if got := l.Align(position); got != want {
 				t.Fatalf("seed %d: the record at %d or before it is at %d, want %d", seed, position, got, want)
 			}
 		}
@@ -71,7 +71,7 @@ func TestLog(t *testing.T) {
 				t.Fatalf("seed %d: record %d is there, the first is %d", seed, x.number, n)
 			}
 		}
-		if held := l.Held(); int64(len(added)-n)*16 > held || held > limit {
+		if held := l.HeldBytes(); int64(len(added)-n)*16 > held || held > limit {
 			t.Fatalf("seed %d: %d records in %d bytes, limit %d", seed, len(added)-n, held, limit)
 		}
 	}

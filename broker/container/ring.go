@@ -14,8 +14,8 @@ type Link[T any] struct {
 	elem       *T
 }
 
-// In reports whether the element is in a ring.
-func (l *Link[T]) In() bool { return l.next != nil }
+// InRing reports whether the element is in a ring.
+func (l *Link[T]) InRing() bool { return l.next != nil }
 
 // Next and Prev return the neighbours of an element in its ring, nil at the ends.
 func (l *Link[T]) Next() *T { return l.next.elem }

@@ -21,23 +21,23 @@ const (
 // If long-lived entries keep many slabs nearly empty, these entries are moved together. Each
 // Drop moves the entries of at most one slab.
 //
-// Bytes that were returned stay unchanged until the next call of Settle, whatever is dropped
+// Bytes that were returned stay unchanged until the next call of FreeEmpty, whatever is dropped
 // or moved in between.
 type Slabs struct {
 	// Pages provides the memory of slabs. It must be set before the first entry.
-	Pages   Pages
-	slabs   []slab
-	holes   []uint32 // numbers of slabs that were given back
-	emptied []uint32 // slabs without entries, to be given back by Settle
-	head    uint32   // the slab being filled
-	live    int64    // bytes of live entries
-	held    int64    // bytes of all slabs in use
-	spare   [][]byte // empty slabs kept for later
-	cursor  uint32   // where the next search for a slab worth compacting starts
-	// Lives reports whether the entry at this place still belongs to its record.
-	Lives func(rec, slab, offset uint32) bool
-	// Place tells a record where its entry has moved.
-	Place func(rec, slab, offset uint32)
+	Pages     Pages
+	slabs     []slab
+	holes     []uint32 // numbers of slabs that were given back
+	emptied   []uint32 // slabs without entries, to be given back by FreeEmpty
+	head      uint32   // the slab being filled
+	live      int64    // bytes of live entries
+	heldBytes int64    // bytes of all slabs in use
+	spare     [][]byte // empty slabs kept for later
+	cursor    uint32   // where the next search for a slab worth compacting starts
+	// InUse reports whether the entry at this place still belongs to its record.
+	InUse func(rec, slab, offset uint32) bool
+	// SetPos tells a record where its entry has moved.
+	SetPos func(rec, slab, offset uint32)
 }
 
 type slab struct {
@@ -75,7 +75,7 @@ func (s *Slabs) room(need uint32) (number, at uint32) {
 			s.slabs = append(s.slabs, slab{})
 		}
 		s.slabs[s.head] = slab{mem: s.newPage()}
-		s.held += slabSize
+		s.heldBytes += slabSize
 	}
 	b := &s.slabs[s.head]
 	at = b.used
@@ -105,7 +105,7 @@ func (s *Slabs) Length(number, offset uint32) uint32 {
 	return binary.LittleEndian.Uint32(s.slabs[number].mem[offset-4:]) - entryHead
 }
 
-// Drop frees the entry whose payload begins at off. Before the call, Lives must have become
+// Drop frees the entry whose payload begins at off. Before the call, InUse must have become
 // false for this entry.
 func (s *Slabs) Drop(number, offset uint32) {
 	b := &s.slabs[number]
@@ -116,15 +116,15 @@ func (s *Slabs) Drop(number, offset uint32) {
 		s.emptied = append(s.emptied, number)
 		return
 	}
-	if s.held > 2*s.live+slabSlack {
-		s.compactOne()
+	if s.heldBytes > 2*s.live+slabSlack {
+		s.compactSlab()
 	}
 }
 
-// compactOne examines one slab and moves its entries to the head slab if less than half of
+// compactSlab examines one slab and moves its entries to the head slab if less than half of
 // it is live. It is called for every dropped entry while more than half of all slabs is
 // wasted, which is often enough to find the slabs worth moving.
-func (s *Slabs) compactOne() {
+func (s *Slabs) compactSlab() {
 	s.cursor++
 	if s.cursor >= uint32(len(s.slabs)) {
 		s.cursor = 0
@@ -137,10 +137,10 @@ func (s *Slabs) compactOne() {
 	for at := uint32(0); at < b.used; {
 		rec := binary.LittleEndian.Uint32(b.mem[at:])
 		need := binary.LittleEndian.Uint32(b.mem[at+4:])
-		if s.Lives(rec, number, at+entryHead) {
+		if s.InUse(rec, number, at+entryHead) {
 			n, to := s.room(need)
 			copy(s.slabs[n].mem[to:to+need], b.mem[at:at+need])
-			s.Place(rec, n, to+entryHead)
+			s.SetPos(rec, n, to+entryHead)
 			s.live -= int64(need)
 			s.slabs[number].live -= need
 		}
@@ -149,12 +149,12 @@ func (s *Slabs) compactOne() {
 	s.emptied = append(s.emptied, number)
 }
 
-// Held returns how many bytes all slabs occupy, spare ones included.
-func (s *Slabs) Held() int64 { return s.held + int64(len(s.spare))*slabSize }
+// HeldBytes returns how many bytes all slabs occupy, spare ones included.
+func (s *Slabs) HeldBytes() int64 { return s.heldBytes + int64(len(s.spare))*slabSize }
 
-// Settle frees the slabs that have become empty since the last call. Bytes that were returned
+// FreeEmpty frees the slabs that have become empty since the last call. Bytes that were returned
 // before the call are no longer valid.
-func (s *Slabs) Settle() {
+func (s *Slabs) FreeEmpty() {
 	if len(s.slabs) > 0 {
 		if h := &s.slabs[s.head]; h.live == 0 && h.used > 0 {
 			if Checking {
@@ -172,11 +172,11 @@ func (s *Slabs) Settle() {
 		}
 		s.spare = append(s.spare, s.slabs[number].mem)
 		s.slabs[number] = slab{}
-		s.held -= slabSize
+		s.heldBytes -= slabSize
 		s.holes = append(s.holes, number)
 	}
 	s.emptied = s.emptied[:0]
-	for k := len(s.spare); k > slabSpare+int(s.held/slabSize/slabShare); k-- {
+	for k := len(s.spare); k > slabSpare+int(s.heldBytes/slabSize/slabShare); k-- {
 		s.Pages.Put(s.spare[k-1])
 		s.spare[k-1] = nil
 		s.spare = s.spare[:k-1]

@@ -16,11 +16,11 @@ type slabTwin struct {
 func newSlabTwin(pages Pages) *slabTwin {
 	x := &slabTwin{place: map[uint32][2]uint32{}, data: map[uint32][]byte{}}
 	x.slabs.Pages = pages
-	x.slabs.Lives = func(rec, slab, offset uint32) bool {
+	x.slabs.InUse = func(rec, slab, offset uint32) bool {
 		p, lives := x.place[rec]
 		return lives && p == [2]uint32{slab, offset}
 	}
-	x.slabs.Place = func(rec, slab, offset uint32) { x.place[rec] = [2]uint32{slab, offset} }
+	x.slabs.SetPos = func(rec, slab, offset uint32) { x.place[rec] = [2]uint32{slab, offset} }
 	return x
 }
 
@@ -54,7 +54,7 @@ func TestSlabs(t *testing.T) {
 					}
 				}
 				clear(lent)
-				x.slabs.Settle()
+				x.slabs.FreeEmpty()
 			}
 			// Add entries for a while, then drop most of them, and so on.
 			if filling := step/2500%2 == 0; len(recs) == 0 || filling == (r.IntN(4) > 0) {
@@ -101,7 +101,7 @@ func TestSlabs(t *testing.T) {
 		for _, rec := range recs {
 			x.drop(rec)
 		}
-		x.slabs.Settle()
+		x.slabs.FreeEmpty()
 		if pages.held > (1+slabSpare)*slabSize {
 			t.Errorf("seed %d: %d bytes are held without an entry", seed, pages.held)
 		}
@@ -118,13 +118,13 @@ func TestSlabsCompact(t *testing.T) {
 	for rec := uint32(1); rec <= n; rec++ {
 		slab, offset := x.slabs.Add(rec, data[:16], data[16:], nil)
 		x.place[rec], x.data[rec] = [2]uint32{slab, offset}, data
-		x.slabs.Settle()
+		x.slabs.FreeEmpty()
 	}
 	full := pages.held
 	for rec := uint32(1); rec <= n; rec++ {
 		if rec%100 != 0 {
 			x.drop(rec)
-			x.slabs.Settle()
+			x.slabs.FreeEmpty()
 		}
 	}
 	if limit := slabSlack + 2*int(x.slabs.live) + (2+slabSpare)*slabSize; pages.held > limit {

@@ -33,13 +33,13 @@ const (
 // Chunks that become empty go back to the system. All methods cost O(1).
 type Table[T any] struct {
 	// Pages provides the memory of records. It must be set before the first one.
-	Pages  Pages
-	chunks []*chunk[T]
-	open   []uint32 // chunks with room; the last is filled first
-	holes  []uint32 // numbers of chunks whose memory was given back
-	empty  int      // chunks without a live record
-	live   int
-	held   int64 // bytes of all chunks
+	Pages     Pages
+	chunks    []*chunk[T]
+	withRoom  []uint32 // chunks with room; the last is filled first
+	holes     []uint32 // numbers of chunks whose memory was given back
+	empty     int      // chunks without a live record
+	live      int
+	heldBytes int64 // bytes of all chunks
 }
 
 type chunk[T any] struct {
@@ -83,20 +83,20 @@ func (t *Table[T]) Walk(from, limit int, fn func(r uint32, x *T) (more bool)) in
 	return from
 }
 
-// Len returns how many records are in use, Held how many bytes all chunks occupy.
-func (t *Table[T]) Len() int    { return t.live }
-func (t *Table[T]) Held() int64 { return t.held }
+// Len returns how many records are in use, HeldBytes how many bytes all chunks occupy.
+func (t *Table[T]) Len() int         { return t.live }
+func (t *Table[T]) HeldBytes() int64 { return t.heldBytes }
 
 // Take returns a zeroed record and its number.
 func (t *Table[T]) Take() (uint32, *T) {
-	for len(t.open) > 0 {
-		n := t.open[len(t.open)-1]
+	for len(t.withRoom) > 0 {
+		n := t.withRoom[len(t.withRoom)-1]
 		if c := t.chunks[n]; c != nil && (c.free != 0 || c.unused < tableChunk) {
 			return t.takeFrom(n, c)
 		} else if c != nil {
 			c.listed = false
 		}
-		t.open = t.open[:len(t.open)-1]
+		t.withRoom = t.withRoom[:len(t.withRoom)-1]
 	}
 	var n uint32
 	if k := len(t.holes); k > 0 {
@@ -113,9 +113,9 @@ func (t *Table[T]) Take() (uint32, *T) {
 	if n == 0 {
 		c.unused = 1
 	}
-	t.held += int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
+	t.heldBytes += int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
 	t.chunks[n] = c
-	t.open = append(t.open, n)
+	t.withRoom = append(t.withRoom, n)
 	t.empty++
 	return t.takeFrom(n, c)
 }
@@ -152,7 +152,7 @@ func (t *Table[T]) Put(r uint32) {
 		// Keep one empty chunk for the next record.
 		if t.empty > 1 {
 			t.empty--
-			t.held -= int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
+			t.heldBytes -= int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
 			t.Pages.Put(c.mem)
 			t.chunks[n] = nil
 			t.holes = append(t.holes, n)
@@ -161,6 +161,6 @@ func (t *Table[T]) Put(r uint32) {
 	}
 	if !c.listed {
 		c.listed = true
-		t.open = append(t.open, n)
+		t.withRoom = append(t.withRoom, n)
 	}
 }

@@ -96,8 +96,8 @@ func TestTableAgainstMap(t *testing.T) {
 		if limit := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.held > limit {
 			t.Errorf("seed %d: an empty table holds %d bytes, at most %d", seed, pages.held, limit)
 		}
-		if len(x.open) > 2*len(x.chunks)+2 {
-			t.Errorf("seed %d: %d chunks are listed as open, of %d", seed, len(x.open), len(x.chunks))
+		if len(x.withRoom) > 2*len(x.chunks)+2 {
+			t.Errorf("seed %d: %d chunks are listed as open, of %d", seed, len(x.withRoom), len(x.chunks))
 		}
 		if pages.returns == 0 {
 			t.Errorf("seed %d: no memory was given back", seed)

@@ -20,7 +20,7 @@ func BenchmarkIdle(b *testing.B) {
 	for i := range brokers {
 		core := broker.New(broker.Config{IdleTypes: 10})
 		m := fleet.New(fleet.Config{Name: fmt.Sprintf("host-%d:9998", i), Epoch: uint64(i + 1), MaxMessage: 256 << 10}, core, now, func([]broker.Effect) {})
-		core.Join(now, core.AddWorker(), &broker.Joining{Type: []byte(`"mail"`)})
+		core.Join(now, core.AddWorker(), &broker.JoinRequest{Type: []byte(`"mail"`)})
 		m.Step(now)
 		machines = append(machines, m)
 	}
@@ -57,7 +57,7 @@ func BenchmarkIdle(b *testing.B) {
 func BenchmarkLend(b *testing.B) {
 	const roundTrip = 64
 	w := newTwins(0)
-	worker := w.join(&broker.Joining{Type: []byte(`"mail"`), Prefetch: 4 * roundTrip})
+	worker := w.join(&broker.JoinRequest{Type: []byte(`"mail"`), Prefetch: 4 * roundTrip})
 	var ids [roundTrip]string
 	for i := range ids {
 		ids[i] = fmt.Sprintf(`"%020d"`, i)

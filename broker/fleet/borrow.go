@@ -291,7 +291,7 @@ func (m *Machine) receiveOffer(p *peer, s *reader) {
 	}
 	c := a.offerOf(p)
 	c.jobs, c.priority, c.since, c.receivedAt = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
-	if !m.core.Served(typ) {
+	if !m.core.IsServed(typ) {
 		c.jobs = 0
 		m.sendGrant(c, noneHere)
 	}
@@ -425,9 +425,9 @@ func (m *Machine) receiveJob(p *peer, s *reader) {
 		}
 		fx, number, why := m.core.Borrow(m.now, p.lender, &job)
 		switch why {
-		case broker.Clash:
-			pause = broker.ClashPause
-		case broker.TooMuch:
+		case broker.IDClash:
+			pause = broker.ClashDelay
+		case broker.LimitReached:
 			a.limit, a.pauseUntil = 1, m.now+tickInterval
 		}
 		if run = number; run != 0 {
@@ -594,7 +594,7 @@ func (m *Machine) endBorrowing(p *peer) {
 	}
 	if p.lender != 0 {
 		delete(m.borrow.lenders, p.lender)
-		m.apply(m.core.Gone(m.now, p.lender))
+		m.apply(m.core.RemovePeer(m.now, p.lender))
 		p.lender = 0
 	}
 }

@@ -32,7 +32,7 @@ func FuzzItems(f *testing.F) {
 		core := broker.New(broker.Config{IdleTypes: 10, MaxTypes: 100})
 		m := fleet.New(fleet.Config{Name: "a", Epoch: 1, MaxMessage: 1 << 10}, core, 1, func([]broker.Effect) {})
 		w := core.AddWorker()
-		core.Join(1, w, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 4})
+		core.Join(1, w, &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 4})
 		const now = int64(1e9)
 		m.Tick(now)
 		start := func(kind byte) (b []byte) {

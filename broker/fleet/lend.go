@@ -182,7 +182,7 @@ func (m *Machine) receiveGrant(p *peer, s *reader) {
 		return
 	}
 	if n == 0 {
-		out, _ := m.core.Out(br.peerNo)
+		out, _ := m.core.RunCount(br.peerNo)
 		n = out - br.room
 	}
 	m.allot(br, min(br.room+n, maxPlaces))
@@ -258,7 +258,7 @@ func (m *Machine) resumePaused() {
 		if !m.congested(br.broker) {
 			m.fill(br)
 		} else {
-			if out, _ := m.core.Out(br.peerNo); out < br.allotted {
+			if out, _ := m.core.RunCount(br.peerNo); out < br.allotted {
 				br.allotted = out
 				m.apply(m.core.Allot(m.now, br.peerNo, out))
 			}
@@ -270,7 +270,7 @@ func (m *Machine) resumePaused() {
 // removeBorrower removes a borrower from the core.
 func (m *Machine) removeBorrower(br *borrower) {
 	m.forgetBorrower(br)
-	m.apply(m.core.Gone(m.now, br.peerNo))
+	m.apply(m.core.RemovePeer(m.now, br.peerNo))
 }
 
 // forgetBorrower forgets a borrower. The lists demandStale, overdue and paused may still contain
@@ -343,7 +343,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 // replaceOverdue moves the free places of borrowers with an overdue run to new borrowers.
 func (m *Machine) replaceOverdue() {
 	for _, br := range m.lend.overdue {
-		out, overdue := m.core.Out(br.peerNo)
+		out, overdue := m.core.RunCount(br.peerNo)
 		if overdue == 0 || br.retired || br.removed {
 			continue
 		}
@@ -374,9 +374,9 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 		body := s.bytes()
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeep(body)) }
 	case itemReturn:
-		q := &broker.Releasing{ID: id, Delay: time.Duration(s.int())}
+		q := &broker.ReleaseRequest{ID: id, Delay: time.Duration(s.int())}
 		started = s.bool()
-		q.Unbegun = !started
+		q.NotStarted = !started
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
 	case itemFail:
 		failure, delay, reason := s.uint(), s.int(), s.str()
@@ -414,7 +414,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 	}
 	m.apply(handle(br.peerNo))
 	if br.retired {
-		if out, _ := m.core.Out(br.peerNo); out == 0 {
+		if out, _ := m.core.RunCount(br.peerNo); out == 0 {
 			m.removeBorrower(br)
 		}
 	}
@@ -436,7 +436,7 @@ func (m *Machine) removeIdle() {
 			break
 		}
 		br := first.Value.(*borrower)
-		switch out, _ := m.core.Out(br.peerNo); {
+		switch out, _ := m.core.RunCount(br.peerNo); {
 		case out == 0 && br.lent == 0:
 			m.removeBorrower(br)
 		case out < br.room:

@@ -17,7 +17,7 @@ func TestBorrowersLimits(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", limits), func(t *testing.T) {
 			const jobs = 100
 			w := newTwins(time.Millisecond)
-			w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 50})
+			w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 50})
 			fx, err := w.cores[1].Configure(w.now, limitOf(`"t"`, limits))
 			if err != nil {
 				t.Fatal(err)
@@ -57,7 +57,7 @@ func TestTooMuch(t *testing.T) {
 	}
 	p := w.cores[1].AddSubmitter()
 	w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: bytes.Repeat([]byte("1"), 8<<20-50<<10), Delay: time.Hour}))
-	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 20})
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 20})
 	w.pass(10 * time.Second)
 	if st := w.machines[0].Info().Stats; st.Returned < 50 || st.Returned > 150 || len(w.jobs) != 0 {
 		t.Errorf("no job could run for ten seconds, but %d ran and %d came back", len(w.jobs), st.Returned)
@@ -65,14 +65,14 @@ func TestTooMuch(t *testing.T) {
 	if k, _, _ := w.cores[0].Type([]byte(`"t"`)); k.Releases != 0 || k.Requeued != 0 {
 		t.Errorf("of the jobs that came back without a run, %d count as given back, %d as handed out again", k.Releases, k.Requeued)
 	}
-	w.apply(1, w.cores[1].Gone(w.now, p))
+	w.apply(1, w.cores[1].RemovePeer(w.now, p))
 	w.answerJobs(t, jobs)
 }
 
 // TestGroupsOfHome: the rules of a job's home apply to its groups.
 func TestGroupsOfHome(t *testing.T) {
 	w := newTwins(time.Millisecond)
-	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 10})
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
 	for i, n := range []int64{3, 0} { // the borrower's own rule holds all of its jobs back
 		fx, err := w.cores[i].Configure(w.now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(`"g"`), Rule: broker.Rule{Concurrency: n}}}})
 		if err != nil {
@@ -102,8 +102,8 @@ func TestGroupOpensAtHome(t *testing.T) {
 	for _, end := range []string{"the rule is dropped", "the job has ended", "the rate has room"} {
 		t.Run(end, func(t *testing.T) {
 			w := newTwins(time.Millisecond)
-			w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
-			w.join(&broker.Joining{Type: []byte(`"u"`), Prefetch: 1})
+			w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
+			w.join(&broker.JoinRequest{Type: []byte(`"u"`), Prefetch: 1})
 			configure := func(s *broker.Settings) {
 				fx, err := w.cores[0].Configure(w.now, s)
 				if err != nil {
@@ -147,7 +147,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 // TestManyTypes: a worker of many types runs jobs of any of them one after the other, the best
 // first. If many types have workers of their own, every one of the types is wanted.
 func TestManyTypes(t *testing.T) {
-	joining := &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
+	joining := &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
 	t.Run("one job each", func(t *testing.T) {
 		w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 2000})
 		w.join(joining)
@@ -182,7 +182,7 @@ func TestManyTypes(t *testing.T) {
 	t.Run("a worker each", func(t *testing.T) {
 		w := newTwins(time.Millisecond)
 		for i := range 3000 {
-			w.join(&broker.Joining{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
+			w.join(&broker.JoinRequest{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
 		}
 		w.pass(3 * time.Second)
 		for i := range 11_000 {
@@ -200,8 +200,8 @@ func TestManyTypes(t *testing.T) {
 func TestSetsBeyond(t *testing.T) {
 	const sets = 1024
 	w := newTwins(time.Millisecond)
-	of := func(i int) *broker.Joining {
-		return &broker.Joining{Types: [][]byte{fmt.Appendf(nil, `"a%d"`, i), fmt.Appendf(nil, `"b%d"`, i)}, Prefetch: 1}
+	of := func(i int) *broker.JoinRequest {
+		return &broker.JoinRequest{Types: [][]byte{fmt.Appendf(nil, `"a%d"`, i), fmt.Appendf(nil, `"b%d"`, i)}, Prefetch: 1}
 	}
 	var joined []broker.Peer
 	for i := range sets + 1 {
@@ -209,7 +209,7 @@ func TestSetsBeyond(t *testing.T) {
 	}
 	w.pass(5 * time.Second)
 	for _, p := range joined[:sets] {
-		w.apply(1, w.cores[1].Gone(w.now, p))
+		w.apply(1, w.cores[1].RemovePeer(w.now, p))
 	}
 	w.submit("x", fmt.Sprintf(`"a%d"`, sets), []byte("1"))
 	w.answerJobs(t, 1)
@@ -219,7 +219,7 @@ func TestSetsBeyond(t *testing.T) {
 // more types than it may have.
 func TestTypesAtHome(t *testing.T) {
 	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypes: 2})
-	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.pass(3 * time.Second)
 	w.submit("1", `"t"`, []byte("1"))
 	w.pass(3 * time.Millisecond) // the offer is on its way

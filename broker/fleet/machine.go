@@ -160,7 +160,7 @@ type Stats struct {
 // New returns a machine without peers. apply carries out commands on the core; it returns
 // effects for the machine's own peers to Effect.
 func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)) *Machine {
-	core.Watch()
+	core.TrackIdle()
 	cfg.MaxInFlight, cfg.MaxHeld = cmp.Or(cfg.MaxInFlight, 4<<20), cmp.Or(cfg.MaxHeld, 512<<20)
 	m := &Machine{
 		cfg: cfg, core: core, apply: apply, now: now, next: now, answerAt: broker.Never,
@@ -193,7 +193,7 @@ func (m *Machine) Tick(now int64) {
 // Step reacts to the changes that the last commands made.
 func (m *Machine) Step(now int64) {
 	m.now = max(m.now, now)
-	m.core.Moved(m.workersChanged)
+	m.core.EachChange(m.workersChanged)
 	if m.checkHeld {
 		m.checkHeld = false
 		m.shed()

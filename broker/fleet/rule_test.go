@@ -31,7 +31,7 @@ func (w *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
 func TestProgressIsASample(t *testing.T) {
 	const runs, reports = 5, 120
 	w := newTwins(0)
-	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: runs})
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: runs})
 	var jobs []*broker.Submission
 	for i := range runs {
 		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Progress: true})
@@ -65,7 +65,7 @@ func TestProgressIsASample(t *testing.T) {
 // TestProgressUnasked: progress is sent home only once it has been requested.
 func TestProgressUnasked(t *testing.T) {
 	w := newTwins(0)
-	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
 	for _, follow := range []bool{false, true, false} {
 		w.apply(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), follow, 1<<20))
@@ -86,7 +86,7 @@ func TestProgressUnasked(t *testing.T) {
 func TestOverdueAtHome(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		w := newTwins(time.Millisecond)
-		w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 10})
+		w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
 		w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Timeout: time.Second})
 		if cancelled {
 			w.apply(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
@@ -107,7 +107,7 @@ func TestOverdueAtHome(t *testing.T) {
 			t.Errorf("it has answered, and is given %d jobs, want 2", len(w.jobs))
 		}
 		w.answerJobs(t, 2)
-		if st := w.machines[0].Info().Stats; st.Lent != 0 || w.cores[0].Held() != 0 || w.cores[1].Totals().Overdue != 0 {
+		if st := w.machines[0].Info().Stats; st.Lent != 0 || w.cores[0].JobCount() != 0 || w.cores[1].Totals().Overdue != 0 {
 			t.Errorf("%+v, %+v", st, w.cores[1].Totals())
 		}
 	}
@@ -118,7 +118,7 @@ func TestOverdueAtHome(t *testing.T) {
 func TestHeld(t *testing.T) {
 	const runs = 32
 	w := newTwins(0)
-	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: runs})
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: runs})
 	var jobs []*broker.Submission
 	for i := range runs {
 		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 3})
@@ -143,7 +143,7 @@ func BenchmarkLines(b *testing.B) {
 		b.Run(fmt.Sprint(lines), func(b *testing.B) {
 			w := newTwinsApart(0, 0, broker.Config{IdleTypes: 20_000})
 			for i := range lines {
-				w.join(&broker.Joining{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
+				w.join(&broker.JoinRequest{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
 			}
 			w.pass(3 * time.Second)
 			for i := range lines {

@@ -338,10 +338,10 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 		if r := x.runsOf(id); r != nil {
 			*r--
 		}
-		x.handle(x.core.Release(x.now, p, &broker.Releasing{ID: name, Delay: time.Duration(x.rng.IntN(1000))}))
+		x.handle(x.core.Release(x.now, p, &broker.ReleaseRequest{ID: name, Delay: time.Duration(x.rng.IntN(1000))}))
 	case n == 3 && !x.finishing:
 		delete(x.workers, p)
-		x.handle(x.core.Expelled(x.now, p, "garbage"))
+		x.handle(x.core.ExpelPeer(x.now, p, "garbage"))
 		x.worker()
 	case n == 4 && !x.finishing:
 		w.out[id] = true // the worker answers a second later
@@ -392,7 +392,7 @@ func (x *node) worker() {
 	p := x.core.AddWorker()
 	x.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
 	x.order = append(x.order, p)
-	q := &broker.Joining{Prefetch: x.rng.IntN(4), Notices: x.rng.IntN(2) == 0}
+	q := &broker.JoinRequest{Prefetch: x.rng.IntN(4), Notices: x.rng.IntN(2) == 0}
 	switch n := x.rng.IntN(8); {
 	case n < 4:
 		q.Type = []byte(types[n])
@@ -470,12 +470,12 @@ func (w *world) shake() {
 	case n < 70:
 		if p, ok := pick(x, x.workers); ok {
 			delete(x.workers, p)
-			x.handle(x.core.Gone(w.now, p))
+			x.handle(x.core.RemovePeer(w.now, p))
 		}
 	case n < 73:
 		if p, ok := pick(x, x.subs); ok {
 			delete(x.subs, p)
-			x.handle(x.core.Gone(w.now, p))
+			x.handle(x.core.RemovePeer(w.now, p))
 			x.submitter()
 		}
 	case n < 78:
@@ -591,12 +591,12 @@ func (w *world) run() {
 	}
 	p := last.core.AddWorker()
 	last.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
-	last.handle(last.core.Join(w.now, p, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
+	last.handle(last.core.Join(w.now, p, &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
 	for range 300 {
 		w.runUntil(w.now + int64(time.Second))
 		held := 0
 		for _, x := range w.nodes {
-			held += int(x.core.Held()) + x.core.Borrowed()
+			held += int(x.core.JobCount()) + x.core.BorrowedRuns()
 		}
 		if held == 0 {
 			break
@@ -606,8 +606,8 @@ func (w *world) run() {
 	w.check()
 	for _, x := range w.nodes {
 		st := x.machine.Info().Stats
-		if x.core.Held() != 0 || x.core.Borrowed() != 0 || st.Lent != 0 || st.Borrowed != 0 {
-			w.t.Errorf("broker %d holds %d jobs and %d borrowed ones at the end: %+v, %+v", x.number, x.core.Held(), x.core.Borrowed(), x.core.Totals(), st)
+		if x.core.JobCount() != 0 || x.core.BorrowedRuns() != 0 || st.Lent != 0 || st.Borrowed != 0 {
+			w.t.Errorf("broker %d holds %d jobs and %d borrowed ones at the end: %+v, %+v", x.number, x.core.JobCount(), x.core.BorrowedRuns(), x.core.Totals(), st)
 		}
 		for _, jobs := range x.subs {
 			for id, j := range jobs {

@@ -118,7 +118,7 @@ func (w *twins) submit(id, typ string, body []byte) {
 	w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte(id), Type: []byte(typ), Body: body}))
 }
 
-func (w *twins) join(q *broker.Joining) broker.Peer {
+func (w *twins) join(q *broker.JoinRequest) broker.Peer {
 	p := w.cores[1].AddWorker()
 	w.apply(1, w.cores[1].Join(w.now, p, q))
 	return p
@@ -152,14 +152,14 @@ func TestNoMoreThanWanted(t *testing.T) {
 		delay   time.Duration
 		types   int
 		jobs    int
-		joining []broker.Joining
+		joining []broker.JoinRequest
 	}{
-		{"one worker for all types", 0, 30, 300, []broker.Joining{{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}}},
-		{"one worker for all types, far away", 40 * time.Millisecond, 30, 300, []broker.Joining{{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}}},
-		{"sets that overlap", 10 * time.Millisecond, 3, 300, []broker.Joining{
+		{"one worker for all types", 0, 30, 300, []broker.JoinRequest{{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}}},
+		{"one worker for all types, far away", 40 * time.Millisecond, 30, 300, []broker.JoinRequest{{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}}},
+		{"sets that overlap", 10 * time.Millisecond, 3, 300, []broker.JoinRequest{
 			{Type: []byte(`"0"`), Prefetch: 2}, {Types: [][]byte{[]byte(`"0"`), []byte(`"1"`)}, Prefetch: 3}, {Types: [][]byte{[]byte(`"*"`)}, Prefetch: 4},
 		}},
-		{"a burst, far away", 60 * time.Millisecond, 1, 3000, []broker.Joining{{Type: []byte(`"0"`), Prefetch: 100}, {Type: []byte(`"0"`), Prefetch: 100}}},
+		{"a burst, far away", 60 * time.Millisecond, 1, 3000, []broker.JoinRequest{{Type: []byte(`"0"`), Prefetch: 100}, {Type: []byte(`"0"`), Prefetch: 100}}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			w := newTwins(v.delay)
@@ -185,7 +185,7 @@ func TestHeavyBurst(t *testing.T) {
 	body := fmt.Appendf(nil, `"%0*d"`, 256<<10, 0)
 	w := newTwins(20 * time.Millisecond)
 	for range 2 {
-		w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: jobs / 2})
+		w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: jobs / 2})
 	}
 	w.pass(time.Second)
 	for i := range jobs {
@@ -219,7 +219,7 @@ func TestHeavyBurst(t *testing.T) {
 func TestAcks(t *testing.T) {
 	const jobs = 100
 	w := newTwins(time.Millisecond)
-	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: jobs})
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: jobs})
 	w.pass(time.Second)
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, fmt.Appendf(nil, `"%0*d"`, 256<<10, 0))
@@ -273,7 +273,7 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	return func(yield func(*twins) bool) {
 		for i := range time.Duration(n * n) {
 			w := newTwinsApart(time.Millisecond, i/n*step, broker.Config{IdleTypes: 10})
-			w.join(&broker.Joining{Type: []byte(`"t"`)})
+			w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
 			w.pass(i % n * step)
 			w.submit("1", `"t"`, []byte("1"))
 			if w.pass(200 * time.Millisecond); len(w.jobs) != 1 {
@@ -336,9 +336,9 @@ func TestWantsAreFew(t *testing.T) {
 	}
 	w.delay = int64(time.Hour) // so that no message arrives
 	for range 300 {
-		p := w.join(&broker.Joining{Type: []byte(`"t"`)})
+		p := w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
 		w.pass(time.Millisecond)
-		w.apply(1, w.cores[1].Gone(w.now, p))
+		w.apply(1, w.cores[1].RemovePeer(w.now, p))
 		w.pass(2 * time.Millisecond)
 	}
 	if n := countWants(); n == 0 || n > 11 {
@@ -353,7 +353,7 @@ func TestManyNames(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, fmt.Appendf(nil, `"%0*d"`, 1000, i))
 	}
-	for _, order := range [][]*broker.Joining{
+	for _, order := range [][]*broker.JoinRequest{
 		{{Type: []byte(`"near"`)}, {Types: many, Except: many[:500]}, {Type: []byte(`"far"`)}},
 		{{Types: many, Except: many[:500]}, {Type: []byte(`"near"`)}, {Type: []byte(`"far"`)}},
 	} {
@@ -373,7 +373,7 @@ func TestManyNames(t *testing.T) {
 // happens.
 func TestForeign(t *testing.T) {
 	w := newTwins(0)
-	w.join(&broker.Joining{Type: []byte(`"mail"`)})
+	w.join(&broker.JoinRequest{Type: []byte(`"mail"`)})
 	m := w.machines[0]
 	for _, kind := range []byte{'b', 'w', 'd', 'a', 'x'} {
 		msg := msgp.AppendUint64(msgp.AppendString(msgp.AppendUint64(msgp.AppendUint64(nil, 7), uint64(kind)), "new"), 9)
@@ -395,7 +395,7 @@ func TestForeign(t *testing.T) {
 // is offered jobs of these types only now and then, and does not count as wanting them.
 func TestScoped(t *testing.T) {
 	w := newTwins(0)
-	w.join(&broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
+	w.join(&broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
 	w.submit("1", `"print"`, []byte("1"))
 	w.pass(time.Second)
 	before := w.machines[0].Info().Stats.Items
@@ -419,7 +419,7 @@ func TestLeave(t *testing.T) {
 	}{{"as it is", false, false, false}, {"drained", true, false, true}, {"with a job", false, true, false}, {"drained with a job", true, true, false}} {
 		t.Run(v.name, func(t *testing.T) {
 			w := newTwins(time.Millisecond)
-			w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
+			w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 			if v.lends {
 				w.submit("1", `"t"`, []byte("1"))
 			}

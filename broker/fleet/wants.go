@@ -76,7 +76,7 @@ func (w *want) key() wantKey {
 
 // workersChanged handles the core's report that a type, or the free places at workers, have
 // changed.
-func (m *Machine) workersChanged(v *broker.Move) {
+func (m *Machine) workersChanged(v *broker.IdleChange) {
 	g := &m.borrow
 	if v.Set == 0 {
 		m.updateOffer(v.Types[0])
@@ -205,7 +205,7 @@ func (m *Machine) receiveWants(p *peer, s *reader) {
 		case set == 0 && len(types) == 1:
 			delete(p.wants.types, string(types[0]))
 		case places > 0:
-			p.wants.sets[set] = &wantedSet{cloneAll(types), broker.Serving(types, except), places}
+			p.wants.sets[set] = &wantedSet{cloneAll(types), broker.TypeMatcher(types, except), places}
 			clear(p.wants.refused)
 			m.lend.setsChanged = true
 		default:

@@ -37,7 +37,7 @@ func (h *Hub) credit(c *Conn) {
 	h.update(func(now int64) {
 		if limit := h.cfg.MaxOutbound / 2; c.out.waiting() <= limit/2 {
 			c.noCredit.Store(false)
-			h.apply(h.core.Credit(now, c.Peer, int64(limit-c.out.waiting())))
+			h.apply(h.core.SetCredit(now, c.Peer, int64(limit-c.out.waiting())))
 		}
 	})
 }
@@ -246,7 +246,7 @@ func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.
 // Memory returns how much memory the hub holds.
 func (h *Hub) Memory() Memory {
 	h.mu.Lock()
-	fleet, spare := h.fleet, h.spare.Held
+	fleet, spare := h.fleet, h.spare.HeldBytes
 	h.mu.Unlock()
 	m := Memory{Spare: int64(spare), Input: h.inbound.Load(), TLS: h.secure.Load()}
 	for p := range h.unread {

@@ -133,7 +133,7 @@ func (h *Hub) removePeer(c *Conn, reason string) {
 	if h.find(c.Peer) != c {
 		return
 	}
-	fx := h.core.Expelled(h.clock(), c.Peer, reason)
+	fx := h.core.ExpelPeer(h.clock(), c.Peer, reason)
 	h.conns[c.Peer.Slot()] = nil
 	h.recent.add(c, h.clock())
 	h.apply(fx)

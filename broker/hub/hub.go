@@ -95,7 +95,7 @@ type Stats struct {
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spare: container.Buffers{Limit: maxSpareBytes}, closing: map[*Conn]struct{}{}, recent: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spare: container.Buffers{MaxBytes: maxSpareBytes}, closing: map[*Conn]struct{}{}, recent: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
 	if h.clock == nil {
 		h.ownClock = clock.Run()
 		h.clock = h.ownClock.Now

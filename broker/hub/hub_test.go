@@ -231,7 +231,7 @@ func TestSlowReader(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	h.View(func(b *broker.Broker, _ int64) {
-		if l := b.Totals(); l.Imbalance() != 0 || l.Answered != 4 || b.Held() != 0 {
+		if l := b.Totals(); l.Imbalance() != 0 || l.Answered != 4 || b.JobCount() != 0 {
 			t.Errorf("%+v", l)
 		}
 	})

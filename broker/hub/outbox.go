@@ -110,7 +110,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 			h.stats.Errors[codes[e.Code]]++
 			reason = wording.Of(e.Reason)
 		case broker.OpJob:
-			if e.Spent {
+			if e.CreditSpent {
 				c.noCredit.Store(true)
 			}
 		}

@@ -18,7 +18,7 @@ func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 		for ; n < len(o.marks) && o.marks[n].end <= done; n++ {
 			if m := o.marks[n]; m.outcome != 0 {
 				h.outcomes--
-				h.apply(h.core.Written(now, m.outcome))
+				h.apply(h.core.OutcomeWritten(now, m.outcome))
 			}
 		}
 		if n == len(o.marks) {
@@ -53,7 +53,7 @@ func (h *Hub) settleReused(now int64, id []byte) {
 			if m.end > c.out.maybeRead.Load() {
 				break
 			} else if m.outcome == no {
-				h.apply(h.core.Written(now, no))
+				h.apply(h.core.OutcomeWritten(now, no))
 			}
 		}
 	}

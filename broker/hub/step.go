@@ -49,7 +49,7 @@ func (s *Sink) Step(cmds []Command, outs *[]Output) {
 	h.step(s, outs, func(now int64) {
 		for i := range cmds {
 			if id := cmds[i].Req.ID; id != nil && len(cmds) > 1 {
-				h.core.Foresee(id)
+				h.core.PrefetchID(id)
 			}
 		}
 		for i := range cmds {
@@ -166,7 +166,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 		s := broker.Submission{
 			ID: r.ID, Type: r.Type, Body: r.Body, Stable: m.Stable, Priority: r.Priority,
 			Delay: millis(r.DelayMS), Timeout: millis(r.TimeoutMS), Backoff: millis(r.BackoffMS), Expires: millis(r.ExpiresMS),
-			Retries: int32(r.Retries), Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
+			Retries: int32(r.Retries), Detach: r.Detach, NoAck: r.NoAck, Progress: r.Progress,
 			Keep: millis(r.KeepMS), Age: millis(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
 		}
 		if h.outcomes > 0 {
@@ -176,7 +176,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	case wire.Respond:
 		fx = h.core.Respond(now, c.Peer, r.ID, r.Body, m.Stable)
 	case wire.Join:
-		fx = h.core.Join(now, c.Peer, &broker.Joining{
+		fx = h.core.Join(now, c.Peer, &broker.JoinRequest{
 			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
 			Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders,
 		})
@@ -190,7 +190,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			fx = h.core.Cancel(now, c.Peer, r.ID)
 			break
 		}
-		fx = h.core.Change(now, c.Peer, &broker.Changing{
+		fx = h.core.Change(now, c.Peer, &broker.ChangeRequest{
 			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: millis(r.AfterMS),
 		})
 	case wire.Attach:
@@ -205,7 +205,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 		}
 		fx = h.core.Fail(now, c.Peer, &f)
 	case wire.Release:
-		fx = h.core.Release(now, c.Peer, &broker.Releasing{ID: r.ID, Delay: millis(max(r.AfterMS, 0))})
+		fx = h.core.Release(now, c.Peer, &broker.ReleaseRequest{ID: r.ID, Delay: millis(max(r.AfterMS, 0))})
 	case wire.Progress:
 		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.Stable)
 	case wire.Leave:

@@ -83,7 +83,7 @@ func (w *twin) apply(fx []broker.Effect) {
 			}
 		case broker.OpJob:
 			f = wire.AppendJob(nil, e.ID, e.Type, e.Headers, e.Body)
-			s.jobs, s.spent = append(s.jobs, string(e.ID)), s.spent || e.Spent
+			s.jobs, s.spent = append(s.jobs, string(e.ID)), s.spent || e.CreditSpent
 		case broker.OpResult:
 			f = wire.AppendResult(nil, e.ID, e.Body)
 		case broker.OpProgress:
@@ -119,7 +119,7 @@ func (w *twin) markWritten(s *shadow, n int) {
 	rest := s.outcomes[:0]
 	for _, o := range s.outcomes {
 		if o.taken && o.end <= s.sent-uint64(s.held) {
-			w.apply(w.core.Written(0, o.no))
+			w.apply(w.core.OutcomeWritten(0, o.no))
 			continue
 		}
 		o.back = o.taken
@@ -129,7 +129,7 @@ func (w *twin) markWritten(s *shadow, n int) {
 	if waits := s.waiting(); s.spent && n > 0 && waits <= w.max/2/2 && !s.gone {
 		s.spent = false
 		w.credits++
-		w.apply(w.core.Credit(0, s.peer, int64(w.max/2-waits)))
+		w.apply(w.core.SetCredit(0, s.peer, int64(w.max/2-waits)))
 		w.settle()
 	}
 }
@@ -141,7 +141,7 @@ func (w *twin) markRead(id []byte) {
 	if s := w.shadows[peer]; s != nil && no != 0 {
 		for _, o := range s.outcomes {
 			if o.no == no && o.taken && !o.back {
-				w.apply(w.core.Written(0, no))
+				w.apply(w.core.OutcomeWritten(0, no))
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 		w.markRead(r.ID)
 		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.Progress, Groups: r.Groups, Headers: r.Headers}))
 	case wire.Join:
-		w.apply(w.core.Join(0, s.peer, &broker.Joining{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders}))
+		w.apply(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders}))
 	case wire.Respond:
 		w.apply(w.core.Respond(0, s.peer, r.ID, r.Body, false))
 	case wire.Attach:
@@ -182,9 +182,9 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 	case wire.Cancel:
 		w.apply(w.core.Cancel(0, s.peer, r.ID))
 	case wire.Change:
-		w.apply(w.core.Change(0, s.peer, &broker.Changing{ID: r.ID, Priority: r.Priority, SetPriority: true, Groups: r.Groups, SetGroups: true, Delay: -1}))
+		w.apply(w.core.Change(0, s.peer, &broker.ChangeRequest{ID: r.ID, Priority: r.Priority, SetPriority: true, Groups: r.Groups, SetGroups: true, Delay: -1}))
 	case wire.Release:
-		w.apply(w.core.Release(0, s.peer, &broker.Releasing{ID: r.ID}))
+		w.apply(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: r.ID}))
 	case wire.Ping:
 		if !s.over {
 			w.put(s, wire.AppendOK(nil))
@@ -204,7 +204,7 @@ func (w *twin) settle() {
 func (w *twin) leave(s *shadow) {
 	if !s.gone {
 		s.gone = true
-		w.apply(w.core.Gone(0, s.peer))
+		w.apply(w.core.RemovePeer(0, s.peer))
 	}
 }
 

@@ -72,7 +72,7 @@ func (s *Server) newLoops() error {
 			return err
 		}
 		lp := s.newLoop(poller, maxParts)
-		lp.group, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{Limit: maxPool}
+		lp.group, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{MaxBytes: maxPool}
 		l.loops = append(l.loops, lp)
 		l.done.Go(lp.run)
 	}

@@ -44,7 +44,7 @@ func TestHistoryGoesFirst(t *testing.T) {
 	if m := held(); m.History > 4*mib || m.Total() > 64*mib*3/4+mib {
 		t.Errorf("%d bytes of history beside %d of all", m.History, m.Total())
 	}
-	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Gone(now, p) })
+	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect { return c.RemovePeer(now, p) })
 	for held().Jobs() > 20*mib { // the jobs are freed in slices
 	}
 	held() // sets the limit of the history again, now that all slices are freed

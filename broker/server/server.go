@@ -259,7 +259,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Leftovers() (l wording.Leftovers) {
 	s.hub.View(func(c *broker.Broker, _ int64) {
 		t := c.Totals()
-		l = wording.Leftovers{Running: t.Running, Borrowed: uint64(c.Borrowed()), Queued: t.Queued, Delayed: t.Delayed}
+		l = wording.Leftovers{Running: t.Running, Borrowed: uint64(c.BorrowedRuns()), Queued: t.Queued, Delayed: t.Delayed}
 	})
 	l.Unread, _, _ = s.hub.Backlog()
 	return l

@@ -86,8 +86,8 @@ var verbs = [numVerbs]struct {
 		return d.core.Progress(c.now, d.peer(c), d.lend(c.id), d.body(c), c.stable)
 	}},
 	leave:    {"leave", workers, (*oracle).leave, func(d *driver, c *command) effects { return d.core.Leave(c.now, d.peer(c)) }},
-	gone:     {"gone", submitters | workers | lenders | borrowers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.Gone(c.now, d.peer(c)) }},
-	expelled: {"expelled", submitters | workers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.Expelled(c.now, d.peer(c), c.reason) }},
+	gone:     {"gone", submitters | workers | lenders | borrowers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.RemovePeer(c.now, d.peer(c)) }},
+	expelled: {"expelled", submitters | workers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.ExpelPeer(c.now, d.peer(c), c.reason) }},
 	tick:     {"tick", 0, (*oracle).tick, func(d *driver, c *command) effects { return d.core.Tick(c.now) }},
 	pause:    {"pause", 0, (*oracle).pause, (*driver).configure},
 	limit:    {"limit", 0, (*oracle).configure, (*driver).configure},
@@ -102,14 +102,14 @@ var verbs = [numVerbs]struct {
 	attach: {"attach", submitters, (*oracle).attach, func(d *driver, c *command) effects {
 		return d.core.Attach(c.now, d.peer(c), d.lend(c.id), c.progress, c.room)
 	}},
-	written:     {"written", 0, (*oracle).written, func(d *driver, c *command) effects { return d.core.Written(c.now, d.outcomes[c.id]) }},
+	written:     {"written", 0, (*oracle).written, func(d *driver, c *command) effects { return d.core.OutcomeWritten(c.now, d.outcomes[c.id]) }},
 	change:      {"change", submitters, (*oracle).change, func(d *driver, c *command) effects { return d.core.Change(c.now, d.peer(c), d.changing(c)) }},
 	amend:       {"amend", 0, (*oracle).change, (*driver).amend},
 	release:     {"release", workers | borrowers, (*oracle).release, (*driver).release},
 	setRule:     {"rule", 0, (*oracle).configure, (*driver).configure},
 	dropRule:    {"drop-rule", 0, (*oracle).configure, (*driver).configure},
 	setFair:     {"fair", 0, (*oracle).configure, (*driver).configure},
-	credit:      {"credit", workers, (*oracle).credit, func(d *driver, c *command) effects { return d.core.Credit(c.now, d.peer(c), int64(c.room)) }},
+	credit:      {"credit", workers, (*oracle).credit, func(d *driver, c *command) effects { return d.core.SetCredit(c.now, d.peer(c), int64(c.room)) }},
 	forget:      {"forget", 0, (*oracle).forgetType, (*driver).forget},
 	addBorrower: {"borrower", newcomers, (*oracle).connect, (*driver).connect},
 	addLender:   {"lender", newcomers, (*oracle).connect, (*driver).connect},

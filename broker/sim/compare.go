@@ -114,7 +114,7 @@ func (r *runner) compareLedgers() error {
 	want := totals{Ledger: sum, borrowed: len(o.borrowed), letters: len(o.letters), letterBytes: o.letterBytes(), submitters: o.connected(false), workers: o.connected(true)}
 	want.outcomes, want.outcomeBytes = total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
 	want.held = uint64(len(o.jobs) - want.outcomes)
-	got := totals{Ledger: b.Totals(), held: b.Held(), borrowed: b.Borrowed()}
+	got := totals{Ledger: b.Totals(), held: b.JobCount(), borrowed: b.BorrowedRuns()}
 	got.outcomes, got.outcomeBytes = b.Outcomes()
 	got.letters, got.letterBytes = b.DeadCount()
 	got.submitters, got.workers = b.Peers()

@@ -26,7 +26,7 @@ type driver struct {
 	lent map[uint64]string
 
 	// watched reports that a fleet watches the core. lendable has the types with jobs to lend,
-	// as such a fleet knows them from Moved.
+	// as such a fleet knows them from EachChange.
 	watched  bool
 	lendable map[string]bool
 
@@ -52,7 +52,7 @@ func newDriver(cfg broker.Config) *driver {
 		lent:     map[uint64]string{},
 	}
 	if d.watched {
-		d.core.Watch()
+		d.core.TrackIdle()
 	}
 	return d
 }
@@ -127,7 +127,7 @@ func (d *driver) connect(c *command) (fx effects) {
 }
 
 func (d *driver) join(c *command) effects {
-	q := broker.Joining{
+	q := broker.JoinRequest{
 		Type: d.lend(c.typ), Types: d.names(c.types), Except: d.names(c.except),
 		Prefetch: c.prefetch, Notices: c.notices, Headers: c.wantHeaders,
 	}
@@ -147,7 +147,7 @@ func (d *driver) fail(c *command) effects {
 }
 
 func (d *driver) release(c *command) effects {
-	return d.core.Release(c.now, d.peer(c), &broker.Releasing{ID: d.lend(c.id), Delay: c.delay, Unbegun: c.verb == giveBack})
+	return d.core.Release(c.now, d.peer(c), &broker.ReleaseRequest{ID: d.lend(c.id), Delay: c.delay, NotStarted: c.verb == giveBack})
 }
 
 func (d *driver) amend(c *command) effects {
@@ -187,7 +187,7 @@ func (d *driver) revokeAll(c *command) effects {
 }
 
 func (d *driver) forget(c *command) effects {
-	f := broker.Forgetting{Name: d.lend(c.typ), Discard: c.flag}
+	f := broker.ForgetRequest{Name: d.lend(c.typ), Discard: c.flag}
 	d.all(func() (effects, bool) { return d.core.ForgetType(c.now, &f) })
 	_, d.known = d.core.TypeUse(f.Name)
 	return nil
@@ -250,13 +250,13 @@ func (d *driver) submission(c *command) *broker.Submission {
 	return &broker.Submission{
 		ID: d.lend(c.id), Type: d.lend(c.typ), Body: d.body(c), Stable: c.stable, Priority: c.priority,
 		Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
-		Retries: int32(c.retries), Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
+		Retries: int32(c.retries), Detach: c.detach, NoAck: c.quiet, Progress: c.progress, Keep: c.keep,
 		Age: c.age, Headers: d.lend(string(c.headers)), Groups: d.names(c.groups),
 	}
 }
 
-func (d *driver) changing(c *command) *broker.Changing {
-	return &broker.Changing{
+func (d *driver) changing(c *command) *broker.ChangeRequest {
+	return &broker.ChangeRequest{
 		ID: d.lend(c.id), Priority: c.priority, SetPriority: c.setPriority,
 		Groups: d.names(c.groups), SetGroups: c.setGroups, Delay: c.delay,
 	}
@@ -270,7 +270,7 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for the unknown peer %d", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.Spent}
+		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.CreditSpent}
 		if e.Code != 0 {
 			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) && e.Run == 0 {
 				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))

@@ -25,7 +25,7 @@ func (r *runner) comparePeers() error {
 			return fmt.Errorf("an unknown worker is listed: %+v", x)
 		}
 		want := x
-		want.Type, want.Room, want.Out, want.Overdue, want.Left = bytesOf(w.typ), w.room, len(w.out), w.overdue(), w.left
+		want.Type, want.Room, want.Out, want.Overdue, want.HasLeft = bytesOf(w.typ), w.room, len(w.out), w.overdue(), w.left
 		if len(w.out) <= 16 {
 			want.Jobs = nil
 			for _, run := range w.out {
@@ -88,7 +88,7 @@ func (r *runner) compareJob(id string) error {
 	want := x
 	want.ID, want.Type, want.State, want.Priority, want.Keep = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
 	want.Attempts, want.Retries, want.Bytes, want.Releases = j.attempts, j.retries, len(j.body), j.releases
-	want.Age, want.In, want.Due, want.Expires = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0
+	want.Age, want.InState, want.Due, want.Expires = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0
 	want.Detached, want.Unwanted, want.Submitter, want.Worker, want.Broker = j.detach, false, d.peers[j.owner], 0, ""
 	if due, set := j.due(); set {
 		want.Due = time.Duration(max(0, due-o.now))
@@ -96,8 +96,8 @@ func (r *runner) compareJob(id string) error {
 	if j.expires != 0 && j.state != ended {
 		want.Expires = time.Duration(max(1, j.expires-o.now))
 	}
-	var p broker.Place
-	for d.core.Place([]byte(id), &p) {
+	var p broker.QueuePosition
+	for d.core.QueuePosition([]byte(id), &p) {
 	}
 	exact, ahead := j.state == queued, 0
 	switch j.state {

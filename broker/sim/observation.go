@@ -17,7 +17,7 @@ type observation struct {
 	// the type that it is to forget exists. unborrowed is why the core did not borrow a job, 0 if
 	// it did.
 	overloaded, known bool
-	unborrowed        broker.Unborrowed
+	unborrowed        broker.BorrowRefusal
 }
 
 // job returns the core's description of a job.

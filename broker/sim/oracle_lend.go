@@ -31,7 +31,7 @@ func (o *oracle) toEnd(w *oraclePeer) { w.position = o.number() }
 // clash handles a job that should go to a worker which runs a borrowed job with the same id:
 // the job waits for a while, and the worker goes to the end of the line.
 func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
-	j.state, j.until, j.minOnly = delayed, o.now+int64(broker.ClashPause), false
+	j.state, j.until, j.minOnly = delayed, o.now+int64(broker.ClashDelay), false
 	o.setTimer(j)
 	o.toEnd(w)
 }
@@ -63,7 +63,7 @@ func (o *oracle) borrow(c *command) {
 		}
 		o.handTo(w, j)
 		o.handed[c.typ]++
-	case broker.Clash:
+	case broker.IDClash:
 		o.toEnd(w)
 	}
 }
@@ -71,25 +71,25 @@ func (o *oracle) borrow(c *command) {
 // unborrowed returns why a job cannot be borrowed, or 0. Where this depends on how the core
 // counts rates and bytes, or on whether the core still knows the type, the core's answer is
 // accepted.
-func (o *oracle) unborrowed(c *command) broker.Unborrowed {
+func (o *oracle) unborrowed(c *command) broker.BorrowRefusal {
 	p, w := o.peer(c.peer, false), o.firstInLine(c.typ)
 	if p == nil || !p.lends || o.draining || w == nil || w.borrows {
-		return broker.NobodyIdle
+		return broker.NoIdleWorker
 	}
 	k := o.typeNamed(c.typ)
 	early, late := k.paced.opens(k.quota())
-	if !o.mayRun(k) || k.rate > 0 && (early > o.now || late > o.now && o.observed.unborrowed == broker.NobodyIdle) {
-		return broker.NobodyIdle
+	if !o.mayRun(k) || k.rate > 0 && (early > o.now || late > o.now && o.observed.unborrowed == broker.NoIdleWorker) {
+		return broker.NoIdleWorker
 	}
-	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.unborrowed == broker.NobodyIdle {
-		return broker.NobodyIdle
+	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.unborrowed == broker.NoIdleWorker {
+		return broker.NoIdleWorker
 	}
-	o.observed.overloaded = o.observed.unborrowed == broker.TooMuch
+	o.observed.overloaded = o.observed.unborrowed == broker.LimitReached
 	switch {
 	case o.full(c):
-		return broker.TooMuch
+		return broker.LimitReached
 	case w.has(c.id):
-		return broker.Clash
+		return broker.IDClash
 	}
 	return 0
 }
@@ -129,12 +129,12 @@ func (o *oracle) allot(c *command) {
 	}
 }
 
-// compareMoves checks that a fleet that looks only at what Moved reports knows which types have
+// compareMoves checks that a fleet that looks only at what EachChange reports knows which types have
 // jobs to lend.
 func (r *runner) compareMoves() error {
 	d := r.driver
 	lendable := func(typ []byte) bool { return d.core.Demand(typ).Jobs > 0 }
-	d.core.Moved(func(m *broker.Move) {
+	d.core.EachChange(func(m *broker.IdleChange) {
 		if m.Set == 0 {
 			d.lendable[string(m.Types[0])] = lendable(m.Types[0])
 		}

@@ -324,8 +324,8 @@ const rest = 6<<20 + 256<<10
 func (r *runner) compareMemory() error {
 	p := r.x.pages
 	core, m := r.driver.core, r.driver.core.Memory()
-	if jobs, load := core.Load(); jobs != 0 || core.Held() != 0 || load != m.Heaps+m.Queues {
-		return fmt.Errorf("%d jobs are left, %d count with %d bytes, of which %d are heaps and queues", core.Held(), jobs, load, m.Heaps+m.Queues)
+	if jobs, load := core.Load(); jobs != 0 || core.JobCount() != 0 || load != m.Heaps+m.Queues {
+		return fmt.Errorf("%d jobs are left, %d count with %d bytes, of which %d are heaps and queues", core.JobCount(), jobs, load, m.Heaps+m.Queues)
 	}
 	if held := p.held - int(m.History); held > rest {
 		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", held, rest)

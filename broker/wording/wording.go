@@ -22,40 +22,40 @@ var reasons = [...]string{
 	broker.GivenBack:      "given back",
 	broker.AttachedTo:     "another connection attached to this job",
 
-	broker.NotKept:         "no kept job has this id",
-	broker.NotReached:      "no job of this connection, and no detached one, has this id",
-	broker.NotChangeable:   "no waiting job of this connection, and no detached one, has this id",
-	broker.NotWaiting:      "no waiting job has this id",
-	broker.NoLetter:        "no failed job with this id is kept",
-	broker.NotOut:          "no job with this id is out on this connection",
-	broker.NothingOut:      "not_processing: no job is out on this connection",
-	broker.IsRunning:       "running: the job is out on a worker",
-	broker.HasEnded:        "the job has ended",
-	broker.EndUnread:       "the job has ended, and its last frame is on its way",
-	broker.CancelledBefore: "the job was cancelled already",
-	broker.IDHeld:          "a job with this id is queued or running",
-	broker.OutcomeKept:     "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
+	broker.NotKept:          "no kept job has this id",
+	broker.NotCancellable:   "no job of this connection, and no detached one, has this id",
+	broker.NotChangeable:    "no waiting job of this connection, and no detached one, has this id",
+	broker.NotWaiting:       "no waiting job has this id",
+	broker.NoLetter:         "no failed job with this id is kept",
+	broker.NotRunningHere:   "no job with this id is out on this connection",
+	broker.NothingRunning:   "not_processing: no job is out on this connection",
+	broker.IsRunning:        "running: the job is out on a worker",
+	broker.AlreadyEnded:     "the job has ended",
+	broker.EndUnread:        "the job has ended, and its last frame is on its way",
+	broker.AlreadyCancelled: "the job was cancelled already",
+	broker.IDInUse:          "a job with this id is queued or running",
+	broker.OutcomeKept:      "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
 
-	broker.Closing:            "the broker is shutting down and takes no new jobs",
-	broker.ManyTypes:          "the broker holds {most} types (max-types)",
-	broker.ManyPairs:          "the broker holds {have} pairs of a type and a set of types that serves it (max-pairs)",
-	broker.ManyPoolBytes:      "the lists of types that workers joined with take {have} bytes, and {need} more would exceed {most} (an eighth of max-bytes, 1 MiB at least)",
-	broker.ManyJobs:           "the broker holds {have} jobs{among} (max-jobs)",
-	broker.ManyBytes:          "the broker holds {have} bytes{among}, and {need} more would exceed {most} (max-bytes)",
-	broker.ManyTypeJobs:       "type {type} holds {have} jobs (max-type-jobs)",
-	broker.ManyTypeBytes:      "type {type} holds {have} bytes, and {need} more would exceed {most} (max-type-bytes)",
-	broker.ManySubmitterJobs:  "this submitter holds {have} jobs (max-submitter-jobs)",
-	broker.ManySubmitterBytes: "this submitter holds {have} bytes, and {need} more would exceed {most} (max-submitter-bytes)",
-	broker.ManyGroups:         "the broker holds {have} groups (max-groups)",
-	broker.ManyOverdue:        "there are {overdue} overdue runs, and {have} of them are on this connection, which does not answer them (half of max-jobs or max-bytes)",
-	broker.FrameTooLong:       "the kept frame does not fit into what may wait for this connection (max-outbound)",
-	broker.ManyRules:          "there would be more than {most} rules, or than {need} with a *",
-	broker.EmptyRule:          "a rule needs concurrency or rate",
+	broker.Closing:               "the broker is shutting down and takes no new jobs",
+	broker.TooManyTypes:          "the broker holds {most} types (max-types)",
+	broker.TooManyPairs:          "the broker holds {have} pairs of a type and a set of types that serves it (max-pairs)",
+	broker.TooManyPoolBytes:      "the lists of types that workers joined with take {have} bytes, and {need} more would exceed {most} (an eighth of max-bytes, 1 MiB at least)",
+	broker.TooManyJobs:           "the broker holds {have} jobs{among} (max-jobs)",
+	broker.TooManyBytes:          "the broker holds {have} bytes{among}, and {need} more would exceed {most} (max-bytes)",
+	broker.TooManyTypeJobs:       "type {type} holds {have} jobs (max-type-jobs)",
+	broker.TooManyTypeBytes:      "type {type} holds {have} bytes, and {need} more would exceed {most} (max-type-bytes)",
+	broker.TooManySubmitterJobs:  "this submitter holds {have} jobs (max-submitter-jobs)",
+	broker.TooManySubmitterBytes: "this submitter holds {have} bytes, and {need} more would exceed {most} (max-submitter-bytes)",
+	broker.TooManyGroups:         "the broker holds {have} groups (max-groups)",
+	broker.TooManyOverdue:        "there are {overdue} overdue runs, and {have} of them are on this connection, which does not answer them (half of max-jobs or max-bytes)",
+	broker.FrameTooLong:          "the kept frame does not fit into what may wait for this connection (max-outbound)",
+	broker.TooManyRules:          "there would be more than {most} rules, or than {need} with a *",
+	broker.EmptyRule:             "a rule needs concurrency or rate",
 }
 
 // Of puts a reason of the core into words.
 func Of(r *broker.Reason) string {
-	if r.Why == broker.Said {
+	if r.Why == broker.SeeText {
 		return r.Text
 	}
 	buf := make([]byte, 0, 256)
@@ -113,7 +113,7 @@ func Uses(u *broker.TypeUse) string {
 	count(u.Letters, "failed job is kept", "failed jobs are kept")
 	count(u.Outcomes, "outcome is kept", "outcomes are kept")
 	add("it is paused", u.Paused)
-	add("it has limits or is fair", u.Set)
+	add("it has limits or is fair", u.HasSettings)
 	return strings.Join(parts, ", ")
 }
 
@@ -143,7 +143,7 @@ func AsError(x *broker.BadSetting) error {
 		e.Reason = fmt.Sprintf("rate is %g, want above 0, at most %g", x.Rate, float64(broker.MaxRate))
 	case broker.BadBurst:
 		e.Reason = fmt.Sprintf("burst is %d, want 1 to %d", x.Burst, int64(broker.MaxBurst))
-	case broker.BurstAlone:
+	case broker.BurstWithoutRate:
 		e.Reason = fmt.Sprintf("burst is %d, but there is no rate", x.Burst)
 	default:
 		e.Reason = Of(&x.Reason)
@@ -155,9 +155,9 @@ func AsError(x *broker.BadSetting) error {
 func Holds(x *broker.JobInfo) string {
 	switch x.Hold {
 	case broker.HeldByDelay:
-		return "its delay or backoff, for " + rounded(x.Ready)
+		return "its delay or backoff, for " + rounded(x.DelayLeft)
 	case broker.HeldBeyondDeadline:
-		return fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", rounded(x.Ready), rounded(x.Expires))
+		return fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", rounded(x.DelayLeft), rounded(x.Expires))
 	case broker.HeldByPause:
 		return "its type is paused"
 	case broker.HeldByRule:
@@ -166,9 +166,9 @@ func Holds(x *broker.JobInfo) string {
 		return fmt.Sprintf("the limit of %d running jobs of its type", x.Limits.Concurrency)
 	case broker.HeldByRate:
 		return fmt.Sprintf("the limit of %g jobs a second of its type", x.Limits.Rate)
-	case broker.HeldForJoin:
+	case broker.HeldForWorker:
 		return "no worker has joined its type"
-	case broker.HeldByWork:
+	case broker.HeldByBusyWorkers:
 		return "all workers of its type are busy"
 	}
 	return ""

@@ -98,7 +98,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	start := launch.Command{
 		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
 		Stdin: input, Stdout: stdout, Stderr: stderr,
-		Linger: grace, Guard: c.guard, Death: syscall.SIGTERM,
+		Linger: grace, Guard: c.guard, DeathSignal: syscall.SIGTERM,
 		Args: c.args[:1:1],
 	}
 	if job.Headers != nil {
@@ -204,7 +204,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 		f.text = "signal: " + end.Signal.String()
 	case end.Code != 0:
 		f.text, f.final = fmt.Sprintf("exit status %d", end.Code), c.final.contains(end.Code)
-	case end.Held:
+	case end.OutputHeld:
 		f.text = fmt.Sprintf("the command has exited, but what it started kept its output open for %v", grace)
 	default:
 		body, err := toBody(stdout.buf.Bytes(), c.output)

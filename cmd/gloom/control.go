@@ -70,7 +70,7 @@ func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	path, target := "/v1/"+cmd.Name(), "the daemon"
 	if len(args) > 0 {
-		path, target = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Clean(args[0])
+		path, target = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Name(args[0])
 	} else if t.conn.door == "" {
 		return exactly("a type")(cmd, args)
 	}
@@ -82,8 +82,17 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	if !now.Paused {
 		state = "is resumed"
 	}
-	t.note("%s %s: %d queued, %d running", target, state, now.Queued, now.Running)
+	suffix := ""
+	if t.conn.door == "" && neverUsed(&now) {
+		suffix = "; no job and no worker has named this type yet"
+	}
+	t.note("%s %s: %d queued, %d running%s", target, state, now.Queued, now.Running, suffix)
 	return nil
+}
+
+// neverUsed reports whether a type is new to the broker, perhaps because its name is misspelt.
+func neverUsed(typ *api.Type) bool {
+	return typ.Ledger.Submitted == 0 && typ.Workers == 0 && typ.Dead == 0
 }
 
 func newCancel(t *tool) *cobra.Command {
@@ -125,7 +134,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil:
-			t.note("cancelled %s", cli.Clean(id))
+			t.note("cancelled %s", cli.Name(id))
 		case status(err) == http.StatusConflict && t.conn.door == "":
 			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
 				Advise("gloom explain ID shows who that is; --running cancels it all the same")

@@ -160,7 +160,7 @@ func describeDead(d *api.DeadJob) string {
 	for l := range strings.Lines(d.Reason) {
 		lines = append(lines, cli.Clean(strings.TrimRight(l, "\n")))
 	}
-	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.Clean(d.ID), cli.Clean(d.Type), span(d.FailedSeconds)) +
+	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.Name(d.ID), cli.Name(d.Type), span(d.FailedSeconds)) +
 		fieldTable([]field{
 			{"reason", strings.Join(lines, "\n            ")},
 			{"runs", fmt.Sprint(d.Attempts)},

@@ -18,7 +18,7 @@ import (
 )
 
 // ready holds the log lines of daemons that are ready.
-var ready = map[string]string{"jq-master": "jq-master serves", "serverlessd": "serverlessd is ready"}
+var ready = map[string]string{"jq-master": "jq-master is ready", "serverlessd": "serverlessd is ready"}
 
 // cmdDoor starts a daemon on a free port, and points GLOOM_DOOR at it.
 func cmdDoor(ts *testscript.TestScript, neg bool, args []string) {

@@ -104,7 +104,7 @@ func refusalStatus(c gloom.Code) int {
 func errorText(code gloom.Code, reason, id string) string {
 	s := string(code)
 	if id != "" {
-		s = fmt.Sprintf("job %.200s: %s", cli.Clean(id), code)
+		s = fmt.Sprintf("job %.200s: %s", cli.Name(id), code)
 	}
 	if reason != "" {
 		s += ": " + reason

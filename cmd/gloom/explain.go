@@ -44,7 +44,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 				state += "; its outcome is kept"
 			}
 			if j.End != nil {
-				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letterHint(ctx, j))
+				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Name(j.ID), cli.Name(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letterHint(ctx, j))
 			}
 		}
 		if j.Unwanted {
@@ -54,7 +54,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if err != nil {
 			found = &api.Findings{} // show the job without them
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(findingsAbout(found, j), ""))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Name(j.ID), cli.Name(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(findingsAbout(found, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
 		raw, err := t.findDead(ctx, id, err)

@@ -45,7 +45,7 @@ The exit status is 1 if a finding is severe.`,
 				case len(f.Items) > 0:
 					return describe(f, "")
 				case len(args) > 0: // the subject need not exist
-					return "nothing found about " + cli.Clean(args[0]) + "\n"
+					return "nothing found about " + cli.Name(args[0]) + "\n"
 				}
 				return "nothing found: all is well\n"
 			}); err != nil {
@@ -101,7 +101,7 @@ func describe(f *api.Findings, look string) string {
 
 // headline describes a finding in one line.
 func headline(x *api.Finding) string {
-	subject := x.Kind + " " + cli.Clean(x.Subject)
+	subject := x.Kind + " " + cli.Name(x.Subject)
 	switch {
 	case x.Kind == x.Subject:
 		subject = x.Kind

@@ -69,7 +69,7 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 	if err != nil {
 		return err
 	}
-	t.note("forgot %s; discarded: %s, %s, %s", cli.Clean(typ), cli.Plural(out.Discarded, "waiting job"),
+	t.note("forgot %s; discarded: %s, %s, %s", cli.Name(typ), cli.Plural(out.Discarded, "waiting job"),
 		cli.Plural(out.Dead, "failed job"), cli.Plural(out.Outcomes, "kept outcome"))
 	return nil
 }

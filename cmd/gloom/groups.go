@@ -41,7 +41,7 @@ only jobs of that type count.`,
 			case l.json:
 				return t.printJSON(g.raw)
 			case typ != "" && len(g.value.Groups) == 0:
-				t.note("no jobs of %s in groups", cli.Clean(typ))
+				t.note("no jobs of %s in groups", cli.Name(typ))
 				return nil
 			}
 			return t.listGroups(&g.value)

@@ -95,7 +95,7 @@ func (t *tool) letterHint(ctx context.Context, j *api.Job) string {
 	if decode(raw, &d) != nil {
 		return ""
 	}
-	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(d.Type), cli.Clean(d.ID))
+	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(shellWord(d.Type)), cli.Clean(shellWord(d.ID)))
 	if t.conn.door != "" { // not every daemon behind a door can retry
 		retryHint = ""
 	}

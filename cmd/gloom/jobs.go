@@ -334,7 +334,7 @@ func (t *tool) changeMany(c *bulkChange) (*api.Many, error) {
 	if !c.yes {
 		// Change no more jobs than the user has agreed to.
 		limit = out.Before
-		if err := t.confirm(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.noun), cli.Clean(c.typ), c.filterText, o.addr)); err != nil {
+		if err := t.confirm(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.noun), cli.Name(c.typ), c.filterText, o.addr)); err != nil {
 			return nil, err
 		}
 	}

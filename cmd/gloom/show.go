@@ -164,7 +164,7 @@ func (v *outcomePrinter) print(o lineResult) error {
 		return nil
 	case o.err != nil:
 		v.clearBar()
-		_, err := fmt.Fprintf(v.err, "gloom: %s: %s\n", v.name(o.line), cli.Tame(brief(o.err)))
+		_, err := fmt.Fprintf(v.err, "gloom: %s: %s\n", v.name(o.line), cli.CleanText(brief(o.err)))
 		return err
 	}
 	if v.number {

@@ -298,7 +298,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 // name returns the name of a line in messages.
 func (s *submit) name(l line) string {
 	if s.attach {
-		return fmt.Sprintf("job %.200s", cli.Clean(l.id))
+		return fmt.Sprintf("job %.200s", cli.Name(l.id))
 	}
 	return "line " + strconv.Itoa(l.number)
 }

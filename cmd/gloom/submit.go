@@ -358,7 +358,7 @@ func (s *submit) warnNoWorkers(ctx context.Context, note func(format string, arg
 		var typ api.Type
 		err := s.conn.operator().call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
 		if err == nil && typ.Unserved() {
-			note("no worker serves %s yet; waiting for one", cli.Clean(s.job.Type))
+			note("no worker serves %s yet; waiting for one", cli.Name(s.job.Type))
 		}
 	})
 	return func() { t.Stop() }

@@ -51,7 +51,8 @@ commands.
 Failures:
 An exit status other than 0 fails the run, and the end of standard error is the
 reason. The job is then retried while it has retries left. --final lists
-statuses after which it is not.
+statuses after which it is not. gloom prints the first failure of a type, then
+at most one every 10 seconds; -v prints all of them, -q none.
 
 Stopping:
 After SIGINT or SIGTERM, gloom takes no more jobs, gives back those that have
@@ -114,8 +115,8 @@ func newWork(t *tool) *cobra.Command {
 	f.BoolVar(&w.unsafe, "unsafe-template", false, "allow {id} and {type} anywhere, even as code or an option")
 	f.BoolVar(&w.progress, "progress", false, "send each line that the command writes to descriptor 3 as progress")
 	f.BoolVar(&w.stderr, "stderr", false, "pass on what commands write to standard error")
-	f.BoolVarP(&w.verbose, "verbose", "v", false, "print a line about each job")
-	f.BoolVarP(&w.quiet, "quiet", "q", false, "do not report connections")
+	f.BoolVarP(&w.verbose, "verbose", "v", false, "print a line about each job, not only about failures")
+	f.BoolVarP(&w.quiet, "quiet", "q", false, "report neither connections nor failures")
 	f.Lookup("retry-delay").DefValue = "0" // left out of the help
 	return cmd
 }
@@ -324,7 +325,7 @@ func (w *work) run(args []string, dash int) error {
 	if err != nil {
 		return err
 	}
-	reporter := &workReporter{work: w, brokers: map[string]*brokerState{}}
+	reporter := &workReporter{work: w, brokers: map[string]*brokerState{}, failures: map[string]*failureReport{}}
 	worker := &gloom.Worker{
 		Types: w.types, Except: w.except, Headers: true,
 		Concurrency: w.jobs, Handler: reporter.counting(c.serve),
@@ -347,7 +348,7 @@ func keepAlive(guard *launch.Guard, done <-chan struct{}) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	for {
-		guard.Until(time.Now().Add(stopLimit))
+		guard.SetDeadline(time.Now().Add(stopLimit))
 		select {
 		case <-tick.C:
 		case <-done:
@@ -410,8 +411,44 @@ type workReporter struct {
 	running    atomic.Int64
 	ok, failed atomic.Int64
 
-	mu      sync.Mutex // guards brokers
-	brokers map[string]*brokerState
+	mu       sync.Mutex // guards the rest
+	brokers  map[string]*brokerState
+	failures map[string]*failureReport // by type
+}
+
+// failureReport says when a failure of a type was reported last, and how many have not been since.
+type failureReport struct {
+	last   time.Time
+	hidden int
+}
+
+const (
+	// failureInterval is the minimum time between two reports of failures of one type.
+	failureInterval = 10 * time.Second
+	// maxFailureTypes bounds the types whose failures are reported apart from each other.
+	maxFailureTypes = 100
+)
+
+// reportsFailure reports whether a failure of a type is to be reported at this time, and how many have
+// been hidden since the last report. The first failure of a type is reported.
+func (t *workReporter) reportsFailure(typ string, now time.Time) (hidden int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.failures) >= maxFailureTypes && t.failures[typ] == nil {
+		typ = "" // no type has this name
+	}
+	f := t.failures[typ]
+	switch {
+	case f == nil:
+		t.failures[typ] = &failureReport{last: now}
+		return 0, true
+	case now.Sub(f.last) < failureInterval:
+		f.hidden++
+		return 0, false
+	}
+	hidden = f.hidden
+	*f = failureReport{last: now}
+	return hidden, true
 }
 
 // brokerState is the state of a broker's connections. Each kind of failure is reported once, until one
@@ -435,15 +472,32 @@ func (t *workReporter) counting(h gloom.Handler) gloom.Handler {
 			t.failed.Add(1)
 		}
 		switch {
-		case !t.verbose:
-		case err == nil:
-			t.note("job %s of type %s answered in %v", cli.Clean(job.ID), cli.Clean(job.Type), elapsed)
-		default:
-			first, _, _ := strings.Cut(err.Error(), "\n")
-			t.note("job %s of type %s failed after %v: %s", cli.Clean(job.ID), cli.Clean(job.Type), elapsed, cli.Clean(plain(errors.New(first))))
+		case err != nil:
+			t.reportFailure(job, err, elapsed)
+		case t.verbose:
+			t.note("job %s of type %s answered in %v", cli.Name(job.ID), cli.Name(job.Type), elapsed)
 		}
 		return v, err
 	}
+}
+
+// reportFailure reports a failed run: every one with -v, some of each type without, none with -q alone.
+func (t *workReporter) reportFailure(job *gloom.Job, err error, elapsed time.Duration) {
+	suffix := ""
+	if !t.verbose {
+		if t.quiet {
+			return
+		}
+		hidden, ok := t.reportsFailure(job.Type, time.Now())
+		if !ok {
+			return
+		}
+		if hidden > 0 {
+			suffix = fmt.Sprintf(" (%s before it not shown; -v shows all)", cli.Plural(hidden, "failure"))
+		}
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	t.note("job %s of type %s failed after %v: %s%s", cli.Name(job.ID), cli.Name(job.Type), elapsed, cli.Clean(plain(errors.New(first))), suffix)
 }
 
 func (t *workReporter) notice(n gloom.Notice) {
@@ -461,7 +515,7 @@ func (t *workReporter) notice(n gloom.Notice) {
 			if b.before {
 				suffix = "again "
 			}
-			t.notef("serving %s %sat %s, %d at a time", cli.Clean(strings.Join(t.types, ", ")), suffix, n.Addr, t.jobs)
+			t.notef("serving %s %sat %s, %d at a time", t.names(), suffix, n.Addr, t.jobs)
 		}
 		*b = brokerState{before: true, givenUp: b.givenUp}
 	case gloom.EventLost:
@@ -484,6 +538,15 @@ func (t *workReporter) notice(n gloom.Notice) {
 	case gloom.EventPanic:
 		t.notef("%v", n.Err)
 	}
+}
+
+// names lists the types and patterns that are served.
+func (t *workReporter) names() string {
+	var names []string
+	for _, typ := range t.types {
+		names = append(names, cli.Name(typ))
+	}
+	return strings.Join(names, ", ")
 }
 
 func (t *workReporter) notef(format string, args ...any) {

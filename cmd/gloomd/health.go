@@ -12,5 +12,5 @@ func healthcheck(ctx context.Context, opt *settings.Options) error {
 	if opt.HTTPAddr == "" {
 		return cli.Usagef("--healthcheck needs an HTTP address, but there is none").Advise("--http-addr names it")
 	}
-	return daemon.HealthyOwn(ctx, opt.HTTPAddr, opt.TLSCert, opt.TLSKey)
+	return daemon.HealthyLocal(ctx, opt.HTTPAddr, opt.TLSCert, opt.TLSKey)
 }

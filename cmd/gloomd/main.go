@@ -35,7 +35,7 @@ func command(opt *settings.Options, host int64, run func() error) *cobra.Command
 	describe(f)
 	return cli.Daemon{
 		Prefix: "GLOOM_",
-		Settle: func() error {
+		Validate: func() error {
 			if err := settleMemory(f, opt, host); err != nil {
 				return err
 			}

@@ -43,18 +43,18 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64
 	var set []string
 	for _, s := range memoryShares(o) {
-		if !cli.Given(f, s.flag) {
+		if !cli.IsSet(f, s.flag) {
 			open += s.of16
 			continue
 		}
-		if *s.limit == 0 && s.flag != "dead-bytes" && cli.Given(f, "max-memory") {
+		if *s.limit == 0 && s.flag != "dead-bytes" && cli.IsSet(f, "max-memory") {
 			return &guard.OptionError{Flag: s.flag, Value: "0", Reason: "is no limit, but --max-memory is one"}
 		}
 		sum += *s.limit
 		set = append(set, fmt.Sprintf("--%s %s", s.flag, cli.Bytes(*s.limit)))
 	}
 	frame := int64(o.MaxFrame)
-	if !cli.Given(f, "max-memory") {
+	if !cli.IsSet(f, "max-memory") {
 		o.MaxMemory = max(host/2, minDefault, sum, 4*frame)
 	}
 	budget := o.MaxMemory
@@ -68,23 +68,23 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 		return &guard.OptionError{Flag: "max-frame", Value: cli.Bytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
 	}
 	for _, s := range memoryShares(o) {
-		if !cli.Given(f, s.flag) {
+		if !cli.IsSet(f, s.flag) {
 			fullShare := budget * s.of16 / 16
 			*s.limit = max(min(fullShare, (budget-sum)*s.of16/open), fullShare/4)
 		}
 	}
-	if !cli.Given(f, "history") {
+	if !cli.IsSet(f, "history") {
 		o.History = min(o.History, budget/4)
 	} else if o.History > budget/4 {
 		return &guard.OptionError{Flag: "history", Value: cli.Bytes(o.History), Reason: "must be at most a quarter of --max-memory " + shown}
 	}
-	if !cli.Given(f, "max-inbound") {
+	if !cli.IsSet(f, "max-inbound") {
 		o.MaxInbound = max(o.MaxInbound, frame)
 	}
-	if !cli.Given(f, "max-submitter-bytes") {
+	if !cli.IsSet(f, "max-submitter-bytes") {
 		o.MaxSubmitterBytes = budget / 4
 	}
-	if !cli.Given(f, "max-outbound") {
+	if !cli.IsSet(f, "max-outbound") {
 		o.MaxOutbound = int(min(int64(o.MaxOutbound), budget/32))
 	}
 	return nil

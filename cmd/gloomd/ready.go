@@ -5,6 +5,8 @@ import (
 	"net"
 	"runtime"
 
+	"github.com/rs/zerolog"
+
 	"gloom/broker/server"
 	"gloom/cmd/internal/daemon"
 	"gloom/wire"
@@ -33,30 +35,26 @@ func texts(addrs []net.Addr) (addresses []string) {
 	return addresses
 }
 
-// announce logs that the broker is ready. People get the addresses, and the settings at level debug;
-// programs get all of it in one line.
+// announce logs that the broker is ready.
 func announce(srv *server.Server, log *daemon.Log) {
-	message := "gloomd is ready"
 	o := srv.Options()
-	e := log.Info().Str("submit_addr", srv.SubmitAddr().String()).Str("worker_addr", srv.WorkerAddr().String())
-	for name, port := range map[string]wire.Port{"submit_also": wire.SubmitPort, "worker_also": wire.WorkerPort} {
-		if others := srv.Addrs(port)[1:]; len(others) > 0 {
-			e = e.Strs(name, texts(others))
+	log.Announce("gloomd is ready", func(e *zerolog.Event) {
+		e.Str("submit_addr", srv.SubmitAddr().String()).Str("worker_addr", srv.WorkerAddr().String())
+		for name, port := range map[string]wire.Port{"submit_also": wire.SubmitPort, "worker_also": wire.WorkerPort} {
+			if others := srv.Addrs(port)[1:]; len(others) > 0 {
+				e.Strs(name, texts(others))
+			}
 		}
-	}
-	if a := srv.HTTPAddr(); a != nil {
-		e = e.Stringer("http_addr", a)
-	}
-	if !log.JSON {
-		e.Msg(message)
-		e, message = log.Debug(), "settings"
-	}
-	e.Str("version", o.Version).Bool("tls", o.TLSCert != "").Bool("tokens", o.TokenFile != "").Bool("insecure", o.Insecure).
-		Int("loops", o.EventLoops(runtime.GOMAXPROCS(0))).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).
-		Int64("max_memory", o.MaxMemory).Int("max_jobs", o.MaxJobs).Int64("max_bytes", o.MaxBytes).Int("max_type_jobs", o.MaxTypeJobs).
-		Int("max_submitter_jobs", o.MaxSubmitterJobs).Int("max_outbound", o.MaxOutbound).
-		Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries).
-		Msg(message)
+		if a := srv.HTTPAddr(); a != nil {
+			e.Stringer("http_addr", a)
+		}
+	}, func(e *zerolog.Event) {
+		e.Str("version", o.Version).Bool("tls", o.TLSCert != "").Bool("tokens", o.TokenFile != "").Bool("insecure", o.Insecure).
+			Int("loops", o.EventLoops(runtime.GOMAXPROCS(0))).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).
+			Int64("max_memory", o.MaxMemory).Int("max_jobs", o.MaxJobs).Int64("max_bytes", o.MaxBytes).Int("max_type_jobs", o.MaxTypeJobs).
+			Int("max_submitter_jobs", o.MaxSubmitterJobs).Int("max_outbound", o.MaxOutbound).
+			Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries)
+	})
 	if o.Insecure && o.Exposed() {
 		log.Warn().Msg("--insecure: anybody who can reach these addresses may submit, work and administer")
 	}

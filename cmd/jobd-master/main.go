@@ -61,13 +61,13 @@ func run(cfg *config.Master) error {
 	}
 	signals := daemon.Notify(log.Reopen)
 	defer signals.Close()
-	at := cfg.Server
-	var visitors int
-	at.MaxConnections, visitors, err = guard.ConnLimit("max_connections", at.MaxConnections, at.MaxConnections+door.SpareConns, log.Logger)
+	serverConfig := cfg.Server
+	var pageConns int
+	serverConfig.MaxConnections, pageConns, err = guard.ConnLimit("max_connections", serverConfig.MaxConnections, serverConfig.MaxConnections+door.SpareConns, log.Logger)
 	if err != nil {
 		return err
 	}
-	server, err := at.Listen(log.Logger)
+	server, err := serverConfig.Listen(log.Logger)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func run(cfg *config.Master) error {
 		WorkerTimeout: cfg.WorkerTimeout, MaxAnswer: cfg.Server.MaxUnfinished / 2, Log: log.Logger, Metrics: registry,
 	})
 	defer m.Close()
-	site, err := serveHTTP(cfg, max(1, visitors-door.SpareConns), m, registry, log.Logger)
+	site, err := serveHTTP(cfg, max(1, pageConns-door.SpareConns), m, registry, log.Logger)
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,14 @@ func run(cfg *config.Master) error {
 		defer close(served)
 		server.Serve(m.Routes())
 	}()
-	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", site.addr).
-		Bool("password", cfg.Server.Password != "").Msg("jobd-master is ready")
+	log.Announce("jobd-master is ready", func(e *zerolog.Event) {
+		e.Stringer("addr", server.Addr())
+		if site.addr != "" {
+			e.Str("http_addr", site.addr)
+		}
+	}, func(e *zerolog.Event) {
+		e.Str("version", cli.Version()).Bool("password", cfg.Server.Password != "")
+	})
 	daemon.Ready()
 
 	<-signals.Stop.Done()
@@ -105,23 +111,23 @@ func run(cfg *config.Master) error {
 	return nil
 }
 
-// pageHTTP is the HTTP interface; the zero value is none.
-type pageHTTP struct {
+// pageServer is the HTTP interface; the zero value is none.
+type pageServer struct {
 	addr string
 	door *door.Door
 }
 
 // serveHTTP serves metrics, health and the page at http_addr, to at most the given number of
 // connections.
-func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageHTTP, error) {
+func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageServer, error) {
 	if cfg.HTTPAddr == "" {
-		return &pageHTTP{}, nil
+		return &pageServer{}, nil
 	}
 	ln, err := daemon.Listen(cfg.HTTPAddr)
 	if err != nil {
 		return nil, err
 	}
-	d := door.On(ln, door.Options{
+	d := door.NewOn(ln, door.Options{
 		Addr: cfg.HTTPAddr, MaxConns: maxConns,
 		Password: cfg.Server.Password, Local: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
 	}, log, web.Scopes...)
@@ -131,11 +137,11 @@ func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *pro
 	})
 	d.Serve(side)
 	go side.Watch(nil) // never stopped: it runs as long as the process
-	return &pageHTTP{ln.Addr().String(), d}, nil
+	return &pageServer{ln.Addr().String(), d}, nil
 }
 
 // close stops the HTTP interface after the current replies, or after a second.
-func (p *pageHTTP) close() {
+func (p *pageServer) close() {
 	if p.door != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

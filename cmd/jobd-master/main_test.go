@@ -112,7 +112,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 	}
 }
 
-func TestLifeOfTheMaster(t *testing.T) {
+func TestMasterLifecycle(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "master.log")
 	p := start(t, `host = 127.0.0.1
 port = 0

@@ -20,8 +20,8 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-// open starts the engine. If it must wait for the database, it calls waits with the reason.
-type open func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
+// openFunc starts the engine. If it must wait for the database, it calls waits with the reason.
+type openFunc func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
 
 // grace is the time after shutdown_timeout for killing processes and writing results.
 const grace = 20 * time.Second
@@ -31,7 +31,7 @@ const maxProbers = 32
 
 // run runs the daemon until it is stopped or fails. It opens the ports first, so that a second
 // daemon that was started by mistake fails before it touches a row.
-func run(cfg *config.Worker, open open, console io.Writer) error {
+func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), console)
 	if err != nil {
@@ -46,28 +46,28 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	signals := daemon.Notify(log.Reopen)
 	defer signals.Close()
 
-	at := cfg.Server
+	serverConfig := cfg.Server
 	var probers int
-	at.MaxConnections, probers, err = guard.ConnLimit("max_connections", at.MaxConnections, maxProbers+door.SpareConns, log.Logger)
+	serverConfig.MaxConnections, probers, err = guard.ConnLimit("max_connections", serverConfig.MaxConnections, maxProbers+door.SpareConns, log.Logger)
 	if err != nil {
 		return err
 	}
-	server, err := at.Listen(log.Logger)
+	server, err := serverConfig.Listen(log.Logger)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	pendingEngine := &lateEngine{why: errStarting}
+	pending := &pendingEngine{reason: errStarting}
 	registry := daemon.NewRegistry()
-	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.SpareConns, daemon.Probes(registry, pendingEngine.health), log.Logger)
+	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.SpareConns, daemon.Probes(registry, pending.health), log.Logger)
 	if err != nil {
 		return err
 	}
 	defer closeHTTP()
 	var wg sync.WaitGroup
-	wg.Go(func() { server.Serve(pendingEngine.serverRoutes()) })
+	wg.Go(func() { server.Serve(pending.serverRoutes()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
-		pendingEngine.wait(err)
+		pending.setReason(err)
 		daemon.Ready() // the service counts as started, because a restart would not help
 	})
 	if err != nil {
@@ -76,20 +76,25 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 		}
 		return err
 	}
-	pendingEngine.arrive(engine)
+	pending.set(engine)
 
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
 	if cfg.MasterHost != "" && cfg.MasterPort != 0 {
-		link := control.Link{
+		link := control.MasterLink{
 			Host: cfg.MasterHost, Port: cfg.MasterPort, Name: cfg.Name, Password: cfg.Server.Password,
 			MaxPause: cfg.MasterReconnectTimeout, Log: log.With().Str("master", cfg.MasterHost).Logger(),
 		}
 		wg.Go(func() { link.Run(ctx, engine) })
 	}
-	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", httpAddr).
-		Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "").
-		Msg("jobd is ready")
+	log.Announce("jobd is ready", func(e *zerolog.Event) {
+		e.Stringer("addr", server.Addr())
+		if httpAddr != "" {
+			e.Str("http_addr", httpAddr)
+		}
+	}, func(e *zerolog.Event) {
+		e.Str("version", cli.Version()).Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "")
+	})
 	daemon.Ready()
 
 	select {
@@ -100,9 +105,9 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	}
 	// All clients that wait for jobs have their answers by now, including those behind the
 	// master.
-	last, cancel := context.WithTimeout(signals.Kill, 2*time.Second)
+	shutdownCtx, cancel := context.WithTimeout(signals.Kill, 2*time.Second)
 	defer cancel()
-	server.Shutdown(last)
+	server.Shutdown(shutdownCtx)
 	leave()
 	wg.Wait()
 	log.Info().Err(err).Msg("jobd has stopped")
@@ -119,7 +124,7 @@ func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Log
 	if err != nil {
 		return "", nil, err
 	}
-	d := door.On(ln, door.Options{Addr: addr, MaxConns: max(1, maxConns)}, log)
+	d := door.NewOn(ln, door.Options{Addr: addr, MaxConns: max(1, maxConns)}, log)
 	d.Serve(probes)
 	return ln.Addr().String(), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -41,7 +41,7 @@ type runningDaemon struct {
 	done      chan error
 }
 
-var ready = regexp.MustCompile(`jobd is ready addr=(\S+) http_addr=(\S*) `)
+var ready = regexp.MustCompile(`jobd is ready addr=(\S+)(?: http_addr=(\S+))?\n`)
 
 func start(t *testing.T, cfg config.Worker) *runningDaemon {
 	t.Helper()
@@ -56,8 +56,8 @@ func start(t *testing.T, cfg config.Worker) *runningDaemon {
 	}
 	go func() { d.done <- run(&cfg, open, d.out) }()
 	peertest.Until(t, "the daemon is ready", func() bool { return ready.MatchString(d.out.String()) })
-	at := ready.FindStringSubmatch(d.out.String())
-	d.addr, d.web = at[1], at[2]
+	serverConfig := ready.FindStringSubmatch(d.out.String())
+	d.addr, d.web = serverConfig[1], serverConfig[2]
 	return d
 }
 
@@ -79,7 +79,7 @@ func (d *runningDaemon) wait() error {
 	}
 }
 
-func TestLifeOfAWorker(t *testing.T) {
+func TestWorkerLifecycle(t *testing.T) {
 	m := master.New(master.Options{PingInterval: time.Minute, WorkerTimeout: 5 * time.Second, Log: zerolog.Nop()})
 	defer m.Close()
 	server, err := peer.Listen("127.0.0.1", 0, peer.Options{Password: "s3cret", Log: zerolog.Nop()})
@@ -151,7 +151,7 @@ func TestLifeOfAWorker(t *testing.T) {
 	}
 }
 
-func TestSecondSignalStopsAtOnce(t *testing.T) {
+func TestSecondSignal(t *testing.T) {
 	d := start(t, config.Worker{ShutdownTimeout: time.Hour})
 	d.engine.HoldShutdown(make(chan struct{}))
 	d.signal(syscall.SIGINT)
@@ -162,7 +162,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
-func TestEngineThatEnds(t *testing.T) {
+func TestEngineFailure(t *testing.T) {
 	d := start(t, config.Worker{HTTPAddr: "127.0.0.1:0"})
 	d.engine.End(errors.New("the table is gone"))
 	if err := d.wait(); err == nil || err.Error() != "the bridge has ended: the table is gone" {
@@ -260,10 +260,10 @@ func TestLateDatabase(t *testing.T) {
 	go func() { done <- run(&cfg, open, out) }()
 	peertest.Until(t, "the daemon opens", func() bool { return strings.Contains(out.String(), "opening") })
 	client := peertest.Dial(t, fmt.Sprintf("127.0.0.1:%d", cfg.Server.Port))
-	var last string
+	var shutdownCtx string
 	peertest.Until(t, "requests are refused with the reason", func() bool {
-		last = client.Ask(`[0,{"no":1,"type":"run-manual","data":{"ids":[1]}}]`)
-		return last == `[1,{"no":1,"error":"no route to the database"}]`
+		shutdownCtx = client.Ask(`[0,{"no":1,"type":"run-manual","data":{"ids":[1]}}]`)
+		return shutdownCtx == `[1,{"no":1,"error":"no route to the database"}]`
 	})
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503} {
 		if r, err := http.Get("http://" + cfg.HTTPAddr + path); err != nil || r.StatusCode != want {
@@ -325,9 +325,9 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestConnectionsAndFiles: the daemon accepts no more connections than the limit on open files
+// TestFileLimit: the daemon accepts no more connections than the limit on open files
 // allows.
-func TestConnectionsAndFiles(t *testing.T) {
+func TestFileLimit(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

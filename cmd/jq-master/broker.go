@@ -52,8 +52,8 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	lost := make(chan struct{})
 	once := sync.OnceFunc(func() { close(lost) })
 	var reached atomic.Bool
-	c.News = func(side string, n gloom.Notice) {
-		if side == link.Submits {
+	c.OnNotice = func(side string, n gloom.Notice) {
+		if side == link.SubmitterSide {
 			reached.Store(n.Event == gloom.EventConnected)
 		}
 		switch n.Event {
@@ -70,7 +70,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
 	c.HTTP = true
-	c.Tune = func(s *settings.Options) {
+	c.Configure = func(s *settings.Options) {
 		if o.workerAddr != "" {
 			s.WorkerAddr += "," + o.workerAddr
 			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA
@@ -92,7 +92,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		return b, err
 	}
 	b.Submitter, b.Worker, b.Close, b.Health, b.Forget, b.WantRights = l.Submitter(), l.Worker, l.Close, l.Health, l.Forget, l.WantRights
-	if own := l.Own(); own != nil {
+	if own := l.Embedded(); own != nil {
 		own.ServeHTTP(admin.New(own, zerolog.Nop()))
 		b.Rules = master.Rules{Base: "http://localhost", HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -426,7 +426,7 @@ func TestRulesFull(t *testing.T) {
 	b := startShared(t, nil)
 	d := start(t, usesBroker(b)...)
 	c := d.client(t, jsonType)
-	for i := range broker.MaxLikeRules {
+	for i := range broker.MaxWildcardRules {
 		r, err := http.NewRequest("PUT", fmt.Sprintf("http://%s/v1/groups/other%d*", b.HTTPAddr(), i), strings.NewReader(`{"concurrency":1}`))
 		if err != nil {
 			t.Fatal(err)

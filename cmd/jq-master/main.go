@@ -22,10 +22,10 @@ func command(opt *options, run func() error) *cobra.Command {
 	cmd := &cobra.Command{Use: "jq-master", Short: "A job queue over HTTP, with MessagePack or JSON", Long: longHelp}
 	opt.bind(cmd.Flags())
 	return cli.Daemon{
-		Prefix: "GLOOM_JQ_",
-		Settle: opt.validate,
+		Prefix:   "GLOOM_JQ_",
+		Validate: opt.validate,
 		Healthy: func(ctx context.Context) error {
-			return daemon.HealthyOwn(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
+			return daemon.HealthyLocal(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
 		Run: run,
 	}.Command(cmd)

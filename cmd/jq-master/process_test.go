@@ -41,7 +41,7 @@ func launch(t testing.TB, args ...string) *process {
 	args = append([]string{"--addr", "127.0.0.1:0", "--log-level", "debug", "--drain", "100ms"}, args...)
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
-	d, err := throwaway.Start(cmd, "jq-master serves")
+	d, err := throwaway.Start(cmd, "jq-master is ready")
 	if err != nil {
 		t.Fatal(err)
 	}

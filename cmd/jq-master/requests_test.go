@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gloom/bench/throwaway/redistest"
+	"gloom/broker/admin/api"
 	"gloom/cmd/jq-master/pack"
 )
 
@@ -565,11 +566,15 @@ func TestConstraints(t *testing.T) {
 func TestConstraintIDs(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
-		for _, id := range []string{"test", "query", "a/b", "a//b", ".", "..", "../..", "a b", "{id}", "é"} {
+		for _, id := range []string{"test", "query", "/", "a/b", "a//b", ".", "..", "../..", "a b", "{id}", "é"} {
 			at := "/v1/constraints/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+			marked := "/v1/constraints/" + api.Segment(id)
 			c.do("PUT", at, `{"match":{},"concurrency":1}`).want(201)
 			if got := c.do("GET", at, "").want(200).get("id"); got != id {
 				t.Errorf("%s is the constraint %q", at, got)
+			}
+			if got := c.do("GET", marked, "").want(200).get("id"); got != id {
+				t.Errorf("%s is the constraint %q", marked, got)
 			}
 			c.do("DELETE", at, "").want(204)
 			c.do("GET", at, "").refused(404, "unknown_constraint", "")

@@ -57,7 +57,7 @@ func run(o *options) error {
 	})
 	d.Serve(side)
 	go side.Watch(nil) // it watches for as long as the process runs
-	o.announce(d, log.Logger)
+	o.announce(d, log)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	ended := make(chan error, 1)
@@ -105,13 +105,14 @@ func (o *options) openStore(log zerolog.Logger) (store.Store, error) {
 	return store.NewMemory(), nil
 }
 
-func (o *options) announce(d *door.Door, log zerolog.Logger) {
+func (o *options) announce(d *door.Door, log *daemon.Log) {
 	l := &o.limits
-	log.Info().Str("version", cli.Version()).Stringer("addr", d.Addr()).Str("namespace", o.namespace).
-		Bool("redis", o.redis != "").Str("broker", o.broker.SubmitAddr).Bool("tls", d.Secure()).Bool("tokens", o.door.TokenFile != "").
-		Int("max_jobs", l.MaxJobs).Int64("max_bytes", l.MaxBytes).Int("max_workers", l.MaxWorkers).
-		Int("max_conns", d.MaxConns()).Int("max_body", o.maxBody).
-		Msg("jq-master serves")
+	log.Announce("jq-master is ready", func(e *zerolog.Event) { e.Stringer("addr", d.Addr()) }, func(e *zerolog.Event) {
+		e.Str("version", cli.Version()).Str("namespace", o.namespace).
+			Bool("redis", o.redis != "").Str("broker", o.broker.SubmitAddr).Bool("tls", d.Secure()).Bool("tokens", o.door.TokenFile != "").
+			Int("max_jobs", l.MaxJobs).Int64("max_bytes", l.MaxBytes).Int("max_workers", l.MaxWorkers).
+			Int("max_conns", d.MaxConns()).Int("max_body", o.maxBody)
+	})
 	if o.redis == "" {
 		log.Warn().Msg("jobs are in memory only: they are lost when this process ends; --redis keeps them")
 	}

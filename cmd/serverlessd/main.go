@@ -34,10 +34,10 @@ func command() *cobra.Command {
 	bind(cmd.Flags(), opt)
 	cmd.AddCommand(ingestCommand())
 	return cli.Daemon{
-		Prefix: prefix,
-		Settle: opt.settle,
+		Prefix:   prefix,
+		Validate: opt.settle,
 		Healthy: func(ctx context.Context) error {
-			return daemon.HealthyOwn(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
+			return daemon.HealthyLocal(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
 		Run: func() error { return run(opt) },
 	}.Command(cmd)
@@ -74,7 +74,7 @@ func run(opt *options) error {
 	side := web.New(e, d, opt.web)
 	d.Serve(side)
 	go side.Watch(nil) // it watches for as long as the process runs
-	announce(opt, d, log.Logger)
+	announce(opt, d, log)
 	select {
 	case <-asked:
 	case <-signals.Stop.Done():
@@ -82,10 +82,12 @@ func run(opt *options) error {
 	return stop(e, d, opt.Drain, signals, log.Logger)
 }
 
-func announce(opt *options, d *door.Door, log zerolog.Logger) {
-	log.Info().Str("version", cli.Version()).Stringer("addr", d.Addr()).Str("dir", opt.Dir).Int("stores", len(opt.Stores)).
-		Bool("tls", d.Secure()).Bool("tokens", opt.door.TokenFile != "").Strs("langs", opt.Languages).
-		Int("concurrency", opt.Concurrency).Bool("handing_out", opt.start).Msg("serverlessd is ready")
+func announce(opt *options, d *door.Door, log *daemon.Log) {
+	log.Announce("serverlessd is ready", func(e *zerolog.Event) { e.Stringer("addr", d.Addr()) }, func(e *zerolog.Event) {
+		e.Str("version", cli.Version()).Str("dir", opt.Dir).Int("stores", len(opt.Stores)).
+			Bool("tls", d.Secure()).Bool("tokens", opt.door.TokenFile != "").Strs("langs", opt.Languages).
+			Int("concurrency", opt.Concurrency).Bool("handing_out", opt.start)
+	})
 	if d.Exposed() {
 		log.Warn().Msg("--insecure: any client that reaches this address may add jobs and handlers")
 	}

@@ -212,7 +212,7 @@ func (o *options) settleWorkers() error {
 		return refuse("worker-addr", o.workerAddr, "is for the broker inside this process, but --broker names a shared one")
 	}
 	at := o.door.Options
-	o.Broker.Tune = func(b *settings.Options) {
+	o.Broker.Configure = func(b *settings.Options) {
 		b.WorkerAddr += "," + o.workerAddr
 		b.TLSCert, b.TLSKey, b.TLSClientCA, b.Insecure = at.TLSCert, at.TLSKey, at.TLSClientCA, at.Insecure
 	}

@@ -30,6 +30,26 @@ func Name(segment string) string {
 	return segment
 }
 
+// Marked returns r with the mark before each segment "%2F" of its path, so that http.ServeMux takes it
+// for a name even if the client has not put the mark there.
+func Marked(r *http.Request) *http.Request {
+	parts := strings.Split(r.URL.EscapedPath(), "/")
+	slashes := false
+	for i, part := range parts {
+		if strings.EqualFold(part, "%2F") {
+			parts[i], slashes = Segment("/"), true
+		}
+	}
+	if !slashes {
+		return r
+	}
+	out, to := *r, *r.URL
+	to.RawPath = strings.Join(parts, "/")
+	to.Path, _ = url.PathUnescape(to.RawPath)
+	out.URL = &to
+	return &out
+}
+
 // alone reports whether a name without the mark is no segment of a path.
 func alone(name string) bool { return name == "." || name == ".." || name == "/" }
 

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 
@@ -17,6 +19,14 @@ func TestSegment(t *testing.T) {
 		}
 		if got := u.JoinPath().EscapedPath(); got != "/v1/jobs/"+s+"/retry" {
 			t.Errorf("%q: the path became %s", name, got)
+		}
+		for _, s := range []string{s, url.PathEscape(name)} {
+			mux, seen := http.NewServeMux(), ""
+			mux.HandleFunc("/v1/jobs/{id}/retry", func(_ http.ResponseWriter, r *http.Request) { seen = api.Name(r.PathValue("id")) })
+			r := httptest.NewRequest(http.MethodPost, "/v1/jobs/"+s+"/retry", nil)
+			if mux.ServeHTTP(httptest.NewRecorder(), api.Marked(r)); seen != name && s != "." && s != ".." {
+				t.Errorf("%q: %s is seen as %q", name, s, seen)
+			}
 		}
 		plain, err := url.PathUnescape(s)
 		if got := api.Name(plain); got != name || err != nil {

@@ -217,8 +217,8 @@ class Silent(RepliesCase):
     def test_detached_is_confirmed_by_a_ping(self):
         a, b = (self.submit(id, silent=True, detached=True) for id in "ab")
         self.assertEqual(a.events, [])
-        self.link.before_flush()
-        self.link.before_flush()
+        self.link._flush()
+        self.link._flush()
         self.assertEqual([m["action"] for m in self.sent], ["submit", "submit", "ping"])
         self.refuse("id_exists", "b")
         self.get(ok=True)
@@ -229,9 +229,9 @@ class Silent(RepliesCase):
     def test_no_ping_where_something_else_replies(self):
         a = self.submit("a", silent=True, detached=True)
         self.submit("b")
-        self.link.before_flush()
+        self.link._flush()
         self.submit("c", silent=True)
-        self.link.before_flush()
+        self.link._flush()
         self.assertEqual(len(self.sent), 3)
         self.get(ok=True, id="b")
         self.assertEqual(a.events, ["accepted"])
@@ -519,7 +519,7 @@ class Random(unittest.TestCase):
                 jobs.append(job)
                 link.submit(job)
                 if rng.random() < 0.7:
-                    link.before_flush()
+                    link._flush()
             elif choice < 0.35:
                 id = rng.choice("abcdefg")
                 link.request("cancel", id, {}, cancels.append)
@@ -534,7 +534,7 @@ class Random(unittest.TestCase):
                 broker.work()
             elif broker.out:
                 self.deliver(link, broker)
-        link.before_flush()
+        link._flush()
         while broker.requests:
             broker.handle()
         while broker.running:

@@ -52,13 +52,13 @@ func Run(root *cobra.Command) error {
 // output is where cobra writes. It keeps the first error, because cobra reports some errors of
 // writing only as text, and others not at all.
 type output struct {
-	to  io.Writer
+	w   io.Writer
 	err error // the first error
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	if o.err == nil {
-		_, o.err = o.to.Write(p)
+		_, o.err = o.w.Write(p)
 	}
 	return len(p), nil
 }
@@ -68,7 +68,7 @@ func (o *output) Write(p []byte) (int, error) {
 // or flag.
 func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetOut(&output{to: root.OutOrStdout()})
+	root.SetOut(&output{w: root.OutOrStdout()})
 	if root.Version == "" {
 		root.Version = Version()
 	}
@@ -87,10 +87,10 @@ func Prepare(root *cobra.Command) {
 		c.Flags().SortFlags = false
 		c.PersistentFlags().SortFlags = false
 		if c.Name() == "help" && c.Parent() == root {
-			c.Args = knownTopic
+			c.Args = checkTopic
 		}
 		if !c.Runnable() && c.HasSubCommands() {
-			c.Args, c.RunE = cobra.ArbitraryArgs, group
+			c.Args, c.RunE = cobra.ArbitraryArgs, runGroup
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if isChoice, ok := f.Value.(choice); ok {
@@ -132,23 +132,23 @@ func walkCommands(c *cobra.Command, fn func(*cobra.Command)) {
 	}
 }
 
-// group is a command that only contains other commands.
-func group(cmd *cobra.Command, args []string) error {
+// runGroup is a command that only contains other commands.
+func runGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	return noCommand(cmd, args[0])
+	return unknownCommand(cmd, args[0])
 }
 
-func knownTopic(cmd *cobra.Command, args []string) error {
+func checkTopic(cmd *cobra.Command, args []string) error {
 	found, rest, _ := cmd.Root().Find(args)
 	if len(rest) == 0 || !found.HasSubCommands() {
 		return nil
 	}
-	return noCommand(found, rest[0])
+	return unknownCommand(found, rest[0])
 }
 
-func noCommand(in *cobra.Command, name string) error {
+func unknownCommand(in *cobra.Command, name string) error {
 	f := Usagef("there is no command %q", strings.TrimSpace(in.CommandPath()+" "+name))
 	var names []string
 	for _, c := range in.Commands() {
@@ -171,7 +171,7 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 	case len(args) == 0:
 		f = Usagef("%s needs an argument", cmd.Name())
 	case cmd.HasAvailableSubCommands():
-		return noCommand(cmd, args[0])
+		return unknownCommand(cmd, args[0])
 	default:
 		f = Usagef("one argument too many, %q", args[len(args)-1])
 	}

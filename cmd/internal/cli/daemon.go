@@ -11,14 +11,14 @@ import (
 )
 
 // Daemon is the command line of a daemon. Its options come from flags, the environment and a file,
-// in this order of precedence. Settle checks them; then Run runs with them, or Healthy only checks
+// in this order of precedence. Validate checks them; then Run runs with them, or Healthy only checks
 // whether the daemon with these options is healthy. An error with a method Option is about the
 // option that this method returns.
 type Daemon struct {
-	Prefix  string // prefix of environment variables, for example GLOOM_
-	Settle  func() error
-	Healthy func(context.Context) error
-	Run     func() error
+	Prefix   string // prefix of environment variables, for example GLOOM_
+	Validate func() error
+	Healthy  func(context.Context) error
+	Run      func() error
 }
 
 // Command makes cmd a command that starts the daemon. The command's flags must be bound already.
@@ -45,7 +45,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 		if check {
 			return nil // the running daemon does not use a changed file yet
 		}
-		return d.explain(cmd, d.Settle())
+		return d.explain(cmd, d.Validate())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if check {
@@ -65,8 +65,8 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 		return err
 	case errors.As(err, &about):
 		variable := Variable(d.Prefix, about.Option())
-		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[sourceGiven]) > 0 {
-			return Usagef("%w (from %s)", err, fl.Annotations[sourceGiven][0]).Advise(bothNames, variable, about.Option())
+		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[sourceAnnotation]) > 0 {
+			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).Advise(namesHint, variable, about.Option())
 		}
 		return Usagef("%w", err).Advise("%s is the same option in the environment; %s --help lists all options with their defaults", variable, cmd.Name())
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -45,7 +45,7 @@ func TestDaemon(t *testing.T) {
 			cmd := &cobra.Command{Use: "dmn"}
 			cmd.Flags().Int("number", 0, "what is refused")
 			d := Daemon{
-				Prefix: "DMN_", Settle: func() error { return c.settle }, Run: func() error { return c.run },
+				Prefix: "DMN_", Validate: func() error { return c.settle }, Run: func() error { return c.run },
 				Healthy: func(context.Context) error { return nil },
 			}
 			var errs bytes.Buffer

@@ -65,9 +65,9 @@ func Report(stderr io.Writer, program string, err error) int {
 	if f.Err == nil {
 		return f.Code
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", program, Tame(err.Error()))
+	fmt.Fprintf(stderr, "%s: %s\n", program, CleanText(err.Error()))
 	if f.Hint != "" {
-		fmt.Fprintf(stderr, "hint: %s\n", Tame(f.Hint))
+		fmt.Fprintf(stderr, "hint: %s\n", CleanText(f.Hint))
 	}
 	return f.Code
 }

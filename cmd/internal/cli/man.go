@@ -28,8 +28,8 @@ func manual(root *cobra.Command) *cobra.Command {
 				if topic := c.Annotations[flagsTopic]; topic != "" { // the page lists the flags
 					c.Long += "\n\n" + topic
 				}
-				c.Long = setApart(c.Long)
-				c.LocalFlags().VisitAll(sayDefault)
+				c.Long = separateBlocks(c.Long)
+				c.LocalFlags().VisitAll(showDefault)
 			})
 			if err := doc.GenManTree(root, &doc.GenManHeader{
 				Title: strings.ToUpper(root.Name()), Section: "1", Source: "gloom " + root.Version, Manual: "Gloom",
@@ -57,9 +57,9 @@ func showPlain(page string) error {
 	return os.WriteFile(page, []byte(replacer), 0o644)
 }
 
-// sayDefault makes a page show the kind of value of a flag, and its default after the text:
+// showDefault makes a page show the kind of value of a flag, and its default after the text:
 // cobra shows the default instead of the kind.
-func sayDefault(f *pflag.Flag) {
+func showDefault(f *pflag.Flag) {
 	kind, text := pflag.UnquoteUsage(f)
 	if kind == "" || f.NoOptDefVal != "" {
 		return
@@ -70,9 +70,9 @@ func sayDefault(f *pflag.Flag) {
 	f.Usage, f.DefValue = text, kind
 }
 
-// setApart puts blank lines around indented lines. Without these, manual pages would not show the
+// separateBlocks puts blank lines around indented lines. Without these, manual pages would not show the
 // lines indented.
-func setApart(text string) string {
+func separateBlocks(text string) string {
 	var out []string
 	for i, line := range strings.Split(text, "\n") {
 		if i > 0 && line != "" && out[len(out)-1] != "" && strings.HasPrefix(line, "    ") != strings.HasPrefix(out[len(out)-1], "    ") {

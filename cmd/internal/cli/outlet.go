@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// againPatience bounds how long the first line after lost ones may take, even if the outlet's
-// patience is longer.
-const againPatience = time.Millisecond
+// resumeTimeout bounds how long the first line after lost ones may take, even if the outlet's
+// timeout is longer.
+const resumeTimeout = time.Millisecond
 
 // Outlet writes lines to a file whose writes may hang: nobody reads the pipe or the terminal, or the
 // file server is dead. It loses lines then: the program must not stand still because of its log.
 // Nothing tells in advance whether a write will hang, so a goroutine of the outlet writes.
 type Outlet struct {
-	to       io.Writer
-	patience time.Duration
-	lost     atomic.Int64 // lines since the last one that was written
+	w       io.Writer
+	timeout time.Duration
+	lost    atomic.Int64 // lines since the last one that was written
 
-	mu      sync.Mutex
-	lines   chan []byte // to the goroutine, which starts with the first line
-	written chan error  // from the goroutine: one error or nil for each line
-	timer   *time.Timer
-	hanging bool  // a line is still being written
-	said    int64 // the value of lost when that line began
+	mu       sync.Mutex
+	lines    chan []byte // to the goroutine, which starts with the first line
+	results  chan error  // from the goroutine: one error or nil for each line
+	timer    *time.Timer
+	hanging  bool  // a line is still being written
+	reported int64 // the value of lost when that line began
 }
 
-// NewOutlet returns an outlet for a writer. A line may take as long as patience; later lines then
+// NewOutlet returns an outlet for a writer. A line may take as long as timeout; later lines then
 // wait for nobody until that line is written.
-func NewOutlet(to io.Writer, patience time.Duration) *Outlet {
-	return &Outlet{to: to, patience: patience}
+func NewOutlet(to io.Writer, timeout time.Duration) *Outlet {
+	return &Outlet{w: to, timeout: timeout}
 }
 
 // Lost returns how many lines were lost since the last one that was written.
@@ -39,11 +39,11 @@ func (o *Outlet) Lost() int64 { return o.lost.Load() }
 
 // start starts the goroutine, which never ends; o.mu is held.
 func (o *Outlet) start() {
-	o.lines, o.written, o.timer = make(chan []byte, 1), make(chan error, 1), time.NewTimer(o.patience)
+	o.lines, o.results, o.timer = make(chan []byte, 1), make(chan error, 1), time.NewTimer(o.timeout)
 	go func() {
 		for l := range o.lines {
-			_, err := o.to.Write(l)
-			o.written <- err
+			_, err := o.w.Write(l)
+			o.results <- err
 		}
 	}()
 }
@@ -57,23 +57,23 @@ func (o *Outlet) Write(line []byte) (int, error) {
 	}
 	if o.hanging {
 		select {
-		case err := <-o.written:
-			o.ended(err)
+		case err := <-o.results:
+			o.writeEnded(err)
 		default:
 			o.lost.Add(1)
 			return len(line), nil
 		}
 	}
-	wait := o.patience
-	if o.said = o.lost.Load(); o.said > 0 {
-		wait = min(wait, againPatience)
+	wait := o.timeout
+	if o.reported = o.lost.Load(); o.reported > 0 {
+		wait = min(wait, resumeTimeout)
 	}
 	o.timer.Reset(wait)
 	defer o.timer.Stop()
 	o.lines <- bytes.Clone(line) // does not block: the goroutine waits for it
 	select {
-	case err := <-o.written:
-		o.ended(err)
+	case err := <-o.results:
+		o.writeEnded(err)
 		return len(line), err
 	case <-o.timer.C:
 		o.hanging = true
@@ -81,10 +81,10 @@ func (o *Outlet) Write(line []byte) (int, error) {
 	}
 }
 
-// ended is called when a write has returned; o.mu is held.
-func (o *Outlet) ended(err error) {
+// writeEnded is called when a write has returned; o.mu is held.
+func (o *Outlet) writeEnded(err error) {
 	o.hanging = false
 	if err == nil {
-		o.lost.Add(-o.said) // the line says how many were lost
+		o.lost.Add(-o.reported) // the line says how many were lost
 	}
 }

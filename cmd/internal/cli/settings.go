@@ -14,13 +14,13 @@ type OptionError struct {
 	Option string // the flag without its dashes
 	Value  string
 	Reason string
-	From   string // a variable of the environment, or file:line; "" for the command line
+	Source string // a variable of the environment, or file:line; "" for the command line
 }
 
 func (e *OptionError) Error() string {
 	s := fmt.Sprintf("--%s %q: %s", e.Option, e.Value, e.Reason)
-	if e.From != "" {
-		s += " (from " + e.From + ")"
+	if e.Source != "" {
+		s += " (from " + e.Source + ")"
 	}
 	return s
 }
@@ -40,17 +40,17 @@ func Variable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
-// sourceGiven marks the flags that Apply has set, with their source.
-const sourceGiven = "given"
+// sourceAnnotation marks the flags that Apply has set, with their source.
+const sourceAnnotation = "given"
 
-// Given reports whether an option was set, by any source.
-func Given(f *pflag.FlagSet, option string) bool {
+// IsSet reports whether an option was set, by any source.
+func IsSet(f *pflag.FlagSet, option string) bool {
 	fl := f.Lookup(option)
-	_, ok := fl.Annotations[sourceGiven]
+	_, ok := fl.Annotations[sourceAnnotation]
 	return ok || fl.Changed
 }
 
-const bothNames = "%s is also --%s; --help lists all options with their defaults"
+const namesHint = "%s is also --%s; --help lists all options with their defaults"
 
 // Apply sets the flags that neither the command line nor an earlier call has set. It returns an
 // *OptionError or a *FileError, in a usage Fault.
@@ -64,7 +64,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 	}
 	for _, name := range s.Names {
 		fl := f.Lookup(name)
-		if fl == nil || Given(f, name) {
+		if fl == nil || IsSet(f, name) {
 			continue
 		}
 		from := Variable(s.Prefix, name)
@@ -76,16 +76,16 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 			continue
 		}
 		if err := fl.Value.Set(value); err != nil {
-			return Usagef("%w", invalidValue(fl, value, err, from)).Advise(bothNames, Variable(s.Prefix, name), name)
+			return Usagef("%w", invalidValue(fl, value, err, from)).Advise(namesHint, Variable(s.Prefix, name), name)
 		}
-		_ = f.SetAnnotation(name, sourceGiven, []string{from}) // cannot fail: the flag exists
+		_ = f.SetAnnotation(name, sourceAnnotation, []string{from}) // cannot fail: the flag exists
 	}
 	return nil
 }
 
 // invalidValue explains why a flag refuses a value; err is the error of its Set.
 func invalidValue(f *pflag.Flag, value string, err error, from string) *OptionError {
-	e := &OptionError{Option: f.Name, Value: value, From: from}
+	e := &OptionError{Option: f.Name, Value: value, Source: from}
 	switch f.Value.Type() {
 	case "int", "int64":
 		e.Reason = "must be a whole number"

@@ -47,8 +47,17 @@ func escaped(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// Tame is like Clean, but keeps line breaks and tabs.
-func Tame(s string) string {
+// Name makes another party's name safe inside a sentence: it is like Clean, but also quotes a name
+// that is empty or has a blank.
+func Name(s string) string {
+	if s == "" || strings.Contains(s, " ") {
+		return strconv.Quote(s)
+	}
+	return Clean(s)
+}
+
+// CleanText is like Clean, but keeps line breaks and tabs.
+func CleanText(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
 		parts := strings.Split(l, "\t")

@@ -11,7 +11,7 @@ import (
 )
 
 type size[T int | int64] struct {
-	to        *T
+	dst       *T
 	low, high uint64
 }
 
@@ -19,13 +19,13 @@ type size[T int | int64] struct {
 func Size[T int | int64](to *T, low, high uint64) pflag.Value { return size[T]{to, low, high} }
 
 func (s size[T]) String() string {
-	if s.to == nil || *s.to == 0 {
+	if s.dst == nil || *s.dst == 0 {
 		return "0"
 	}
-	if *s.to%(1<<10) == 0 {
-		return Bytes(int64(*s.to))
+	if *s.dst%(1<<10) == 0 {
+		return Bytes(int64(*s.dst))
 	}
-	return strconv.FormatInt(int64(*s.to), 10)
+	return strconv.FormatInt(int64(*s.dst), 10)
 }
 
 func (s size[T]) Set(v string) error {
@@ -33,7 +33,7 @@ func (s size[T]) Set(v string) error {
 	if err != nil || n < s.low || n > s.high {
 		return fmt.Errorf("must be a size such as 16MiB, 64k or 1000000, from %d bytes to %s", s.low, Bytes(int64(s.high)))
 	}
-	*s.to = T(n)
+	*s.dst = T(n)
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (size[T]) Type() string { return "bytes" }
 func Bytes(n int64) string { return strings.ReplaceAll(humanize.IBytes(uint64(max(n, 0))), " ", "") }
 
 type choice struct {
-	to     *string
+	dst    *string
 	values []string
 }
 
@@ -51,17 +51,17 @@ type choice struct {
 func Choice(to *string, values ...string) pflag.Value { return choice{to, values} }
 
 func (c choice) String() string {
-	if c.to == nil {
+	if c.dst == nil {
 		return ""
 	}
-	return *c.to
+	return *c.dst
 }
 
 func (c choice) Set(v string) error {
 	if !slices.Contains(c.values, v) {
 		return fmt.Errorf("must be one of %s", strings.Join(c.values, ", "))
 	}
-	*c.to = v
+	*c.dst = v
 	return nil
 }
 

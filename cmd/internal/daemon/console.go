@@ -12,13 +12,13 @@ import (
 
 // How long a line waits for a console whose reader has stopped reading, or for a slow file.
 const (
-	consolePatience = 100 * time.Millisecond
-	filePatience    = time.Second
+	consoleTimeout = 100 * time.Millisecond
+	fileTimeout    = time.Second
 )
 
-// complaints gets the errors of writes, as of a full disk.
-var complaints = cli.NewOutlet(os.Stderr, consolePatience)
+// errorOutput gets the errors of writes, as of a full disk.
+var errorOutput = cli.NewOutlet(os.Stderr, consoleTimeout)
 
 func init() {
-	zerolog.ErrorHandler = func(err error) { fmt.Fprintf(complaints, "cannot write the log: %v\n", err) }
+	zerolog.ErrorHandler = func(err error) { fmt.Fprintf(errorOutput, "cannot write the log: %v\n", err) }
 }

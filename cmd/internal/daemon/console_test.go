@@ -43,8 +43,8 @@ func TestHangingLog(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			complaints = cli.NewOutlet(silent, consolePatience)
-			defer func() { complaints = cli.NewOutlet(os.Stderr, consolePatience) }()
+			errorOutput = cli.NewOutlet(silent, consoleTimeout)
+			defer func() { errorOutput = cli.NewOutlet(os.Stderr, consoleTimeout) }()
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -61,9 +61,9 @@ func TestHangingLog(t *testing.T) {
 	}
 }
 
-// TestLogThatNobodyReads: a pipe that is full delays nobody, and the first line after it tells how
+// TestUnreadLog: a pipe that is full delays nobody, and the first line after it tells how
 // many were lost. At most one line is torn.
-func TestLogThatNobodyReads(t *testing.T) {
+func TestUnreadLog(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -127,9 +127,9 @@ func TestLogThatNobodyReads(t *testing.T) {
 	w.Close()
 }
 
-// TestWhichLinesAreLost: the console tells of the lines that the file has lost, and that it was the
+// TestLostLines: the console tells of the lines that the file has lost, and that it was the
 // file.
-func TestWhichLinesAreLost(t *testing.T) {
+func TestLostLines(t *testing.T) {
 	fifo, _ := silentFifo(t)
 	var console strings.Builder
 	log, err := OpenLog(LogConfig{File: fifo, LevelFile: "info", LevelConsole: "info", Format: "json"}, &console)
@@ -159,9 +159,9 @@ func silentFifo(t *testing.T) (name string, f *os.File) {
 	return name, f
 }
 
-// TestLogFileThatHangsAtTheStart: a log file that cannot be opened because nobody reads the pipe does
+// TestSlowLogFile: a log file that cannot be opened because nobody reads the pipe does
 // not hold up the start. The console tells of it, and a later reader gets later lines.
-func TestLogFileThatHangsAtTheStart(t *testing.T) {
+func TestSlowLogFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "log")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {

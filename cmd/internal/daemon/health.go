@@ -17,10 +17,10 @@ import (
 // healthTime bounds the wait for a daemon's answer.
 const healthTime = 2 * time.Second
 
-// HealthyOwn is like Healthy, but asks this host's own daemon at its configured address, with
+// HealthyLocal is like Healthy, but asks this host's own daemon at its configured address, with
 // the daemon's certificate, if any. It sends nothing secret, so it needs no token and does not
 // verify the certificate.
-func HealthyOwn(ctx context.Context, addr, cert, key string) error {
+func HealthyLocal(ctx context.Context, addr, cert, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTime)
 	defer cancel()
 	certificate := cert != "" && !strings.HasPrefix(addr, "unix:")

@@ -23,7 +23,7 @@ func TestAddress(t *testing.T) {
 		web := &http.Server{Handler: Probes(NewRegistry(), func() error { return errors.New("not ready") })}
 		go func() { _ = web.Serve(ln) }()
 		addr := ln.Addr().String()
-		if err := HealthyOwn(t.Context(), strings.Replace(given, free, addr, 1), "cert of another address", "key"); err != nil && given != free {
+		if err := HealthyLocal(t.Context(), strings.Replace(given, free, addr, 1), "cert of another address", "key"); err != nil && given != free {
 			t.Errorf("%s: %v", given, err)
 		}
 		if err := Healthy(t.Context(), addr, nil); err != nil {

@@ -53,19 +53,19 @@ type Log struct {
 // is opened, as a pipe without a reader does, loses lines like one whose writes hang.
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{JSON: isJSON(console, c.Format)}
-	low := level(c.LevelConsole)
-	out, file := cli.NewOutlet(console, consolePatience), cli.NewOutlet(nil, filePatience)
+	low := parseLevel(c.LevelConsole)
+	out, file := cli.NewOutlet(console, consoleTimeout), cli.NewOutlet(nil, fileTimeout)
 	var err error
-	writers := []io.Writer{leveled(format(console, out, c.Format), low)}
+	writers := []io.Writer{withLevel(formatWriter(console, out, c.Format), low)}
 	if c.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
-		if err = tryFile(c.File); err != nil && !errors.Is(err, errHangs) {
+		if err = tryFile(c.File); err != nil && !errors.Is(err, errSlowOpen) {
 			return nil, fmt.Errorf("cannot write the log file: %w", err)
 		}
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
-		file = cli.NewOutlet(l.file, filePatience)
-		writers = append(writers, leveled(format(l.file, file, c.Format), level(c.LevelFile)))
-		low = min(low, level(c.LevelFile))
+		file = cli.NewOutlet(l.file, fileTimeout)
+		writers = append(writers, withLevel(formatWriter(l.file, file, c.Format), parseLevel(c.LevelFile)))
+		low = min(low, parseLevel(c.LevelFile))
 	}
 	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
@@ -83,10 +83,10 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	return l, nil
 }
 
-var errHangs = errors.New("opening it takes long")
+var errSlowOpen = errors.New("opening it takes long")
 
-// tryFile opens a file for writing, and closes it. If that takes longer than filePatience, it returns
-// errHangs.
+// tryFile opens a file for writing, and closes it. If that takes longer than fileTimeout, it returns
+// errSlowOpen.
 func tryFile(path string) error {
 	opened := make(chan error, 1)
 	go func() {
@@ -99,9 +99,20 @@ func tryFile(path string) error {
 	select {
 	case err := <-opened:
 		return err
-	case <-time.After(filePatience):
-		return errHangs
+	case <-time.After(fileTimeout):
+		return errSlowOpen
 	}
+}
+
+// Announce logs that the program is ready. People get the addresses, and the settings in a second
+// line at level debug; programs get all of it in one line.
+func (l *Log) Announce(message string, addresses, settings func(*zerolog.Event)) {
+	e := l.Info().Func(addresses)
+	if !l.JSON {
+		e.Msg(message)
+		e, message = l.Debug(), "settings"
+	}
+	e.Func(settings).Msg(message)
 }
 
 // Reopen opens the file again at the next line, after it was moved away.
@@ -111,7 +122,7 @@ func (l *Log) Reopen() {
 	}
 }
 
-func level(name string) zerolog.Level {
+func parseLevel(name string) zerolog.Level {
 	l, err := zerolog.ParseLevel(name)
 	if err != nil {
 		return zerolog.WarnLevel
@@ -119,7 +130,7 @@ func level(name string) zerolog.Level {
 	return l
 }
 
-func leveled(to io.Writer, low zerolog.Level) io.Writer {
+func withLevel(to io.Writer, low zerolog.Level) io.Writer {
 	return &zerolog.FilteredLevelWriter{Writer: zerolog.LevelWriterAdapter{Writer: to}, Level: low}
 }
 
@@ -127,8 +138,8 @@ func isJSON(to io.Writer, format string) bool {
 	return format == "json" || format == "auto" && !cli.Terminal(to)
 }
 
-// format writes JSON or lines for people, with colours if the output shows them.
-func format(to, out io.Writer, name string) io.Writer {
+// formatWriter writes JSON or lines for people, with colours if the output shows them.
+func formatWriter(to, out io.Writer, name string) io.Writer {
 	if isJSON(to, name) {
 		return out
 	}

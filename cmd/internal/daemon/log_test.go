@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/creack/pty"
+	"github.com/rs/zerolog"
 )
 
 // TestLogFlood: lines beyond the rate are dropped and counted; actions of operators are always
@@ -69,6 +71,27 @@ func TestLogFile(t *testing.T) {
 	}
 	if _, err := OpenLog(LogConfig{File: "/no/such/dir/log"}, console); err == nil || !strings.Contains(err.Error(), "/no/such/dir/log") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAnnounce: people get a short line with the addresses, and the settings at level debug; programs
+// get all of it in one line.
+func TestAnnounce(t *testing.T) {
+	for _, c := range []struct{ format, level, want string }{
+		{"json", "info", `{"level":"info","addr":"a:1","version":"v1","message":"x is ready"}` + "\n"},
+		{"console", "info", "INF x is ready addr=a:1\n"},
+		{"console", "debug", "INF x is ready addr=a:1\nDBG settings version=v1\n"},
+	} {
+		var out bytes.Buffer
+		log, err := OpenLog(LogConfig{LevelConsole: c.level, Format: c.format}, &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Announce("x is ready", func(e *zerolog.Event) { e.Str("addr", "a:1") }, func(e *zerolog.Event) { e.Str("version", "v1") })
+		stamp := regexp.MustCompile(`(?m)^\S+ (INF|DBG)|"time":"[^"]*",`)
+		if got := stamp.ReplaceAllString(out.String(), "$1"); got != c.want {
+			t.Errorf("%s at level %s: got %q, want %q", c.format, c.level, got, c.want)
+		}
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestEarlyHangup: a SIGHUP that comes before the daemon can reload waits until it can.
-func TestEarlyHangup(t *testing.T) {
+// TestHangupBeforeNotify: a SIGHUP that comes before the daemon can reload waits until it can.
+func TestHangupBeforeNotify(t *testing.T) {
 	Hold()
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)

@@ -47,9 +47,9 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *guard.Grant, err error) {
 	if overLimit(r) && !n.Open {
 		w.Header().Set("Connection", "close")
-		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limit)
+		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limitOption)
 	}
-	judged := r
+	checked := r
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case len(n.Methods) == 0:
 		return nil, refuse(http.StatusNotFound, "not_found", "", "there is no path %.200q", r.URL.Path)
@@ -63,8 +63,8 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *gua
 	case n.Open:
 		return nil, nil
 	case reads && n.Changes:
-		judged = new(*r)
-		judged.Method = http.MethodPost
+		checked = new(*r)
+		checked.Method = http.MethodPost
 	}
 	grant, ok := d.grant(r)
 	if !ok {
@@ -78,7 +78,7 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *gua
 	if grant == nil && !n.AnyHost && !d.opt.OwnHost(r.Host, d.opt.Addr, d.Addr()) {
 		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
 	}
-	if err := d.cross.Check(judged); err != nil {
+	if err := d.crossOrigin.Check(checked); err != nil {
 		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
 	}
 	if guard.OfForeignPage(r) {

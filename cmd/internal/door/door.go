@@ -49,25 +49,25 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "file of the key of --tls-cert (PEM)")
 	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "file of CA certificates (PEM); clients must have a certificate that one of these CAs has signed")
 	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow an address beyond this host without tokens or client certificates")
-	f.Var(&names{&o.HTTPHosts}, "host", "a further Host name for the address, as behind a proxy; may be given several times")
+	f.Var(&nameList{&o.HTTPHosts}, "host", "a further Host name for the address, as behind a proxy; may be given several times")
 }
 
-// names is a flag whose values are joined by commas.
-type names struct{ to *string }
+// nameList is a flag whose values are joined by commas.
+type nameList struct{ dst *string }
 
-func (n *names) String() string {
-	if n.to == nil {
+func (n *nameList) String() string {
+	if n.dst == nil {
 		return ""
 	}
-	return *n.to
+	return *n.dst
 }
 
-func (n *names) Set(v string) error {
-	*n.to = strings.TrimPrefix(*n.to+","+v, ",")
+func (n *nameList) Set(v string) error {
+	*n.dst = strings.TrimPrefix(*n.dst+","+v, ",")
 	return nil
 }
 
-func (*names) Type() string { return "name" }
+func (*nameList) Type() string { return "name" }
 
 // Validate returns a *guard.OptionError for the first invalid option.
 func (o *Options) Validate() error {
@@ -83,15 +83,15 @@ type Door struct {
 	// Unauthorized counts requests with a missing or unknown token.
 	Unauthorized atomic.Uint64
 
-	opt     Options
-	limit   string // the name of the limit on connections
-	log     zerolog.Logger
-	tokens  guard.Tokens
-	certs   *guard.Certificates // nil without TLS
-	limiter *connLimiter
-	at      guard.Address
-	cross   *http.CrossOriginProtection
-	server  *http.Server
+	opt         Options
+	limitOption string // the name of the limit on connections
+	log         zerolog.Logger
+	tokens      guard.Tokens
+	certs       *guard.Certificates // nil without TLS
+	limiter     *connLimiter
+	address     guard.Address
+	crossOrigin *http.CrossOriginProtection
+	server      *http.Server
 }
 
 // Listen binds the address. Scopes are the names of the tokens' scopes: the first is
@@ -105,7 +105,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if d.certs, err = d.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	maxConns, _, err := guard.ConnLimit(d.limit, opt.MaxConns, SpareConns+opt.Files, log)
+	maxConns, _, err := guard.ConnLimit(d.limitOption, opt.MaxConns, SpareConns+opt.Files, log)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if len(addresses) != 1 {
 		return nil, &guard.OptionError{Flag: "addr", Value: opt.Addr, Reason: "must be one address"}
 	}
-	d.at = addresses[0]
-	ln, err := d.at.Listen()
+	d.address = addresses[0]
+	ln, err := d.address.Listen()
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", opt.Addr, err)
 	}
@@ -126,15 +126,15 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 }
 
 func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes []string) *Door {
-	d := &Door{opt: opt, limit: limit, log: log, cross: http.NewCrossOriginProtection()}
+	d := &Door{opt: opt, limitOption: limit, log: log, crossOrigin: http.NewCrossOriginProtection()}
 	d.tokens.File, d.tokens.Scopes, d.tokens.Typed = opt.TokenFile, scopes, typed
 	return d
 }
 
-// On is like Listen, but for daemons without flags, which have bound the address themselves:
+// NewOn is like Listen, but for daemons without flags, which have bound the address themselves:
 // with a password or none, without TLS, and with at most opt.MaxConns connections and SpareConns
 // more.
-func On(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
+func NewOn(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
 	d := newDoor(opt, "max_connections", log, false, scopes)
 	if opt.Password != "" {
 		d.tokens.Only(opt.Password)
@@ -162,7 +162,7 @@ func (d *Door) Serve(h http.Handler) {
 		ErrorLog: guard.ErrorLog(d.log),
 	}
 	var ln net.Listener = d.limiter
-	if d.at.Secure {
+	if d.address.Secure {
 		ln = tls.NewListener(ln, d.certs.Config("http/1.1"))
 	}
 	go func() {
@@ -182,7 +182,7 @@ func Wait(w http.ResponseWriter) {
 func (d *Door) Addr() net.Addr { return d.limiter.Addr() }
 
 // Secure reports whether the address has TLS.
-func (d *Door) Secure() bool { return d.at.Secure }
+func (d *Door) Secure() bool { return d.address.Secure }
 
 // Guarded reports whether requests need a token, Guards whether this one does.
 func (d *Door) Guarded() bool { return d.tokens.Required() }
@@ -197,7 +197,7 @@ func isLocal(r *http.Request) bool {
 }
 
 // Exposed reports whether other hosts can reach the address without a token or a certificate.
-func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
+func (d *Door) Exposed() bool { return d.opt.Exposed(d.address) }
 
 // MaxConns returns the number of connections allowed, Conns the number of open ones.
 func (d *Door) MaxConns() int { return d.limiter.max }

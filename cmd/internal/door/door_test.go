@@ -25,10 +25,10 @@ import (
 	"gloom/broker/guard"
 )
 
-const patience = 45 * time.Second
+const testTimeout = 45 * time.Second
 
-// open opens a door with a handler on a free port.
-func open(t *testing.T, opt Options, h http.HandlerFunc) *Door {
+// startDoor opens a door with a handler on a free port.
+func startDoor(t *testing.T, opt Options, h http.HandlerFunc) *Door {
 	t.Helper()
 	opt.Addr = "127.0.0.1:0"
 	d, err := Listen(opt, zerolog.Nop(), false, "push", "work")
@@ -44,27 +44,27 @@ func open(t *testing.T, opt Options, h http.HandlerFunc) *Door {
 	return d
 }
 
-// visitor is a connection over which a test writes HTTP itself.
-type visitor struct {
+// testClient is a connection over which a test writes HTTP itself.
+type testClient struct {
 	net.Conn
-	in *bufio.Reader
+	reader *bufio.Reader
 }
 
-func connect(t *testing.T, d *Door) *visitor {
+func connect(t *testing.T, d *Door) *testClient {
 	t.Helper()
 	c, err := net.Dial("tcp", d.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	return &visitor{c, bufio.NewReader(c)}
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
+	return &testClient{c, bufio.NewReader(c)}
 }
 
 // get sends a request and returns the body of the answer.
-func (v *visitor) get(path string) (string, error) {
+func (v *testClient) get(path string) (string, error) {
 	fmt.Fprintf(v, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
-	resp, err := http.ReadResponse(v.in, nil)
+	resp, err := http.ReadResponse(v.reader, nil)
 	if err != nil {
 		return "", err
 	}
@@ -72,12 +72,12 @@ func (v *visitor) get(path string) (string, error) {
 	return string(body), err
 }
 
-// TestCrowd: a connection beyond the limit gets an error. A connection that has long been idle is
+// TestConnectionLimit: a connection beyond the limit gets an error. A connection that has long been idle is
 // closed to make room for a new one; a connection that waits for its answer is not.
-func TestCrowd(t *testing.T) {
+func TestConnectionLimit(t *testing.T) {
 	release := make(chan struct{})
 	var at atomic.Pointer[Door]
-	d := open(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
+	d := startDoor(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			_, _ = at.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}})
 			Wait(w)
@@ -103,7 +103,7 @@ func TestCrowd(t *testing.T) {
 	if body, err := third.get("/"); body != "true" || err != nil {
 		t.Fatalf("a third connection: %q, %v", body, err)
 	}
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(testTimeout); ; {
 		next := connect(t, d)
 		body, err := next.get("/")
 		if body == "false" && err == nil {
@@ -123,10 +123,10 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestLoiterers: connections without complete requests do not lock others out, however many they
+// TestSlowClients: connections without complete requests do not lock others out, however many they
 // are and wherever they stop: before the first byte, in a handshake, in the head of a request, or
 // without reading a public answer.
-func TestLoiterers(t *testing.T) {
+func TestSlowClients(t *testing.T) {
 	dir, large := t.TempDir(), make([]byte, 1<<20)
 	if err := throwaway.Certs(dir); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestLoiterers(t *testing.T) {
 				opt.TLSCert, opt.TLSKey = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
 			}
 			var at atomic.Pointer[Door]
-			d := open(t, opt, func(w http.ResponseWriter, r *http.Request) {
+			d := startDoor(t, opt, func(w http.ResponseWriter, r *http.Request) {
 				switch _, err := at.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}, Open: r.URL.Path != "/"}); {
 				case err != nil:
 					w.WriteHeader(err.(*Refusal).Status)
@@ -154,7 +154,7 @@ func TestLoiterers(t *testing.T) {
 			client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 			url := map[bool]string{false: "http://", true: "https://"}[secure] + d.Addr().String()
 			for _, want := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
-				var visitors []*visitor
+				var visitors []*testClient
 				for range 8 + 2*SpareConns {
 					visitors = append(visitors, connect(t, d))
 					fmt.Fprint(visitors[len(visitors)-1], want)
@@ -179,9 +179,9 @@ func TestLoiterers(t *testing.T) {
 	}
 }
 
-// TestFlood: if all places are taken by connections that are too new to be closed, one more is
+// TestConnectionFlood: if all places are taken by connections that are too new to be closed, one more is
 // still accepted. To make room for it, the oldest of the connections beyond the limit is closed.
-func TestFlood(t *testing.T) {
+func TestConnectionFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &connLimiter{max: 2}
 		var conns []*limitedConn
@@ -215,7 +215,7 @@ func TestGrant(t *testing.T) {
 		}
 	}
 	write("one push\n")
-	d := open(t, Options{Options: guard.Options{TokenFile: file}}, nil)
+	d := startDoor(t, Options{Options: guard.Options{TokenFile: file}}, nil)
 	judge := func(header string) string {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // so that the test does not wait for the refusal
@@ -244,8 +244,8 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestFilesForWork: the limit on connections leaves enough files for the daemon's work.
-func TestFilesForWork(t *testing.T) {
+// TestFileLimit: the limit on connections leaves enough files for the daemon's work.
+func TestFileLimit(t *testing.T) {
 	connsFor := func(files int) int {
 		d, err := Listen(Options{Addr: "127.0.0.1:0", Files: files}, zerolog.Nop(), false, "push")
 		if err != nil {
@@ -297,7 +297,7 @@ func TestListen(t *testing.T) {
 // TestAdmit: a request is refused for the first reason that applies, with that reason as the
 // answer's text.
 func TestAdmit(t *testing.T) {
-	d := open(t, Options{}, nil)
+	d := startDoor(t, Options{}, nil)
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}
 	const remote, foreign = "https://evil.example", "evil.example"
 	for _, c := range []struct {
@@ -363,7 +363,7 @@ func TestLocal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := On(ln, Options{Addr: "127.0.0.1:0", Password: c.password, Local: c.local, MaxConns: 1}, zerolog.Nop(), "admin")
+		d := NewOn(ln, Options{Addr: "127.0.0.1:0", Password: c.password, Local: c.local, MaxConns: 1}, zerolog.Nop(), "admin")
 		r := httptest.NewRequest("GET", "http://localhost/x", nil)
 		r.RemoteAddr = c.from
 		if name, value, ok := strings.Cut(c.headers, ": "); ok {

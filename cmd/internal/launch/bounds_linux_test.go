@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestKillFindsWhoLeftTheGroup(t *testing.T) {
+func TestKillOutsideTheGroup(t *testing.T) {
 	g, err := NewGuard(owner(os.Getpid()) + "-kill")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	out := &Kept{Limit: 1000}
+	out := &Capture{Limit: 1000}
 	p := start(t, Command{
 		Args: []string{job}, Stdout: out, Files: []*os.File{r},
 		Limits: []Limit{{unix.RLIMIT_NOFILE, 77}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_FSIZE, unix.RLIM_INFINITY}},
@@ -114,7 +114,7 @@ func TestMeter(t *testing.T) {
 			if string(line[:n]) != "before\n" {
 				t.Fatalf("%q", line[:n])
 			}
-			eventually(t, "it waits", func() bool { state, _, _ := look(p.Pid()); return state == "S" })
+			eventually(t, "it waits", func() bool { state, _, _ := readState(p.Pid()); return state == "S" })
 			meter := p.Meter()
 			if used := meter.Used(); used != 0 {
 				t.Fatalf("%v are used before anything was done", used)

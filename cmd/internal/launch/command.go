@@ -30,20 +30,20 @@ type Command struct {
 	// been written already is read, and descendants are left alone.
 	Linger time.Duration
 
-	// Death is the signal that the process gets when this program dies; 0 is SIGKILL. Linux
+	// DeathSignal is the signal that the process gets when this program dies; 0 is SIGKILL. Linux
 	// only.
-	Death syscall.Signal
+	DeathSignal syscall.Signal
 
 	Guard *Guard // ends the process and its descendants when this program dies; may be nil
 	// Name distinguishes this process and its descendants from the Guard's others: Kill finds them
 	// by it, even if they have left the group. No other command has this name.
 	Name string
 
-	// Leash puts a small process into the group of this one, which kills the group when
+	// WatchGroup puts a small process into the group of this one, which kills the group when
 	// this program dies: descendants then end even if the Guard dies at the same
 	// instant. Only the Guard and KillOrphans find descendants that have left the
 	// group.
-	Leash bool
+	WatchGroup bool
 
 	User   *syscall.Credential // nil is this program's own
 	Limits []Limit             // on Linux
@@ -55,13 +55,13 @@ type Limit struct {
 	Max      uint64
 }
 
-// find searches as execvp does, but with the command's PATH and directory, not ours.
-func find(name, dir string, env []string) (string, error) {
+// findProgram searches as execvp does, but with the command's PATH and directory, not ours.
+func findProgram(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil // the system resolves a relative path from the command's directory
 	}
 	failure := error(unix.ENOENT)
-	for _, place := range filepath.SplitList(variable(env, "PATH")) {
+	for _, place := range filepath.SplitList(lookupEnv(env, "PATH")) {
 		path := filepath.Join(place, name)
 		seen := path
 		if !filepath.IsAbs(path) {
@@ -80,8 +80,8 @@ func find(name, dir string, env []string) (string, error) {
 	return "", failure
 }
 
-// variable returns the value of a name by its last setting.
-func variable(env []string, name string) string {
+// lookupEnv returns the value of a name by its last setting.
+func lookupEnv(env []string, name string) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if value, ok := strings.CutPrefix(env[i], name+"="); ok {
 			return value
@@ -90,8 +90,8 @@ func variable(env []string, name string) string {
 	return ""
 }
 
-// settings keeps the last setting of each name.
-func settings(env []string) []string {
+// dedupEnv keeps the last setting of each name.
+func dedupEnv(env []string) []string {
 	at := make(map[string]int, len(env))
 	var unique []string
 	for _, setting := range env {
@@ -111,8 +111,8 @@ func settings(env []string) []string {
 
 var errEmpty = errors.New("cannot launch: the command is empty")
 
-// reason returns the error of a command that could not start.
-func reason(name, dir string, err error) error {
+// startError returns the error of a command that could not start.
+func startError(name, dir string, err error) error {
 	if dir != "" {
 		if info, statErr := os.Stat(dir); statErr != nil {
 			return fmt.Errorf("cannot launch '%s': directory '%s': %w", name, dir, unwrap(statErr))
@@ -123,10 +123,11 @@ func reason(name, dir string, err error) error {
 	return fmt.Errorf("cannot launch '%s': %w", name, unwrap(err))
 }
 
-// Passing reports whether err is about a state of this host that passes: a full disk, or too many
-// open files or processes. What fails because of it may succeed later as it is.
-func Passing(err error) bool {
-	for _, state := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN} {
+// IsTemporary reports whether err is about a state of this host that passes: a full disk, too many open
+// files or processes, or a program that is being written. What fails because of it may succeed later
+// as it is.
+func IsTemporary(err error) bool {
+	for _, state := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.ETXTBSY} {
 		if errors.Is(err, state) {
 			return true
 		}

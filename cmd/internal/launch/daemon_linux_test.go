@@ -29,7 +29,7 @@ func daemon(command string) {
 		guard.cgroup = nil
 	}
 	if limit, err := time.ParseDuration(os.Getenv("LAUNCH_TEST_LIMIT")); err == nil {
-		renew := func() { guard.Until(time.Now().Add(limit)) }
+		renew := func() { guard.SetDeadline(time.Now().Add(limit)) }
 		renew() // before anything is started, as daemons do
 		go func() {
 			for range time.Tick(limit / 4) {
@@ -40,7 +40,7 @@ func daemon(command string) {
 	pid := make(chan int)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		go func() {
-			p, err := Start(Command{Args: []string{command}, Guard: guard, Leash: os.Getenv("LAUNCH_TEST_LEASH") != ""})
+			p, err := Start(Command{Args: []string{command}, Guard: guard, WatchGroup: os.Getenv("LAUNCH_TEST_WATCHER") != ""})
 			if err != nil {
 				panic(err)
 			}
@@ -53,21 +53,21 @@ func daemon(command string) {
 
 func owner(pid int) string { return fmt.Sprintf("test-%d", pid) }
 
-// subject is a daemon in its own process.
-type subject struct {
+// testDaemon is a daemon in its own process.
+type testDaemon struct {
 	*exec.Cmd
 	t      *testing.T
 	stdin  io.Writer
 	stdout *bufio.Reader
 }
 
-func startDaemon(t *testing.T, command string, env ...string) *subject {
+func startDaemon(t *testing.T, command string, env ...string) *testDaemon {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &subject{t: t, Cmd: exec.Command(exe)}
+	d := &testDaemon{t: t, Cmd: exec.Command(exe)}
 	d.Env = append(append(os.Environ(), "LAUNCH_TEST_DAEMON="+command), env...)
 	d.Stderr = os.Stderr
 	out, err := d.StdoutPipe()
@@ -92,7 +92,7 @@ func startDaemon(t *testing.T, command string, env ...string) *subject {
 }
 
 // start makes the daemon start a process, and returns it.
-func (d *subject) start() (pid int) {
+func (d *testDaemon) start() (pid int) {
 	d.t.Helper()
 	fmt.Fprintln(d.stdin)
 	line, err := d.stdout.ReadString('\n')
@@ -103,13 +103,13 @@ func (d *subject) start() (pid int) {
 	return pid
 }
 
-func (d *subject) kill() {
+func (d *testDaemon) kill() {
 	d.Process.Kill()
 	d.Wait()
 }
 
 // guard returns the id of the daemon's guard; 0 if there is none.
-func (d *subject) guard() int {
+func (d *testDaemon) guard() int {
 	for pid, state := range children(d.Process.Pid) {
 		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) == guardName && state != "Z" {
 			return pid
@@ -118,14 +118,14 @@ func (d *subject) guard() int {
 	return 0
 }
 
-func (d *subject) awaitGuard(except int) (pid int) {
+func (d *testDaemon) awaitGuard(except int) (pid int) {
 	d.t.Helper()
 	eventually(d.t, "there is a guard", func() bool { pid = d.guard(); return pid != 0 && pid != except })
 	return pid
 }
 
-// family starts a process with a child.
-func (d *subject) family() (child, grandchild int) {
+// processes starts a process with a child.
+func (d *testDaemon) processes() (child, grandchild int) {
 	d.t.Helper()
 	child = d.start()
 	eventually(d.t, "the process has a child", func() bool {
@@ -137,7 +137,7 @@ func (d *subject) family() (child, grandchild int) {
 	return child, grandchild
 }
 
-const twoSleep = "sleep 1000 & exec sleep 1000"
+const twoSleepers = "sleep 1000 & exec sleep 1000"
 
 // withAndWithoutCgroup runs a test once with and once without a control group for the daemon's
 // processes, as far as this host permits one.
@@ -158,10 +158,10 @@ func needGroup(t *testing.T) {
 	os.Remove(dir.Name())
 }
 
-func TestProcessesDieWithTheDaemon(t *testing.T) {
+func TestDaemonDeath(t *testing.T) {
 	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
-		d := startDaemon(t, script(t, twoSleep), env...)
-		child, grandchild := d.family()
+		d := startDaemon(t, script(t, twoSleepers), env...)
+		child, grandchild := d.processes()
 		d.kill()
 		eventually(t, "both are gone", func() bool { return isGone(child) && isGone(grandchild) })
 	})
@@ -171,8 +171,8 @@ func TestProcessesDieWithTheDaemon(t *testing.T) {
 // the next KillOrphans its child.
 func TestOrphansAreKilled(t *testing.T) {
 	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
-		d := startDaemon(t, script(t, twoSleep), env...)
-		child, grandchild := d.family()
+		d := startDaemon(t, script(t, twoSleepers), env...)
+		child, grandchild := d.processes()
 		d.Process.Signal(syscall.SIGSTOP) // so that it cannot replace the guard
 		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
 		d.kill()
@@ -191,12 +191,12 @@ func TestOrphansAreKilled(t *testing.T) {
 	})
 }
 
-// TestLeashOutlivesTheGuard kills daemon and guard at once: the process's child ends although no
+// TestGroupWatcherOutlivesGuard kills daemon and guard at once: the process's child ends although no
 // daemon looks for orphans.
-func TestLeashOutlivesTheGuard(t *testing.T) {
+func TestGroupWatcherOutlivesGuard(t *testing.T) {
 	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
-		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LEASH=1")...)
-		child, grandchild := d.family()
+		d := startDaemon(t, script(t, twoSleepers), append(env, "LAUNCH_TEST_WATCHER=1")...)
+		child, grandchild := d.processes()
 		d.Process.Signal(syscall.SIGSTOP) // so that it cannot replace the guard
 		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
 		d.kill()
@@ -204,38 +204,38 @@ func TestLeashOutlivesTheGuard(t *testing.T) {
 	})
 }
 
-// TestLeashGoesWithItsProcess: the leash causes no delay, and kills no descendants that should
+// TestGroupWatcherEndsWithProcess: the watcher causes no delay, and kills no descendants that should
 // continue.
-func TestLeashGoesWithItsProcess(t *testing.T) {
-	p, err := Start(Command{Args: []string{script(t, "sleep 1000 >/dev/null 2>&1 & exit 3")}, Leash: true})
+func TestGroupWatcherEndsWithProcess(t *testing.T) {
+	p, err := Start(Command{Args: []string{script(t, "sleep 1000 >/dev/null 2>&1 & exit 3")}, WatchGroup: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := p.Result(); r.Code != 3 {
 		t.Fatalf("%+v", r)
 	}
-	if !isGone(p.leash.process.Pid) {
-		t.Error("the leash is still there")
+	if !isGone(p.watcher.process.Pid) {
+		t.Error("the group watcher is still there")
 	}
 	if err := syscall.Kill(-p.Pid(), syscall.SIGKILL); err != nil {
 		t.Errorf("what the process left behind is gone: %v", err)
 	}
 }
 
-// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: when the limit has passed,
+// TestStoppedDaemon stops the daemon without killing it: when the limit has passed,
 // the guard ends the daemon's processes and their children.
-func TestStoppedDaemonsProcessesEnd(t *testing.T) {
+func TestStoppedDaemon(t *testing.T) {
 	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
-		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
-		child, grandchild := d.family()
+		d := startDaemon(t, script(t, twoSleepers), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
+		child, grandchild := d.processes()
 		d.Process.Signal(syscall.SIGSTOP)
 		eventually(t, "both are gone", func() bool { return isGone(child) && isGone(grandchild) })
 	})
 }
 
-// TestDisguisedProcessesEnd: a process that left its group and its environment ends,
+// TestProcessesWithoutMark: a process that left its group and its environment ends,
 // too.
-func TestDisguisedProcessesEnd(t *testing.T) {
+func TestProcessesWithoutMark(t *testing.T) {
 	needGroup(t)
 	note := filepath.Join(t.TempDir(), "pid")
 	d := startDaemon(t, script(t, "env -i setsid sh -c 'echo $$ > "+note+".new; mv "+note+".new "+note+"; exec sleep 1000' & exec sleep 1000"))
@@ -258,8 +258,8 @@ func TestDisguisedProcessesEnd(t *testing.T) {
 func TestGuardIsReplaced(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(signal.String(), func(t *testing.T) {
-			d := startDaemon(t, script(t, twoSleep), "LAUNCH_TEST_NO_GROUP=1")
-			child, grandchild := d.family()
+			d := startDaemon(t, script(t, twoSleepers), "LAUNCH_TEST_NO_GROUP=1")
+			child, grandchild := d.processes()
 			first := d.awaitGuard(0)
 			syscall.Kill(first, syscall.SIGTERM) // ignored
 			syscall.Kill(first, signal)
@@ -271,9 +271,9 @@ func TestGuardIsReplaced(t *testing.T) {
 	}
 }
 
-// TestGuardThatStandsStill: the guard is stopped without notice, as when the system freezes it;
+// TestSuspendedGuard: the guard is stopped without notice, as when the system freezes it;
 // launching continues when its pipe is full.
-func TestGuardThatStandsStill(t *testing.T) {
+func TestSuspendedGuard(t *testing.T) {
 	g, err := NewGuard("still")
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +290,7 @@ func TestGuardThatStandsStill(t *testing.T) {
 	g.mu.Unlock()
 	defer pipe.Close()
 	for range 5000 {
-		g.Until(time.Now().Add(time.Hour))
+		g.SetDeadline(time.Now().Add(time.Hour))
 	}
 	eventually(t, "the guard is replaced", func() bool {
 		g.mu.Lock()
@@ -307,8 +307,8 @@ func TestGuardNeedsMain(t *testing.T) {
 	}
 }
 
-// TestClosingEndsNoProcess: processes that a process has left behind may continue.
-func TestClosingEndsNoProcess(t *testing.T) {
+// TestCloseKeepsProcesses: processes that a process has left behind may continue.
+func TestCloseKeepsProcesses(t *testing.T) {
 	g, err := NewGuard(owner(os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
@@ -323,17 +323,17 @@ func TestClosingEndsNoProcess(t *testing.T) {
 	}
 }
 
-// TestControlGroupThatIsGone: after the control group was removed, processes can still be started,
+// TestRemovedControlGroup: after the control group was removed, processes can still be started,
 // and still end with the daemon.
-func TestControlGroupThatIsGone(t *testing.T) {
+func TestRemovedControlGroup(t *testing.T) {
 	needGroup(t)
-	d := startDaemon(t, script(t, twoSleep))
+	d := startDaemon(t, script(t, twoSleepers))
 	d.awaitGuard(0)
 	group := groupOf(owner(d.Process.Pid))
 	if err := os.Remove(group); err != nil {
 		t.Fatal(err)
 	}
-	child, grandchild := d.family()
+	child, grandchild := d.processes()
 	d.kill()
 	eventually(t, "both are gone", func() bool { return isGone(child) && isGone(grandchild) })
 }
@@ -355,7 +355,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	adopts = func() bool { return true }
+	reapsOrphans = func() bool { return true }
 	job := script(t, `(sleep 0.0$(($1 % 5)); exit 3) & echo $!; exit $1`)
 	var orphans []int
 	for code := range 50 {
@@ -369,7 +369,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 	eventually(t, "no orphan is left", func() bool {
 		for _, pid := range orphans {
-			if state, _, _ := look(pid); state != "" {
+			if state, _, _ := readState(pid); state != "" {
 				return false
 			}
 		}
@@ -385,14 +385,14 @@ func TestProlongedWhileKilling(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	g.Until(time.Now())
+	g.SetDeadline(time.Now())
 	deaths := 0
 	for prolonged := false; ; {
 		p := start(t, Command{Args: []string{"sleep", "1000"}, Guard: g, Name: "x"})
 		select {
 		case <-p.Ended():
 			if deaths++; deaths == 20 && !prolonged {
-				g.Until(time.Now().Add(time.Hour))
+				g.SetDeadline(time.Now().Add(time.Hour))
 				prolonged, deaths = true, 0
 			}
 			if prolonged && deaths > 5 { // a scan may have been in progress
@@ -412,16 +412,16 @@ func TestProlongedWhileKilling(t *testing.T) {
 // the limit was moved.
 func TestLapsedSince(t *testing.T) {
 	g := &Guard{}
-	g.Until(time.Now().Add(time.Hour))
+	g.SetDeadline(time.Now().Add(time.Hour))
 	n := g.Lapses()
 	if g.LapsedSince(n) {
 		t.Error("a limit has passed that lies ahead")
 	}
-	g.Until(time.Now().Add(-time.Millisecond))
+	g.SetDeadline(time.Now().Add(-time.Millisecond))
 	n = g.Lapses()
 	for _, moved := range []bool{false, true} {
 		if moved {
-			g.Until(time.Now().Add(time.Hour))
+			g.SetDeadline(time.Now().Add(time.Hour))
 		}
 		if !g.LapsedSince(n) {
 			t.Errorf("no limit has passed, moved: %v", moved)

@@ -76,20 +76,20 @@ func watch(owner string, grace time.Duration) {
 			return
 		}
 		for at := 0; at+noteSize <= n; at += noteSize {
-			w.note(notes[at:])
+			w.apply(notes[at:])
 		}
 	}
 }
 
 // guardState is the state of a guard's process.
 type guardState struct {
-	owner    string
-	groups   map[int]bool // processes that have not been reaped
-	deadline int64        // the limit on the boot clock, in nanoseconds; 0 for none
-	left     bool         // after the limit, some processes may still be running
+	owner     string
+	groups    map[int]bool // processes that have not been reaped
+	deadline  int64        // the limit on the boot clock, in nanoseconds; 0 for none
+	mayRemain bool         // after the limit, some processes may still be running
 }
 
-func (w *guardState) note(note []byte) {
+func (w *guardState) apply(note []byte) {
 	w.deadline = int64(binary.LittleEndian.Uint64(note))
 	if pid := int(int64(binary.LittleEndian.Uint64(note[8:]))); pid > 0 {
 		w.groups[pid] = true
@@ -108,7 +108,7 @@ func (w *guardState) timeoutMS() int {
 		return int(min(guardTick, left+time.Millisecond).Milliseconds())
 	case len(w.groups) > 0:
 		return 0
-	case w.left:
+	case w.mayRemain:
 		return int(killTick.Milliseconds())
 	}
 	return int(guardTick.Milliseconds())
@@ -119,7 +119,7 @@ func (w *guardState) timeoutMS() int {
 func (w *guardState) expire() {
 	w.killGroups()
 	pids, unsure := killOnce(w.owner)
-	w.left = len(pids) > 0 || unsure
+	w.mayRemain = len(pids) > 0 || unsure
 }
 
 func (w *guardState) killGroups() {
@@ -148,7 +148,7 @@ func (w *guardState) kill() {
 	w.killGroups()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	_, _ = kill(ctx, w.owner)
+	_, _ = killAll(ctx, w.owner)
 }
 
 // Guard is a small process that runs beside this program and ends after it. It kills the processes
@@ -189,16 +189,16 @@ func NewGentleGuard(owner string, grace time.Duration) (*Guard, error) {
 	return g, nil
 }
 
-// Until limits how long processes may run: after this time they are killed, even if
+// SetDeadline limits how long processes may run: after this time they are killed, even if
 // this program is stopped or stuck by then. Every call moves the limit.
-func (g *Guard) Until(t time.Time) {
+func (g *Guard) SetDeadline(t time.Time) {
 	// The clocks are read in this order, so that a delay in between makes the limit earlier, not
 	// later.
 	now := int64(boot.Since())
 	at := now + int64(time.Until(t))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.passed() {
+	if g.expired() {
 		g.lapses++
 	}
 	g.deadline = at
@@ -217,11 +217,11 @@ func (g *Guard) Lapses() int {
 func (g *Guard) LapsedSince(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.lapses != n || g.passed()
+	return g.lapses != n || g.expired()
 }
 
-// passed reports whether the limit has passed. Callers hold mu.
-func (g *Guard) passed() bool { return g.deadline != 0 && int64(boot.Since()) >= g.deadline }
+// expired reports whether the limit has passed. Callers hold mu.
+func (g *Guard) expired() bool { return g.deadline != 0 && int64(boot.Since()) >= g.deadline }
 
 // Close ends the guard, but no process that it guards.
 func (g *Guard) Close() {
@@ -240,8 +240,8 @@ func (g *Guard) leaveGroup() {
 	}
 }
 
-// member returns the owner of the processes of one command.
-func (g *Guard) member(name string) string {
+// ownerOf returns the owner of the processes of one command.
+func (g *Guard) ownerOf(name string) string {
 	if name == "" {
 		return g.owner
 	}
@@ -336,7 +336,7 @@ func (g *Guard) start() error {
 // restartLoop replaces a guard that was killed or stopped.
 func (g *Guard) restartLoop() {
 	defer close(g.done)
-	for g.await() {
+	for g.needsRestart() {
 		for g.start() != nil {
 			if g.isClosed() {
 				return
@@ -346,8 +346,8 @@ func (g *Guard) restartLoop() {
 	}
 }
 
-// await returns when the guard's process has ended, and reports whether another one is needed.
-func (g *Guard) await() bool {
+// needsRestart returns when the guard's process has ended, and reports whether another one is needed.
+func (g *Guard) needsRestart() bool {
 	for {
 		var status unix.WaitStatus
 		_, err := unix.Wait4(g.pid, &status, unix.WUNTRACED, nil)

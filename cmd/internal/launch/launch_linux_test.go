@@ -56,7 +56,7 @@ func run(t *testing.T, args ...string) output {
 // runCommand runs a command and keeps its output.
 func runCommand(t *testing.T, c Command) output {
 	t.Helper()
-	out, err := &Kept{Limit: 1 << 20}, &Kept{Limit: 1 << 20}
+	out, err := &Capture{Limit: 1 << 20}, &Capture{Limit: 1 << 20}
 	if c.Stdout == nil {
 		c.Stdout = out
 	}
@@ -87,9 +87,9 @@ func eventually(t *testing.T, name string, ok func() bool) {
 	}
 }
 
-// look returns a process's state, parent and group; the state is empty if the process does not
+// readState returns a process's state, parent and group; the state is empty if the process does not
 // exist.
-func look(pid int) (state string, parent, group int) {
+func readState(pid int) (state string, parent, group int) {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fmt.Sscan(rest, &state, &parent, &group)
@@ -97,7 +97,7 @@ func look(pid int) (state string, parent, group int) {
 }
 
 func isGone(pid int) bool {
-	state, _, _ := look(pid)
+	state, _, _ := readState(pid)
 	return state == "" || state == "Z"
 }
 
@@ -118,7 +118,7 @@ func processes(match func(parent, group int) bool) map[int]string {
 		if _, err := fmt.Sscan(entry.Name(), &pid); err != nil {
 			continue
 		}
-		if state, parent, group := look(pid); state != "" && match(parent, group) {
+		if state, parent, group := readState(pid); state != "" && match(parent, group) {
 			found[pid] = state
 		}
 	}
@@ -136,7 +136,7 @@ func TestExitCodesAndOutputs(t *testing.T) {
 	}
 }
 
-func TestDirectoryEnvironmentAndInput(t *testing.T) {
+func TestCommandSettings(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("LAUNCH_INHERITED", "yes")
 	t.Setenv("LAUNCH_REPLACED", "old")
@@ -168,7 +168,7 @@ func TestDirectoryEnvironmentAndInput(t *testing.T) {
 	}
 }
 
-func TestCommandIsFoundWithItsPathAndDirectory(t *testing.T) {
+func TestCommandLookup(t *testing.T) {
 	path := script(t, "echo found")
 	for name, c := range map[string]Command{
 		"PATH":            {Args: []string{"job"}, Env: []string{"PATH=" + filepath.Dir(path) + ":/usr/bin:/bin"}},
@@ -181,7 +181,7 @@ func TestCommandIsFoundWithItsPathAndDirectory(t *testing.T) {
 	}
 }
 
-func TestReasonOfWhatCannotStart(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -228,8 +228,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-func TestSignalIsForTheProcessAndGroupSignalForAll(t *testing.T) {
-	var out Kept
+func TestSignalScope(t *testing.T) {
+	var out Capture
 	out.Limit = 100
 	c := Command{Args: []string{script(t, `trap 'echo got; exit 3' USR1
 sleep 1000 & echo $!; wait`)}, Stdout: &out}
@@ -288,7 +288,7 @@ func TestSignalNames(t *testing.T) {
 	}
 }
 
-func TestProcessEndsItselfNotWithItsPipe(t *testing.T) {
+func TestExitWithOpenPipe(t *testing.T) {
 	r := run(t, script(t, `echo before; (sleep 1000; echo late) & echo $! >&2; exit 4`))
 	if r.Code != 4 || r.out != "before\n" {
 		t.Fatalf("%+v", r)
@@ -307,7 +307,7 @@ func TestLingering(t *testing.T) {
 	p := start(t, Command{Args: []string{script(t, `sleep 1000 & exit 4`)}, Stdout: io.Discard, Linger: 300 * time.Millisecond})
 	var child int
 	eventually(t, "the process has ended, not its child", func() bool {
-		state, _, _ := look(p.Pid())
+		state, _, _ := readState(p.Pid())
 		for pid := range inGroup(p.Pid()) {
 			if pid != p.Pid() {
 				child = pid
@@ -318,7 +318,7 @@ func TestLingering(t *testing.T) {
 	if p.Signal(syscall.SIGTERM) {
 		t.Error("a signal was delivered to an ended process")
 	}
-	if r := result(t, p); r != (Result{Code: 4, Held: true}) {
+	if r := result(t, p); r != (Result{Code: 4, OutputHeld: true}) {
 		t.Fatalf("%+v", r)
 	}
 	eventually(t, "the child is gone", func() bool { return isGone(child) })
@@ -331,7 +331,7 @@ func TestLingering(t *testing.T) {
 	}
 }
 
-func TestChattyDescendantDoesNotHoldUpTheEnd(t *testing.T) {
+func TestChattyDescendant(t *testing.T) {
 	r := run(t, script(t, `yes & echo $! >&2; exit 0`))
 	var pid int
 	fmt.Sscan(r.err, &pid)
@@ -348,14 +348,14 @@ func (f *limitedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestWhoSaysTooMuchWritesToAClosedPipe(t *testing.T) {
+func TestFullOutputClosesPipe(t *testing.T) {
 	room := limitedWriter(100_000)
 	if r := runCommand(t, Command{Args: []string{"yes"}, Stdout: &room}); r.Signal != syscall.SIGPIPE {
 		t.Fatalf("%+v", r)
 	}
 }
 
-func TestEverythingWrittenBeforeTheEndIsKept(t *testing.T) {
+func TestOutputBeforeExitIsKept(t *testing.T) {
 	// A pipe full of output, written by a process that ends at once.
 	for range 50 {
 		if r := run(t, "head", "-c", "65536", "/dev/zero"); len(r.out) != 65536 {
@@ -367,7 +367,7 @@ func TestEverythingWrittenBeforeTheEndIsKept(t *testing.T) {
 func TestOutputIsCut(t *testing.T) {
 	job := script(t, `yes äöü€ | head -c $1`)
 	run := func(size int) (string, bool) {
-		kept := &Kept{Limit: 1001}
+		kept := &Capture{Limit: 1001}
 		if r := runCommand(t, Command{Args: []string{job, fmt.Sprint(size)}, Stdout: kept}); r.Code != 0 {
 			t.Fatalf("%+v", r)
 		}
@@ -417,7 +417,7 @@ func TestBlockingOutputs(t *testing.T) {
 	}
 }
 
-func TestThousandsOfProcessesLeakNothing(t *testing.T) {
+func TestNoLeaks(t *testing.T) {
 	run(t, "true")
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

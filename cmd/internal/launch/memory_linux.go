@@ -21,7 +21,7 @@ func MemoryOver(limit int64) map[int]int64 {
 		if err != nil {
 			continue
 		}
-		fields := stat(pid)
+		fields := readStat(pid)
 		if len(fields) < 22 {
 			continue // it is gone
 		}

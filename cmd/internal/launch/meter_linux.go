@@ -10,55 +10,55 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// tick is the unit of times in /proc, whatever unit the kernel uses internally.
-const tick = time.Second / 100
+// clockTick is the unit of times in /proc, whatever unit the kernel uses internally.
+const clockTick = time.Second / 100
 
 // Meter counts the processor time that a process and its descendants use.
 type Meter struct {
-	p         *Process
-	startedAt time.Duration // since boot
-	read      bool
-	baseline  time.Duration // times at the first reading
+	process     *Process
+	startedAt   time.Duration // since boot
+	hasBaseline bool
+	baseline    time.Duration // times at the first reading
 }
 
 // Meter begins to count. The processor time of the process itself, and of the children
 // that it has waited for, is counted only from the first call of Used on, because
 // reading it is costly.
-func (p *Process) Meter() Meter { return Meter{p: p, startedAt: boot.Since()} }
+func (p *Process) Meter() Meter { return Meter{process: p, startedAt: boot.Since()} }
 
 // Used returns how much the process, the children that it has waited for, and the members of its
 // group that began meanwhile have used, in steps of 10 ms. Processes that left the group are not
 // counted.
 func (m *Meter) Used() (used time.Duration) {
-	self, ok := readTimes(m.p.process.Pid)
+	self, ok := readTimes(m.process.process.Pid)
 	if !ok {
 		return 0
 	}
-	if !m.read {
-		m.read, m.baseline = true, self.cpu
+	if !m.hasBaseline {
+		m.hasBaseline, m.baseline = true, self.cpu
 	}
 	used = self.cpu - m.baseline
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == m.p.process.Pid {
+		if err != nil || pid == m.process.process.Pid {
 			continue
 		}
-		if t, ok := readTimes(pid); ok && t.group == m.p.process.Pid && t.startedAt >= m.startedAt-tick {
+		if t, ok := readTimes(pid); ok && t.group == m.process.process.Pid && t.startedAt >= m.startedAt-clockTick {
 			used += t.cpu
 		}
 	}
 	return used
 }
 
-type times struct {
+type processTimes struct {
 	group          int
 	cpu, startedAt time.Duration
 }
 
 // readTimes reads a process's times; a process that is gone has none.
-func readTimes(pid int) (t times, ok bool) {
-	fields := stat(pid)
+func readTimes(pid int) (t processTimes, ok bool) {
+	fields := readStat(pid)
 	if len(fields) < 20 {
 		return t, false
 	}
@@ -67,14 +67,14 @@ func readTimes(pid int) (t times, ok bool) {
 		return n
 	}
 	t.group = int(number(5))
-	t.cpu = time.Duration(number(14)+number(15)+number(16)+number(17)) * tick
-	t.startedAt = time.Duration(number(22)) * tick
+	t.cpu = time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick
+	t.startedAt = time.Duration(number(22)) * clockTick
 	return t, true
 }
 
-// stat returns the fields of a process's /proc/PID/stat from field 3, the state, on: field 2,
+// readStat returns the fields of a process's /proc/PID/stat from field 3, the state, on: field 2,
 // the name, may contain spaces and brackets.
-func stat(pid int) []string {
+func readStat(pid int) []string {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }

@@ -26,16 +26,16 @@ func Mark(owner string) string { return markName + "=" + owner }
 // KillOrphans kills the processes on this host that a dead program started under a
 // Guard with that owner. It returns when they are gone or ctx ends.
 func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
-	killed, err = kill(ctx, owner)
+	killed, err = killAll(ctx, owner)
 	if group := groupOf(owner); err == nil && group != "" {
 		os.Remove(group)
 	}
 	return killed, err
 }
 
-// kill kills all processes of a dead owner's control group, and all that have its mark,
+// killAll kills all processes of a dead owner's control group, and all that have its mark,
 // until there are none.
-func kill(ctx context.Context, owner string) (killed int, err error) {
+func killAll(ctx context.Context, owner string) (killed int, err error) {
 	tick := time.NewTicker(killTick)
 	defer tick.Stop()
 	seen := make(map[int]string) // when they began
@@ -62,7 +62,7 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 
 // startTime returns the time at which a process began, as /proc has it, or "" once it is gone.
 func startTime(pid int) string {
-	if fields := stat(pid); len(fields) > 22-3 && fields[0] != "Z" && fields[0] != "X" {
+	if fields := readStat(pid); len(fields) > 22-3 && fields[0] != "Z" && fields[0] != "X" {
 		return fields[22-3]
 	}
 	return ""

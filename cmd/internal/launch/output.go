@@ -12,14 +12,14 @@ import (
 	"unsafe"
 )
 
-// chunk is how much is read at a time; a pipe holds as much by default.
-const chunk = 64 << 10
+// chunkSize is how much is read at a time; a pipe holds as much by default.
+const chunkSize = 64 << 10
 
-var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
+var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
 // stream reads what a process writes to one of its outputs.
 type stream struct {
-	to   io.Writer
+	w    io.Writer
 	pipe *os.File // reading end
 	done chan struct{}
 	eof  bool // the pipe has ended; only for the reading goroutine until done is closed
@@ -35,8 +35,8 @@ func (s *stream) read() {
 	if err != nil {
 		return
 	}
-	buf := chunks.Get().(*[chunk]byte)
-	defer chunks.Put(buf)
+	buf := chunkPool.Get().(*[chunkSize]byte)
+	defer chunkPool.Put(buf)
 	for {
 		var n int
 		var full bool
@@ -64,7 +64,7 @@ func (s *stream) readOnce(fd uintptr, buf []byte) (n int, full bool, err error) 
 	defer s.mu.Unlock()
 	n, err = ignoringInterrupts(func() (int, error) { return syscall.Read(int(fd), buf) })
 	if n > 0 && !s.full {
-		_, failed := s.to.Write(buf[:n])
+		_, failed := s.w.Write(buf[:n])
 		s.full = failed != nil
 	}
 	return n, s.full, err
@@ -90,8 +90,8 @@ func (s *stream) flush() {
 	if err != nil {
 		return
 	}
-	buf := chunks.Get().(*[chunk]byte)
-	defer chunks.Put(buf)
+	buf := chunkPool.Get().(*[chunkSize]byte)
+	defer chunkPool.Put(buf)
 	conn.Control(func(fd uintptr) {
 		for left := pipeSize(fd); left > 0; {
 			n, _, err := s.readOnce(fd, buf[:])
@@ -112,19 +112,19 @@ func ignoringInterrupts(call func() (int, error)) (int, error) {
 	}
 }
 
-// Kept keeps the beginning of what is written to it and drops the rest.
-type Kept struct {
+// Capture keeps the beginning of what is written to it and drops the rest.
+type Capture struct {
 	Limit int // bytes
 
-	data []byte
-	lost bool
+	data      []byte
+	truncated bool
 }
 
 // Write never fails.
-func (k *Kept) Write(p []byte) (int, error) {
+func (k *Capture) Write(p []byte) (int, error) {
 	head := p
 	if room := k.Limit - len(k.data); len(p) > room {
-		head, k.lost = p[:room], true
+		head, k.truncated = p[:room], true
 	}
 	k.data = append(k.data, head...)
 	return len(p), nil
@@ -133,13 +133,13 @@ func (k *Kept) Write(p []byte) (int, error) {
 // Text returns the output as valid UTF-8 of at most Limit bytes, and whether some of it is missing.
 // Then it is cut before a character and ends with a marker that counts towards the limit. The
 // output must not be written to after that.
-func (k *Kept) Text() (s string, truncated bool) { return text(k.data, k.lost, k.Limit) }
+func (k *Capture) Text() (s string, truncated bool) { return text(k.data, k.truncated, k.Limit) }
 
 // text makes valid UTF-8 of at most limit bytes out of what a process wrote. If some of it is
 // missing, the text is cut before a character and ends with a marker that counts towards the limit.
 func text(data []byte, lost bool, limit int) (s string, truncated bool) {
 	if lost {
-		data = data[:border(data, len(data))]
+		data = data[:runeBoundary(data, len(data))]
 	}
 	if !utf8.Valid(data) {
 		data = bytes.Map(func(r rune) rune { return r }, data) // a byte that is not a character becomes U+FFFD
@@ -148,7 +148,7 @@ func text(data []byte, lost bool, limit int) (s string, truncated bool) {
 		return unsafe.String(unsafe.SliceData(data), len(data)), false
 	}
 	mark := marker(limit)
-	return string(data[:border(data, min(limit-len(mark), len(data)))]) + mark, true
+	return string(data[:runeBoundary(data, min(limit-len(mark), len(data)))]) + mark, true
 }
 
 // marker returns the end of a text that was cut to that many bytes.
@@ -161,8 +161,8 @@ func marker(limit int) string {
 	return ""
 }
 
-// border returns the last position at or before n that does not split a character.
-func border(data []byte, n int) int {
+// runeBoundary returns the last position at or before n that does not split a character.
+func runeBoundary(data []byte, n int) int {
 	for back := 1; back <= utf8.UTFMax && back <= n; back++ {
 		if c := data[n-back]; utf8.RuneStart(c) {
 			if c >= utf8.RuneSelf && !utf8.FullRune(data[n-back:n]) {

@@ -14,30 +14,30 @@ import (
 
 // Result is how a process ended.
 type Result struct {
-	Code   int            // exit code, when Signal is 0
-	Signal syscall.Signal // the signal that killed it; 0 when it exited
-	Held   bool           // descendants held an output open until Linger was over
-	Err    error          // the result is unknown: another part of the program has waited for the process
+	Code       int            // exit code, when Signal is 0
+	Signal     syscall.Signal // the signal that killed it; 0 when it exited
+	OutputHeld bool           // descendants held an output open until Linger was over
+	Err        error          // the result is unknown: another part of the program has waited for the process
 }
 
 // Process is a running or ended process.
 type Process struct {
-	process *os.Process
-	guard   *Guard
-	name    string // in the guard
-	linger  time.Duration
-	stdin   *os.File // nil unless there is something to write
-	written chan struct{}
-	outputs []*stream
-	leash   *leash // nil without one
-	done    chan struct{}
-	state   *os.ProcessState
-	result  Result
+	process   *os.Process
+	guard     *Guard
+	name      string // in the guard
+	linger    time.Duration
+	stdin     *os.File // nil unless there is something to write
+	stdinDone chan struct{}
+	outputs   []*stream
+	watcher   *groupWatcher // nil without one
+	done      chan struct{}
+	state     *os.ProcessState
+	result    Result
 
-	mu     sync.Mutex // guards the fields below; held while a signal is sent
-	rest   bool       // kill the process and, when it has ended, the rest of its group
-	exited bool       // the process itself has ended
-	reaped bool       // its id, and that of its group, may belong to other processes now
+	mu       sync.Mutex // guards the fields below; held while a signal is sent
+	killRest bool       // kill the process and, when it has ended, the rest of its group
+	exited   bool       // the process itself has ended
+	reaped   bool       // its id, and that of its group, may belong to other processes now
 }
 
 // forks returns the channel of functions that one locked thread, which never ends, calls. All forking
@@ -80,12 +80,12 @@ func Start(c Command) (_ *Process, err error) {
 		env = os.Environ()
 	}
 	if c.Guard != nil {
-		env = append(env[:len(env):len(env)], Mark(c.Guard.member(c.Name)))
+		env = append(env[:len(env):len(env)], Mark(c.Guard.ownerOf(c.Name)))
 	}
-	env = settings(env)
-	path, err := find(name, c.Dir, env)
+	env = dedupEnv(env)
+	path, err := findProgram(name, c.Dir, env)
 	if err != nil {
-		return nil, reason(name, c.Dir, err)
+		return nil, startError(name, c.Dir, err)
 	}
 
 	p := &Process{guard: c.Guard, name: c.Name, linger: c.Linger, done: make(chan struct{})}
@@ -100,13 +100,13 @@ func Start(c Command) (_ *Process, err error) {
 	}()
 	stdin, err := p.input(len(c.Stdin) > 0)
 	if err != nil {
-		return nil, reason(name, "", err)
+		return nil, startError(name, "", err)
 	}
 	childFiles = append(childFiles, stdin)
 	for _, to := range []io.Writer{c.Stdout, c.Stderr} {
 		out, err := p.output(to)
 		if err != nil {
-			return nil, reason(name, "", err)
+			return nil, startError(name, "", err)
 		}
 		childFiles = append(childFiles, out)
 	}
@@ -119,17 +119,17 @@ func Start(c Command) (_ *Process, err error) {
 		p.process, err = fork(path, c.Args, attr)
 	}
 	if err != nil {
-		return nil, reason(name, c.Dir, err)
+		return nil, startError(name, c.Dir, err)
 	}
 	setLimits(p.process.Pid, c.Limits)
 	c.Guard.addProcess(p.process.Pid)
-	if c.Leash {
-		if p.leash, err = newLeash(p.process.Pid, env, attr.Sys); err != nil {
+	if c.WatchGroup {
+		if p.watcher, err = newGroupWatcher(p.process.Pid, env, attr.Sys); err != nil {
 			_ = p.process.Kill()
 			c.Guard.removeProcess(p.process.Pid)
 			_, _ = p.process.Wait()
 			theReaper().reaped(p.process.Pid)
-			return nil, reason(name, "", err)
+			return nil, startError(name, "", err)
 		}
 	}
 	if p.stdin != nil {
@@ -149,7 +149,7 @@ func (p *Process) input(hasInput bool) (*os.File, error) {
 	}
 	r, w, err := os.Pipe()
 	if err == nil {
-		p.stdin, p.written = w, make(chan struct{})
+		p.stdin, p.stdinDone = w, make(chan struct{})
 	}
 	return r, err
 }
@@ -161,7 +161,7 @@ func (p *Process) output(to io.Writer) (*os.File, error) {
 	}
 	r, w, err := os.Pipe()
 	if err == nil {
-		p.outputs = append(p.outputs, &stream{to: to, pipe: r, done: make(chan struct{})})
+		p.outputs = append(p.outputs, &stream{w: to, pipe: r, done: make(chan struct{})})
 	}
 	return w, err
 }
@@ -177,7 +177,7 @@ func (p *Process) close() {
 }
 
 func (p *Process) feed(text []byte) {
-	defer close(p.written)
+	defer close(p.stdinDone)
 	_, _ = p.stdin.Write(text) // a process that has not read its input does not need it
 	p.stdin.Close()
 }
@@ -228,7 +228,7 @@ func (p *Process) SignalGroup(signal syscall.Signal) bool {
 func (p *Process) KillRest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rest = true
+	p.killRest = true
 }
 
 // Kill kills the group and, if the process has a Guard and a Name, descendants that
@@ -242,7 +242,7 @@ func (p *Process) Kill(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	if p.guard != nil && p.name != "" {
-		_, _ = KillOrphans(ctx, p.guard.member(p.name))
+		_, _ = KillOrphans(ctx, p.guard.ownerOf(p.name))
 	}
 }
 
@@ -254,15 +254,15 @@ func (p *Process) wait() {
 	// Until the process is reaped, its id and its group's are not reused.
 	deadline := time.Now().Add(p.linger)
 	for _, s := range p.outputs {
-		p.result.Held = s.finish(deadline) || p.result.Held
+		p.result.OutputHeld = s.finish(deadline) || p.result.OutputHeld
 	}
-	p.result.Held = p.result.Held && p.linger > 0
+	p.result.OutputHeld = p.result.OutputHeld && p.linger > 0
 	p.mu.Lock()
 	if !p.reaped {
-		if p.result.Held || p.rest {
+		if p.result.OutputHeld || p.killRest {
 			_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
 		}
-		p.leash.end()
+		p.watcher.stop()
 		p.guard.removeProcess(p.process.Pid)
 		p.state, p.result.Err = p.process.Wait()
 		p.reaped = true
@@ -271,7 +271,7 @@ func (p *Process) wait() {
 	theReaper().reaped(p.process.Pid)
 	if p.stdin != nil {
 		p.stdin.SetWriteDeadline(time.Unix(1, 0))
-		<-p.written
+		<-p.stdinDone
 	}
 	if p.result.Err != nil {
 		p.result.Code = 255

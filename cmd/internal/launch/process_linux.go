@@ -11,8 +11,8 @@ import (
 // and ends it when this program ends.
 func attributes(c Command) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: c.User}
-	if c.Death != 0 {
-		a.Pdeathsig = c.Death
+	if c.DeathSignal != 0 {
+		a.Pdeathsig = c.DeathSignal
 	}
 	if c.Guard != nil && c.Guard.cgroup != nil {
 		a.UseCgroupFD, a.CgroupFD = true, int(c.Guard.cgroup.Fd())
@@ -54,5 +54,5 @@ func pipeSize(fd uintptr) int {
 	if size, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil {
 		return size
 	}
-	return chunk
+	return chunkSize
 }

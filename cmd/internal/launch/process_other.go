@@ -32,7 +32,7 @@ func (p *Process) waitEnd() {
 	p.state, p.result.Err, p.reaped = state, err, true
 }
 
-func pipeSize(uintptr) int { return chunk }
+func pipeSize(uintptr) int { return chunkSize }
 
 // Main does nothing.
 func Main() {}
@@ -46,13 +46,13 @@ func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
 // NewGentleGuard returns errors.ErrUnsupported.
 func NewGentleGuard(string, time.Duration) (*Guard, error) { return nil, errors.ErrUnsupported }
 
-func (*Guard) member(string) string { return "" }
+func (*Guard) ownerOf(string) string { return "" }
 
 // Close does nothing.
 func (*Guard) Close() {}
 
-// Until does nothing.
-func (*Guard) Until(time.Time) {}
+// SetDeadline does nothing.
+func (*Guard) SetDeadline(time.Time) {}
 
 // Lapses returns 0.
 func (*Guard) Lapses() int { return 0 }
@@ -63,11 +63,11 @@ func (*Guard) LapsedSince(int) bool { return false }
 func (*Guard) addProcess(int)    {}
 func (*Guard) removeProcess(int) {}
 
-type leash struct{}
+type groupWatcher struct{}
 
-func newLeash(int, []string, *syscall.SysProcAttr) (*leash, error) { return nil, nil }
+func newGroupWatcher(int, []string, *syscall.SysProcAttr) (*groupWatcher, error) { return nil, nil }
 
-func (*leash) end() {}
+func (*groupWatcher) stop() {}
 
 // KillOrphans does nothing.
 func KillOrphans(context.Context, string) (int, error) { return 0, nil }

@@ -18,14 +18,14 @@ type reaper struct {
 
 // theReaper returns the process's reaper, or nil if the process adopts no orphans.
 var theReaper = sync.OnceValue(func() *reaper {
-	if !adopts() {
+	if !reapsOrphans() {
 		return nil
 	}
 	return newReaper()
 })
 
-// adopts reports whether this process adopts the orphans of this host or container.
-var adopts = func() bool { return os.Getpid() == 1 }
+// reapsOrphans reports whether this process adopts the orphans of this host or container.
+var reapsOrphans = func() bool { return os.Getpid() == 1 }
 
 // reapEvery is the shortest time between two searches, so that many processes that end at once
 // do not cause as many searches.
@@ -56,7 +56,7 @@ func (r *reaper) reap() {
 		if err != nil {
 			continue
 		}
-		fields := stat(pid)
+		fields := readStat(pid)
 		if len(fields) < 2 || fields[0] != "Z" || fields[1] != strconv.Itoa(self) {
 			continue
 		}

@@ -15,8 +15,8 @@ const (
 	rtMax = 64
 )
 
-// Known reports whether the system has a signal of that number.
-func Known(signal syscall.Signal) bool {
+// ValidSignal reports whether the system has a signal of that number.
+func ValidSignal(signal syscall.Signal) bool {
 	return unix.SignalName(signal) != "" || signal >= rtMin && signal <= rtMax
 }
 

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// folder is the directory of the embedded broker's sockets. It has a unique name, and a file,
+// socketFolder is the directory of the embedded broker's sockets. It has a unique name, and a file,
 // the mark, that identifies it. Only files that belong to such a folder are ever removed from
 // it.
-type folder struct {
+type socketFolder struct {
 	dir  string
-	mark *os.File // locked while the daemon lives
+	lock *os.File // locked while the daemon lives
 }
 
 const (
@@ -31,18 +31,18 @@ const (
 )
 
 // makeFolder makes a folder that only this user can reach.
-func makeFolder() (*folder, error) {
+func makeFolder() (*socketFolder, error) {
 	dir, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{dir: dir}
-	f.mark, err = os.OpenFile(filepath.Join(dir, markName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f := &socketFolder{dir: dir}
+	f.lock, err = os.OpenFile(filepath.Join(dir, markName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err == nil {
-		err = syscall.Flock(int(f.mark.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
 	if err == nil {
-		_, err = f.mark.WriteString(markText)
+		_, err = f.lock.WriteString(markText)
 	}
 	if err != nil {
 		f.remove()
@@ -52,16 +52,16 @@ func makeFolder() (*folder, error) {
 }
 
 // socket returns the address of one of its sockets.
-func (f *folder) socket(name string) string { return "unix:" + filepath.Join(f.dir, name) }
+func (f *socketFolder) socket(name string) string { return "unix:" + filepath.Join(f.dir, name) }
 
 // remove removes the folder and the files that belong to it, the mark last.
-func (f *folder) remove() {
+func (f *socketFolder) remove() {
 	for _, name := range []string{submitName, workName, httpName, markName} {
 		_ = os.Remove(filepath.Join(f.dir, name))
 	}
 	_ = os.Remove(f.dir)
-	if f.mark != nil {
-		f.mark.Close()
+	if f.lock != nil {
+		f.lock.Close()
 	}
 }
 
@@ -78,35 +78,35 @@ func removeStale(parent string) {
 	}
 }
 
-var errNotOurs = errors.New("not the socket folder of a dead daemon")
+var errForeignFolder = errors.New("not the socket folder of a dead daemon")
 
 // lockAbandoned locks a folder whose daemon is gone. The folder must be a directory of this user
 // that has the mark, and only files that belong to such a folder.
-func lockAbandoned(dir string) (_ *folder, err error) {
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !ownedByUs(info) {
-		return nil, errNotOurs
+func lockAbandoned(dir string) (_ *socketFolder, err error) {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !isOwn(info) {
+		return nil, errForeignFolder
 	}
-	f := &folder{dir: dir}
-	if f.mark, err = os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0); err != nil {
+	f := &socketFolder{dir: dir}
+	if f.lock, err = os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0); err != nil {
 		return nil, err
 	}
 	if !f.abandoned() {
-		f.mark.Close()
-		return nil, errNotOurs
+		f.lock.Close()
+		return nil, errForeignFolder
 	}
 	return f, nil
 }
 
-func (f *folder) abandoned() bool {
+func (f *socketFolder) abandoned() bool {
 	// The daemon of a young folder may not have locked it yet.
-	if info, err := f.mark.Stat(); err != nil || !info.Mode().IsRegular() || !ownedByUs(info) || time.Since(info.ModTime()) < staleAge {
+	if info, err := f.lock.Stat(); err != nil || !info.Mode().IsRegular() || !isOwn(info) || time.Since(info.ModTime()) < staleAge {
 		return false
 	}
-	if syscall.Flock(int(f.mark.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+	if syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return false // its daemon lives
 	}
 	text := make([]byte, len(markText)+1)
-	if n, _ := f.mark.ReadAt(text, 0); string(text[:n]) != markText {
+	if n, _ := f.lock.ReadAt(text, 0); string(text[:n]) != markText {
 		return false
 	}
 	entries, err := os.ReadDir(f.dir)
@@ -119,7 +119,7 @@ func (f *folder) abandoned() bool {
 	})
 }
 
-func ownedByUs(info fs.FileInfo) bool {
+func isOwn(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(s.Uid) == os.Geteuid()
 }

@@ -12,15 +12,15 @@ import (
 // If a job was refused for lack of rights, and a new connection may submit such a job, the new
 // connection replaces the old one. The old one stays until the jobs that it submitted have ended.
 type Jobs struct {
-	link *Link
-	opts []gloom.Option
-	life context.Context
-	end  context.CancelFunc
-	done sync.WaitGroup
+	link   *Link
+	opts   []gloom.Option
+	ctx    context.Context
+	cancel context.CancelFunc
+	drains sync.WaitGroup
 
 	mu      sync.Mutex // guards the following
 	current *gloom.Submitter
-	side    string // the name of the submitter's connection in Config.News
+	side    string // the name of the submitter's connection in Config.OnNotice
 	opened  int
 }
 
@@ -30,14 +30,14 @@ func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
 	if err := j.open(); err != nil {
 		return nil, err
 	}
-	j.life, j.end = context.WithCancel(context.Background())
+	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j, nil
 }
 
 // open replaces the connection.
 func (j *Jobs) open() error {
 	j.opened++
-	side := Submits
+	side := SubmitterSide
 	if j.opened > 1 {
 		side = fmt.Sprintf("submitter %d", j.opened)
 	}
@@ -55,34 +55,34 @@ func (j *Jobs) Submitter() *gloom.Submitter {
 	return j.current
 }
 
-// Note records how a job of this type ended; err may be nil. While jobs like it are refused
+// NoteResult records how a job of this type ended; err may be nil. While jobs like it are refused
 // for lack of rights, the link is unhealthy.
-func (j *Jobs) Note(typ string, err error, waits bool) {
-	if !forbids(err) {
+func (j *Jobs) NoteResult(typ string, err error, waits bool) {
+	if !isDenied(err) {
 		return
 	}
 	if waits {
-		j.link.setBarred(err)
+		j.link.setDenied(err)
 	}
-	j.link.WantRights(j.life, typ, j.renew)
+	j.link.WantRights(j.ctx, typ, j.renew)
 }
 
 func (j *Jobs) renew() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	old, side := j.current, j.side
-	if j.life.Err() != nil || j.open() != nil {
+	if j.ctx.Err() != nil || j.open() != nil {
 		return // the next refusal tries again
 	}
-	j.done.Go(func() {
-		_ = old.Drain(j.life)
+	j.drains.Go(func() {
+		_ = old.Drain(j.ctx)
 		j.link.Forget(side)
 	})
 }
 
 // Close closes all connections.
 func (j *Jobs) Close() {
-	j.end()
+	j.cancel()
 	_ = j.Submitter().Close()
-	j.done.Wait()
+	j.drains.Wait()
 }

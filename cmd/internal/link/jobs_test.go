@@ -19,10 +19,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestRightsComeBack: the refusal of a job that the token does not allow is reported, and such a
+// TestRightsRegained: the refusal of a job that the token does not allow is reported, and such a
 // job is accepted once the token allows it again; jobs that the old connection submitted
 // continue.
-func TestRightsComeBack(t *testing.T) {
+func TestRightsRegained(t *testing.T) {
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
 	allow := func(types string) {
@@ -50,7 +50,7 @@ func TestRightsComeBack(t *testing.T) {
 	defer jobs.Close()
 	submit := func(typ string) error {
 		_, err := jobs.Submitter().Do(t.Context(), gloom.Job{Type: typ, Body: []byte("1"), Retries: gloom.NoRetries})
-		jobs.Note(typ, err, true)
+		jobs.NoteResult(typ, err, true)
 		return err
 	}
 
@@ -87,9 +87,9 @@ func TestRightsComeBack(t *testing.T) {
 	}
 }
 
-// TestFrozenDoor: if a door hangs with its connection open, its jobs no longer wait for workers
+// TestSuspendedDoor: if a door hangs with its connection open, its jobs no longer wait for workers
 // when its lease expires.
-func TestFrozenDoor(t *testing.T) {
+func TestSuspendedDoor(t *testing.T) {
 	const lease = 3 * time.Second
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
@@ -136,7 +136,7 @@ func TestFrozenDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := func() (n int) {
-		srv.Hub().View(func(b *broker.Broker, _ int64) { n = int(b.Held()) })
+		srv.Hub().View(func(b *broker.Broker, _ int64) { n = int(b.JobCount()) })
 		return n
 	}
 	time.Sleep(lease) // until then the door is not disconnected

@@ -42,17 +42,17 @@ type Config struct {
 	// TLSPrefix is the prefix of the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
-	// News is called with the events of connections. side is Submits or the name of a worker. If
-	// it is nil, the events are logged until Life ends.
-	News func(side string, n gloom.Notice)
-	Life context.Context
+	// OnNotice is called with the events of connections. side is SubmitterSide or the name of a worker. If
+	// it is nil, the events are logged until Context ends.
+	OnNotice func(side string, n gloom.Notice)
+	Context  context.Context
 
 	// HTTP makes the embedded broker listen for operators, too.
 	HTTP bool
 	// MaxFrame is the limit of the embedded broker; 0 is 64 MiB.
 	MaxFrame int
-	// Tune changes further options of the embedded broker; may be nil.
-	Tune func(*settings.Options)
+	// Configure changes further options of the embedded broker; may be nil.
+	Configure func(*settings.Options)
 }
 
 // Flags binds the flags that select the broker.
@@ -93,21 +93,21 @@ func (c *Config) Validate() error {
 
 // Link is the connection to a broker.
 type Link struct {
-	embedded *server.Server // the embedded broker; nil if the broker is shared
-	folder   *folder        // directory of the embedded broker's sockets
-	submit   string         // address
-	work     string
-	common   []gloom.Option // options of submitter and workers
-	onNotice func(side string, n gloom.Notice)
-	log      zerolog.Logger
-	life     context.Context
+	server     *server.Server // the embedded broker; nil if the broker is shared
+	folder     *socketFolder  // directory of the embedded broker's sockets
+	submitAddr string         // address
+	workAddr   string
+	options    []gloom.Option // options of submitter and workers
+	onNotice   func(side string, n gloom.Notice)
+	log        zerolog.Logger
+	ctx        context.Context
 
-	mu       sync.Mutex // guards the following
-	lost     map[string]error
-	barred   error // why a job was refused for lack of rights
-	barredAt time.Time
-	refused  string         // type whose rights are missing, "" for none
-	tries    sync.WaitGroup // goroutines of WantRights
+	mu          sync.Mutex // guards the following
+	failures    map[string]error
+	denied      error // why a job was refused for lack of rights
+	deniedAt    time.Time
+	deniedType  string         // type whose rights are missing, "" for none
+	rightsTries sync.WaitGroup // goroutines of WantRights
 }
 
 const (
@@ -127,24 +127,24 @@ func heartbeat(lease time.Duration) time.Duration {
 
 // Open starts the door's embedded broker, or prepares the connection to a shared one.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
-	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, onNotice: c.News, log: log, life: c.Life, lost: make(map[string]error)}
+	l := &Link{submitAddr: c.SubmitAddr, workAddr: c.WorkerAddr, onNotice: c.OnNotice, log: log, ctx: c.Context, failures: make(map[string]error)}
 	if l.onNotice == nil {
-		l.onNotice = l.logNews
+		l.onNotice = l.logNotice
 	}
-	l.common = []gloom.Option{gloom.Backoff(minPause, maxPause), gloom.TrustBodies()}
+	l.options = []gloom.Option{gloom.Backoff(minPause, maxPause), gloom.TrustBodies()}
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
 		return l, l.embed(c, log)
 	}
-	l.common = append(l.common, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeat(c.Lease)))
+	l.options = append(l.options, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeat(c.Lease)))
 	if c.Token != "" {
-		l.common = append(l.common, gloom.Token(c.Token))
+		l.options = append(l.options, gloom.Token(c.Token))
 	}
 	if c.TLSCA+c.TLSCert+c.TLSServerName != "" {
 		conf, err := cli.ClientTLS(c.TLSPrefix, c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName)
 		if err != nil {
 			return nil, err
 		}
-		l.common = append(l.common, gloom.TLS(conf))
+		l.options = append(l.options, gloom.TLS(conf))
 	}
 	return l, nil
 }
@@ -156,9 +156,9 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	if l.folder, err = makeFolder(); err != nil {
 		return err
 	}
-	l.submit, l.work = l.folder.socket(submitName), l.folder.socket(workName)
+	l.submitAddr, l.workAddr = l.folder.socket(submitName), l.folder.socket(workName)
 	opt := settings.Default()
-	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = l.submit, l.work, ""
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = l.submitAddr, l.workAddr, ""
 	if c.HTTP {
 		opt.HTTPAddr = l.folder.socket(httpName)
 	}
@@ -166,49 +166,51 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
 		opt.MaxFrame = 64 << 20
 	}
-	if c.Tune != nil {
-		c.Tune(&opt)
+	if c.Configure != nil {
+		c.Configure(&opt)
 	}
-	if l.embedded, err = server.Start(opt, log.Level(zerolog.WarnLevel).With().Str("part", "broker").Logger()); err != nil {
+	if l.server, err = server.Start(opt, log.Level(zerolog.WarnLevel).With().Str("part", "broker").Logger()); err != nil {
 		l.Close()
 		return fmt.Errorf("start the broker: %w", err)
 	}
-	l.common = append(l.common, gloom.MaxFrame(opt.MaxFrame))
+	l.options = append(l.options, gloom.MaxFrame(opt.MaxFrame))
 	return nil
 }
 
 // Close ends the embedded broker. Before that, the contexts passed to WantRights must end.
 func (l *Link) Close() {
-	l.tries.Wait()
-	if l.embedded != nil {
-		l.embedded.Close()
+	l.rightsTries.Wait()
+	if l.server != nil {
+		l.server.Close()
 	}
 	if l.folder != nil {
 		l.folder.remove()
 	}
 }
 
-// Submits is the name of the submitter's side, for News.
-const Submits = "submitter"
+// SubmitterSide is the name of the submitter's side, for Config.OnNotice.
+const SubmitterSide = "submitter"
 
 // Submitter returns the options of a submitter.
-func (l *Link) Submitter() []gloom.Option { return l.submitter(Submits) }
+func (l *Link) Submitter() []gloom.Option { return l.submitter(SubmitterSide) }
 
 func (l *Link) submitter(side string) []gloom.Option {
-	return l.options(side, l.submit, wire.SubmitPort)
+	return l.clientOptions(side, l.submitAddr, wire.SubmitPort)
 }
 
 // Worker returns the options of a worker with a name of its own.
-func (l *Link) Worker(name string) []gloom.Option { return l.options(name, l.work, wire.WorkerPort) }
+func (l *Link) Worker(name string) []gloom.Option {
+	return l.clientOptions(name, l.workAddr, wire.WorkerPort)
+}
 
-func (l *Link) options(side, addr string, port wire.Port) []gloom.Option {
+func (l *Link) clientOptions(side, addr string, port wire.Port) []gloom.Option {
 	var addrs []string
 	for a := range strings.SplitSeq(addr, ",") {
 		addrs = append(addrs, strings.TrimSpace(a))
 	}
-	opts := append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.common...)
-	if l.embedded != nil {
-		opts = append(opts, gloom.Dialer(func(context.Context, string, string) (net.Conn, error) { return l.embedded.Dial(port) }))
+	opts := append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.options...)
+	if l.server != nil {
+		opts = append(opts, gloom.Dialer(func(context.Context, string, string) (net.Conn, error) { return l.server.Dial(port) }))
 	}
 	return opts
 }
@@ -217,22 +219,22 @@ func (l *Link) notice(side string, n gloom.Notice) {
 	l.mu.Lock()
 	switch n.Event {
 	case gloom.EventConnected, gloom.EventJoined:
-		delete(l.lost, side)
+		delete(l.failures, side)
 	case gloom.EventLost, gloom.EventFailed, gloom.EventGivenUp:
-		l.lost[side] = n.Err
+		l.failures[side] = n.Err
 	}
 	l.mu.Unlock()
 	l.onNotice(side, n)
 }
 
-func (l *Link) logNews(side string, n gloom.Notice) {
+func (l *Link) logNotice(side string, n gloom.Notice) {
 	switch n.Event {
 	case gloom.EventConnected, gloom.EventJoined:
 		l.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
 	case gloom.EventPanic:
 		l.log.Error().Err(n.Err).Msg("a slot panicked")
 	default:
-		if l.life == nil || l.life.Err() == nil {
+		if l.ctx == nil || l.ctx.Err() == nil {
 			l.log.Warn().Err(n.Err).Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
 		}
 	}
@@ -242,42 +244,42 @@ func (l *Link) logNews(side string, n gloom.Notice) {
 func (l *Link) Forget(side string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.lost, side)
+	delete(l.failures, side)
 }
 
-func (l *Link) setBarred(err error) {
+func (l *Link) setDenied(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.barred, l.barredAt = err, time.Now()
+	l.denied, l.deniedAt = err, time.Now()
 }
 
 // Health returns nil if all sides are connected and no job was refused lately for lack of rights.
 func (l *Link) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.barred != nil && time.Since(l.barredAt) < barredFor {
-		return fmt.Errorf("the broker refuses jobs: %w", l.barred)
+	if l.denied != nil && time.Since(l.deniedAt) < deniedFor {
+		return fmt.Errorf("the broker refuses jobs: %w", l.denied)
 	}
-	for side, err := range l.lost {
+	for side, err := range l.failures {
 		return fmt.Errorf("the broker is away (%s): %w", side, err)
 	}
 	return nil
 }
 
-// Own returns the embedded broker, nil if the broker is shared.
-func (l *Link) Own() *server.Server { return l.embedded }
+// Embedded returns the embedded broker, nil if the broker is shared.
+func (l *Link) Embedded() *server.Server { return l.server }
 
 // Idle returns how many idle workers of the embedded broker serve a type; for a shared broker that
 // is unknown.
 func (l *Link) Idle(typ string) (n int, known bool) {
-	if l.embedded == nil {
+	if l.server == nil {
 		return 0, false
 	}
 	name := wire.Canonical(nil, typ)
-	l.embedded.Hub().View(func(b *broker.Broker, _ int64) { n = b.Idle(name) })
+	l.server.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkers(name) })
 	return n, true
 }
 
 // WorkerAddr returns the address of workers, "" for none. Only the same user on this host can reach
 // that of an embedded broker.
-func (l *Link) WorkerAddr() string { return l.work }
+func (l *Link) WorkerAddr() string { return l.workAddr }

@@ -11,11 +11,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// longAgo is the time, relative to now, of files that are older than any daemon.
-const longAgo = -2 * time.Hour
+// longPast is the time, relative to now, of files that are older than any daemon.
+const longPast = -2 * time.Hour
 
-// plant makes old files below a directory.
-func plant(t *testing.T, dir string, files ...string) {
+// makeFiles makes old files below a directory.
+func makeFiles(t *testing.T, dir string, files ...string) {
 	t.Helper()
 	for _, name := range files {
 		path := filepath.Join(dir, name)
@@ -26,7 +26,7 @@ func plant(t *testing.T, dir string, files ...string) {
 			t.Fatal(err)
 		}
 	}
-	old := time.Now().Add(longAgo)
+	old := time.Now().Add(longPast)
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chtimes(path, old, old) })
 }
 
@@ -40,9 +40,9 @@ func start(t *testing.T) *Link {
 	return l
 }
 
-// TestDataOfOthersStay: when a door starts, it removes only files that an earlier start has
+// TestForeignFoldersStay: when a door starts, it removes only files that an earlier start has
 // made. All other files are kept, whatever their name and however long they have been unlocked.
-func TestDataOfOthersStay(t *testing.T) {
+func TestForeignFoldersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	paths := []string{
@@ -50,10 +50,10 @@ func TestDataOfOthersStay(t *testing.T) {
 		folderPrefix + "of-mine/lock", folderPrefix + "of-mine/thesis", // such a name without a mark
 		folderPrefix + "other/" + markName, folderPrefix + "other/submit", // another program's mark
 	}
-	plant(t, tmp, paths...)
+	makeFiles(t, tmp, paths...)
 	// A folder of a daemon to which another program has added a file.
 	used := newFolder(t)
-	plant(t, used, "notes")
+	makeFiles(t, used, "notes")
 	// Files behind a symbolic link must not be removed.
 	otherDir := t.TempDir()
 	target := newFolder(t)
@@ -78,17 +78,17 @@ func newFolder(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.mark.Close()
-	old := time.Now().Add(longAgo)
+	f.lock.Close()
+	old := time.Now().Add(longPast)
 	if err := os.Chtimes(filepath.Join(f.dir, markName), old, old); err != nil {
 		t.Fatal(err)
 	}
 	return f.dir
 }
 
-// TestFoldersGo: a daemon removes its folder when it ends. A later start removes the folder of a
+// TestStaleFoldersRemoved: a daemon removes its folder when it ends. A later start removes the folder of a
 // killed daemon, but not that of a daemon that runs or is starting.
-func TestFoldersGo(t *testing.T) {
+func TestStaleFoldersRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	fresh := newFolder(t)
@@ -96,7 +96,7 @@ func TestFoldersGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := start(t)
-	left, old := newFolder(t), time.Now().Add(longAgo)
+	left, old := newFolder(t), time.Now().Add(longPast)
 	if err := os.Chtimes(filepath.Join(live.folder.dir, markName), old, old); err != nil {
 		t.Fatal(err)
 	}

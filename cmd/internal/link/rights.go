@@ -15,14 +15,14 @@ import (
 // connection, which is closed before the job is due.
 
 const (
-	// barredFor is how long a refusal is expected to recur.
-	barredFor = 6 * time.Second
+	// deniedFor is how long a refusal is expected to recur.
+	deniedFor = 6 * time.Second
 	// tryTime bounds one try of a new connection.
 	tryTime = 10 * time.Second
 )
 
-// forbids reports whether an error is a refusal for lack of rights.
-func forbids(err error) bool {
+// isDenied reports whether an error is a refusal for lack of rights.
+func isDenied(err error) bool {
 	var refused *gloom.RefusedError
 	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
 }
@@ -34,11 +34,11 @@ func forbids(err error) bool {
 func (l *Link) WantRights(ctx context.Context, typ string, onGranted func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waits := l.refused != ""
-	if l.refused = typ; waits {
+	waits := l.deniedType != ""
+	if l.deniedType = typ; waits {
 		return
 	}
-	l.tries.Go(func() {
+	l.rightsTries.Go(func() {
 		pause := backoff.NewExponentialBackOff()
 		pause.InitialInterval, pause.MaxInterval = time.Second, time.Minute
 		for refusedType := typ; ; {
@@ -49,8 +49,8 @@ func (l *Link) WantRights(ctx context.Context, typ string, onGranted func()) {
 			}
 			err := l.tryRights(ctx, refusedType)
 			l.mu.Lock()
-			if refusedType = l.refused; err == nil {
-				l.refused = ""
+			if refusedType = l.deniedType; err == nil {
+				l.deniedType = ""
 			}
 			l.mu.Unlock()
 			if err == nil {
@@ -82,7 +82,7 @@ func (l *Link) tryRights(ctx context.Context, typ string) error {
 	}
 	select {
 	case <-job.Done():
-		if _, err := job.Result(ctx); forbids(err) {
+		if _, err := job.Result(ctx); isDenied(err) {
 			return err
 		}
 	default:

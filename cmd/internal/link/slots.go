@@ -12,8 +12,8 @@ import (
 // prefetch that brokers allow.
 const MaxSlots = 250
 
-// rejoin is the pause before the next attempt to join after the broker has refused slots.
-const rejoin = 10 * time.Second
+// rejoinPause is the pause before the next attempt to join after the broker has refused slots.
+const rejoinPause = 10 * time.Second
 
 // Slots keeps the given number of the door's own slots joined until ctx ends, over as many
 // connections as needed; then running jobs finish. worker returns the worker for a connection,
@@ -34,7 +34,7 @@ func (l *Link) Slots(ctx context.Context, wg *sync.WaitGroup, slots int, worker 
 				select {
 				case <-ctx.Done():
 					return
-				case <-time.After(rejoin):
+				case <-time.After(rejoinPause):
 				}
 			}
 		})

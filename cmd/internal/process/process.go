@@ -14,13 +14,13 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// Process identifies a process, even after its end. Processes with the same Boot and Space can
+// Process identifies a process, even after its end. Processes with the same Boot and PIDNamespace can
 // see one another; Start distinguishes a process from an earlier one with the same id.
 type Process struct {
-	Boot  string // id of the kernel's boot, "" where it is not known
-	Space string // namespace of process ids, "" where it is not known
-	PID   int
-	Start string // start time, in the kernel's ticks since the boot
+	Boot         string // id of the kernel's boot, "" where it is not known
+	PIDNamespace string // namespace of process ids, "" where it is not known
+	PID          int
+	Start        string // start time, in the kernel's ticks since the boot
 }
 
 // Self returns this process.
@@ -35,7 +35,7 @@ var Self = sync.OnceValue(func() Process {
 // still live.
 func (p Process) Gone() bool {
 	self := Self()
-	if p.Boot == "" || p.Boot != self.Boot || p.Space == "" || p.Space != self.Space || p.PID <= 0 {
+	if p.Boot == "" || p.Boot != self.Boot || p.PIDNamespace == "" || p.PIDNamespace != self.PIDNamespace || p.PID <= 0 {
 		return false
 	}
 	// Signal 0 also finds processes that /proc hides.

@@ -8,7 +8,7 @@ import (
 
 func TestGone(t *testing.T) {
 	here := Self()
-	if here.Boot == "" || here.Space == "" || here.Start == "" || here.Gone() {
+	if here.Boot == "" || here.PIDNamespace == "" || here.Start == "" || here.Gone() {
 		t.Fatalf("%+v", here)
 	}
 	later := here
@@ -16,7 +16,7 @@ func TestGone(t *testing.T) {
 	if !later.Gone() {
 		t.Error("a process that had our id before us is gone")
 	}
-	for _, elsewhere := range []Process{{"another", here.Space, 1<<22 + 1, "1"}, {here.Boot, "another", 1<<22 + 1, "1"}, {"", "", 1<<22 + 1, "1"}, {}} {
+	for _, elsewhere := range []Process{{"another", here.PIDNamespace, 1<<22 + 1, "1"}, {here.Boot, "another", 1<<22 + 1, "1"}, {"", "", 1<<22 + 1, "1"}, {}} {
 		if elsewhere.Gone() {
 			t.Errorf("what cannot be seen is not gone for certain: %+v", elsewhere)
 		}

@@ -85,57 +85,57 @@ func (f *File) read() (map[Key]Spec, error) {
 	specs := make(map[Key]Spec)
 	for name, value := range top {
 		if name != "schedules" {
-			return nil, fmt.Errorf("the file has the unknown key %.60q; it may have tables %s", name, f.form())
+			return nil, fmt.Errorf("the file has the unknown key %.60q; it may have tables %s", name, f.tableForm())
 		}
-		if err := f.tables(specs, Key{}, f.clients, value); err != nil {
+		if err := f.readTables(specs, Key{}, f.clients, value); err != nil {
 			return nil, err
 		}
 	}
 	counts := make(map[string]int)
 	for key := range specs {
 		if counts[key.Client]++; counts[key.Client] > MaxSchedules {
-			return nil, fmt.Errorf("there are more than %d schedules%s", MaxSchedules, ofClient(key.Client))
+			return nil, fmt.Errorf("there are more than %d schedules%s", MaxSchedules, clientSuffix(key.Client))
 		}
 	}
 	return specs, nil
 }
 
-func ofClient(client string) string {
+func clientSuffix(client string) string {
 	if client == "" {
 		return ""
 	}
 	return " of the client " + client
 }
 
-func (f *File) form() string {
+func (f *File) tableForm() string {
 	if f.clients {
 		return "[schedules.CLIENT.NAME]"
 	}
 	return "[schedules.NAME]"
 }
 
-// tables parses the tables below a key: clients, or schedules.
-func (f *File) tables(to map[Key]Spec, key Key, clients bool, value any) error {
+// readTables parses the tables below a key: clients, or schedules.
+func (f *File) readTables(to map[Key]Spec, key Key, clients bool, value any) error {
 	below, ok := value.(map[string]any)
 	if !ok {
-		return fmt.Errorf("schedules.%s must be a section %s", key, f.form())
+		return fmt.Errorf("schedules.%s must be a section %s", key, f.tableForm())
 	}
 	for name, value := range below {
 		key := key
 		if clients {
 			key.Client = name
-			if err := f.tables(to, key, false, value); err != nil {
+			if err := f.readTables(to, key, false, value); err != nil {
 				return err
 			}
 			continue
 		}
 		key.Name = name
 		if _, ok := value.(map[string]any); !ok {
-			return fmt.Errorf("schedules.%s must be a section %s", key, f.form())
+			return fmt.Errorf("schedules.%s must be a section %s", key, f.tableForm())
 		}
 		err := CheckName(name)
 		if err == nil {
-			to[key], err = f.spec(key, value)
+			to[key], err = f.readSpec(key, value)
 		}
 		if err != nil {
 			return fmt.Errorf("schedules.%s: %w", key, err)
@@ -144,7 +144,7 @@ func (f *File) tables(to map[Key]Spec, key Key, clients bool, value any) error {
 	return nil
 }
 
-func (f *File) spec(key Key, value any) (Spec, error) {
+func (f *File) readSpec(key Key, value any) (Spec, error) {
 	text, err := json.Marshal(value)
 	if err != nil { // inf, nan
 		return Spec{}, err

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// maxLate is the longest delay with which a due time does not count as missed.
-	maxLate = time.Second
-	// listedPast is how many due times a schedule lists, past and future.
-	listedPast, listedComing = 10, 5
+	// missedAfter is the longest delay with which a due time does not count as missed.
+	missedAfter = time.Second
+	// maxPast is how many due times a schedule lists, past and future.
+	maxPast, maxNext = 10, 5
 	// maxGaps bounds the gaps of a schedule. Beyond it the shortest is dropped: its due times are the
 	// fewest that can be lost.
 	maxGaps = 16
@@ -27,7 +27,7 @@ type Schedule struct {
 	Through time.Time `json:"through"`
 	// Gaps hold the due times before Through that were missed, in order. They count as due again if
 	// the clock is set back, so no job is made twice and none is lost.
-	Gaps []span `json:"gaps,omitempty"`
+	Gaps []missedSpan `json:"gaps,omitempty"`
 	// Before is the id of the job that was made last.
 	Before string `json:"before,omitempty"`
 	// Queued is a due time whose job waits for the end of the previous job.
@@ -35,11 +35,11 @@ type Schedule struct {
 	// Last are the due times that were settled last, the newest first.
 	Last []Run `json:"last,omitempty"`
 
-	times times
+	dueTimes dueTimes
 }
 
-// span is the time after From and before To. A zero From is set when the span is first used.
-type span struct {
+// missedSpan is the time after From and before To. A zero From is set when the span is first used.
+type missedSpan struct {
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
 }
@@ -49,21 +49,21 @@ type Run struct {
 	DueAt   time.Time `json:"due_at"`
 	MadeAt  time.Time `json:"made_at,omitzero"`
 	JobID   string    `json:"job_id,omitempty"`
-	Skipped string    `json:"skipped,omitempty"` // Missed, Running or Waiting
+	Skipped string    `json:"skipped,omitempty"` // SkipMissed, SkipRunning or SkipWaiting
 }
 
 // Reasons why no job was made.
 const (
-	Missed  = "missed"  // no daemon was running, and the due time was not to be caught up
-	Running = "running" // the previous job had not ended
-	Waiting = "waiting" // like Running, but an earlier due time was already queued
+	SkipMissed  = "missed"  // no daemon was running, and the due time was not to be caught up
+	SkipRunning = "running" // the previous job had not ended
+	SkipWaiting = "waiting" // like SkipRunning, but an earlier due time was already queued
 )
 
-// reasons explains them.
-var reasons = map[string]string{
-	Missed:  "no daemon was running at the due time, and catch_up and window_ms do not allow the job to be made later",
-	Running: "the previous job had not ended, and overlap is skip",
-	Waiting: "the previous job had not ended, another due time waits for that, and overlap is queue",
+// skipReasons explains them.
+var skipReasons = map[string]string{
+	SkipMissed:  "no daemon was running at the due time, and catch_up and window_ms do not allow the job to be made later",
+	SkipRunning: "the previous job had not ended, and overlap is skip",
+	SkipWaiting: "the previous job had not ended, another due time waits for that, and overlap is queue",
 }
 
 // New returns a schedule that begins now.
@@ -77,14 +77,14 @@ func New(spec Spec, now time.Time) (*Schedule, error) {
 func Decode(text []byte) (*Schedule, error) {
 	s := new(Schedule)
 	old := struct {
-		Gap span `json:"gap"` // earlier versions stored a single gap
+		Gap missedSpan `json:"gap"` // earlier versions stored a single gap
 	}{}
 	err := json.Unmarshal(text, s)
 	if err == nil {
 		err = json.Unmarshal(text, &old)
 	}
-	if s.Gaps == nil && old.Gap != (span{}) {
-		s.Gaps = []span{old.Gap}
+	if s.Gaps == nil && old.Gap != (missedSpan{}) {
+		s.Gaps = []missedSpan{old.Gap}
 	}
 	if err == nil {
 		err = s.check()
@@ -99,9 +99,9 @@ func Decode(text []byte) (*Schedule, error) {
 func (s *Schedule) Encode() []byte { return encode(s) }
 
 func (s *Schedule) compile() error {
-	zone, err := zoneOf(s.Zone)
+	zone, err := loadZone(s.Zone)
 	if err == nil {
-		s.times, err = parseCron(s.Cron, zone, s.Created)
+		s.dueTimes, err = parseCron(s.Cron, zone, s.Created)
 	}
 	return err
 }
@@ -109,7 +109,7 @@ func (s *Schedule) compile() error {
 // startAt makes the schedule start now, so that no earlier time is due. If the clock is set back
 // later, the schedule starts at the time that the clock then shows.
 func (s *Schedule) startAt(now time.Time) {
-	s.Through, s.Gaps, s.Queued = now, []span{{To: now}}, time.Time{}
+	s.Through, s.Gaps, s.Queued = now, []missedSpan{{To: now}}, time.Time{}
 }
 
 // Change returns the schedule with a new spec, or nil if the spec is the same. If the due
@@ -130,9 +130,9 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 // expired reports whether now is after Until, so that no more jobs are due.
 func (s *Schedule) expired(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
-// gapAt returns the index of the first gap that ends after a moment; len(s.Gaps) if there is none.
-func (s *Schedule) gapAt(t time.Time) int {
-	i, _ := slices.BinarySearchFunc(s.Gaps, t, func(g span, t time.Time) int {
+// gapAfter returns the index of the first gap that ends after a moment; len(s.Gaps) if there is none.
+func (s *Schedule) gapAfter(t time.Time) int {
+	i, _ := slices.BinarySearchFunc(s.Gaps, t, func(g missedSpan, t time.Time) int {
 		if g.To.After(t) {
 			return 1
 		}
@@ -141,11 +141,11 @@ func (s *Schedule) gapAt(t time.Time) int {
 	return i
 }
 
-// open returns the bounds of the due times that are not settled: they are after from, and not
+// unsettled returns the bounds of the due times that are not settled: they are after from, and not
 // after to.
-func (s *Schedule) open(now time.Time) (from, to time.Time) {
+func (s *Schedule) unsettled(now time.Time) (from, to time.Time) {
 	from, to = s.Through, now
-	if i := s.gapAt(now); i < len(s.Gaps) {
+	if i := s.gapAfter(now); i < len(s.Gaps) {
 		if from = s.Gaps[i].From; from.IsZero() {
 			from = now
 		}
@@ -162,21 +162,21 @@ func (s *Schedule) Wake(now time.Time) time.Time {
 	if s.Paused {
 		return time.Time{}
 	}
-	from, _ := s.open(now)
-	return s.after(from)
+	from, _ := s.unsettled(now)
+	return s.firstAfter(from)
 }
 
-// after returns the first unsettled due time after a moment; zero if there is none.
-func (s *Schedule) after(from time.Time) time.Time {
-	t := s.times.next(from)
+// firstAfter returns the first unsettled due time after a moment; zero if there is none.
+func (s *Schedule) firstAfter(from time.Time) time.Time {
+	t := s.dueTimes.next(from)
 	for !t.IsZero() && !t.After(s.Through) {
 		from = s.Through
-		if i := s.gapAt(t); i < len(s.Gaps) {
+		if i := s.gapAfter(t); i < len(s.Gaps) {
 			if from = s.Gaps[i].From; t.After(from) {
 				break
 			}
 		}
-		t = s.times.next(from)
+		t = s.dueTimes.next(from)
 	}
 	if !t.IsZero() && s.expired(t) {
 		return time.Time{}
@@ -186,12 +186,12 @@ func (s *Schedule) after(from time.Time) time.Time {
 
 // Next returns the next due times.
 func (s *Schedule) Next(now time.Time) []time.Time {
-	list := make([]time.Time, 0, listedComing)
-	from, _ := s.open(now)
+	list := make([]time.Time, 0, maxNext)
+	from, _ := s.unsettled(now)
 	if s.Paused {
 		return list
 	}
-	for t := s.after(latest(from, now)); !t.IsZero() && len(list) < listedComing; t = s.after(t) {
+	for t := s.firstAfter(latest(from, now)); !t.IsZero() && len(list) < maxNext; t = s.firstAfter(t) {
 		list = append(list, t)
 	}
 	return list
@@ -207,52 +207,52 @@ type Plan struct {
 	Changed, More bool
 }
 
-// World is the state of the door that Settle needs.
-type World struct {
+// Conditions is the state of the door that Settle needs.
+type Conditions struct {
 	Now time.Time
-	// Watched is the time since which daemons have looked for due jobs without a break (see
+	// WatchedSince is the time since which daemons have looked for due jobs without a break (see
 	// Watch). Earlier due times count as missed.
-	Watched time.Time
+	WatchedSince time.Time
 	// Room is how many jobs may be made at once.
 	Room int
-	// Live reports whether a job has not ended, ID returns the id of a due time's job.
-	Live func(id string) bool
-	ID   func(due time.Time) string
+	// IsLive reports whether a job has not ended, JobID returns the id of a due time's job.
+	IsLive func(id string) bool
+	JobID  func(due time.Time) string
 }
 
 // Settle decides on all due times up to now, and records that in the schedule. The plan must be
 // carried out and the schedule stored in one transaction, or not at all.
-func (s *Schedule) Settle(w World) Plan {
+func (s *Schedule) Settle(w Conditions) Plan {
 	p := Plan{Skipped: make(map[string]int)}
 	if s.Paused {
 		return p
 	}
-	live := sync.OnceValue(func() bool { return s.Before != "" && w.Live(s.Before) })
+	live := sync.OnceValue(func() bool { return s.Before != "" && w.IsLive(s.Before) })
 	if !s.Queued.IsZero() && !live() {
-		s.add(&p, w, s.Queued)
+		s.makeJob(&p, w, s.Queued)
 		s.Queued = time.Time{}
 	}
 	s.Gaps = slices.Clone(s.Gaps)
-	at := s.gapAt(w.Now)
+	at := s.gapAfter(w.Now)
 	if at < len(s.Gaps) && s.Gaps[at].From.IsZero() {
 		// The clock may be set back further, to times before this.
 		start := milliseconds(w.Now)
 		s.Gaps[at].From, p.Changed = start, true
-		s.Gaps = slices.Insert(s.Gaps, at, span{To: start})
+		s.Gaps = slices.Insert(s.Gaps, at, missedSpan{To: start})
 		at++
 	}
 	// due makes, queues or skips the job of a due time that was not missed.
 	due := func(t time.Time) {
-		busy := s.Overlap != allow && (len(p.Made) > 0 || live())
+		busy := s.Overlap != overlapAllow && (len(p.Made) > 0 || live())
 		switch {
 		case !busy:
-			s.add(&p, w, t)
-		case s.Overlap == queue && s.Queued.IsZero():
+			s.makeJob(&p, w, t)
+		case s.Overlap == overlapQueue && s.Queued.IsZero():
 			s.Queued, p.Changed = t, true
-		case s.Overlap == queue:
-			s.note(&p, Run{DueAt: t, Skipped: Waiting})
+		case s.Overlap == overlapQueue:
+			s.record(&p, Run{DueAt: t, Skipped: SkipWaiting})
 		default:
-			s.note(&p, Run{DueAt: t, Skipped: Running})
+			s.record(&p, Run{DueAt: t, Skipped: SkipRunning})
 		}
 	}
 	// The end of a gap may have passed since the last look.
@@ -262,27 +262,27 @@ func (s *Schedule) Settle(w World) Plan {
 		if s.expired(end) {
 			end = s.Until
 		}
-		begin := latest(g.From, w.Watched.Add(-maxLate))
+		begin := latest(g.From, w.WatchedSince.Add(-missedAfter))
 		if g.From.IsZero() || !begin.Before(end) {
 			continue
 		}
-		list := s.last(begin, end)
+		list := s.dueBetween(begin, end)
 		more := min(len(list), w.Room-len(p.Made))
 		for _, t := range list[:more] {
 			due(t)
 		}
 		if more > 0 {
 			s.Gaps[i].From = list[more-1]
-			moved := s.keepGap(i, span{g.From, list[0]})
+			moved := s.keepGap(i, missedSpan{g.From, list[0]})
 			i, at = i+moved, at+moved
 		}
 		if p.More = more < len(list); p.More {
 			return p
 		}
 	}
-	from, to := s.open(w.Now)
-	inTime := earliest(to, latest(from, w.Watched.Add(-maxLate)))
-	missed := s.last(from, inTime)
+	from, to := s.unsettled(w.Now)
+	onTimeFrom := earliest(to, latest(from, w.WatchedSince.Add(-missedAfter)))
+	missed := s.dueBetween(from, onTimeFrom)
 	skipped := len(missed)
 	switch s.CatchUp {
 	case catchUpAll:
@@ -295,13 +295,13 @@ func (s *Schedule) Settle(w World) Plan {
 		}
 	}
 	for _, t := range missed[:skipped] {
-		s.note(&p, Run{DueAt: t, Skipped: Missed})
+		s.record(&p, Run{DueAt: t, Skipped: SkipMissed})
 	}
 	settled := from
 	if skipped > 0 {
 		settled = missed[skipped-1]
 	}
-	rest := slices.Concat(missed[skipped:], s.last(inTime, to))
+	rest := slices.Concat(missed[skipped:], s.dueBetween(onTimeFrom, to))
 	var first time.Time // the first one that is not missed
 	for _, t := range rest {
 		if p.More = len(p.Made) >= w.Room; p.More {
@@ -318,20 +318,20 @@ func (s *Schedule) Settle(w World) Plan {
 	} else {
 		s.Through = settled
 	}
-	// If more than MostCaughtUp times were missed, the first of them are not even recorded as
+	// If more than MaxCatchUp times were missed, the first of them are not even recorded as
 	// skipped, so their number does not tell whether there is a gap.
-	s.keepGap(at, span{from, cmp.Or(first, settled.Add(1))})
+	s.keepGap(at, missedSpan{from, cmp.Or(first, settled.Add(1))})
 	if len(s.Gaps) > maxGaps {
-		short := slices.MinFunc(s.Gaps, func(a, b span) int { return cmp.Compare(a.To.Sub(a.From), b.To.Sub(b.From)) })
-		s.Gaps = slices.DeleteFunc(s.Gaps, func(g span) bool { return g == short })
+		short := slices.MinFunc(s.Gaps, func(a, b missedSpan) int { return cmp.Compare(a.To.Sub(a.From), b.To.Sub(b.From)) })
+		s.Gaps = slices.DeleteFunc(s.Gaps, func(g missedSpan) bool { return g == short })
 	}
 	return p
 }
 
 // keepGap inserts a gap before gap i, unless no due time is in it. It drops the old gap i if no
 // due time is left in that. It returns by how many gaps the list has grown.
-func (s *Schedule) keepGap(i int, gap span) int {
-	over := func(g span) bool { return !g.From.IsZero() && !s.times.next(g.From).Before(g.To) }
+func (s *Schedule) keepGap(i int, gap missedSpan) int {
+	over := func(g missedSpan) bool { return !g.From.IsZero() && !s.dueTimes.next(g.From).Before(g.To) }
 	before := len(s.Gaps)
 	if i < len(s.Gaps) && over(s.Gaps[i]) {
 		s.Gaps = slices.Delete(s.Gaps, i, i+1)
@@ -342,32 +342,32 @@ func (s *Schedule) keepGap(i int, gap span) int {
 	return len(s.Gaps) - before
 }
 
-func (s *Schedule) add(p *Plan, w World, due time.Time) {
-	run := Run{DueAt: due, MadeAt: milliseconds(w.Now), JobID: w.ID(due)}
+func (s *Schedule) makeJob(p *Plan, w Conditions, due time.Time) {
+	run := Run{DueAt: due, MadeAt: milliseconds(w.Now), JobID: w.JobID(due)}
 	p.Made = append(p.Made, run)
 	s.Before = run.JobID
-	s.note(p, run)
+	s.record(p, run)
 }
 
-func (s *Schedule) note(p *Plan, run Run) {
+func (s *Schedule) record(p *Plan, run Run) {
 	p.Changed = true
 	if run.Skipped != "" {
 		p.Skipped[run.Skipped]++
 	}
-	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), listedPast-1)]...)
+	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), maxPast-1)]...)
 }
 
-// last returns the latest due times after from and not after to, at most MostCaughtUp. It goes back
+// dueBetween returns the latest due times after from and not after to, at most MaxCatchUp. It goes back
 // in steps that double, because years may lie between from and to.
-func (s *Schedule) last(from, to time.Time) []time.Time {
+func (s *Schedule) dueBetween(from, to time.Time) []time.Time {
 	for back := time.Hour; ; back *= 2 {
 		start := latest(from, to.Add(-back))
 		var list []time.Time
-		for t := s.times.next(start); !t.IsZero() && !t.After(to); t = s.times.next(t) {
+		for t := s.dueTimes.next(start); !t.IsZero() && !t.After(to); t = s.dueTimes.next(t) {
 			list = append(list, t)
 		}
-		if len(list) >= MostCaughtUp || start.Equal(from) {
-			return list[max(0, len(list)-MostCaughtUp):]
+		if len(list) >= MaxCatchUp || start.Equal(from) {
+			return list[max(0, len(list)-MaxCatchUp):]
 		}
 	}
 }
@@ -404,7 +404,7 @@ func (s *Schedule) View(name string, now time.Time) View {
 		v.Next = append(v.Next, formatTime(t))
 	}
 	for _, r := range s.Last {
-		v.Last = append(v.Last, RunView{formatTime(r.DueAt), formatTime(r.MadeAt), orNull(r.JobID), orNull(r.Skipped), orNull(reasons[r.Skipped])})
+		v.Last = append(v.Last, RunView{formatTime(r.DueAt), formatTime(r.MadeAt), orNull(r.JobID), orNull(r.Skipped), orNull(skipReasons[r.Skipped])})
 	}
 	return v
 }

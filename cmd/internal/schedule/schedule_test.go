@@ -13,8 +13,8 @@ import (
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// site is a schedule with a store; the test sets its clock.
-type site struct {
+// testDoor is a schedule with a store; the test sets its clock.
+type testDoor struct {
 	t     *testing.T
 	s     *Schedule
 	watch Watch
@@ -24,31 +24,31 @@ type site struct {
 	skip  map[string]int
 }
 
-func newSite(t *testing.T, change func(*Spec)) *site {
-	spec := Spec{Cron: "@every 10s", Zone: "UTC", Job: json.RawMessage(`1`), CatchUp: catchUpNone, Overlap: allow, WindowMS: 3_600_000}
+func newTestDoor(t *testing.T, change func(*Spec)) *testDoor {
+	spec := Spec{Cron: "@every 10s", Zone: "UTC", Job: json.RawMessage(`1`), CatchUp: catchUpNone, Overlap: overlapAllow, WindowMS: 3_600_000}
 	change(&spec)
 	s, err := New(spec, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &site{t: t, s: s, room: 100, ids: map[string]bool{}, skip: map[string]int{}}
-	w.watch.Look(noon)
+	w := &testDoor{t: t, s: s, room: 100, ids: map[string]bool{}, skip: map[string]int{}}
+	w.watch.Observe(noon)
 	return w
 }
 
 // at advances the time to this many seconds after noon, and settles the schedule.
-func (w *site) at(seconds float64) {
+func (w *testDoor) at(seconds float64) {
 	w.t.Helper()
 	now := noon.Add(time.Duration(seconds * float64(time.Second)))
-	since, _ := w.watch.Look(now)
+	since, _ := w.watch.Observe(now)
 	for more := true; more; {
 		s, err := Decode(w.s.Encode()) // encoded and decoded, as by a store
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		wake := s.Wake(now)
-		p := s.Settle(World{Now: now, Watched: since, Room: w.room, Live: func(id string) bool { return w.ids[id] },
-			ID: func(due time.Time) string { return fmt.Sprint(due.Sub(noon).Seconds()) }})
+		p := s.Settle(Conditions{Now: now, WatchedSince: since, Room: w.room, IsLive: func(id string) bool { return w.ids[id] },
+			JobID: func(due time.Time) string { return fmt.Sprint(due.Sub(noon).Seconds()) }})
 		if len(p.Made) > w.room {
 			w.t.Fatalf("%d jobs at once", len(p.Made))
 		}
@@ -72,7 +72,7 @@ func (w *site) at(seconds float64) {
 	}
 }
 
-func (w *site) want(made string, skipped string) {
+func (w *testDoor) want(made string, skipped string) {
 	w.t.Helper()
 	if got := strings.Join(w.jobs, " "); got != made {
 		w.t.Errorf("made %s, want %s", got, made)
@@ -82,7 +82,7 @@ func (w *site) want(made string, skipped string) {
 	}
 }
 
-func (w *site) watching(from, to float64) {
+func (w *testDoor) watching(from, to float64) {
 	for s := from; s <= to; s += 0.5 {
 		w.at(s)
 	}
@@ -100,7 +100,7 @@ func TestCatchUp(t *testing.T) {
 		{catchUpAll, 3_600_000, "10>10 20>50.5 30>50.5 40>50.5 50>50.5", "[]"},
 		{catchUpAll, 25_000, "10>10 30>50.5 40>50.5 50>50.5", "[missed:1]"},
 	} {
-		w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = c.catchUp, c.window })
+		w := newTestDoor(t, func(s *Spec) { s.CatchUp, s.WindowMS = c.catchUp, c.window })
 		w.watching(0.5, 12)
 		w.room = 2
 		w.at(50.5)
@@ -111,28 +111,28 @@ func TestCatchUp(t *testing.T) {
 // TestManyMissed: after a long outage only the last jobs are made, as many as allowed; an outage
 // of any length is handled at once.
 func TestManyMissed(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", catchUpAll, maxWindow.Milliseconds() })
+	w := newTestDoor(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", catchUpAll, maxWindow.Milliseconds() })
 	w.at(5000.5)
-	if n := len(w.jobs); n != MostCaughtUp+1 || w.jobs[0] != "4000>5000.5" || w.jobs[n-1] != "5000>5000.5" {
+	if n := len(w.jobs); n != MaxCatchUp+1 || w.jobs[0] != "4000>5000.5" || w.jobs[n-1] != "5000>5000.5" {
 		t.Errorf("%d: %s … %s", n, w.jobs[0], w.jobs[n-1])
 	}
-	w = newSite(t, func(s *Spec) { s.Cron = "* * * * *" })
+	w = newTestDoor(t, func(s *Spec) { s.Cron = "* * * * *" })
 	w.at(20 * 365 * 86400)
-	if len(w.jobs) != 1 || len(w.s.Last) != listedPast {
+	if len(w.jobs) != 1 || len(w.s.Last) != maxPast {
 		t.Errorf("%v, %+v", w.jobs, w.s.Last)
 	}
 }
 
 func TestOverlap(t *testing.T) {
 	for overlap, want := range map[string][2]string{
-		allow: {"10>10 20>20 30>30 40>40", "[]"},
-		skip:  {"10>10 40>40", "[running:2]"},
-		queue: {},
+		overlapAllow: {"10>10 20>20 30>30 40>40", "[]"},
+		overlapSkip:  {"10>10 40>40", "[running:2]"},
+		overlapQueue: {},
 	} {
-		w := newSite(t, func(s *Spec) { s.Overlap = overlap })
+		w := newTestDoor(t, func(s *Spec) { s.Overlap = overlap })
 		w.watching(0.5, 32)
 		w.ids["10"] = false
-		if overlap != queue {
+		if overlap != overlapQueue {
 			w.watching(32.5, 41)
 			w.want(want[0], want[1])
 			continue
@@ -145,7 +145,7 @@ func TestOverlap(t *testing.T) {
 		w.want("10>10 20>32.5 40>41.5", "[waiting:1]")
 	}
 	// The limit on overlaps applies to jobs that are caught up, too.
-	w := newSite(t, func(s *Spec) { s.Overlap, s.CatchUp = skip, catchUpAll })
+	w := newTestDoor(t, func(s *Spec) { s.Overlap, s.CatchUp = overlapSkip, catchUpAll })
 	w.at(50)
 	w.want("10>50", "[running:4]")
 }
@@ -153,7 +153,7 @@ func TestOverlap(t *testing.T) {
 // TestClockSetBack: when the clock is set back, no job is made twice, and due times that the clock
 // had passed already are not lost.
 func TestClockSetBack(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.CatchUp = catchUpOne })
+	w := newTestDoor(t, func(s *Spec) { s.CatchUp = catchUpOne })
 	w.watching(0.5, 21)
 	w.watching(100_000, 100_011) // a day ahead
 	const made = "10>10 20>20 99990>100000 100000>100000 100010>100010"
@@ -162,7 +162,7 @@ func TestClockSetBack(t *testing.T) {
 	w.want(made+" 30>30 40>40", "[missed:999]")
 	w.watching(99_981, 100_021) // the clock is ahead again; no daemon ran from 50 on
 	w.want(made+" 30>30 40>40 99980>99981 100020>100020", "[missed:1998]")
-	w = newSite(t, func(*Spec) {}) // created at noon by a clock that was ahead
+	w = newTestDoor(t, func(*Spec) {}) // created at noon by a clock that was ahead
 	w.watching(-100_000, -99_985)
 	w.want("-99990>-99990", "[]")
 }
@@ -170,7 +170,7 @@ func TestClockSetBack(t *testing.T) {
 // TestGaps: the clock was ahead several times, by different lengths. After each correction no due
 // time is lost and no job is made twice.
 func TestGaps(t *testing.T) {
-	w := newSite(t, func(*Spec) {})
+	w := newTestDoor(t, func(*Spec) {})
 	w.watching(0.5, 11)
 	w.watching(1000, 1001) // ahead
 	w.watching(11, 21)
@@ -182,19 +182,19 @@ func TestGaps(t *testing.T) {
 	if next := w.s.Next(noon.Add(495 * time.Second)); !next[0].Equal(noon.Add(510 * time.Second)) {
 		t.Errorf("500 is done, and the next is %v", next[0])
 	}
-	w = newSite(t, func(s *Spec) { s.Cron = "@every 1h" })
+	w = newTestDoor(t, func(s *Spec) { s.Cron = "@every 1h" })
 	w.at(1)
 	w.at(4000) // ahead of the hour
 	w.at(2)
 	w.watching(3595.3, 3602) // the hour comes, between two looks
 	w.want("3600>3600.3", "[missed:1]")
-	w = newSite(t, func(*Spec) {})
+	w = newTestDoor(t, func(*Spec) {})
 	w.watching(0.5, 11)
 	w.watching(-1000, -989) // before the creation
 	w.watching(-100_000, -99_989)
 	w.watching(11, 21)
 	w.want("10>10 -990>-990 -99990>-99990 20>20", "[]")
-	w = newSite(t, func(*Spec) {})
+	w = newTestDoor(t, func(*Spec) {})
 	for i := range 2 * maxGaps { // the clock goes back and forth
 		w.watching(float64(i)*20+0.5, float64(i)*20+20)
 		w.watching(100_000+float64(i)*20, 100_001+float64(i)*20)
@@ -211,7 +211,7 @@ func TestGaps(t *testing.T) {
 
 // TestOldGap: a schedule that an earlier version has stored keeps its gap.
 func TestOldGap(t *testing.T) {
-	s := newSite(t, func(*Spec) {}).s
+	s := newTestDoor(t, func(*Spec) {}).s
 	text := strings.Replace(string(s.Encode()), `"gaps":[`, `"gap":`, 1)
 	old, err := Decode([]byte(strings.Replace(text, "}]", "}", 1)))
 	if err != nil || !slices.Equal(old.Gaps, s.Gaps) || len(old.Gaps) != 1 {
@@ -222,11 +222,11 @@ func TestOldGap(t *testing.T) {
 // TestBoundSetBack: while the clock was far ahead, more due times seemed missed than are caught up.
 // When it is set back, they are not lost.
 func TestBoundSetBack(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = catchUpAll, maxWindow.Milliseconds() })
+	w := newTestDoor(t, func(s *Spec) { s.CatchUp, s.WindowMS = catchUpAll, maxWindow.Milliseconds() })
 	w.watching(0.5, 21)
 	w.watching(1_000_000, 1_000_001)
 	made := len(w.jobs)
-	if made != 2+MostCaughtUp+1 { // the last one is due at that time
+	if made != 2+MaxCatchUp+1 { // the last one is due at that time
 		t.Fatalf("%d jobs are made", made)
 	}
 	w.watching(21, 41) // right again
@@ -242,7 +242,7 @@ func TestRandomClocks(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 15 {
-		w := newSite(t, func(s *Spec) { s.CatchUp = []string{catchUpNone, catchUpOne, catchUpAll}[r.IntN(3)] })
+		w := newTestDoor(t, func(s *Spec) { s.CatchUp = []string{catchUpNone, catchUpOne, catchUpAll}[r.IntN(3)] })
 		start := []float64{0.5, 0.3}[r.IntN(2)] // the clock is read at due times, or between them
 		at := start
 		for range 12 {
@@ -267,7 +267,7 @@ func TestRandomClocks(t *testing.T) {
 	}
 }
 
-func (w *site) covered(due float64) bool {
+func (w *testDoor) covered(due float64) bool {
 	_, known := w.ids[fmt.Sprint(due)]
 	return known
 }
@@ -275,7 +275,7 @@ func (w *site) covered(due float64) bool {
 // TestChange: if a change affects the due times, they count from the change; otherwise due times
 // that will be caught up are kept.
 func TestChange(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.CatchUp = catchUpAll })
+	w := newTestDoor(t, func(s *Spec) { s.CatchUp = catchUpAll })
 	change := func(f func(*Spec), now float64) bool {
 		spec := w.s.Spec
 		f(&spec)
@@ -309,14 +309,14 @@ func TestChange(t *testing.T) {
 	w.at(106)
 	w.want("10>20.5 20>20.5 56>58 77>78 84>100 105>106", "[]")
 	next := w.s.Next(noon.Add(106 * time.Second))
-	if len(next) != listedComing || !next[0].Equal(noon.Add(112*time.Second)) {
+	if len(next) != maxNext || !next[0].Equal(noon.Add(112*time.Second)) {
 		t.Errorf("next: %v", next)
 	}
 }
 
 // TestView compares the JSON of a schedule's view.
 func TestView(t *testing.T) {
-	w := newSite(t, func(s *Spec) { s.Overlap = skip })
+	w := newTestDoor(t, func(s *Spec) { s.Overlap = overlapSkip })
 	w.watching(0.5, 21)
 	text, err := json.Marshal(w.s.View("x", noon.Add(21*time.Second)))
 	if err != nil {

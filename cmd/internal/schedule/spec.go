@@ -18,8 +18,8 @@ const (
 	MaxName = 128 // bytes of a name
 	// MaxSchedules is how many schedules a namespace or a client may have.
 	MaxSchedules = 10_000
-	// MostCaughtUp bounds the jobs of a schedule that are made after an outage.
-	MostCaughtUp = 1000
+	// MaxCatchUp bounds the jobs of a schedule that are made after an outage.
+	MaxCatchUp = 1000
 
 	maxCron       = 256 // bytes
 	maxNote       = 1 << 10
@@ -51,8 +51,8 @@ type Spec struct {
 
 // Values of CatchUp and Overlap.
 const (
-	catchUpNone, catchUpOne, catchUpAll = "none", "one", "all"
-	allow, skip, queue                  = "allow", "skip", "queue"
+	catchUpNone, catchUpOne, catchUpAll     = "none", "one", "all"
+	overlapAllow, overlapSkip, overlapQueue = "allow", "skip", "queue"
 )
 
 // Fault is an error in a schedule.
@@ -79,8 +79,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// fields returns the keys of a schedule, and where their values are stored.
-func (s *Spec) fields() map[string]any {
+// decodeTargets returns the keys of a schedule, and where their values are stored.
+func (s *Spec) decodeTargets() map[string]any {
 	return map[string]any{
 		"cron": &s.Cron, "zone": &s.Zone, "job": &s.Job, "catch_up": &s.CatchUp, "window_ms": &s.WindowMS,
 		"overlap": &s.Overlap, "paused": &s.Paused, "until": &s.Until, "note": &s.Note,
@@ -97,8 +97,8 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 	if err := json.Unmarshal(text, &values); err != nil || values == nil {
 		return s, invalidField("", "the schedule must be a JSON object: %.60q", bytes.TrimSpace(text))
 	}
-	s = Spec{Zone: "UTC", CatchUp: catchUpNone, Overlap: allow, WindowMS: defaultWindow.Milliseconds()}
-	fields := s.fields()
+	s = Spec{Zone: "UTC", CatchUp: catchUpNone, Overlap: overlapAllow, WindowMS: defaultWindow.Milliseconds()}
+	fields := s.decodeTargets()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		value := values[name]
 		to := fields[name]
@@ -107,7 +107,7 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 			return s, &Fault{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no key %.40q; its keys are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
 		case string(value) == "null", parseWhole(value, to):
 		case json.Unmarshal(value, to) != nil:
-			return s, invalidField(name, "must be %s, not %.60s", kinds[fmt.Sprintf("%T", to)], value)
+			return s, invalidField(name, "must be %s, not %.60s", typeNames[fmt.Sprintf("%T", to)], value)
 		}
 	}
 	if err := s.check(); err != nil {
@@ -127,8 +127,8 @@ func parseWhole(value json.RawMessage, to any) bool {
 	return true
 }
 
-// kinds says what a value must be, by its type.
-var kinds = map[string]string{
+// typeNames says what a value must be, by its type.
+var typeNames = map[string]string{
 	"*string": "a string", "*int64": "a whole number", "*bool": "true or false", "*time.Time": "a time with its zone, such as 2027-01-31T12:00:00Z",
 }
 
@@ -141,7 +141,7 @@ func (s *Spec) check() error {
 	if len(s.Cron) > maxCron {
 		return invalidField("cron", "must have at most %d bytes, but has %d", maxCron, len(s.Cron))
 	}
-	zone, err := zoneOf(s.Zone)
+	zone, err := loadZone(s.Zone)
 	if err != nil {
 		return invalidField("zone", "%.60q: %v", s.Zone, err)
 	}
@@ -149,7 +149,7 @@ func (s *Spec) check() error {
 		return invalidField("cron", "%.80q: %v", s.Cron, err)
 	}
 	for _, c := range []struct{ name, value, a, b, c string }{
-		{"catch_up", s.CatchUp, catchUpNone, catchUpOne, catchUpAll}, {"overlap", s.Overlap, allow, skip, queue},
+		{"catch_up", s.CatchUp, catchUpNone, catchUpOne, catchUpAll}, {"overlap", s.Overlap, overlapAllow, overlapSkip, overlapQueue},
 	} {
 		if c.value != c.a && c.value != c.b && c.value != c.c {
 			return invalidField(c.name, "must be %s, %s or %s, not %.40q", c.a, c.b, c.c, c.value)

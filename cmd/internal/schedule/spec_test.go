@@ -15,7 +15,7 @@ func anyJob(json.RawMessage) error { return nil }
 // TestParse: an error names the field, its value and the allowed values.
 func TestParse(t *testing.T) {
 	s, err := Parse([]byte(`{"cron":"0 3 * * 7","job":{"a":1},"until":"2027-01-01T00:00:00+02:00","zone":null}`), anyJob)
-	if err != nil || s.Zone != "UTC" || s.CatchUp != catchUpNone || s.Overlap != allow || s.WindowMS != 3_600_000 || s.Until.Format(time.RFC3339) != "2026-12-31T22:00:00Z" {
+	if err != nil || s.Zone != "UTC" || s.CatchUp != catchUpNone || s.Overlap != overlapAllow || s.WindowMS != 3_600_000 || s.Until.Format(time.RFC3339) != "2026-12-31T22:00:00Z" {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for text, want := range map[string][]string{

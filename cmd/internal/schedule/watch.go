@@ -2,21 +2,21 @@ package schedule
 
 import "time"
 
-// Stall is how long the daemons may not look for due jobs before the due times in between count
+// MaxWatchGap is how long the daemons may not look for due jobs before the due times in between count
 // as missed.
-const Stall = 5 * time.Second
+const MaxWatchGap = 5 * time.Second
 
 // Watch records the time since which daemons have looked for due jobs without a break. It uses the
 // clock that decides when jobs are due. If that clock is set back, this counts as a break.
-type Watch struct{ since, seen time.Time }
+type Watch struct{ since, lastLook time.Time }
 
-// Look records that a daemon looks for due jobs at the time now. It returns the time since which
+// Observe records that a daemon looks for due jobs at the time now. It returns the time since which
 // there has been no break, and whether the clock was set back.
-func (w *Watch) Look(now time.Time) (since time.Time, set bool) {
-	set = now.Before(w.seen)
-	if set || now.Sub(w.seen) > Stall {
+func (w *Watch) Observe(now time.Time) (since time.Time, set bool) {
+	set = now.Before(w.lastLook)
+	if set || now.Sub(w.lastLook) > MaxWatchGap {
 		w.since = now
 	}
-	w.seen = now
+	w.lastLook = now
 	return w.since, set
 }

@@ -8,28 +8,28 @@ import "time"
 const (
 	// MaxKey bounds the length of a key, in bytes.
 	MaxKey = 256
-	// MaxTime bounds the length of a window, and Ask.Max.
+	// MaxTime bounds the length of a window, and Request.Max.
 	MaxTime = 365 * 24 * time.Hour
 )
 
-// While says how long a job holds its key.
-type While uint8
+// Period says how long a job holds its key.
+type Period uint8
 
-// Values of While.
+// Values of Period.
 const (
-	Live    While = iota // the job holds the key until it has ended
-	Waiting              // the job holds the key while it waits
-	Window               // the job holds the key for a time from its submission, unless it is cancelled
+	Live    Period = iota // the job holds the key until it has ended
+	Waiting               // the job holds the key while it waits
+	Window                // the job holds the key for a time from its submission, unless it is cancelled
 )
 
-var whiles = [...]string{"live", "waiting", "window"}
+var periods = [...]string{"live", "waiting", "window"}
 
-func (w While) String() string { return whiles[w] }
+func (w Period) String() string { return periods[w] }
 
-// ParseWhile returns the While with this name.
-func ParseWhile(name string) (While, bool) {
-	i, ok := place(whiles[:], name)
-	return While(i), ok
+// ParsePeriod returns the Period with this name.
+func ParsePeriod(name string) (Period, bool) {
+	i, ok := indexOf(periods[:], name)
+	return Period(i), ok
 }
 
 // Mode says what happens to a waiting job that holds a key when another job with the key is
@@ -40,7 +40,7 @@ type Mode uint8
 const (
 	Keep    Mode = iota // the holder stays as it is
 	Replace             // the holder is cancelled, and the new job takes its place
-	Extend              // the holder waits until the new job would be due, but not beyond Ask.Max
+	Extend              // the holder waits until the new job would be due, but not beyond Request.Max
 )
 
 var modes = [...]string{"keep", "replace", "extend"}
@@ -49,11 +49,11 @@ func (m Mode) String() string { return modes[m] }
 
 // ParseMode returns the Mode with this name.
 func ParseMode(name string) (Mode, bool) {
-	i, ok := place(modes[:], name)
+	i, ok := indexOf(modes[:], name)
 	return Mode(i), ok
 }
 
-func place(names []string, name string) (int, bool) {
+func indexOf(names []string, name string) (int, bool) {
 	for i, n := range names {
 		if n == name {
 			return i, true
@@ -69,10 +69,10 @@ const (
 	Extended = "extended"
 )
 
-// Ask is a request for a key.
-type Ask struct {
-	While  While
-	Window time.Duration // for While Window
+// Request is a request for a key.
+type Request struct {
+	Period Period
+	Window time.Duration // for Period Window
 	Mode   Mode
 	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 is no limit
 }
@@ -80,12 +80,12 @@ type Ask struct {
 // Check returns the name of a field that contradicts the others, whether it does so by being
 // absent, and the reason, as a text to follow that name. All three are zero if no field
 // contradicts another.
-func (a *Ask) Check() (field string, missing bool, reason string) {
+func (a *Request) Check() (field string, missing bool, reason string) {
 	switch {
-	case a.While == Window && a.Window == 0:
+	case a.Period == Window && a.Window == 0:
 		return "for_ms", true, "is missing: a window needs a length"
-	case a.While != Window && a.Window != 0:
-		return "for_ms", false, "is only for while window; while is " + a.While.String()
+	case a.Period != Window && a.Window != 0:
+		return "for_ms", false, "is only for while window; while is " + a.Period.String()
 	case a.Mode != Extend && a.Max != 0:
 		return "max_ms", false, "is only for mode extend; mode is " + a.Mode.String()
 	}

@@ -16,27 +16,27 @@ import (
 
 // workerRef is a snapshot of a worker.
 type workerRef struct {
-	conn    *peer.Conn
-	ready   <-chan struct{}
-	name    string
-	targets []string
-	since   time.Time
-	old     *atomic.Bool
+	conn       *peer.Conn
+	ready      <-chan struct{}
+	name       string
+	targets    []string
+	since      time.Time
+	noOverview *atomic.Bool
 }
 
-func (m *Master) snapshot() []workerRef {
+func (m *Master) workerRefs() []workerRef {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := make([]workerRef, len(m.workers))
 	for i, w := range m.workers {
-		list[i] = workerRef{w.conn, w.ready, w.name, w.targets, w.since, w.old}
+		list[i] = workerRef{w.conn, w.ready, w.name, w.targets, w.since, w.noOverview}
 	}
 	return list
 }
 
-// call is one request to one worker, and its result.
-type call struct {
-	to       workerRef
+// workerCall is one request to one worker, and its result.
+type workerCall struct {
+	worker   workerRef
 	data     any
 	answer   json.RawMessage
 	err      error
@@ -45,7 +45,7 @@ type call struct {
 
 // callAll makes all calls concurrently and waits for their answers, no longer than timeout unless
 // that is 0.
-func (m *Master) callAll(ctx context.Context, typ string, timeout time.Duration, calls []call) {
+func (m *Master) callAll(ctx context.Context, typ string, timeout time.Duration, calls []workerCall) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -56,11 +56,11 @@ func (m *Master) callAll(ctx context.Context, typ string, timeout time.Duration,
 		c := &calls[i]
 		wg.Go(func() {
 			select {
-			case <-c.to.ready:
-				c.answer, c.err = c.to.conn.Call(ctx, typ, c.data)
+			case <-c.worker.ready:
+				c.answer, c.err = c.worker.conn.Call(ctx, typ, c.data)
 			case <-ctx.Done():
 				c.err = ctx.Err()
-			case <-c.to.conn.Done():
+			case <-c.worker.conn.Done():
 				c.err = peer.ErrClosed
 			}
 			if errors.Is(c.err, context.DeadlineExceeded) {
@@ -112,14 +112,14 @@ func workersOfTargets(workers []workerRef, jobs []job) map[string][]int {
 	}
 	byTarget := make(map[string][]int)
 	for i, w := range workers {
-		for t := range set(intersect(w.targets, asked)) {
+		for t := range toSet(intersect(w.targets, asked)) {
 			byTarget[t] = append(byTarget[t], i)
 		}
 	}
 	return byTarget
 }
 
-func unserved(target string) string {
+func unservedError(target string) string {
 	return fmt.Sprintf("worker serving target '%s' not found", target)
 }
 
@@ -130,7 +130,7 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 		return nil, err
 	}
 	results, errs, _ := m.runManual(ctx, list, 0)
-	var out collection
+	var out jsonObject
 	if len(results.members) > 0 {
 		out.set("jobs", results.sorted())
 	}
@@ -142,8 +142,8 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 
 // runManual gives every job to one worker that serves its target, chosen at random, and waits for
 // them, at most timeout if that is not 0. late has the jobs that still run then.
-func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs collection, running []string) {
-	workers := m.snapshot()
+func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs jsonObject, running []string) {
+	workers := m.workerRefs()
 	byTarget := workersOfTargets(workers, list)
 	assigned := make(map[int][]string) // ids by worker
 	for _, j := range list {
@@ -151,13 +151,13 @@ func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duratio
 			i := at[rand.IntN(len(at))]
 			assigned[i] = append(assigned[i], j.id)
 		} else {
-			errs.setText(j.id, unserved(j.target))
+			errs.setText(j.id, unservedError(j.target))
 		}
 	}
-	var calls []call
+	var calls []workerCall
 	var ids [][]string
 	for i, assignedIDs := range assigned {
-		calls = append(calls, call{to: workers[i], data: idsArg(assignedIDs)})
+		calls = append(calls, workerCall{worker: workers[i], data: idsArg(assignedIDs)})
 		ids = append(ids, assignedIDs)
 	}
 	m.callAll(ctx, "run-manual", timeout, calls)
@@ -196,13 +196,13 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 	if err != nil {
 		return nil, err
 	}
-	workers := m.snapshot()
+	workers := m.workerRefs()
 	byTarget := workersOfTargets(workers, list)
-	var sent, errs collection
-	assigned := make([]collection, len(workers))
+	var sent, errs jsonObject
+	assigned := make([]jsonObject, len(workers))
 	for _, j := range list {
 		if len(byTarget[j.target]) == 0 {
-			errs.setText(j.id, unserved(j.target))
+			errs.setText(j.id, unservedError(j.target))
 			continue
 		}
 		sent.set(j.id, json.RawMessage("false"))
@@ -210,20 +210,20 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 			assigned[i].set(j.id, j.signal)
 		}
 	}
-	var calls []call
-	var ids []collection
+	var calls []workerCall
+	var ids []jsonObject
 	for i, w := range workers {
 		if len(assigned[i].members) > 0 {
-			var arg collection
+			var arg jsonObject
 			arg.set("jobs", assigned[i].json())
-			calls = append(calls, call{to: w, data: arg.json()})
+			calls = append(calls, workerCall{worker: w, data: arg.json()})
 			ids = append(ids, assigned[i])
 		}
 	}
 	m.callAll(ctx, "send-signal", m.opt.WorkerTimeout, calls)
-	var lost collection
+	var lost jsonObject
 	for i, c := range calls {
-		var answer collection
+		var answer jsonObject
 		answer.merge(c.answer)
 		for _, asked := range ids[i].members {
 			if eot.Truthy(answer.get(asked.Name)) {
@@ -235,7 +235,7 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 		}
 	}
 	// A worker that did not answer is an error only if no other worker has the job.
-	var out collection
+	var out jsonObject
 	for _, m := range sent.sortedMembers() {
 		if why := lost.get(m.Name); why != nil && !eot.Truthy(m.Value) {
 			errs.set(m.Name, why)

@@ -21,8 +21,8 @@ const maxWait = 15 * time.Second
 // pausedAdvice is the advice for a paused target.
 const pausedAdvice = "Running rows continue; no other row begins until it is resumed."
 
-// find returns the findings, the most severe first.
-func find(l *Look, recent func(target string) recentCounts) finding.Look {
+// findFindings returns the findings, the most severe first.
+func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.Look {
 	findings := finding.Look{}
 	if len(l.Workers) == 0 {
 		findings.Add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
@@ -34,15 +34,15 @@ func find(l *Look, recent func(target string) recentCounts) finding.Look {
 			findings.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until this is fixed; results of ended rows wait to be written.")
 		case w.Silent:
 			findings.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. Its connection is closed when it stops answering pings.")
-		case w.Uncounted != "":
-			findings.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "It is not known how many rows wait there.")
+		case w.CountError != "":
+			findings.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.CountError, "It is not known how many rows wait there.")
 		case w.Old:
 			findings.Add("info", "worker", name, "old", "does not report its rows", "It is another implementation or an earlier version: its rows are neither listed nor counted.")
 		}
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
-		if severity, cause, text, advice := t.judge(l.At, recent(t.Target.Target)); severity != "" {
+		if severity, cause, text, advice := t.finding(l.At, recent(t.Target.Target)); severity != "" {
 			findings.Add(severity, "target", t.Target.Target, cause, text, advice)
 		}
 		if t.Manual > 0 {
@@ -52,8 +52,8 @@ func find(l *Look, recent func(target string) recentCounts) finding.Look {
 	return findings
 }
 
-// judge returns the most severe finding about a target; severity is "" if there is none.
-func (t *Target) judge(now time.Time, n recentCounts) (severity, cause, text, advice string) {
+// finding returns the most severe finding about a target; severity is "" if there is none.
+func (t *Target) finding(now time.Time, n recentCounts) (severity, cause, text, advice string) {
 	waits := countRows(t.Waiting, t.More, "wait")
 	backlog, ended := t.Waiting+t.Queued, n.ok+n.fail
 	switch {

@@ -33,11 +33,11 @@ const (
 	listenGap = 50 * time.Millisecond
 	// maxPolls is how many polls one worker may leave unanswered.
 	maxPolls = 16
-	// silence is the minimum time that a worker that has answered pings must be silent before its
+	// minSilence is the minimum time that a worker that has answered pings must be silent before its
 	// connection is closed.
-	silence = 15 * time.Second
+	minSilence = 15 * time.Second
 	// maxTargets is how many bytes the targets of all workers may take. Each takes targetBytes in
-	// addition to its name, mostly in a Look. So a Look has at most some 130,000 targets,
+	// addition to its name, mostly in a snapshot. So a snapshot has at most some 130,000 targets,
 	// and is made in less than the time for which it is valid.
 	maxTargets  = 32 << 20
 	targetBytes = 256
@@ -45,23 +45,23 @@ const (
 
 // Master holds the registered workers, and passes requests on to them.
 type Master struct {
-	opt     Options
-	clock   Clock
-	log     zerolog.Logger
-	metrics metrics
-	misses  int // unanswered pings after which a connection is closed
+	opt            Options
+	clock          Clock
+	log            zerolog.Logger
+	metrics        metrics
+	maxMissedPings int // unanswered pings after which a connection is closed
 
-	seen seen // the last Look
+	snapshots snapshotState // the last snapshot
 
-	mu       sync.Mutex           // guards the fields below, and the workers' fields
-	workers  []*worker            // in the order of registration
-	serving  map[string]int       // by target: how often it occurs in the workers' lists
-	held     int                  // bytes of workers' targets
-	left     map[string]time.Time // targets that lost their last worker, and when
-	pokes    pokes
-	timer    func() bool // stops the next round; nil if none is due
-	stopPing func() bool
-	closed   bool
+	mu         sync.Mutex           // guards the fields below, and the workers' fields
+	workers    []*worker            // in the order of registration
+	serving    map[string]int       // by target: how often it occurs in the workers' lists
+	targetSize int                  // bytes of workers' targets
+	leftAt     map[string]time.Time // targets that lost their last worker, and when
+	pokes      pokes
+	stopRound  func() bool // stops the next round; nil if none is due
+	stopPing   func() bool
+	closed     bool
 }
 
 // worker is one registered connection.
@@ -69,20 +69,20 @@ type worker struct {
 	conn  *peer.Conn
 	ready chan struct{} // closed when the worker listens
 
-	name    string
-	targets []string
-	since   time.Time
-	open    bool         // ready is closed
-	old     *atomic.Bool // does not know the request look: another implementation or an earlier version
+	name       string
+	targets    []string
+	since      time.Time
+	open       bool         // ready is closed
+	noOverview *atomic.Bool // does not know the request look: another implementation or an earlier version
 
-	polls   names // targets to be sent in a poll as soon as possible
-	unsure  names // targets of polls that were not answered in time, unless a later poll with them was answered
-	polling int   // number of polls that are not answered yet
-	proven  bool  // the worker has answered a request
+	duePolls        nameSet // targets to be sent in a poll as soon as possible
+	unansweredPolls nameSet // targets of polls that were not answered in time, unless a later poll with them was answered
+	openPolls       int     // number of polls that are not answered yet
+	hasAnswered     bool    // the worker has answered a request
 
-	lastHeard   time.Time // when the worker had last sent something at the time of the last ping
-	pongs       bool      // the worker has sent something after a ping at least once
-	missedPings int       // number of pings since the worker last sent something
+	lastHeard    time.Time // when the worker had last sent something at the time of the last ping
+	answersPings bool      // the worker has sent something after a ping at least once
+	missedPings  int       // number of pings since the worker last sent something
 }
 
 // New returns a master; Close stops its timers.
@@ -93,8 +93,8 @@ func New(opt Options) *Master {
 	if opt.MaxAnswer == 0 {
 		opt.MaxAnswer = 128 << 20
 	}
-	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, serving: make(map[string]int), left: make(map[string]time.Time), pokes: pokes{interval: opt.PokeThrottle}}
-	m.misses = max(3, int((silence+opt.PingInterval-1)/opt.PingInterval))
+	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, serving: make(map[string]int), leftAt: make(map[string]time.Time), pokes: pokes{interval: opt.PokeThrottle}}
+	m.maxMissedPings = max(3, int((minSilence+opt.PingInterval-1)/opt.PingInterval))
 	m.metrics = newMetrics(opt.Metrics, m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,9 +108,9 @@ func (m *Master) Close() {
 	defer m.mu.Unlock()
 	m.closed = true
 	m.stopPing()
-	if m.timer != nil {
-		m.timer()
-		m.timer = nil
+	if m.stopRound != nil {
+		m.stopRound()
+		m.stopRound = nil
 	}
 }
 
@@ -121,17 +121,17 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (onAns
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })
-	added := weigh(targets)
+	added := targetsSize(targets)
 	if i >= 0 {
-		added -= weigh(m.workers[i].targets)
+		added -= targetsSize(m.workers[i].targets)
 	}
-	if added > 0 && m.held+added > maxTargets {
+	if added > 0 && m.targetSize+added > maxTargets {
 		return nil, fmt.Errorf("workers have too many targets (limit %d bytes for all workers; each target takes %d bytes and its name)", maxTargets, targetBytes)
 	}
 	conn.Trust(m.opt.MaxAnswer)
 	if i < 0 {
 		i = len(m.workers)
-		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), old: new(atomic.Bool), lastHeard: conn.Heard()}
+		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), noOverview: new(atomic.Bool), lastHeard: conn.Heard()}
 		m.workers = append(m.workers, w)
 		go func() {
 			<-conn.Done()
@@ -143,23 +143,23 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (onAns
 	w.name, w.targets = name, targets
 	m.countServed(targets, 1)
 	for _, t := range targets {
-		delete(m.left, t)
+		delete(m.leftAt, t)
 	}
 	m.log.Info().Stringer("peer", conn.Remote()).Str("name", name).Strs("targets", targets).Msg("worker registered")
-	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }, nil
+	return func() { m.clock.AfterFunc(listenGap, func() { m.onListening(w) }) }, nil
 }
 
-// weigh returns how many bytes targets take.
-func weigh(targets []string) (n int) {
+// targetsSize returns how many bytes targets take.
+func targetsSize(targets []string) (n int) {
 	for _, t := range targets {
 		n += targetBytes + len(t)
 	}
 	return n
 }
 
-// listening marks a worker as ready for requests, and sends it the polls that were requested in
+// onListening marks a worker as ready for requests, and sends it the polls that were requested in
 // the meantime.
-func (m *Master) listening(w *worker) {
+func (m *Master) onListening(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !w.open {
@@ -173,7 +173,7 @@ func (m *Master) listening(w *worker) {
 		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
 		m.poll(w, due)
 	}
-	if len(w.polls.list) > 0 {
+	if len(w.duePolls.list) > 0 {
 		m.poll(w, nil)
 	}
 }
@@ -185,12 +185,12 @@ func (m *Master) remove(w *worker) {
 	m.countServed(w.targets, -1)
 	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
 	for _, t := range w.targets {
-		if len(m.left) < maxLeft && !m.isServed(t) {
-			m.left[t] = m.clock.Now()
+		if len(m.leftAt) < maxLeft && !m.isServed(t) {
+			m.leftAt[t] = m.clock.Now()
 		}
 	}
-	m.repoke(append(w.polls.list, w.unsure.list...))
-	w.polls = names{}
+	m.repoke(append(w.duePolls.list, w.unansweredPolls.list...))
+	w.duePolls = nameSet{}
 }
 
 // poke asks the workers that serve the targets to poll, now or in the next round.
@@ -202,7 +202,7 @@ func (m *Master) poke(targets []string) error {
 		return err
 	}
 	m.metrics.pokes.Inc()
-	m.schedule(wait)
+	m.scheduleRound(wait)
 	return nil
 }
 
@@ -212,7 +212,7 @@ func (m *Master) isServed(target string) bool { return m.serving[target] > 0 }
 // countServed adds a worker's targets to those that are served if n is 1, and removes them if it
 // is -1. Callers hold mu.
 func (m *Master) countServed(targets []string, n int) {
-	m.held += n * weigh(targets)
+	m.targetSize += n * targetsSize(targets)
 	for _, t := range targets {
 		if m.serving[t] += n; m.serving[t] == 0 {
 			delete(m.serving, t)
@@ -226,33 +226,33 @@ func (m *Master) repoke(targets []string) {
 		return
 	}
 	if wait, err := m.pokes.add(m.clock.Now(), targets, m.isServed); err == nil {
-		m.schedule(wait)
+		m.scheduleRound(wait)
 	}
 }
 
-// schedule starts the next round after wait, unless one is already scheduled. Callers hold mu.
-func (m *Master) schedule(wait time.Duration) {
+// scheduleRound starts the next round after wait, unless one is already scheduled. Callers hold mu.
+func (m *Master) scheduleRound(wait time.Duration) {
 	switch {
-	case m.timer != nil || m.closed:
+	case m.stopRound != nil || m.closed:
 	case wait == 0:
-		m.round()
+		m.pokeRound()
 	default:
-		m.timer = m.clock.AfterFunc(wait, func() {
+		m.stopRound = m.clock.AfterFunc(wait, func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.timer = nil
+			m.stopRound = nil
 			if !m.closed {
-				m.round()
+				m.pokeRound()
 			}
 		})
 	}
 }
 
-// round sends the poked targets to all their workers, and remembers the targets without
+// pokeRound sends the poked targets to all their workers, and remembers the targets without
 // a worker. Callers hold mu.
-func (m *Master) round() {
-	targets := m.pokes.round(m.clock.Now())
-	asked, served := set(targets), make(map[string]bool)
+func (m *Master) pokeRound() {
+	targets := m.pokes.beginRound(m.clock.Now())
+	asked, served := toSet(targets), make(map[string]bool)
 	for _, w := range m.workers {
 		due := intersect(w.targets, asked)
 		for _, t := range due {
@@ -273,14 +273,14 @@ func (m *Master) round() {
 // poll asks a worker to poll as soon as it listens. While too many polls are unanswered, targets
 // are collected for one poll. Callers hold mu.
 func (m *Master) poll(w *worker, targets []string) {
-	w.polls.add(targets...)
-	if !w.open || w.polling == maxPolls || len(w.polls.list) == 0 {
+	w.duePolls.add(targets...)
+	if !w.open || w.openPolls == maxPolls || len(w.duePolls.list) == 0 {
 		return
 	}
-	due := w.polls.list
-	w.polls = names{}
-	w.polling++
-	go m.sendPoll(w, due, !w.proven)
+	due := w.duePolls.list
+	w.duePolls = nameSet{}
+	w.openPolls++
+	go m.sendPoll(w, due, !w.hasAnswered)
 }
 
 type targetsArg struct {
@@ -299,24 +299,24 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w.polling--
+	w.openPolls--
 	var refused *peer.RemoteError
 	switch {
 	case err == nil, errors.As(err, &refused):
-		w.proven = true
-		w.unsure.remove(due)
+		w.hasAnswered = true
+		w.unansweredPolls.remove(due)
 		if refused != nil {
 			log.Warn().Err(err).Msg("worker refuses to poll")
 		}
 	case errors.Is(err, peer.ErrClosed), !slices.Contains(m.workers, w):
 		m.repoke(due)
 		return
-	case repeat && !w.proven:
-		w.proven = true // only once
-		w.polls.add(due...)
+	case repeat && !w.hasAnswered:
+		w.hasAnswered = true // only once
+		w.duePolls.add(due...)
 	default:
 		log.Warn().Err(err).Msg("worker does not answer a poll")
-		w.unsure.add(due...)
+		w.unansweredPolls.add(due...)
 	}
 	m.poll(w, nil)
 }
@@ -331,10 +331,10 @@ func (m *Master) ping() {
 	for _, w := range m.workers {
 		lastHeard := w.conn.Heard()
 		if lastHeard.After(w.lastHeard) {
-			w.pongs, w.missedPings = w.missedPings > 0 || w.pongs, 0
+			w.answersPings, w.missedPings = w.missedPings > 0 || w.answersPings, 0
 		}
 		w.lastHeard = lastHeard
-		if w.missedPings++; w.pongs && w.missedPings > m.misses {
+		if w.missedPings++; w.answersPings && w.missedPings > m.maxMissedPings {
 			m.log.Warn().Stringer("peer", w.conn.Remote()).Str("name", w.name).Int("pings", w.missedPings-1).
 				Msg("worker has stopped answering pings; closing its connection")
 			w.conn.Close()

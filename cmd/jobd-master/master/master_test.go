@@ -19,58 +19,58 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// clock is a Clock that stands still until a test moves it.
-type clock struct {
+// fakeClock is a Clock that stands still until a test moves it.
+type fakeClock struct {
 	mu     sync.Mutex
 	now    time.Time
-	timers []*timer
+	timers []*fakeTimer
 }
 
-type timer struct {
-	at time.Time
-	f  func()
+type fakeTimer struct {
+	due time.Time
+	f   func()
 }
 
-func (c *clock) Now() time.Time {
+func (c *fakeClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
+func (c *fakeClock) AfterFunc(d time.Duration, f func()) func() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &timer{c.now.Add(d), f}
+	t := &fakeTimer{c.now.Add(d), f}
 	c.timers = append(c.timers, t)
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		n := len(c.timers)
-		c.timers = slices.DeleteFunc(c.timers, func(other *timer) bool { return other == t })
+		c.timers = slices.DeleteFunc(c.timers, func(other *fakeTimer) bool { return other == t })
 		return len(c.timers) < n
 	}
 }
 
-func (c *clock) waiting() int {
+func (c *fakeClock) waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.timers)
 }
 
 // advance moves the time and runs the timers that are due, in order.
-func (c *clock) advance(d time.Duration) {
+func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()
 	end := c.now.Add(d)
 	for {
-		slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
-		if len(c.timers) == 0 || c.timers[0].at.After(end) {
+		slices.SortStableFunc(c.timers, func(a, b *fakeTimer) int { return a.due.Compare(b.due) })
+		if len(c.timers) == 0 || c.timers[0].due.After(end) {
 			c.now = end
 			c.mu.Unlock()
 			return
 		}
 		t := c.timers[0]
 		c.timers = c.timers[1:]
-		c.now = t.at
+		c.now = t.due
 		c.mu.Unlock()
 		t.f()
 		c.mu.Lock()
@@ -79,7 +79,7 @@ func (c *clock) advance(d time.Duration) {
 
 type fixture struct {
 	t        *testing.T
-	clock    *clock
+	clock    *fakeClock
 	master   *master.Master
 	server   *peer.Server
 	registry *prometheus.Registry
@@ -94,7 +94,7 @@ func start(t *testing.T, password string) *fixture {
 
 func startWith(t *testing.T, password string, timeout time.Duration) *fixture {
 	t.Helper()
-	f := &fixture{t: t, clock: &clock{now: time.Unix(1000, 0)}, registry: prometheus.NewRegistry()}
+	f := &fixture{t: t, clock: &fakeClock{now: time.Unix(1000, 0)}, registry: prometheus.NewRegistry()}
 	m := master.New(master.Options{PingInterval: 30 * time.Second, PokeThrottle: throttle,
 		WorkerTimeout: timeout, Clock: f.clock, Log: zerolog.Nop(), Metrics: f.registry})
 	f.master = m
@@ -176,7 +176,7 @@ func (f *fixture) poke(c *peertest.Client, targets ...string) {
 	}
 }
 
-func TestPokeGoesToAllWhoServe(t *testing.T) {
+func TestPoke(t *testing.T) {
 	f := start(t, "")
 	a, b, c := f.worker("a", "x", "y"), f.worker("b", "y", "z"), f.worker("c", "other")
 	client := f.dial()
@@ -189,7 +189,7 @@ func TestPokeGoesToAllWhoServe(t *testing.T) {
 	b.Quiet()
 }
 
-func TestPokesAreThrottled(t *testing.T) {
+func TestPokeThrottle(t *testing.T) {
 	f := start(t, "")
 	w := f.worker("w", "x", "y", "z")
 	client := f.dial()
@@ -235,7 +235,7 @@ func TestPollsOfASlowWorker(t *testing.T) {
 	answer(t, w, poll("y", "z"), ok)
 }
 
-func TestPokesAreRemembered(t *testing.T) {
+func TestRememberedPokes(t *testing.T) {
 	f := start(t, "")
 	client := f.dial()
 	f.poke(client, "x", "toString", "y", "__proto__")
@@ -260,7 +260,7 @@ func TestPokesAreRemembered(t *testing.T) {
 }
 
 // Requests in the gap after a registration wait until the gap is over.
-func TestNothingInTheGap(t *testing.T) {
+func TestListenGap(t *testing.T) {
 	f := start(t, "")
 	w, client := f.dial(), f.dial()
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
@@ -560,7 +560,7 @@ func TestPasswordOfWorkers(t *testing.T) {
 }
 
 // A worker and clients come and go while pokes arrive. This test is for the race detector.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentClients(t *testing.T) {
 	f := start(t, "")
 	var wg sync.WaitGroup
 	addr := f.server.Addr().(*net.TCPAddr).String()
@@ -589,9 +589,9 @@ func TestLook(t *testing.T) {
 	f := start(t, "")
 	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
 	old, silent := f.worker("old", "z"), f.worker("mute", "x")
-	looks := make(chan *master.Look, 2)
+	looks := make(chan *master.Snapshot, 2)
 	for range 2 {
-		go func() { looks <- f.master.Look() }()
+		go func() { looks <- f.master.Snapshot() }()
 	}
 	const table = `"table":"db/app.jobs","trouble":"","manual":0,"bounds":[1,2],"runs":[1,2,3]`
 	answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","paused":true,"concurrency":2,"queued":1,"running":2,"accepted":9,"ok":5,"fail":1},{"target":"y","concurrency":1}]}`)
@@ -624,7 +624,7 @@ func TestLook(t *testing.T) {
 	if fmt.Sprint(l.Runs) != "[2 4 6]" {
 		t.Errorf("runs %v", l.Runs)
 	}
-	if l != f.master.Look() {
+	if l != f.master.Snapshot() {
 		t.Error("somebody has looked again within the period")
 	}
 	// After the Period it asks them again. A target that has lost its last worker is reported;
@@ -640,14 +640,14 @@ func TestLook(t *testing.T) {
 			a.Expect(`[2]`)
 			b.Expect(`[2]`)
 		}
-		go func() { looks <- f.master.Look() }()
+		go func() { looks <- f.master.Snapshot() }()
 		answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":2}]}`)
 		answer(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
 		answer(t, a, `"type":"waiting"`, `"error":"too slow"`)
 		l = <-looks
 		x := l.Targets[slices.IndexFunc(l.Targets, func(x master.Target) bool { return x.Target.Target == "x" })]
-		if x.Waiting != c.waiting || l.Workers[0].Uncounted != c.uncounted {
-			t.Errorf("after %v: %d wait, uncounted %q", c.after, x.Waiting, l.Workers[0].Uncounted)
+		if x.Waiting != c.waiting || l.Workers[0].CountError != c.uncounted {
+			t.Errorf("after %v: %d wait, uncounted %q", c.after, x.Waiting, l.Workers[0].CountError)
 		}
 	}
 	left := slices.IndexFunc(l.Targets, func(x master.Target) bool { return x.LeftAt != nil })
@@ -707,12 +707,12 @@ func TestServedTargets(t *testing.T) {
 	expect("both", unserved)
 }
 
-// TestReportedTargets: a Look has hardly more targets than workers have registered, whatever they report.
+// TestReportedTargets: a snapshot has hardly more targets than workers have registered, whatever they report.
 func TestReportedTargets(t *testing.T) {
 	f := startWith(t, "", 20*time.Second)
 	a, b := f.worker("a", "x"), f.worker("b", "x")
-	looks := make(chan *master.Look)
-	go func() { looks <- f.master.Look() }()
+	looks := make(chan *master.Snapshot)
+	go func() { looks <- f.master.Snapshot() }()
 	var many []string
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf(`{"target":"%d"}`, i))
@@ -748,7 +748,7 @@ func TestTargetsOfAllWorkers(t *testing.T) {
 		t.Errorf("after the second has left: %s", got)
 	}
 
-	// What a Look holds for a target counts, too, so that a Look does not take longer than it is valid.
+	// What a snapshot holds for a target counts, too, so that a snapshot does not take longer than it is valid.
 	w.Close()
 	third.Close()
 	peertest.Until(t, "all are gone", func() bool { return f.workers() == 0 })

@@ -19,9 +19,9 @@ const (
 type pokes struct {
 	interval time.Duration
 
-	pending    names
-	remembered names
-	last       time.Time // when the last round began
+	pending    nameSet
+	remembered nameSet
+	lastRound  time.Time // when the last round began
 	started    bool      // at least one round has begun
 }
 
@@ -31,7 +31,7 @@ type pokes struct {
 func (p *pokes) add(now time.Time, targets []string, served func(string) bool) (time.Duration, error) {
 	if len(p.pending.list)+len(p.remembered.list)+len(targets) > maxPokes {
 		for _, t := range targets {
-			if !p.pending.set[t] && !p.remembered.set[t] && !served(t) {
+			if !p.pending.members[t] && !p.remembered.members[t] && !served(t) {
 				return 0, fmt.Errorf("too many poked targets have no worker (limit %d)", maxPokes)
 			}
 		}
@@ -40,43 +40,43 @@ func (p *pokes) add(now time.Time, targets []string, served func(string) bool) (
 	if !p.started {
 		return 0, nil
 	}
-	return max(0, p.interval-now.Sub(p.last)), nil
+	return max(0, p.interval-now.Sub(p.lastRound)), nil
 }
 
-// round begins a round and returns its targets.
-func (p *pokes) round(now time.Time) []string {
-	p.last, p.started = now, true
+// beginRound begins a round and returns its targets.
+func (p *pokes) beginRound(now time.Time) []string {
+	p.lastRound, p.started = now, true
 	targets := p.pending.list
-	p.pending = names{}
+	p.pending = nameSet{}
 	return targets
 }
 
-// names is a set of names in the order in which they were added.
-type names struct {
-	list []string
-	set  map[string]bool
+// nameSet is a set of names in the order in which they were added.
+type nameSet struct {
+	list    []string
+	members map[string]bool
 }
 
-func (n *names) add(list ...string) {
-	if n.set == nil {
-		n.set = make(map[string]bool)
+func (n *nameSet) add(list ...string) {
+	if n.members == nil {
+		n.members = make(map[string]bool)
 	}
 	for _, name := range list {
-		if !n.set[name] {
-			n.set[name] = true
+		if !n.members[name] {
+			n.members[name] = true
 			n.list = append(n.list, name)
 		}
 	}
 }
 
 // remove removes the names that are in a list, and returns them.
-func (n *names) remove(list []string) (removed []string) {
-	chosen := set(list)
+func (n *nameSet) remove(list []string) (removed []string) {
+	chosen := toSet(list)
 	kept := n.list[:0:0]
 	for _, name := range n.list {
 		if chosen[name] {
 			removed = append(removed, name)
-			delete(n.set, name)
+			delete(n.members, name)
 		} else {
 			kept = append(kept, name)
 		}
@@ -85,7 +85,7 @@ func (n *names) remove(list []string) (removed []string) {
 	return removed
 }
 
-func set(list []string) map[string]bool {
+func toSet(list []string) map[string]bool {
 	m := make(map[string]bool, len(list))
 	for _, name := range list {
 		m[name] = true

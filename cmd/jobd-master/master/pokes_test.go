@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPokesKeepTheirDistance(t *testing.T) {
+func TestPokeInterval(t *testing.T) {
 	start := time.Unix(1000, 0)
 	p := pokes{interval: 500 * time.Millisecond}
 	steps := []struct {
@@ -31,7 +31,7 @@ func TestPokesKeepTheirDistance(t *testing.T) {
 			t.Fatalf("at %v: wait %v, error %v; want %v", s.at, wait, err, s.wait)
 		}
 		if wait == 0 {
-			if got := strings.Join(p.round(now), " "); got != rounds[0] {
+			if got := strings.Join(p.beginRound(now), " "); got != rounds[0] {
 				t.Fatalf("at %v: round of %q, want %q", s.at, got, rounds[0])
 			}
 			rounds = rounds[1:]
@@ -42,7 +42,7 @@ func TestPokesKeepTheirDistance(t *testing.T) {
 	}
 }
 
-func TestPokesAreBounded(t *testing.T) {
+func TestPokeLimit(t *testing.T) {
 	var p pokes
 	p.remembered.add(make([]string, maxPokes)...)
 	if len(p.remembered.list) != 1 {
@@ -63,8 +63,8 @@ func TestPokesAreBounded(t *testing.T) {
 	}
 }
 
-func TestNamesTake(t *testing.T) {
-	var n names
+func TestNameSet(t *testing.T) {
+	var n nameSet
 	n.add("toString", "a", "b", "__proto__", "a")
 	if diff := cmp.Diff([]string{"a", "__proto__"}, n.remove([]string{"__proto__", "x", "a"})); diff != "" {
 		t.Error(diff)

@@ -42,7 +42,7 @@ func (m *Master) onRegister(_ context.Context, c *peer.Conn, data json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	return peer.After{Data: peer.OK, Do: onAnswered}, nil
+	return peer.ReplyThen{Data: peer.OK, Do: onAnswered}, nil
 }
 
 func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
@@ -84,20 +84,20 @@ func (m *Master) onVerb(verb string) peer.Handler {
 // broadcast passes a verb on to the workers that serve targets, nil for all, and returns the
 // number of these workers.
 func (m *Master) broadcast(ctx context.Context, verb string, targets []string) (int, error) {
-	wanted := set(targets)
-	var calls []call
-	for _, w := range m.snapshot() {
+	wanted := toSet(targets)
+	var calls []workerCall
+	for _, w := range m.workerRefs() {
 		served := intersect(w.targets, wanted)
 		if targets == nil || len(served) > 0 {
-			calls = append(calls, call{to: w, data: targetsArg{served}})
+			calls = append(calls, workerCall{worker: w, data: targetsArg{served}})
 		}
 	}
 	m.callAll(ctx, verb, m.opt.WorkerTimeout, calls)
 	var failed []string
 	for _, c := range calls {
 		if c.err != nil {
-			m.log.Warn().Stringer("peer", c.to.conn.Remote()).Err(c.err).Msg("worker did not " + verb)
-			failed = append(failed, fmt.Sprintf("worker '%s' (%v) did not %s: %v", c.to.name, c.to.conn.Remote(), verb, c.err))
+			m.log.Warn().Stringer("peer", c.worker.conn.Remote()).Err(c.err).Msg("worker did not " + verb)
+			failed = append(failed, fmt.Sprintf("worker '%s' (%v) did not %s: %v", c.worker.name, c.worker.conn.Remote(), verb, c.err))
 		}
 	}
 	if failed != nil {
@@ -116,10 +116,10 @@ type workerInfo struct {
 }
 
 func (m *Master) onStatus(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-	workers := m.snapshot()
-	calls := make([]call, len(workers))
+	workers := m.workerRefs()
+	calls := make([]workerCall, len(workers))
 	for i, w := range workers {
-		calls[i].to = w
+		calls[i].worker = w
 	}
 	pollWorkers := eot.Truthy(eot.Object(eot.Members(data)).Get("poll_workers"))
 	if pollWorkers {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"gloom/cmd/jobd/eot"
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 )
 
 // ErrUnserved means that no worker serves a target or knows its rows.
@@ -20,7 +20,7 @@ var ErrUnserved = errors.New("no worker serves the target or knows its rows")
 const maxAsked = 3
 
 // Rows has a worker read rows of a target, and returns them.
-func (m *Master) Rows(ctx context.Context, q look.Query) (json.RawMessage, error) {
+func (m *Master) Rows(ctx context.Context, q overview.Query) (json.RawMessage, error) {
 	return m.askServing(ctx, q.Target, "rows", q)
 }
 
@@ -35,9 +35,9 @@ func (m *Master) Row(ctx context.Context, target string, id int64) (json.RawMess
 
 // Find returns the rows with this id. There may be one in each table.
 func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
-	var calls []call
-	for _, w := range m.Look().tables {
-		calls = append(calls, call{to: w, data: rowArg{id}})
+	var calls []workerCall
+	for _, w := range m.Snapshot().tableWorkers {
+		calls = append(calls, workerCall{worker: w, data: rowArg{id}})
 	}
 	m.callAll(ctx, "row", m.opt.WorkerTimeout, calls)
 	found := []json.RawMessage{}
@@ -53,21 +53,21 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 // serves the target, it asks workers that know the tables.
 func (m *Master) askServing(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
 	var candidates []workerRef
-	for _, w := range m.snapshot() {
-		if slices.Contains(w.targets, target) && !w.old.Load() && len(candidates) < maxAsked {
+	for _, w := range m.workerRefs() {
+		if slices.Contains(w.targets, target) && !w.noOverview.Load() && len(candidates) < maxAsked {
 			candidates = append(candidates, w)
 		}
 	}
 	served := candidates != nil
 	if !served {
-		l := m.Look()
-		if candidates = l.tables; l.from[target].conn != nil {
-			candidates = []workerRef{l.from[target]}
+		l := m.Snapshot()
+		if candidates = l.tableWorkers; l.reporters[target].conn != nil {
+			candidates = []workerRef{l.reporters[target]}
 		}
 	}
 	err = ErrUnserved
 	for _, w := range candidates[:min(maxAsked, len(candidates))] {
-		calls := []call{{to: w, data: data}}
+		calls := []workerCall{{worker: w, data: data}}
 		m.callAll(ctx, typ, m.opt.WorkerTimeout, calls)
 		answer, err = calls[0].answer, calls[0].err
 		if err == nil && (served || answer != nil) {
@@ -128,7 +128,7 @@ func (m *Master) broadcastTo(ctx context.Context, verb, target string) error {
 	if n == 0 {
 		return ErrUnserved
 	}
-	m.seen.changed.Store(true)
+	m.snapshots.changed.Store(true)
 	return err
 }
 
@@ -139,7 +139,7 @@ func (m *Master) Poke(target string) (served bool, err error) {
 		return false, fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(target), maxName)
 	}
 	err = m.poke([]string{target})
-	m.seen.changed.Store(true)
+	m.snapshots.changed.Store(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.isServed(target), err

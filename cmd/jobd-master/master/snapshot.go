@@ -12,61 +12,61 @@ import (
 	"time"
 
 	"gloom/broker/admin/finding"
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 	"gloom/cmd/jobd/peer"
 )
 
 const (
-	// Period is how long a Look is valid: all requests in that time get the same one.
+	// Period is how long a snapshot is valid: all requests in that time get the same one.
 	Period = 2 * time.Second
-	// lookTime limits each of the three rounds of requests of a Look.
+	// lookTime limits each of the three rounds of requests of a snapshot.
 	lookTime = 2 * time.Second
-	// countedFor is how long old counts of rows are used if the rows cannot be counted again,
+	// maxCountAge is how long old counts of rows are used if the rows cannot be counted again,
 	// because a database may be slow for a while.
-	countedFor = 30 * time.Second
-	// window is the time over which findings judge what happened to rows lately.
-	window = 15 * time.Second
+	maxCountAge = 30 * time.Second
+	// recentWindow is the time over which findings judge what happened to rows lately.
+	recentWindow = 15 * time.Second
 	// maxLeft is the maximum number of remembered targets that have lost their last worker,
-	// leftTime how long they are remembered. maxUnserved is the maximum number of poked targets
-	// without a worker that a Look lists.
-	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
+	// rememberLeft how long they are remembered. maxUnserved is the maximum number of poked targets
+	// without a worker that a snapshot lists.
+	maxLeft, rememberLeft, maxUnserved = 1000, time.Hour, 100
 	// maxNew is the maximum number of targets that a worker may report without having registered
 	// them: they may be new.
 	maxNew = 100
 )
 
-// Look is a snapshot of the fleet.
-type Look struct {
+// Snapshot is a snapshot of the fleet.
+type Snapshot struct {
 	At       time.Time
 	Workers  []Worker // in the order of registration
 	Targets  []Target // the busiest first
 	Findings finding.List
-	Bounds   []float64 // the bounds of Runs, as in look.Daemon
+	Bounds   []float64 // the bounds of Runs, as in overview.Daemon
 	Runs     []uint64
 
-	from   map[string]workerRef // the worker that has reported the rows of a target, by target; only targets that no worker serves
-	tables []workerRef          // one worker for each table
+	reporters    map[string]workerRef // the worker that has reported the rows of a target, by target; only targets that no worker serves
+	tableWorkers []workerRef          // one worker for each table
 }
 
-// Worker is a worker in a Look.
+// Worker is a worker in a snapshot.
 type Worker struct {
-	Name    string        `json:"name"`
-	Address string        `json:"address"`
-	Since   time.Time     `json:"since"`
-	Targets []look.Target `json:"targets"`
-	Manual  int           `json:"manual"`  // jobs for which a run-manual waits
-	Trouble string        `json:"trouble"` // why it cannot work; "" if it can
-	Silent  bool          `json:"silent"`  // the worker has not answered
-	Old     bool          `json:"old"`     // the worker is of a kind that does not report rows
-	// Uncounted is why it could not count the rows of its table; "" if it could, or if another
+	Name    string            `json:"name"`
+	Address string            `json:"address"`
+	Since   time.Time         `json:"since"`
+	Targets []overview.Target `json:"targets"`
+	Manual  int               `json:"manual"`  // jobs for which a run-manual waits
+	Trouble string            `json:"trouble"` // why it cannot work; "" if it can
+	Silent  bool              `json:"silent"`  // the worker has not answered
+	Old     bool              `json:"old"`     // the worker is of a kind that does not report rows
+	// CountError is why it could not count the rows of its table; "" if it could, or if another
 	// worker of the table was asked.
-	Uncounted string `json:"uncounted"`
-	table     string
+	CountError string `json:"uncounted"`
+	table      string
 }
 
-// Target is a target in a Look: the sums over its workers, and the counts of its table.
+// Target is a target in a snapshot: the sums over its workers, and the counts of its table.
 type Target struct {
-	look.Target
+	overview.Target
 	Workers  int        `json:"workers"`
 	PausedBy int        `json:"paused_by"` // number of workers; paused is true if all have paused it
 	Known    bool       `json:"known"`     // its rows are counted in a table
@@ -81,48 +81,48 @@ type Target struct {
 // load returns the number by which targets are ordered.
 func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running }
 
-// seen holds the last Look, and counts from earlier ones.
-type seen struct {
-	changed atomic.Bool // an operator has changed something since the last Look
+// snapshotState holds the last snapshot, and counts from earlier ones.
+type snapshotState struct {
+	changed atomic.Bool // an operator has changed something since the last snapshot
 
-	mu      sync.Mutex
-	last    *Look
-	moments []moment
-	since   finding.Memory
-	counted map[string]counted // by table
+	mu          sync.Mutex
+	last        *Snapshot
+	history     []countSample
+	findings    finding.Memory
+	tableCounts map[string]tableCount // by table
 }
 
-// counted holds the last counts of a table.
-type counted struct {
+// tableCount holds the last counts of a table.
+type tableCount struct {
 	at     time.Time
-	counts look.Waiting
+	counts overview.Waiting
 }
 
-// moment holds the counts of rows at one time, by target.
-type moment struct {
+// countSample holds the counts of rows at one time, by target.
+type countSample struct {
 	at       time.Time
 	byTarget map[string][3]uint64 // accepted, ok, fail; targets without any are left out
 }
 
-// Look returns a snapshot of the fleet, which may be as old as Period.
-func (m *Master) Look() *Look {
-	m.seen.mu.Lock()
-	defer m.seen.mu.Unlock()
+// Snapshot returns a snapshot of the fleet, which may be as old as Period.
+func (m *Master) Snapshot() *Snapshot {
+	m.snapshots.mu.Lock()
+	defer m.snapshots.mu.Unlock()
 	now := m.clock.Now()
-	if m.seen.last != nil && now.Sub(m.seen.last.At) < Period && !m.seen.changed.Swap(false) {
-		return m.seen.last
+	if m.snapshots.last != nil && now.Sub(m.snapshots.last.At) < Period && !m.snapshots.changed.Swap(false) {
+		return m.snapshots.last
 	}
-	l := m.look(now)
-	l.Findings = m.seen.judge(l)
-	m.seen.last = l
+	l := m.takeSnapshot(now)
+	l.Findings = m.snapshots.findFindings(l)
+	m.snapshots.last = l
 	return l
 }
 
-// look asks all workers about themselves, then one worker of each table for the counts of waiting
-// rows; m.seen.mu is held.
-func (m *Master) look(now time.Time) *Look {
-	l := &Look{At: now, from: make(map[string]workerRef)}
-	workers := m.snapshot()
+// takeSnapshot asks all workers about themselves, then one worker of each table for the counts of waiting
+// rows; m.snapshots.mu is held.
+func (m *Master) takeSnapshot(now time.Time) *Snapshot {
+	l := &Snapshot{At: now, reporters: make(map[string]workerRef)}
+	workers := m.workerRefs()
 	answers := m.selfReports(workers)
 	places := make(map[string]int)        // by target: in l.Targets
 	target := func(name string) *Target { // valid until the next call
@@ -132,17 +132,17 @@ func (m *Master) look(now time.Time) *Look {
 		}
 		if !ok {
 			i = len(l.Targets)
-			places[name], l.Targets = i, append(l.Targets, Target{Target: look.Target{Target: name}})
+			places[name], l.Targets = i, append(l.Targets, Target{Target: overview.Target{Target: name}})
 		}
 		return &l.Targets[i]
 	}
 	for i, w := range workers {
 		c := answers[i]
-		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, Old: w.old.Load()}
-		var report look.Daemon
+		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, Old: w.noOverview.Load()}
+		var report overview.Daemon
 		switch {
 		case c.err == nil && row.Old:
-			report = ofStatus(c.answer)
+			report = fromStatus(c.answer)
 		case c.err == nil:
 			_ = json.Unmarshal(c.answer, &report)
 		case c.timedOut:
@@ -154,7 +154,7 @@ func (m *Master) look(now time.Time) *Look {
 		row.Trouble = cmp.Or(row.Trouble, report.Trouble)
 		if row.Targets == nil { // no answer: list the targets that it has registered
 			for _, t := range w.targets {
-				row.Targets = append(row.Targets, look.Target{Target: t})
+				row.Targets = append(row.Targets, overview.Target{Target: t})
 			}
 		}
 		row.Targets = row.Targets[:min(len(row.Targets), len(w.targets)+maxNew)]
@@ -169,9 +169,9 @@ func (m *Master) look(now time.Time) *Look {
 	for _, t := range m.pokes.remembered.list[:min(maxUnserved, len(m.pokes.remembered.list))] {
 		target(t).Poked = true
 	}
-	for name, at := range m.left {
-		if now.Sub(at) > leftTime {
-			delete(m.left, name)
+	for name, at := range m.leftAt {
+		if now.Sub(at) > rememberLeft {
+			delete(m.leftAt, name)
 		} else if t := target(name); t.Workers == 0 {
 			t.LeftAt = new(at)
 		}
@@ -188,34 +188,34 @@ func (m *Master) look(now time.Time) *Look {
 }
 
 // selfReports sends each worker the request "look" or, if the worker does not know it, "status".
-func (m *Master) selfReports(workers []workerRef) []call {
-	answers := make([]call, len(workers))
+func (m *Master) selfReports(workers []workerRef) []workerCall {
+	answers := make([]workerCall, len(workers))
 	for _, typ := range []string{"look", "status"} {
-		var calls []call
+		var calls []workerCall
 		var at []int
 		for i, w := range workers {
-			if w.old.Load() == (typ == "status") {
-				calls, at = append(calls, call{to: w}), append(at, i)
+			if w.noOverview.Load() == (typ == "status") {
+				calls, at = append(calls, workerCall{worker: w}), append(at, i)
 			}
 		}
 		m.callAll(context.Background(), typ, min(lookTime, m.opt.WorkerTimeout), calls)
 		for i, c := range calls {
-			if answers[at[i]] = c; typ == "look" && isUnknown(c.err) {
-				c.to.old.Store(true)
+			if answers[at[i]] = c; typ == "look" && isUnknownRequest(c.err) {
+				c.worker.noOverview.Store(true)
 			}
 		}
 	}
 	return answers
 }
 
-// isUnknown reports whether an error says that a worker does not know a request.
-func isUnknown(err error) bool {
+// isUnknownRequest reports whether an error says that a worker does not know a request.
+func isUnknownRequest(err error) bool {
 	var refused *peer.RemoteError
 	return errors.As(err, &refused) && strings.HasPrefix(refused.Text, "unknown request type")
 }
 
-// ofStatus makes a look.Daemon from a status, which every worker can report.
-func ofStatus(answer json.RawMessage) (l look.Daemon) {
+// fromStatus makes a overview.Daemon from a status, which every worker can report.
+func fromStatus(answer json.RawMessage) (l overview.Daemon) {
 	var status struct {
 		Targets map[string]struct {
 			Paused              bool
@@ -226,14 +226,14 @@ func ofStatus(answer json.RawMessage) (l look.Daemon) {
 	_ = json.Unmarshal(answer, &status)
 	for name, t := range status.Targets {
 		running := min(t.Length, t.Concurrency)
-		l.Targets = append(l.Targets, look.Target{Target: name, Paused: t.Paused, Concurrency: t.Concurrency, Running: running, Queued: t.Length - running})
+		l.Targets = append(l.Targets, overview.Target{Target: name, Paused: t.Paused, Concurrency: t.Concurrency, Running: running, Queued: t.Length - running})
 	}
-	slices.SortFunc(l.Targets, func(a, b look.Target) int { return strings.Compare(a.Target, b.Target) })
+	slices.SortFunc(l.Targets, func(a, b overview.Target) int { return strings.Compare(a.Target, b.Target) })
 	l.Manual = status.JobPromisesCount
 	return l
 }
 
-func (t *Target) add(o look.Target) {
+func (t *Target) add(o overview.Target) {
 	t.Workers++
 	if o.Paused {
 		t.PausedBy++
@@ -247,7 +247,7 @@ func (t *Target) add(o look.Target) {
 }
 
 // addRuns adds the histogram of a worker's run times. All versions so far have the same bounds.
-func (l *Look) addRuns(report look.Daemon) {
+func (l *Snapshot) addRuns(report overview.Daemon) {
 	if l.Runs == nil {
 		l.Bounds, l.Runs = report.Bounds, slices.Clone(report.Runs)
 		return
@@ -257,46 +257,46 @@ func (l *Look) addRuns(report look.Daemon) {
 	}
 }
 
-// count asks one worker of each table for the counts of waiting rows; m.seen.mu is held.
-func (m *Master) count(l *Look, workers []workerRef, target func(string) *Target) {
-	var calls []call
+// count asks one worker of each table for the counts of waiting rows; m.snapshots.mu is held.
+func (m *Master) count(l *Snapshot, workers []workerRef, target func(string) *Target) {
+	var calls []workerCall
 	var at []int
 	done := make(map[string]bool)
 	for i, w := range l.Workers {
 		if w.table != "" && w.Trouble == "" && !done[w.table] {
 			done[w.table] = true
 			at = append(at, i)
-			calls = append(calls, call{to: workers[i]})
-			l.tables = append(l.tables, workers[i])
+			calls = append(calls, workerCall{worker: workers[i]})
+			l.tableWorkers = append(l.tableWorkers, workers[i])
 		}
 	}
 	m.callAll(context.Background(), "waiting", min(lookTime, m.opt.WorkerTimeout), calls)
 	tables := make(map[string]string) // by target: the first table that reports the target
-	before := m.seen.counted
-	m.seen.counted = make(map[string]counted, len(calls))
+	before := m.snapshots.tableCounts
+	m.snapshots.tableCounts = make(map[string]tableCount, len(calls))
 	room := maxTargets / targetBytes
 	for i, c := range calls {
 		w := &l.Workers[at[i]]
-		now := counted{at: l.At}
+		now := tableCount{at: l.At}
 		if c.err == nil {
 			c.err = json.Unmarshal(c.answer, &now.counts)
 		}
 		if c.err != nil {
 			old, ok := before[w.table]
-			if !ok || l.At.Sub(old.at) > countedFor {
-				w.Uncounted = c.err.Error()
+			if !ok || l.At.Sub(old.at) > maxCountAge {
+				w.CountError = c.err.Error()
 				continue
 			}
 			now = old
 		}
-		now.counts.Waiting, now.counts.Manual = takeCounts(now.counts.Waiting, &room), takeCounts(now.counts.Manual, &room)
-		m.seen.counted[w.table] = now
+		now.counts.Waiting, now.counts.Manual = limitCounts(now.counts.Waiting, &room), limitCounts(now.counts.Manual, &room)
+		m.snapshots.tableCounts[w.table] = now
 		counts := now.counts
-		reporter := c.to.conn.Remote().String()
-		targetOf := func(n look.Count) *Target {
+		reporter := c.worker.conn.Remote().String()
+		targetOf := func(n overview.Count) *Target {
 			t := target(n.Target)
 			if t.Workers == 0 {
-				l.from[n.Target] = c.to
+				l.reporters[n.Target] = c.worker
 			}
 			if cmp.Or(tables[n.Target], reporter) != reporter {
 				return nil
@@ -314,14 +314,14 @@ func (m *Master) count(l *Look, workers []workerRef, target func(string) *Target
 				t.Manual = n.Rows
 			}
 		}
-		for _, t := range c.to.targets {
+		for _, t := range c.worker.targets {
 			target(t).Known = true
 		}
 	}
 }
 
-// takeCounts returns the counts of a report for which there is room, and takes the room.
-func takeCounts(counts []look.Count, room *int) []look.Count {
+// limitCounts returns the counts of a report for which there is room, and takes the room.
+func limitCounts(counts []overview.Count, room *int) []overview.Count {
 	if len(counts) > *room {
 		counts = slices.Clone(counts[:*room]) // a copy, so that the counts left out can be freed
 	}
@@ -329,18 +329,18 @@ func takeCounts(counts []look.Count, room *int) []look.Count {
 	return counts
 }
 
-// judge records the counts of a Look and returns its findings; s.mu is held.
-func (s *seen) judge(l *Look) finding.List {
-	now := moment{l.At, make(map[string][3]uint64)}
+// findFindings records the counts of a snapshot and returns its findings; s.mu is held.
+func (s *snapshotState) findFindings(l *Snapshot) finding.List {
+	now := countSample{l.At, make(map[string][3]uint64)}
 	for i := range l.Targets {
 		t := &l.Targets[i]
 		if n := [3]uint64{t.Accepted, t.OK, t.Fail}; n != [3]uint64{} {
 			now.byTarget[t.Target.Target] = n
 		}
 	}
-	s.moments = slices.DeleteFunc(append(s.moments, now), func(p moment) bool { return l.At.Sub(p.at) > window })
-	return s.since.Note(find(l, func(target string) recentCounts {
-		first := s.moments[0]
+	s.history = slices.DeleteFunc(append(s.history, now), func(p countSample) bool { return l.At.Sub(p.at) > recentWindow })
+	return s.findings.Note(findFindings(l, func(target string) recentCounts {
+		first := s.history[0]
 		a, b := first.byTarget[target], now.byTarget[target]
 		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone or restarted
 			return recentCounts{}

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"gloom/broker/admin/finding"
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 )
 
-// TestCounts: a Look takes no more counts from reports than it has room for.
+// TestCounts: a snapshot takes no more counts from reports than it has room for.
 func TestCounts(t *testing.T) {
 	room := 5
 	for _, c := range []struct{ reported, want, left int }{{3, 3, 2}, {1000, 2, 0}, {1, 0, 0}} {
-		if got := takeCounts(make([]look.Count, c.reported), &room); len(got) != c.want || cap(got) > 10 || room != c.left {
+		if got := limitCounts(make([]overview.Count, c.reported), &room); len(got) != c.want || cap(got) > 10 || room != c.left {
 			t.Errorf("%d of %d counts, with memory for %d, and room for %d more", len(got), c.reported, cap(got), room)
 		}
 	}
@@ -25,7 +25,7 @@ func TestFindings(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	old, young := now.Add(-time.Hour), now.Add(-time.Second)
 	target := func(waiting int, o Target) Target {
-		o.Target = look.Target{Target: "t", Concurrency: 4 * o.Workers, Queued: o.Queued, Running: o.Running}
+		o.Target = overview.Target{Target: "t", Concurrency: 4 * o.Workers, Queued: o.Queued, Running: o.Running}
 		o.Waiting, o.Known = waiting, true
 		o.Paused = o.Workers > 0 && o.PausedBy == o.Workers
 		return o
@@ -53,8 +53,8 @@ func TestFindings(t *testing.T) {
 		"looked at once only": {target(5, Target{Workers: 1, Oldest: &old}), recentCounts{}, ""},
 		"all slots taken":     {running(target(40, Target{Workers: 1, Oldest: &old}), 4), recentCounts{window: 10 * time.Second, accepted: 20, ok: 20}, "info all_busy all 4 slots are taken, and 40 rows wait At this rate they will be done in 20s."},
 	} {
-		l := &Look{At: now, Workers: []Worker{{Name: "w"}}, Targets: []Target{c.t}}
-		got := find(l, func(string) recentCounts { return c.n })
+		l := &Snapshot{At: now, Workers: []Worker{{Name: "w"}}, Targets: []Target{c.t}}
+		got := findFindings(l, func(string) recentCounts { return c.n })
 		var said []string
 		for _, f := range got {
 			said = append(said, strings.Join([]string{f.Severity, f.Cause, f.Finding.Finding, f.Advice}, " "))
@@ -63,15 +63,15 @@ func TestFindings(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, said, c.want)
 		}
 	}
-	l := &Look{At: now, Workers: []Worker{{Name: "a", Old: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", Uncounted: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
+	l := &Snapshot{At: now, Workers: []Worker{{Name: "a", Old: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", CountError: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
 	var found []string
-	for _, f := range new(finding.Memory).Note(find(l, func(string) recentCounts { return recentCounts{} }), now) {
+	for _, f := range new(finding.Memory).Note(findFindings(l, func(string) recentCounts { return recentCounts{} }), now) {
 		found = append(found, f.Severity+" "+f.Subject)
 	}
 	if want := []string{"severe c", "warning b", "warning d", "info a", "info t"}; !slices.Equal(found, want) {
 		t.Errorf("the worst first: %v, want %v", found, want)
 	}
-	if got := find(&Look{At: now}, nil); len(got) != 1 || got[0].Cause != "no_worker" {
+	if got := findFindings(&Snapshot{At: now}, nil); len(got) != 1 || got[0].Cause != "no_worker" {
 		t.Errorf("without a worker: %v", got)
 	}
 }

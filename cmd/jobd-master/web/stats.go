@@ -11,22 +11,22 @@ import (
 	"gloom/broker/admin/finding"
 	"gloom/broker/admin/moments"
 	"gloom/cmd/jobd-master/master"
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 )
 
-// maxPage is the maximum number of items of a reply; busiest is how many targets the statistics
+// maxPage is the maximum number of items of a reply; maxBusiest is how many targets the statistics
 // have.
-const maxPage, busiest = 500, 20
+const maxPage, maxBusiest = 500, 20
 
 // maxFound bounds the findings in a reply, maxFolded those in the statistics.
 const maxFound, maxFolded = 1000, 20
 
 // stats returns the statistics. As pages request them all the time, they are encoded only once
-// per Look.
+// per snapshot.
 func (s *Server) stats(*http.Request) (any, error) {
 	s.lastRequest.Store(time.Now().UnixNano())
-	l := s.Master.Look()
-	return s.encoded.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(sum(l)) })
+	l := s.Master.Snapshot()
+	return s.replyCache.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(summarize(l)) })
 }
 
 // watchFor is how long Watch continues after the last request for the statistics.
@@ -35,14 +35,14 @@ const watchFor = 10 * time.Minute
 // Watch takes a Look at intervals, until stop is closed, so that plots have data when the page is
 // opened again. If nobody has requested the statistics for watchFor, workers and their tables are
 // left alone.
-func (s *Server) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
+func (s *Server) Watch(stop <-chan struct{}) { s.history.Run(stop, s.moment) }
 
 // moment returns the current sums, and false if nobody has requested the statistics lately.
 func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	if time.Since(time.Unix(0, s.lastRequest.Load())) > watchFor {
 		return m, h, false
 	}
-	v := sum(s.Master.Look())
+	v := summarize(s.Master.Snapshot())
 	m.Moment = api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}
 	if v.Oldest != nil {
 		age := max(0, v.At.Sub(*v.Oldest).Truncate(time.Second).Seconds())
@@ -52,7 +52,7 @@ func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
 }
 
 func (s *Server) moments(*http.Request) (any, error) {
-	return api.List[moments.Moment]{Items: s.past.Lately()}, nil
+	return api.List[moments.Moment]{Items: s.history.Lately()}, nil
 }
 
 // stats holds the sums of a Look, its findings, and the busiest targets.
@@ -77,11 +77,11 @@ type stats struct {
 	Severities api.Severities  `json:"severities"` // number of findings of each severity
 }
 
-func sum(l *master.Look) *stats {
+func summarize(l *master.Snapshot) *stats {
 	found := l.Findings.Select(finding.Query{Fold: true}, maxFolded)
 	v := &stats{
 		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
-		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: found.Items, Severities: found.Counts,
+		Busiest: append([]master.Target{}, l.Targets[:min(maxBusiest, len(l.Targets))]...), Findings: found.Items, Severities: found.Counts,
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
@@ -107,9 +107,9 @@ type list[T any] struct {
 	Next  *int `json:"next"` // the cursor of the next page; nil if there is none
 }
 
-// part returns the page of a list that a request asks for, filtered by a part of the name if it has
+// pageOf returns the page of a list that a request asks for, filtered by a part of the name if it has
 // one.
-func part[T any](r *http.Request, items []T, name func(*T) string) (any, error) {
+func pageOf[T any](r *http.Request, items []T, name func(*T) string) (any, error) {
 	q := r.URL.Query()
 	if which := q.Get("part"); which != "" {
 		items = slices.DeleteFunc(slices.Clone(items), func(x T) bool { return !strings.Contains(name(&x), which) })
@@ -137,26 +137,26 @@ func (s *Server) findings(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Master.Look().Findings.Select(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, int(limit)), nil
+	return s.Master.Snapshot().Findings.Select(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, int(limit)), nil
 }
 
 func (s *Server) workers(r *http.Request) (any, error) {
-	return part(r, s.Master.Look().Workers, func(w *master.Worker) string { return w.Name })
+	return pageOf(r, s.Master.Snapshot().Workers, func(w *master.Worker) string { return w.Name })
 }
 
 func (s *Server) targets(r *http.Request) (any, error) {
-	return part(r, s.Master.Look().Targets, func(t *master.Target) string { return t.Target.Target })
+	return pageOf(r, s.Master.Snapshot().Targets, func(t *master.Target) string { return t.Target.Target })
 }
 
 func (s *Server) target(r *http.Request) (any, error) {
-	l, name := s.Master.Look(), targetOf(r)
+	l, name := s.Master.Snapshot(), targetOf(r)
 	i := slices.IndexFunc(l.Targets, func(t master.Target) bool { return t.Target.Target == name })
 	if i < 0 {
 		return nil, master.ErrUnserved
 	}
 	workers := []master.Worker{}
 	for _, w := range l.Workers {
-		at := slices.IndexFunc(w.Targets, func(t look.Target) bool { return t.Target == name })
+		at := slices.IndexFunc(w.Targets, func(t overview.Target) bool { return t.Target == name })
 		if at >= 0 && len(workers) < maxPage {
 			w.Targets = w.Targets[at : at+1]
 			workers = append(workers, w)

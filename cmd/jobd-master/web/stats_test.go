@@ -14,10 +14,10 @@ import (
 	"gloom/cmd/jobd-master/master"
 )
 
-// TestNobodyLooks: without a viewer the master does not ask its workers. After a request for the
+// TestIdlePage: without a viewer the master does not ask its workers. After a request for the
 // statistics the master continues to ask its workers for a while, so that the plots have data when
 // the page is opened again.
-func TestNobodyLooks(t *testing.T) {
+func TestIdlePage(t *testing.T) {
 	m := master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()})
 	s := &Server{Config: Config{Master: m, Door: &door.Door{}}}
 	watched := func(want bool) {
@@ -35,6 +35,25 @@ func TestNobodyLooks(t *testing.T) {
 	watched(false)
 }
 
+// TestTargetNames: a target is found by any name, also if it is "/".
+func TestTargetNames(t *testing.T) {
+	listener, err := daemon.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.On(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
+	for _, segment := range []string{"%2F", "%2f", "%FF%2F", "%FF..", "a%2Fb"} {
+		r := httptest.NewRequest("GET", "http://"+listener.Addr().String()+"/v1/targets/"+segment, nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "no worker serves the target") {
+			t.Errorf("%s: %d, %s", segment, w.Code, w.Body)
+		}
+	}
+}
+
 // TestQuery: a query that is malformed, or has an unknown or repeated parameter, is refused.
 func TestQuery(t *testing.T) {
 	listener, err := daemon.Listen("127.0.0.1:0")
@@ -42,7 +61,7 @@ func TestQuery(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.On(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
+	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOn(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
 	for query, says := range map[string]string{
 		"part=a":        "",
 		"prat=a":        "no parameter",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/broker/admin/api"
 	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
@@ -25,7 +26,7 @@ import (
 	"gloom/cmd/internal/replies"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd-master/page"
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 )
 
 // Scopes are the scopes that the password grants.
@@ -48,9 +49,9 @@ type Server struct {
 	mux       *http.ServeMux
 	startedAt time.Time
 
-	past        moments.Ring
+	history     moments.Ring
 	lastRequest atomic.Int64            // when the statistics were last asked for, in Unix nanoseconds
-	encoded     replies.Cache[struct{}] // the statistics
+	replyCache  replies.Cache[struct{}] // the statistics
 }
 
 // New returns a Server that handles all requests.
@@ -91,7 +92,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serve(w, r, nil) // the mux would redirect it
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	s.mux.ServeHTTP(w, api.Marked(r))
 }
 
 // open serves a path that reveals nothing about rows, to any client.
@@ -205,9 +206,8 @@ func invalid(format string, args ...any) *door.Refusal {
 	return &door.Refusal{Status: http.StatusBadRequest, Code: "invalid_value", Reason: fmt.Sprintf(format, args...)}
 }
 
-// targetOf returns the target in the path. Browsers remove "." and ".." from paths, so the page
-// puts a byte before them that occurs in no name.
-func targetOf(r *http.Request) string { return strings.TrimPrefix(r.PathValue("target"), "\xff") }
+// targetOf returns the target in the path.
+func targetOf(r *http.Request) string { return api.Name(r.PathValue("target")) }
 
 // number returns a parameter that is an integer from low to high, or absent if there is none.
 func number(q url.Values, name string, low, high, absent int64) (int64, error) {
@@ -259,14 +259,14 @@ func (s *Server) poke(r *http.Request) (any, error) {
 
 func (s *Server) rows(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	q := look.Query{Target: targetOf(r), Status: query.Get("status"), Result: query.Get("result")}
+	q := overview.Query{Target: targetOf(r), Status: query.Get("status"), Result: query.Get("result")}
 	if allowed := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(allowed, q.Status) {
 		return nil, invalid("status must be one of %s, not %.40q", strings.Join(allowed, ", "), q.Status)
 	}
 	if allowed := []string{"", "ok", "fail"}; !slices.Contains(allowed, q.Result) {
 		return nil, invalid("result must be ok or fail, not %.40q", q.Result)
 	}
-	limit, err := number(query, "limit", 1, look.MostRows, 50)
+	limit, err := number(query, "limit", 1, overview.MaxRows, 50)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (s *Server) rows(r *http.Request) (any, error) {
 	if q.From, err = number(query, "cursor", 1, 1<<53, 0); err != nil {
 		return nil, err
 	}
-	return raw(s.Master.Rows(r.Context(), q))
+	return rawResult(s.Master.Rows(r.Context(), q))
 }
 
 func (s *Server) row(r *http.Request) (any, error) {
@@ -286,7 +286,7 @@ func (s *Server) row(r *http.Request) (any, error) {
 	if err == nil && out == nil {
 		return nil, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: fmt.Sprintf("there is no row %d in the table of %.100q", id, targetOf(r))}
 	}
-	return raw(out, err)
+	return rawResult(out, err)
 }
 
 // find finds rows by id in all tables.
@@ -306,8 +306,8 @@ func rowID(r *http.Request) (int64, error) {
 	return id, nil
 }
 
-// raw returns JSON as received.
-func raw(v json.RawMessage, err error) (any, error) { return []byte(v), err }
+// rawResult returns JSON as received.
+func rawResult(v json.RawMessage, err error) (any, error) { return []byte(v), err }
 
 func (s *Server) status(r *http.Request) (any, error) {
 	return struct {

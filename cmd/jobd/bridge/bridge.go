@@ -7,7 +7,7 @@
 //	fetch.go    accepts waiting rows and claims them (store.Accept), as many as their targets
 //	            have use for; manual.go accepts rows that are to be run by hand
 //	queue       keeps them here until their target has a free place
-//	slot.go     drive submits the row to the broker; one of this daemon's own slots, a worker
+//	slot.go     submitRow submits the row to the broker; one of this daemon's own slots, a worker
 //	            there, takes it, writes it running and runs the process
 //	remote.go   without a launcher: the row is written running, by the fetch if its target has
 //	            a free place, and then submitted; the answer of a worker ends it
@@ -42,63 +42,67 @@ import (
 // Bridge is a running engine.
 type Bridge struct {
 	// These fields are set once.
-	cfg         config.Worker
-	log         zerolog.Logger
-	store       store.Store
-	writer      *writer
-	guard       *launch.Guard // guards processes; nil without a launcher
-	link        *link.Link
-	jobs        *link.Jobs
-	m           *metrics
-	idPrefix    string
-	registry    prometheus.Registerer
-	life        context.Context // the context of all goroutines; ends last
-	end         context.CancelFunc
-	submitCtx   context.Context // the context of submits; ends when a stop has waited long enough
-	giveUp      context.CancelFunc
-	loops       sync.WaitGroup
-	drives      sync.WaitGroup // goroutines of rows
-	slots       sync.WaitGroup // connections of crews
-	fetches     chan []queue.Want
-	fenced      chan struct{} // an Accept has returned ErrFenced
-	done        chan struct{}
-	database    health
-	fetchHealth health // health of fetches
-	lease       lease
-	reaper      reaper
+	cfg           config.Worker
+	log           zerolog.Logger
+	store         store.Store
+	writer        *writer
+	guard         *launch.Guard // guards processes; nil without a launcher
+	link          *link.Link
+	jobs          *link.Jobs
+	metrics       *metrics
+	idPrefix      string
+	registry      prometheus.Registerer
+	ctx           context.Context // the context of all goroutines; ends last
+	cancel        context.CancelFunc
+	submitCtx     context.Context // the context of submits; ends when a stop has waited long enough
+	cancelSubmits context.CancelFunc
+	loops         sync.WaitGroup
+	rowTasks      sync.WaitGroup // goroutines of rows
+	slots         sync.WaitGroup // connections of crews
+	fetches       chan []queue.FetchRequest
+	fencedCh      chan struct{} // an Accept has returned ErrFenced
+	done          chan struct{}
+	database      health
+	fetchHealth   health // health of fetches
+	lease         lease
+	reaper        reaper
 
-	mu        sync.Mutex // guards the fields below
-	machine   *queue.Machine
-	inBroker  map[int64]*row
-	fields    map[int64][]byte // fields of queued rows; used without a launcher
-	byHand    map[int64]bool   // queued rows that a RunManual waits for
-	awaited   map[int64]*await
-	slotsOf   map[string]context.CancelFunc // by target: stops its slots
-	changed   func()                        // of OnTargets
-	fetching  bool
-	pace      pace
-	accepting int // RunManual calls that accept rows
-	stopping  bool
-	signal    syscall.Signal // the last signal that all processes got; new ones get it too
-	requeued  map[int64]int
-	labels    map[string]string
-	err       error
+	mu          sync.Mutex // guards the fields below
+	machine     *queue.Machine
+	inBroker    map[int64]*row
+	fields      map[int64][]byte // fields of queued rows; used without a launcher
+	manualRows  map[int64]bool   // queued rows that a RunManual waits for
+	awaiting    map[int64]*manualWait
+	stopSlotsOf map[string]context.CancelFunc // by target: stops its slots
+	onTargets   func()                        // of OnTargets
+	fetching    bool
+	pace        fetchPace
+	manualCalls int // RunManual calls that accept rows
+	stopping    bool
+	signal      syscall.Signal // the last signal that all processes got; new ones get it too
+	requeued    map[int64]int
+	labels      map[string]string
+	err         error
+
+	launchErr error     // of the last start of a process, if this host could not start it for now
+	launchAt  time.Time // when that was
 }
 
 // row is a row that has been given to the broker.
 type row struct {
 	store.Row
-	awaited bool
+	manual  bool
 	pending *gloom.Pending
 
-	started  time.Time // in the broker
-	at       int64     // time_started, UNIX seconds
-	hasSlot  bool      // a slot has it, or its run is being written
-	returned bool      // given back: no slot may begin it
-	astray   bool      // the connection to the broker was lost while the broker had the row
-	process  *launch.Process
-	revoked  bool          // the process was killed because the claim had ended or was about to
-	done     chan struct{} // closed when the row is written
+	submittedAt time.Time // in the broker
+	startedAt   int64     // time_started, UNIX seconds
+	hasSlot     bool      // a slot has it, or its run is being written
+	givenBack   bool      // given back: no slot may begin it
+	mayStillRun bool      // the connection to the broker was lost while the broker had the row
+	launching   bool      // its process is being started
+	process     *launch.Process
+	revoked     bool          // the process was killed because the claim had ended or was about to
+	written     chan struct{} // closed when the row is written
 }
 
 // maxOutput is the maximum number of bytes that are kept of an output whose column holds more.
@@ -125,7 +129,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 		switch {
 		case err == nil && retrying:
 			log.Warn().Msg("the database is back")
-		case store.Away(err) && ctx.Err() == nil:
+		case store.IsAway(err) && ctx.Err() == nil:
 			if !retrying {
 				log.Error().Err(err).Msg("the database is away; waiting for it")
 			}
@@ -142,7 +146,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 // the rows of a dead predecessor are settled and the targets' rows are being fetched.
 func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (*Bridge, error) {
 	s, err := store.Open(ctx, store.Options{
-		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", Patience: confirmAfter, Log: log,
+		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", ConfirmAfter: confirmAfter, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
@@ -158,10 +162,10 @@ func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 // open is like Open, but uses a given store.
 func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, s store.Store) (_ *Bridge, err error) {
 	b := &Bridge{
-		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,
-		machine: queue.New(), inBroker: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
-		awaited: make(map[int64]*await), slotsOf: make(map[string]context.CancelFunc), requeued: make(map[int64]int), labels: make(map[string]string),
-		fetches: make(chan []queue.Want, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
+		cfg: cfg, log: log, store: s, metrics: newMetrics(), registry: registry,
+		machine: queue.New(), inBroker: make(map[int64]*row), fields: make(map[int64][]byte), manualRows: make(map[int64]bool),
+		awaiting: make(map[int64]*manualWait), stopSlotsOf: make(map[string]context.CancelFunc), requeued: make(map[int64]int), labels: make(map[string]string),
+		fetches: make(chan []queue.FetchRequest, 1), fencedCh: make(chan struct{}, 1), done: make(chan struct{}),
 		database: health{action: "database is away"}, fetchHealth: health{action: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
 	if b.idPrefix == "" {
@@ -170,9 +174,9 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	if cfg.MaxOutputBuffer < 0 {
 		b.cfg.MaxOutputBuffer = int(min(s.OutputRoom(), maxOutput))
 	}
-	b.machine.Begins = cfg.Launcher == ""
-	b.life, b.end = context.WithCancel(context.Background())
-	b.submitCtx, b.giveUp = context.WithCancel(b.life)
+	b.machine.FetchBegins = cfg.Launcher == ""
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.submitCtx, b.cancelSubmits = context.WithCancel(b.ctx)
 	defer func() {
 		if err != nil {
 			b.release()
@@ -185,7 +189,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 			return nil, err
 		}
 	}
-	b.writer = newWriter(s, sp, b.m, log, func(err error) { b.noteDatabase("write", err) })
+	b.writer = newWriter(s, sp, b.metrics, log, func(err error) { b.noteDatabase("write", err) })
 	for _, t := range cfg.Targets {
 		if err := b.machine.Add(t.Name, b.boundConcurrency(t.Concurrency)); err != nil {
 			return nil, control.ErrTargetExists(t.Name)
@@ -201,11 +205,11 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		return nil, err
 	}
 	if registry != nil {
-		if err := registry.Register(collector{b, b.m}); err != nil {
+		if err := registry.Register(collector{b, b.metrics}); err != nil {
 			return nil, err
 		}
 	}
-	b.reaper.watch = ownerWatch{minSilence: cfg.Lease / 2, gap: 3 * b.reapEvery()}
+	b.reaper.owners = ownerWatch{minSilence: cfg.Lease / 2, maxGap: 3 * b.reapEvery()}
 	b.loadSpool(sp)
 	if _, err := b.reap(starting); err != nil {
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
@@ -232,7 +236,7 @@ func (b *Bridge) connect() (err error) {
 	if b.link, err = link.Open(link.Config{
 		Program: "jobd", SubmitAddr: broker.SubmitAddr, WorkerAddr: broker.WorkerAddr, Token: broker.Token,
 		TLSCA: broker.TLSCA, TLSCert: broker.TLSCert, TLSKey: broker.TLSKey, TLSServerName: broker.TLSServerName, TLSPrefix: "broker_tls_",
-		Lease: b.cfg.Lease, Life: b.life,
+		Lease: b.cfg.Lease, Context: b.ctx,
 	}, b.log); err != nil {
 		return err
 	}
@@ -248,7 +252,7 @@ func (b *Bridge) connect() (err error) {
 	if b.guard, err = launch.NewGuard(ownerOf(process.Self())); err != nil {
 		return err
 	}
-	b.limit()
+	b.setGuardDeadline()
 	for _, t := range b.cfg.Targets {
 		b.startSlots(t.Name, b.boundConcurrency(t.Concurrency))
 	}
@@ -256,7 +260,7 @@ func (b *Bridge) connect() (err error) {
 }
 
 // ownerOf returns the name of a daemon as the owner of its processes, for package launch.
-func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
+func ownerOf(p store.Process) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
 // maxConcurrency is the maximum number of rows of a target that one daemon launches at once: a user
 // who writes a large number to mean "no limit" does not want that many slots.
@@ -277,11 +281,11 @@ func (b *Bridge) startSlots(target string, slots int) {
 	}
 	b.stopSlots(target)
 	typ := b.typeOf(target)
-	ctx, stop := context.WithCancel(b.life)
-	b.slotsOf[target] = stop
+	ctx, stop := context.WithCancel(b.ctx)
+	b.stopSlotsOf[target] = stop
 	b.link.Slots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
-			Type: typ, Handler: b.slot,
+			Type: typ, Handler: b.runInSlot,
 			// A slot's process has no time limit here; the bridge ends it.
 			StopTimeout: 1000 * time.Hour,
 			Options:     b.link.Worker(side(typ, connection)),
@@ -291,9 +295,9 @@ func (b *Bridge) startSlots(target string, slots int) {
 
 // stopSlots lets a target's slots finish in the background.
 func (b *Bridge) stopSlots(target string) {
-	if stop := b.slotsOf[target]; stop != nil {
+	if stop := b.stopSlotsOf[target]; stop != nil {
 		stop()
-		delete(b.slotsOf, target)
+		delete(b.stopSlotsOf, target)
 		for n := range maxConcurrency / link.MaxSlots {
 			b.link.Forget(side(b.typeOf(target), n+1))
 		}
@@ -320,23 +324,23 @@ func (b *Bridge) typeOf(target string) string {
 // run starts the loops. They run until the bridge is released; no failure of the database or the
 // broker ends them.
 func (b *Bridge) run() {
-	b.loops.Go(func() { b.writer.run(b.life) })
-	b.loops.Go(func() { b.fetchLoop(b.life) })
-	b.loops.Go(func() { b.leaseLoop(b.life) })
-	b.loops.Go(func() { b.reapLoop(b.life) })
+	b.loops.Go(func() { b.writer.run(b.ctx) })
+	b.loops.Go(func() { b.fetchLoop(b.ctx) })
+	b.loops.Go(func() { b.leaseLoop(b.ctx) })
+	b.loops.Go(func() { b.reapLoop(b.ctx) })
 	if b.guardsProcesses() {
-		b.loops.Go(func() { b.guardLoop(b.life) })
+		b.loops.Go(func() { b.guardLoop(b.ctx) })
 	}
 	if b.cfg.PollInterval > 0 {
-		b.loops.Go(func() { b.pollLoop(b.life) })
+		b.loops.Go(func() { b.pollLoop(b.ctx) })
 	}
-	b.update(func() { b.machine.Poll(nil) })
+	b.withMachine(func() { b.machine.Poll(nil) })
 }
 
 const requeueOrphans = "requeue"
 
-// update changes the machine and carries out the effects.
-func (b *Bridge) update(change func()) {
+// withMachine changes the machine and carries out the effects.
+func (b *Bridge) withMachine(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change()
@@ -348,23 +352,23 @@ func (b *Bridge) applyEffects() {
 	e := b.machine.Next()
 	for _, r := range e.Start {
 		in := &row{
-			Row:     store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]},
-			awaited: b.byHand[r.ID], started: time.Now(), at: r.Started, hasSlot: r.Started != 0, done: make(chan struct{}),
+			Row:    store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]},
+			manual: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.Started, hasSlot: r.Started != 0, written: make(chan struct{}),
 		}
 		delete(b.fields, r.ID)
-		delete(b.byHand, r.ID)
+		delete(b.manualRows, r.ID)
 		b.inBroker[r.ID] = in
-		b.drives.Go(func() { b.submitRow(in) })
+		b.rowTasks.Go(func() { b.submitRow(in) })
 	}
 	for _, id := range e.Release {
 		b.giveBack(id)
 	}
 	for _, r := range e.Undo {
 		delete(b.fields, r.ID)
-		undone := b.writer.queue(&change{kind: requeue, id: r.ID})
-		b.drives.Go(func() {
+		undone := b.writer.queue(&change{kind: changeRequeue, id: r.ID})
+		b.rowTasks.Go(func() {
 			<-undone
-			b.update(func() { b.machine.Poll([]string{r.Target}) })
+			b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 		})
 	}
 	if e.Fetch != nil {
@@ -373,40 +377,40 @@ func (b *Bridge) applyEffects() {
 	}
 }
 
-// giveBack returns an accepted row to the table; b.mu is held.
+// changeGiveBack returns an accepted row to the table; b.mu is held.
 func (b *Bridge) giveBack(id int64) {
 	delete(b.fields, id)
-	if b.byHand[id] {
-		delete(b.byHand, id)
-		b.answer(id, result{err: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
+	if b.manualRows[id] {
+		delete(b.manualRows, id)
+		b.answer(id, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
 	}
-	b.writer.queue(&change{kind: giveBack, id: id})
+	b.writer.queue(&change{kind: changeGiveBack, id: id})
 }
 
 // leaveBroker is called when a row has left the broker, or was given up because the connection was
 // lost. It frees the row's place in its target. If the connection was lost, it first waits until
 // no worker runs the row any more.
-func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
+func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.m.rowsEnded.WithLabelValues(b.label(r.Target), outcome).Inc()
+	b.metrics.rowsEnded.WithLabelValues(b.label(r.Target), outcome).Inc()
 	if b.inBroker[r.ID] == r {
 		delete(b.inBroker, r.ID)
 	}
 	if outcome == "ok" || outcome == "fail" {
 		delete(b.requeued, r.ID)
 	}
-	if r.awaited {
+	if r.manual {
 		b.answer(r.ID, answer)
 	}
-	if r.astray {
-		b.drives.Go(func() { b.leavePlace(r) })
+	if r.mayStillRun {
+		b.rowTasks.Go(func() { b.awaitStrayRun(r) })
 		return
 	}
 	b.machine.Done(r.ID)
-	b.pace.observeEnd(r.Target, time.Since(r.started))
+	b.pace.observeEnd(r.Target, time.Since(r.submittedAt))
 	if b.guard != nil { // without a launcher a fetch starts rows, too, so accepting more than there are places would gain nothing
-		b.machine.Expect(r.Target, b.pace.share(r.Target))
+		b.machine.SetEndsPerFetch(r.Target, b.pace.endsPerFetch(r.Target))
 	}
 	b.applyEffects()
 }
@@ -425,7 +429,7 @@ func (b *Bridge) label(target string) string {
 }
 
 func (b *Bridge) noteDatabase(user string, err error) {
-	if err != nil && !store.Away(err) {
+	if err != nil && !store.IsAway(err) {
 		return
 	}
 	if b.database.note(user, err) {
@@ -450,11 +454,11 @@ func (b *Bridge) release() {
 	b.machine.Stop()
 	b.machine.Next() // from now on no row starts or is given back
 	b.mu.Unlock()
-	b.end()
+	b.cancel()
 	if b.jobs != nil {
 		b.jobs.Close()
 	}
-	b.drives.Wait()
+	b.rowTasks.Wait()
 	b.slots.Wait()
 	b.loops.Wait()
 	if b.guard != nil {
@@ -464,6 +468,6 @@ func (b *Bridge) release() {
 		b.link.Close()
 	}
 	if b.registry != nil {
-		b.registry.Unregister(collector{b, b.m})
+		b.registry.Unregister(collector{b, b.metrics})
 	}
 }

@@ -83,7 +83,7 @@ func startBridge(t *testing.T, table *storetest.Table, cfg config.Worker) *fixtu
 	f := &fixture{t: t, table: table, reg: prometheus.NewRegistry()}
 	w := &testWriter{t: t}
 	t.Cleanup(func() { w.mu.Lock(); w.over = true; w.mu.Unlock() })
-	b, err := open(t.Context(), cfg, zerolog.New(w).Level(zerolog.WarnLevel), f.reg, table.Open(cfg.Name, cfg.Lease, store.Place{}))
+	b, err := open(t.Context(), cfg, zerolog.New(w).Level(zerolog.WarnLevel), f.reg, table.Open(cfg.Name, cfg.Lease, store.Process{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func touch(t *testing.T, dir, name string) {
 // hoard makes the daemon accept more rows of a target than it has places, as it does when rows
 // end as fast as they are read.
 func (f *fixture) hoard(target string) {
-	f.update(func() { f.machine.Expect(target, 1) })
+	f.withMachine(func() { f.machine.SetEndsPerFetch(target, 1) })
 }
 
 func (f *fixture) insert(status, target string, ids ...int64) {
@@ -157,7 +157,7 @@ func manual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.Outcome, 
 
 const shortPause = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
 
-func TestPolledRowsRun(t *testing.T) {
+func TestPoll(t *testing.T) {
 	cfg := configFor(t, "a=3", "b=2")
 	script(t, &cfg, shortPause)
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -205,7 +205,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-func TestRowsThatWaitAtTheStartRun(t *testing.T) {
+func TestRowsWaitingAtStart(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, shortPause)
 	table := storetest.NewTable()
@@ -214,7 +214,7 @@ func TestRowsThatWaitAtTheStartRun(t *testing.T) {
 	f.await(store.Done, 1)
 }
 
-func TestCommandThatCannotBeLaunched(t *testing.T) {
+func TestLaunchFailure(t *testing.T) {
 	cfg := configFor(t, "a")
 	cfg.Launcher = "/no/such/command {id}"
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -231,7 +231,7 @@ func TestCommandThatCannotBeLaunched(t *testing.T) {
 	}
 }
 
-func TestConcurrencyHolds(t *testing.T) {
+func TestConcurrency(t *testing.T) {
 	cfg := configFor(t, "a=3")
 	dir := script(t, &cfg, `mkdir {dir}/in.$id; ls -d {dir}/in.* | wc -l; sleep 0.05; rmdir {dir}/in.$id`)
 	_ = dir
@@ -254,7 +254,7 @@ func TestConcurrencyHolds(t *testing.T) {
 	}
 }
 
-func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
+func TestPause(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
 	script(t, &cfg, shortPause)
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -288,7 +288,7 @@ func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
 	}
 }
 
-func TestTargetsAtRunTime(t *testing.T) {
+func TestTargetChanges(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
@@ -369,7 +369,7 @@ func TestRunManual(t *testing.T) {
 	}
 }
 
-func TestSignalsAndTheSecondClient(t *testing.T) {
+func TestSignalsOfTwoClients(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, "exec sleep 1000")
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -423,7 +423,7 @@ func TestSignalsAndTheSecondClient(t *testing.T) {
 	})
 }
 
-func TestPagesAndRoom(t *testing.T) {
+func TestFetchPages(t *testing.T) {
 	cfg := configFor(t, "a=4")
 	cfg.MySQL.FetchLimit = 3
 	dir := script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
@@ -438,9 +438,9 @@ func TestPagesAndRoom(t *testing.T) {
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
 }
 
-// TestWorkersShareATarget: no worker runs more than half of the rows, and when a worker
+// TestSharedTarget: no worker runs more than half of the rows, and when a worker
 // vanishes, the others run the rows that it had not accepted.
-func TestWorkersShareATarget(t *testing.T) {
+func TestSharedTarget(t *testing.T) {
 	for _, vanishes := range []bool{false, true} {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
 			t.Parallel()
@@ -489,7 +489,7 @@ func TestPollInterval(t *testing.T) {
 	f.await(store.Done, 2)
 }
 
-func TestTheDatabaseGoesAway(t *testing.T) {
+func TestDatabaseOutage(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.SpoolDir = filepath.Join(t.TempDir(), "spool")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
@@ -533,9 +533,9 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	}
 }
 
-// TestAnEndThatCannotBeWritten: if the row may run again, no client gets the result before it is
+// TestUnwrittenResult: if the row may run again, no client gets the result before it is
 // written.
-func TestAnEndThatCannotBeWritten(t *testing.T) {
+func TestUnwrittenResult(t *testing.T) {
 	for _, c := range []struct{ orphans, want string }{
 		{"fail", "map[1:{ok}] map[]"},
 		{"requeue", "map[] map[1:job 1 has ended (ok), but that cannot be written yet: it may be run again]"},
@@ -575,19 +575,19 @@ type unreadableStore struct {
 	sealed *atomic.Bool
 }
 
-func (s unreadableStore) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
+func (s unreadableStore) Accept(ctx context.Context, wants []store.AcceptRequest, limit int) (store.Page, error) {
 	if s.sealed.Load() {
 		return store.Page{}, errors.New("Error 1176: Key 'status_target_idx' doesn't exist in table 'jobs'")
 	}
 	return s.Memory.Accept(ctx, wants, limit)
 }
 
-// TestRowsThatCannotBeFetched: a daemon that cannot fetch its rows is unhealthy, even if all other
+// TestFetchFailure: a daemon that cannot fetch its rows is unhealthy, even if all other
 // statements succeed. A daemon that needs no rows at present is healthy.
-func TestRowsThatCannotBeFetched(t *testing.T) {
+func TestFetchFailure(t *testing.T) {
 	cfg := configFor(t, "a")
 	table := storetest.NewTable()
-	s := unreadableStore{table.Open(cfg.Name, cfg.Lease, store.Place{}), new(atomic.Bool)}
+	s := unreadableStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool)}
 	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
 	if err != nil {
 		t.Fatal(err)
@@ -613,7 +613,7 @@ func TestRowsThatCannotBeFetched(t *testing.T) {
 	eventually(t, "it wants no rows", well)
 }
 
-func TestMetricsMove(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Launcher = "true"
 	f := startBridge(t, storetest.NewTable(), cfg)

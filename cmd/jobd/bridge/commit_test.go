@@ -9,9 +9,9 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// cutter is a proxy in front of the database. Instead of passing on the answer to every third
+// startCutter is a proxy in front of the database. Instead of passing on the answer to every third
 // commit, it cuts the connection or, if reply is set, answers with that.
-func cutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64) {
+func startCutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,24 +66,24 @@ func cutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64
 	return l.Addr().(*net.TCPAddr).Port, cuts
 }
 
-// TestCommitsWithoutAnAnswer: the claims show what was committed. With two daemons, polls and
+// TestUnansweredCommits: the claims show what was committed. With two daemons, polls and
 // runs by hand, no row runs twice or is left unfinished.
-func TestCommitsWithoutAnAnswer(t *testing.T) {
+func TestUnansweredCommits(t *testing.T) {
 	for name, reply := range map[string][]byte{
 		"a cut":            nil,
 		"what a proxy saw": []byte("\x18\x00\x00\x01\xff\xdd\x07#HY000Lost connection"),
 	} {
-		t.Run(name, func(t *testing.T) { commitsWithoutAnAnswer(t, reply) })
+		t.Run(name, func(t *testing.T) { testUnansweredCommits(t, reply) })
 	}
 }
 
-func commitsWithoutAnAnswer(t *testing.T, reply []byte) {
+func testUnansweredCommits(t *testing.T, reply []byte) {
 	server := mariadbtest.Shared(t)
-	c := &crash{site: newSite(t, server), orphans: "fail"}
+	c := &crash{testSite: newSite(t, server), orphans: "fail"}
 	const n = 150
-	port, cuts := cutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), reply)
+	port, cuts := startCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), reply)
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_150")
-	for _, name := range []string{crashOwner, crashFellow} {
+	for _, name := range []string{crashOwner, crashPeer} {
 		cfg := c.config(name, 3)
 		cfg.MySQL.Port = port
 		d := c.start(cfg)
@@ -91,7 +91,7 @@ func commitsWithoutAnAnswer(t *testing.T, reply []byte) {
 		<-d.ready
 	}
 	eventually(t, "all is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
-	c.settled()
+	c.awaitSettled()
 	for id, runs := range c.runs() {
 		if len(runs) != 1 {
 			c.fail("row %d ran %d times", id, len(runs))

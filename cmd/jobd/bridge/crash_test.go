@@ -17,37 +17,37 @@ import (
 )
 
 const (
-	crashRows   = 14 // rows of target a; two more, of target b, are run by hand
-	settledIn   = time.Minute
-	crashOwner  = "A"
-	crashFellow = "B"
+	crashRows     = 14 // rows of target a; two more, of target b, are run by hand
+	settleTimeout = time.Minute
+	crashOwner    = "A"
+	crashPeer     = "B"
 )
 
 // crash is one scenario: daemon A dies at a point while B shares its target, and A
 // comes back.
 type crash struct {
-	*site
+	*testSite
 	orphans string
 	victims []*child // lives of A
-	fellow  *child
+	peer    *child
 }
 
 func newCrash(t *testing.T, orphans string) *crash {
 	s := newSite(t, mariadbtest.Shared(t))
 	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_14")
 	s.exec("INSERT INTO jobs (target, status) VALUES ('b', 'manual'), ('b', 'manual')")
-	return &crash{site: s, orphans: orphans}
+	return &crash{testSite: s, orphans: orphans}
 }
 
 // config has a lease that is long enough for a daemon that gets no processor for seconds; otherwise
 // it would be considered dead. Rows of a daemon whose process has ended are settled at once.
 func (c *crash) config(name string, concurrency int) config.Worker {
-	cfg := c.site.config(name, c.orphans, concurrency)
+	cfg := c.testSite.config(name, c.orphans, concurrency)
 	cfg.Lease = 10 * time.Second
 	return cfg
 }
 
-func (c *crash) life(env ...string) *child {
+func (c *crash) startVictim(env ...string) *child {
 	c.t.Helper()
 	// Each life of A marks its runs, so that they can be distinguished.
 	cfg := c.config(crashOwner, 3)
@@ -62,16 +62,16 @@ func (c *crash) fail(format string, args ...any) {
 	for _, v := range c.victims {
 		v.dump()
 	}
-	if c.fellow != nil {
-		c.fellow.dump()
+	if c.peer != nil {
+		c.peer.dump()
 	}
 	c.t.Fatalf(format, args...)
 }
 
-// settled waits until all rows have ended, and checks how they have ended.
-func (c *crash) settled() {
+// awaitSettled waits until all rows have ended, and checks how they have ended.
+func (c *crash) awaitSettled() {
 	c.t.Helper()
-	deadline := time.Now().Add(settledIn)
+	deadline := time.Now().Add(settleTimeout)
 	for c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND NOT (status = 'manual' AND target = 'b')") > 0 ||
 		c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") > 0 {
 		if time.Now().After(deadline) {
@@ -83,7 +83,7 @@ func (c *crash) settled() {
 				c.t.Logf("row %d is %s", id, status)
 			}
 			rows.Close()
-			c.fail("not settled in %s, %d claims", settledIn, c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0"))
+			c.fail("not settled in %s, %d claims", settleTimeout, c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0"))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -124,11 +124,11 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 	}
 	for i, r := range runs {
 		last := i == len(runs)-1
-		if !last && strings.HasPrefix(r.worker, crashFellow) {
+		if !last && strings.HasPrefix(r.worker, crashPeer) {
 			c.fail("%s: the row of a living daemon was touched", text)
 		}
 	}
-	if died && len(runs) == 1 && strings.HasPrefix(runs[0].worker, crashFellow) {
+	if died && len(runs) == 1 && strings.HasPrefix(runs[0].worker, crashPeer) {
 		c.fail("%s: the row of a living daemon was touched", text)
 	}
 }
@@ -139,8 +139,8 @@ func points(t *testing.T, leaveOut ...string) []string {
 	t.Helper()
 	c := newCrash(t, "fail")
 	path := filepath.Join(c.dir, "points")
-	v := c.life(envPoints+"="+path, envManual+"=[15,16]")
-	c.settled()
+	v := c.startVictim(envPoints+"="+path, envManual+"=[15,16]")
+	c.awaitSettled()
 	v.cmd.Process.Signal(syscall.SIGTERM)
 	v.await("graceful stop")
 	text, err := os.ReadFile(path)
@@ -171,19 +171,19 @@ func TestCrashAtEveryPoint(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%d", orphans, strings.ReplaceAll(name, ": ", "-"), count), func(t *testing.T) {
 					t.Parallel()
 					c := newCrash(t, orphans)
-					v := c.life(fmt.Sprintf("%s=%s:%d", envFault, name, count), envManual+"=[15,16]")
+					v := c.startVictim(fmt.Sprintf("%s=%s:%d", envFault, name, count), envManual+"=[15,16]")
 					<-v.ready
-					c.fellow = c.start(c.config(crashFellow, 1))
+					c.peer = c.start(c.config(crashPeer, 1))
 					select {
 					case <-v.exited:
-					case <-time.After(map[int]time.Duration{1: settledIn, 2: 3 * time.Second}[count]):
+					case <-time.After(map[int]time.Duration{1: settleTimeout, 2: 3 * time.Second}[count]):
 						if count == 1 {
 							c.fail("A does not get to %s", name)
 						}
 						v.kill() // B was faster, so A did not get there a second time
 					}
-					c.life()
-					c.settled()
+					c.startVictim()
+					c.awaitSettled()
 				})
 			}
 		}
@@ -202,10 +202,10 @@ func TestCrashWhileSettling(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%d", orphans, name, count), func(t *testing.T) {
 					t.Parallel()
 					c := newCrash(t, orphans)
-					c.life(envFault + "=slot: launched:3").await("the first life")
-					c.life(fmt.Sprintf("%s=%s:%d", envFault, name, count)).await("the second life")
-					c.life()
-					c.settled()
+					c.startVictim(envFault + "=slot: launched:3").await("the first life")
+					c.startVictim(fmt.Sprintf("%s=%s:%d", envFault, name, count)).await("the second life")
+					c.startVictim()
+					c.awaitSettled()
 				})
 			}
 		}
@@ -221,12 +221,12 @@ func TestCrashWhileStopping(t *testing.T) {
 			c := newCrash(t, "fail")
 			// The first two passages are those of the writes that start row 1; the third one
 			// belongs to the stop.
-			v := c.life(fmt.Sprintf("%s=%s:%d", envFault, name, map[bool]int{true: 3, false: 1}[strings.HasPrefix(name, "write")]))
+			v := c.startVictim(fmt.Sprintf("%s=%s:%d", envFault, name, map[bool]int{true: 3, false: 1}[strings.HasPrefix(name, "write")]))
 			<-v.ready
 			v.cmd.Process.Signal(syscall.SIGTERM)
 			v.await("stop")
-			c.life()
-			c.settled()
+			c.startVictim()
+			c.awaitSettled()
 		})
 	}
 }
@@ -237,23 +237,23 @@ func TestKillAtAnyTime(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			c := newCrash(t, []string{"fail", "requeue"}[i%2])
-			c.fellow = c.start(c.config(crashFellow, 1))
+			c.peer = c.start(c.config(crashPeer, 1))
 			for range 4 {
-				v := c.life()
+				v := c.startVictim()
 				<-v.ready
 				time.Sleep(time.Duration(i*7+len(c.victims)*5) * time.Millisecond) // the moment to die
 				v.kill()
 			}
-			c.life()
-			c.settled()
+			c.startVictim()
+			c.awaitSettled()
 		})
 	}
 }
 
-// TestAStoppedDaemon: a stopped daemon is considered dead. Its process is killed before its row
+// TestSuspendedDaemon: a stopped daemon is considered dead. Its process is killed before its row
 // runs again elsewhere, although the daemon itself cannot kill it. When the daemon continues, it
 // finds its rows gone and keeps working.
-func TestAStoppedDaemon(t *testing.T) {
+func TestSuspendedDaemon(t *testing.T) {
 	c := newCrash(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
 	job := "#!/bin/sh\n[ $WHO = A ] || { grep -q '^State:.[^Z]' /proc/$(cat " + c.dir + "/pid.A)/status && echo beside; echo out $1; exit; } 2>/dev/null\n" +
@@ -261,10 +261,10 @@ func TestAStoppedDaemon(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte(job), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a := c.start(c.site.config("A", "requeue", 1))
+	a := c.start(c.testSite.config("A", "requeue", 1))
 	<-a.ready
 	eventually(t, "A runs the row", func() bool { _, err := os.Stat(filepath.Join(c.dir, "pid.A")); return err == nil })
-	<-c.start(c.site.config("B", "requeue", 1)).ready
+	<-c.start(c.testSite.config("B", "requeue", 1)).ready
 	a.cmd.Process.Signal(syscall.SIGSTOP)
 	eventually(t, "B has run the row", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
 	var out string
@@ -281,16 +281,16 @@ func TestAStoppedDaemon(t *testing.T) {
 	}
 }
 
-// TestAStoppedDaemonThatGoesOn: if the guard kills a process while the daemon is stopped, the
+// TestResumedDaemon: if the guard kills a process while the daemon is stopped, the
 // process's row does not fail, but runs again.
-func TestAStoppedDaemonThatGoesOn(t *testing.T) {
+func TestResumedDaemon(t *testing.T) {
 	c := newCrash(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
 	job := "#!/bin/sh\n[ -e " + c.dir + "/pid ] && { echo out $1; exit; }\necho $$ > " + c.dir + "/pid.new; mv " + c.dir + "/pid.new " + c.dir + "/pid\nexec sleep 1000\n"
 	if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte(job), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a := c.start(c.site.config("A", "requeue", 1))
+	a := c.start(c.testSite.config("A", "requeue", 1))
 	var pid int
 	eventually(t, "A runs the row", func() bool {
 		text, _ := os.ReadFile(filepath.Join(c.dir, "pid"))
@@ -316,7 +316,7 @@ func TestTwoDaemonsOfOneName(t *testing.T) {
 	for range 2 {
 		c.victims = append(c.victims, c.start(c.config(crashOwner, 2)))
 	}
-	c.settled()
+	c.awaitSettled()
 	for id, runs := range c.runs() {
 		if len(runs) != 1 {
 			c.fail("row %d ran %d times", id, len(runs))

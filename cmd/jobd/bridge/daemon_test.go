@@ -55,7 +55,7 @@ func daemon(text string) {
 	}
 	var cfg config.Worker
 	must(json.Unmarshal([]byte(text), &cfg))
-	failpoint.Hook = hook(os.Getenv(envFault), os.Getenv(envPoints))
+	failpoint.Hook = failpointHook(os.Getenv(envFault), os.Getenv(envPoints))
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
 	b, err := Open(context.Background(), cfg, zerolog.New(os.Stderr).With().Timestamp().Logger().Level(zerolog.DebugLevel), nil)
@@ -75,8 +75,8 @@ func daemon(text string) {
 	must(b.Shutdown(ctx))
 }
 
-// hook ends the process at the count-th passage of a point.
-func hook(at, points string) func(string) {
+// failpointHook ends the process at the count-th passage of a point.
+func failpointHook(at, points string) func(string) {
 	name, count := "", 0
 	if i := strings.LastIndexByte(at, ':'); i >= 0 {
 		name = at[:i]
@@ -101,8 +101,8 @@ func hook(at, points string) func(string) {
 	}
 }
 
-// site is a database and a directory that daemons share.
-type site struct {
+// testSite is a database and a directory that daemons share.
+type testSite struct {
 	t      *testing.T
 	server *mariadbtest.Server
 	name   string
@@ -125,9 +125,9 @@ const ownersTable = `CREATE TABLE jobs (
   KEY status_target_idx (status, target, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`
 
-func newSite(t *testing.T, server *mariadbtest.Server) *site {
+func newSite(t *testing.T, server *mariadbtest.Server) *testSite {
 	t.Helper()
-	s := &site{t: t, server: server, name: server.Database(t), dir: t.TempDir()}
+	s := &testSite{t: t, server: server, name: server.Database(t), dir: t.TempDir()}
 	db, err := server.Open(s.name)
 	if err != nil {
 		t.Fatal(err)
@@ -142,14 +142,14 @@ func newSite(t *testing.T, server *mariadbtest.Server) *site {
 	return s
 }
 
-func (s *site) exec(query string, args ...any) {
+func (s *testSite) exec(query string, args ...any) {
 	s.t.Helper()
 	if _, err := s.db.Exec(query, args...); err != nil {
 		s.t.Fatalf("%.100s: %v", query, err)
 	}
 }
 
-func (s *site) count(query string) (n int) {
+func (s *testSite) count(query string) (n int) {
 	s.t.Helper()
 	if err := s.db.QueryRow(query).Scan(&n); err != nil {
 		s.t.Fatalf("%s: %v", query, err)
@@ -157,7 +157,7 @@ func (s *site) count(query string) (n int) {
 	return n
 }
 
-func (s *site) config(name, orphans string, concurrency int) config.Worker {
+func (s *testSite) config(name, orphans string, concurrency int) config.Worker {
 	return config.Worker{
 		Name: name, Lease: 2 * time.Second, ShutdownTimeout: 10 * time.Second, Orphans: orphans, MaxOutputBuffer: 1000,
 		MySQL:    config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.name, Table: "jobs", FetchLimit: 5},
@@ -176,7 +176,7 @@ type child struct {
 	log    string
 }
 
-func (s *site) start(cfg config.Worker, env ...string) *child {
+func (s *testSite) start(cfg config.Worker, env ...string) *child {
 	s.t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -243,7 +243,7 @@ type run struct {
 }
 
 // runs reads the notes of the processes, by row, in order.
-func (s *site) runs() map[int64][]run {
+func (s *testSite) runs() map[int64][]run {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, "runs"))
 	if err != nil && !os.IsNotExist(err) {
@@ -270,7 +270,7 @@ func (s *site) runs() map[int64][]run {
 }
 
 // killConnections makes the server drop all connections but this one.
-func (s *site) killConnections() {
+func (s *testSite) killConnections() {
 	rows, err := s.db.Query("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'")
 	if err != nil {
 		return

@@ -21,11 +21,11 @@ func (b *Bridge) Targets() []string {
 	return names
 }
 
-func (b *Bridge) Poll(targets []string) { b.update(func() { b.machine.Poll(targets) }) }
+func (b *Bridge) Poll(targets []string) { b.withMachine(func() { b.machine.Poll(targets) }) }
 
-func (b *Bridge) Pause(targets []string) { b.update(func() { b.machine.Pause(targets) }) }
+func (b *Bridge) Pause(targets []string) { b.withMachine(func() { b.machine.Pause(targets) }) }
 
-func (b *Bridge) Continue(targets []string) { b.update(func() { b.machine.Continue(targets) }) }
+func (b *Bridge) Continue(targets []string) { b.withMachine(func() { b.machine.Continue(targets) }) }
 
 func (b *Bridge) Status() control.Status {
 	targets, waiting := b.targetStatus()
@@ -41,7 +41,7 @@ func (b *Bridge) Status() control.Status {
 func (b *Bridge) targetStatus() (targets []queue.Status, waiting int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.machine.Status(), len(b.awaited)
+	return b.machine.Status(), len(b.awaiting)
 }
 
 func (b *Bridge) AddTarget(name string, concurrency int) error {
@@ -80,7 +80,7 @@ func (b *Bridge) change(name string, concurrency int, apply func(string, int) er
 // targetsChanged calls the function that OnTargets has set.
 func (b *Bridge) targetsChanged() {
 	b.mu.Lock()
-	notified := b.changed
+	notified := b.onTargets
 	b.mu.Unlock()
 	if notified != nil {
 		notified()
@@ -107,7 +107,7 @@ func (b *Bridge) RemoveTarget(name string) error {
 func (b *Bridge) OnTargets(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.changed = f
+	b.onTargets = f
 }
 
 // SendSignal reaches only processes of this daemon. Rows that other workers run have no process
@@ -135,6 +135,12 @@ func (b *Bridge) Health() error {
 		return err
 	}
 	if err := b.fetchHealth.check(); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	err := b.launchTrouble()
+	b.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	return b.brokerHealth()

@@ -18,25 +18,25 @@ const (
 
 // fetchLoop accepts pages of rows as the machine asks for them.
 func (b *Bridge) fetchLoop(ctx context.Context) {
-	fails, busy := 0, 0
+	failures, busy := 0, 0
 	for {
-		var queueWants []queue.Want
+		var queueWants []queue.FetchRequest
 		select {
 		case <-ctx.Done():
 			return
 		case queueWants = <-b.fetches:
 		}
-		wants, targets := make([]store.Want, len(queueWants)), make([]string, len(queueWants))
+		wants, targets := make([]store.AcceptRequest, len(queueWants)), make([]string, len(queueWants))
 		for i, want := range queueWants {
-			wants[i], targets[i] = store.Want(want), want.Target
+			wants[i], targets[i] = store.AcceptRequest(want), want.Target
 		}
 		start := time.Now()
 		page, err := b.store.Accept(ctx, wants, b.cfg.MySQL.FetchLimit)
 		elapsed := time.Since(start)
-		b.m.observeFetch(elapsed, err)
+		b.metrics.observeFetch(elapsed, err)
 		b.fetchHealth.note("fetch", err)
 		if err == nil {
-			fails = 0
+			failures = 0
 			failpoint.Point("bridge: accepted")
 			b.queuePage(page, elapsed)
 			if len(page.Busy) == 0 {
@@ -44,25 +44,25 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 				continue
 			}
 			busy++
-			time.AfterFunc(min(maxReread, minReread<<min(busy, 10)), func() { b.update(func() { b.machine.Poll(page.Busy) }) })
+			time.AfterFunc(min(maxReread, minReread<<min(busy, 10)), func() { b.withMachine(func() { b.machine.Poll(page.Busy) }) })
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		fails++
+		failures++
 		b.log.WithLevel(levelOf(err)).Err(err).Strs("targets", targets).Msg("rows cannot be fetched, trying again")
 		if err == store.ErrFenced {
 			select {
-			case b.fenced <- struct{}{}:
+			case b.fencedCh <- struct{}{}:
 			default:
 			}
 		}
-		b.update(func() { b.fetching = false; b.machine.FetchFailed(targets) })
-		if !sleep(ctx, delay(fails), nil) {
+		b.withMachine(func() { b.fetching = false; b.machine.FetchFailed(targets) })
+		if !sleep(ctx, retryDelay(failures), nil) {
 			return
 		}
-		b.update(b.machine.Resume)
+		b.withMachine(b.machine.Resume)
 		if !b.isFetching() { // all targets are paused or full: there may be no next fetch that could report success
 			b.fetchHealth.note("fetch", nil)
 		}
@@ -78,7 +78,7 @@ func (b *Bridge) isFetching() bool {
 // pollLoop polls all targets at regular intervals.
 func (b *Bridge) pollLoop(ctx context.Context) {
 	for sleep(ctx, b.cfg.PollInterval, nil) {
-		b.update(func() { b.machine.Poll(nil) })
+		b.withMachine(func() { b.machine.Poll(nil) })
 	}
 }
 
@@ -100,7 +100,7 @@ func (b *Bridge) countAccepted(rows []store.Row, source string) []queue.Row {
 		if b.guard == nil {
 			b.fields[r.ID] = r.Fields
 		}
-		b.m.accepted.WithLabelValues(b.label(r.Target), source).Inc()
+		b.metrics.accepted.WithLabelValues(b.label(r.Target), source).Inc()
 	}
 	if e := b.log.Debug(); e.Enabled() && len(rows) > 0 {
 		ids := make([]int64, len(rows))

@@ -10,10 +10,10 @@ import (
 type health struct {
 	action string
 
-	mu    sync.Mutex       // guards the fields below
-	errs  map[string]error // by user
-	last  error
-	since time.Time
+	mu        sync.Mutex       // guards the fields below
+	errs      map[string]error // by user
+	lastErr   error
+	lastErrAt time.Time
 }
 
 // note records how a user's last use of the resource went, and reports whether the health has
@@ -28,11 +28,11 @@ func (h *health) note(user string, err error) (changed bool) {
 		if h.errs == nil {
 			h.errs = make(map[string]error)
 		}
-		h.errs[user], h.last = err, err
+		h.errs[user], h.lastErr = err, err
 	}
 	changed = failing != (len(h.errs) > 0)
 	if changed {
-		h.since = time.Now()
+		h.lastErrAt = time.Now()
 	}
 	return changed
 }
@@ -46,5 +46,5 @@ func (h *health) check() error {
 	if len(h.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s for %s: %w", h.action, time.Since(h.since).Round(time.Second), h.last)
+	return fmt.Errorf("%s for %s: %w", h.action, time.Since(h.lastErrAt).Round(time.Second), h.lastErr)
 }

@@ -23,9 +23,9 @@ type fullStore struct {
 	renewals atomic.Int64
 }
 
-func (s *fullStore) Write(ctx context.Context, b store.Batch) (store.Written, error) {
+func (s *fullStore) Write(ctx context.Context, b store.Batch) (store.WriteResult, error) {
 	if s.full.Load() && len(b.Finish) > 0 {
-		return store.Written{}, &store.AwayError{Err: errors.New("table is full")}
+		return store.WriteResult{}, &store.AwayError{Err: errors.New("table is full")}
 	}
 	return s.Store.Write(ctx, b)
 }
@@ -52,15 +52,15 @@ func (b *lockedBuffer) count(text string) int {
 	return strings.Count(b.String(), text)
 }
 
-// TestADatabaseThatTakesNothing: a database counts as away until it accepts the writes that it has
+// TestReadOnlyDatabase: a database counts as away until it accepts the writes that it has
 // refused, however many leases are renewed and other rows written meanwhile, and the outage is
 // logged once.
-func TestADatabaseThatTakesNothing(t *testing.T) {
+func TestReadOnlyDatabase(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Lease = testLease / 5
 	script(t, &cfg, "echo $id")
 	table, log := storetest.NewTable(), new(lockedBuffer)
-	s := &fullStore{Store: table.Open(cfg.Name, cfg.Lease, store.Place{})}
+	s := &fullStore{Store: table.Open(cfg.Name, cfg.Lease, store.Process{})}
 	b, err := open(t.Context(), cfg, zerolog.New(log), nil, s)
 	if err != nil {
 		t.Fatal(err)

@@ -47,16 +47,16 @@ func (b *Bridge) renewEvery() time.Duration { return b.cfg.Lease / 4 }
 // leaseLoop renews the lease, begins a new incarnation when it was lost, and queues
 // rows whose acceptance was in doubt.
 func (b *Bridge) leaseLoop(ctx context.Context) {
-	fails := 0
+	failures := 0
 	for {
 		wait := b.renewEvery()
 		if err := b.renew(ctx); err != nil {
-			fails++
-			wait = min(wait, delay(fails)/2)
+			failures++
+			wait = min(wait, retryDelay(failures)/2)
 		} else {
-			fails = 0
+			failures = 0
 		}
-		if !sleep(ctx, wait, b.fenced) {
+		if !sleep(ctx, wait, b.fencedCh) {
 			return
 		}
 	}
@@ -67,7 +67,7 @@ func (b *Bridge) renew(ctx context.Context) error {
 	defer cancel()
 	sent := time.Now()
 	err := b.store.Renew(ctx)
-	b.m.transaction("renew", err)
+	b.metrics.transaction("renew", err)
 	b.noteDatabase("renew", err)
 	if err == store.ErrFenced {
 		return b.newIncarnation(ctx)
@@ -79,7 +79,7 @@ func (b *Bridge) renew(ctx context.Context) error {
 	adopted, err := b.store.Resolve(ctx)
 	if len(adopted) > 0 {
 		b.log.Info().Int("rows", len(adopted)).Msg("rows were accepted by a transaction that seemed lost")
-		b.update(func() { b.machine.Accept(b.countAccepted(adopted, "poll")) })
+		b.withMachine(func() { b.machine.Accept(b.countAccepted(adopted, "poll")) })
 	}
 	return err
 }
@@ -96,28 +96,28 @@ func (b *Bridge) newIncarnation(ctx context.Context) error {
 		return err
 	}
 	b.leaseRenewed(sent)
-	b.update(func() { b.machine.Poll(nil) })
+	b.withMachine(func() { b.machine.Poll(nil) })
 	return nil
 }
 
 // leaseRenewed notes a renewal, and gives the guard its new limit.
 func (b *Bridge) leaseRenewed(sent time.Time) {
 	b.lease.renewed(sent)
-	b.limit()
+	b.setGuardDeadline()
 }
 
-// limit tells the guard until when processes may run. The guard kills them in time even if this
+// setGuardDeadline tells the guard until when processes may run. The guard kills them in time even if this
 // daemon is stopped.
-func (b *Bridge) limit() {
+func (b *Bridge) setGuardDeadline() {
 	if b.guardsProcesses() {
 		deadline, _ := b.lease.expiry()
-		b.guard.Until(deadline.Add(-b.margin()))
+		b.guard.SetDeadline(deadline.Add(-b.margin()))
 	}
 }
 
 // guardsProcesses reports whether processes must not outlive the lease.
 func (b *Bridge) guardsProcesses() bool {
-	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
+	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.HasClaims()
 }
 
 // killAll signals all processes, because their rows no longer belong to this daemon, or soon will

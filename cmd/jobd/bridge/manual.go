@@ -10,17 +10,17 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// await is one job for which a call of RunManual waits.
-type await struct {
+// manualWait is one job for which a call of RunManual waits.
+type manualWait struct {
 	id      int64
-	results chan<- result // the channel of the call, with room for the results of all its jobs
+	results chan<- manualResult // the channel of the call, with room for the results of all its jobs
 }
 
-// result is how a job ended, or why it did not run.
-type result struct {
+// manualResult is how a job ended, or why it did not run.
+type manualResult struct {
 	id      int64
 	outcome control.Outcome
-	err     string
+	reason  string
 }
 
 const (
@@ -34,7 +34,7 @@ const (
 // RunManual implements control.Engine.
 func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
 	ids = unique(ids)
-	results := make(chan result, len(ids))
+	results := make(chan manualResult, len(ids))
 	if err := b.addAwait(ids, results); err != nil {
 		return nil, nil, err
 	}
@@ -43,12 +43,12 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	taking, cancel := context.WithTimeout(ctx, manualTimeout)
 	defer cancel()
 	answers, err := b.store.AcceptManual(taking, ids, b.serves)
-	b.m.transaction("manual", err)
+	b.metrics.transaction("manual", err)
 	if err != nil {
-		b.manualTaken()
+		b.manualAccepted()
 		if err == store.ErrFenced {
 			select {
-			case b.fenced <- struct{}{}:
+			case b.fencedCh <- struct{}{}:
 			default:
 			}
 		}
@@ -56,7 +56,7 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	}
 	texts := make(map[int64]string)
 	waiting := b.queueManual(answers, texts)
-	b.manualTaken()
+	b.manualAccepted()
 
 	outcomes := make(map[int64]control.Outcome)
 	for waiting > 0 {
@@ -65,8 +65,8 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 			return nil, nil, ctx.Err()
 		case r := <-results:
 			waiting--
-			if r.err != "" {
-				texts[r.id] = r.err
+			if r.reason != "" {
+				texts[r.id] = r.reason
 			} else {
 				outcomes[r.id] = r.outcome
 			}
@@ -87,37 +87,37 @@ func unique(ids []int64) []int64 {
 	return list
 }
 
-func (b *Bridge) addAwait(ids []int64, results chan<- result) error {
+func (b *Bridge) addAwait(ids []int64, results chan<- manualResult) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopping {
 		return errors.New("the daemon is stopping")
 	}
 	for _, id := range ids {
-		if b.awaited[id] != nil {
+		if b.awaiting[id] != nil {
 			return control.JobAwaited(id)
 		}
 	}
 	for _, id := range ids {
-		b.awaited[id] = &await{id: id, results: results}
+		b.awaiting[id] = &manualWait{id: id, results: results}
 	}
-	b.accepting++
+	b.manualCalls++
 	return nil
 }
 
-func (b *Bridge) manualTaken() {
+func (b *Bridge) manualAccepted() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.accepting--
+	b.manualCalls--
 }
 
 // removeAwait ends the wait of a call. Its jobs continue.
-func (b *Bridge) removeAwait(ids []int64, results chan<- result) {
+func (b *Bridge) removeAwait(ids []int64, results chan<- manualResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range ids {
-		if a := b.awaited[id]; a != nil && a.results == results {
-			delete(b.awaited, id)
+		if a := b.awaiting[id]; a != nil && a.results == results {
+			delete(b.awaiting, id)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (b *Bridge) serves(target string) bool {
 
 // queueManual queues the accepted rows, and returns how many results will follow. It adds to texts
 // why others were not accepted.
-func (b *Bridge) queueManual(answers []store.Request, texts map[int64]string) int {
+func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var rows []store.Row
@@ -139,7 +139,7 @@ func (b *Bridge) queueManual(answers []store.Request, texts map[int64]string) in
 		switch {
 		case a.Accepted:
 			rows = append(rows, a.Row)
-			b.byHand[id] = true
+			b.manualRows[id] = true
 			continue
 		case !a.Found:
 			texts[id] = control.JobUnknown(id)
@@ -148,7 +148,7 @@ func (b *Bridge) queueManual(answers []store.Request, texts map[int64]string) in
 		default:
 			texts[id] = control.JobTargetUnknown(a.Row.Target, id)
 		}
-		delete(b.awaited, id)
+		delete(b.awaiting, id)
 	}
 	b.machine.Accept(b.countAccepted(rows, "hand"))
 	b.applyEffects()
@@ -156,9 +156,9 @@ func (b *Bridge) queueManual(answers []store.Request, texts map[int64]string) in
 }
 
 // answer sends the result of a job to the RunManual that waits for it, if one does; b.mu is held.
-func (b *Bridge) answer(id int64, r result) {
-	if a := b.awaited[id]; a != nil {
-		delete(b.awaited, id)
+func (b *Bridge) answer(id int64, r manualResult) {
+	if a := b.awaiting[id]; a != nil {
+		delete(b.awaiting, id)
 		r.id = id
 		a.results <- r
 	}

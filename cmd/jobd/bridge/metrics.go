@@ -62,7 +62,7 @@ func (m *metrics) transaction(kind string, err error) {
 
 // collector adds the gauges, which are read at each scrape.
 type collector struct {
-	b *Bridge
+	bridge *Bridge
 	*metrics
 }
 
@@ -98,7 +98,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	targets, manual := c.b.targetStatus()
+	targets, manual := c.bridge.targetStatus()
 	for i, t := range targets {
 		if i == maxTargets {
 			break
@@ -108,12 +108,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descQueued, float64(t.Queued), t.Name)
 		gauge(descRunning, float64(t.Running), t.Name)
 	}
-	pending, bytes := c.b.writer.backlog()
+	pending, bytes := c.bridge.writer.backlog()
 	gauge(descManual, float64(manual))
 	gauge(descPending, float64(pending))
 	gauge(descBytes, float64(bytes))
-	gauge(descDatabase, boolFloat(c.b.database.ok()))
-	gauge(descBroker, boolFloat(c.b.brokerHealth() == nil))
+	gauge(descDatabase, boolFloat(c.bridge.database.ok()))
+	gauge(descBroker, boolFloat(c.bridge.brokerHealth() == nil))
 }
 
 func boolFloat(b bool) float64 {

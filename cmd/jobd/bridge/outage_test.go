@@ -17,16 +17,16 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestTheDatabaseMisbehaves drops connections, restarts the server, stops it,
+// TestDatabaseFaults drops connections, restarts the server, stops it,
 // locks rows and makes it read-only while two daemons work. No row is lost, and since no daemon
 // dies, none runs twice.
-func TestTheDatabaseMisbehaves(t *testing.T) {
+func TestDatabaseFaults(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
-	c := &crash{site: newSite(t, server), orphans: "fail"}
+	c := &crash{testSite: newSite(t, server), orphans: "fail"}
 	const n = 300
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_300")
 	c.exec("CREATE USER app@'127.0.0.1'; GRANT ALL ON " + c.name + ".* TO app@'127.0.0.1'; CREATE USER app@localhost; GRANT ALL ON " + c.name + ".* TO app@localhost")
-	for _, name := range []string{crashOwner, crashFellow} {
+	for _, name := range []string{crashOwner, crashPeer} {
 		cfg := c.config(name, 3)
 		cfg.MySQL.User = "app"
 		d := c.start(cfg)
@@ -82,7 +82,7 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 		})
 	}
 	eventually(t, "all is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
-	c.settled()
+	c.awaitSettled()
 	for id, runs := range c.runs() {
 		if len(runs) != 1 {
 			c.fail("row %d ran %d times", id, len(runs))
@@ -96,22 +96,22 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 // wait is the length of an outage.
 func wait(d time.Duration) { <-time.After(d) }
 
-// TestLivingDaemonsKeepTheirRowsThroughAnOutage: after an outage that is longer than a lease, all leases
+// TestOutageLongerThanLease: after an outage that is longer than a lease, all leases
 // have expired, but no daemon may settle the rows of another that is alive.
-func TestLivingDaemonsKeepTheirRowsThroughAnOutage(t *testing.T) {
+func TestOutageLongerThanLease(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
-	for name, outage := range map[string]struct{ begin, end func(*site) }{
+	for name, outage := range map[string]struct{ begin, end func(*testSite) }{
 		"away": {
-			func(*site) { server.Stop() },
-			func(s *site) {
+			func(*testSite) { server.Stop() },
+			func(s *testSite) {
 				if err := server.Launch(); err != nil {
 					s.t.Fatal(err)
 				}
 			},
 		},
 		"read-only": {
-			func(s *site) { s.exec("SET GLOBAL read_only = 1") },
-			func(s *site) { s.exec("SET GLOBAL read_only = 0") },
+			func(s *testSite) { s.exec("SET GLOBAL read_only = 1") },
+			func(s *testSite) { s.exec("SET GLOBAL read_only = 0") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,9 +242,9 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseComesLate starts a daemon before its database: rows run soon after the database is
+// TestLateDatabase starts a daemon before its database: rows run soon after the database is
 // there. An error of the database itself ends the daemon.
-func TestTheDatabaseComesLate(t *testing.T) {
+func TestLateDatabase(t *testing.T) {
 	server := mariadbtest.New(t)
 	site := newSite(t, server)
 	site.exec("INSERT INTO jobs (target) VALUES ('a'), ('a')")

@@ -112,7 +112,7 @@ func TestOneOfTwoConnections(t *testing.T) {
 	f := startBridge(t, storetest.NewTable(), cfg)
 	joined := func() int {
 		n := 0
-		s.srv.Hub().View(func(b *broker.Broker, _ int64) { n = b.Idle(wire.Canonical(nil, f.typeOf("a"))) })
+		s.srv.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkers(wire.Canonical(nil, f.typeOf("a"))) })
 		return n
 	}
 	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
@@ -136,7 +136,7 @@ func TestOneOfTwoConnections(t *testing.T) {
 	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
 }
 
-func TestRowsForOtherWorkers(t *testing.T) {
+func TestRemoteWorkers(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2")
 	s.config(&cfg)
@@ -192,7 +192,7 @@ type lateStore struct {
 	stopped           *atomic.Bool
 }
 
-func (l lateStore) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
+func (l lateStore) Accept(ctx context.Context, wants []store.AcceptRequest, limit int) (store.Page, error) {
 	p, err := l.Memory.Accept(ctx, wants, limit)
 	if len(p.Rows) > 0 && !l.stopped.Swap(true) {
 		close(l.accepted)
@@ -201,16 +201,16 @@ func (l lateStore) Accept(ctx context.Context, wants []store.Want, limit int) (s
 	return p, err
 }
 
-// TestAPauseWhileRowsBegin: rows that have begun in a fetch when their target is paused, resized or
+// TestPauseDuringFetch: rows that have begun in a fetch when their target is paused, resized or
 // removed do not run: they wait again. A place that is kept for them is not taken by others.
-func TestAPauseWhileRowsBegin(t *testing.T) {
+func TestPauseDuringFetch(t *testing.T) {
 	for _, change := range []string{"pause", "resize", "remove", "stop", ""} {
 		t.Run(change, func(t *testing.T) {
 			s := newRestartableBroker(t)
 			cfg := configFor(t, "a=2")
 			s.config(&cfg)
 			table := storetest.NewTable()
-			l := lateStore{table.Open(cfg.Name, cfg.Lease, store.Place{}), make(chan struct{}), make(chan struct{}), new(atomic.Bool)}
+			l := lateStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), make(chan struct{}), make(chan struct{}), new(atomic.Bool)}
 			f := &fixture{t: t, table: table}
 			var err error
 			if f.Bridge, err = open(t.Context(), cfg, zerolog.Nop(), nil, l); err != nil {
@@ -299,7 +299,7 @@ func TestAPauseWhileRowsBegin(t *testing.T) {
 	}
 }
 
-func TestALostWorker(t *testing.T) {
+func TestLostWorker(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
@@ -333,7 +333,7 @@ func TestALostWorker(t *testing.T) {
 	}
 }
 
-func TestARowThatKillsItsWorkersEnds(t *testing.T) {
+func TestRequeueLimit(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a")
 	s.config(&cfg)
@@ -360,9 +360,9 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 	(<-stops)()
 }
 
-// TestABrokerThatGoesAway restarts the broker while it has rows with and without a worker: rows
+// TestBrokerRestart restarts the broker while it has rows with and without a worker: rows
 // that may have run are settled, the others are submitted again.
-func TestABrokerThatGoesAway(t *testing.T) {
+func TestBrokerRestart(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2", "b=1")
 	s.config(&cfg)
@@ -399,9 +399,9 @@ func TestABrokerThatGoesAway(t *testing.T) {
 	eventually(t, "healthy again", func() bool { return f.Health() == nil })
 }
 
-// TestAConnectionLostWithRows: the runs of rows that were given up with the connection to the
+// TestLostBrokerConnection: the runs of rows that were given up with the connection to the
 // broker count against the concurrency of their target until they end.
-func TestAConnectionLostWithRows(t *testing.T) {
+func TestLostBrokerConnection(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
@@ -465,20 +465,20 @@ func TestAConnectionLostWithRows(t *testing.T) {
 	}
 }
 
-// TestAKilledDaemonsRowsKeepTheirPlaces: the rows that workers still run for a killed daemon count in
+// TestSlotsOfKilledDaemon: the rows that workers still run for a killed daemon count in
 // its target's concurrency when it is started again.
-func TestAKilledDaemonsRowsKeepTheirPlaces(t *testing.T) {
+func TestSlotsOfKilledDaemon(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2")
 	s.config(&cfg)
 	table := storetest.NewTable()
 	f := &fixture{t: t, table: table}
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
-	dead := table.Open(cfg.Name, cfg.Lease, store.Place{})
+	dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
 	if err := dead.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dead.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2, Begin: 2}}, 0); err != nil {
+	if _, err := dead.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2, MaxBegin: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	var running, maxRunning atomic.Int64
@@ -519,8 +519,8 @@ func TestAKilledDaemonsRowsKeepTheirPlaces(t *testing.T) {
 	eventually(t, "the target is empty", func() bool { return f.length("a") == 0 })
 }
 
-// TestAnEarlierCopyStillRuns: the id is taken, so the row waits until it is free.
-func TestAnEarlierCopyStillRuns(t *testing.T) {
+// TestEarlierCopyRuns: the id is taken, so the row waits until it is free.
+func TestEarlierCopyRuns(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a")
 	s.config(&cfg)
@@ -547,9 +547,9 @@ func TestAnEarlierCopyStillRuns(t *testing.T) {
 	f.await(store.Done, 1, 2)
 }
 
-// TestALauncherBehindASharedBroker loses that broker while a process runs: the process
+// TestLauncherWithSharedBroker loses that broker while a process runs: the process
 // and its row finish; a row that had not begun is submitted again.
-func TestALauncherBehindASharedBroker(t *testing.T) {
+func TestLauncherWithSharedBroker(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1", "b=1")
 	s.config(&cfg)
@@ -576,9 +576,9 @@ func TestALauncherBehindASharedBroker(t *testing.T) {
 	}
 }
 
-// TestTwoLaunchersBehindASharedBroker: daemons with one name, as on one host, do not get
+// TestTwoLaunchers: daemons with one name, as on one host, do not get
 // each other's rows, although their tables and targets have the same names.
-func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
+func TestTwoLaunchers(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1")
 	s.config(&cfg)
@@ -594,7 +594,7 @@ func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
 	f.await(store.Done, 1, 2, 3, 4)
 }
 
-func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
+func TestStopWithRemoteRows(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
@@ -622,24 +622,24 @@ func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
 	}
 }
 
-func TestFates(t *testing.T) {
+func TestRunResultOf(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want runResult
 	}{
-		{nil, answered},
-		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "no"}, failed},
-		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "its worker was lost, says the worker"}, failed},
-		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "gone", Lost: true}, unknown},
-		{&gloom.JobError{Code: gloom.ErrDraining}, unknown},
-		{&gloom.JobError{Code: gloom.ErrCancelled}, failed},
-		{&gloom.LostError{Sent: true}, unknown},
-		{&gloom.LostError{}, unrun},
-		{&gloom.RefusedError{Code: gloom.ErrIDExists}, unrun},
-		{&gloom.RefusedError{Code: gloom.ErrOverloaded}, unrun},
-		{&gloom.RefusedError{Code: gloom.ErrForbidden}, unrun},
-		{&gloom.RefusedError{Code: gloom.ErrSizeError}, failed},
-		{context.Canceled, unrun},
+		{nil, runAnswered},
+		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "no"}, runFailed},
+		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "its worker was lost, says the worker"}, runFailed},
+		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "gone", Lost: true}, runUnknown},
+		{&gloom.JobError{Code: gloom.ErrDraining}, runUnknown},
+		{&gloom.JobError{Code: gloom.ErrCancelled}, runFailed},
+		{&gloom.LostError{Sent: true}, runUnknown},
+		{&gloom.LostError{}, runNever},
+		{&gloom.RefusedError{Code: gloom.ErrIDExists}, runNever},
+		{&gloom.RefusedError{Code: gloom.ErrOverloaded}, runNever},
+		{&gloom.RefusedError{Code: gloom.ErrForbidden}, runNever},
+		{&gloom.RefusedError{Code: gloom.ErrSizeError}, runFailed},
+		{context.Canceled, runNever},
 	} {
 		if got, _ := runResultOf(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)

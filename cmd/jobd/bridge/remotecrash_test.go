@@ -25,7 +25,7 @@ func TestRemoteCrashAtEveryPoint(t *testing.T) {
 		} {
 			t.Run(orphans+"/"+strings.ReplaceAll(point, ": ", "-"), func(t *testing.T) {
 				t.Parallel()
-				c := &crash{site: newSite(t, mariadbtest.Shared(t)), orphans: orphans}
+				c := &crash{testSite: newSite(t, mariadbtest.Shared(t)), orphans: orphans}
 				c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_20")
 				s := newRestartableBroker(t)
 				var mu sync.Mutex
@@ -47,7 +47,7 @@ func TestRemoteCrashAtEveryPoint(t *testing.T) {
 				a := c.start(remote(crashOwner, 3), envFault+"="+point+":1")
 				c.victims = append(c.victims, a)
 				<-a.ready // it has accepted rows, or has died
-				c.fellow = c.start(remote(crashFellow, 1))
+				c.peer = c.start(remote(crashPeer, 1))
 				a.await(point)
 				c.victims = append(c.victims, c.start(remote(crashOwner, 3)))
 				eventually(t, "all is settled", func() bool {

@@ -30,22 +30,22 @@ func (b *Bridge) submitRow(r *row) {
 		b.submitRemote(r)
 		return
 	}
-	for fails := 0; ; fails++ {
-		if fails > 0 && !b.waitFor(r, min(maxResubmit, minResubmit<<min(fails-1, 10))) {
+	for failures := 0; ; failures++ {
+		if failures > 0 && !b.waitFor(r, min(maxResubmit, minResubmit<<min(failures-1, 10))) {
 			return
 		}
 		p, err := b.submit(r, strconv.AppendInt(nil, r.ID, 10))
 		if err == nil {
 			select {
-			case <-r.done:
+			case <-r.written:
 				return
-			case <-b.life.Done():
+			case <-b.ctx.Done():
 				return
 			case <-p.Done():
-				_, err = p.Result(b.life)
+				_, err = p.Result(b.ctx)
 			}
 		}
-		b.jobs.Note(b.typeOf(r.Target), err, true)
+		b.jobs.NoteResult(b.typeOf(r.Target), err, true)
 		// A slot closes r.ended. If no slot has begun the row, it has not run.
 		if b.hasBegun(r) {
 			b.waitFor(r, -1)
@@ -67,9 +67,9 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 		due = timer.C
 	}
 	select {
-	case <-r.done:
+	case <-r.written:
 		return false
-	case <-b.life.Done():
+	case <-b.ctx.Done():
 		return false
 	case <-due:
 		return true
@@ -99,7 +99,7 @@ func (b *Bridge) jobOf(r *row) gloom.Job {
 func (b *Bridge) hasBegun(r *row) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return r.hasSlot || r.returned
+	return r.hasSlot || r.givenBack
 }
 
 // startRow returns a row to the first caller, nil to others or if the row was given back.
@@ -107,15 +107,15 @@ func (b *Bridge) startRow(id int64) *row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.inBroker[id]
-	if r == nil || r.hasSlot || r.returned {
+	if r == nil || r.hasSlot || r.givenBack {
 		return nil
 	}
 	r.hasSlot = true
 	return r
 }
 
-// slot is the handler of the launcher's workers.
-func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
+// runInSlot is the handler of the launcher's workers.
+func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 	id, err := strconv.ParseInt(string(job.Body), 10, 64)
 	if err != nil {
 		return nil, gloom.Fatal(fmt.Errorf("the body is not a row's id: %.40s", job.Body))
@@ -124,24 +124,27 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	if r == nil {
 		return nil, gloom.Fatal(fmt.Errorf("row %d does not wait for a slot of this daemon", id))
 	}
-	defer close(r.done)
+	defer close(r.written)
 	failpoint.Point("slot: begun")
-	v := b.writer.write(&change{kind: start, id: id})
+	v := b.writer.write(&change{kind: changeStart, id: id})
 	if !v.written() {
 		b.endLost(r, v)
 		return "gone", nil
 	}
-	r.at = v.at
+	r.startedAt = v.writtenAt
 	failpoint.Point("slot: running")
 	start := time.Now()
-	final, ran := b.runProcess(r)
-	b.m.runTime.Observe(time.Since(start).Seconds())
+	final, again := b.runProcess(r)
+	b.metrics.runTime.Observe(time.Since(start).Seconds())
 	failpoint.Point("slot: ended")
-	if !ran {
-		v := b.writer.write(&change{kind: requeue, id: id})
-		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was stopped because the database is away: it may be run again", id)})
+	if again != nil {
+		v := b.writer.write(&change{kind: changeRequeue, id: id})
+		if launch.IsTemporary(again) { // the slot rests; other daemons may take the row meanwhile
+			sleep(b.ctx, launchPause, nil)
+		}
+		b.leaveBroker(r, "requeued", manualResult{reason: fmt.Sprintf("job %d may be run again: %v", id, again)})
 		b.noteLost(r, v)
-		b.update(func() { b.machine.Poll([]string{r.Target}) })
+		b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 		return "requeued", nil
 	}
 	b.finish(r, final)
@@ -151,44 +154,61 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 // endLost ends the handling of a row that no longer belongs to this daemon.
 func (b *Bridge) endLost(r *row, v writeResult) {
 	b.noteLost(r, v)
-	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lost)
+	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lostReason)
 	if v.err != nil {
 		text = fmt.Sprintf("job %d was not run: %v", r.ID, v.err)
 	}
-	b.leaveBroker(r, "lost", result{err: text})
+	b.leaveBroker(r, "lost", manualResult{reason: text})
 }
 
 func (b *Bridge) noteLost(r *row, v writeResult) {
-	if v.lost != "" {
-		b.m.lost.WithLabelValues().Inc()
-		b.log.Warn().Int64("id", r.ID).Str("why", v.lost).Msg("row is no longer ours")
+	if v.lostReason != "" {
+		b.metrics.lost.WithLabelValues().Inc()
+		b.log.Warn().Int64("id", r.ID).Str("why", v.lostReason).Msg("row is no longer ours")
 	}
 }
 
-// runProcess runs a row's process. ran is false if the process was not started or was killed because
-// others may soon run the row.
-func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
+// launchPause is how long a slot rests after a process could not be started because of a state of
+// this host that passes.
+const launchPause = time.Second
+
+var errRevoked = errors.New("it was stopped because the database is away")
+
+// runProcess runs a row's process. again says why the row is to run again: the process was not
+// started, or it was killed because others may soon run the row.
+func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {
-		return f, false
+		return f, errRevoked
 	}
-	stdout, stderr := &launch.Kept{Limit: b.cfg.MaxOutputBuffer}, &launch.Kept{Limit: b.cfg.MaxOutputBuffer}
+	b.mu.Lock()
+	r.launching = b.signal == 0
+	b.mu.Unlock()
+	if !r.launching {
+		return f, errStopped
+	}
+	stdout, stderr := &launch.Capture{Limit: b.cfg.MaxOutputBuffer}, &launch.Capture{Limit: b.cfg.MaxOutputBuffer}
 	p, err := launch.Start(launch.Command{
 		Args: commandArgs(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
 		Stdout: stdout, Stderr: stderr, Guard: b.guard,
 	})
-	if err != nil {
-		b.log.Error().Err(err).Int64("id", r.ID).Msg("command cannot be launched")
-		return store.Final{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, true
-	}
-	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
-	failpoint.Point("slot: launched")
 	b.mu.Lock()
-	r.process = p
-	if b.signal != 0 {
+	r.process, r.launching = p, false
+	if p != nil && b.signal != 0 {
 		p.SignalGroup(b.signal)
 	}
 	b.mu.Unlock()
+	if launch.IsTemporary(err) {
+		b.noteLaunch(err)
+		return f, err
+	}
+	if err != nil {
+		b.log.Error().Err(err).Int64("id", r.ID).Msg("command cannot be launched")
+		return store.Result{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, nil
+	}
+	b.noteLaunch(nil)
+	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
+	failpoint.Point("slot: launched")
 	if !b.mayLaunch() { // the process may have started too late to be killed with the others
 		b.killAll(syscall.SIGKILL)
 	}
@@ -199,9 +219,9 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	// The guard may also have killed the process while this daemon was stopped.
 	revoked = revoked || b.guard.LapsedSince(lapses)
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
-		return f, false
+		return f, errRevoked
 	}
-	f = store.Final{ID: r.ID, Code: res.Code, OK: res.Code == 0 && res.Signal == 0, At: time.Now().Unix()}
+	f = store.Result{ID: r.ID, Code: res.Code, OK: res.Code == 0 && res.Signal == 0, At: time.Now().Unix()}
 	if res.Signal != 0 {
 		f.Code, f.Signal = -1, launch.SignalName(res.Signal)
 	}
@@ -209,12 +229,30 @@ func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	f.Stdout, truncated = stdout.Text()
 	f.Stderr, _ = stderr.Text()
 	if truncated {
-		f.TellCut()
+		f.MarkStdoutCut()
 	}
 	if res.Err != nil {
 		f.Stderr += "\nexit status is unknown: " + res.Err.Error()
 	}
-	return f, true
+	return f, nil
+}
+
+// noteLaunch notes whether this host could start a process.
+func (b *Bridge) noteLaunch(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil && b.launchTrouble() == nil {
+		b.log.Error().Err(err).Msg("this host cannot start processes for now; their rows will run again")
+	}
+	b.launchErr, b.launchAt = err, time.Now()
+}
+
+// launchTrouble returns the error with which processes could not be started lately; b.mu is held.
+func (b *Bridge) launchTrouble() error {
+	if time.Since(b.launchAt) > 3*launchPause { // the rows may have gone to other daemons
+		return nil
+	}
+	return b.launchErr
 }
 
 // placeholder is replaced by the row's id wherever it occurs in the command.
@@ -229,20 +267,20 @@ func commandArgs(command string, id int64) []string {
 
 // finish writes a row's end. A client that waits for the job gets its answer when the row is
 // written, or after answerTimeout if that takes longer.
-func (b *Bridge) finish(r *row, f store.Final) {
-	answer := result{outcome: outcomeOf(f)}
-	f.Started = r.at
-	written := b.writer.queue(&change{kind: finish, id: r.ID, final: f})
+func (b *Bridge) finish(r *row, f store.Result) {
+	answer := manualResult{outcome: outcomeOf(f)}
+	f.Started = r.startedAt
+	written := b.writer.queue(&change{kind: changeFinish, id: r.ID, result: f})
 	var v writeResult
-	if r.awaited {
+	if r.manual {
 		timer := time.NewTimer(answerTimeout)
 		defer timer.Stop()
 		select {
 		case v = <-written:
 		case <-timer.C:
 			notified := answer
-			if b.cfg.Orphans == requeueOrphans && b.store.Claims() { // the row runs again if the lease is lost now
-				notified = result{err: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
+			if b.cfg.Orphans == requeueOrphans && b.store.HasClaims() { // the row runs again if the lease is lost now
+				notified = manualResult{reason: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
 			}
 			b.mu.Lock()
 			b.answer(r.ID, notified)
@@ -257,7 +295,7 @@ func (b *Bridge) finish(r *row, f store.Final) {
 	b.leaveBroker(r, answer.outcome.Result, answer)
 }
 
-func outcomeOf(f store.Final) control.Outcome {
+func outcomeOf(f store.Result) control.Outcome {
 	o := control.Outcome{Result: "fail", Stdout: f.Stdout, Stderr: f.Stderr}
 	if f.OK {
 		o.Result = "ok"

@@ -1,11 +1,70 @@
 package bridge
 
 import (
+	"os"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
+
+	"gloom/cmd/internal/testing/storetest"
+	"gloom/cmd/jobd/store"
 )
 
-func TestCommandIsSplitOnSpacesOnly(t *testing.T) {
+// TestHostCannotStartProcesses: while this host is out of files, rows go back to the table
+// and /readyz says why. They run when the host has files again.
+func TestHostCannotStartProcesses(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	script(t, &cfg, "echo done $id")
+	f := startBridge(t, storetest.NewTable(), cfg)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) }
+	defer restore()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 1, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	f.insert(store.Waiting, "a", 1)
+	f.insert(store.Manual, "a", 2)
+	_, texts, err := manual(t, f, 2)
+	if err != nil || !strings.Contains(texts[2], "may be run again: cannot launch") || !strings.Contains(texts[2], "too many open files") {
+		t.Fatal(texts, err)
+	}
+	if f.status(2) != store.Manual {
+		t.Fatalf("%+v", f.record(2))
+	}
+	f.Poll(nil)
+	eventually(t, "a row goes back and is tried again", func() bool { return counted(f.metrics.rowsEnded, "a", "requeued") >= 3 })
+	if err := f.Health(); err == nil || !strings.Contains(err.Error(), "too many open files") {
+		t.Fatal(err)
+	}
+	restore()
+	f.await(store.Done, 1)
+	if r := f.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
+		t.Fatalf("%+v", r)
+	}
+	if err := f.Health(); err != nil {
+		t.Fatal(err)
+	}
+
+	file, err := os.OpenFile(strings.Fields(cfg.Launcher)[0], os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	f.insert(store.Waiting, "a", 3)
+	f.Poll(nil)
+	eventually(t, "the launcher that is being written was tried", func() bool { return f.Health() != nil })
+	file.Close()
+	f.await(store.Done, 3)
+	if r := f.record(3); *r.Result != "ok" {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestCommandArgs(t *testing.T) {
 	for command, want := range map[string][]string{
 		"php /x.php {id}":          {"php", "/x.php", "37"},
 		"  a   b  ":                {"a", "b"},

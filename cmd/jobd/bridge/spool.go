@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// memoryLimit is the maximum number of bytes of results that wait in memory. Beyond it, outputs
-	// of more than cutTo bytes are spooled, or cut to that size.
-	memoryLimit = 128 << 20
-	cutTo       = 64 << 10
+	// maxOutputMemory is the maximum number of bytes of results that wait in memory. Beyond it, outputs
+	// of more than maxCut bytes are spooled, or cut to that size.
+	maxOutputMemory = 128 << 20
+	maxCut          = 64 << 10
 	// minCut is how many bytes of each output are kept if, at a stop, the spool has no room
 	// for all of it.
 	minCut = 512
@@ -31,9 +31,9 @@ type spool struct {
 	prefix string // the beginning of the file names for one table
 }
 
-type spooled struct {
-	Token int64       `json:"token"`
-	Final store.Final `json:"final"`
+type spoolEntry struct {
+	Token int64        `json:"token"`
+	Final store.Result `json:"final"`
 }
 
 // newSpool creates the directory. table distinguishes daemons that share it.
@@ -57,24 +57,24 @@ func (s *spool) path(token, id int64) string {
 }
 
 // save writes a result completely or not at all.
-func (s *spool) save(token int64, f store.Final) error {
-	text, err := json.Marshal(spooled{Token: token, Final: f})
+func (s *spool) save(token int64, f store.Result) error {
+	text, err := json.Marshal(spoolEntry{Token: token, Final: f})
 	if err != nil {
 		return err
 	}
 	return durable.WriteFile(s.path(token, f.ID), text)
 }
 
-func (s *spool) load(token, id int64) (store.Final, error) {
+func (s *spool) load(token, id int64) (store.Result, error) {
 	return s.read(s.path(token, id))
 }
 
-func (s *spool) read(path string) (store.Final, error) {
+func (s *spool) read(path string) (store.Result, error) {
 	entry, _, err := s.entry(path)
 	return entry.Final, err
 }
 
-func (s *spool) entry(path string) (e spooled, size int64, err error) {
+func (s *spool) entry(path string) (e spoolEntry, size int64, err error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &e)
@@ -92,7 +92,7 @@ func (s *spool) remove(token, id int64) {
 
 // eachResult calls f for each result that earlier daemons have spooled, with the size of its file,
 // and onError for each file that cannot be read.
-func (s *spool) eachResult(f func(e spooled, size int64), onError func(file string, err error)) error {
+func (s *spool) eachResult(f func(e spoolEntry, size int64), onError func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func (b *Bridge) Close() error {
 		<-b.done
 		return nil
 	}
-	b.end()
+	b.cancel()
 	b.signalAll(syscall.SIGKILL)
 	b.release()
 	b.store.Close()
@@ -63,8 +63,8 @@ func (b *Bridge) Close() error {
 
 // answerWaiting answers all RunManual calls that still wait; b.mu is held.
 func (b *Bridge) answerWaiting() {
-	for id := range b.awaited {
-		b.answer(id, result{err: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
+	for id := range b.awaiting {
+		b.answer(id, manualResult{reason: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
 	}
 }
 
@@ -80,19 +80,19 @@ func (b *Bridge) stopAccepting() {
 	defer b.mu.Unlock()
 	b.stopping = true
 	for _, r := range b.inBroker {
-		if r.hasSlot || r.returned {
+		if r.hasSlot || r.givenBack {
 			continue
 		}
-		r.returned = true
-		if r.awaited {
-			b.answer(r.ID, result{err: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
+		r.givenBack = true
+		if r.manual {
+			b.answer(r.ID, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
 		}
-		ch := b.writer.queue(&change{kind: giveBack, id: r.ID})
-		b.drives.Go(func() {
+		ch := b.writer.queue(&change{kind: changeGiveBack, id: r.ID})
+		b.rowTasks.Go(func() {
 			<-ch
-			b.leaveBroker(r, "returned", result{})
+			b.leaveBroker(r, "returned", manualResult{})
 			if b.guard != nil {
-				close(r.done)
+				close(r.written)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func (b *Bridge) stopAccepting() {
 func (b *Bridge) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.inBroker) == 0 && !b.fetching && b.accepting == 0
+	return len(b.inBroker) == 0 && !b.fetching && b.manualCalls == 0
 }
 
 func (b *Bridge) running() int {
@@ -133,12 +133,12 @@ func (b *Bridge) endRunning(ctx context.Context) {
 		return
 	}
 	b.log.Warn().Int("rows", b.running()).Msg("shutdown_timeout has passed: running jobs are told to end")
-	b.giveUp()
+	b.cancelSubmits()
 	b.mu.Lock()
 	for _, r := range b.inBroker {
 		if b.guard == nil && r.pending != nil {
 			p := r.pending
-			b.drives.Go(func() { p.Cancel(b.life) })
+			b.rowTasks.Go(func() { p.Cancel(b.ctx) })
 		}
 	}
 	b.mu.Unlock()
@@ -153,7 +153,7 @@ func (b *Bridge) noProcess() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.inBroker {
-		if r.process != nil && r.process.Running() {
+		if r.launching || r.process != nil && r.process.Running() {
 			return false
 		}
 	}
@@ -176,7 +176,7 @@ func (b *Bridge) signalAll(signal syscall.Signal) {
 func (b *Bridge) disconnect(err error) {
 	leaveCtx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	b.end()
+	b.cancel()
 	b.signalAll(syscall.SIGKILL)
 	b.release()
 	if leaveErr := b.store.Leave(leaveCtx); leaveErr != nil {

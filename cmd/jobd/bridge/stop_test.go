@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
@@ -17,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
+func TestStopWithoutDatabase(t *testing.T) {
 	cfg := configFor(t, "a")
 	cfg.SpoolDir = t.TempDir()
 	cfg.ShutdownTimeout = time.Minute
@@ -62,21 +63,21 @@ func (f vanishingStore) Register(ctx context.Context) error {
 	return err
 }
 
-// TestASpooledResultIsNotSettled: a result in the spool is written when the database is
+// TestSpooledResult: a result in the spool is written when the database is
 // back, however late, and until then the reaper does not settle its row.
-func TestASpooledResultIsNotSettled(t *testing.T) {
+func TestSpooledResult(t *testing.T) {
 	for _, orphans := range []string{"fail", requeueOrphans} {
 		cfg := configFor(t, "a")
 		cfg.SpoolDir, cfg.Orphans = t.TempDir(), orphans
 		script(t, &cfg, "echo again $id")
 		table := storetest.NewTable()
-		dead := table.Open(cfg.Name, cfg.Lease, store.Place{})
+		dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
 		if err := dead.Register(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		f := &fixture{t: t, table: table}
 		f.insert(store.Waiting, "a", 1, 2)
-		if _, err := dead.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2}}, 0); err != nil {
+		if _, err := dead.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := dead.Write(t.Context(), store.Batch{Start: []int64{1, 2}}); err != nil {
@@ -85,7 +86,7 @@ func TestASpooledResultIsNotSettled(t *testing.T) {
 		b := &Bridge{cfg: cfg}
 		sp, err := newSpool(cfg.SpoolDir, b.spoolTable())
 		if err == nil {
-			err = sp.save(dead.Token(), store.Final{ID: 1, OK: true, Stdout: "once"})
+			err = sp.save(dead.Token(), store.Result{ID: 1, OK: true, Stdout: "once"})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +94,7 @@ func TestASpooledResultIsNotSettled(t *testing.T) {
 		table.Forget(dead.Token()) // so that it is considered dead at the first check
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		if b, err = open(ctx, cfg, zerolog.Nop(), nil, vanishingStore{table.Open(cfg.Name, cfg.Lease, store.Place{}), table}); err != nil {
+		if b, err = open(ctx, cfg, zerolog.Nop(), nil, vanishingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), table}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { b.Close() })
@@ -158,28 +159,64 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
-func TestAStopThatRunsOutOfPatienceSignals(t *testing.T) {
+func TestStopSignalsAfterTimeout(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.ShutdownTimeout = 50 * time.Millisecond
-	script(t, &cfg, `[ $id = 2 ] && trap '' TERM; echo ready; while :; do sleep 0.05; done`)
+	dir := script(t, &cfg, `[ $id = 2 ] && trap '' TERM; touch {dir}/ready.$id; while :; do sleep 0.05; done`)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
-	f.await(store.Running, 1, 2)
+	eventually(t, "both processes run", func() bool {
+		ready, _ := filepath.Glob(filepath.Join(dir, "ready.*"))
+		return len(ready) == 2
+	})
 	if err := f.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if r := f.record(1); r.Status != store.Done || *r.Signal != "SIGTERM" || *r.Result != "fail" {
 		t.Fatalf("%+v", r)
 	}
-	if r := f.record(2); r.Status != store.Done || *r.Result != "fail" || *r.Signal != "SIGTERM" && *r.Signal != "SIGKILL" {
+	if r := f.record(2); r.Status != store.Done || *r.Result != "fail" || *r.Signal != "SIGKILL" {
 		t.Fatalf("%+v", r)
 	}
 }
 
-// TestAbruptEnds: daemons of one process replace one another; rows are settled when the lease has
+// TestAStopThatRunsOutOfPatienceStartsNothing: a row that is written as running, and whose process
+// has not been started when the others are told to end, goes back.
+func TestAStopThatRunsOutOfPatienceStartsNothing(t *testing.T) {
+	cfg := configFor(t, "a=1")
+	cfg.ShutdownTimeout = 10 * time.Millisecond
+	script(t, &cfg, "exec sleep 1000")
+	told := make(chan struct{})
+	failpoint.Hook = func(point string) {
+		if point == "slot: running" {
+			<-told
+		}
+	}
+	defer func() { failpoint.Hook = nil }()
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.Shutdown(t.Context()) }()
+	eventually(t, "processes are told to end", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.signal != 0
+	})
+	close(told)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if r := f.record(1); r.Status != store.Waiting || r.TimeStarted != 0 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestAbruptStops: daemons of one process replace one another; rows are settled when the lease has
 // expired, not before.
-func TestAbruptEnds(t *testing.T) {
+func TestAbruptStops(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			cfg := configFor(t, "a=1")
@@ -217,9 +254,9 @@ func TestAbruptEnds(t *testing.T) {
 	}
 }
 
-// TestALeaseThatCannotBeRenewed: with requeue, processes end before the lease expires; otherwise
+// TestUnrenewableLease: with requeue, processes end before the lease expires; otherwise
 // they continue, and their results are written.
-func TestALeaseThatCannotBeRenewed(t *testing.T) {
+func TestUnrenewableLease(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			t.Parallel()
@@ -266,9 +303,9 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// TestADaemonThatWasTakenForDead: a daemon that was considered dead loses its rows, kills their
+// TestFencedDaemon: a daemon that was considered dead loses its rows, kills their
 // processes and continues with a new token.
-func TestADaemonThatWasTakenForDead(t *testing.T) {
+func TestFencedDaemon(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	script(t, &cfg, "[ $id = 3 ] || exec sleep 1000")
 	table := storetest.NewTable()
@@ -276,13 +313,13 @@ func TestADaemonThatWasTakenForDead(t *testing.T) {
 	f.insert(store.Waiting, "a", 1)
 	f.Poll(nil)
 	f.await(store.Running, 1)
-	other := table.Open("other", time.Hour, store.Place{})
+	other := table.Open("other", time.Hour, store.Process{})
 	other.Register(t.Context())
 	owners, err := other.Owners(t.Context())
 	if err != nil || len(owners) != 1 {
 		t.Fatal(owners, err)
 	}
-	if sum, err := other.Settle(t.Context(), owners[0], store.Orphans{Reason: "taken for dead"}); err != nil || len(sum.Failed) != 1 {
+	if sum, err := other.Settle(t.Context(), owners[0], store.OrphanPolicy{Reason: "taken for dead"}); err != nil || len(sum.Failed) != 1 {
 		t.Fatal(sum, err)
 	}
 	eventually(t, "the process is ended", func() bool { return f.length("a") == 0 })
@@ -301,7 +338,7 @@ func TestRecover(t *testing.T) {
 	f := startBridge(t, table, cfg)
 	f.Pause(nil)
 	for i := int64(0); i < 2; i++ {
-		dead := table.Open(fmt.Sprint("dead", i), time.Millisecond, store.Place{})
+		dead := table.Open(fmt.Sprint("dead", i), time.Millisecond, store.Process{})
 		dead.Register(t.Context())
 		f.insert(store.Manual, "a", 1+i)
 		if _, err := dead.AcceptManual(t.Context(), []int64{1 + i}, func(string) bool { return true }); err != nil {
@@ -318,9 +355,9 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestRowsThatAnotherDaemonGivesBack: rows that a daemon gives back are run by the other daemons
+// TestRowsGivenBackByPeer: rows that a daemon gives back are run by the other daemons
 // of their target, without another poll.
-func TestRowsThatAnotherDaemonGivesBack(t *testing.T) {
+func TestRowsGivenBackByPeer(t *testing.T) {
 	table, cfg := storetest.NewTable(), configFor(t, "a=1")
 	dir := script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")
 	cfg.ShutdownTimeout = 10 * time.Millisecond

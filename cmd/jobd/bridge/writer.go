@@ -21,51 +21,51 @@ var errStopped = errors.New("daemon is stopping")
 type changeKind uint8
 
 const (
-	start changeKind = iota
-	finish
-	giveBack // accepted, not begun
-	requeue  // a running row is to run again
+	changeStart changeKind = iota
+	changeFinish
+	changeGiveBack // accepted, not begun
+	changeRequeue  // a running row is to run again
 )
 
 // change is one row to be written.
 type change struct {
-	kind  changeKind
-	id    int64
-	final store.Final // of a finish
-	full  store.Final // final with its outputs, while it is being written
-	token int64       // token of the earlier incarnation that ran the row; 0 is this one
+	kind   changeKind
+	id     int64
+	result store.Result // of a finish
+	uncut  store.Result // final with its outputs, while it is being written
+	token  int64        // token of the earlier incarnation that ran the row; 0 is this one
 
-	size      int64 // bytes of its outputs, while they are in memory
-	spilled   int64 // size of outputs that are on disk, and are read back to be written
-	spooled   int64 // the token under which it is in the spool; 0 if it is not
-	discarded bool  // its outputs are only in the spool
-	unsaved   bool  // the spool had no room for it, which was logged
-	after     time.Time
-	fails     int
-	done      chan writeResult
+	size       int64 // bytes of its outputs, while they are in memory
+	diskSize   int64 // size of outputs that are on disk, and are read back to be written
+	spoolToken int64 // the token under which it is in the spool; 0 if it is not
+	discarded  bool  // its outputs are only in the spool
+	unsaved    bool  // the spool had no room for it, which was logged
+	retryAt    time.Time
+	failures   int
+	done       chan writeResult
 }
 
 // writeResult is the result of a change.
 type writeResult struct {
-	lost string // why the row no longer belongs to us; "" if it was written
-	err  error  // errStopped
-	at   int64  // when it was written, UNIX seconds: the time_started of a start
+	lostReason string // why the row no longer belongs to us; "" if it was written
+	err        error  // errStopped
+	writtenAt  int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
-func (v writeResult) written() bool { return v.lost == "" && v.err == nil }
+func (v writeResult) written() bool { return v.lostReason == "" && v.err == nil }
 
 // writer collects changes into large transactions: changes that arrive during one transaction form
 // the next. A change stays until it is written or lost, however long the database is away.
 type writer struct {
-	store store.Store
-	spool *spool
-	m     *metrics
-	log   zerolog.Logger
-	state func(error) // called after every transaction, with an error while the database is away for at least one change
+	store   store.Store
+	spool   *spool
+	metrics *metrics
+	log     zerolog.Logger
+	onState func(error) // called after every transaction, with an error while the database is away for at least one change
 
 	mu        sync.Mutex // guards the fields below
 	pending   []*change
-	open      int              // changes without a result, pending or in a transaction
+	unwritten int              // changes without a result, pending or in a transaction
 	bytes     int64            // bytes of outputs in memory
 	failing   map[*change]bool // changes for which the database was away at the last try
 	awayErr   error            // the last such error
@@ -90,43 +90,43 @@ const (
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers), failing: make(map[*change]bool)}
+	return &writer{store: s, spool: sp, metrics: m, log: log, onState: state, wake: make(chan struct{}, writers), failing: make(map[*change]bool)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
 func (w *writer) write(c *change) writeResult { return <-w.queue(c) }
 
-// queue adds a change to those that are to be written. The channel change.done gets one result.
+// queue adds a change to those that are to be written. The channel c.done gets one result.
 func (w *writer) queue(c *change) <-chan writeResult {
 	c.done = make(chan writeResult, 1)
-	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
+	c.size = int64(len(c.result.Stdout) + len(c.result.Stderr))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.open++
+	w.unwritten++
 	w.bytes += c.size
 	if w.closed {
 		w.abandon(c)
 		return c.done
 	}
-	w.bound(c)
+	w.limitMemory(c)
 	w.pending = append(w.pending, c)
-	if len(w.pending) == 1 || w.lingers(time.Now()) <= 0 {
-		w.wakeUp()
+	if len(w.pending) == 1 || w.lingerLeft(time.Now()) <= 0 {
+		w.wakeLoop()
 	}
 	return c.done
 }
 
-// lingers returns how long the pending changes may wait for others to join them. w.mu is held.
-func (w *writer) lingers(now time.Time) time.Duration {
+// lingerLeft returns how long the pending changes may wait for others to join them. w.mu is held.
+func (w *writer) lingerLeft(now time.Time) time.Duration {
 	if len(w.pending) >= w.writing/2 {
 		return 0
 	}
 	return w.lastStart.Add(linger).Sub(now)
 }
 
-// bound limits the memory that waiting outputs take: it spools or cuts them.
-func (w *writer) bound(c *change) {
-	if c.kind != finish || w.bytes <= memoryLimit || c.size <= cutTo {
+// limitMemory limits the memory that waiting outputs take: it spools or cuts them.
+func (w *writer) limitMemory(c *change) {
+	if c.kind != changeFinish || w.bytes <= maxOutputMemory || c.size <= maxCut {
 		return
 	}
 	if w.save(c) {
@@ -134,40 +134,40 @@ func (w *writer) bound(c *change) {
 		return
 	}
 	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database; output is cut")
-	w.truncate(c, cutTo/2)
+	w.truncate(c, maxCut/2)
 }
 
 // truncate shortens each output to at most the given number of bytes.
 func (w *writer) truncate(c *change, limit int64) {
-	if int64(len(c.final.Stdout)) > limit {
-		c.final.TellCut()
+	if int64(len(c.result.Stdout)) > limit {
+		c.result.MarkStdoutCut()
 	}
-	for _, out := range []*string{&c.final.Stdout, &c.final.Stderr} {
+	for _, out := range []*string{&c.result.Stdout, &c.result.Stderr} {
 		if int64(len(*out)) > limit {
 			*out = store.Shorten(*out, limit, "\n[cut while the database was away]")
 		}
 	}
 	w.bytes -= c.size
-	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
+	c.size = int64(len(c.result.Stdout) + len(c.result.Stderr))
 	w.bytes += c.size
 }
 
 func (w *writer) save(c *change) bool {
-	if c.spooled != 0 || w.spool == nil || c.kind != finish {
-		return c.spooled != 0
+	if c.spoolToken != 0 || w.spool == nil || c.kind != changeFinish {
+		return c.spoolToken != 0
 	}
 	token := c.token
 	if token == 0 {
 		token = w.store.Token()
 	}
-	if err := w.spool.save(token, c.final); err != nil {
+	if err := w.spool.save(token, c.result); err != nil {
 		if !c.unsaved {
 			w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled; it waits in memory")
 		}
 		c.unsaved = true
 		return false
 	}
-	c.spooled = token
+	c.spoolToken = token
 	return true
 }
 
@@ -184,11 +184,11 @@ func (w *writer) saveCut(c *change) bool {
 // drop frees the memory of outputs that are in the spool.
 func (w *writer) drop(c *change) {
 	w.bytes -= c.size
-	c.spilled, c.size, c.discarded = c.size, 0, true
-	c.final.Stdout, c.final.Stderr = "", ""
+	c.diskSize, c.size, c.discarded = c.size, 0, true
+	c.result.Stdout, c.result.Stderr = "", ""
 }
 
-func (w *writer) wakeUp() {
+func (w *writer) wakeLoop() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -206,7 +206,7 @@ func (w *writer) run(ctx context.Context) {
 }
 
 func (w *writer) loop(ctx context.Context) {
-	fails := 0
+	failures := 0
 	for {
 		batch, wait := w.nextBatch(time.Now())
 		if len(batch) == 0 {
@@ -219,11 +219,11 @@ func (w *writer) loop(ctx context.Context) {
 		err := w.transact(ctx, batch)
 		w.recordCommit(n)
 		if err == nil {
-			fails = 0
+			failures = 0
 			continue
 		}
-		fails++
-		if !sleep(ctx, delay(fails), nil) {
+		failures++
+		if !sleep(ctx, retryDelay(failures), nil) {
 			return
 		}
 	}
@@ -234,22 +234,22 @@ func (w *writer) recordCommit(changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.writing -= changes; len(w.pending) > 0 {
-		w.wakeUp()
+		w.wakeLoop()
 	}
 }
 
 // levelOf returns the level for an error. An outage of the database is logged once elsewhere, so
 // its errors must not fill the log.
 func levelOf(err error) zerolog.Level {
-	if store.Away(err) {
+	if store.IsAway(err) {
 		return zerolog.DebugLevel
 	}
 	return zerolog.ErrorLevel
 }
 
-// delay returns the pause after a number of failures in a row.
-func delay(fails int) time.Duration {
-	return min(maxRetry, minRetry<<min(fails-1, 10))
+// retryDelay returns the pause after a number of failures in a row.
+func retryDelay(failures int) time.Duration {
+	return min(maxRetry, minRetry<<min(failures-1, 10))
 }
 
 // sleep waits for d, or without limit if d is negative, or until wake. It returns false if ctx has
@@ -275,7 +275,7 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if d := w.lingers(now); d > 0 && len(w.pending) > 0 {
+	if d := w.lingerLeft(now); d > 0 && len(w.pending) > 0 {
 		return nil, d
 	}
 	wait = -1
@@ -283,18 +283,18 @@ func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) 
 	ids := make(map[int64]bool)
 	left := w.pending[:0]
 	for _, c := range w.pending {
-		due := c.after.Sub(now)
+		due := c.retryAt.Sub(now)
 		switch {
 		case due > 0:
 			if wait < 0 || due < wait {
 				wait = due
 			}
-		case len(batch) == writeRows, len(batch) > 0 && bytes+c.size+c.spilled > writeBytes, len(batch) > 0 && c.token != batch[0].token,
+		case len(batch) == writeRows, len(batch) > 0 && bytes+c.size+c.diskSize > writeBytes, len(batch) > 0 && c.token != batch[0].token,
 			ids[c.id]:
 		default:
 			batch = append(batch, c)
 			ids[c.id] = true
-			bytes += max(c.size+c.spilled, 1)
+			bytes += max(c.size+c.diskSize, 1)
 			continue
 		}
 		left = append(left, c)
@@ -304,7 +304,7 @@ func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) 
 	if len(batch) > 0 {
 		w.writing, w.lastStart = w.writing+len(batch), now
 		if len(left) > 0 {
-			w.wakeUp()
+			w.wakeLoop()
 		}
 	}
 	return batch, wait
@@ -318,8 +318,8 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	var retry []*change
 	batch = slices.DeleteFunc(batch, func(c *change) bool {
 		if err := w.restore(c); err != nil {
-			c.fails++
-			c.after = now.Add(delay(c.fails))
+			c.failures++
+			c.retryAt = now.Add(retryDelay(c.failures))
 			w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read; trying again")
 			retry = append(retry, c)
 			return true
@@ -332,41 +332,41 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	}
 	for _, c := range batch {
 		switch c.kind {
-		case start:
+		case changeStart:
 			b.Start = append(b.Start, c.id)
-		case finish:
-			b.Finish = append(b.Finish, c.full)
-		case giveBack:
+		case changeFinish:
+			b.Finish = append(b.Finish, c.uncut)
+		case changeGiveBack:
 			b.Return = append(b.Return, c.id)
-		case requeue:
+		case changeRequeue:
 			b.Requeue = append(b.Requeue, c.id)
 		}
 	}
 	result, err := w.store.Write(ctx, b)
-	w.m.observeWrite(len(batch), time.Since(now), err)
+	w.metrics.observeWrite(len(batch), time.Since(now), err)
 	w.noteAway(batch, err)
 	if err != nil {
 		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written; trying again")
 	}
 	for _, c := range batch {
-		c.full = store.Final{} // discarded outputs stay in the spool
+		c.uncut = store.Result{} // discarded outputs stay in the spool
 		lost, isLost := result.Lost[c.id]
 		switch {
 		case err != nil:
 			w.save(c)
 			retry = append(retry, c)
 		case isLost:
-			w.finish(c, writeResult{lost: lost})
+			w.finish(c, writeResult{lostReason: lost})
 		case result.Failed[c.id] != nil:
-			c.fails++
-			c.after = time.Now().Add(delay(c.fails))
+			c.failures++
+			c.retryAt = time.Now().Add(retryDelay(c.failures))
 			w.log.Error().Err(result.Failed[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
 			retry = append(retry, c)
 		case slices.Contains(result.Busy, c.id):
-			c.after = time.Now().Add(retryBusy)
+			c.retryAt = time.Now().Add(retryBusy)
 			retry = append(retry, c)
 		default:
-			w.finish(c, writeResult{at: b.At})
+			w.finish(c, writeResult{writtenAt: b.At})
 		}
 	}
 	return err
@@ -387,26 +387,26 @@ func (w *writer) noteAway(batch []*change, err error) {
 	if len(w.failing) > 0 {
 		err = w.awayErr
 	}
-	w.state(err)
+	w.onState(err)
 }
 
-// restore sets c.full, with outputs from the spool if they were dropped. It returns an error if
+// restore sets c.uncut, with outputs from the spool if they were dropped. It returns an error if
 // they cannot be read now. If they are lost, the row says so.
 func (w *writer) restore(c *change) error {
-	c.full = c.final
+	c.uncut = c.result
 	if !c.discarded {
 		return nil
 	}
-	f, err := w.spool.load(c.spooled, c.id)
+	f, err := w.spool.load(c.spoolToken, c.id)
 	var file *fs.PathError
 	switch {
 	case err == nil:
-		c.full = f
+		c.uncut = f
 	case errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist):
 		return err
 	default:
 		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
-		c.full.Stderr = "jobd: the output was lost from the spool: " + err.Error()
+		c.uncut.Stderr = "jobd: the output was lost from the spool: " + err.Error()
 	}
 	return nil
 }
@@ -414,10 +414,10 @@ func (w *writer) restore(c *change) error {
 func (w *writer) finish(c *change, v writeResult) {
 	w.mu.Lock()
 	w.bytes -= c.size
-	w.open--
+	w.unwritten--
 	w.mu.Unlock()
-	if c.spooled != 0 {
-		w.spool.remove(c.spooled, c.id)
+	if c.spoolToken != 0 {
+		w.spool.remove(c.spoolToken, c.id)
 	}
 	c.done <- v
 }
@@ -435,7 +435,7 @@ func (w *writer) putBack(changes []*change) {
 		return
 	}
 	w.pending = append(w.pending, changes...) // behind the others, which may succeed
-	w.wakeUp()
+	w.wakeLoop()
 }
 
 // close abandons pending changes. Results are spooled if possible.
@@ -450,10 +450,10 @@ func (w *writer) close() {
 }
 
 func (w *writer) abandon(c *change) {
-	if c.kind == finish && !w.save(c) && !w.saveCut(c) {
-		w.log.Error().Int64("id", c.id).Bool("ok", c.final.OK).Msg("result could not be written before the daemon stopped")
+	if c.kind == changeFinish && !w.save(c) && !w.saveCut(c) {
+		w.log.Error().Int64("id", c.id).Bool("ok", c.result.OK).Msg("result could not be written before the daemon stopped")
 	}
-	w.open--
+	w.unwritten--
 	w.bytes -= c.size
 	c.done <- writeResult{err: errStopped}
 }
@@ -463,5 +463,5 @@ func (w *writer) abandon(c *change) {
 func (w *writer) backlog() (changes int, bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.open, w.bytes
+	return w.unwritten, w.bytes
 }

@@ -24,20 +24,20 @@ import (
 type scriptedStore struct {
 	store.Store
 	mu    sync.Mutex
-	write func(store.Batch) (store.Written, error)
+	write func(store.Batch) (store.WriteResult, error)
 	seen  []store.Batch
 }
 
 func (o *scriptedStore) Token() int64 { return 7 }
 
-func (o *scriptedStore) Write(_ context.Context, b store.Batch) (store.Written, error) {
+func (o *scriptedStore) Write(_ context.Context, b store.Batch) (store.WriteResult, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seen = append(o.seen, b)
 	return o.write(b)
 }
 
-func (o *scriptedStore) set(f func(store.Batch) (store.Written, error)) {
+func (o *scriptedStore) set(f func(store.Batch) (store.WriteResult, error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.write = f
@@ -53,13 +53,13 @@ func writerOn(t *testing.T, s store.Store, sp *spool) (*writer, context.CancelFu
 	return w, stop
 }
 
-func fine(store.Batch) (store.Written, error) { return store.Written{}, nil }
+func writeAll(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, nil }
 
-func TestWriterRepeatsWhatIsBusyAndRefused(t *testing.T) {
+func TestWriterRetries(t *testing.T) {
 	o := &scriptedStore{}
 	tries := make(map[int64]int)
-	o.write = func(b store.Batch) (store.Written, error) {
-		w := store.Written{Lost: map[int64]string{}, Failed: map[int64]error{}}
+	o.write = func(b store.Batch) (store.WriteResult, error) {
+		w := store.WriteResult{Lost: map[int64]string{}, Failed: map[int64]error{}}
 		for _, id := range b.Start {
 			tries[id]++
 			switch {
@@ -76,11 +76,11 @@ func TestWriterRepeatsWhatIsBusyAndRefused(t *testing.T) {
 	w, _ := writerOn(t, o, nil)
 	var answers []<-chan writeResult
 	for id := int64(1); id <= 4; id++ {
-		answers = append(answers, w.queue(&change{kind: start, id: id}))
+		answers = append(answers, w.queue(&change{kind: changeStart, id: id}))
 	}
 	for i, ch := range answers {
 		v := <-ch
-		if v.written() != (i != 2) || (i == 2 && v.lost != "gone") {
+		if v.written() != (i != 2) || (i == 2 && v.lostReason != "gone") {
 			t.Errorf("row %d: %+v", i+1, v)
 		}
 	}
@@ -89,14 +89,14 @@ func TestWriterRepeatsWhatIsBusyAndRefused(t *testing.T) {
 	}
 }
 
-func TestWriterMakesLargeTransactions(t *testing.T) {
+func TestWriterBatches(t *testing.T) {
 	o := &scriptedStore{}
 	gate := make(chan struct{})
-	o.write = func(store.Batch) (store.Written, error) { <-gate; return store.Written{}, nil }
+	o.write = func(store.Batch) (store.WriteResult, error) { <-gate; return store.WriteResult{}, nil }
 	w, _ := writerOn(t, o, nil)
 	var answers []<-chan writeResult
 	for id := int64(0); id < 2*writeRows; id++ {
-		answers = append(answers, w.queue(&change{kind: finish, id: id, final: store.Final{ID: id}}))
+		answers = append(answers, w.queue(&change{kind: changeFinish, id: id, result: store.Result{ID: id}}))
 	}
 	close(gate)
 	for _, ch := range answers {
@@ -113,15 +113,15 @@ func TestWriterMakesLargeTransactions(t *testing.T) {
 	}
 }
 
-// TestFewChangesJoinOthers: while a large transaction is in progress, a second one begins only with
+// TestWriterLinger: while a large transaction is in progress, a second one begins only with
 // half as many changes, but does not wait for the first one's end.
-func TestFewChangesJoinOthers(t *testing.T) {
-	w := newWriter(&scriptedStore{write: fine}, nil, newMetrics(), zerolog.Nop(), func(error) {})
+func TestWriterLinger(t *testing.T) {
+	w := newWriter(&scriptedStore{write: writeAll}, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	id := int64(0)
 	queue := func(n int) {
 		for range n {
 			id++
-			w.queue(&change{kind: start, id: id})
+			w.queue(&change{kind: changeStart, id: id})
 		}
 	}
 	now := time.Now()
@@ -147,26 +147,26 @@ func TestFewChangesJoinOthers(t *testing.T) {
 	take(now.Add(linger*5/4), 1, -1)
 }
 
-func TestChangesOfOneRowKeepApart(t *testing.T) {
-	o := &scriptedStore{write: fine}
+func TestChangesOfOneRow(t *testing.T) {
+	o := &scriptedStore{write: writeAll}
 	w := newWriter(o, nil, newMetrics(), zerolog.Nop(), func(error) {})
-	w.queue(&change{kind: finish, id: 1})
-	w.queue(&change{kind: giveBack, id: 1})
-	w.queue(&change{kind: finish, id: 2, token: 9})
+	w.queue(&change{kind: changeFinish, id: 1})
+	w.queue(&change{kind: changeGiveBack, id: 1})
+	w.queue(&change{kind: changeFinish, id: 2, token: 9})
 	batch, _ := w.nextBatch(time.Now())
-	if len(batch) != 1 || batch[0].kind != finish {
+	if len(batch) != 1 || batch[0].kind != changeFinish {
 		t.Fatalf("%+v", batch)
 	}
 }
 
-// TestWaitingResultsAreBounded: the database is away while more results arrive than the memory may
+// TestOutputMemoryLimit: the database is away while more results arrive than the memory may
 // hold.
-func TestWaitingResultsAreBounded(t *testing.T) {
-	const size, n = 4 << 20, memoryLimit/(4<<20) + 6
+func TestOutputMemoryLimit(t *testing.T) {
+	const size, n = 4 << 20, maxOutputMemory/(4<<20) + 6
 	out := strings.Repeat("x", size)
 	for _, dir := range []string{"", filepath.Join(t.TempDir(), "spool")} {
 		o := &scriptedStore{}
-		o.set(func(store.Batch) (store.Written, error) { return store.Written{}, errAway })
+		o.set(func(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, errAway })
 		var sp *spool
 		if dir != "" {
 			var err error
@@ -177,22 +177,22 @@ func TestWaitingResultsAreBounded(t *testing.T) {
 		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 		var answers []<-chan writeResult
 		for id := int64(1); id <= n; id++ {
-			answers = append(answers, w.queue(&change{kind: finish, id: id, final: store.Final{ID: id, Stdout: out}}))
-			if _, bytes := w.backlog(); bytes > memoryLimit+size {
+			answers = append(answers, w.queue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}}))
+			if _, bytes := w.backlog(); bytes > maxOutputMemory+size {
 				t.Fatalf("%d bytes wait in memory", bytes)
 			}
 		}
 		var whole, cut int
-		o.set(func(b store.Batch) (store.Written, error) {
+		o.set(func(b store.Batch) (store.WriteResult, error) {
 			for _, f := range b.Finish {
 				switch {
 				case len(f.Stdout) == size:
 					whole++
-				case len(f.Stdout) <= cutTo && strings.HasSuffix(f.Stdout, "away]"):
+				case len(f.Stdout) <= maxCut && strings.HasSuffix(f.Stdout, "away]"):
 					cut++
 				}
 			}
-			return store.Written{}, nil
+			return store.WriteResult{}, nil
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.run(ctx)
@@ -210,9 +210,9 @@ func TestWaitingResultsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAFullSpool: if the daemon stops without a database and the spool has no room for an output,
+// TestFullSpool: if the daemon stops without a database and the spool has no room for an output,
 // it still records how the job ended.
-func TestAFullSpool(t *testing.T) {
+func TestFullSpool(t *testing.T) {
 	sp, err := newSpool(t.TempDir(), "t")
 	if err != nil {
 		t.Fatal(err)
@@ -231,11 +231,11 @@ func TestAFullSpool(t *testing.T) {
 	}
 	defer signal.Reset(unix.SIGXFSZ)
 	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &before)
-	o := &scriptedStore{write: func(store.Batch) (store.Written, error) { return store.Written{}, errAway }}
+	o := &scriptedStore{write: func(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, errAway }}
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 	var answers []<-chan writeResult
 	for id, out := range []string{strings.Repeat("x", 4<<20), "small"} {
-		answers = append(answers, w.queue(&change{kind: finish, id: int64(id), final: store.Final{ID: int64(id), OK: true, Stdout: out}}))
+		answers = append(answers, w.queue(&change{kind: changeFinish, id: int64(id), result: store.Result{ID: int64(id), OK: true, Stdout: out}}))
 	}
 	w.close()
 	for id, answer := range answers {
@@ -252,7 +252,7 @@ func TestAFullSpool(t *testing.T) {
 
 var errAway = errors.New("away")
 
-func TestSpoolKeepsResultsWhole(t *testing.T) {
+func TestSpooledOutputIsUncut(t *testing.T) {
 	dir := t.TempDir()
 	a, err := newSpool(dir, "a")
 	if err != nil {
@@ -262,8 +262,8 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := store.Final{ID: 5, Code: -1, Signal: "SIGTERM", Stdout: "é\x00\n\u2028", Stderr: "<&>", At: 9}
-	for _, f := range []store.Final{want, {ID: 6, OK: true}} {
+	want := store.Result{ID: 5, Code: -1, Signal: "SIGTERM", Stdout: "é\x00\n\u2028", Stderr: "<&>", At: 9}
+	for _, f := range []store.Result{want, {ID: 6, OK: true}} {
 		if err := a.save(3, f); err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +272,7 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 		t.Fatalf("%+v %v", got, err)
 	}
 	ids := func(s *spool) (list []int64) {
-		if err := s.eachResult(func(e spooled, _ int64) { list = append(list, e.Token, e.Final.ID) }, func(string, error) { list = append(list, -1) }); err != nil {
+		if err := s.eachResult(func(e spoolEntry, _ int64) { list = append(list, e.Token, e.Final.ID) }, func(string, error) { list = append(list, -1) }); err != nil {
 			t.Fatal(err)
 		}
 		return list
@@ -306,7 +306,7 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sp.save(7, store.Final{ID: 1}); err != nil {
+	if err := sp.save(7, store.Result{ID: 1}); err != nil {
 		t.Fatal(err)
 	}
 	sp.remove(7, 1)
@@ -320,20 +320,20 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	}
 }
 
-// TestSpooledOutputThatCannotBeRead: while the reason may be temporary, the row waits for its
+// TestUnreadableSpool: while the reason may be temporary, the row waits for its
 // output; outputs that are read back from the spool count towards a transaction's size.
-func TestSpooledOutputThatCannotBeRead(t *testing.T) {
-	const size, n = 4 << 20, memoryLimit/(4<<20) + 3
+func TestUnreadableSpool(t *testing.T) {
+	const size, n = 4 << 20, maxOutputMemory/(4<<20) + 3
 	dir := t.TempDir()
 	sp, err := newSpool(dir, "t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &scriptedStore{write: fine}
+	o := &scriptedStore{write: writeAll}
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 	var answers []<-chan writeResult
 	for id := int64(1); id <= n; id++ {
-		answers = append(answers, w.queue(&change{kind: finish, id: id, final: store.Final{ID: id, Stdout: strings.Repeat("x", size)}}))
+		answers = append(answers, w.queue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: strings.Repeat("x", size)}}))
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) < 2 {

@@ -24,7 +24,7 @@ func DefaultJobctl() *Jobctl { return &Jobctl{Host: "127.0.0.1", LogLevel: "warn
 
 // LoadJobctl reads the configuration of jobctl.
 func LoadJobctl(path string) (*Jobctl, error) {
-	_, r, err := open(path)
+	_, r, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}

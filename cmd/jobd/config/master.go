@@ -19,7 +19,7 @@ type Master struct {
 
 // LoadMaster reads the configuration of jobd-master.
 func LoadMaster(path string) (*Master, error) {
-	_, r, err := open(path)
+	_, r, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}

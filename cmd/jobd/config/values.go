@@ -44,7 +44,7 @@ func (r *reader) err() error {
 	return &r.faults
 }
 
-func open(path string) (*document, *reader, error) {
+func openFile(path string) (*document, *reader, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("file %s not found", path)
@@ -74,21 +74,21 @@ func (r *reader) failAt(line int, format string, args ...any) {
 	r.faults.List = append(r.faults.List, fmt.Sprintf("%s: %v", at, err))
 }
 
-func (r *reader) look(key string) (value string, ok bool) {
+func (r *reader) lookup(key string) (value string, ok bool) {
 	r.known = append(r.known, key)
 	return r.top.lookup(key)
 }
 
 // require records an error if a key is absent or empty.
 func (r *reader) require(key string) {
-	if value, ok := r.look(key); !ok || value == "" || value == "false" {
+	if value, ok := r.lookup(key); !ok || value == "" || value == "false" {
 		r.fail(key, "'%s' is not defined", key)
 	}
 }
 
 // text reads a string; "false" means none, as in the original programs.
 func (r *reader) text(key, byDefault string) string {
-	value, ok := r.look(key)
+	value, ok := r.lookup(key)
 	switch {
 	case !ok:
 		return byDefault
@@ -99,7 +99,7 @@ func (r *reader) text(key, byDefault string) string {
 }
 
 func (r *reader) boolean(key string) bool {
-	value, _ := r.look(key)
+	value, _ := r.lookup(key)
 	return value == "true" || value == "1"
 }
 
@@ -110,7 +110,7 @@ var (
 
 // integer reads the integral part of a number between min and max.
 func (r *reader) integer(key string, byDefault, min, max int) int {
-	value, ok := r.look(key)
+	value, ok := r.lookup(key)
 	if !ok {
 		return byDefault
 	}
@@ -140,7 +140,7 @@ func leadingInt(value string) (n int, ok bool) {
 // seconds reads a number of seconds, with or without a fraction, that is at least min. kind names
 // the kind of number in the error.
 func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Duration {
-	value, ok := r.look(key)
+	value, ok := r.lookup(key)
 	if !ok {
 		return byDefault
 	}

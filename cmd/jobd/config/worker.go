@@ -99,7 +99,7 @@ type Broker struct {
 
 // LoadWorker reads the configuration of jobd.
 func LoadWorker(path string) (*Worker, error) {
-	doc, r, err := open(path)
+	doc, r, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (r *reader) mysql() MySQL {
 	r.require("mysql_user")
 	m.User = r.text("mysql_user", "")
 	// An empty password is allowed, but the key must be there.
-	if _, ok := r.look("mysql_password"); !ok {
+	if _, ok := r.lookup("mysql_password"); !ok {
 		r.fail("mysql_password", "'mysql_password' is not defined")
 	}
 	m.Password = r.text("mysql_password", "")
@@ -183,7 +183,7 @@ func (r *reader) mysql() MySQL {
 	m.Table = r.text("mysql_table", "")
 	m.FetchLimit = r.integer("mysql_fetch_limit", 100, 0, math.MaxInt32)
 	m.TLS = "false"
-	if value, ok := r.look("mysql_tls"); ok && value != "false" {
+	if value, ok := r.lookup("mysql_tls"); ok && value != "false" {
 		m.TLS = r.choice("mysql_tls", "preferred", "skip-verify", "true")
 	}
 	return m
@@ -210,7 +210,7 @@ func (r *reader) broker() Broker {
 func (w *Worker) readTargets(doc *document, r *reader) {
 	list := doc.section("targets")
 	if list == nil {
-		if _, ok := r.look("targets"); ok {
+		if _, ok := r.lookup("targets"); ok {
 			r.fail("targets", "'targets' must be an object")
 			return
 		}

@@ -231,7 +231,7 @@ func TestEngineErrors(t *testing.T) {
 
 // The PHP client takes everything before the last 0x04 for its answer, and refuses data of some
 // types.
-func TestEveryAnswerSuitsPHP(t *testing.T) {
+func TestPHPAnswers(t *testing.T) {
 	e := table()
 	c := peertest.Dial(t, worker(t, e).Addr().String())
 	for typ := range control.Routes(e) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 	"gloom/cmd/jobd/store"
 )
 
@@ -56,8 +56,8 @@ type Engine interface {
 	// Recover settles the rows of dead daemons at once, and returns their number.
 	Recover(ctx context.Context) (int, error)
 
-	// Look describes the daemon itself. Rows gives people read access to its table.
-	Look() look.Daemon
+	// Overview describes the daemon itself. Rows gives people read access to its table.
+	Overview() overview.Daemon
 	Rows() (store.Reader, error)
 
 	// OnTargets registers a function that is called after the set of targets has

@@ -85,15 +85,15 @@ func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, unknown []eot
 		for _, n := range unknown {
 			separate("")
 			out = append(eot.AppendString(out, n.String()), ':')
-			out = eot.AppendString(out, strangeJob(n))
+			out = eot.AppendString(out, unknownJobError(n))
 		}
 		out = append(out, '}')
 	}
 	return append(out, '}')
 }
 
-// strangeJob returns why no row has this id.
-func strangeJob(n eot.No) string {
+// unknownJobError returns why no row has this id.
+func unknownJobError(n eot.No) string {
 	if n < 0 {
 		return fmt.Sprintf("job %s cannot be run: ids begin at 0", n)
 	}

@@ -15,8 +15,8 @@ func Routes(engine Engine) peer.Routes {
 	s := server{engine: engine}
 	return peer.Routes{
 		"poll":                   {Handle: s.poll},
-		"pause":                  {Handle: s.onTargets(Engine.Pause)},
-		"continue":               {Handle: s.onTargets(Engine.Continue)},
+		"pause":                  {Handle: s.forTargets(Engine.Pause)},
+		"continue":               {Handle: s.forTargets(Engine.Continue)},
 		"status":                 {Handle: s.status},
 		"add-target":             {Handle: s.addTarget},
 		"set-target-concurrency": {Handle: s.setConcurrency},
@@ -25,7 +25,7 @@ func Routes(engine Engine) peer.Routes {
 		"send-signal":            {Handle: s.sendSignal, Waits: true},
 		// Other implementations do not know the requests below.
 		"recover": {Handle: s.recover, Waits: true},
-		"look":    {Handle: s.look},
+		"look":    {Handle: s.overview},
 		"waiting": {Handle: s.countWaiting, Waits: true},
 		"rows":    {Handle: s.rows, Waits: true},
 		"row":     {Handle: s.row, Waits: true},
@@ -47,8 +47,8 @@ func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any
 	return peer.OK, nil
 }
 
-// onTargets returns a handler that calls a method with the request's targets, nil for all.
-func (s server) onTargets(apply func(Engine, []string)) peer.Handler {
+// forTargets returns a handler that calls a method with the request's targets, nil for all.
+func (s server) forTargets(apply func(Engine, []string)) peer.Handler {
 	return func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, _, err := s.targets(data)
 		if err != nil {

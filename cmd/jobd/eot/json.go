@@ -94,14 +94,14 @@ func IsArray(raw json.RawMessage) bool { return kindOf(raw) == '[' }
 // kindOf returns the first byte of a value, 0 if there is none.
 func kindOf(raw json.RawMessage) byte {
 	for _, c := range raw {
-		if !space(c) {
+		if !isSpace(c) {
 			return c
 		}
 	}
 	return 0
 }
 
-func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // Truthy reports whether JavaScript treats the value as true.
 func Truthy(raw json.RawMessage) bool {
@@ -128,33 +128,33 @@ func number(raw json.RawMessage) (f float64, ok bool) {
 // walk calls f with every name and value of an object, or with every value of
 // an array.
 func walk(raw json.RawMessage, f func(name, value json.RawMessage)) {
-	i := skip(raw, 0)
+	i := skipValue(raw, 0)
 	object := raw[i] == '{'
-	for i = skip(raw, i+1); raw[i] != '}' && raw[i] != ']'; i = skip(raw, i) {
+	for i = skipValue(raw, i+1); raw[i] != '}' && raw[i] != ']'; i = skipValue(raw, i) {
 		var name json.RawMessage
 		if raw[i] == ',' {
-			i = skip(raw, i+1)
+			i = skipValue(raw, i+1)
 		}
 		if object {
-			end := after(raw, i)
+			end := afterSpace(raw, i)
 			name = raw[i:end:end]
-			i = skip(raw, skip(raw, end)+1) // the colon
+			i = skipValue(raw, skipValue(raw, end)+1) // the colon
 		}
-		end := after(raw, i)
+		end := afterSpace(raw, i)
 		f(name, raw[i:end:end])
 		i = end
 	}
 }
 
-func skip(raw []byte, i int) int {
-	for space(raw[i]) {
+func skipValue(raw []byte, i int) int {
+	for isSpace(raw[i]) {
 		i++
 	}
 	return i
 }
 
-// after returns the index after the value that starts at i.
-func after(raw []byte, i int) int {
+// afterSpace returns the index after the value that starts at i.
+func afterSpace(raw []byte, i int) int {
 	depth := 0
 	for {
 		switch raw[i] {
@@ -185,12 +185,12 @@ func after(raw []byte, i int) int {
 	}
 }
 
-// text returns the string to which JavaScript converts a value.
-func text(raw json.RawMessage) string {
+// unquote returns the string to which JavaScript converts a value.
+func unquote(raw json.RawMessage) string {
 	if kindOf(raw) == 0 {
 		return "undefined"
 	}
-	out, _ := appendText(nil, raw, skip(raw, 0))
+	out, _ := appendText(nil, raw, skipValue(raw, 0))
 	return string(out)
 }
 
@@ -198,7 +198,7 @@ func text(raw json.RawMessage) string {
 // once, however deeply arrays are nested.
 func appendText(dst, raw []byte, i int) ([]byte, int) {
 	if raw[i] == '[' {
-		for i = skip(raw, i+1); raw[i] != ']'; i = skip(raw, i) {
+		for i = skipValue(raw, i+1); raw[i] != ']'; i = skipValue(raw, i) {
 			switch raw[i] {
 			case ',':
 				dst = append(dst, ',')
@@ -211,7 +211,7 @@ func appendText(dst, raw []byte, i int) ([]byte, int) {
 		}
 		return dst, i + 1
 	}
-	end := after(raw, i)
+	end := afterSpace(raw, i)
 	value := raw[i:end]
 	switch raw[i] {
 	case '{':

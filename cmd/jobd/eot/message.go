@@ -71,7 +71,7 @@ func Decode(payload []byte) (Message, error) {
 		raw = bytes.Map(func(r rune) rune { return r }, payload)
 	}
 	if !IsArray(raw) {
-		return Message{}, &Error{"JSON array expected, got: " + text(raw)}
+		return Message{}, &Error{"JSON array expected, got: " + unquote(raw)}
 	}
 	var kind, data json.RawMessage
 	elements := Elements(raw)
@@ -95,7 +95,7 @@ func Decode(payload []byte) (Message, error) {
 	case float64(Pong):
 		return Message{Kind: Pong}, nil
 	}
-	return Message{}, &Error{"unexpected type " + text(kind)}
+	return Message{}, &Error{"unexpected type " + unquote(kind)}
 }
 
 func decodeRequest(data json.RawMessage) (Message, error) {
@@ -103,7 +103,7 @@ func decodeRequest(data json.RawMessage) (Message, error) {
 	if err != nil {
 		return Message{}, &Error{fmt.Sprintf("malformed REQUEST message: %v", err)}
 	}
-	m := Message{Kind: Request, Type: String(o.Get("type")), Password: String(o.Get("password")), Data: present(o.Get("data"))}
+	m := Message{Kind: Request, Type: String(o.Get("type")), Password: String(o.Get("password")), Data: nonNull(o.Get("data"))}
 	m.No, _ = Integer(o.Get("no"))
 	return m, nil
 }
@@ -113,12 +113,12 @@ func decodeResponse(data json.RawMessage) (Message, error) {
 	if err != nil {
 		return Message{}, &Error{fmt.Sprintf("malformed RESPONSE message: %v", err)}
 	}
-	m := Message{Kind: Response, Error: String(o.Get("error")), Data: present(o.Get("data"))}
+	m := Message{Kind: Response, Error: String(o.Get("error")), Data: nonNull(o.Get("data"))}
 	m.No, _ = Integer(o.Get("no"))
 	return m, nil
 }
 
-func present(data json.RawMessage) json.RawMessage {
+func nonNull(data json.RawMessage) json.RawMessage {
 	if !Truthy(data) {
 		return nil
 	}

@@ -13,10 +13,10 @@ const End = 0x04
 type Splitter struct {
 	Max int // maximum number of bytes of one message; 0 for no limit
 
-	fed  []byte   // bytes that Next has not read yet
-	held [][]byte // the beginning of an unfinished message; all pieces but the last are full
-	len  int      // bytes in held
-	cap  int      // bytes of memory that held uses
+	input     []byte   // bytes that Next has not read yet
+	pieces    [][]byte // the beginning of an unfinished message; all pieces but the last are full
+	heldBytes int      // bytes in held
+	heldCap   int      // bytes of memory that held uses
 }
 
 // Sizes of the pieces of an unfinished message. Pieces are never moved; each is as large as all
@@ -27,49 +27,49 @@ const (
 )
 
 // Feed sets the next bytes of the stream. They must not change until Next has returned false.
-func (s *Splitter) Feed(p []byte) { s.fed = p }
+func (s *Splitter) Feed(p []byte) { s.input = p }
 
 // Next returns a copy of the next message, without its End; ok is false if more bytes are needed.
 // The error says that the current message is longer than Max; no message after it can be read.
 func (s *Splitter) Next() (message []byte, ok bool, err error) {
-	end := bytes.IndexByte(s.fed, End)
-	part := s.fed
+	end := bytes.IndexByte(s.input, End)
+	part := s.input
 	if end >= 0 {
-		part = s.fed[:end]
+		part = s.input[:end]
 	}
-	if n := s.len + len(part); s.Max > 0 && n > s.Max {
+	if n := s.heldBytes + len(part); s.Max > 0 && n > s.Max {
 		return nil, false, fmt.Errorf("message is longer than %d bytes", s.Max)
 	}
 	if end < 0 {
 		s.keep(part)
-		s.fed = nil
+		s.input = nil
 		return nil, false, nil
 	}
-	message = make([]byte, 0, s.len+len(part))
-	for _, part := range s.held {
+	message = make([]byte, 0, s.heldBytes+len(part))
+	for _, part := range s.pieces {
 		message = append(message, part...)
 	}
 	message = append(message, part...)
-	s.fed = s.fed[end+1:]
-	s.held, s.len, s.cap = nil, 0, 0
+	s.input = s.input[end+1:]
+	s.pieces, s.heldBytes, s.heldCap = nil, 0, 0
 	return message, true, nil
 }
 
 func (s *Splitter) keep(part []byte) {
 	for len(part) > 0 {
-		last := len(s.held) - 1
-		if last < 0 || len(s.held[last]) == cap(s.held[last]) {
-			size := min(max(s.cap, minPiece), maxPiece)
-			s.held = append(s.held, make([]byte, 0, size))
-			s.cap += size
+		last := len(s.pieces) - 1
+		if last < 0 || len(s.pieces[last]) == cap(s.pieces[last]) {
+			size := min(max(s.heldCap, minPiece), maxPiece)
+			s.pieces = append(s.pieces, make([]byte, 0, size))
+			s.heldCap += size
 			last++
 		}
-		n := min(len(part), cap(s.held[last])-len(s.held[last]))
-		s.held[last] = append(s.held[last], part[:n]...)
-		s.len += n
+		n := min(len(part), cap(s.pieces[last])-len(s.pieces[last]))
+		s.pieces[last] = append(s.pieces[last], part[:n]...)
+		s.heldBytes += n
 		part = part[n:]
 	}
 }
 
 // Held returns how many bytes of memory an unfinished message takes.
-func (s *Splitter) Held() int { return s.cap }
+func (s *Splitter) Held() int { return s.heldCap }

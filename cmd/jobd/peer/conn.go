@@ -24,7 +24,7 @@ const (
 	unauthorizedMax = 64 << 10         // bytes of a message before the password is known
 	unreadMax       = 1 << 20          // unread bytes of a peer beyond which we stop reading from it
 	stallTimeout    = 60 * time.Second // how long a peer may read nothing of what it is sent
-	chunk           = 256 << 10        // bytes written under one deadline
+	writeChunk      = 256 << 10        // bytes written under one deadline
 	lingerTime      = 2 * time.Second  // how long a refused peer has to read the reason
 	maxNo           = 999999           // largest number of a request; the next one is 1
 )
@@ -48,45 +48,45 @@ var (
 // Conn is one connection, accepted or dialled.
 type Conn struct {
 	// These are immutable.
-	sock     net.Conn
-	remote   netip.AddrPort
-	routes   Routes
-	password string // we demand it if the peer connected to us, and send it if we dialled
-	dialled  bool
-	log      zerolog.Logger
-	ctx      context.Context // done when the socket is closed, or the peer is refused
-	cancel   context.CancelFunc
-	done     chan struct{} // closed when nothing more can arrive
-	partial  *unfinished   // shared by the connections of the server; nil if dialled
+	sock       net.Conn
+	remote     netip.AddrPort
+	routes     Routes
+	password   string // we demand it if the peer connected to us, and send it if we dialled
+	dialled    bool
+	log        zerolog.Logger
+	ctx        context.Context // done when the socket is closed, or the peer is refused
+	cancel     context.CancelFunc
+	done       chan struct{}     // closed when nothing more can arrive
+	unfinished *unfinishedBudget // shared by the connections of the server; nil if dialled
 
 	// These belong to the reading goroutine.
 	in         eot.Splitter
-	opening    opening
+	protocol   protocolCheck
 	maxMessage int
 	authorized bool
 
-	acceptedAt time.Time
-	lastHeard  atomic.Int64 // when the peer last sent something, in nanoseconds since acceptedAt; 0: never
-	served     atomic.Bool  // it has made a request, with the right password if there is one
+	acceptedAt   time.Time
+	lastHeard    atomic.Int64 // when the peer last sent something, in nanoseconds since acceptedAt; 0: never
+	hasRequested atomic.Bool  // it has made a request, with the right password if there is one
 
-	mu      sync.Mutex
-	changed *sync.Cond // signalled when out, writing, pending or closed has changed
-	out     []byte     // to be written
-	writing int        // bytes that the writer has taken and not yet written
-	pending int        // requests whose handlers have not returned
-	closed  bool
-	givenUp bool // the peer has been told the reason
-	trusted bool // no limit on the bytes that it leaves unread
-	eof     bool // no more calls
-	calls   map[eot.No]chan eot.Message
-	lastNo  int
-	greeted bool // the password was sent
+	mu              sync.Mutex
+	changed         *sync.Cond // signalled when out, writing, pending or closed has changed
+	out             []byte     // to be written
+	writing         int        // bytes that the writer has taken and not yet written
+	pending         int        // requests whose handlers have not returned
+	closed          bool
+	refused         bool // the peer has been told the reason
+	unlimitedUnread bool // no limit on the bytes that it leaves unread
+	eof             bool // no more calls
+	calls           map[eot.No]chan eot.Message
+	lastNo          int
+	passwordSent    bool // the password was sent
 }
 
 func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 	c := &Conn{
 		sock: sock, routes: routes, password: opt.Password, dialled: dialled, maxMessage: opt.MaxMessage,
-		authorized: dialled || opt.Password == "", trusted: dialled,
+		authorized: dialled || opt.Password == "", unlimitedUnread: dialled,
 		done: make(chan struct{}), calls: make(map[eot.No]chan eot.Message),
 		lastNo: rand.IntN(maxNo),
 	}
@@ -125,7 +125,7 @@ func (c *Conn) Heard() time.Time { return c.acceptedAt.Add(time.Duration(c.lastH
 func (c *Conn) Trust(max int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.trusted = true
+	c.unlimitedUnread = true
 	c.in.Max = max
 }
 
@@ -163,8 +163,8 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 	}
 	request.No = c.nextNo()
 	c.calls[request.No] = answer
-	if c.dialled && !c.greeted {
-		request.Password, c.greeted = c.password, true
+	if c.dialled && !c.passwordSent {
+		request.Password, c.passwordSent = c.password, true
 	}
 	c.enqueue(request.Append(nil))
 	c.mu.Unlock()
@@ -226,8 +226,8 @@ func (c *Conn) run() {
 
 func (c *Conn) read() error {
 	defer func() {
-		if c.in = (eot.Splitter{}); c.partial != nil {
-			c.partial.note(c, 0)
+		if c.in = (eot.Splitter{}); c.unfinished != nil {
+			c.unfinished.update(c, 0)
 		}
 	}()
 	buf, held := make([]byte, 16<<10), 0
@@ -235,23 +235,23 @@ func (c *Conn) read() error {
 		n, err := c.sock.Read(buf)
 		if n > 0 {
 			c.lastHeard.Store(int64(max(time.Since(c.acceptedAt), 1)))
-			if !c.dialled && c.opening.foreign(buf[:n]) {
+			if !c.dialled && c.protocol.isForeign(buf[:n]) {
 				c.log.Warn().Msg("the peer speaks HTTP or TLS: closing the connection")
 				return errForeign
 			}
 			c.in.Feed(buf[:n])
-			if err := c.messages(); err != nil {
+			if err := c.handleMessages(); err != nil {
 				return err
 			}
 		}
 		c.mu.Lock()
-		givenUp := c.givenUp
+		givenUp := c.refused
 		c.mu.Unlock()
 		if givenUp {
 			return errRefused
 		}
-		if now := c.in.Held(); now != held && c.partial != nil {
-			c.partial.note(c, now)
+		if now := c.in.Held(); now != held && c.unfinished != nil {
+			c.unfinished.update(c, now)
 			held = now
 		}
 		if err != nil {
@@ -260,14 +260,14 @@ func (c *Conn) read() error {
 	}
 }
 
-// giveUp sends the peer the reason and closes the connection. It also ends whatever the reader waits
+// refuse sends the peer the reason and closes the connection. It also ends whatever the reader waits
 // for, so that the reader soon frees its memory, which other connections may need.
-func (c *Conn) giveUp(why string) {
+func (c *Conn) refuse(why string) {
 	c.log.Warn().Msg(why)
 	c.send(eot.Message{Kind: eot.Response, Error: why})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.givenUp = true
+	c.refused = true
 	c.cancel()
 	c.changed.Broadcast()
 	_ = c.sock.SetReadDeadline(time.Now())
@@ -278,20 +278,20 @@ func (c *Conn) giveUp(why string) {
 func (c *Conn) waitReadable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && !c.givenUp && !c.trusted && len(c.out)+c.writing > unreadMax {
+	for !c.closed && !c.refused && !c.unlimitedUnread && len(c.out)+c.writing > unreadMax {
 		c.changed.Wait()
 	}
 	switch {
 	case c.closed:
 		return net.ErrClosed
-	case c.givenUp:
+	case c.refused:
 		return errRefused
 	}
 	return nil
 }
 
-// messages handles all complete messages that have arrived.
-func (c *Conn) messages() error {
+// handleMessages handles all complete messages that have arrived.
+func (c *Conn) handleMessages() error {
 	for {
 		if err := c.waitReadable(); err != nil {
 			return err
@@ -309,7 +309,7 @@ func (c *Conn) messages() error {
 		var invalid *eot.Error
 		switch {
 		case errors.As(err, &invalid):
-			c.log.Warn().Str("error", clip(invalid.Text)).Msg("malformed message")
+			c.log.Warn().Str("error", clipText(invalid.Text)).Msg("malformed message")
 			c.send(eot.Message{Kind: eot.Response, Error: invalid.Text})
 		case err != nil:
 			c.log.Warn().Int("bytes", len(payload)).Msg("a message that is not JSON is ignored")
@@ -331,7 +331,7 @@ func (c *Conn) response(m eot.Message) {
 	delete(c.calls, m.No)
 	c.mu.Unlock()
 	if answer == nil {
-		c.log.Warn().Stringer("no", m.No).Str("error", clip(m.Error)).Msg("response to no pending request")
+		c.log.Warn().Stringer("no", m.No).Str("error", clipText(m.Error)).Msg("response to no pending request")
 		return
 	}
 	answer <- m
@@ -340,15 +340,15 @@ func (c *Conn) response(m eot.Message) {
 func (c *Conn) request(m eot.Message) error {
 	if !c.authorized {
 		if !samePassword(m.Password, c.password) {
-			c.log.Warn().Str("type", clip(m.Type)).Msg("invalid password")
+			c.log.Warn().Str("type", clipText(m.Type)).Msg("invalid password")
 			c.send(eot.Message{Kind: eot.Response, No: m.No, Error: "invalid password"})
 			return errRefused
 		}
 		c.authorized = true
 		c.in.Max = c.maxMessage
 	}
-	c.served.Store(true)
-	c.log.Debug().Str("type", clip(m.Type)).Stringer("no", m.No).Msg("request")
+	c.hasRequested.Store(true)
+	c.log.Debug().Str("type", clipText(m.Type)).Stringer("no", m.No).Msg("request")
 	route, known := c.routes[m.Type]
 	if !known {
 		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("unknown request type: '%s'", m.Type)})
@@ -360,7 +360,7 @@ func (c *Conn) request(m eot.Message) error {
 	}
 	limit := 1024
 	c.mu.Lock()
-	if c.trusted {
+	if c.unlimitedUnread {
 		limit = 64 << 10
 	}
 	full := c.pending >= limit
@@ -385,7 +385,7 @@ func (c *Conn) request(m eot.Message) error {
 // serve runs a handler and sends its result.
 func (c *Conn) serve(handle Handler, m eot.Message) {
 	result, err := c.guard(handle, m)
-	after, _ := result.(After)
+	after, _ := result.(ReplyThen)
 	if after.Do != nil {
 		result = after.Data
 	}
@@ -415,8 +415,8 @@ func (c *Conn) guard(handle Handler, m eot.Message) (result any, err error) {
 	return handle(c.ctx, c, m.Data)
 }
 
-// clip shortens a peer's text for the log.
-func clip(text string) string {
+// clipText shortens a peer's text for the log.
+func clipText(text string) string {
 	if maxLen := 200; len(text) > maxLen {
 		return text[:maxLen] + "…"
 	}

@@ -49,7 +49,7 @@ func (c *Conn) write() {
 		c.out, c.writing = nil, len(out)
 		c.mu.Unlock()
 		for len(out) > 0 {
-			n := min(len(out), chunk)
+			n := min(len(out), writeChunk)
 			_ = c.sock.SetWriteDeadline(time.Now().Add(stallTimeout))
 			if _, err := c.sock.Write(out[:n]); err != nil {
 				c.log.Debug().Err(err).Int("unread", len(out)).Msg("cannot write")

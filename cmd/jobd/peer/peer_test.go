@@ -64,7 +64,7 @@ func serve(t *testing.T, opt peer.Options) *testServer {
 			return c.Call(ctx, "back", data)
 		}},
 		"after": {Handle: func(ctx context.Context, c *peer.Conn, _ json.RawMessage) (any, error) {
-			return peer.After{Data: "first", Do: c.Ping}, nil
+			return peer.ReplyThen{Data: "first", Do: c.Ping}, nil
 		}},
 	}
 	opt.Log = zerolog.New(s.log).Level(zerolog.TraceLevel)
@@ -177,7 +177,7 @@ func TestOneSegmentManyRequests(t *testing.T) {
 	}
 }
 
-func TestRepliesOvertake(t *testing.T) {
+func TestReplyOrder(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|[0,{"no":2,"type":"fail"}]|`)
@@ -304,10 +304,10 @@ func TestTooManyConnections(t *testing.T) {
 	s.dial(t).Quiet()
 }
 
-// TestSilentConnectionsMakeRoom: a connection that makes no request does not keep others out,
+// TestSilentConnections: a connection that makes no request does not keep others out,
 // whatever else it sends.
-func TestSilentConnectionsMakeRoom(t *testing.T) {
-	s := serve(t, peer.Options{MaxConnections: 2, Silent: time.Millisecond})
+func TestSilentConnections(t *testing.T) {
+	s := serve(t, peer.Options{MaxConnections: 2, SilentAfter: time.Millisecond})
 	a := s.dial(t)
 	a.Write(`[0,{"no":1,"type":"echo"}]|`)
 	a.Expect(`[1,{"no":1}]`)
@@ -333,9 +333,9 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	d.ExpectEnd()
 }
 
-// TestHeardByAClockThatNobodySets: the times at which a peer connected and was heard are
+// TestHeardIsMonotonic: the times at which a peer connected and was heard are
 // readings of the monotonic clock.
-func TestHeardByAClockThatNobodySets(t *testing.T) {
+func TestHeardIsMonotonic(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c, err := peer.Dial(t.Context(), "127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{Log: zerolog.Nop()}, nil)
 	if err != nil {
@@ -389,10 +389,10 @@ func TestUnreadReplies(t *testing.T) {
 	c.Quiet()
 }
 
-// TestHoardersDelayNobody: if a connection is closed because of its unfinished message, the memory
+// TestUnfinishedLimit: if a connection is closed because of its unfinished message, the memory
 // of that message is free at once, whatever the connection's reader is waiting for, and the server
 // goes on reading from the others.
-func TestHoardersDelayNobody(t *testing.T) {
+func TestUnfinishedLimit(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string
 		busy     func(s *testServer) bool
@@ -467,7 +467,7 @@ func TestCallsBothWays(t *testing.T) {
 	}
 }
 
-func TestShutdownAnswersFirst(t *testing.T) {
+func TestShutdownAnswers(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
@@ -490,7 +490,7 @@ func TestShutdownAnswersFirst(t *testing.T) {
 	<-down
 }
 
-func TestShutdownGivesUp(t *testing.T) {
+func TestShutdownTimeout(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)

@@ -20,20 +20,20 @@ type Options struct {
 	Password       string // "" demands none
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
-	// Silent is how long a connection without any request is kept when, at MaxConnections,
+	// SilentAfter is how long a connection without any request is kept when, at MaxConnections,
 	// another one comes; default 10 s.
-	Silent        time.Duration
+	SilentAfter   time.Duration
 	MaxMessage    int // bytes of one message from the peer, default 16 MiB
 	MaxUnfinished int // bytes of incomplete messages, of all accepted connections together; default 256 MiB
 	Log           zerolog.Logger
 }
 
-func (o *Options) fill() {
+func (o *Options) setDefaults() {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 1024
 	}
-	if o.Silent == 0 {
-		o.Silent = 10 * time.Second
+	if o.SilentAfter == 0 {
+		o.SilentAfter = 10 * time.Second
 	}
 	if o.MaxMessage == 0 {
 		o.MaxMessage = 16 << 20
@@ -47,25 +47,25 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 // Server accepts connections and serves them.
 type Server struct {
-	opt      Options
-	listener net.Listener
-	partial  *unfinished
+	opt        Options
+	listener   net.Listener
+	unfinished *unfinishedBudget
 
-	mu     sync.Mutex
-	conns  map[*Conn]struct{}
-	closed bool
-	all    sync.WaitGroup
+	mu        sync.Mutex
+	conns     map[*Conn]struct{}
+	closed    bool
+	connTasks sync.WaitGroup
 }
 
 // Listen opens the port; no connection is accepted before Serve. Port 0 means a free port.
 func Listen(host string, port int, opt Options) (*Server, error) {
-	opt.fill()
+	opt.setDefaults()
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: userTimeout}
 	listener, err := config.Listen(context.Background(), cli.Network(host), net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}
-	return &Server{opt: opt, listener: listener, partial: newUnfinished(opt.MaxUnfinished), conns: make(map[*Conn]struct{})}, nil
+	return &Server{opt: opt, listener: listener, unfinished: newUnfinished(opt.MaxUnfinished), conns: make(map[*Conn]struct{})}, nil
 }
 
 // Addr returns the address that the server listens on.
@@ -101,7 +101,7 @@ func (s *Server) Serve(routes Routes) {
 
 func (s *Server) start(sock net.Conn, routes Routes) {
 	c := newConn(sock, s.opt, routes, false)
-	c.partial = s.partial
+	c.unfinished = s.unfinished
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -115,7 +115,7 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 	}
 	c.log.Info().Msg("new connection")
 	s.conns[c] = struct{}{}
-	s.all.Go(func() {
+	s.connTasks.Go(func() {
 		c.run()
 		s.mu.Lock()
 		delete(s.conns, c)
@@ -130,15 +130,15 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 func (s *Server) makeRoom() bool {
 	var victim *Conn
 	for c := range s.conns {
-		if !c.served.Load() && (victim == nil || c.acceptedAt.Before(victim.acceptedAt)) {
+		if !c.hasRequested.Load() && (victim == nil || c.acceptedAt.Before(victim.acceptedAt)) {
 			victim = c
 		}
 	}
-	if victim == nil || time.Since(victim.acceptedAt) < s.opt.Silent {
+	if victim == nil || time.Since(victim.acceptedAt) < s.opt.SilentAfter {
 		return false
 	}
 	delete(s.conns, victim)
-	victim.giveUp(fmt.Sprintf("too many connections (limit %d), and no request came on this one", s.opt.MaxConnections))
+	victim.refuse(fmt.Sprintf("too many connections (limit %d), and no request came on this one", s.opt.MaxConnections))
 	return true
 }
 
@@ -161,7 +161,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, s.Close)()
-	s.all.Wait()
+	s.connTasks.Wait()
 }
 
 // Close stops accepting connections and closes all of them at once.
@@ -178,7 +178,7 @@ func (s *Server) Close() {
 // Dial connects to a daemon. The password is sent with the first call; routes, which may be nil,
 // serve the peer's requests.
 func Dial(ctx context.Context, host string, port int, opt Options, routes Routes) (*Conn, error) {
-	opt.fill()
+	opt.setDefaults()
 	dialer := net.Dialer{KeepAliveConfig: keepAlive, Control: userTimeout}
 	sock, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {

@@ -5,36 +5,36 @@ import (
 	"sync"
 )
 
-// unfinished bounds the bytes that all connections of a server together hold for incomplete
+// unfinishedBudget bounds the bytes that all connections of a server together hold for incomplete
 // messages. Beyond the limit, the connection that holds the most is closed; among several that hold
 // the same, the one whose message began first. The others do not read on until its memory is free.
-type unfinished struct {
+type unfinishedBudget struct {
 	limit int // bytes
 
 	mu      sync.Mutex // guards the fields below
 	freed   sync.Cond
-	held    map[*Conn]holding
+	held    map[*Conn]heldBytes
 	total   int // bytes held
 	closing int // bytes held by connections that are being closed
 	started int
 }
 
-type holding struct {
+type heldBytes struct {
 	bytes, started int
 	closing        bool
 }
 
-func newUnfinished(limit int) *unfinished {
-	u := &unfinished{limit: limit, held: make(map[*Conn]holding)}
+func newUnfinished(limit int) *unfinishedBudget {
+	u := &unfinishedBudget{limit: limit, held: make(map[*Conn]heldBytes)}
 	u.freed.L = &u.mu
 	return u
 }
 
-// note records how much a connection holds now, and closes connections beyond the limit.
+// update records how much a connection holds now, and closes connections beyond the limit.
 // It returns when the connection may continue to read.
-func (u *unfinished) note(c *Conn, bytes int) {
-	for _, hoarder := range u.update(c, bytes) {
-		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.limit))
+func (u *unfinishedBudget) update(c *Conn, bytes int) {
+	for _, hoarder := range u.findHoarders(c, bytes) {
+		hoarder.refuse(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.limit))
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -43,7 +43,7 @@ func (u *unfinished) note(c *Conn, bytes int) {
 	}
 }
 
-func (u *unfinished) update(c *Conn, bytes int) (hoarders []*Conn) {
+func (u *unfinishedBudget) findHoarders(c *Conn, bytes int) (hoarders []*Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	h, known := u.held[c]

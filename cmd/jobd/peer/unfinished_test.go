@@ -5,27 +5,27 @@ import (
 	"testing/synctest"
 )
 
-// TestReadersWaitForClosing: the bytes that a closing connection still holds count, and other
+// TestReadersWait: the bytes that a closing connection still holds count, and other
 // connections do not continue to read until it has freed them.
-func TestReadersWaitForClosing(t *testing.T) {
+func TestReadersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUnfinished(100)
 		hoarder, other := &Conn{}, &Conn{}
-		u.update(hoarder, 80)
-		if got := u.update(other, 60); len(got) != 1 || got[0] != hoarder {
+		u.findHoarders(hoarder, 80)
+		if got := u.findHoarders(other, 60); len(got) != 1 || got[0] != hoarder {
 			t.Fatalf("closed: %v", got)
 		}
 		waits := true
 		go func() {
-			u.note(other, 60)
+			u.update(other, 60)
 			waits = false
 		}()
 		synctest.Wait()
 		if !waits {
 			t.Error("140 bytes are held of 100, and a connection reads on")
 		}
-		u.note(hoarder, 70) // which does not wait for itself
-		u.note(hoarder, 0)
+		u.update(hoarder, 70) // which does not wait for itself
+		u.update(hoarder, 0)
 		synctest.Wait()
 		if waits {
 			t.Error("60 bytes are held of 100, and a connection waits")

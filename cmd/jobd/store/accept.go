@@ -15,13 +15,13 @@ import (
 
 // Accept implements Store. For each target it reads one range of the index, which is in the
 // order of ids; one read for all targets would have to sort and lock every waiting row.
-func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error) {
+func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {
 		return Page{}, err
 	}
 	if limit <= 0 {
-		limit = page
+		limit = maxPage
 	}
 	var p Page
 	var next map[string]readPosition
@@ -29,7 +29,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		p = Page{}
 		var truncated map[string]bool
 		var err error
-		if p.Rows, truncated, next, err = s.firstWaiting(ctx, tx, wants, limit); err != nil {
+		if p.Rows, truncated, next, err = s.readWaiting(ctx, tx, wants, limit); err != nil {
 			return err
 		}
 		for _, want := range wants {
@@ -44,12 +44,12 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		}
 		return s.findLocked(ctx, tx, &p, wants, truncated)
 	})
-	if ofRow(err) && s.passedOverCount() < maxPassedOver {
+	if isRowError(err) && s.passedOverCount() < maxPassedOver {
 		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
 	}
 	if err != nil {
-		if undecided(err) {
-			s.addDoubt(p.Rows, false)
+		if isCommitUnknown(err) {
+			s.addUncertain(p.Rows, false)
 		}
 		if len(adopted) > 0 {
 			// These rows are ours: the error must not hide them. If it persists, the
@@ -65,7 +65,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 }
 
 // recordClaims chooses the rows that begin at once, the best ones of their targets.
-func (s *SQL) recordClaims(rows []Row, wants []Want, at int64) {
+func (s *SQL) recordClaims(rows []Row, wants []AcceptRequest, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, want := range wants {
@@ -76,7 +76,7 @@ func (s *SQL) recordClaims(rows []Row, wants []Want, at int64) {
 			}
 		}
 		slices.SortStableFunc(list, func(a, b *Row) int { return cmp.Compare(b.Priority, a.Priority) })
-		for _, row := range list[:min(want.Begin, len(list))] {
+		for _, row := range list[:min(want.MaxBegin, len(list))] {
 			if _, known := s.claims[row.ID]; !known {
 				row.Started = at
 			}
@@ -99,7 +99,7 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 		var accepted []Row
 		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
 			accepted, err = s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
-				s.priority(), s.table().name, byID, row.ID, s.skip))
+				s.priorityExpr(), s.table().name, primaryKeyHint, row.ID, s.skipLocked))
 			if err != nil {
 				return err
 			}
@@ -109,12 +109,12 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 		case err == nil:
 			s.noteClaims(accepted, false)
 			p.Rows = append(p.Rows, accepted...)
-		case ofRow(err):
+		case isRowError(err):
 			s.passOver(row.ID)
 			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Stringer("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
 		default:
-			if undecided(err) {
-				s.addDoubt(accepted, false)
+			if isCommitUnknown(err) {
+				s.addUncertain(accepted, false)
 			}
 			if len(p.Rows) > 0 {
 				return p, nil // if the error persists, the next Accept returns it
@@ -147,12 +147,12 @@ func (s *SQL) exceptRefused() string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return " AND id NOT IN (" + list(slices.Sorted(maps.Keys(s.passedOverUntil))) + ")"
+	return " AND id NOT IN (" + joinIDs(slices.Sorted(maps.Keys(s.passedOverUntil))) + ")"
 }
 
 func byRowID(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
 
-func targetsOf(wants []Want) []string {
+func targetsOf(wants []AcceptRequest) []string {
 	names := make([]string, len(wants))
 	for i, want := range wants {
 		names[i] = want.Target
@@ -182,7 +182,7 @@ func (s *SQL) lastPosition(target string) readPosition {
 }
 
 // notePosition notes how far a committed Accept has come.
-func (s *SQL) notePosition(wants []Want, next map[string]readPosition) {
+func (s *SQL) notePosition(wants []AcceptRequest, next map[string]readPosition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, want := range wants {
@@ -191,9 +191,9 @@ func (s *SQL) notePosition(wants []Want, next map[string]readPosition) {
 	maps.Copy(s.positions, next)
 }
 
-// source is a target whose waiting rows are read in parts.
-type source struct {
-	Want
+// targetReader is a target whose waiting rows are read in parts.
+type targetReader struct {
+	AcceptRequest
 	readPosition
 	minID int64 // ids below it were not read; 0 if all were
 	rows  []Row // read and locked, not taken yet
@@ -201,17 +201,17 @@ type source struct {
 	full  bool  // the last part had as many rows as were asked for
 }
 
-// firstWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
+// readWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
 // limit. truncated holds the targets that may have more rows. next is what to pass to
 // notePosition.
 //
 // Of each target it first reads its share of the limit, and more only when these are used up: a row
 // that is locked and not accepted costs as much as one that is.
-func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit int) (rows []Row, truncated map[string]bool, next map[string]readPosition, err error) {
-	sources := make([]*source, len(wants))
+func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest, limit int) (rows []Row, truncated map[string]bool, next map[string]readPosition, err error) {
+	sources := make([]*targetReader, len(wants))
 	sum := 0
 	for i, want := range wants {
-		sources[i] = &source{Want: want, room: min(want.Rows, limit), full: true}
+		sources[i] = &targetReader{AcceptRequest: want, room: min(want.Rows, limit), full: true}
 		if !s.table().hasPrio {
 			sources[i].readPosition = s.lastPosition(want.Target)
 			sources[i].minID = sources[i].from
@@ -225,17 +225,17 @@ func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit 
 		}
 		for _, src := range left {
 			if len(src.rows) == 0 && src.full && src.room > 0 {
-				if err := s.readPart(ctx, tx, src, share, limit); err != nil {
+				if err := s.readShare(ctx, tx, src, share, limit); err != nil {
 					return nil, nil, nil, err
 				}
 			}
 		}
-		left = slices.DeleteFunc(left, func(src *source) bool { return len(src.rows) == 0 })
+		left = slices.DeleteFunc(left, func(src *targetReader) bool { return len(src.rows) == 0 })
 		if len(left) == 0 {
 			break
 		}
 		for used := false; len(rows) < limit && !used; { // until all rows that were read of one target are used
-			src := slices.MinFunc(left, func(a, b *source) int { return byRowID(a.rows[0], b.rows[0]) })
+			src := slices.MinFunc(left, func(a, b *targetReader) int { return byRowID(a.rows[0], b.rows[0]) })
 			rows, src.rows = append(rows, src.rows[0]), src.rows[1:]
 			used = len(src.rows) == 0
 		}
@@ -254,9 +254,9 @@ func (s *SQL) firstWaiting(ctx context.Context, tx *sql.Tx, wants []Want, limit 
 	return rows, truncated, next, nil
 }
 
-// readPart reads and locks the next waiting rows of a target or, if rows have a priority, the best of
+// readShare reads and locks the next waiting rows of a target or, if rows have a priority, the best of
 // the first limit.
-func (s *SQL) readPart(ctx context.Context, tx *sql.Tx, src *source, share, limit int) (err error) {
+func (s *SQL) readShare(ctx context.Context, tx *sql.Tx, src *targetReader, share, limit int) (err error) {
 	if s.table().hasPrio && src.room < limit {
 		src.rows, src.full, err = s.lockBest(ctx, tx, src.Target, src.room, limit)
 		src.room = 0
@@ -271,8 +271,8 @@ func (s *SQL) readPart(ctx context.Context, tx *sql.Tx, src *source, share, limi
 
 // readNext reads and locks the next rows, at most limit, of a target. At the end of the rows it
 // goes back to the lowest id.
-func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, limit int) (err error) {
-	lock := " FOR UPDATE" + s.skip
+func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *targetReader, limit int) (err error) {
+	lock := " FOR UPDATE" + s.skipLocked
 	if src.rows, err = s.readFirst(ctx, tx, src.Target, src.from, math.MaxInt64, limit, lock); err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *source, limit int) 
 // readFirst reads the first waiting rows of a target whose ids are from lowest to highest.
 func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, limit int, lock string) ([]Row, error) {
 	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table().name, s.table().force(), s.table().target, lowest, highest, s.exceptRefused(), limit, lock), target, target)
+		s.priorityExpr(), s.table().name, s.table().indexHint(), s.table().target, lowest, highest, s.exceptRefused(), limit, lock), target, target)
 }
 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads these without
@@ -316,8 +316,8 @@ func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, lim
 		for i, row := range seen[:n] {
 			ids[i] = row.ID
 		}
-		rows, err := s.rows(ctx, tx, "SELECT id, target, "+s.priority()+" FROM "+s.table().name+byID+
-			" WHERE id IN ("+list(ids)+") AND status = 'waiting' ORDER BY id FOR UPDATE"+s.skip)
+		rows, err := s.rows(ctx, tx, "SELECT id, target, "+s.priorityExpr()+" FROM "+s.table().name+primaryKeyHint+
+			" WHERE id IN ("+joinIDs(ids)+") AND status = 'waiting' ORDER BY id FOR UPDATE"+s.skipLocked)
 		if err != nil {
 			return nil, false, err
 		}
@@ -326,7 +326,7 @@ func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, lim
 	return accepted, more || len(seen) > 0, nil
 }
 
-func (s *SQL) priority() string {
+func (s *SQL) priorityExpr() string {
 	if s.table().hasPrio {
 		return "COALESCE(CAST(priority AS SIGNED), 0)"
 	}
@@ -366,7 +366,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		}
 	}
 	s.clearClaims(ids)
-	s.dropDoubts(s.doubts(), ids) // an earlier accept was undone, or the row was reset
+	s.dropUncertain(s.uncertain(), ids) // an earlier accept was undone, or the row was reset
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
@@ -379,19 +379,19 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		if len(part.ids) == 0 {
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET "+part.set+" WHERE id IN ("+list(part.ids)+")"); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+primaryKeyHint+" SET "+part.set+" WHERE id IN ("+joinIDs(part.ids)+")"); err != nil {
 			return err
 		}
 	}
 	failpoint.Point("accept: rows updated")
-	if !s.claimed {
+	if !s.hasClaims {
 		return nil
 	}
 	if err := s.checkOwner(ctx, tx); err != nil {
 		return err
 	}
 	claims := make([]any, 0, 4*len(ids))
-	token, owner := s.Token(), s.owner()
+	token, owner := s.Token(), s.ownerName()
 	for _, id := range ids {
 		claims = append(claims, id, token, from == Manual, owner)
 	}
@@ -405,7 +405,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 // transaction ends, so that a daemon that settles this incarnation later sees the claims made
 // here.
 func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
-	found, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
+	found, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(found) == 0 {
 		err = ErrFenced
 	}
@@ -414,8 +414,8 @@ func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
 
 // findLocked notes in the page the targets with waiting rows that this transaction did not see
 // because other transactions had locked them.
-func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, truncated map[string]bool) error {
-	if s.skip == "" {
+func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []AcceptRequest, truncated map[string]bool) error {
+	if s.skipLocked == "" {
 		return nil
 	}
 	for _, target := range targetsOf(wants) {
@@ -424,7 +424,7 @@ func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Want,
 		}
 		var name string
 		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s AND %s LIMIT 1",
-			s.table().name, s.table().force(), s.table().target, claimable), target, target).Scan(&name)
+			s.table().name, s.table().indexHint(), s.table().target, claimable), target, target).Scan(&name)
 		if err == nil && name == target {
 			p.Busy = append(p.Busy, target)
 		} else if err != nil && err != sql.ErrNoRows {
@@ -435,12 +435,12 @@ func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Want,
 }
 
 // AcceptManual implements Store.
-func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string) bool) ([]Request, error) {
-	answers := make(map[int64]Request, len(ids))
-	for part := range slices.Chunk(ids, page) {
+func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string) bool) ([]ManualResult, error) {
+	answers := make(map[int64]ManualResult, len(ids))
+	for part := range slices.Chunk(ids, maxPage) {
 		var accepted []Row
 		err := s.transact(ctx, "manual", func(tx *sql.Tx) error {
-			found, err := s.states(ctx, tx, part)
+			found, err := s.manualStates(ctx, tx, part)
 			if err != nil {
 				return err
 			}
@@ -461,26 +461,26 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 				return err
 			}
 			for _, row := range accepted { // acceptLocked has added their fields
-				found[row.ID] = Request{Row: row, Found: true, Accepted: true}
+				found[row.ID] = ManualResult{Row: row, Found: true, Accepted: true}
 			}
 			maps.Copy(answers, found)
 			if len(ignored) == 0 {
 				return nil
 			}
 			slices.Sort(ignored)
-			_, err = tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET status = 'ignored' WHERE id IN ("+list(ignored)+")")
+			_, err = tx.ExecContext(ctx, "UPDATE "+s.table().name+primaryKeyHint+" SET status = 'ignored' WHERE id IN ("+joinIDs(ignored)+")")
 			return err
 		})
 		if err != nil {
-			if undecided(err) {
-				s.addDoubt(accepted, true)
+			if isCommitUnknown(err) {
+				s.addUncertain(accepted, true)
 			}
 			s.giveBack(answers, part)
 			return nil, err
 		}
 		s.noteClaims(accepted, true)
 	}
-	requests := make([]Request, len(ids))
+	requests := make([]ManualResult, len(ids))
 	for i, id := range ids {
 		requests[i] = answers[id]
 		requests[i].Row.ID = id
@@ -490,27 +490,27 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 
 // giveBack makes Resolve also return the rows that the earlier parts of a failed AcceptManual have
 // accepted.
-func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
+func (s *SQL) giveBack(answers map[int64]ManualResult, failed []int64) {
 	var rows []Row
 	for id, r := range answers {
 		if r.Accepted && !slices.Contains(failed, id) {
 			rows = append(rows, r.Row)
 		}
 	}
-	s.addDoubt(rows, true)
+	s.addUncertain(rows, true)
 }
 
-// states reads and locks rows by id.
-func (s *SQL) states(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]Request, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, target, status, "+s.priority()+" FROM "+s.table().name+byID+
-		" WHERE id IN ("+list(ids)+") ORDER BY id FOR UPDATE")
+// manualStates reads and locks rows by id.
+func (s *SQL) manualStates(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]ManualResult, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, target, status, "+s.priorityExpr()+" FROM "+s.table().name+primaryKeyHint+
+		" WHERE id IN ("+joinIDs(ids)+") ORDER BY id FOR UPDATE")
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	found := make(map[int64]Request, len(ids))
+	found := make(map[int64]ManualResult, len(ids))
 	for rows.Next() {
-		r := Request{Found: true}
+		r := ManualResult{Found: true}
 		if err := rows.Scan(&r.Row.ID, &r.Row.Target, &r.Status, &r.Row.Priority); err != nil {
 			return nil, err
 		}
@@ -519,47 +519,47 @@ func (s *SQL) states(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]Re
 	return found, rows.Err()
 }
 
-func (s *SQL) addDoubt(rows []Row, manual bool) {
+func (s *SQL) addUncertain(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.doubtful[row.ID] = &doubtfulAccept{manual, row.Started}
+		s.uncertainAccepts[row.ID] = &uncertainAccept{manual, row.Started}
 	}
 }
 
-func (s *SQL) doubts() map[int64]*doubtfulAccept {
+func (s *SQL) uncertain() map[int64]*uncertainAccept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.doubtful)
+	return maps.Clone(s.uncertainAccepts)
 }
 
 // Resolve implements Store. Its read waits for a transaction that is still in progress, so its
 // answer is final.
 func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
-	doubtful, token := s.doubts(), s.Token()
+	doubtful, token := s.uncertain(), s.Token()
 	if len(doubtful) == 0 {
 		return nil, nil
 	}
 	ids := slices.Sorted(maps.Keys(doubtful))
-	if !s.claimed {
+	if !s.hasClaims {
 		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted or running")
-		s.dropDoubts(doubtful, ids)
+		s.dropUncertain(doubtful, ids)
 		return nil, nil
 	}
 	var adopted []Row
 	var back []int64
 	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
-		if err := s.unbegin(ctx, tx, doubtful, token); err != nil {
+		if err := s.undoBegins(ctx, tx, doubtful, token); err != nil {
 			return err
 		}
-		claims, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table().claims+" c"+byID+
-			" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id WHERE c.id IN ("+list(ids)+
+		claims, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriorityExpr()+" FROM "+s.table().claims+" c"+primaryKeyHint+
+			" STRAIGHT_JOIN "+s.table().name+" j"+primaryKeyHint+" ON j.id = c.id WHERE c.id IN ("+joinIDs(ids)+
 			") AND c.token = ? AND j.status = 'accepted' FOR UPDATE", token)
 		if err != nil {
 			return err
 		}
 		adopted, back = nil, nil
-		now := s.doubts()
+		now := s.uncertain()
 		for _, row := range claims {
 			switch d := doubtful[row.ID]; {
 			case now[row.ID] != d: // accepted again meanwhile
@@ -579,17 +579,17 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.dropDoubts(doubtful, ids)
+	s.dropUncertain(doubtful, ids)
 	s.forgetClaims(back)
 	s.noteClaims(adopted, false)
 	return adopted, nil
 }
 
-// unbegin sets rows back to accepted if they began in an accept of unknown outcome. Nobody was told
+// undoBegins sets rows back to accepted if they began in an accept of unknown outcome. Nobody was told
 // of them, so they do not run.
-func (s *SQL) unbegin(ctx context.Context, tx *sql.Tx, doubtful map[int64]*doubtfulAccept, token int64) error {
+func (s *SQL) undoBegins(ctx context.Context, tx *sql.Tx, doubtful map[int64]*uncertainAccept, token int64) error {
 	started := "FALSE"
-	now := s.doubts()
+	now := s.uncertain()
 	for _, id := range slices.Sorted(maps.Keys(doubtful)) {
 		if d := doubtful[id]; d.started != 0 && now[id] == d {
 			started += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.started)
@@ -598,25 +598,25 @@ func (s *SQL) unbegin(ctx context.Context, tx *sql.Tx, doubtful map[int64]*doubt
 	if started == "FALSE" {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" c"+byID+" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id SET j.status = 'accepted', j.time_started = 0"+
-		" WHERE c.id IN ("+list(slices.Sorted(maps.Keys(doubtful)))+") AND c.token = ? AND j.status = 'running' AND ("+started+")", token)
+	_, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" c"+primaryKeyHint+" STRAIGHT_JOIN "+s.table().name+" j"+primaryKeyHint+" ON j.id = c.id SET j.status = 'accepted', j.time_started = 0"+
+		" WHERE c.id IN ("+joinIDs(slices.Sorted(maps.Keys(doubtful)))+") AND c.token = ? AND j.status = 'running' AND ("+started+")", token)
 	return err
 }
 
-func (s *SQL) joinedPriority() string {
+func (s *SQL) joinedPriorityExpr() string {
 	if s.table().hasPrio {
 		return "COALESCE(CAST(j.priority AS SIGNED), 0)"
 	}
 	return "0"
 }
 
-// dropDoubts removes the given doubts about rows, but not later doubts about the same rows.
-func (s *SQL) dropDoubts(doubtful map[int64]*doubtfulAccept, ids []int64) {
+// dropUncertain removes the given doubts about rows, but not later doubts about the same rows.
+func (s *SQL) dropUncertain(doubtful map[int64]*uncertainAccept, ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if s.doubtful[id] == doubtful[id] {
-			delete(s.doubtful, id)
+		if s.uncertainAccepts[id] == doubtful[id] {
+			delete(s.uncertainAccepts, id)
 		}
 	}
 }
@@ -626,19 +626,19 @@ func (s *SQL) restoreStatus(ctx context.Context, tx *sql.Tx, ids []int64, status
 	if len(ids) == 0 {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET status = ? WHERE id IN ("+list(ids)+")", status); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+primaryKeyHint+" SET status = ? WHERE id IN ("+joinIDs(ids)+")", status); err != nil {
 		return err
 	}
-	return s.unclaim(ctx, tx, ids)
+	return s.deleteClaims(ctx, tx, ids)
 }
 
-func (s *SQL) unclaim(ctx context.Context, tx *sql.Tx, ids []int64) error {
-	if len(ids) == 0 || !s.claimed {
+func (s *SQL) deleteClaims(ctx context.Context, tx *sql.Tx, ids []int64) error {
+	if len(ids) == 0 || !s.hasClaims {
 		return nil
 	}
 	// A DELETE takes no hint. Without order and limit the server may walk the whole table instead,
 	// wait for claims that other transactions have locked, and find deadlocks.
-	result, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id IN (%s) ORDER BY id LIMIT %d", s.table().claims, list(ids), len(ids)))
+	result, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id IN (%s) ORDER BY id LIMIT %d", s.table().claims, joinIDs(ids), len(ids)))
 	if err != nil {
 		return err
 	}
@@ -646,7 +646,7 @@ func (s *SQL) unclaim(ctx context.Context, tx *sql.Tx, ids []int64) error {
 		return err
 	}
 	// MariaDB may report success for a DELETE that KILL QUERY or its time limit has ended.
-	left, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().claims+byID+" WHERE id IN ("+list(ids)+")")
+	left, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().claims+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
 	if err == nil && len(left) > 0 {
 		err = errNotDeleted
 	}

@@ -49,7 +49,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-		s.claimed = true
+		s.hasClaims = true
 	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only is not among these, because it may become writable
 		s.opt.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
@@ -78,7 +78,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, numberID))
+	_, err = s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, numberID))
 	return err
 }
 
@@ -86,7 +86,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 func (s *SQL) Register(ctx context.Context) error {
 	token := rand.Int64N(1<<62) + 1
 	var number int64
-	if s.claimed {
+	if s.hasClaims {
 		err := s.transact(ctx, "register", func(tx *sql.Tx) (err error) {
 			number, err = s.createOwner(ctx, tx, token)
 			return err
@@ -97,17 +97,17 @@ func (s *SQL) Register(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token, s.number = token, number
-	clear(s.doubtful) // other daemons settle the rows of our earlier incarnation
-	clear(s.unsure)
+	s.token, s.claimsNumber = token, number
+	clear(s.uncertainAccepts) // other daemons settle the rows of our earlier incarnation
+	clear(s.unsureWrites)
 	clear(s.claims)
 	return nil
 }
 
 // createOwner creates the record of an incarnation if it does not exist, and returns the table's number.
 func (s *SQL) createOwner(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
-	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (?, ?, '', '', 0, NULL)",
-		-token, token, s.owner(), placeText(process.Self()), numberID, rand.Int64())
+	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.leaseExpr()+"), (?, ?, '', '', 0, NULL)",
+		-token, token, s.ownerName(), formatProcess(process.Self()), numberID, rand.Int64())
 	if err != nil {
 		return 0, err
 	}
@@ -115,19 +115,19 @@ func (s *SQL) createOwner(ctx context.Context, tx *sql.Tx, token int64) (number 
 	return number, err
 }
 
-// owner returns the form in which the companion table stores the daemon's name.
-func (s *SQL) owner() string {
+// ownerName returns the form in which the companion table stores the daemon's name.
+func (s *SQL) ownerName() string {
 	name := []rune(s.opt.Name)
 	return string(name[:min(len(name), 255)])
 }
 
-// end returns the SQL of the time at which a lease that is set now expires.
-func (s *SQL) end() string {
+// leaseExpr returns the SQL of the time at which a lease that is set now expires.
+func (s *SQL) leaseExpr() string {
 	return fmt.Sprintf("UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND", s.opt.Lease.Microseconds())
 }
 
-// direct classifies the error of a statement outside a transaction.
-func (s *SQL) direct(err error) error {
+// statementError classifies the error of a statement outside a transaction.
+func (s *SQL) statementError(err error) error {
 	if err == nil || kindOf(err) == mariadb.Refused {
 		return err
 	}
@@ -136,18 +136,18 @@ func (s *SQL) direct(err error) error {
 
 // Renew prolongs the lease.
 func (s *SQL) Renew(ctx context.Context) error {
-	if !s.claimed {
-		return s.direct(s.db.PingContext(ctx))
+	if !s.hasClaims {
+		return s.statementError(s.db.PingContext(ctx))
 	}
-	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
+	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.leaseExpr()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
 	if isNumber(err, 1146) && s.isPermanent(0) { // while a table is being restored from a dump, it is missing for a moment
 		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err != nil {
-			return s.direct(err)
+			return s.statementError(err)
 		}
 	} else if err != nil {
-		return s.direct(err)
+		return s.statementError(err)
 	} else if n, err := result.RowsAffected(); err != nil || n > 0 {
-		return s.direct(err)
+		return s.statementError(err)
 	}
 	var number int64
 	err = s.transact(ctx, "reclaim", func(tx *sql.Tx) (err error) {
@@ -166,7 +166,7 @@ func (s *SQL) renumber(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if number != 0 {
-		s.number = number
+		s.claimsNumber = number
 	}
 }
 
@@ -178,8 +178,8 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []
 	if number, err = s.ensureAlive(ctx, tx); err != nil || len(mine) == 0 {
 		return number, nil, err
 	}
-	rows, err := tx.QueryContext(ctx, "SELECT id, status, time_started FROM "+s.table().name+byID+
-		" WHERE id IN ("+list(slices.Sorted(maps.Keys(mine)))+") ORDER BY id FOR UPDATE"+s.skip)
+	rows, err := tx.QueryContext(ctx, "SELECT id, status, time_started FROM "+s.table().name+primaryKeyHint+
+		" WHERE id IN ("+joinIDs(slices.Sorted(maps.Keys(mine)))+") ORDER BY id FOR UPDATE"+s.skipLocked)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -192,7 +192,7 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []
 			return 0, nil, err
 		}
 		if c := mine[id]; status == Accepted && !c.unsure || status == Running && c.running && started == c.started {
-			claims = append(claims, id, s.Token(), c.manual, s.owner())
+			claims = append(claims, id, s.Token(), c.manual, s.ownerName())
 		}
 		delete(mine, id)
 	}
@@ -219,9 +219,9 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 		return 0, err
 	}
 	s.mu.Lock()
-	token, old := s.token, s.number
+	token, old := s.token, s.claimsNumber
 	s.mu.Unlock()
-	records, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, old, token))
+	records, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, old, token))
 	if err != nil {
 		return 0, err
 	}
@@ -240,13 +240,13 @@ func (s *SQL) rememberedClaims() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := maps.Clone(s.claims)
-	for id := range s.unsure {
+	for id := range s.unsureWrites {
 		if c, ok := rows[id]; ok {
 			c.unsure = true
 			rows[id] = c
 		}
 	}
-	for id, d := range s.doubtful {
+	for id, d := range s.uncertainAccepts {
 		if s.claims[id] == (claim{}) { // unknown, or cleared by that accept
 			rows[id] = claim{manual: d.manual, running: d.started != 0, started: d.started}
 		}
@@ -257,11 +257,11 @@ func (s *SQL) rememberedClaims() map[int64]claim {
 // Leave implements Store. Others may settle remaining claims at once.
 func (s *SQL) Leave(ctx context.Context) error {
 	token := s.Token()
-	if !s.claimed || token == 0 { // not registered
+	if !s.hasClaims || token == 0 { // not registered
 		return nil
 	}
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
-		ids, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
+		ids, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
 		if err != nil {
 			return err
 		}
@@ -277,14 +277,14 @@ func (s *SQL) Leave(ctx context.Context) error {
 // Owners implements Store. An incarnation that has claims but no record may create its record
 // again until a lease has passed.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
-	if !s.claimed {
+	if !s.hasClaims {
 		return nil, nil
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
 		" WHERE id < 0 AND id <> %[4]d AND token <> %[2]d UNION ALL SELECT c.token, COALESCE(NULLIF(MAX(c.owner), ''), 'unknown'), '', 0, 0, %[3]d FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
 		" WHERE c.id >= 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.opt.Lease.Microseconds(), numberID))
 	if err != nil {
-		return nil, s.direct(err)
+		return nil, s.statementError(err)
 	}
 	defer rows.Close()
 	var owners []Owner
@@ -292,21 +292,21 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 		var o Owner
 		var place string
 		var left int64
-		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.Dead, &left); err != nil {
+		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.Settling, &left); err != nil {
 			return nil, err
 		}
-		o.Left = time.Duration(left) * time.Microsecond
-		o.Place = parsePlace(place)
+		o.LeaseLeft = time.Duration(left) * time.Microsecond
+		o.Process = parseProcess(place)
 		owners = append(owners, o)
 	}
-	return owners, s.direct(rows.Err())
+	return owners, s.statementError(rows.Err())
 }
 
 // Settle implements Store. It first marks the incarnation, which can then no longer renew its
 // lease. It settles the incarnation's rows in parts, and finally removes the record.
-func (s *SQL) Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, error) {
-	sum := Settled{Failed: make(map[int64]string)}
-	if !s.claimed {
+func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (SettleResult, error) {
+	sum := SettleResult{Failed: make(map[int64]string)}
+	if !s.hasClaims {
 		return sum, nil
 	}
 	marked := false
@@ -330,10 +330,10 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, er
 		return sum, err
 	}
 	targets := make(map[string]bool)
-	sum.Left = len(orphans.Except) > 0
+	sum.Incomplete = len(orphans.Except) > 0
 	for {
-		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
-			s.table().claims, o.Token, list(append([]int64{numberID}, orphans.Except...)), page))
+		ids, err := s.queryIDs(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
+			s.table().claims, o.Token, joinIDs(append([]int64{numberID}, orphans.Except...)), maxPage))
 		if err != nil {
 			return sum, err
 		}
@@ -345,26 +345,26 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, er
 			return sum, err
 		}
 		if n < len(ids) {
-			sum.Left = true
+			sum.Incomplete = true
 			break
 		}
 	}
 	sum.Targets = slices.Sorted(maps.Keys(targets))
-	if sum.Left {
+	if sum.Incomplete {
 		return sum, nil
 	}
 	failpoint.Point("settle: before the record goes")
 	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -o.Token)
-	return sum, s.direct(err)
+	return sum, s.statementError(err)
 }
 
-// Own implements Store.
-func (s *SQL) Own(ctx context.Context) ([]int64, error) {
-	return s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, s.Token()))
+// OwnClaims implements Store.
+func (s *SQL) OwnClaims(ctx context.Context) ([]int64, error) {
+	return s.queryIDs(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, s.Token()))
 }
 
-// Disown implements Store.
-func (s *SQL) Disown(ctx context.Context, ids []int64, orphans Orphans) (sum Settled, err error) {
+// SettleOwnClaims implements Store.
+func (s *SQL) SettleOwnClaims(ctx context.Context, ids []int64, orphans OrphanPolicy) (sum SettleResult, err error) {
 	targets := make(map[string]bool)
 	sum.Failed = make(map[int64]string)
 	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, orphans, ids, &sum, targets)
@@ -372,10 +372,10 @@ func (s *SQL) Disown(ctx context.Context, ids []int64, orphans Orphans) (sum Set
 	return sum, err
 }
 
-func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {
+func (s *SQL) queryIDs(ctx context.Context, query string) ([]int64, error) {
 	rows, err := s.db.QueryContext(ctx, query)
 	if err != nil {
-		return nil, s.direct(err)
+		return nil, s.statementError(err)
 	}
 	defer rows.Close()
 	var ids []int64
@@ -386,26 +386,26 @@ func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {
 		}
 		ids = append(ids, id)
 	}
-	return ids, s.direct(rows.Err())
+	return ids, s.statementError(rows.Err())
 }
 
 // settlePart settles some rows and returns how many. The others were locked, or have been missing
 // only for a short time.
-func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []int64, sum *Settled, targets map[string]bool) (int, error) {
+func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids []int64, sum *SettleResult, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
-	var part Settled
+	var part SettleResult
 	var freed []int64
 	var names []string
-	reason, _ := s.table().stderr.fit(orphans.Reason, reasonRoom)
+	reason, _ := s.table().stderr.cutToFit(orphans.Reason, reasonRoom)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
-		part, freed, names = Settled{Failed: make(map[int64]string)}, nil, nil
-		claims, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
-			s.table().claims, byID, list(ids), o.Token, s.skip))
+		part, freed, names = SettleResult{Failed: make(map[int64]string)}, nil, nil
+		claims, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
+			s.table().claims, primaryKeyHint, joinIDs(ids), o.Token, s.skipLocked))
 		if err != nil || len(claims) == 0 {
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT j.id, j.target, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
-			" WHERE c.id IN (%s) ORDER BY c.id FOR UPDATE%s", s.table().claims, byID, s.table().name, byID, list(claims), s.skip))
+			" WHERE c.id IN (%s) ORDER BY c.id FOR UPDATE%s", s.table().claims, primaryKeyHint, s.table().name, primaryKeyHint, joinIDs(claims), s.skipLocked))
 		if err != nil {
 			return err
 		}
@@ -422,15 +422,15 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 			locked[id] = true
 			switch {
 			case status == Accepted && manual:
-				p.manual = append(p.manual, id)
+				p.giveBackManual = append(p.giveBackManual, id)
 			case status == Accepted:
-				p.back = append(p.back, id)
+				p.giveBack = append(p.giveBack, id)
 				names = append(names, target)
 			case status == Running && !orphans.Requeue:
-				p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: orphans.At})
+				p.finish = append(p.finish, Result{ID: id, Code: -1, Stderr: reason, At: orphans.At})
 				part.Failed[id] = target
 			case status == Running && manual:
-				p.rehand = append(p.rehand, id)
+				p.requeueManual = append(p.requeueManual, id)
 			case status == Running:
 				p.requeue = append(p.requeue, id)
 				names = append(names, target)
@@ -447,8 +447,8 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 			freed = append(freed, id)
 		}
 		slices.Sort(freed)
-		p.free = freed
-		part.Returned = len(p.back) + len(p.manual) + len(p.requeue) + len(p.rehand)
+		p.freeClaims = freed
+		part.Requeued = len(p.giveBack) + len(p.giveBackManual) + len(p.requeue) + len(p.requeueManual)
 		failpoint.Point("settle: rows locked")
 		return s.writePlan(ctx, tx, 0, &p)
 	})
@@ -456,7 +456,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans Orphans, ids []in
 		return 0, err
 	}
 	s.forgetSightings(freed, nil)
-	sum.Returned += part.Returned
+	sum.Requeued += part.Requeued
 	maps.Copy(sum.Failed, part.Failed)
 	for _, name := range names {
 		targets[name] = true
@@ -475,7 +475,7 @@ func (s *SQL) deletedClaims(ctx context.Context, tx *sql.Tx, claims []int64, loc
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	exists, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
+	exists, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(missing)+")")
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 		m.Net, m.Addr = "unix", c.Socket
 	}
 	m.MaxAllowedPacket = 1 << 30
-	// Without strict mode, no final update fails because of its data. fit has already cut
+	// Without strict mode, no final update fails because of its data. fitResult has already cut
 	// the texts and replaced characters.
 	m.Params = map[string]string{"sql_mode": "''", "innodb_lock_wait_timeout": lockTimeout}
 	switch c.TLS {

@@ -7,7 +7,7 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// kindOf returns the kind of an error. An error that does not come from the server counts as Away:
+// kindOf returns the kind of an error. An error that does not come from the server counts as away:
 // either the connection failed, or our own timeout passed.
 func kindOf(err error) mariadb.Kind {
 	if n := mariadb.Number(err); n != 0 {
@@ -16,7 +16,7 @@ func kindOf(err error) mariadb.Kind {
 	return mariadb.Away
 }
 
-// errNotDeleted counts as Away, as the error of an interrupted statement does.
+// errNotDeleted counts as away, as the error of an interrupted statement does.
 var errNotDeleted = errors.New("the server has interrupted a DELETE without an error")
 
 // unreachable reports whether a server does not answer, is overloaded, or has locked the table for
@@ -24,31 +24,27 @@ var errNotDeleted = errors.New("the server has interrupted a DELETE without an e
 // count as mistakes in the configuration.
 func unreachable(err error) bool {
 	if n := mariadb.Number(err); n != 0 {
-		return mariadb.KindOf(n) != mariadb.Refused && !slices.Contains(mistakes, n)
+		return mariadb.KindOf(n) != mariadb.Refused && !slices.Contains(setupErrors, n)
 	}
 	return mariadb.Unanswered(err)
 }
 
-// mistakes are errors that count as Away while the daemon runs, but very likely come from the
+// setupErrors are errors that count as away while the daemon runs, but very likely come from the
 // configuration when it starts.
-var mistakes = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
+var setupErrors = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
 
-// ofRow reports whether an error concerns the data of one row: its size, its characters, or the
+// isRowError reports whether an error concerns the data of one row: its size, its characters, or the
 // user's trigger or CHECK.
-func ofRow(err error) bool { return isNumber(err, data...) }
+func isRowError(err error) bool { return isNumber(err, dataErrors...) }
 
-var data = []uint16{
+var dataErrors = []uint16{
 	1118, 1139, 1406, 1713, // row, column or undo record too large
 	1153, 1197, 1301, // packet, or transaction in the statement log, too large
 	1264, 1265, 1292, // out of range, truncated, incorrect value
 	1300, 1366, 1267, 3854, // characters that the charset lacks, collations
-	1644, 3819, 4025, // see refusedByTrigger
+	1644, 3819, 4025, // a trigger or CHECK of the user, for whatever reason
 	3140, // a column of JSON
 }
-
-// refusedByTrigger reports whether a trigger or CHECK of the user has refused a statement, for whatever
-// reason.
-func refusedByTrigger(err error) bool { return isNumber(err, 1644, 3819, 4025) }
 
 func isNumber(err error, numbers ...uint16) bool {
 	return slices.Contains(numbers, mariadb.Number(err))

@@ -16,7 +16,7 @@ import (
 
 const (
 	CutMark   = cutMark
-	StdoutCut = stdoutCut
+	StdoutCut = stdoutCutMark
 )
 
 var (
@@ -26,17 +26,17 @@ var (
 
 // PassesOver reports whether locked rows are skipped. Wait makes the store wait for them, as with
 // servers that cannot skip.
-func (s *SQL) PassesOver() bool { return s.skip != "" }
-func (s *SQL) Wait()            { s.skip = "" }
+func (s *SQL) PassesOver() bool { return s.skipLocked != "" }
+func (s *SQL) Wait()            { s.skipLocked = "" }
 
 func (s *SQL) DB() *sql.DB                      { return s.db }
-func (s *SQL) Doubtful(rows []Row, manual bool) { s.addDoubt(rows, manual) }
+func (s *SQL) Doubtful(rows []Row, manual bool) { s.addUncertain(rows, manual) }
 
-// Resolving begins as Resolve does, and returns a function that ends it as if it had found that
+// BlockResolve begins as Resolve does, and returns a function that ends it as if it had found that
 // these rows are settled.
-func (s *SQL) Resolving(ids ...int64) (end func()) {
-	doubtful := s.doubts()
-	return func() { s.dropDoubts(doubtful, ids) }
+func (s *SQL) BlockResolve(ids ...int64) (end func()) {
+	doubtful := s.uncertain()
+	return func() { s.dropUncertain(doubtful, ids) }
 }
 
 func (s *SQL) Remember(b Batch) { s.noteWritten(b) }
@@ -44,20 +44,20 @@ func (s *SQL) Remember(b Batch) { s.noteWritten(b) }
 // AnswerCommits makes commits take effect and then return the error in err, if there is one.
 func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
 	s.db.Close()
-	s.db = sql.OpenDB(badEnds{s.link, err})
+	s.db = sql.OpenDB(badCommitConnector{s.connector, err})
 }
 
-type badEnds struct {
+type badCommitConnector struct {
 	*mariadb.Connector
 	err *atomic.Pointer[error]
 }
 
-func (c badEnds) Connect(ctx context.Context) (driver.Conn, error) {
+func (c badCommitConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return badEnd{conn.(connection), c.err}, nil
+	return badCommitConn{conn.(connection), c.err}, nil
 }
 
 type connection interface {
@@ -68,54 +68,54 @@ type connection interface {
 	driver.QueryerContext
 }
 
-type badEnd struct {
+type badCommitConn struct {
 	connection
 	err *atomic.Pointer[error]
 }
 
-func (c badEnd) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+func (c badCommitConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	tx, err := c.connection.BeginTx(ctx, opts)
-	return badTx{tx, c.err}, err
+	return badCommitTx{tx, c.err}, err
 }
 
 // SkipDeletes makes DELETE statements succeed without an effect while skip is set, as MariaDB does if
 // KILL QUERY comes at a certain moment.
 func (s *SQL) SkipDeletes(skip *atomic.Bool) {
 	s.db.Close()
-	s.db = sql.OpenDB(skipping{s.link, skip})
+	s.db = sql.OpenDB(skipDeleteConnector{s.connector, skip})
 }
 
-type skipping struct {
+type skipDeleteConnector struct {
 	*mariadb.Connector
 	skip *atomic.Bool
 }
 
-func (c skipping) Connect(ctx context.Context) (driver.Conn, error) {
+func (c skipDeleteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return skipper{conn.(connection), c.skip}, nil
+	return skipDeleteConn{conn.(connection), c.skip}, nil
 }
 
-type skipper struct {
+type skipDeleteConn struct {
 	connection
 	skip *atomic.Bool
 }
 
-func (c skipper) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c skipDeleteConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	if c.skip.Load() && strings.HasPrefix(query, "DELETE") {
 		return driver.RowsAffected(0), nil
 	}
 	return c.connection.ExecContext(ctx, query, args)
 }
 
-type badTx struct {
+type badCommitTx struct {
 	driver.Tx
 	err *atomic.Pointer[error]
 }
 
-func (t badTx) Commit() error {
+func (t badCommitTx) Commit() error {
 	err := t.Tx.Commit()
 	if answer := t.err.Load(); answer != nil {
 		return *answer
@@ -124,5 +124,5 @@ func (t badTx) Commit() error {
 }
 
 func (s *SQL) WaitingQuery(limit int) string {
-	return fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE", s.table().force(), s.table().target, limit)
+	return fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE", s.table().indexHint(), s.table().target, limit)
 }

@@ -18,7 +18,7 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	t := s.table()
 	if len(t.fields) == 0 {
 		for i := range rows {
-			rows[i].Fields, _ = t.object(rows[i].ID, nil)
+			rows[i].Fields, _ = t.fieldsJSON(rows[i].ID, nil)
 		}
 		return nil
 	}
@@ -30,9 +30,9 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	columns := make([]string, 1, 1+len(t.fields))
 	columns[0] = "id"
 	for _, f := range t.fields {
-		columns = append(columns, quoteOne(f.name))
+		columns = append(columns, quotePart(f.name))
 	}
-	result, err := tx.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+t.name+byID+" WHERE id IN ("+list(ids)+")")
+	result, err := tx.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+t.name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 		if err := result.Scan(targets...); err != nil {
 			return err
 		}
-		object, err := t.object(id, values)
+		object, err := t.fieldsJSON(id, values)
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	return result.Err()
 }
 
-func (t *table) object(id int64, values []sql.RawBytes) ([]byte, error) {
+func (t *table) fieldsJSON(id int64, values []sql.RawBytes) ([]byte, error) {
 	object := strconv.AppendInt([]byte(`{"id":`), id, 10)
 	for i, f := range t.fields {
 		name, err := json.Marshal(f.name)

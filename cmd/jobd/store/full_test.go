@@ -18,7 +18,7 @@ func TestFullDisk(t *testing.T) {
 	server := mariadbtest.New(t, room("28M")...)
 	table := newTableOn(t, server)
 	fill(t, table, Waiting, "a", "a")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2}})
 	table.exec(t, "CREATE TABLE ballast (id INT AUTO_INCREMENT PRIMARY KEY, x LONGBLOB) ENGINE=InnoDB")
@@ -31,17 +31,17 @@ func TestFullDisk(t *testing.T) {
 	if !IsNumber(err, 1114) {
 		t.Fatalf("the tablespace is not full: %v", err)
 	}
-	b := Batch{Finish: []Final{{ID: 1, OK: true, Stdout: strings.Repeat("y", size)}}}
-	if _, err := s.Write(t.Context(), b); !Away(err) {
+	b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("y", size)}}}
+	if _, err := s.Write(t.Context(), b); !IsAway(err) {
 		t.Fatalf("on a full disk: %v", err)
 	}
-	equal(t, "statuses", statuses(t, table, 2), "running running")
+	checkEqual(t, "statuses", statuses(t, table, 2), "running running")
 	server.Stop()
 	server.SetArgs(room("200M")...)
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "lost", write(t, s, b).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
 	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != size {
 		t.Fatalf("%s", r.Status)
 	}

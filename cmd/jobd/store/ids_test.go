@@ -8,9 +8,9 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestIDsThatNoClaimHas: rows whose ids would mean a daemon in the companion table, or do not
+// TestUnclaimableIDs: rows whose ids would mean a daemon in the companion table, or do not
 // fit into an int64, stay waiting and are logged. Row 0 runs like any other.
-func TestIDsThatNoClaimHas(t *testing.T) {
+func TestUnclaimableIDs(t *testing.T) {
 	for _, kind := range []struct{ column, strange string }{
 		{"bigint NOT NULL", "-5"}, {"bigint unsigned NOT NULL", "18446744073709551615"}, {"int NOT NULL", "-1"},
 	} {
@@ -18,11 +18,11 @@ func TestIDsThatNoClaimHas(t *testing.T) {
 			table := newSQLTable(t)
 			table.exec(t, "ALTER TABLE jobs MODIFY id "+kind.column)
 			table.exec(t, "INSERT INTO jobs (id, target) VALUES ("+kind.strange+", 'a'), (0, 'a'), (1, 'a')")
-			s, other := table.open(t, "d", time.Millisecond), table.open(t, "other", long)
+			s, other := table.open(t, "d", time.Millisecond), table.open(t, "other", longLease)
 			p := accept(t, s, 0, "a")
-			equal(t, "rows", ids(p.Rows), "0a 1a")
+			checkEqual(t, "rows", ids(p.Rows), "0a 1a")
 			p = accept(t, s, 0, "a")
-			equal(t, "nothing is left, or locked", ids(p.Rows)+strings.Join(p.Busy, ""), "")
+			checkEqual(t, "nothing is left, or locked", ids(p.Rows)+strings.Join(p.Busy, ""), "")
 			write(t, s, Batch{Start: []int64{0}, At: 7})
 			if said := table.log.String(); !strings.Contains(said, `"id":"`+kind.strange+`"`) || !strings.Contains(said, "never run") {
 				t.Errorf("log: %s", said)
@@ -31,15 +31,15 @@ func TestIDsThatNoClaimHas(t *testing.T) {
 			if err != nil || len(owners) != 1 || owners[0].Name != "d" {
 				t.Fatalf("%+v %v", owners, err)
 			}
-			sum, err := other.Settle(t.Context(), owners[0], Orphans{Reason: "died", At: 9})
-			if err != nil || sum.Returned != 1 || len(sum.Failed) != 1 {
+			sum, err := other.Settle(t.Context(), owners[0], OrphanPolicy{Reason: "died", At: 9})
+			if err != nil || sum.Requeued != 1 || len(sum.Failed) != 1 {
 				t.Errorf("%+v %v", sum, err)
 			}
-			equal(t, "rows 0 and 1", table.read(t, 0).Status+" "+table.read(t, 1).Status, "done waiting")
+			checkEqual(t, "rows 0 and 1", table.read(t, 0).Status+" "+table.read(t, 1).Status, "done waiting")
 			if counts, err := s.(*SQL).Counts(t.Context(), Waiting, []string{"a"}); err != nil || len(counts) != 1 {
 				t.Errorf("counts %+v, %v", counts, err)
 			}
-			equal(t, "the strange one waits", table.count(t, "SELECT COUNT(*) FROM jobs WHERE id = "+kind.strange+" AND status = 'waiting'"), 1)
+			checkEqual(t, "the strange one waits", table.count(t, "SELECT COUNT(*) FROM jobs WHERE id = "+kind.strange+" AND status = 'waiting'"), 1)
 		})
 	}
 }

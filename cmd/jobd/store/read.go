@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 )
 
 // Reader reads a table for people. Each statement reads a bounded range of an index and takes no
@@ -17,21 +17,21 @@ import (
 type Reader interface {
 	// Counts returns the numbers of rows in a state (Waiting or Manual) by target, including
 	// targets that are not served. Targets without such rows are left out.
-	Counts(ctx context.Context, status string, served []string) ([]look.Count, error)
+	Counts(ctx context.Context, status string, served []string) ([]overview.Count, error)
 
 	// List lists rows of a target.
-	List(ctx context.Context, q look.Query) (look.List, error)
+	List(ctx context.Context, q overview.Query) (overview.List, error)
 
 	// Detail returns a row with the end of its output, nil if there is no such row.
-	Detail(ctx context.Context, id int64) (*look.Detail, error)
+	Detail(ctx context.Context, id int64) (*overview.Detail, error)
 }
 
 const (
-	// slice is the maximum number of rows that a List examines if it filters by result.
-	slice = 2000
+	// maxExamined is the maximum number of rows that a List examines if it filters by result.
+	maxExamined = 2000
 	// maxCounted is the maximum number of rows of a target that are counted. After countedInAll rows
-	// of all targets, the limit for each further target is fewCounted.
-	maxCounted, countedInAll, fewCounted = 10_000, 40_000, 100
+	// of all targets, the limit for each further target is minCounted.
+	maxCounted, countedInAll, minCounted = 10_000, 40_000, 100
 	// maxTargets is the maximum number of targets that are found by reading the table, in addition
 	// to those that are served.
 	maxTargets = 100
@@ -39,8 +39,8 @@ const (
 	// user's column.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
 	readTimeout           = 5 * time.Second
-	// readable is the SQL condition that an id fits into an int64.
-	readable = " AND id <= 9223372036854775807"
+	// readableID is the SQL condition that an id fits into an int64.
+	readableID = " AND id <= 9223372036854775807"
 )
 
 var errNoIndex = errors.New("the table has no index on (status, target, id): its rows are not listed")
@@ -50,17 +50,17 @@ var errNoIndex = errors.New("the table has no index on (status, target, id): its
 func (s *SQL) startReading(ctx context.Context) (_ context.Context, done func(), t *table, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	select {
-	case s.people <- struct{}{}:
+	case s.readerSlots <- struct{}{}:
 	case <-ctx.Done():
 		cancel()
 		return nil, nil, nil, ctx.Err()
 	}
 	s.refreshShape(ctx)
-	return ctx, func() { <-s.people; cancel() }, s.table(), nil
+	return ctx, func() { <-s.readerSlots; cancel() }, s.table(), nil
 }
 
 // Counts implements Reader.
-func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]look.Count, error) {
+func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]overview.Count, error) {
 	ctx, done, t, err := s.startReading(ctx)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 		return nil, errNoIndex
 	}
 	targets := slices.Clone(served)
-	if t.lists {
+	if t.canListTargets {
 		found, err := s.targets(ctx, t, status)
 		if err != nil {
 			return nil, err
@@ -85,11 +85,11 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 			}
 		}
 	}
-	list, total := []look.Count{}, 0
+	list, total := []overview.Count{}, 0
 	for _, target := range targets[:min(len(targets), 2*maxTargets)] {
 		limit := maxCounted
 		if total >= countedInAll {
-			limit = fewCounted
+			limit = minCounted
 		}
 		c, seen, err := s.count(ctx, t, status, target, limit)
 		if err != nil {
@@ -105,7 +105,7 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 // targets returns the targets that have rows in a state. It takes one step in the index for each.
 func (s *SQL) targets(ctx context.Context, t *table, status string) (list []string, err error) {
 	for len(list) < maxTargets {
-		query, args := "SELECT target FROM "+t.name+t.force()+" WHERE status = ?", []any{status}
+		query, args := "SELECT target FROM "+t.name+t.indexHint()+" WHERE status = ?", []any{status}
 		if len(list) > 0 {
 			query, args = query+" AND target > "+t.pattern, append(args, list[len(list)-1])
 		}
@@ -123,9 +123,9 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 }
 
 // count counts rows, at most the given number, and returns how many it has read.
-func (s *SQL) count(ctx context.Context, t *table, status, target string, limit int) (c look.Count, seen int, err error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.force()+
-		" WHERE status = ? AND target = "+t.pattern+readable+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, limit)
+func (s *SQL) count(ctx context.Context, t *table, status, target string, limit int) (c overview.Count, seen int, err error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.indexHint()+
+		" WHERE status = ? AND target = "+t.pattern+readableID+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, limit)
 	if err != nil {
 		return c, 0, err
 	}
@@ -146,24 +146,24 @@ func (s *SQL) count(ctx context.Context, t *table, status, target string, limit 
 		return c, 0, err
 	}
 	c.Target, c.More = target, seen == limit
-	if t.created && first != 0 {
+	if t.hasCreated && first != 0 {
 		var created int64
-		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+byID+" WHERE id = ?", first).Scan(&created)
+		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+primaryKeyHint+" WHERE id = ?", first).Scan(&created)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = nil // the row was deleted since it was counted
 		}
-		c.Oldest = moment(&created)
+		c.Oldest = unixTime(&created)
 	}
 	return c, seen, err
 }
 
-// short returns the SQL of the columns of a look.Row.
-func (t *table) short() string {
+// rowColumns returns the SQL of the columns of a overview.Row.
+func (t *table) rowColumns() string {
 	columns := "id, target, status, result, return_code, sig, time_started, time_finished"
 	for _, c := range []struct {
 		name    string
 		present bool
-	}{{"time_created", t.created}, {"priority", t.hasPrio}} {
+	}{{"time_created", t.hasCreated}, {"priority", t.hasPrio}} {
 		if c.present {
 			columns += ", " + c.name
 		} else {
@@ -173,16 +173,16 @@ func (t *table) short() string {
 	return columns
 }
 
-// scan reads a row's columns that short names, and further columns.
-func scan(rows *sql.Rows, l *look.Row, extra ...any) error {
+// scanRow reads a row's columns that short names, and further columns.
+func scanRow(rows *sql.Rows, l *overview.Row, extra ...any) error {
 	var created, started, finished *int64
 	err := rows.Scan(append([]any{&l.ID, &l.Target, &l.Status, &l.Result, &l.Code, &l.Signal, &started, &finished, &created, &l.Priority}, extra...)...)
-	l.Created, l.Started, l.Finished = moment(created), moment(started), moment(finished)
+	l.Created, l.Started, l.Finished = unixTime(created), unixTime(started), unixTime(finished)
 	return err
 }
 
-// moment converts a time in UNIX seconds; 0 and NULL become nil.
-func moment(unix *int64) *time.Time {
+// unixTime converts a time in UNIX seconds; 0 and NULL become nil.
+func unixTime(unix *int64) *time.Time {
 	if unix == nil || *unix == 0 {
 		return nil
 	}
@@ -190,18 +190,18 @@ func moment(unix *int64) *time.Time {
 }
 
 // List implements Reader.
-func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
+func (s *SQL) List(ctx context.Context, q overview.Query) (overview.List, error) {
 	ctx, done, t, err := s.startReading(ctx)
 	if err != nil {
-		return look.List{}, err
+		return overview.List{}, err
 	}
 	defer done()
 	if t.index == "" {
-		return look.List{}, errNoIndex
+		return overview.List{}, errNoIndex
 	}
 	limit := q.Limit
 	if q.Result != "" {
-		limit = slice
+		limit = maxExamined
 	}
 	from, order, args := "", "id", []any{q.Status, q.Target}
 	if q.From != 0 {
@@ -210,17 +210,17 @@ func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
 	if q.Status == Done || q.Status == Ignored {
 		order, from = "id DESC", strings.Replace(from, ">", "<", 1)
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT "+t.short()+" FROM "+t.name+t.force()+" WHERE status = ? AND target = "+t.pattern+readable+from+
+	rows, err := s.db.QueryContext(ctx, "SELECT "+t.rowColumns()+" FROM "+t.name+t.indexHint()+" WHERE status = ? AND target = "+t.pattern+readableID+from+
 		" ORDER BY "+order+" LIMIT ?", append(args, limit)...)
 	if err != nil {
-		return look.List{}, err
+		return overview.List{}, err
 	}
 	defer rows.Close()
-	list, seen, last := look.List{Items: []look.Row{}}, 0, int64(0)
+	list, seen, last := overview.List{Items: []overview.Row{}}, 0, int64(0)
 	for len(list.Items) < q.Limit && rows.Next() {
-		var l look.Row
-		if err := scan(rows, &l); err != nil {
-			return look.List{}, err
+		var l overview.Row
+		if err := scanRow(rows, &l); err != nil {
+			return overview.List{}, err
 		}
 		seen, last = seen+1, l.ID
 		if l.Target == q.Target && (q.Result == "" || l.Result != nil && *l.Result == q.Result) {
@@ -234,24 +234,24 @@ func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
 }
 
 // Detail implements Reader.
-func (s *SQL) Detail(ctx context.Context, id int64) (*look.Detail, error) {
+func (s *SQL) Detail(ctx context.Context, id int64) (*overview.Detail, error) {
 	ctx, done, t, err := s.startReading(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	columns := t.short()
+	columns := t.rowColumns()
 	for _, c := range []string{"stdout", "stderr"} {
 		columns += fmt.Sprintf(", COALESCE(RIGHT(%s, %d), ''), COALESCE(LENGTH(%s), 0)", c, outputEnd, c)
 	}
 	for _, f := range t.fields {
 		if f.number {
-			columns += ", " + quoteOne(f.name)
+			columns += ", " + quotePart(f.name)
 		} else {
-			columns += fmt.Sprintf(", LEFT(%s, %d)", quoteOne(f.name), fieldStart)
+			columns += fmt.Sprintf(", LEFT(%s, %d)", quotePart(f.name), fieldStart)
 		}
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT "+columns+" FROM "+t.name+byID+" WHERE id = ?", id)
+	rows, err := s.db.QueryContext(ctx, "SELECT "+columns+" FROM "+t.name+primaryKeyHint+" WHERE id = ?", id)
 	if err != nil {
 		return nil, err
 	}
@@ -259,16 +259,16 @@ func (s *SQL) Detail(ctx context.Context, id int64) (*look.Detail, error) {
 	if !rows.Next() {
 		return nil, rows.Err()
 	}
-	var d look.Detail
+	var d overview.Detail
 	values := make([]sql.RawBytes, len(t.fields))
 	extra := []any{&d.Stdout, &d.StdoutBytes, &d.Stderr, &d.StderrBytes}
 	for i := range values {
 		extra = append(extra, &values[i])
 	}
-	if err := scan(rows, &d.Row, extra...); err != nil {
+	if err := scanRow(rows, &d.Row, extra...); err != nil {
 		return nil, err
 	}
 	d.Stdout, d.Stderr = strings.ToValidUTF8(d.Stdout, "\ufffd"), strings.ToValidUTF8(d.Stderr, "\ufffd")
-	d.Fields, err = t.object(d.ID, values)
+	d.Fields, err = t.fieldsJSON(d.ID, values)
 	return &d, err
 }

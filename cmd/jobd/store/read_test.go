@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 	. "gloom/cmd/jobd/store"
 )
 
@@ -25,7 +25,7 @@ func reader(t *testing.T, table *sqlTable) Reader {
 	return s
 }
 
-func counts(list []look.Count) string {
+func counts(list []overview.Count) string {
 	var words []string
 	for _, c := range list {
 		more := ""
@@ -65,15 +65,15 @@ func TestReads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "waiting", counts(got), "pdf 10000+, mail 5000+, Mail 5000+, x 1")
-		equal(t, "oldest", got[0].Oldest.Unix(), 1700000002)
+		checkEqual(t, "waiting", counts(got), "pdf 10000+, mail 5000+, Mail 5000+, x 1")
+		checkEqual(t, "oldest", got[0].Oldest.Unix(), 1700000002)
 	})
 	cheap("counting by hand", 500, func() {
 		got, err := s.Counts(t.Context(), Manual, nil)
-		equal(t, "by hand", counts(got), "lonely 1")
-		equal(t, "error", err, nil)
+		checkEqual(t, "by hand", counts(got), "lonely 1")
+		checkEqual(t, "error", err, nil)
 	})
-	list := func(q look.Query) (ids []int64, next int64) {
+	list := func(q overview.Query) (ids []int64, next int64) {
 		t.Helper()
 		q.Limit = 3
 		got, err := s.List(t.Context(), q)
@@ -89,29 +89,29 @@ func TestReads(t *testing.T) {
 		return ids, next
 	}
 	cheap("listing", 500, func() {
-		ids, next := list(look.Query{Target: "pdf", Status: Waiting})
-		equal(t, "first", fmt.Sprint(ids, next), "[2 5 8] 8")
-		ids, next = list(look.Query{Target: "pdf", Status: Waiting, From: 59990})
-		equal(t, "last", fmt.Sprint(ids, next), "[59993 59996 59999] 59999")
-		ids, next = list(look.Query{Target: "pdf", Status: Waiting, From: next})
-		equal(t, "end", fmt.Sprint(ids, next), "[] 0")
-		ids, next = list(look.Query{Target: "mail", Status: Done})
-		equal(t, "done", fmt.Sprint(ids, next), "[140000 139999 139998] 139998")
-		ids, next = list(look.Query{Target: "mail", Status: Waiting}) // the other rows are of the target Mail
-		equal(t, "mail", fmt.Sprint(ids, next), "[3] 4")
+		ids, next := list(overview.Query{Target: "pdf", Status: Waiting})
+		checkEqual(t, "first", fmt.Sprint(ids, next), "[2 5 8] 8")
+		ids, next = list(overview.Query{Target: "pdf", Status: Waiting, From: 59990})
+		checkEqual(t, "last", fmt.Sprint(ids, next), "[59993 59996 59999] 59999")
+		ids, next = list(overview.Query{Target: "pdf", Status: Waiting, From: next})
+		checkEqual(t, "end", fmt.Sprint(ids, next), "[] 0")
+		ids, next = list(overview.Query{Target: "mail", Status: Done})
+		checkEqual(t, "done", fmt.Sprint(ids, next), "[140000 139999 139998] 139998")
+		ids, next = list(overview.Query{Target: "mail", Status: Waiting}) // the other rows are of the target Mail
+		checkEqual(t, "mail", fmt.Sprint(ids, next), "[3] 4")
 	})
 	cheap("looking for failures", 2*2100, func() {
-		ids, next := list(look.Query{Target: "mail", Status: Done, Result: "fail"})
-		equal(t, "failed", fmt.Sprint(ids, next), "[140000] 138001")
+		ids, next := list(overview.Query{Target: "mail", Status: Done, Result: "fail"})
+		checkEqual(t, "failed", fmt.Sprint(ids, next), "[140000] 138001")
 	})
 	cheap("a row", 500, func() {
 		d, err := s.Detail(t.Context(), 200002)
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "stdout", fmt.Sprint(len([]rune(d.Stdout)), d.StdoutBytes, d.Stderr == ""), "65536 200000 true")
+		checkEqual(t, "stdout", fmt.Sprint(len([]rune(d.Stdout)), d.StdoutBytes, d.Stderr == ""), "65536 200000 true")
 		d, err = s.Detail(t.Context(), 1<<31)
-		equal(t, "none", fmt.Sprint(d == nil, err), "true <nil>")
+		checkEqual(t, "none", fmt.Sprint(d == nil, err), "true <nil>")
 	})
 }
 
@@ -123,9 +123,9 @@ func TestReadsOfOtherTables(t *testing.T) {
 	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx, ADD KEY other (target, status), DROP COLUMN time_created, ADD COLUMN priority INT NOT NULL DEFAULT 7, ADD COLUMN `user's` TEXT DEFAULT 'ann'")
 	s := reader(t, table)
 	got, err := s.Counts(t.Context(), Waiting, []string{"a"})
-	equal(t, "counts", counts(got), "a 1") // the target b is not served, so it is not found
-	equal(t, "error", err, nil)
-	l, err := s.List(t.Context(), look.Query{Target: "b", Status: Waiting, Limit: 5})
+	checkEqual(t, "counts", counts(got), "a 1") // the target b is not served, so it is not found
+	checkEqual(t, "error", err, nil)
+	l, err := s.List(t.Context(), overview.Query{Target: "b", Status: Waiting, Limit: 5})
 	if err != nil || len(l.Items) != 1 || *l.Items[0].Priority != 7 || l.Items[0].Created != nil || l.Next != nil {
 		t.Errorf("%+v, %v", l, err)
 	}

@@ -26,38 +26,38 @@ type Options struct {
 	Name   string        // of the daemon
 	Lease  time.Duration // of an incarnation
 	Fields bool          // accepted rows have the user's columns
-	// Patience is how long a row must be missing before it counts as deleted. It is also how
+	// ConfirmAfter is how long a row must be missing before it counts as deleted. It is also how
 	// long a trigger must refuse an output before the output counts as too large.
-	Patience time.Duration
-	Log      zerolog.Logger
+	ConfirmAfter time.Duration
+	Log          zerolog.Logger
 }
 
 // SQL is a Store in MySQL or MariaDB.
 type SQL struct {
-	opt     Options
-	db      *sql.DB
-	link    *mariadb.Connector
-	shape   atomic.Pointer[table]
-	skip    string        // " SKIP LOCKED" if the server has it
-	claimed bool          // there is a companion table
-	people  chan struct{} // bounds the reads for operators that run at a time
+	opt         Options
+	db          *sql.DB
+	connector   *mariadb.Connector
+	tableShape  atomic.Pointer[table]
+	skipLocked  string        // " SKIP LOCKED" if the server has it
+	hasClaims   bool          // there is a companion table
+	readerSlots chan struct{} // bounds the reads for operators that run at a time
 
-	mu              sync.Mutex                // guards the fields below
-	shapeRead       time.Time                 // when the table's shape was last read
-	badID           string                    // id of a row that is never run; "" if there is none
-	token           int64                     // of this incarnation
-	doubtful        map[int64]*doubtfulAccept // rows of accepts whose commit may be lost
-	unsure          map[int64]bool            // rows of writes whose commit may be lost
-	number          int64                     // the companion table's number, which changes if the table is emptied or created again
-	claims          map[int64]claim           // rows that this incarnation has claimed
-	sightings       map[int64]sighting
-	positions       map[string]readPosition // by target: where the next Accept continues
-	passedOverUntil map[int64]time.Time     // rows that the table refuses to have accepted, and until when they are passed over
+	mu               sync.Mutex                 // guards the fields below
+	shapeRead        time.Time                  // when the table's shape was last read
+	badID            string                     // id of a row that is never run; "" if there is none
+	token            int64                      // of this incarnation
+	uncertainAccepts map[int64]*uncertainAccept // rows of accepts whose commit may be lost
+	unsureWrites     map[int64]bool             // rows of writes whose commit may be lost
+	claimsNumber     int64                      // the companion table's number, which changes if the table is emptied or created again
+	claims           map[int64]claim            // rows that this incarnation has claimed
+	sightings        map[int64]conditionSighting
+	positions        map[string]readPosition // by target: where the next Accept continues
+	passedOverUntil  map[int64]time.Time     // rows that the table refuses to have accepted, and until when they are passed over
 }
 
-// doubtfulAccept says that it is unknown whether an accept of a row was committed; a later
+// uncertainAccept says that it is unknown whether an accept of a row was committed; a later
 // accept of the same row has a record of its own.
-type doubtfulAccept struct {
+type uncertainAccept struct {
 	manual  bool
 	started int64 // time_started of a row that began at once; 0 of others
 }
@@ -70,8 +70,8 @@ type claim struct {
 	unsure  bool  // the row may have ended, and been accepted by others since
 }
 
-// sighting is when a possibly temporary condition of a row was first and last seen.
-type sighting struct{ since, last time.Time }
+// conditionSighting is when a possibly temporary condition of a row was first and last seen.
+type conditionSighting struct{ since, last time.Time }
 
 // isPermanent reports whether a condition of a row has been seen long enough to be permanent.
 func (s *SQL) isPermanent(id int64) bool {
@@ -79,12 +79,12 @@ func (s *SQL) isPermanent(id int64) bool {
 	defer s.mu.Unlock()
 	now := time.Now()
 	seen, ok := s.sightings[id]
-	if !ok || now.Sub(seen.last) > s.opt.Patience {
+	if !ok || now.Sub(seen.last) > s.opt.ConfirmAfter {
 		seen.since = now
 	}
 	seen.last = now
 	s.sightings[id] = seen
-	return now.Sub(seen.since) >= s.opt.Patience
+	return now.Sub(seen.since) >= s.opt.ConfirmAfter
 }
 
 // forgetSightings forgets the sightings of rows, except those that are still watched.
@@ -105,17 +105,17 @@ const (
 	// callTimeout limits one transaction, including waits for locks.
 	callTimeout = 20 * time.Second
 	connections = 8
-	// readers is how many connections may read for people at a time; the others are for jobs.
-	readers = 2
-	// lookEvery is how often the table's shape is read again.
-	lookEvery = 5 * time.Second
-	attempts  = 10 // of one transaction
-	minPause  = 6 * time.Millisecond
-	maxPause  = 375 * time.Millisecond
+	// maxReaders is how many connections may read for people at a time; the others are for jobs.
+	maxReaders = 2
+	// shapeEvery is how often the table's shape is read again.
+	shapeEvery = 5 * time.Second
+	attempts   = 10 // of one transaction
+	minPause   = 6 * time.Millisecond
+	maxPause   = 375 * time.Millisecond
 )
 
 // Open connects, reads the table's shape and creates the companion table. If the user may not
-// create it, Open logs a warning and works without it. If it fails, Away tells whether the server
+// create it, Open logs a warning and works without it. If it fails, IsAway tells whether the server
 // could not be reached (true) or has refused (false).
 func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {
@@ -125,7 +125,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubtful: make(map[int64]*doubtfulAccept), unsure: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]sighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, connector: link, db: link.Open(connections), readerSlots: make(chan struct{}, maxReaders), uncertainAccepts: make(map[int64]*uncertainAccept), unsureWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
@@ -143,11 +143,11 @@ func (s *SQL) open(ctx context.Context) error {
 		return err
 	}
 	// Trying it is more reliable than the version number, which differs between forks.
-	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
+	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
 	switch {
 	case err == nil:
 		rows.Close()
-		s.skip = " SKIP LOCKED"
+		s.skipLocked = " SKIP LOCKED"
 	case !isNumber(err, 1064):
 		return err
 	}
@@ -155,7 +155,7 @@ func (s *SQL) open(ctx context.Context) error {
 }
 
 // table returns the shape of the table as last read.
-func (s *SQL) table() *table { return s.shape.Load() }
+func (s *SQL) table() *table { return s.tableShape.Load() }
 
 // readShape reads the shape of the table.
 func (s *SQL) readShape(ctx context.Context) error {
@@ -163,7 +163,7 @@ func (s *SQL) readShape(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if old := s.shape.Swap(t); t.index == "" && (old == nil || old.index != "") {
+	if old := s.tableShape.Swap(t); t.index == "" && (old == nil || old.index != "") {
 		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
 			Msg("there is no index on (status, target, id): every poll reads the whole table")
 	}
@@ -173,7 +173,7 @@ func (s *SQL) readShape(ctx context.Context) error {
 // lookForStrangeIDs logs once if rows have ids that no claim can have.
 func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	var id string
-	err := s.db.QueryRowContext(ctx, "SELECT id FROM "+t.name+byID+" WHERE NOT ("+claimable+") ORDER BY id LIMIT 1").Scan(&id)
+	err := s.db.QueryRowContext(ctx, "SELECT id FROM "+t.name+primaryKeyHint+" WHERE NOT ("+claimable+") ORDER BY id LIMIT 1").Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		id, err = "", nil
 	}
@@ -188,11 +188,11 @@ func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	return err
 }
 
-// refreshShape reads the table's shape again if lookEvery has passed or a statement was refused since,
+// refreshShape reads the table's shape again if shapeEvery has passed or a statement was refused since,
 // because the table may have been altered. While there is no table, the last shape is used.
 func (s *SQL) refreshShape(ctx context.Context) {
 	s.mu.Lock()
-	due := time.Since(s.shapeRead) >= lookEvery
+	due := time.Since(s.shapeRead) >= shapeEvery
 	if due {
 		s.shapeRead = time.Now()
 	}
@@ -210,8 +210,8 @@ func (s *SQL) refreshShape(ctx context.Context) {
 // OutputRoom implements Store.
 func (s *SQL) OutputRoom() int64 { return max(s.table().stdout.bytes, s.table().stderr.bytes) }
 
-// Claims implements Store.
-func (s *SQL) Claims() bool { return s.claimed }
+// HasClaims implements Store.
+func (s *SQL) HasClaims() bool { return s.hasClaims }
 
 // Token implements Store.
 func (s *SQL) Token() int64 {
@@ -223,16 +223,16 @@ func (s *SQL) Token() int64 {
 // Close closes the connections. It leaves claims and lease as they are.
 func (s *SQL) Close() error { return s.db.Close() }
 
-// undecidedError is the error of a commit whose outcome is unknown.
-type undecidedError struct{ err error }
+// unknownCommitError is the error of a commit whose outcome is unknown.
+type unknownCommitError struct{ err error }
 
-func (e *undecidedError) Error() string {
+func (e *unknownCommitError) Error() string {
 	return fmt.Sprintf("outcome of commit is unknown: %v", e.err)
 }
-func (e *undecidedError) Unwrap() error { return e.err }
+func (e *unknownCommitError) Unwrap() error { return e.err }
 
-func undecided(err error) bool {
-	var u *undecidedError
+func isCommitUnknown(err error) bool {
+	var u *unknownCommitError
 	return errors.As(err, &u)
 }
 
@@ -250,7 +250,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 		switch kind := kindOf(err); {
 		case err == ErrFenced:
 			return err
-		case undecided(err), kind == mariadb.Away:
+		case isCommitUnknown(err), kind == mariadb.Away:
 			return &AwayError{err}
 		case kind == mariadb.Refused:
 			return err
@@ -286,7 +286,7 @@ func (s *SQL) transactOnce(ctx context.Context, name string, f func(*sql.Tx) err
 		if isNumber(err, 1213) {
 			return err // a deadlock: the server has certainly rolled it back
 		}
-		return &undecidedError{err}
+		return &unknownCommitError{err}
 	}
 	failpoint.Point(name + ": after commit")
 	return nil

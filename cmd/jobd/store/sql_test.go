@@ -72,7 +72,7 @@ func (s *sqlTable) exec(t *testing.T, query string, args ...any) {
 func (s *sqlTable) options(name string) Options {
 	return Options{
 		MySQL: config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.name, Table: "jobs"},
-		Name:  name, Lease: long, Fields: s.fields, Log: zerolog.New(s.log),
+		Name:  name, Lease: longLease, Fields: s.fields, Log: zerolog.New(s.log),
 	}
 }
 
@@ -133,7 +133,7 @@ func (s *sqlTable) count(t *testing.T, query string, args ...any) (n int) {
 	return n
 }
 
-func TestOpenRefusesWhatIsNoJobTable(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "CREATE TABLE half (id INT PRIMARY KEY, target CHAR(16))")
 	for name, want := range map[string]string{"nope": "does not exist", "half": "no column 'status'"} {
@@ -167,12 +167,12 @@ func TestOtherTableNames(t *testing.T) {
 	}
 }
 
-// TestAMillionRowsArePolledWithoutAScan checks the server's own count of the rows that
+// TestLargeTable checks the server's own count of the rows that
 // it read.
-func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
+func TestLargeTable(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "INSERT INTO jobs (target, status) SELECT CONCAT('t', seq % 4), 'waiting' FROM seq_1_to_1000000")
-	s := table.open(t, "d", long).(*SQL)
+	s := table.open(t, "d", longLease).(*SQL)
 	s.DB().SetMaxOpenConns(1)
 	reads := func() (n int) {
 		t.Helper()
@@ -201,10 +201,10 @@ func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 	}
 	before = reads()
 	var start []int64
-	var finish []Final
+	var finish []Result
 	for _, r := range p.Rows {
 		start = append(start, r.ID)
-		finish = append(finish, Final{ID: r.ID})
+		finish = append(finish, Result{ID: r.ID})
 	}
 	write(t, s, Batch{Start: start})
 	write(t, s, Batch{Finish: finish})
@@ -231,13 +231,13 @@ func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 	}
 }
 
-// TestTheBestOfAPage: if a few rows are wanted, those with the largest priority among the
+// TestPriorities: if a few rows are wanted, those with the largest priority among the
 // first limit rows are taken, and rows that others have locked are skipped.
-func TestTheBestOfAPage(t *testing.T) {
+func TestPriorities(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs ADD priority int")
 	table.exec(t, "INSERT INTO jobs (id, target, priority) VALUES (1, 'a', 1), (2, 'a', 5), (3, 'a', 5), (4, 'a', 9), (5, 'a', 0), (6, 'a', 99)")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	tx, err := table.db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -246,32 +246,32 @@ func TestTheBestOfAPage(t *testing.T) {
 	if _, err := tx.Exec("SELECT id FROM jobs FORCE INDEX (PRIMARY) WHERE id = 4 FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.Accept(t.Context(), []Want{{"a", 2, 0}}, 5)
-	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "2a 3a[a] <nil>")
+	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 2, 0}}, 5)
+	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "2a 3a[a] <nil>")
 	tx.Rollback()
-	p, err = s.Accept(t.Context(), []Want{{"a", 1, 0}}, 5)
-	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "6a[a] <nil>")
-	p, err = s.Accept(t.Context(), []Want{{"a", 4, 0}}, 5)
-	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "1a 4a 5a[] <nil>")
+	p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 1, 0}}, 5)
+	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "6a[a] <nil>")
+	p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 4, 0}}, 5)
+	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "1a 4a 5a[] <nil>")
 }
 
 func TestWithoutAnIndex(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx")
 	fill(t, table, Waiting, "b", "a", "a")
-	s := table.open(t, "d", long)
-	equal(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
+	s := table.open(t, "d", longLease)
+	checkEqual(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
 	if !strings.Contains(table.log.String(), "no index") {
 		t.Errorf("no warning: %s", table.log)
 	}
 }
 
-// TestLockedRowsHoldUpNobodyElse: while another client keeps some rows locked, other rows are not
+// TestLockedRows: while another client keeps some rows locked, other rows are not
 // delayed.
-func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
+func TestLockedRows(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "b")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	lock := func(id int64) *sql.Tx {
 		t.Helper()
 		tx, err := table.db.Begin()
@@ -286,34 +286,34 @@ func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	tx := lock(2)
 	start := time.Now()
 	p := accept(t, s, 5, "a", "b")
-	equal(t, "rows", ids(p.Rows), "1a 3a 4b")
-	equal(t, "busy", p.Busy, "[a]")
+	checkEqual(t, "rows", ids(p.Rows), "1a 3a 4b")
+	checkEqual(t, "busy", p.Busy, "[a]")
 	tx.Rollback()
 	tx = lock(3)
 	w := write(t, s, Batch{Start: []int64{1, 3, 4}})
-	equal(t, "busy", w.Busy, "[3]")
-	equal(t, "lost", w.Lost, "map[]")
+	checkEqual(t, "busy", w.Busy, "[3]")
+	checkEqual(t, "lost", w.Lost, "map[]")
 	if elapsed := time.Since(start); elapsed >= 5*time.Second { // a wait for a lock would take lockTimeout
 		t.Errorf("took %s", elapsed)
 	}
 	tx.Rollback()
-	equal(t, "busy", write(t, s, Batch{Start: []int64{3}}).Busy, "[]")
-	equal(t, "statuses", statuses(t, table, 4), "running waiting running running")
-	equal(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
+	checkEqual(t, "busy", write(t, s, Batch{Start: []int64{3}}).Busy, "[]")
+	checkEqual(t, "statuses", statuses(t, table, 4), "running waiting running running")
+	checkEqual(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
 }
 
-// TestClaimsOfOthersAreNotTouched: the end of many rows does not wait for a locked claim on another
+// TestForeignClaims: the end of many rows does not wait for a locked claim on another
 // row: the server finds the claims by id, and does not walk the table.
-func TestClaimsOfOthersAreNotTouched(t *testing.T) {
+func TestForeignClaims(t *testing.T) {
 	table := newSQLTable(t)
 	const rows = 200
 	fill(t, table, Waiting, slices.Repeat([]string{"a"}, rows)...)
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, rows, "a")
 	var b Batch
 	for id := int64(1); id <= rows; id += 2 {
 		b.Start = append(b.Start, id)
-		b.Finish = append(b.Finish, Final{ID: id, OK: true})
+		b.Finish = append(b.Finish, Result{ID: id, OK: true})
 	}
 	write(t, s, Batch{Start: b.Start})
 	tx, err := table.db.Begin()
@@ -327,19 +327,19 @@ func TestClaimsOfOthersAreNotTouched(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // less than a wait for a lock
 	defer cancel()
 	w, err := s.Write(ctx, Batch{Finish: b.Finish})
-	equal(t, "written", fmt.Sprint(w.Lost, w.Busy, w.Failed, err), "map[] [] map[] <nil>")
-	equal(t, "claims", table.claims(t), rows/2)
+	checkEqual(t, "written", fmt.Sprint(w.Lost, w.Busy, w.Failed, err), "map[] [] map[] <nil>")
+	checkEqual(t, "claims", table.claims(t), rows/2)
 }
 
-// TestDeadlocksAreRetried: other clients and daemons lock the same rows in opposite
+// TestDeadlocks: other clients and daemons lock the same rows in opposite
 // orders.
-func TestDeadlocksAreRetried(t *testing.T) {
+func TestDeadlocks(t *testing.T) {
 	table := newSQLTable(t)
 	const n = 40
 	for id := int64(1); id <= n; id++ {
 		table.insert(t, storetest.Record{Row: Row{ID: id, Target: "a"}, Status: Manual})
 	}
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan int)
 	go func() {
@@ -381,11 +381,11 @@ func TestDeadlocksAreRetried(t *testing.T) {
 	t.Logf("%d deadlocks", <-done)
 }
 
-func TestKilledConnectionsAndRestarts(t *testing.T) {
+func TestRestarts(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	table := newTableOn(t, server)
 	fill(t, table, Waiting, "a", "a", "a", "a", "a")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	kill := func() {
 		t.Helper()
 		rows, err := table.db.Query("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'")
@@ -406,7 +406,7 @@ func TestKilledConnectionsAndRestarts(t *testing.T) {
 			if err == nil {
 				return
 			}
-			if !Away(err) {
+			if !IsAway(err) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if time.Now().After(deadline) {
@@ -417,12 +417,12 @@ func TestKilledConnectionsAndRestarts(t *testing.T) {
 	kill()
 	var p Page
 	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), wantRows("a"), 3); return err })
-	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
+	checkEqual(t, "rows", ids(p.Rows), "1a 2a 3a")
 	server.Stop()
-	if _, err := s.Write(t.Context(), Batch{Start: []int64{1}}); !Away(err) {
+	if _, err := s.Write(t.Context(), Batch{Start: []int64{1}}); !IsAway(err) {
 		t.Fatalf("with the server down: %v", err)
 	}
-	if err := s.Renew(t.Context()); !Away(err) {
+	if err := s.Renew(t.Context()); !IsAway(err) {
 		t.Fatalf("with the server down: %v", err)
 	}
 	if err := server.Launch(); err != nil {
@@ -434,8 +434,8 @@ func TestKilledConnectionsAndRestarts(t *testing.T) {
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	retry("write", func() error { _, err := s.Write(t.Context(), Batch{Finish: []Final{{ID: 1}}}); return err })
-	equal(t, "statuses", statuses(t, table, 5), "done running running waiting waiting")
+	retry("write", func() error { _, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: 1}}}); return err })
+	checkEqual(t, "statuses", statuses(t, table, 5), "done running running waiting waiting")
 }
 
 func TestReadOnlyServer(t *testing.T) {
@@ -447,11 +447,11 @@ func TestReadOnlyServer(t *testing.T) {
 	opt.MySQL.User = "d"
 	s := registered(t, table.openWith(t, opt))
 	server.Exec(t, "", "SET GLOBAL read_only = 1")
-	if _, err := s.Accept(t.Context(), wantRows("a"), 3); !Away(err) {
+	if _, err := s.Accept(t.Context(), wantRows("a"), 3); !IsAway(err) {
 		t.Fatalf("%v", err)
 	}
 	server.Exec(t, "", "SET GLOBAL read_only = 0")
-	equal(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a")
+	checkEqual(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a")
 }
 
 func TestWithoutRightsForTheCompanionTable(t *testing.T) {
@@ -464,7 +464,7 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 	opt := table.options("d")
 	opt.MySQL.User = user
 	s := registered(t, table.openWith(t, opt))
-	if s.Claims() || strings.Count(table.log.String(), "companion") != 1 {
+	if s.HasClaims() || strings.Count(table.log.String(), "companion") != 1 {
 		t.Fatalf("%s", table.log)
 	}
 	fill(t, table, Waiting, "a", "a", "a")
@@ -474,8 +474,8 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 		t.Fatalf("%v %v", a, err)
 	}
 	write(t, s, Batch{Start: []int64{1, 4}, Return: []int64{2}})
-	write(t, s, Batch{Finish: []Final{{ID: 1, OK: true}, {ID: 4, OK: true}}})
-	equal(t, "statuses", statuses(t, table, 4), "done waiting accepted done")
+	write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 4, OK: true}}})
+	checkEqual(t, "statuses", statuses(t, table, 4), "done waiting accepted done")
 	for _, err := range []error{s.Renew(t.Context()), s.Leave(t.Context())} {
 		if err != nil {
 			t.Fatal(err)
@@ -486,13 +486,13 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 	}
 }
 
-// TestCommitsWhoseAnswerGetsLost puts rows into the states that a commit whose answer is lost
+// TestUnansweredCommits puts rows into the states that a commit whose answer is lost
 // may leave behind.
-func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
+func TestUnansweredCommits(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
-	s := table.open(t, "d", long).(*SQL)
+	s := table.open(t, "d", longLease).(*SQL)
 	// Rows 1 and 2 were accepted, row 3 was not: none of the three stays doubtful.
 	accept(t, s, 2, "a")
 	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
@@ -501,91 +501,91 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	s.Doubtful([]Row{{ID: 1}, {ID: 2}, {ID: 3}}, false)
 	s.Doubtful([]Row{{ID: 5}}, true)
 	p := accept(t, s, 1, "a")
-	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
-	equal(t, "the manual row is for the client to ask for again", table.read(t, 5).Status, Manual)
-	equal(t, "claims", table.claims(t), 3)
+	checkEqual(t, "rows", ids(p.Rows), "1a 2a 3a")
+	checkEqual(t, "the manual row is for the client to ask for again", table.read(t, 5).Status, Manual)
+	checkEqual(t, "claims", table.claims(t), 3)
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
-	b := Batch{Finish: []Final{{ID: 1}, {ID: 2}}}
+	b := Batch{Finish: []Result{{ID: 1}, {ID: 2}}}
 	write(t, s, b)
 	s.Remember(b)
-	equal(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Final{ID: 3})}).Lost, "map[]")
-	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
+	checkEqual(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Result{ID: 3})}).Lost, "map[]")
+	checkEqual(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
 
-// TestACommitOfBegunRowsWhoseAnswerGetsLost: a row that began in such a commit is accepted
+// TestUnansweredCommitOfBegunRows: a row that began in such a commit is accepted
 // afterwards, and does not run. A row that began in another commit is left alone.
-func TestACommitOfBegunRowsWhoseAnswerGetsLost(t *testing.T) {
+func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
-	s := table.open(t, "d", long).(*SQL)
-	p, err := s.Accept(t.Context(), []Want{{"a", 3, 2}}, 3)
+	s := table.open(t, "d", longLease).(*SQL)
+	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 3, 2}}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, s, Batch{Start: []int64{3}, At: p.Rows[0].Started + 1})
 	s.Doubtful([]Row{p.Rows[0], {ID: 3, Started: p.Rows[0].Started}}, false)
 	rows, err := s.Resolve(t.Context())
-	equal(t, "rows", fmt.Sprintln(ids(rows), rows[0].Started, err), "1a 0 <nil>\n")
-	equal(t, "statuses", statuses(t, table, 3), "accepted running running")
-	equal(t, "time_started", table.read(t, 1).TimeStarted, 0)
-	equal(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Final{{ID: 2}, {ID: 3}}}).Lost, "map[]")
+	checkEqual(t, "rows", fmt.Sprintln(ids(rows), rows[0].Started, err), "1a 0 <nil>\n")
+	checkEqual(t, "statuses", statuses(t, table, 3), "accepted running running")
+	checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
+	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).Lost, "map[]")
 }
 
-// TestAFailedAcceptForgetsNoClaim: a failed accept of a row that runs here, and was set back by
+// TestFailedAccept: a failed accept of a row that runs here, and was set back by
 // hand, does not forget the claim. So the row does not begin in the next accept: the end of its
 // first run would count as the end of the second.
-func TestAFailedAcceptForgetsNoClaim(t *testing.T) {
+func TestFailedAccept(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
 	write(t, s, Batch{Start: []int64{1}, At: 5})
 	table.exec(t, "UPDATE jobs SET status = 'waiting'")
 	table.exec(t, "RENAME TABLE jobs_claims TO elsewhere")
-	if p, err := s.Accept(t.Context(), []Want{{"a", 1, 1}}, 1); err == nil {
+	if p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1); err == nil {
 		t.Fatalf("accepted without claims: %v", p)
 	}
 	table.exec(t, "RENAME TABLE elsewhere TO jobs_claims")
-	p, err := s.Accept(t.Context(), []Want{{"a", 1, 1}}, 1)
-	equal(t, "rows", fmt.Sprint(ids(p.Rows), err), "1a<nil>")
-	equal(t, "statuses", statuses(t, table, 1), "accepted")
-	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Started: 5}}}).Lost, "map[1:status was set to accepted]")
+	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1)
+	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), err), "1a<nil>")
+	checkEqual(t, "statuses", statuses(t, table, 1), "accepted")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}}).Lost, "map[1:status was set to accepted]")
 	write(t, s, Batch{Start: []int64{1}, At: 7})
-	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Started: 7}}}).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 7}}}).Lost, "map[]")
 }
 
-// TestADoubtIsAboutOneAccept: if it is unknown whether an accept of a row was committed, that does
+// TestUncertainAccept: if it is unknown whether an accept of a row was committed, that does
 // not make a later accept of the row doubtful. If the later one is doubtful, too, it stays so
 // after the earlier one was resolved.
-func TestADoubtIsAboutOneAccept(t *testing.T) {
+func TestUncertainAccept(t *testing.T) {
 	table := newSQLTable(t)
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
 	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
-	s := registered(t, table.open(t, "d", long)).(*SQL)
+	s := registered(t, table.open(t, "d", longLease)).(*SQL)
 	s.Doubtful([]Row{{ID: 1}}, true) // the commit did not take effect, and the client repeats its request
 	if _, err := s.AcceptManual(t.Context(), []int64{1}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := s.Resolve(t.Context())
-	equal(t, "rows", fmt.Sprintln(ids(rows), err), " <nil>\n")
-	equal(t, "lost", write(t, s, Batch{Start: []int64{1}}).Lost, "map[]")
+	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), " <nil>\n")
+	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}}).Lost, "map[]")
 
 	s.Doubtful([]Row{{ID: 2}}, false)
-	end := s.Resolving(2)
-	equal(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
+	end := s.BlockResolve(2)
+	checkEqual(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
 	s.Doubtful([]Row{{ID: 2}}, false)
 	end()
 	rows, err = s.Resolve(t.Context())
-	equal(t, "rows", fmt.Sprintln(ids(rows), err), "2a <nil>\n")
+	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), "2a <nil>\n")
 }
 
-// TestCommitsAnsweredByAnError: whatever error a server, or a proxy in front of it, returns for
+// TestCommitErrors: whatever error a server, or a proxy in front of it, returns for
 // a commit, the commit may have taken effect, unless the error is a deadlock.
-func TestCommitsAnsweredByAnError(t *testing.T) {
+func TestCommitErrors(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
-	s := registered(t, table.open(t, "d", long)).(*SQL)
+	s := registered(t, table.open(t, "d", longLease)).(*SQL)
 	var answer atomic.Pointer[error]
 	s.AnswerCommits(&answer)
 	for _, number := range []uint16{1105, 1026, 1062, 1180, 1205, 3100, 65000} {
@@ -594,19 +594,19 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 		_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 		_, manualErr := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true })
 		b := Batch{Return: []int64{1, 2}}
-		if !Away(acceptErr) || !Away(manualErr) {
+		if !IsAway(acceptErr) || !IsAway(manualErr) {
 			t.Errorf("%d: %v, %v", number, acceptErr, manualErr)
 		}
 		answer.Store(nil)
-		equal(t, "rows", ids(accept(t, s, 2, "a").Rows), "1a 2a")
-		equal(t, "the manual row", table.read(t, 3).Status, Manual)
+		checkEqual(t, "rows", ids(accept(t, s, 2, "a").Rows), "1a 2a")
+		checkEqual(t, "the manual row", table.read(t, 3).Status, Manual)
 		answer.Store(&err)
-		if _, err := s.Write(t.Context(), b); !Away(err) {
+		if _, err := s.Write(t.Context(), b); !IsAway(err) {
 			t.Errorf("%d: %v", number, err)
 		}
 		answer.Store(nil)
-		equal(t, "lost", write(t, s, b).Lost, "map[]")
-		equal(t, "claims", table.claims(t), 0)
+		checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
+		checkEqual(t, "claims", table.claims(t), 0)
 	}
 }
 
@@ -615,58 +615,58 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 func TestInterruptedDeletes(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
-	s := registered(t, table.open(t, "d", long)).(*SQL)
+	s := registered(t, table.open(t, "d", longLease)).(*SQL)
 	var skip atomic.Bool
 	s.SkipDeletes(&skip)
 	accept(t, s, 2, "a")
 	write(t, s, Batch{Start: []int64{1}, At: 5})
-	b := Batch{Finish: []Final{{ID: 1, OK: true, Started: 5}}, Return: []int64{2}}
+	b := Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}, Return: []int64{2}}
 	skip.Store(true)
-	if _, err := s.Write(t.Context(), b); !Away(err) {
+	if _, err := s.Write(t.Context(), b); !IsAway(err) {
 		t.Errorf("got %v", err)
 	}
-	equal(t, "claims", table.claims(t), 2)
-	equal(t, "statuses", statuses(t, table, 2), "running accepted")
+	checkEqual(t, "claims", table.claims(t), 2)
+	checkEqual(t, "statuses", statuses(t, table, 2), "running accepted")
 	skip.Store(false)
-	equal(t, "lost", write(t, s, b).Lost, "map[]")
-	equal(t, "claims", table.claims(t), 0)
-	equal(t, "statuses", statuses(t, table, 2), "done waiting")
+	checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
+	checkEqual(t, "claims", table.claims(t), 0)
+	checkEqual(t, "statuses", statuses(t, table, 2), "done waiting")
 }
 
-// TestARowThatCannotBeAccepted: a trigger that refuses some rows does not keep others from being
+// TestRefusedAccept: a trigger that refuses some rows does not keep others from being
 // accepted.
-func TestARowThatCannotBeAccepted(t *testing.T) {
+func TestRefusedAccept(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "b", "a")
 	table.exec(t, `CREATE TRIGGER picky BEFORE UPDATE ON jobs FOR EACH ROW
 		IF NEW.id = 2 AND NEW.status = 'accepted' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF`)
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	p := accept(t, s, 10, "a", "b")
-	equal(t, "rows", ids(p.Rows), "1a 3b 4a")
-	equal(t, "statuses", statuses(t, table, 4), "accepted waiting accepted accepted")
+	checkEqual(t, "rows", ids(p.Rows), "1a 3b 4a")
+	checkEqual(t, "statuses", statuses(t, table, 4), "accepted waiting accepted accepted")
 	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Waiting})
-	equal(t, "rows that come", ids(accept(t, s, 10, "a").Rows), "5a")
-	equal(t, "claims", table.claims(t), 4)
+	checkEqual(t, "rows that come", ids(accept(t, s, 10, "a").Rows), "5a")
+	checkEqual(t, "claims", table.claims(t), 4)
 }
 
-// TestTableFromBefore: a running row that is only accepted in a restored table still ends with its
+// TestOldTable: a running row that is only accepted in a restored table still ends with its
 // result. A row whose status was reset, and that was accepted again, runs again.
-func TestTableFromBefore(t *testing.T) {
+func TestOldTable(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, 3, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
 	table.exec(t, "UPDATE jobs SET status = 'accepted', time_started = 0 WHERE id IN (1, 2)")
 	table.exec(t, "UPDATE jobs SET status = 'waiting', time_started = 0 WHERE id = 3")
 	accept(t, s, 1, "a")
-	lost := write(t, s, Batch{Finish: []Final{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).Lost
-	equal(t, "lost", lost, "map[3:status was set to accepted]")
-	equal(t, "statuses", statuses(t, table, 3), "done waiting accepted")
+	lost := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).Lost
+	checkEqual(t, "lost", lost, "map[3:status was set to accepted]")
+	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting accepted")
 	write(t, s, Batch{Start: []int64{3}})
-	equal(t, "lost then", write(t, s, Batch{Finish: []Final{{ID: 3, OK: true}}}).Lost, "map[]")
-	equal(t, "statuses then", statuses(t, table, 3), "done waiting done")
-	equal(t, "claims", table.claims(t), 0)
+	checkEqual(t, "lost then", write(t, s, Batch{Finish: []Result{{ID: 3, OK: true}}}).Lost, "map[]")
+	checkEqual(t, "statuses then", statuses(t, table, 3), "done waiting done")
+	checkEqual(t, "claims", table.claims(t), 0)
 }
 
 // TestStatementReplication uses a server that refuses READ COMMITTED.
@@ -674,17 +674,17 @@ func TestStatementReplication(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"))
 	fill(t, table, Waiting, "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	if a, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil || !a[0].Accepted {
 		t.Fatal(a, err)
 	}
 	write(t, s, Batch{Start: []int64{1, 3}, Return: []int64{2}})
-	write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Stdout: "x"}, {ID: 3}}})
-	equal(t, "statuses", statuses(t, table, 3), "done waiting done")
+	write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: "x"}, {ID: 3}}})
+	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting done")
 }
 
-func TestLaterStatementsOfABatchMayFail(t *testing.T) {
+func TestBatchFailure(t *testing.T) {
 	table := newSQLTable(t)
 	_, err := table.db.Exec("UPDATE jobs SET status = 'done' WHERE id = 1; UPDATE nowhere SET x = 1; UPDATE jobs SET id = 2 WHERE id = 1")
 	if !IsNumber(err, 1146) {

@@ -35,11 +35,11 @@ type Row struct {
 	Started  int64  // time_started of a row that has begun, UNIX seconds; 0 if it is only accepted
 }
 
-// Want says how many waiting rows of a target to accept at most.
-type Want struct {
-	Target string
-	Rows   int // at least 1
-	Begin  int // how many of the rows begin at once: they are running, and never accepted
+// AcceptRequest says how many waiting rows of a target to accept at most.
+type AcceptRequest struct {
+	Target   string
+	Rows     int // at least 1
+	MaxBegin int // how many of the rows begin at once: they are running, and never accepted
 }
 
 // Page is the result of one Accept.
@@ -52,16 +52,16 @@ type Page struct {
 	More, Busy []string
 }
 
-// Request is the result for one row that was to be run by hand.
-type Request struct {
+// ManualResult is the result for one row that was to be run by hand.
+type ManualResult struct {
 	Row      Row
 	Found    bool
 	Accepted bool
 	Status   string // the status found, if not accepted
 }
 
-// Final is how a row ends.
-type Final struct {
+// Result is how a row ends.
+type Result struct {
 	ID             int64
 	Started        int64 // the row's time_started, UNIX seconds; 0 if it is not known
 	OK             bool
@@ -71,30 +71,30 @@ type Final struct {
 	At             int64  // time_finished, UNIX seconds
 }
 
-// stdoutCut begins the stderr of a row whose stdout was cut.
-const stdoutCut = "[stdout is cut, its end says why]\n"
+// stdoutCutMark begins the stderr of a row whose stdout was cut.
+const stdoutCutMark = "[stdout is cut, its end says why]\n"
 
-// TellCut makes stderr say that stdout is cut. It returns false if stderr already says so.
-func (f *Final) TellCut() bool {
-	if strings.HasPrefix(f.Stderr, stdoutCut) {
+// MarkStdoutCut makes stderr say that stdout is cut. It returns false if stderr already says so.
+func (f *Result) MarkStdoutCut() bool {
+	if strings.HasPrefix(f.Stderr, stdoutCutMark) {
 		return false
 	}
-	f.Stderr = stdoutCut + f.Stderr
+	f.Stderr = stdoutCutMark + f.Stderr
 	return true
 }
 
 // Batch is a set of writes. Each row is in one list only.
 type Batch struct {
-	Token   int64   // token of the incarnation that has claimed the rows; 0 means this one
-	Start   []int64 // accepted rows that begin to run
-	At      int64   // their time_started, UNIX seconds
-	Finish  []Final // running rows that have ended
-	Return  []int64 // accepted rows that have not run; they become waiting or manual again
-	Requeue []int64 // running rows that are to run again; they become waiting or manual again, too
+	Token   int64    // token of the incarnation that has claimed the rows; 0 means this one
+	Start   []int64  // accepted rows that begin to run
+	At      int64    // their time_started, UNIX seconds
+	Finish  []Result // running rows that have ended
+	Return  []int64  // accepted rows that have not run; they become waiting or manual again
+	Requeue []int64  // running rows that are to run again; they become waiting or manual again, too
 }
 
-// Written is the result for the rows of a batch. A row that is in no list has been written.
-type Written struct {
+// WriteResult is the result for the rows of a batch. A row that is in no list has been written.
+type WriteResult struct {
 	Lost   map[int64]string // rows that are no longer ours, and why
 	Busy   []int64          // rows that are locked or, for now, missing: try again
 	Failed map[int64]error  // rows that the database refuses even with a short result: a retry may fail, too
@@ -104,46 +104,48 @@ type Written struct {
 
 // Owner is an incarnation of a daemon.
 type Owner struct {
-	Token int64
-	Name  string
-	Place Place
+	Token   int64
+	Name    string
+	Process Process
 
-	Beat int64         // a number that grows with every renewal
-	Left time.Duration // time until the lease expires, by the database's clock; negative afterwards
-	Dead bool          // it is being settled
+	Beat      int64         // a number that grows with every renewal
+	LeaseLeft time.Duration // time until the lease expires, by the database's clock; negative afterwards
+	Settling  bool          // it is being settled
 }
 
 // Expired reports whether the lease has expired, by the database's clock.
-func (o Owner) Expired() bool { return o.Left <= 0 }
+func (o Owner) Expired() bool { return o.LeaseLeft <= 0 }
 
-// Died returns the reason written into a row whose daemon died: it was running, though without a
+// DeathReason returns the reason written into a row whose daemon died: it was running, though without a
 // launcher its job may not have begun. If the row's result is found in the
 // daemon's spool, it replaces the reason.
-func Died(name string) string { return fmt.Sprintf("jobd '%s' died while the row was running", name) }
+func DeathReason(name string) string {
+	return fmt.Sprintf("jobd '%s' died while the row was running", name)
+}
 
-// Forgotten returns the reason written into a running row whose end the database has lost.
-func Forgotten(name string) string {
+// ForgottenReason returns the reason written into a running row whose end the database has lost.
+func ForgottenReason(name string) string {
 	return fmt.Sprintf("the database has lost how the job ended: jobd '%s' does not run it", name)
 }
 
-// Orphans says what happens to the running rows of a dead incarnation.
-type Orphans struct {
+// OrphanPolicy says what happens to the running rows of a dead incarnation.
+type OrphanPolicy struct {
 	Requeue bool    // they become waiting or manual again; otherwise they are done and have failed
 	Reason  string  // for stderr
 	At      int64   // time_finished, UNIX seconds
 	Except  []int64 // rows that are not settled
 }
 
-// Settled is what a settlement changed.
-type Settled struct {
-	Returned int              // rows that wait again
-	Failed   map[int64]string // rows that have ended, and their targets
-	Targets  []string         // targets of the rows that wait again
-	Left     bool             // some rows were locked, missing or excepted, and are still to be settled
+// SettleResult is what a settlement changed.
+type SettleResult struct {
+	Requeued   int              // rows that wait again
+	Failed     map[int64]string // rows that have ended, and their targets
+	Targets    []string         // targets of the rows that wait again
+	Incomplete bool             // some rows were locked, missing or excepted, and are still to be settled
 }
 
 // Store is a table of jobs and its claims, as one daemon sees it. Methods may be called from any
-// goroutine, and retry short conflicts themselves. An error for which Away is true means that the
+// goroutine, and retry short conflicts themselves. An error for which IsAway is true means that the
 // database could not be reached or written: either nothing was done or, after a commit whose
 // outcome is unknown, repeating the call finds out the outcome.
 type Store interface {
@@ -151,11 +153,11 @@ type Store interface {
 	// number to the store. If rows have a priority, it accepts the best of the first limit rows
 	// of each target. A row that this incarnation has claimed already does not begin. Like AcceptManual it returns ErrFenced, and accepts nothing, if this
 	// incarnation is settled.
-	Accept(ctx context.Context, wants []Want, limit int) (Page, error)
+	Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error)
 
 	// AcceptManual accepts the manual rows with these ids whose target is served. Other manual
 	// rows and waiting rows with these ids become ignored. The answers are in the order of ids.
-	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]Request, error)
+	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]ManualResult, error)
 
 	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit
 	// had an unknown outcome. It returns the rows of Accept, which are to be run: those that it
@@ -164,7 +166,7 @@ type Store interface {
 	Resolve(ctx context.Context) ([]Row, error)
 
 	// Write makes the changes of a batch.
-	Write(ctx context.Context, b Batch) (Written, error)
+	Write(ctx context.Context, b Batch) (WriteResult, error)
 
 	// Register begins a new incarnation under a new token; Renew renews its lease, or returns
 	// ErrFenced if the incarnation has been settled. If the companion table was emptied or
@@ -179,18 +181,18 @@ type Store interface {
 
 	// Settle settles the rows of a dead incarnation. It does nothing if the incarnation has
 	// renewed its lease since Owners returned it.
-	Settle(ctx context.Context, o Owner, orphans Orphans) (Settled, error)
+	Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (SettleResult, error)
 
-	// Own returns the rows on which this incarnation has claims. Disown settles some of them
+	// OwnClaims returns the rows on which this incarnation has claims. SettleOwnClaims settles some of them
 	// as Settle settles the rows of a dead incarnation.
-	Own(ctx context.Context) ([]int64, error)
-	Disown(ctx context.Context, ids []int64, orphans Orphans) (Settled, error)
+	OwnClaims(ctx context.Context) ([]int64, error)
+	SettleOwnClaims(ctx context.Context, ids []int64, orphans OrphanPolicy) (SettleResult, error)
 
 	// OutputRoom returns how many bytes of an output the larger of the two columns holds.
 	OutputRoom() int64
 
-	// Claims reports whether there is a companion table, without which there is no recovery.
-	Claims() bool
+	// HasClaims reports whether there is a companion table, without which there is no recovery.
+	HasClaims() bool
 
 	// Token returns the token of this incarnation.
 	Token() int64
@@ -201,18 +203,18 @@ type Store interface {
 // ErrFenced means that this incarnation was considered dead: its rows no longer belong to it.
 var ErrFenced = errors.New("lease was lost: this daemon's rows have been settled by another one")
 
-// Away reports whether an error means that the database cannot be reached, does not accept writes
+// IsAway reports whether an error means that the database cannot be reached, does not accept writes
 // or is too busy, rather than that it refuses a statement.
-func Away(err error) bool {
+func IsAway(err error) bool {
 	var awayErr *AwayError
 	return errors.As(err, &awayErr)
 }
 
-// AwayError is an error for which Away is true.
+// AwayError is an error for which IsAway is true.
 type AwayError struct{ Err error }
 
 func (e *AwayError) Error() string { return fmt.Sprintf("database is away: %v", e.Err) }
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// page is the maximum number of rows that an Accept without limit accepts at once.
-const page = 1000
+// maxPage is the maximum number of rows that an Accept without limit accepts at once.
+const maxPage = 1000

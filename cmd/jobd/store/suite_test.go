@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
-// jobs is a table of jobs as another client sees it.
-type jobs interface {
+// testTable is a table of jobs as another client sees it.
+type testTable interface {
 	insert(t *testing.T, r storetest.Record)
 	read(t *testing.T, id int64) storetest.Record
 	remove(t *testing.T, id int64)
@@ -28,7 +28,7 @@ type jobs interface {
 
 // onBoth runs a test on the database, with and without SKIP LOCKED, and on its
 // twin.
-func onBoth(t *testing.T, f func(t *testing.T, table jobs)) {
+func onBoth(t *testing.T, f func(t *testing.T, table testTable)) {
 	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
 	t.Run("old sql", func(t *testing.T) {
 		table := newSQLTable(t)
@@ -48,7 +48,7 @@ func (m memoryTable) read(_ *testing.T, id int64) storetest.Record {
 func (m memoryTable) remove(_ *testing.T, id int64) { m.Delete(id) }
 func (m memoryTable) claims(*testing.T) int         { return m.ClaimCount() }
 func (m memoryTable) open(t *testing.T, name string, lease time.Duration) Store {
-	return registered(t, m.Open(name, lease, Place{}))
+	return registered(t, m.Open(name, lease, Process{}))
 }
 
 func registered(t *testing.T, s Store) Store {
@@ -59,9 +59,9 @@ func registered(t *testing.T, s Store) Store {
 	return s
 }
 
-const long = time.Hour
+const longLease = time.Hour
 
-func fill(t *testing.T, table jobs, status string, targets ...string) {
+func fill(t *testing.T, table testTable, status string, targets ...string) {
 	t.Helper()
 	for i, target := range targets {
 		table.insert(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
@@ -69,10 +69,10 @@ func fill(t *testing.T, table jobs, status string, targets ...string) {
 }
 
 // wantRows asks for all rows of targets.
-func wantRows(targets ...string) []Want {
-	list := make([]Want, len(targets))
+func wantRows(targets ...string) []AcceptRequest {
+	list := make([]AcceptRequest, len(targets))
 	for i, target := range targets {
-		list[i] = Want{Target: target, Rows: 1 << 30}
+		list[i] = AcceptRequest{Target: target, Rows: 1 << 30}
 	}
 	return list
 }
@@ -86,7 +86,7 @@ func accept(t *testing.T, s Store, limit int, targets ...string) Page {
 	return p
 }
 
-func write(t *testing.T, s Store, b Batch) Written {
+func write(t *testing.T, s Store, b Batch) WriteResult {
 	t.Helper()
 	w, err := s.Write(t.Context(), b)
 	if err != nil {
@@ -106,7 +106,7 @@ func ids(rows []Row) string {
 	return strings.TrimSpace(b.String())
 }
 
-func statuses(t *testing.T, table jobs, n int64) string {
+func statuses(t *testing.T, table testTable, n int64) string {
 	t.Helper()
 	var list []string
 	for id := int64(1); id <= n; id++ {
@@ -115,37 +115,37 @@ func statuses(t *testing.T, table jobs, n int64) string {
 	return strings.Join(list, " ")
 }
 
-func equal(t *testing.T, name string, got, want any) {
+func checkEqual(t *testing.T, name string, got, want any) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("%s: %v, want %v", name, got, want)
 	}
 }
 
-func TestAcceptTakesTheLowestIDsOfItsTargets(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestAcceptOrder(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
 		table.insert(t, storetest.Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
 		table.insert(t, storetest.Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
-		s := table.open(t, "d", long)
+		s := table.open(t, "d", longLease)
 		p := accept(t, s, 4, "a", "c")
-		equal(t, "rows", ids(p.Rows), "1a 3c 4a 6c")
-		equal(t, "more", p.More, "[a c]")
+		checkEqual(t, "rows", ids(p.Rows), "1a 3c 4a 6c")
+		checkEqual(t, "more", p.More, "[a c]")
 		p = accept(t, s, 4, "c", "a")
-		equal(t, "rows", ids(p.Rows), "7a 9c 10a")
-		equal(t, "more", p.More, "[]")
+		checkEqual(t, "rows", ids(p.Rows), "7a 9c 10a")
+		checkEqual(t, "more", p.More, "[]")
 		p = accept(t, s, 0, "a", "b", "c")
-		equal(t, "rows", ids(p.Rows), "2b 5b 8b")
-		equal(t, "claims", table.claims(t), 10)
+		checkEqual(t, "rows", ids(p.Rows), "2b 5b 8b")
+		checkEqual(t, "claims", table.claims(t), 10)
 		p = accept(t, s, 4, "a", "b", "c", "nobody")
-		equal(t, "nothing is left", ids(p.Rows), "")
-		equal(t, "statuses", statuses(t, table, 12), strings.Repeat("accepted ", 10)+"manual done")
+		checkEqual(t, "nothing is left", ids(p.Rows), "")
+		checkEqual(t, "statuses", statuses(t, table, 12), strings.Repeat("accepted ", 10)+"manual done")
 	})
 }
 
-// TestPagesOfUnevenTargets: every page has the lowest ids of all its targets, however these are spread.
-func TestPagesOfUnevenTargets(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+// TestUnevenTargets: every page has the lowest ids of all its targets, however these are spread.
+func TestUnevenTargets(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		const rows = 60
 		random := rand.New(rand.NewPCG(1, 2))
 		targets := make([]string, rows)
@@ -153,28 +153,28 @@ func TestPagesOfUnevenTargets(t *testing.T) {
 			targets[i] = []string{"a", "b", "b", "b", "c"}[min(random.IntN(5)+i/30, 4)]
 		}
 		fill(t, table, Waiting, targets...)
-		s := table.open(t, "d", long)
+		s := table.open(t, "d", longLease)
 		const limit = 7
 		for from := 0; from < rows; from += limit {
 			var want []Row
 			for i := from; i < min(from+limit, rows); i++ {
 				want = append(want, Row{ID: int64(i + 1), Target: targets[i]})
 			}
-			equal(t, "rows", ids(accept(t, s, limit, "c", "a", "b").Rows), ids(want))
+			checkEqual(t, "rows", ids(accept(t, s, limit, "c", "a", "b").Rows), ids(want))
 		}
 		p := accept(t, s, limit, "a", "b", "c")
-		equal(t, "nothing is left", fmt.Sprint(ids(p.Rows), p.More), "[]")
+		checkEqual(t, "nothing is left", fmt.Sprint(ids(p.Rows), p.More), "[]")
 	})
 }
 
-// TestARowBehindTheOthersWaitsAgain: a row with a lower id than those accepted last is found before
+// TestReturnedRowBehindPosition: a row with a lower id than those accepted last is found before
 // an Accept says that there are no more.
-func TestARowBehindTheOthersWaitsAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestReturnedRowBehindPosition(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a")
-		s := table.open(t, "d", long)
-		equal(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a 2a 3a")
-		equal(t, "rows", ids(accept(t, s, 3, "a").Rows), "4a 5a 6a")
+		s := table.open(t, "d", longLease)
+		checkEqual(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a 2a 3a")
+		checkEqual(t, "rows", ids(accept(t, s, 3, "a").Rows), "4a 5a 6a")
 		write(t, s, Batch{Return: []int64{2}})
 		var found []Row
 		for more := true; more; {
@@ -182,17 +182,17 @@ func TestARowBehindTheOthersWaitsAgain(t *testing.T) {
 			found, more = append(found, p.Rows...), len(p.More) > 0
 		}
 		slices.SortFunc(found, func(a, b Row) int { return int(a.ID - b.ID) })
-		equal(t, "rows", ids(found), "2a 7a 8a 9a 10a 11a 12a")
+		checkEqual(t, "rows", ids(found), "2a 7a 8a 9a 10a 11a 12a")
 	})
 }
 
-// TestLowerIDsAreNotLeftBehind: a row with a lower id is accepted even if rows with higher ids are
+// TestLowerIDs: a row with a lower id is accepted even if rows with higher ids are
 // inserted all the time.
-func TestLowerIDsAreNotLeftBehind(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestLowerIDs(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
-		s := table.open(t, "d", long)
-		equal(t, "rows", ids(accept(t, s, 1, "a").Rows), "1a")
+		s := table.open(t, "d", longLease)
+		checkEqual(t, "rows", ids(accept(t, s, 1, "a").Rows), "1a")
 		write(t, s, Batch{Return: []int64{1}})
 		for next := int64(3); ; next++ {
 			table.insert(t, storetest.Record{Row: Row{ID: next, Target: "a"}, Status: Waiting})
@@ -206,71 +206,71 @@ func TestLowerIDsAreNotLeftBehind(t *testing.T) {
 	})
 }
 
-// TestRowsThatBegin: an Accept writes the rows that begin as running, except those that are still
+// TestAcceptBegins: an Accept writes the rows that begin as running, except those that are still
 // ours, which were set back by hand.
-func TestRowsThatBegin(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestAcceptBegins(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "b", "a", "a", "b")
-		s := table.open(t, "d", long)
+		s := table.open(t, "d", longLease)
 		start := time.Now().Unix()
-		p, err := s.Accept(t.Context(), []Want{{"a", 3, 2}, {"b", 2, 5}}, 10)
+		p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 3, 2}, {"b", 2, 5}}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "statuses", statuses(t, table, 5), "running running running accepted running")
+		checkEqual(t, "statuses", statuses(t, table, 5), "running running running accepted running")
 		for _, row := range p.Rows {
 			r := table.read(t, row.ID)
 			if r.TimeStarted != row.Started || (row.Started >= start) != (row.ID != 4) {
 				t.Errorf("row %d began at %d, and the table says %d", row.ID, row.Started, r.TimeStarted)
 			}
 		}
-		equal(t, "claims", table.claims(t), 5)
-		equal(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: start, Finish: []Final{{ID: 2, OK: true, At: start}}}).Lost, "map[]")
-		equal(t, "statuses", statuses(t, table, 5), "waiting done running running running")
-		equal(t, "time_started", table.read(t, 1).TimeStarted, 0)
+		checkEqual(t, "claims", table.claims(t), 5)
+		checkEqual(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: start, Finish: []Result{{ID: 2, OK: true, At: start}}}).Lost, "map[]")
+		checkEqual(t, "statuses", statuses(t, table, 5), "waiting done running running running")
+		checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
 
 		r := table.read(t, 3)
 		r.Status = Waiting
 		table.insert(t, r)
-		if p, err = s.Accept(t.Context(), []Want{{"a", 9, 9}}, 10); err != nil {
+		if p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 9, 9}}, 10); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "rows", ids(p.Rows), "1a 3a")
-		equal(t, "statuses", statuses(t, table, 5), "running done accepted running running")
+		checkEqual(t, "rows", ids(p.Rows), "1a 3a")
+		checkEqual(t, "statuses", statuses(t, table, 5), "running done accepted running running")
 	})
 }
 
-func TestTargetsAreExact(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestExactTargets(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
-		s := table.open(t, "d", long)
-		equal(t, "rows", ids(accept(t, s, 10, "low").Rows), "1low 4low")
-		equal(t, "rows", ids(accept(t, s, 10, "LOW", "😀", "Löw").Rows), "2LOW 3Löw")
-		equal(t, "status of a row whose name looks like one that cannot be", table.read(t, 6).Status, Waiting)
+		s := table.open(t, "d", longLease)
+		checkEqual(t, "rows", ids(accept(t, s, 10, "low").Rows), "1low 4low")
+		checkEqual(t, "rows", ids(accept(t, s, 10, "LOW", "😀", "Löw").Rows), "2LOW 3Löw")
+		checkEqual(t, "status of a row whose name looks like one that cannot be", table.read(t, 6).Status, Waiting)
 	})
 }
 
-func TestALifeOfRows(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestRowLifecycle(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "a", "a")
-		s := table.open(t, "d", long)
+		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
 		w := write(t, s, Batch{Start: []int64{1, 2, 3}, At: 1000, Return: []int64{4}})
-		equal(t, "lost", w.Lost, "map[]")
-		equal(t, "statuses", statuses(t, table, 5), "running running running waiting accepted")
+		checkEqual(t, "lost", w.Lost, "map[]")
+		checkEqual(t, "statuses", statuses(t, table, 5), "running running running waiting accepted")
 		if r := table.read(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
 			t.Fatalf("%+v", r)
 		}
-		write(t, s, Batch{Start: []int64{5}, At: 1001, Requeue: []int64{3}, Finish: []Final{
+		write(t, s, Batch{Start: []int64{5}, At: 1001, Requeue: []int64{3}, Finish: []Result{
 			{ID: 1, OK: true, Code: 0, Stdout: "out'\\\x00\n", Stderr: "ärr", At: 2000},
 			{ID: 2, Code: -1, Signal: "SIGRTMIN+9", At: 2001},
 		}})
-		equal(t, "statuses", statuses(t, table, 5), "done done waiting waiting running")
-		equal(t, "claims", table.claims(t), 1)
+		checkEqual(t, "statuses", statuses(t, table, 5), "done done waiting waiting running")
+		checkEqual(t, "claims", table.claims(t), 1)
 		r := table.read(t, 1)
-		equal(t, "row 1", []any{*r.Result, *r.Code, r.Signal == nil, *r.Stdout, *r.Stderr, r.TimeFinished}, []any{"ok", 0, true, "out'\\\x00\n", "ärr", 2000})
+		checkEqual(t, "row 1", []any{*r.Result, *r.Code, r.Signal == nil, *r.Stdout, *r.Stderr, r.TimeFinished}, []any{"ok", 0, true, "out'\\\x00\n", "ärr", 2000})
 		r = table.read(t, 2)
-		equal(t, "row 2", []any{*r.Result, r.Code == nil, *r.Signal, r.TimeFinished}, []any{"fail", true, "SIGRTMIN+9", 2001})
+		checkEqual(t, "row 2", []any{*r.Result, r.Code == nil, *r.Signal, r.TimeFinished}, []any{"fail", true, "SIGRTMIN+9", 2001})
 		if r := table.read(t, 3); r.TimeStarted != 0 {
 			t.Fatalf("a row that waits again says it started at %d", r.TimeStarted)
 		}
@@ -278,7 +278,7 @@ func TestALifeOfRows(t *testing.T) {
 }
 
 func TestAcceptManual(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		for i, status := range []string{Manual, Waiting, Done, Running, Accepted, Ignored, Manual, Manual} {
 			target := "a"
 			if i == 6 {
@@ -286,7 +286,7 @@ func TestAcceptManual(t *testing.T) {
 			}
 			table.insert(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
 		}
-		s := table.open(t, "d", long)
+		s := table.open(t, "d", longLease)
 		answers, err := s.AcceptManual(t.Context(), []int64{8, 7, 6, 5, 4, 3, 2, 1, 99, -1}, func(target string) bool { return target == "a" })
 		if err != nil {
 			t.Fatal(err)
@@ -295,19 +295,19 @@ func TestAcceptManual(t *testing.T) {
 		for _, a := range answers {
 			got = append(got, fmt.Sprintf("%d %v %v %s", a.Row.ID, a.Found, a.Accepted, a.Status))
 		}
-		equal(t, "answers", strings.Join(got, ", "), "8 true true , 7 true false manual, 6 true false ignored, 5 true false accepted, "+
+		checkEqual(t, "answers", strings.Join(got, ", "), "8 true true , 7 true false manual, 6 true false ignored, 5 true false accepted, "+
 			"4 true false running, 3 true false done, 2 true false waiting, 1 true true , 99 false false , -1 false false ")
-		equal(t, "target of 7", answers[1].Row.Target, "nobody")
-		equal(t, "statuses", statuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
+		checkEqual(t, "target of 7", answers[1].Row.Target, "nobody")
+		checkEqual(t, "statuses", statuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
 		write(t, s, Batch{Return: []int64{8}})
-		equal(t, "rows that came by hand become manual again", table.read(t, 8).Status, Manual)
+		checkEqual(t, "rows that came by hand become manual again", table.read(t, 8).Status, Manual)
 	})
 }
 
-func TestRowsThatSomebodyElseChanged(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestForeignChanges(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a")
-		s := table.open(t, "d", long)
+		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
 		set := func(id int64, status string) {
 			r := table.read(t, id)
@@ -321,46 +321,46 @@ func TestRowsThatSomebodyElseChanged(t *testing.T) {
 		set(5, Waiting)
 		table.remove(t, 6)
 		set(7, Done)
-		w := write(t, s, Batch{Start: []int64{1, 2}, Return: []int64{3, 4}, Finish: []Final{{ID: 5}, {ID: 6}, {ID: 8}}, Requeue: []int64{7}})
+		w := write(t, s, Batch{Start: []int64{1, 2}, Return: []int64{3, 4}, Finish: []Result{{ID: 5}, {ID: 6}, {ID: 8}}, Requeue: []int64{7}})
 		var lost []int64
 		for id := range w.Lost {
 			lost = append(lost, id)
 		}
 		slices.Sort(lost)
-		equal(t, "lost", lost, "[1 2 3 5 6 7]")
-		equal(t, "claims", table.claims(t), 0)
-		equal(t, "statuses", statuses(t, table, 8), "ignored  ignored waiting waiting  done done")
+		checkEqual(t, "lost", lost, "[1 2 3 5 6 7]")
+		checkEqual(t, "claims", table.claims(t), 0)
+		checkEqual(t, "statuses", statuses(t, table, 8), "ignored  ignored waiting waiting  done done")
 	})
 }
 
-func TestARowThatWasSetBackAndTakenAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestRowSetBack(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a")
-		s := table.open(t, "d", long)
+		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
 		write(t, s, Batch{Start: []int64{1}, At: 1})
 		table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
-		equal(t, "rows", ids(accept(t, s, 10, "a").Rows), "1a")
-		w := write(t, s, Batch{Finish: []Final{{ID: 1}}})
-		equal(t, "lost", len(w.Lost), 1)
-		equal(t, "the new claim stays", table.claims(t), 1)
+		checkEqual(t, "rows", ids(accept(t, s, 10, "a").Rows), "1a")
+		w := write(t, s, Batch{Finish: []Result{{ID: 1}}})
+		checkEqual(t, "lost", len(w.Lost), 1)
+		checkEqual(t, "the new claim stays", table.claims(t), 1)
 		write(t, s, Batch{Start: []int64{1}, At: 2})
-		write(t, s, Batch{Finish: []Final{{ID: 1, OK: true}}})
-		equal(t, "status", statuses(t, table, 1), Done)
-		equal(t, "claims", table.claims(t), 0)
+		write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}}})
+		checkEqual(t, "status", statuses(t, table, 1), Done)
+		checkEqual(t, "claims", table.claims(t), 0)
 	})
 }
 
-func TestADeadDaemonsRowsAreSettled(t *testing.T) {
+func TestSettle(t *testing.T) {
 	for _, requeue := range []bool{false, true} {
-		onBoth(t, func(t *testing.T, table jobs) {
+		onBoth(t, func(t *testing.T, table testTable) {
 			fill(t, table, Waiting, "a", "b", "a", "b", "a")
 			table.insert(t, storetest.Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
 			table.insert(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
 			table.insert(t, storetest.Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
 			table.insert(t, storetest.Record{Row: Row{ID: 9, Target: "c"}, Status: Manual})
 			dead := table.open(t, "dead", time.Millisecond)
-			living := table.open(t, "living", long)
+			living := table.open(t, "living", longLease)
 			accept(t, dead, 3, "a", "b")
 			accept(t, living, 3, "a", "b")
 			if _, err := dead.AcceptManual(t.Context(), []int64{6, 9}, func(string) bool { return true }); err != nil {
@@ -370,18 +370,18 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			write(t, living, Batch{Start: []int64{4}, At: 5})
 
 			o := awaitExpiry(t, living, dead.Token())
-			sum, err := living.Settle(t.Context(), o, Orphans{Requeue: requeue, Reason: "daemon died", At: 77})
+			sum, err := living.Settle(t.Context(), o, OrphanPolicy{Requeue: requeue, Reason: "daemon died", At: 77})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if requeue {
-				equal(t, "sum", sum, "{5 map[] [a b] false}")
-				equal(t, "statuses", statuses(t, table, 9), "waiting waiting waiting running accepted manual accepted running manual")
+				checkEqual(t, "sum", sum, "{5 map[] [a b] false}")
+				checkEqual(t, "statuses", statuses(t, table, 9), "waiting waiting waiting running accepted manual accepted running manual")
 			} else {
-				equal(t, "sum", sum, "{3 map[2:b 9:c] [a] false}")
-				equal(t, "statuses", statuses(t, table, 9), "waiting done waiting running accepted manual accepted running done")
+				checkEqual(t, "sum", sum, "{3 map[2:b 9:c] [a] false}")
+				checkEqual(t, "statuses", statuses(t, table, 9), "waiting done waiting running accepted manual accepted running done")
 				r := table.read(t, 2)
-				equal(t, "row 2", []any{*r.Result, r.Code == nil, r.Signal == nil, *r.Stderr, r.TimeFinished}, []any{"fail", true, true, "daemon died", 77})
+				checkEqual(t, "row 2", []any{*r.Result, r.Code == nil, r.Signal == nil, *r.Stderr, r.TimeFinished}, []any{"fail", true, true, "daemon died", 77})
 			}
 			if owners, err := living.Owners(t.Context()); err != nil || len(owners) != 0 {
 				t.Fatalf("%v %v", owners, err)
@@ -397,8 +397,8 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
 				t.Fatalf("accepted by hand: %v", err)
 			}
-			w := write(t, dead, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Final{{ID: 2, OK: true}}})
-			equal(t, "lost", len(w.Lost), 3)
+			w := write(t, dead, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Result{{ID: 2, OK: true}}})
+			checkEqual(t, "lost", len(w.Lost), 3)
 			before := statuses(t, table, 8)
 			accept(t, living, 10, "a", "b")
 			write(t, dead, Batch{Start: []int64{1, 3}, Requeue: []int64{2}})
@@ -417,20 +417,20 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 
 // TestOwnClaims: a daemon settles rows of its own, and no others.
 func TestOwnClaims(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "b")
-		s, other := table.open(t, "d", long), table.open(t, "e", long)
+		s, other := table.open(t, "d", longLease), table.open(t, "e", longLease)
 		accept(t, s, 3, "a")
 		accept(t, other, 1, "b")
 		write(t, s, Batch{Start: []int64{1, 2}, At: 5})
-		own, err := s.Own(t.Context())
+		own, err := s.OwnClaims(t.Context())
 		slices.Sort(own)
-		equal(t, "own", fmt.Sprintln(own, err), "[1 2 3] <nil>\n")
-		sum, err := s.Disown(t.Context(), []int64{1, 3, 4}, Orphans{Reason: Forgotten("d"), At: 77})
-		equal(t, "sum", fmt.Sprintln(sum, err), "{1 map[1:a] [a] false} <nil>\n")
-		equal(t, "statuses", statuses(t, table, 4), "done running waiting accepted")
-		own, err = s.Own(t.Context())
-		equal(t, "own", fmt.Sprintln(own, err), "[2] <nil>\n")
+		checkEqual(t, "own", fmt.Sprintln(own, err), "[1 2 3] <nil>\n")
+		sum, err := s.SettleOwnClaims(t.Context(), []int64{1, 3, 4}, OrphanPolicy{Reason: ForgottenReason("d"), At: 77})
+		checkEqual(t, "sum", fmt.Sprintln(sum, err), "{1 map[1:a] [a] false} <nil>\n")
+		checkEqual(t, "statuses", statuses(t, table, 4), "done running waiting accepted")
+		own, err = s.OwnClaims(t.Context())
+		checkEqual(t, "own", fmt.Sprintln(own, err), "[2] <nil>\n")
 	})
 }
 
@@ -452,42 +452,42 @@ func awaitExpiry(t *testing.T, s Store, token int64) Owner {
 	return Owner{}
 }
 
-func TestALivingDaemonIsNotSettled(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestSettleLivingDaemon(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
 		slow := table.open(t, "slow", time.Millisecond)
-		other := table.open(t, "other", long)
+		other := table.open(t, "other", longLease)
 		accept(t, slow, 10, "a")
 		o := awaitExpiry(t, other, slow.Token())
 		if err := slow.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		sum, err := other.Settle(t.Context(), o, Orphans{})
+		sum, err := other.Settle(t.Context(), o, OrphanPolicy{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "sum", sum, Settled{})
-		equal(t, "statuses", statuses(t, table, 2), "accepted accepted")
-		equal(t, "lost", write(t, slow, Batch{Start: []int64{1, 2}}).Lost, "map[]")
+		checkEqual(t, "sum", sum, SettleResult{})
+		checkEqual(t, "statuses", statuses(t, table, 2), "accepted accepted")
+		checkEqual(t, "lost", write(t, slow, Batch{Start: []int64{1, 2}}).Lost, "map[]")
 	})
 }
 
 func TestLeave(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a")
-		a, b := table.open(t, "a", long), table.open(t, "b", long)
+		a, b := table.open(t, "a", longLease), table.open(t, "b", longLease)
 		accept(t, a, 10, "a")
 		if err := a.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		owners, err := b.Owners(t.Context())
-		if err != nil || len(owners) != 1 || !owners[0].Dead || owners[0].Name != "a" {
+		if err != nil || len(owners) != 1 || !owners[0].Settling || owners[0].Name != "a" {
 			t.Fatalf("with a row left: %+v, %v", owners, err)
 		}
-		if _, err := b.Settle(t.Context(), owners[0], Orphans{}); err != nil {
+		if _, err := b.Settle(t.Context(), owners[0], OrphanPolicy{}); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "status", statuses(t, table, 1), Waiting)
+		checkEqual(t, "status", statuses(t, table, 1), Waiting)
 		if err := b.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -498,77 +498,77 @@ func TestLeave(t *testing.T) {
 }
 
 func TestWritesForAnEarlierIncarnation(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
-		old, s := table.open(t, "old", long), table.open(t, "new", long)
+		old, s := table.open(t, "old", longLease), table.open(t, "new", longLease)
 		accept(t, old, 1, "a")
 		write(t, old, Batch{Start: []int64{1}})
 		accept(t, s, 1, "a")
 		write(t, s, Batch{Start: []int64{2}})
-		b := Batch{Token: old.Token(), Finish: []Final{{ID: 1, OK: true}, {ID: 2, OK: true}}}
+		b := Batch{Token: old.Token(), Finish: []Result{{ID: 1, OK: true}, {ID: 2, OK: true}}}
 		w := write(t, s, b)
-		equal(t, "lost", len(w.Lost), 1)
-		equal(t, "statuses", statuses(t, table, 2), "done running")
+		checkEqual(t, "lost", len(w.Lost), 1)
+		checkEqual(t, "statuses", statuses(t, table, 2), "done running")
 	})
 }
 
-func TestRowsWithAResultAreNotSettled(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestSettleExceptResults(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
-		dead, s := table.open(t, "dead", long), table.open(t, "s", long)
+		dead, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
 		accept(t, dead, 2, "a")
 		write(t, dead, Batch{Start: []int64{1, 2}})
 		settle := func(except ...int64) bool {
 			t.Helper()
-			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, Orphans{Except: except})
+			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, OrphanPolicy{Except: except})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return sum.Left
+			return sum.Incomplete
 		}
-		equal(t, "one is left", settle(1), true)
-		equal(t, "statuses", statuses(t, table, 2), "running done")
-		equal(t, "lost", write(t, s, Batch{Token: dead.Token(), Finish: []Final{{ID: 1, OK: true}}}).Lost, "map[]")
-		equal(t, "one is left", settle(), false)
-		equal(t, "claims", table.claims(t), 0)
+		checkEqual(t, "one is left", settle(1), true)
+		checkEqual(t, "statuses", statuses(t, table, 2), "running done")
+		checkEqual(t, "lost", write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true}}}).Lost, "map[]")
+		checkEqual(t, "one is left", settle(), false)
+		checkEqual(t, "claims", table.claims(t), 0)
 	})
 }
 
-// TestAResultAfterTheSettlement: a daemon has ended rows of another one that it considered dead.
+// TestResultAfterSettlement: a daemon has ended rows of another one that it considered dead.
 // When the other one then writes its results, these replace the reason in the rows, and nothing
 // else.
-func TestAResultAfterTheSettlement(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestResultAfterSettlement(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "a")
-		dead, other := table.open(t, "dead's", long), table.open(t, "other", long)
+		dead, other := table.open(t, "dead's", longLease), table.open(t, "other", longLease)
 		accept(t, dead, 4, "a")
 		write(t, dead, Batch{Start: []int64{1, 2, 3}})
-		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, Orphans{Reason: Died("dead's"), At: 77}); err != nil {
+		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, OrphanPolicy{Reason: DeathReason("dead's"), At: 77}); err != nil {
 			t.Fatal(err)
 		}
 		accept(t, other, 1, "a") // row 4, which Settle has returned
 		write(t, other, Batch{Start: []int64{4}})
-		s := table.open(t, "dead's", long)
-		if r := table.read(t, 2); r.Stderr == nil || *r.Stderr != Died("dead's") {
+		s := table.open(t, "dead's", longLease)
+		if r := table.read(t, 2); r.Stderr == nil || *r.Stderr != DeathReason("dead's") {
 			t.Fatalf("%+v", r)
 		}
 		r := table.read(t, 3)
 		r.Status = Waiting // reset by hand
 		table.insert(t, r)
-		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Final{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).Lost
-		equal(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
-		equal(t, "statuses", statuses(t, table, 4), "done done waiting running")
+		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).Lost
+		checkEqual(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
+		checkEqual(t, "statuses", statuses(t, table, 4), "done done waiting running")
 		one, two := table.read(t, 1), table.read(t, 2)
-		equal(t, "results", fmt.Sprintf("%s %s %d, %s %d %q", *one.Result, *one.Stdout, one.TimeFinished, *two.Result, *two.Code, *two.Stderr), `ok out 5, fail 3 ""`)
+		checkEqual(t, "results", fmt.Sprintf("%s %s %d, %s %d %q", *one.Result, *one.Stdout, one.TimeFinished, *two.Result, *two.Code, *two.Stderr), `ok out 5, fail 3 ""`)
 	})
 }
 
-// TestClaimsOfNobodyAreSettled: claims of an incarnation without a record are settled after the
+// TestClaimsWithoutOwner: claims of an incarnation without a record are settled after the
 // time of a lease, in which a living owner would create its record again.
-func TestClaimsOfNobodyAreSettled(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestClaimsWithoutOwner(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
-		gone, s := table.open(t, "gone", long), table.open(t, "s", long)
+		gone, s := table.open(t, "gone", longLease), table.open(t, "s", longLease)
 		accept(t, gone, 2, "a")
 		write(t, gone, Batch{Start: []int64{2}})
 		switch table := table.(type) {
@@ -578,23 +578,23 @@ func TestClaimsOfNobodyAreSettled(t *testing.T) {
 			table.Forget(gone.Token())
 		}
 		owners, err := s.Owners(t.Context())
-		if err != nil || len(owners) != 1 || owners[0].Dead || owners[0].Left != long {
+		if err != nil || len(owners) != 1 || owners[0].Settling || owners[0].LeaseLeft != longLease {
 			t.Fatalf("%+v %v", owners, err)
 		}
-		if _, err := s.Settle(t.Context(), owners[0], Orphans{Reason: Died(owners[0].Name)}); err != nil {
+		if _, err := s.Settle(t.Context(), owners[0], OrphanPolicy{Reason: DeathReason(owners[0].Name)}); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "statuses", statuses(t, table, 2), "waiting done")
+		checkEqual(t, "statuses", statuses(t, table, 2), "waiting done")
 		if _, ok := table.(*sqlTable); ok {
-			equal(t, "reason", *table.read(t, 2).Stderr, "jobd 'gone' died while the row was running")
+			checkEqual(t, "reason", *table.read(t, 2).Stderr, "jobd 'gone' died while the row was running")
 		}
-		equal(t, "renewed", gone.Renew(t.Context()), ErrFenced)
-		equal(t, "claims", table.claims(t), 0)
+		checkEqual(t, "renewed", gone.Renew(t.Context()), ErrFenced)
+		checkEqual(t, "claims", table.claims(t), 0)
 	})
 }
 
-func TestSeveralDaemonsShareATarget(t *testing.T) {
-	onBoth(t, func(t *testing.T, table jobs) {
+func TestSeveralDaemons(t *testing.T) {
+	onBoth(t, func(t *testing.T, table testTable) {
 		const n, daemons = 300, 3
 		for id := int64(1); id <= n; id++ {
 			table.insert(t, storetest.Record{Row: Row{ID: id, Target: []string{"a", "b"}[id%2]}, Status: Waiting})
@@ -605,7 +605,7 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 		}
 		results := make(chan result)
 		for i := range daemons {
-			s := table.open(t, fmt.Sprint("d", i), long)
+			s := table.open(t, fmt.Sprint("d", i), longLease)
 			go func() {
 				var r result
 				for empty := 0; empty < 3; {
@@ -618,21 +618,21 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 						empty++
 					}
 					var start []int64
-					var finish []Final
+					var finish []Result
 					for _, row := range p.Rows {
 						start = append(start, row.ID)
-						finish = append(finish, Final{ID: row.ID, OK: true})
+						finish = append(finish, Result{ID: row.ID, OK: true})
 					}
 					for len(start)+len(finish) > 0 && r.err == nil {
 						// A read by another daemon sometimes locks a neighbouring row, too.
-						var w Written
+						var w WriteResult
 						if w, r.err = s.Write(context.Background(), Batch{Start: start}); len(w.Busy) > 0 {
 							start = w.Busy
 							continue
 						}
 						start = nil
 						w, r.err = s.Write(context.Background(), Batch{Finish: finish})
-						finish = slices.DeleteFunc(finish, func(f Final) bool { return !slices.Contains(w.Busy, f.ID) })
+						finish = slices.DeleteFunc(finish, func(f Result) bool { return !slices.Contains(w.Busy, f.ID) })
 					}
 					if r.err != nil {
 						break
@@ -655,12 +655,12 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 				seen[row.ID] = true
 			}
 		}
-		equal(t, "rows taken", len(seen), n)
+		checkEqual(t, "rows taken", len(seen), n)
 		for id := int64(1); id <= n; id++ {
 			if r := table.read(t, id); r.Status != Done {
 				t.Fatalf("row %d is %s", id, r.Status)
 			}
 		}
-		equal(t, "claims", table.claims(t), 0)
+		checkEqual(t, "claims", table.claims(t), 0)
 	})
 }

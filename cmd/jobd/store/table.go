@@ -11,15 +11,15 @@ import (
 // table describes the table of jobs: names quoted for SQL, the limits of the columns that the store
 // fills, and the index for reading targets in order.
 type table struct {
-	name    string // quoted, like the names below
-	claims  string
-	index   string // index that begins with status and target, in any order; "" if there is none
-	lists   bool   // the index begins with status, so targets can be listed
-	target  string // SQL condition that a target equals the parameter exactly
-	pattern string // SQL of the parameter, for comparing by the index
-	created bool   // there is a column time_created
-	fields  []field
-	hasPrio bool
+	name           string // quoted, like the names below
+	claims         string
+	index          string // index that begins with status and target, in any order; "" if there is none
+	canListTargets bool   // the index begins with status, so targets can be listed
+	target         string // SQL condition that a target equals the parameter exactly
+	pattern        string // SQL of the parameter, for comparing by the index
+	hasCreated     bool   // there is a column time_created
+	fields         []field
+	hasPrio        bool
 
 	stdout, stderr column
 }
@@ -37,22 +37,22 @@ type field struct {
 	number bool   // its text is a JSON number
 }
 
-// required are the columns that we read and write.
-var required = []string{"id", "target", "status", "time_started", "time_finished", "result", "return_code", "sig", "stdout", "stderr"}
+// requiredColumns are the columns that we read and write.
+var requiredColumns = []string{"id", "target", "status", "time_started", "time_finished", "result", "return_code", "sig", "stdout", "stderr"}
 
-// owned are the columns that do not belong to the user.
-var owned = append([]string{"time_created"}, required...)
+// ownedColumns are the columns that do not belong to the user.
+var ownedColumns = append([]string{"time_created"}, requiredColumns...)
 
 // quote quotes a name, which may be qualified by a database and may already be quoted.
 func quote(name string) string {
 	database, tableName := split(name)
 	if database == "" {
-		return quoteOne(tableName)
+		return quotePart(tableName)
 	}
-	return quoteOne(database) + "." + quoteOne(tableName)
+	return quotePart(database) + "." + quotePart(tableName)
 }
 
-func quoteOne(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+func quotePart(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 // split returns the database, "" if it is not named, and the name of the table.
 func split(name string) (database, tableName string) {
@@ -106,7 +106,7 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		if lower == "priority" && isInteger(kind) {
 			t.hasPrio = true
 		}
-		if !slices.Contains(owned, lower) {
+		if !slices.Contains(ownedColumns, lower) {
 			t.fields = append(t.fields, field{name: name, number: isNumeric(kind)})
 		}
 	}
@@ -116,13 +116,13 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 	if len(names) == 0 {
 		return nil, fmt.Errorf("table %s does not exist, or this user may not see it", t.name)
 	}
-	for _, want := range required {
+	for _, want := range requiredColumns {
 		if !slices.Contains(names, want) {
 			return nil, fmt.Errorf("table %s has no column '%s'", t.name, want)
 		}
 	}
-	t.created = slices.Contains(names, "time_created")
-	t.index, t.lists, err = findIndex(ctx, db, database, tableName)
+	t.hasCreated = slices.Contains(names, "time_created")
+	t.index, t.canListTargets, err = findIndex(ctx, db, database, tableName)
 	return t, err
 }
 
@@ -143,7 +143,7 @@ func findIndex(ctx context.Context, db *sql.DB, database, tableName string) (fou
 			return "", false, err
 		}
 		if partial == 0 && slices.Contains([]string{"status,target,id", "status,target", "target,status,id", "target,status"}, columns) {
-			found, lists = quoteOne(name), columns[0] == 's'
+			found, lists = quotePart(name), columns[0] == 's'
 		}
 	}
 	return found, lists, rows.Err()
@@ -157,19 +157,19 @@ func isNumeric(kind string) bool {
 	return isInteger(kind) || slices.Contains([]string{"decimal", "float", "double", "year"}, kind)
 }
 
-// force returns the hint that makes a statement use the index on targets; byID makes it use the
+// indexHint returns the hint that makes a statement use the index on targets; primaryKeyHint makes it use the
 // primary key. Without a hint, the server may walk a covering index and lock every row on its way.
-func (t *table) force() string {
+func (t *table) indexHint() string {
 	if t.index == "" {
 		return ""
 	}
 	return " FORCE INDEX (" + t.index + ")"
 }
 
-const byID = " FORCE INDEX (PRIMARY)"
+const primaryKeyHint = " FORCE INDEX (PRIMARY)"
 
-// list returns a comma-separated list of ids.
-func list(ids []int64) string {
+// joinIDs returns a comma-separated list of ids.
+func joinIDs(ids []int64) string {
 	b := make([]byte, 0, 12*len(ids))
 	for i, id := range ids {
 		if i > 0 {

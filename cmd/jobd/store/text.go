@@ -5,15 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// fit makes a text fit a column: it replaces characters outside the column's charset, as far as we
+// cutToFit makes a text fit a column: it replaces characters outside the column's charset, as far as we
 // know them, and cuts a text that is too long between two characters and marks it. limit is another
 // limit, in bytes of UTF-8.
-func (c column) fit(s string, limit int64) (text string, truncated bool) {
+func (c column) cutToFit(s string, limit int64) (text string, truncated bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if c.charset == "utf8" || c.charset == "utf8mb3" {
-		s = basic(s)
+		s = replaceAstral(s)
 	}
-	if room := c.bytes / c.width(); c.bytes > 0 && room < limit {
+	if room := c.bytes / c.maxBytes(); c.bytes > 0 && room < limit {
 		limit = room
 	}
 	if int64(len(s)) > limit {
@@ -32,8 +32,8 @@ func (c column) fit(s string, limit int64) (text string, truncated bool) {
 	return s, truncated
 }
 
-// width returns the factor by which a UTF-8 text can grow in the charset.
-func (c column) width() int64 {
+// maxBytes returns the factor by which a UTF-8 text can grow in the charset.
+func (c column) maxBytes() int64 {
 	switch {
 	case strings.HasPrefix(c.charset, "utf32"):
 		return 4
@@ -43,9 +43,9 @@ func (c column) width() int64 {
 	return 1
 }
 
-// parameter returns the SQL for a text of this column. An explicit conversion replaces characters
+// placeholder returns the SQL for a text of this column. An explicit conversion replaces characters
 // that the charset lacks; an implicit one cuts the text at the first.
-func (c column) parameter() string {
+func (c column) placeholder() string {
 	switch c.charset {
 	case "", "utf8", "utf8mb3", "utf8mb4":
 		return "?"
@@ -53,8 +53,8 @@ func (c column) parameter() string {
 	return "CONVERT(? USING " + c.charset + ")"
 }
 
-// basic replaces the characters beyond the basic plane, which MySQL's utf8 cannot hold.
-func basic(s string) string {
+// replaceAstral replaces the characters beyond the basic plane, which MySQL's utf8 cannot hold.
+func replaceAstral(s string) string {
 	for _, r := range s {
 		if r > 0xFFFF {
 			return strings.Map(func(r rune) rune {

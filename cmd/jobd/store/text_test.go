@@ -8,7 +8,7 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-func TestOutputsFitTheirColumns(t *testing.T) {
+func TestOutputLimits(t *testing.T) {
 	for _, c := range []struct {
 		name, alter string
 		out         string
@@ -32,35 +32,35 @@ func TestOutputsFitTheirColumns(t *testing.T) {
 				table.exec(t, "ALTER TABLE jobs "+c.alter)
 			}
 			fill(t, table, Waiting, "a", "a")
-			s := table.open(t, "d", long)
+			s := table.open(t, "d", longLease)
 			accept(t, s, 5, "a")
 			write(t, s, Batch{Start: []int64{1, 2}})
-			w := write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Stdout: c.out, Stderr: c.out}, {ID: 2, Stdout: "other"}}})
-			equal(t, "lost", w.Lost, "map[]")
-			equal(t, "statuses", statuses(t, table, 2), "done done")
+			w := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: c.out, Stderr: c.out}, {ID: 2, Stdout: "other"}}})
+			checkEqual(t, "lost", w.Lost, "map[]")
+			checkEqual(t, "statuses", statuses(t, table, 2), "done done")
 			if got := *table.read(t, 1).Stdout; !c.check(got) {
 				t.Fatalf("%d bytes: %.60q", len(got), got)
 			}
-			equal(t, "the other row", *table.read(t, 2).Stdout, "other")
+			checkEqual(t, "the other row", *table.read(t, 2).Stdout, "other")
 		})
 	}
 }
 
-func TestOutputBeyondOnePacketIsCut(t *testing.T) {
+func TestOutputBeyondPacket(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--max-allowed-packet=1M"))
 	fill(t, table, Waiting, "a", "a", "a", "a")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3, 4}})
 	quotes := strings.Repeat("'\\", 600_000)
-	w := write(t, s, Batch{Finish: []Final{
+	w := write(t, s, Batch{Finish: []Result{
 		{ID: 1, Stdout: strings.Repeat("x", 3<<20), Stderr: "why"},
 		{ID: 2, Stdout: quotes, Stderr: quotes},
 		{ID: 3, Stdout: strings.Repeat("x", 900_000), Stderr: ""},
 		{ID: 4, Stdout: "", Stderr: strings.Repeat("😀\n", 300_000)},
 	}})
-	equal(t, "lost", w.Lost, "map[]")
-	equal(t, "statuses", statuses(t, table, 4), "done done done done")
+	checkEqual(t, "lost", w.Lost, "map[]")
+	checkEqual(t, "statuses", statuses(t, table, 4), "done done done done")
 	if r := table.read(t, 1); len(*r.Stdout) < 900_000 || *r.Stderr != StdoutCut+"why" {
 		t.Errorf("row 1: %d bytes, %q", len(*r.Stdout), *r.Stderr)
 	}
@@ -72,15 +72,15 @@ func TestOutputBeyondOnePacketIsCut(t *testing.T) {
 	}
 }
 
-func TestARefusedUpdateIsRepeatedSmaller(t *testing.T) {
+func TestRetryShortened(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `CREATE TRIGGER guard BEFORE UPDATE ON jobs FOR EACH ROW
 		IF LENGTH(NEW.stdout) > 5000 OR NEW.stderr = 'never' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too much'; END IF`)
 	fill(t, table, Waiting, "a", "a", "a")
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
-	w, err := s.Write(t.Context(), Batch{Finish: []Final{
+	w, err := s.Write(t.Context(), Batch{Finish: []Result{
 		{ID: 1, OK: true, Stdout: "fine"},
 		{ID: 2, OK: true, Stdout: strings.Repeat("x", 50_000)},
 		{ID: 3, OK: true, Stderr: "never"},
@@ -88,8 +88,8 @@ func TestARefusedUpdateIsRepeatedSmaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "statuses", statuses(t, table, 3), "done done done")
-	equal(t, "failed", len(w.Failed), 0)
+	checkEqual(t, "statuses", statuses(t, table, 3), "done done done")
+	checkEqual(t, "failed", len(w.Failed), 0)
 	if n := len(*table.read(t, 2).Stdout); n == 0 || n > 5000 {
 		t.Errorf("%d bytes", n)
 	}
@@ -99,11 +99,11 @@ func TestARefusedUpdateIsRepeatedSmaller(t *testing.T) {
 	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id <> 3")
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2}})
-	w, err = s.Write(t.Context(), Batch{Finish: []Final{{ID: 1, Stdout: "x"}, {ID: 2}}})
+	w, err = s.Write(t.Context(), Batch{Finish: []Result{{ID: 1, Stdout: "x"}, {ID: 2}}})
 	if err != nil || w.Failed[1] == nil || len(w.Failed) != 1 {
 		t.Fatalf("%v %v", w, err)
 	}
-	equal(t, "statuses", statuses(t, table, 2), "running done")
+	checkEqual(t, "statuses", statuses(t, table, 2), "running done")
 }
 
 func TestFieldsOfRows(t *testing.T) {
@@ -114,14 +114,14 @@ func TestFieldsOfRows(t *testing.T) {
 	table.exec(t, `INSERT INTO jobs (id, target, status, name, price, big, f, raw, at, priority, `+"`or``der`"+`)
 		VALUES (7, 'a', 'waiting', 'q"😀<', 12.50, 18446744073709551615, 1.5, x'ff00', '2020-01-02 03:04:05', -3, 9)`)
 	table.exec(t, `INSERT INTO jobs (id, target, status, priority) VALUES (8, 'a', 'manual', 4)`)
-	s := table.open(t, "d", long)
+	s := table.open(t, "d", longLease)
 	p := accept(t, s, 5, "a")
-	equal(t, "priority", p.Rows[0].Priority, -3)
-	equal(t, "fields", string(p.Rows[0].Fields), `{"id":7,"name":"q\"😀<","price":12.50,"big":18446744073709551615,"f":1.5,"raw":"/wA=","at":"2020-01-02 03:04:05","priority":-3,"or`+"`"+`der":9}`)
+	checkEqual(t, "priority", p.Rows[0].Priority, -3)
+	checkEqual(t, "fields", string(p.Rows[0].Fields), `{"id":7,"name":"q\"😀<","price":12.50,"big":18446744073709551615,"f":1.5,"raw":"/wA=","at":"2020-01-02 03:04:05","priority":-3,"or`+"`"+`der":9}`)
 	answers, err := s.AcceptManual(t.Context(), []int64{8}, func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "fields", string(answers[0].Row.Fields), `{"id":8,"name":null,"price":null,"big":null,"f":null,"raw":null,"at":null,"priority":4,"or`+"`"+`der":null}`)
-	equal(t, "priority", answers[0].Row.Priority, 4)
+	checkEqual(t, "fields", string(answers[0].Row.Fields), `{"id":8,"name":null,"price":null,"big":null,"f":null,"raw":null,"at":null,"priority":4,"or`+"`"+`der":null}`)
+	checkEqual(t, "priority", answers[0].Row.Priority, 4)
 }

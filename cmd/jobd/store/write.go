@@ -16,13 +16,13 @@ const (
 	// rows locked longer.
 	batchRows  = 256
 	batchBytes = 1 << 20
-	// statement is the size of a final update without its outputs.
-	statement = 512
+	// maxStatementRows is the size of a final update without its outputs.
+	maxStatementRows = 512
 )
 
 // Write implements Store. It uses as many transactions as needed.
-func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
-	w := Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
+func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
+	w := WriteResult{Lost: make(map[int64]string), Failed: make(map[int64]error)}
 	if b.Token == 0 {
 		b.Token = s.Token()
 	}
@@ -48,7 +48,7 @@ func (b Batch) parts() func(func(Batch) bool) {
 			part.Return, b.Return = cutList(b.Return, &room)
 			part.Requeue, b.Requeue = cutList(b.Requeue, &room)
 			for room > 0 && len(b.Finish) > 0 {
-				size := escapedLen(b.Finish[0].Stdout) + escapedLen(b.Finish[0].Stderr) + statement
+				size := escapedLen(b.Finish[0].Stdout) + escapedLen(b.Finish[0].Stderr) + maxStatementRows
 				if bytes > 0 && bytes+size > batchBytes {
 					break
 				}
@@ -70,23 +70,23 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 }
 
 // fitFinals returns the finals with outputs that fit their columns and one packet.
-func (s *SQL) fitFinals(finals []Final) []Final {
-	packet := s.link.Packet() - statement
-	fitted := make([]Final, len(finals))
+func (s *SQL) fitFinals(finals []Result) []Result {
+	packet := s.connector.Packet() - maxStatementRows
+	fitted := make([]Result, len(finals))
 	for i, f := range finals {
-		fitted[i] = s.table().fit(f, packet)
+		fitted[i] = s.table().fitResult(f, packet)
 	}
 	return fitted
 }
 
-// fit cuts the outputs of one row to what its columns and a packet can hold. If stdout is cut, stderr
+// fitResult cuts the outputs of one row to what its columns and a packet can hold. If stdout is cut, stderr
 // says so.
-func (t *table) fit(f Final, packet int64) Final {
-	stdout, truncated := t.stdout.fit(f.Stdout, packet)
-	stderr, _ := t.stderr.fit(f.Stderr, packet)
+func (t *table) fitResult(f Result, packet int64) Result {
+	stdout, truncated := t.stdout.cutToFit(f.Stdout, packet)
+	stderr, _ := t.stderr.cutToFit(f.Stderr, packet)
 	a, b := fitPacket(stdout, stderr, packet)
-	if (truncated || len(a) < len(stdout)) && f.TellCut() {
-		return t.fit(f, packet)
+	if (truncated || len(a) < len(stdout)) && f.MarkStdoutCut() {
+		return t.fitResult(f, packet)
 	}
 	f.Stdout, f.Stderr = a, b
 	return f
@@ -94,9 +94,9 @@ func (t *table) fit(f Final, packet int64) Final {
 
 // writePart writes a part. If the database refuses it, writePart writes each row alone,
 // so that a refused row does not affect others.
-func (s *SQL) writePart(ctx context.Context, b Batch, w *Written) error {
+func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 	err := s.writeOnce(ctx, b, w)
-	if err == nil || Away(err) {
+	if err == nil || IsAway(err) {
 		return err
 	}
 	if b.size() > 1 {
@@ -135,29 +135,39 @@ func (b Batch) singles() []Batch {
 	return singles
 }
 
-// retryShortened repeats a final update with less and less output while the server refuses the output.
-// Other errors may be temporary: the whole output is then written later.
-func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *Written) error {
+// retryShortened repeats a final update with less and less output, if the server has refused the output
+// for so long that it will not take it. Until then, and after other errors, the whole output is
+// written later. If not even little output is taken, stderr says why.
+func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
 	f := b.Finish[0]
+	reason := "[the database refuses the output: " + err.Error() + "]\n"
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if size == 0 || !ofRow(err) || refusedByTrigger(err) && !s.isPermanent(f.ID) {
+		if size == 0 || !isRowError(err) || !s.isPermanent(f.ID) {
 			w.Failed[f.ID] = err
 			return nil
 		}
-		if size /= 4; size < 256 {
-			size = 0
+		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size/4).Err(err).Msg("final update was refused; trying with less output")
+		switch size /= 4; {
+		case size >= minOutput:
+			if int64(len(f.Stdout)) > size {
+				f.MarkStdoutCut()
+			}
+			f.Stdout, f.Stderr = column{bytes: size}.substring(f.Stdout), column{bytes: size}.substring(f.Stderr)
+		case f.Stderr != reason:
+			f.Stdout, f.Stderr = "", s.table().fitResult(Result{Stderr: reason + strings.TrimPrefix(f.Stderr, stdoutCutMark)}, minOutput).Stderr
+			reason, size = f.Stderr, minOutput
+		default:
+			f.Stderr, size = "", 0
 		}
-		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size).Err(err).Msg("final update was refused; trying with less output")
-		if size > 0 && int64(len(f.Stdout)) > size {
-			f.TellCut()
-		}
-		f.Stdout, f.Stderr = column{bytes: size}.substring(f.Stdout), column{bytes: size}.substring(f.Stderr)
-		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Final{f}}, w)
-		if err == nil || Away(err) {
+		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{f}}, w)
+		if err == nil || IsAway(err) {
 			return err
 		}
 	}
 }
+
+// minOutput is the fewest bytes of an output that are worth a try.
+const minOutput = 256
 
 // substring is like fit, but the size may be 0.
 func (c column) substring(s string) string {
@@ -169,7 +179,7 @@ func (c column) substring(s string) string {
 
 // writeOnce writes a part in one transaction. Its first statement locks claims and rows and reads
 // their states, on which all later statements depend.
-func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
+func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	ids := slices.Concat(b.Start, b.Return, b.Requeue)
 	for _, f := range b.Finish {
 		ids = append(ids, f.ID)
@@ -185,32 +195,32 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 			return err
 		}
 		failpoint.Point("write: rows locked")
-		if lost, busy, err = s.absent(ctx, tx, b.Token, ids, held, &todo); err != nil {
+		if lost, busy, err = s.resolveMissing(ctx, tx, b.Token, ids, held, &todo); err != nil {
 			return err
 		}
-		if err = s.settledForDead(ctx, tx, b.Finish, held, lost); err != nil {
+		if err = s.findSettledEarly(ctx, tx, b.Finish, held, lost); err != nil {
 			return err
 		}
 		s.markRunning(held)
-		todo.make(b, held, lost)
+		todo.fill(b, held, lost)
 		s.noteRunning(todo.start, b.At)
 		return s.writePlan(ctx, tx, b.At, &todo)
 	})
-	if undecided(err) {
+	if isCommitUnknown(err) {
 		s.noteWritten(b)
 	}
 	if err != nil {
 		return err
 	}
-	s.renumber(todo.number)
+	s.renumber(todo.claimsNumber)
 	w.done = append(w.done, b)
 	for id, why := range lost {
 		if why == claimGone {
-			todo.free = append(todo.free, id)
+			todo.freeClaims = append(todo.freeClaims, id)
 		}
 	}
-	s.forgetClaims(todo.free) // claims on rows that we have accepted again are kept
-	s.forget(ids, lost)
+	s.forgetClaims(todo.freeClaims) // claims on rows that we have accepted again are kept
+	s.forgetUnsure(ids, lost)
 	s.forgetSightings(ids, busy)
 	maps.Copy(w.Lost, lost)
 	w.Busy = append(w.Busy, busy...)
@@ -219,7 +229,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 
 // markRunning sets the status of accepted rows to running, in the map and not in the table, if
 // this daemon is running them. Such a table was restored from an earlier state.
-func (s *SQL) markRunning(rows map[int64]held) {
+func (s *SQL) markRunning(rows map[int64]lockedRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, row := range rows {
@@ -271,24 +281,24 @@ func (s *SQL) forgetClaims(ids []int64) {
 
 // plan is what a part has to write, given the states of its rows.
 type plan struct {
-	start, back, manual []int64 // rows to start; rows to return to waiting, and to manual
-	requeue, rehand     []int64 // running rows to return to waiting, and to make manual
-	finish              []Final
-	free                []int64 // claims to remove
-	number              int64   // see renumber
+	start, giveBack, giveBackManual []int64 // rows to start; rows to return to waiting, and to manual
+	requeue, requeueManual          []int64 // running rows to return to waiting, and to make manual
+	finish                          []Result
+	freeClaims                      []int64 // claims to remove
+	claimsNumber                    int64   // see renumber
 }
 
-// held is a row on which we have a claim.
-type held struct {
+// lockedRow is a row on which we have a claim.
+type lockedRow struct {
 	status string
 	manual bool
 }
 
-func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
+func (p *plan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 	changed := func(id int64, status string) {
 		lost[id] = "status was set to " + status
 		if status != Accepted { // an accepted row was accepted again by us, so its claim stays
-			p.free = append(p.free, id)
+			p.freeClaims = append(p.freeClaims, id)
 		}
 	}
 	for _, id := range b.Start {
@@ -305,9 +315,9 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 		case row.status != Accepted:
 			changed(id, row.status)
 		case row.manual:
-			p.manual = append(p.manual, id)
+			p.giveBackManual = append(p.giveBackManual, id)
 		default:
-			p.back = append(p.back, id)
+			p.giveBack = append(p.giveBack, id)
 		}
 	}
 	for _, id := range b.Requeue {
@@ -317,7 +327,7 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 		case row.status != Running:
 			changed(id, row.status)
 		case row.manual:
-			p.rehand = append(p.rehand, id)
+			p.requeueManual = append(p.requeueManual, id)
 		default:
 			p.requeue = append(p.requeue, id)
 		}
@@ -325,31 +335,31 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 	for _, f := range b.Finish {
 		if row, ok := rows[f.ID]; ok && row.status == Running {
 			p.finish = append(p.finish, f)
-			p.free = append(p.free, f.ID)
+			p.freeClaims = append(p.freeClaims, f.ID)
 		} else if ok {
 			changed(f.ID, row.status)
 		}
 	}
-	p.free = slices.Concat(p.free, p.back, p.manual, p.requeue, p.rehand)
+	p.freeClaims = slices.Concat(p.freeClaims, p.giveBack, p.giveBackManual, p.requeue, p.requeueManual)
 }
 
 func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
-	update := "UPDATE " + s.table().name + byID + " SET "
+	update := "UPDATE " + s.table().name + primaryKeyHint + " SET "
 	var b strings.Builder
 	var args []any
 	simple := func(set string, ids []int64) {
 		if len(ids) > 0 {
-			b.WriteString(update + set + " WHERE id IN (" + list(ids) + ");")
+			b.WriteString(update + set + " WHERE id IN (" + joinIDs(ids) + ");")
 		}
 	}
 	simple(fmt.Sprintf("status = 'running', time_started = %d", at), p.start)
-	simple("status = 'waiting'", p.back)
-	simple("status = 'manual'", p.manual)
+	simple("status = 'waiting'", p.giveBack)
+	simple("status = 'manual'", p.giveBackManual)
 	simple("status = 'waiting', time_started = 0", p.requeue)
-	simple("status = 'manual', time_started = 0", p.rehand)
-	for _, group := range groupByEnd(p.finish) {
-		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table().stdout.parameter() +
-			", stderr = " + s.table().stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(group.ids) + ");")
+	simple("status = 'manual', time_started = 0", p.requeueManual)
+	for _, group := range groupByResult(p.finish) {
+		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table().stdout.placeholder() +
+			", stderr = " + s.table().stderr.placeholder() + ", time_finished = ? WHERE id IN (" + joinIDs(group.ids) + ");")
 		args = append(args, group.args()...)
 	}
 	if b.Len() > 0 {
@@ -358,10 +368,10 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 		}
 	}
 	failpoint.Point("write: rows updated")
-	return s.unclaim(ctx, tx, p.free)
+	return s.deleteClaims(ctx, tx, p.freeClaims)
 }
 
-func (f Final) args() []any {
+func (f Result) args() []any {
 	result := "fail"
 	if f.OK {
 		result = "ok"
@@ -376,16 +386,16 @@ func (f Final) args() []any {
 	return []any{result, code, sig, f.Stdout, f.Stderr, f.At}
 }
 
-// endState is a set of rows that end in the same way.
-type endState struct {
-	Final
+// resultGroup is a set of rows that end in the same way.
+type resultGroup struct {
+	Result
 	ids []int64
 }
 
-// groupByEnd groups rows that one statement can end: many jobs have no output, or the same output.
-func groupByEnd(finals []Final) []endState {
-	var endings []endState
-	at := make(map[Final]int, len(finals))
+// groupByResult groups rows that one statement can end: many jobs have no output, or the same output.
+func groupByResult(finals []Result) []resultGroup {
+	var endings []resultGroup
+	at := make(map[Result]int, len(finals))
 	for _, f := range finals {
 		key := f
 		key.ID, key.Started = 0, 0
@@ -394,29 +404,29 @@ func groupByEnd(finals []Final) []endState {
 			continue
 		}
 		at[key] = len(endings)
-		endings = append(endings, endState{f, []int64{f.ID}})
+		endings = append(endings, resultGroup{f, []int64{f.ID}})
 	}
 	return endings
 }
 
 // lock locks those of the given rows that are ours, and returns them. If the server can, it skips
 // rows that other transactions have locked.
-func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
-	query := "SELECT id, status, 0 FROM " + s.table().name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
-	if s.claimed {
+func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]lockedRow, error) {
+	query := "SELECT id, status, 0 FROM " + s.table().name + primaryKeyHint + " WHERE id IN (" + joinIDs(ids) + ") ORDER BY id FOR UPDATE" + s.skipLocked
+	if s.hasClaims {
 		query = fmt.Sprintf("SELECT c.id, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
 			" WHERE c.id IN (%s) AND c.token = %d ORDER BY c.id FOR UPDATE%s",
-			s.table().claims, byID, s.table().name, byID, list(ids), token, s.skip)
+			s.table().claims, primaryKeyHint, s.table().name, primaryKeyHint, joinIDs(ids), token, s.skipLocked)
 	}
 	rows, err := tx.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	found := make(map[int64]held, len(ids))
+	found := make(map[int64]lockedRow, len(ids))
 	for rows.Next() {
 		var id int64
-		var h held
+		var h lockedRow
 		if err := rows.Scan(&id, &h.status, &h.manual); err != nil {
 			return nil, err
 		}
@@ -427,10 +437,10 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 
 const claimGone = "claim is gone"
 
-// absent finds out why rows could not be locked: they are no longer ours, or another transaction
+// resolveMissing finds out why rows could not be locked: they are no longer ours, or another transaction
 // has them locked. It reclaims rows whose claims were lost and adds them to found. A missing row
 // counts as busy for a while, because a table that is being restored is empty at first.
-func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
+func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
 	for _, id := range ids {
@@ -442,8 +452,8 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 		return lost, nil, nil
 	}
 	claimed := missing
-	if s.claimed {
-		claimed, err = s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, list(missing), token))
+	if s.hasClaims {
+		claimed, err = s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, joinIDs(missing), token))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -452,7 +462,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 			if err != nil && err != ErrFenced {
 				return nil, nil, err
 			}
-			p.number = number
+			p.claimsNumber = number
 			locked, err := s.lock(ctx, tx, token, missing)
 			if err != nil {
 				return nil, nil, err
@@ -461,7 +471,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 			claimed = slices.Concat(claimed, unknown, slices.Collect(maps.Keys(locked)))
 		}
 	}
-	exists, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
+	exists, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(missing)+")")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -473,7 +483,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 			lost[id] = claimGone
 		case !slices.Contains(exists, id) && s.isPermanent(id):
 			lost[id] = "row was deleted"
-			p.free = append(p.free, id)
+			p.freeClaims = append(p.freeClaims, id)
 		default:
 			busy = append(busy, id)
 		}
@@ -481,16 +491,16 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	return lost, busy, nil
 }
 
-// settledForDead finds rows that another daemon has ended because it considered ours dead, and rows
+// findSettledEarly finds rows that another daemon has ended because it considered ours dead, and rows
 // that have been running since we started them although no daemon has a claim on them. Such rows
 // still get their results.
-func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, rows map[int64]held, lost map[int64]string) error {
+func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result, rows map[int64]lockedRow, lost map[int64]string) error {
 	var ids []int64
 	running := "FALSE"
 	for _, f := range finals {
 		if lost[f.ID] == claimGone {
 			ids = append(ids, f.ID)
-			if s.claimed && f.Started != 0 {
+			if s.hasClaims && f.Started != 0 {
 				running += fmt.Sprintf(" OR id = %d AND time_started = %d", f.ID, f.Started)
 			}
 		}
@@ -498,20 +508,20 @@ func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, ro
 	if len(ids) == 0 {
 		return nil
 	}
-	if s.claimed {
+	if s.hasClaims {
 		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
 	}
-	reason, _ := s.table().stderr.fit(Died(s.opt.Name), reasonRoom)
-	done, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
-		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skip, reason)
+	reason, _ := s.table().stderr.cutToFit(DeathReason(s.opt.Name), reasonRoom)
+	done, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+
+		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
 	for _, id := range done {
-		rows[id] = held{status: Running}
+		rows[id] = lockedRow{status: Running}
 		delete(lost, id)
 	}
 	return err
 }
 
-func (s *SQL) existing(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]int64, error) {
+func (s *SQL) queryTxIDs(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]int64, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -534,22 +544,22 @@ func (s *SQL) noteWritten(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range b.Finish {
-		s.unsure[f.ID] = true
+		s.unsureWrites[f.ID] = true
 	}
 	for _, id := range slices.Concat(b.Return, b.Requeue) {
-		s.unsure[id] = true
+		s.unsureWrites[id] = true
 	}
 }
 
-func (s *SQL) forget(ids []int64, lost map[int64]string) {
+func (s *SQL) forgetUnsure(ids []int64, lost map[int64]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.unsure) == 0 {
+	if len(s.unsureWrites) == 0 {
 		return
 	}
 	for _, id := range ids {
-		if s.unsure[id] {
-			delete(s.unsure, id)
+		if s.unsureWrites[id] {
+			delete(s.unsureWrites, id)
 			delete(lost, id)
 		}
 	}

@@ -5,9 +5,9 @@ import "gloom/cmd/internal/unique"
 // Unique is the unique key of a job. Among the jobs with one name, only one at a time holds a given
 // key.
 type Unique struct {
-	Key   string // 1 … unique.MaxKey bytes
-	While unique.While
-	Until int64 // end of a window, in milliseconds since 1970
+	Key    string // 1 … unique.MaxKey bytes
+	Period unique.Period
+	Until  int64 // end of a window, in milliseconds since 1970
 	// Replaces is the waiting job that this one replaces; the zero id for none.
 	Replaces ID
 	// ReplacesRev is 1 plus the Rev that the replaced job had at that time; 0 if not known. If the
@@ -38,15 +38,15 @@ func (u *Unique) Size() int64 {
 //	cancelled, replaced         no    no       no
 //	revived from error          takes it again, and is refused while another job holds it
 //
-// If While is unique.Waiting, a job that waits again after a run holds its key again, unless
+// If Period is unique.Waiting, a job that waits again after a run holds its key again, unless
 // another job has taken the key meanwhile.
 func (j *Job) Holds(now int64) bool {
 	switch u := j.Unique; {
 	case u == nil || j.State == Cancelled:
 		return false
-	case u.While == unique.Window:
+	case u.Period == unique.Window:
 		return now < u.Until
-	case u.While == unique.Waiting:
+	case u.Period == unique.Waiting:
 		return j.State == Queued || j.State == Retrying
 	}
 	return !j.State.Ended()
@@ -55,5 +55,5 @@ func (j *Job) Holds(now int64) bool {
 // Sharing is a pusher's request that its job hold a unique key.
 type Sharing struct {
 	Key string
-	unique.Ask
+	unique.Request
 }

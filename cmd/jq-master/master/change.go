@@ -40,8 +40,8 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 				patterns += k.patterns()
 			}
 		}
-		if patterns > broker.MaxLikeRules {
-			tell(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxLikeRules))
+		if patterns > broker.MaxWildcardRules {
+			tell(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxWildcardRules))
 			return
 		}
 		stored = new(*n)

@@ -54,12 +54,12 @@ func TestManyPatterns(t *testing.T) {
 		w.st.flush()
 		return err
 	}
-	for i := range broker.MaxLikeRules / 2 {
+	for i := range broker.MaxWildcardRules / 2 {
 		if err := put(fmt.Sprint(i), "/name", true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := put("more", "/name", true); code(err) != job.Overloaded || len(w.c.constraints.byID) != broker.MaxLikeRules/2 {
+	if err := put("more", "/name", true); code(err) != job.Overloaded || len(w.c.constraints.byID) != broker.MaxWildcardRules/2 {
 		t.Fatalf("one more: %v", err)
 	}
 	for _, v := range []struct {

@@ -119,7 +119,7 @@ func TestClockWasAhead(t *testing.T) {
 			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-c.clock, one.rest)
 		}
 	}
-	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", While: unique.Window, Until: ahead + minute}}}, ahead+ms(c.KeepEnded), 0)
+	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.Window, Until: ahead + minute}}}, ahead+ms(c.KeepEnded), 0)
 	if !r.Holds(wall+minute-1) || r.Holds(wall+minute) {
 		t.Error("the key is not held for a minute")
 	}

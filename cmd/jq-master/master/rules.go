@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 
 	"github.com/goccy/go-json"
 
@@ -23,7 +22,7 @@ type Rules struct {
 
 // set sets the rule of a pattern of groups, or drops it.
 func (r *Rules) set(ctx context.Context, change *ruleChange) error {
-	path := "/v1/groups/" + url.PathEscape(change.pattern)
+	path := "/v1/groups/" + api.Segment(change.pattern)
 	if change.drop {
 		return r.call(ctx, http.MethodDelete, path, nil, nil)
 	}
@@ -67,7 +66,7 @@ func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
 // Served reports whether the broker has a worker for a type.
 func (r *Rules) Served(ctx context.Context, typ string) bool {
 	var t api.Type
-	return r.call(ctx, http.MethodGet, "/v1/types/"+url.PathEscape(typ), nil, &t) == nil && t.Workers > 0
+	return r.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(typ), nil, &t) == nil && t.Workers > 0
 }
 
 func (r *Rules) call(ctx context.Context, method, path string, in, out any) error {

@@ -193,7 +193,7 @@ func (c *machine) settleSchedules() {
 		return
 	}
 	now := c.wallTime()
-	since, set := l.watch.Look(now)
+	since, set := l.watch.Observe(now)
 	var due []string
 	for name, s := range l.byName {
 		if s.Schedule == nil || s.busy {
@@ -218,9 +218,9 @@ func (c *machine) settleSchedules() {
 // store.
 func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time) int {
 	next := *s.Schedule
-	plan := next.Settle(schedule.World{
-		Now: now, Watched: since, Room: max(1, min(maxMadeJobs, maxMadeBytes/(len(s.job.Argument)+1))), Live: c.isUnended,
-		ID: func(due time.Time) string { return job.ScheduledID(c.namespace, name, due).String() },
+	plan := next.Settle(schedule.Conditions{
+		Now: now, WatchedSince: since, Room: max(1, min(maxMadeJobs, maxMadeBytes/(len(s.job.Argument)+1))), IsLive: c.isUnended,
+		JobID: func(due time.Time) string { return job.ScheduledID(c.namespace, name, due).String() },
 	})
 	if !plan.Changed {
 		c.schedules.set(name, s, s.Schedule, s.job, now)

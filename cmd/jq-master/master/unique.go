@@ -29,10 +29,10 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	}
 	s := n.Sharing
 	until := int64(0)
-	if s.While == unique.Window {
+	if s.Period == unique.Window {
 		until = c.wall + ms(s.Window)
 	}
-	n.Unique = &job.Unique{Key: s.Key, While: s.While, Until: until}
+	n.Unique = &job.Unique{Key: s.Key, Period: s.Period, Until: until}
 	k := keyOf(&n.Attributes)
 	switch held := c.uniques[k]; {
 	case held == nil:

@@ -17,7 +17,7 @@ import (
 type modelJob struct {
 	id          job.ID
 	key         string
-	while       unique.While
+	while       unique.Period
 	came, until int64
 	due         int64
 	state       job.State
@@ -46,8 +46,8 @@ func TestUniqueKeys(t *testing.T) {
 		jobs, owner := map[job.ID]*modelJob{}, map[string]*modelJob{}
 		add := func() {
 			key := fmt.Sprint("k", rng.IntN(3))
-			s := &job.Sharing{Key: key, Ask: unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
-			if s.While == unique.Window {
+			s := &job.Sharing{Key: key, Request: unique.Request{Period: unique.Period(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
+			if s.Period == unique.Window {
 				s.Window = time.Duration(1+rng.IntN(20)) * time.Second
 			}
 			if s.Mode == unique.Extend {
@@ -84,7 +84,7 @@ func TestUniqueKeys(t *testing.T) {
 				}
 				return
 			}
-			h := &modelJob{id: got[0], key: key, while: s.While, came: w.now, until: w.now + ms(s.Window)}
+			h := &modelJob{id: got[0], key: key, while: s.Period, came: w.now, until: w.now + ms(s.Window)}
 			if n.Delay > 0 {
 				h.due = w.now + ms(n.Delay)
 			}
@@ -215,7 +215,7 @@ func TestRevivedAfterReplacing(t *testing.T) {
 		e := &enqueueing{jobs: []*New{{
 			Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, Timeout: 1000},
 			Delay:      time.Hour,
-			Sharing:    &job.Sharing{Key: "k", Ask: unique.Ask{While: unique.Window, Window: time.Second, Mode: unique.Replace}},
+			Sharing:    &job.Sharing{Key: "k", Request: unique.Request{Period: unique.Window, Window: time.Second, Mode: unique.Replace}},
 		}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }}
 		w.step(w.c, func() { w.c.enqueue(e) })
 		w.settleStore()

@@ -26,7 +26,7 @@ func launch(flags ...string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := throwaway.Start(cmd, "jq-master serves")
+	d, err := throwaway.Start(cmd, "jq-master is ready")
 	return &daemon{Daemon: d, base: "http://" + d.Field("addr"), flags: flags}, err
 }
 

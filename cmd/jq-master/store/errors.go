@@ -22,18 +22,18 @@ const (
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// faults lists the codes of errors that mean that the command or the data is wrong. Any other code,
-// such as LOADING, READONLY or NOSCRIPT, and any text of a proxy that Redis does not have, means that
-// Redis cannot serve anybody at the moment, or refuses to serve this client: it is away.
-var faults = []string{"ERR ", "WRONGTYPE ", "UNREADABLE "}
+// faults lists the codes of errors that mean that the data is wrong. A script that fails for another
+// reason says so with inScript. Any other code, such as LOADING, READONLY or NOSCRIPT, and any text of
+// a proxy, which may begin with ERR, too, means that Redis cannot serve anybody at the moment, or
+// refuses to serve this client: it is away.
+var faults = []string{"WRONGTYPE ", "UNREADABLE "}
 
-// absences lists the prefixes of errors that mean the same although they begin like a fault.
+const inScript = ", on @user_script:" // Redis and Valkey add the script and its line
+
+// absences lists the prefixes of errors that scripts give although Redis refuses this client.
 var absences = []string{
 	"ERR The user executing the script can't", // NOPERM in a script of Redis 7.0
 	"ERR ACL failure in script",               // NOPERM in a script of Redis 7.2 and later
-	"ERR Protocol error: unauthenticated",
-	"ERR max number of clients", // no further client may connect
-	"ERR invalid password",      // older spelling of WRONGPASS
 }
 
 func kindOf(err error) kind {
@@ -54,7 +54,7 @@ func kindOf(err error) kind {
 		return full
 	}
 	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
-	if slices.ContainsFunc(faults, begins) && !slices.ContainsFunc(absences, begins) {
+	if slices.ContainsFunc(faults, begins) || begins("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(absences, begins) {
 		return faulty
 	}
 	return away

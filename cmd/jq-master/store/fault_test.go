@@ -533,8 +533,13 @@ func TestKindOf(t *testing.T) {
 		"LOST lease \"x\"":                                                          lost,
 		"CONFLICT job is queued":                                                    conflict,
 		"WRONGTYPE Operation against a key":                                         faulty,
-		"ERR unknown command":                                                       faulty,
 		"UNREADABLE jq:idem:x is a hash that has no ids":                            faulty,
+		"ERR value is not an integer or out of range script: 0a, on @user_script:9": faulty,
+		"ERR ACL failure in script: User u may not script: 0a, on @user_script:9":   away,
+		"ERR upstream failure":                                                      away, // what proxies say
+		"ERR Connection refused":                                                    away,
+		"ERR server closed connection":                                              away,
+		"ERR unknown command":                                                       away,
 	} {
 		if got := kindOf(redisError(text)); got != want {
 			t.Errorf("%s: kind %d, want %d", text, got, want)
@@ -542,6 +547,20 @@ func TestKindOf(t *testing.T) {
 	}
 	if got := kindOf(fmt.Errorf("dial: %w", context.DeadlineExceeded)); got != away {
 		t.Errorf("no answer: kind %d", got)
+	}
+}
+
+// TestKindOfAScriptsFault: a script that fails because of its data is at fault.
+func TestKindOfAScriptsFault(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	server.Do(t, "SET", "text", "x")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	for _, text := range []string{"return redis.call('INCR', 'text')", "return nil + 1", "return redis.call('nothing')", "return redis.call('ZCARD', 'text')"} {
+		if err := client.Eval(t.Context(), grows+text, nil).Err(); err == nil || kindOf(err) != faulty {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

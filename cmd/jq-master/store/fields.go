@@ -62,7 +62,7 @@ func appendChanges(args []any, old, j *job.Job) []any {
 		args = append(args, "attempts", text)
 	}
 	if u := j.Unique; u != nil && old.Unique == nil {
-		args = append(args, "unique", u.Key, "while", u.While.String(), "until", u.Until)
+		args = append(args, "unique", u.Key, "while", u.Period.String(), "until", u.Until)
 		if !u.Replaces.None() {
 			args = append(args, "replaces", u.Replaces.String(), "replaces_rev", u.ReplacesRev)
 		}
@@ -161,7 +161,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	if key != "" {
 		u := &job.Unique{Key: key, Until: until, ReplacesRev: uint32(rev)}
 		j.Unique = u
-		if u.While, ok = unique.ParseWhile(while); !ok {
+		if u.Period, ok = unique.ParsePeriod(while); !ok {
 			bad(while)
 		}
 		if replaces != "" {

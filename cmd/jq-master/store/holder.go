@@ -26,7 +26,7 @@ func self() holder {
 const unknown = "unknown"
 
 func (h holder) String() string {
-	return fmt.Sprintf("%s %s %s %d %s", h.host, cmp.Or(h.Boot, unknown), cmp.Or(h.Space, unknown), h.PID, cmp.Or(h.Start, unknown))
+	return fmt.Sprintf("%s %s %s %d %s", h.host, cmp.Or(h.Boot, unknown), cmp.Or(h.PIDNamespace, unknown), h.PID, cmp.Or(h.Start, unknown))
 }
 
 // holderOf parses the holder in the text of a lease.
@@ -36,7 +36,7 @@ func holderOf(lease string) (h holder, ok bool) {
 		return h, false
 	}
 	pid, err := strconv.Atoi(f[7])
-	return holder{f[4], process.Process{Boot: f[5], Space: f[6], PID: pid, Start: f[8]}}, err == nil
+	return holder{f[4], process.Process{Boot: f[5], PIDNamespace: f[6], PID: pid, Start: f[8]}}, err == nil
 }
 
 // gone reports whether this process can see that the holder has ended. It is false for processes of

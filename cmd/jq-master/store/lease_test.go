@@ -243,9 +243,9 @@ func TestGone(t *testing.T) {
 	}{
 		"alive":         {p, false},
 		"id used again": {other, true},
-		"other host":    {holder{"elsewhere", process.Process{Boot: p.Boot, Space: p.Space, PID: 1, Start: "1"}}, false},
-		"other boot":    {holder{p.host, process.Process{Boot: "another", Space: p.Space, PID: p.PID, Start: "1"}}, false},
-		"other space":   {holder{p.host, process.Process{Boot: p.Boot, Space: "pid:[1]", PID: p.PID, Start: "1"}}, false},
+		"other host":    {holder{"elsewhere", process.Process{Boot: p.Boot, PIDNamespace: p.PIDNamespace, PID: 1, Start: "1"}}, false},
+		"other boot":    {holder{p.host, process.Process{Boot: "another", PIDNamespace: p.PIDNamespace, PID: p.PID, Start: "1"}}, false},
+		"other space":   {holder{p.host, process.Process{Boot: p.Boot, PIDNamespace: "pid:[1]", PID: p.PID, Start: "1"}}, false},
 	} {
 		if got := c.p.gone(); got != c.gone {
 			t.Errorf("%s: gone is %t", name, got)

@@ -506,7 +506,7 @@ func TestClosed(t *testing.T) {
 func TestUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		j := newJob(1)
-		j.Unique = &job.Unique{Key: "ü\n k", While: unique.Window, Until: 1_900_000_000_000, Replaces: job.NewID(), ReplacesRev: 7}
+		j.Unique = &job.Unique{Key: "ü\n k", Period: unique.Window, Until: 1_900_000_000_000, Replaces: job.NewID(), ReplacesRev: 7}
 		add(t, s, j)
 		holds(t, s, j)
 		later := *j

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gloom/broker"
+	"gloom/broker/admin/api"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/matcher"
@@ -59,7 +60,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 
 // constraintID returns the id of the constraint in the path.
 func (x *exchange) constraintID() string {
-	id := cmp.Or(x.r.PathValue("id"), "test") // the path of "test" has no id
+	id := cmp.Or(api.Name(x.r.PathValue("id")), "test") // the path of "test" has no id
 	if why := badName(id, job.MaxConstraintID); why != "" {
 		x.noteFault(job.InvalidValue, "id", "the id of a constraint %s", why)
 	}

@@ -64,7 +64,7 @@ func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	s := &job.Sharing{Key: f.name("key", unique.MaxKey)}
 	var ok bool
 	if f.value("while") != nil {
-		if s.While, ok = unique.ParseWhile(f.text("while")); !ok {
+		if s.Period, ok = unique.ParsePeriod(f.text("while")); !ok {
 			f.refuse(job.InvalidValue, "while", "must be waiting, live or window, not %s", showValue(f.value("while")))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"gloom/broker/admin/api"
 	"gloom/cmd/internal/schedule"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
@@ -47,7 +48,7 @@ func scheduleFault(err error) error {
 
 // scheduleName returns the name of the schedule in the path.
 func (x *exchange) scheduleName() (string, error) {
-	name := x.r.PathValue("name")
+	name := api.Name(x.r.PathValue("name"))
 	return name, scheduleFault(schedule.CheckName(name))
 }
 

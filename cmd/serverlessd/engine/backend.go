@@ -315,7 +315,7 @@ func (e *Engine) limit() (first time.Time) {
 // stopped or hang.
 func (e *Engine) setGuardDeadline() {
 	if limit := e.limit(); !limit.IsZero() {
-		e.guard.Until(limit)
+		e.guard.SetDeadline(limit)
 	}
 }
 

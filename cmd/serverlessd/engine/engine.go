@@ -178,7 +178,7 @@ func (e *Engine) Health() error {
 // connect connects to the broker or starts one, and starts the loops.
 func (e *Engine) connect() (err error) {
 	cfg := e.cfg.Broker
-	cfg.Life = e.life
+	cfg.Context = e.life
 	if e.link, err = link.Open(cfg, e.log); err != nil {
 		return err
 	}

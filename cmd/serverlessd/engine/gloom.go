@@ -94,7 +94,7 @@ func (e *Engine) ask(jobtype string) *brokerJob {
 	c := e.workersOf(jobtype)
 	c.busy++
 	switch {
-	case e.link.Own() != nil:
+	case e.link.Embedded() != nil:
 	case c.busy <= c.capacity:
 		a.deadline = gloomTimeout
 	default:
@@ -151,7 +151,7 @@ func (a *brokerJob) ended(why error) {
 		a.probeTaken()
 	case why == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
-	case why == nil, e.link.Own() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
+	case why == nil, e.link.Embedded() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
 	case !a.probe && c.capacity > 1: // a worker seems to have left
 		c.capacity--
 	default:
@@ -200,7 +200,7 @@ func (b *backend) awaitOldRuns() bool {
 	b.mu.Lock()
 	old := b.old
 	b.mu.Unlock()
-	if len(old) == 0 || b.e.link.Own() != nil {
+	if len(old) == 0 || b.e.link.Embedded() != nil {
 		return true
 	}
 	if b.e.handlers.refresh(b) != nil {
@@ -266,7 +266,7 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 		res, err = p.Result(t.ctx)
 		runs.Stop()
 	}
-	t.e.jobs.Note(t.jobtype(), err, isNotTaken(err))
+	t.e.jobs.NoteResult(t.jobtype(), err, isNotTaken(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for the job any more

@@ -32,7 +32,7 @@ func (b *backend) schedule() {
 func (b *backend) settle(watch *schedule.Watch) time.Duration {
 	skipped := make(map[string]int)
 	defer func() {
-		if n := skipped[schedule.Missed]; n > 0 {
+		if n := skipped[schedule.SkipMissed]; n > 0 {
 			b.log.Warn().Int("due_times", n).Msg("schedules were due while no daemon was running; their jobs are not made later")
 		}
 	}()
@@ -43,7 +43,7 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 		if b.note("look for due schedules", err) != nil {
 			break
 		}
-		since, set := watch.Look(now)
+		since, set := watch.Observe(now)
 		if set {
 			b.log.Warn().Msg("the store's clock was set back; no schedule makes a job twice")
 		}

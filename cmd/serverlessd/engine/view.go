@@ -38,7 +38,7 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 
 // Share adds jobs with unique keys, all or none. They go to the first store and not through the
 // journal, because only the store knows which job holds a key.
-func (e *Engine) Share(ctx context.Context, lines []store.Keyed, req unique.Ask) ([]store.Shared, error) {
+func (e *Engine) Share(ctx context.Context, lines []store.Keyed, req unique.Request) ([]store.Shared, error) {
 	if e.isLeaving() {
 		return nil, ErrDraining
 	}

@@ -118,7 +118,7 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 
 // check runs the compiler on a source, and returns the output and whether the source compiles.
 func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (said string, ok bool, err error) {
-	out := &launch.Kept{Limit: checkSays}
+	out := &launch.Capture{Limit: checkSays}
 	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.o.Start/time.Second) + 1}}
 	p, err := launch.Start(launch.Command{
 		Args: c.args(&r.o, hook), Dir: "/", Env: []string{"PATH=" + r.o.Path, "HOME=/", "LANG=C.UTF-8"},

@@ -151,7 +151,7 @@ func (c *process) start(name string) error {
 		Args: c.interpreter.args(o), Dir: c.dir,
 		Env:    []string{"PATH=" + o.Path, "HOME=" + c.dir, "TMPDIR=" + c.dir, "PWD=" + c.dir, "LANG=C.UTF-8"},
 		Stdout: c.out, Stderr: stderr{c.out}, Files: files,
-		Guard: o.Guard, Name: "context-" + name, Leash: true, User: who, Limits: limits,
+		Guard: o.Guard, Name: "context-" + name, WatchGroup: true, User: who, Limits: limits,
 	})
 	if err == nil {
 		c.p.KillRest()
@@ -349,7 +349,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 			break
 		}
 		frame, err := c.interpreter.task(c, b, j)
-		if launch.Passing(err) {
+		if launch.IsTemporary(err) {
 			c.broken = true
 			return err
 		}

@@ -161,7 +161,7 @@ func credential(name string) (*syscall.Credential, error) {
 // workers must not be passed to Run.
 //
 // Run returns an error if a job could not begin because of a state of this host that passes, as
-// launch.Passing says. In that case, jobs that are not reported as ended have not run.
+// launch.IsTemporary says. In that case, jobs that are not reported as ended have not run.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
 	r.mu.Lock()
 	life := r.life
@@ -274,7 +274,7 @@ func (f *fault) host() error {
 
 // hostOr returns codeHost if err is about a state of this host that passes, otherwise code.
 func hostOr(code string, err error) string {
-	if launch.Passing(err) {
+	if launch.IsTemporary(err) {
 		return codeHost
 	}
 	return code

@@ -36,7 +36,7 @@ var errRaced = errors.New("another transaction has taken the key")
 // key, so that a later retry can find out whether the key is free.
 type key struct {
 	id        job.ID
-	during    unique.While
+	during    unique.Period
 	expiresAt time.Time // of a window
 	present   bool      // whether the job exists
 	job       lockedRow
@@ -97,7 +97,7 @@ func (t *tx) disclaim(ids []job.ID) error {
 }
 
 // Share implements Store.
-func (s *SQL) Share(ctx context.Context, lines []Keyed, req unique.Ask, host func() time.Time) (shared []Shared, err error) {
+func (s *SQL) Share(ctx context.Context, lines []Keyed, req unique.Request, host func() time.Time) (shared []Shared, err error) {
 	err = s.transact(ctx, "share", func(t *tx) error {
 		names := make(map[string][]string)
 		for _, l := range lines {
@@ -124,7 +124,7 @@ func (s *SQL) Share(ctx context.Context, lines []Keyed, req unique.Ask, host fun
 // keySharing is the state of a call of Share.
 type keySharing struct {
 	*tx
-	ask     unique.Ask
+	ask     unique.Request
 	ahead   time.Duration              // how far the store's clock is ahead of the host's
 	holders map[string]map[string]*key // rows that hold their keys, by jobtype and key
 
@@ -159,10 +159,10 @@ func (c *keySharing) share(l Keyed) Shared {
 	}
 	c.rows = append(c.rows, r)
 	var until any
-	if c.ask.While == unique.Window {
+	if c.ask.Period == unique.Window {
 		until = at(c.now.Add(c.ask.Window))
 	}
-	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.ask.While), until)
+	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.ask.Period), until)
 	// For a later line of the same request with the same key, this job is the holder, and is kept.
 	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, present: true, job: lockedRow{lock: string(l.ID)}}
 	return Shared{ID: l.ID, How: how}

@@ -13,7 +13,7 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func share(t *testing.T, s Store, req unique.Ask, lines ...Keyed) []Shared {
+func share(t *testing.T, s Store, req unique.Request, lines ...Keyed) []Shared {
 	t.Helper()
 	shared, err := s.Share(t.Context(), lines, req, time.Now)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestShare(t *testing.T) {
 		type known struct {
 			id    job.ID
 			key   string
-			while unique.While
+			while unique.Period
 			state string // the state of its job: waits, runs, ended or gone
 			run   Run
 		}
@@ -66,8 +66,8 @@ func TestShare(t *testing.T) {
 		for step := range 300 {
 			switch rng.IntN(6) {
 			case 0, 1:
-				req := unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}
-				if req.While == unique.Window {
+				req := unique.Request{Period: unique.Period(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}
+				if req.Period == unique.Window {
 					req.Window = time.Hour
 				}
 				lines := make([]Keyed, 1+rng.IntN(4))
@@ -95,7 +95,7 @@ func TestShare(t *testing.T) {
 					equal(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
 					seen[l.Key] = want
 					if want.Made() {
-						k := &known{id: l.ID, key: l.Key, while: req.While, state: "waits"}
+						k := &known{id: l.ID, key: l.Key, while: req.Period, state: "waits"}
 						jobs, holder[l.Key] = append(jobs, k), k
 					}
 				}
@@ -160,7 +160,7 @@ func TestShareAtOnce(t *testing.T) {
 				lines = append(lines, keyedLine("c-t", fmt.Sprint((n+i)%5)))
 			}
 			wg.Go(func() {
-				got, err := two[i%2].Share(t.Context(), lines, unique.Ask{}, time.Now)
+				got, err := two[i%2].Share(t.Context(), lines, unique.Request{}, time.Now)
 				if err != nil {
 					t.Error(err)
 				}
@@ -185,10 +185,10 @@ func TestShareTimes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		old := keyedLine("c-t", "first")
 		old.Accepted = time.Now().Add(-time.Hour)
-		share(t, s, unique.Ask{}, old)
-		share(t, s, unique.Ask{}, keyedLine("c-t", "second"))
+		share(t, s, unique.Request{}, old)
+		share(t, s, unique.Request{}, keyedLine("c-t", "second"))
 		l := keyedLine("c-t", "first")
-		equal(t, "how", share(t, s, unique.Ask{Mode: unique.Replace}, l)[0], Shared{ID: l.ID, How: unique.Replaced})
+		equal(t, "how", share(t, s, unique.Request{Mode: unique.Replace}, l)[0], Shared{ID: l.ID, How: unique.Replaced})
 		equal(t, "the line", payloads(take(t, s, sysid, "c-t", 2, ttl)), "first second")
 
 		late := func(by time.Duration) Keyed {
@@ -196,12 +196,12 @@ func TestShareTimes(t *testing.T) {
 			l.Due, l.Delay = time.Now().Add(by), by
 			return l
 		}
-		id := share(t, s, unique.Ask{}, late(time.Minute))[0].ID
+		id := share(t, s, unique.Request{}, late(time.Minute))[0].ID
 		due := func() time.Duration { return time.Until(get(t, s, id).Due).Round(10 * time.Second) }
 		for _, c := range []struct{ by, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			equal(t, "how", share(t, s, unique.Ask{Mode: unique.Extend, Max: c.limit}, late(c.by))[0], Shared{ID: id, How: unique.Extended})
+			equal(t, "how", share(t, s, unique.Request{Mode: unique.Extend, Max: c.limit}, late(c.by))[0], Shared{ID: id, How: unique.Extended})
 			equal(t, "due", due(), c.want)
 		}
 	})
@@ -217,11 +217,11 @@ func TestKeysGo(t *testing.T) {
 				end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200})
 			}
 		}
-		window := unique.Ask{While: unique.Window, Window: time.Hour}
-		short := unique.Ask{While: unique.Window, Window: time.Millisecond}
+		window := unique.Request{Period: unique.Window, Window: time.Hour}
+		short := unique.Request{Period: unique.Window, Window: time.Millisecond}
 		held := share(t, s, window, keyedLine("c-t", "hour"))[0].ID
 		share(t, s, short, keyedLine("c-t", "short"))
-		share(t, s, unique.Ask{}, keyedLine("c-t", "live"))
+		share(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
 		at := lax
 		at.KeepDone, at.TTL = -time.Hour, time.Minute
@@ -229,12 +229,12 @@ func TestKeysGo(t *testing.T) {
 		equal(t, "purged", sweep(t, s, at).Purged, 3)
 		equal(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], Shared{ID: held, How: unique.Kept})
 		for _, key := range []string{"short", "live"} {
-			equal(t, "how", share(t, s, unique.Ask{}, keyedLine("c-t", key))[0].How, "")
+			equal(t, "how", share(t, s, unique.Request{}, keyedLine("c-t", key))[0].How, "")
 		}
 		run("c-t")
-		taken := share(t, s, unique.Ask{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
+		taken := share(t, s, unique.Request{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
 		run("c-t")
-		again := share(t, s, unique.Ask{}, keyedLine("c-t", "live"))
+		again := share(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "c", Limit: 10})
 		equal(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")

@@ -239,10 +239,10 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 }
 
 func (t *tx) settleSchedule(n *Named, watched time.Time, room int) (p schedule.Plan, err error) {
-	p = n.Settle(schedule.World{
-		Now: t.date(), Watched: watched, Room: room,
-		ID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
-		Live: func(id string) (live bool) {
+	p = n.Settle(schedule.Conditions{
+		Now: t.date(), WatchedSince: watched, Room: room,
+		JobID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
+		IsLive: func(id string) (live bool) {
 			err = t.one("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, done}, &live)
 			return live
 		},

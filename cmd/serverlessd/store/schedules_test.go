@@ -175,7 +175,7 @@ func TestScheduledClocks(t *testing.T) {
 		}
 		for _, now = range []time.Time{then.Add(-time.Second), then} {
 			due, at, _, err := s.DueSchedules(t.Context())
-			since, _ := watch.Look(at)
+			since, _ := watch.Observe(at)
 			settled, err2 := s.SettleSchedules(t.Context(), due, since)
 			if err != nil || err2 != nil {
 				t.Fatal(err, err2)

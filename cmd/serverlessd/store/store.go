@@ -50,7 +50,7 @@ type Store interface {
 	// Share adds jobs with unique keys, all of them or none, and returns what happened to each
 	// line. Of lines with the same key and type, only the first becomes a job. It returns a
 	// *RefusedError if a line is too large.
-	Share(ctx context.Context, lines []Keyed, req unique.Ask, host func() time.Time) ([]Shared, error)
+	Share(ctx context.Context, lines []Keyed, req unique.Request, host func() time.Time) ([]Shared, error)
 
 	// Reserve reserves a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"gloom/broker/admin/api"
 	"gloom/cmd/serverlessd/page"
 )
 
@@ -87,7 +88,7 @@ func route(r *request) *action {
 		if err != nil {
 			return nil
 		}
-		path = append(path, name)
+		path = append(path, api.Name(name))
 	}
 	if len(path) == 1 {
 		return topActions[path[0]]

@@ -24,7 +24,7 @@ const (
 // keyRequest is a unique key and the other parameters that belong to it.
 type keyRequest struct {
 	key string
-	unique.Ask
+	unique.Request
 }
 
 // unique returns the unique key that the query asks for, or nil if there is none.
@@ -43,7 +43,7 @@ func (r *request) unique() (*keyRequest, error) {
 	}
 	var ok bool
 	if name := r.query.Get("while"); r.query.Has("while") {
-		if a.While, ok = unique.ParseWhile(name); !ok {
+		if a.Period, ok = unique.ParsePeriod(name); !ok {
 			return nil, invalid("while", "while=%.40q: must be waiting, live or window", name)
 		}
 	}
@@ -97,7 +97,7 @@ func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addAnswer) err
 			lines = append(lines, store.Keyed{Key: key, Entry: journal.Entry{Jobtype: b.Jobtype, Payload: line, Due: b.Due, Delay: b.Delay}})
 		}
 	}
-	shared, err := s.queue.Share(r.Context(), lines, keyReq.Ask)
+	shared, err := s.queue.Share(r.Context(), lines, keyReq.Request)
 	if refused := (*store.RefusedError)(nil); errors.As(err, &refused) {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not accept lines of this size: %v", refused.Err)
 	} else if err != nil {

@@ -22,6 +22,16 @@ func TestHead(t *testing.T) {
 	}
 }
 
+// TestNamesInPaths: a name may have the mark that pages and clients put before "." and "/".
+func TestNamesInPaths(t *testing.T) {
+	for segment, name := range map[string]string{"%FF.": ".", "%FF..": "..", "%FF%2F": "/", "%2F": "/", "a%2Fb": "a/b"} {
+		r := &request{Request: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/acme/schedule/"+segment, http.NoBody)}
+		if a := route(r); a != oneSchedule || r.name != name {
+			t.Errorf("%s is the schedule %q", segment, r.name)
+		}
+	}
+}
+
 // failingQueue is a queue whose store goes away after this many calls.
 type failingQueue struct {
 	Queue

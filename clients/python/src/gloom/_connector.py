@@ -142,7 +142,7 @@ class Connector:
                 since = time.monotonic()
                 self._adopt(tried)
                 if old is not None:
-                    old.retire()  # pending jobs stay there
+                    old.retire("nothing pending")  # pending jobs stay there
                 old = tried
                 await old.over.wait()
                 patience = 0.0 if len(addrs) > 1 else None
@@ -257,34 +257,25 @@ class Connector:
         self.send()  # a submit may have been interrupted before it asked for that
         self.wake()
 
-    async def leave(self, wait: float) -> None:
-        """Close; if kept jobs are out, first read what the broker has sent, for at most
-        wait seconds."""
+    async def close(self, wait: float = 0) -> None:
+        """Drop all connections; if kept jobs are out, first read what the broker has
+        sent, for at most wait seconds.  Pending jobs fail with a LostError whose cause
+        is a ClosedError."""
+        self.shut()
         try:
-            await self._stop()
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})
             kept = [s for s in self._sessions if any(j.kept for j in s.jobs.values())]
-            for session in kept:
-                session.end_output()
-            if kept:
+            if kept and wait > 0:
+                for session in kept:
+                    session.end_output()
                 await asyncio.wait([session.lost for session in kept], timeout=wait)
         finally:
-            await self.close()
-
-    async def _stop(self) -> None:
-        """Take no more jobs and make no more connections."""
-        self.shut()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    async def close(self) -> None:
-        """Drop all connections; pending jobs fail with a LostError whose cause is a
-        ClosedError."""
-        await self._stop()
-        lost = [session.lost for session in self._sessions]
-        for session in list(self._sessions):
-            session.abort(ClosedError("closed"))
-        if lost:
-            await asyncio.wait(lost)
-        if self.session is not None:
-            self.session.lose(ClosedError("closed"))
+            lost = [session.lost for session in self._sessions]
+            for session in list(self._sessions):
+                session.abort(ClosedError("closed"))
+            if lost:
+                await asyncio.wait(lost)
+            if self.session is not None:
+                self.session.lose(ClosedError("closed"))

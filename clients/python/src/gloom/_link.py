@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple, cast
 from . import errors, wire
 from ._loop import within
 from ._options import FRAME_SLACK, Options, split_addr
-from .errors import BrokerError, GloomError, ProtocolError, RefusedError
+from .errors import BrokerError, ClosedError, GloomError, ProtocolError, RefusedError
 from .wire import FrameReader, Message
 
 # After this many heartbeat intervals without a byte a connection is given up.  The broker,
@@ -51,6 +51,8 @@ class Link(asyncio.Protocol):
         self.refusal: BrokerError | None = None  # sent before the broker closes it
         # Requests without a reply, silent ones included, in the order of the replies.
         self._requests: deque[_Request] = deque()
+        self.jobs: dict[str, Any] = {}  # those that have not ended, by id
+        self._retired = ""  # why it closes when it is idle
         self._loop = asyncio.get_running_loop()
         self._options = options
         self.max_frame = options.max_frame  # largest that the broker accepts, in bytes
@@ -65,16 +67,8 @@ class Link(asyncio.Protocol):
         self._last_byte = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
-    # Methods that subclasses may override, as they may override on_error.
-
     def on_message(self, message: Message) -> None:
         """Called with each message that is neither a ping, an ok nor an error."""
-
-    def before_flush(self) -> None:
-        """Called before each write; may send more frames."""
-
-    def after_read(self) -> None:
-        """Called after received data has been handled."""
 
     # Actions of this side.
 
@@ -111,6 +105,20 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    @property
+    def idle(self) -> bool:
+        """Whether no job and no request is pending."""
+        return not self.jobs and not self._requests
+
+    def retire(self, why: str) -> None:
+        """Close as soon as it is idle."""
+        self._retired = why
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        if self._retired and self.idle:
+            self.close(ClosedError(self._retired))
+
     def end_output(self) -> None:
         """Shut down this side of the connection; frames from the broker are still read."""
         if self.cause is not None or self._transport is None:
@@ -131,7 +139,6 @@ class Link(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self.cause is None and self.writable:
-            self.before_flush()
             self._write()
 
     def _write(self) -> None:
@@ -216,7 +223,7 @@ class Link(asyncio.Protocol):
                     self.send(wire.PONG)
                 else:
                     self.receive(message)
-            self.after_read()
+            self._close_idle()
         except GloomError as err:
             self.abort(err)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from . import errors, wire
 from ._link import Done, Link
 from ._options import Options
-from .errors import BrokerError, ClosedError, LostError, NotConnected, ProtocolError
+from .errors import BrokerError, LostError, NotConnected, ProtocolError
 from .pending import PendingJob
 from .wire import Fields, Message
 
@@ -22,39 +22,25 @@ if TYPE_CHECKING:
 class Session(Link):
     """One connection, and the jobs and requests pending on it."""
 
+    jobs: dict[str, PendingJob]
+
     def __init__(self, options: Options, addr: str, connector: "Connector") -> None:
         super().__init__(options, addr)
         self._connector = connector
         self._unconfirmed = False
-        self._retired = False
-        self.jobs: dict[str, PendingJob] = {}
         # Requests about kept jobs that were made after this connection was lost.
         self.later: list[tuple[str, str | None, Fields, Done]] = []
         self.over = asyncio.Event()  # set when it is lost, or the broker is stopping
 
-    def before_flush(self) -> None:
-        """Send a ping if only its reply can show that detached jobs without an ack were
-        accepted."""
+    def _flush(self) -> None:
         if self._unconfirmed:
+            # Only its reply can show that detached jobs without an ack were accepted.
             self.request("ping", None, {}, lambda _: None)
-
-    def after_read(self) -> None:
-        if self._retired and self.idle:
-            self.close(ClosedError("nothing pending"))
+        super()._flush()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._connector.wake()
-
-    def retire(self) -> None:
-        """Close as soon as nothing is pending."""
-        self._retired = True
-        self.after_read()
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is pending."""
-        return not self.jobs and not self._requests
 
     # Requests.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import errors, wire
 from ._link import Link
 from ._options import logger
-from .errors import ClosedError, GloomError, LostError, ProtocolError
+from .errors import GloomError, LostError, ProtocolError
 from .job import JobBase, Outcome, failed
 from .wire import Message
 
@@ -29,17 +29,17 @@ def _raise(refusal: Exception | None) -> None:
 class Socket(Link):
     """One connection that has joined, or is joining."""
 
+    jobs: dict[str, JobBase]
+
     def __init__(self, worker: "AsyncWorker", addr: str) -> None:
         super().__init__(worker._options, addr)
         self._worker = worker
         self._handlers = worker._concurrency if worker._prefetch else 1
-        # The jobs of this socket: some wait, some run.
-        self._runs: dict[str, JobBase] = {}
-        self._queue: deque[JobBase] = deque()
+        self._queue: deque[JobBase] = deque()  # jobs that wait
         self.running: set[JobBase] = set()  # while their handlers run
         self._finished = asyncio.Event()  # set when a handler returns
         self._room = asyncio.Semaphore(MAX_REPORTS)
-        self._leaving = self._left = False
+        self._leaving = False
         self.joined = False  # whether the broker has accepted the join
 
     def leave(self) -> None:
@@ -51,7 +51,6 @@ class Socket(Link):
         queue, self._queue = self._queue, deque()
         for run in queue:
             self._send_answer(run, _RELEASE, begun=False)
-        self.after_read()
 
     async def serve(self) -> Exception:
         """Join, and serve until the connection is gone.  Returns the cause once the
@@ -72,14 +71,10 @@ class Socket(Link):
     def abandon(self, cause: GloomError) -> None:
         """End all runs: nobody waits for them any more."""
         self._queue.clear()
-        self._runs.clear()
+        self.jobs.clear()
         for run in list(self.running):
             run._end(cause)
         self._room.release()  # each waiter passes it on
-
-    def after_read(self) -> None:
-        if self._left and not self._runs and not self._requests:
-            self.close(ClosedError("left"))
 
     # Messages from the broker.
 
@@ -87,24 +82,24 @@ class Socket(Link):
         if message.kind == wire.JOB:
             self._take(message)
         elif message.kind == wire.CANCEL:
-            run = self._runs.get(message.id or "")
+            run = self.jobs.get(message.id or "")
             if run is not None:
                 run._end(errors.Cancelled("nobody waits for the run", run.id))
 
     def _take(self, message: Message) -> None:
         id = message.string("id")
         for wrong, when in (
-            (self._left, "after the ok of leave"),
+            (self._retired, "after the ok of leave"),
             (not self.joined, "before the ok of join"),
-            (len(self._runs) >= max(self._worker._prefetch, 1), "beyond the prefetch"),
-            (id in self._runs, "sent twice"),
+            (len(self.jobs) >= max(self._worker._prefetch, 1), "beyond the prefetch"),
+            (id in self.jobs, "sent twice"),
         ):
             if wrong:
                 raise ProtocolError(f"job {id!r} {when}")
         body = message.raw("body") if self._worker._raw else message.get("body")
         run = self._worker._kind(id, message.get("type"), body, message.get("headers"))
         run._socket = self
-        self._runs[id] = run
+        self.jobs[id] = run
         if self._leaving:  # it crossed our leave
             self._send_answer(run, _RELEASE, begun=False)
         else:
@@ -117,7 +112,7 @@ class Socket(Link):
         self._worker._on_joined(self.addr)
 
     def _leave_replied(self, error: Exception | None) -> None:
-        self._left = True  # even on an error: close once no jobs are left
+        self.retire("left")  # even on an error
 
     # Runs and their answers.
 
@@ -141,9 +136,9 @@ class Socket(Link):
         self._finished.set()
 
     def _send_answer(self, run: JobBase, outcome: Outcome, begun: bool = True) -> None:
-        if self._runs.get(run.id) is not run:
+        if self.jobs.get(run.id) is not run:
             return
-        del self._runs[run.id]
+        del self.jobs[run.id]
 
         def replied(error: Exception | None) -> None:
             late = (errors.InvalidState, errors.UnknownID)
@@ -155,7 +150,7 @@ class Socket(Link):
                 instead = failed(f"answer {error}", retry=retry)
                 self.ask(self._encode(run, instead), _raise)
             else:  # it cannot be given back, so it must run
-                self._runs[run.id] = run
+                self.jobs[run.id] = run
                 self._queue.append(run)
                 self._start_next()
 
@@ -178,7 +173,7 @@ class Socket(Link):
         if too_large is not None:
             raise errors.SizeError(too_large, run.id)
         await self._room.acquire()
-        if self._runs.get(run.id) is run and run.cause is None:
+        if self.jobs.get(run.id) is run and run.cause is None:
             self.ask(frame, lambda _: self._room.release())
             return
         self._room.release()

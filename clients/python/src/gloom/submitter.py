@@ -173,7 +173,7 @@ class AsyncSubmitter:
 
     async def leave(self, wait: float = 2.0) -> None:
         """Like Submitter.leave."""
-        await self._connector.leave(wait)
+        await self._connector.close(wait)
 
     async def close(self) -> None:
         """Like Submitter.close."""

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Awaitable, Callable, Iterator, Self, Unpack, cast
 
 from . import _trace, wire
@@ -46,8 +45,6 @@ class AsyncWorker:
     Settings, semantics and errors are the same as Worker's.
     """
 
-    _kind: type[JobBase] = AsyncJob
-
     def __init__(
         self,
         type: str | Sequence[str],
@@ -65,7 +62,7 @@ class AsyncWorker:
             raise TypeError(f"handler {handler!r}: not callable")
         self._options = Options(addrs, "worker", 9999, **settings)
         several = not isinstance(type, str)
-        types = names("type", type if several else [type])
+        types = names("type", [type] if isinstance(type, str) else type)
         excepted = names("except_", except_)
         low = 0 < prefetch < concurrency
         for wrong, why in (
@@ -92,6 +89,9 @@ class AsyncWorker:
             cancel=True,
             headers=headers or _trace.installed or None,
         )
+        # The class of its jobs, and what starts a run: Worker sets others.
+        self._kind: Callable[..., JobBase] = AsyncJob
+        self._start_run: Callable[[Any], None] = self._start_task
         self._tasks: set[asyncio.Task[Outcome]] = set()
         # The task that keeps each socket joined, and the socket while it is connected.
         self._seats: dict[asyncio.Task[None], Socket | None] = {}
@@ -242,8 +242,8 @@ class AsyncWorker:
         for task in self._tasks:
             task.cancel()
 
-    def _start_run(self, job: Any) -> None:
-        """Start a run, and pass its outcome to its socket."""
+    def _start_task(self, job: AsyncJob) -> None:
+        """Run a job's handler as a task, and pass its outcome to its socket."""
         task = asyncio.get_running_loop().create_task(self._work(job))
         self._tasks.add(task)
 
@@ -268,43 +268,6 @@ class AsyncWorker:
         if self._leaving:
             self._abort("at the second signal")
         self.leave()
-
-
-class _Core(AsyncWorker):
-    """Runs handlers in threads, or in a process for each thread."""
-
-    _kind = Job
-
-    def __init__(self, processes: bool, raw: bool, *what: Any, **how: Any) -> None:
-        super().__init__(*what, raw=raw or processes, **how)
-        self.thread = LoopThread("gloom-worker", self._finish)
-        handler: Any = self._handler
-        self._children = Processes(handler, raw) if processes else None
-        self._execute: Callable[[Job], Outcome] = partial(execute, handler)
-        if self._children is not None:
-            self._execute = self._children.run
-        self._threads = concurrent.futures.ThreadPoolExecutor(
-            self._concurrency * len(self._options.addrs), "gloom-worker"
-        )
-
-    def _start_run(self, job: Job) -> None:
-        thread, socket = self.thread, job._socket
-        job._report = lambda body: thread.run(lambda: socket.report(job, body))
-
-        def work() -> None:
-            outcome = self._execute(job)
-            thread.call(socket.finish, job, outcome)
-
-        self._threads.submit(work)
-
-    async def _finish(self) -> None:
-        """End threads and processes, with the handlers that still run in them."""
-        if self._began and not self.done:
-            self._abort("at its end")
-        whole = self.done and not self._aborted
-        if self._children is not None:
-            self._children.close(kill=not whole)
-        self._threads.shutdown(wait=whole)
 
 
 class Worker:
@@ -348,20 +311,25 @@ class Worker:
         headers: bool = False,
         **settings: Unpack[Settings],
     ) -> None:
-        self._core = _Core(
-            processes,
-            raw,
+        self._core = AsyncWorker(
             type,
-            handler,
+            cast(Any, handler),
             *addrs,
             except_=except_,
             concurrency=concurrency,
             prefetch=prefetch,
             stop_timeout=stop_timeout,
+            raw=raw or processes,
             headers=headers,
             **settings,
         )
-        self._thread = self._core.thread
+        self._core._kind, self._core._start_run = Job, self._start_run
+        self._handler = handler
+        self._thread = LoopThread("gloom-worker", self._finish)
+        self._children = Processes(handler, raw) if processes else None
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            self._core._concurrency * len(self._core._options.addrs), "gloom-worker"
+        )
 
     def run(self, handle_signals: bool = True) -> None:
         """Serve jobs until leave or stop is called, then finish the running ones.
@@ -430,3 +398,23 @@ class Worker:
         if self._core._leaving and not self._core._began:
             raise ClosedError("the worker has been stopped")
         self._thread.start()
+
+    def _start_run(self, job: Job) -> None:
+        thread, socket = self._thread, job._socket
+        job._report = lambda body: thread.run(lambda: socket.report(job, body))
+
+        def work() -> None:
+            pool = self._children
+            outcome = pool.run(job) if pool else execute(self._handler, job)
+            thread.call(socket.finish, job, outcome)
+
+        self._threads.submit(work)
+
+    async def _finish(self) -> None:
+        """End threads and processes, with the handlers that still run in them."""
+        if self._core._began and not self._core.done:
+            self._core._abort("at its end")
+        whole = self._core.done and not self._core._aborted
+        if self._children is not None:
+            self._children.close(kill=not whole)
+        self._threads.shutdown(wait=whole)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"gloom/cmd/jobd/control"
-	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/overview"
 	"gloom/cmd/jobd/store"
 )
 
@@ -59,7 +59,7 @@ func (e *Engine) Put(id int64, j Job) {
 func (e *Engine) Length(target string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targets[e.at(target)].Length = n
+	e.targets[e.indexOf(target)].Length = n
 }
 
 // Calls returns the calls of the engine, and forgets them.
@@ -71,11 +71,11 @@ func (e *Engine) Calls() []string {
 	return calls
 }
 
-func (e *Engine) note(format string, args ...any) {
+func (e *Engine) recordCall(format string, args ...any) {
 	e.calls = append(e.calls, fmt.Sprintf(format, args...))
 }
 
-func (e *Engine) at(target string) int {
+func (e *Engine) indexOf(target string) int {
 	return slices.IndexFunc(e.targets, func(t control.TargetStatus) bool { return t.Name == target })
 }
 
@@ -112,7 +112,7 @@ func (e *Engine) Targets() (names []string) {
 func (e *Engine) Poll(targets []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.note("poll %v", targets)
+	e.recordCall("poll %v", targets)
 }
 
 func (e *Engine) Pause(targets []string)    { e.pause("pause", targets, true) }
@@ -121,7 +121,7 @@ func (e *Engine) Continue(targets []string) { e.pause("continue", targets, false
 func (e *Engine) pause(verb string, targets []string, paused bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.note("%s %v", verb, targets)
+	e.recordCall("%s %v", verb, targets)
 	for i := range e.targets {
 		if targets == nil || slices.Contains(targets, e.targets[i].Name) {
 			e.targets[i].Paused = paused
@@ -137,7 +137,7 @@ func (e *Engine) Status() control.Status {
 
 func (e *Engine) AddTarget(name string, concurrency int) error {
 	return e.change(func() error {
-		if e.at(name) >= 0 {
+		if e.indexOf(name) >= 0 {
 			return control.ErrTargetExists(name)
 		}
 		e.targets = append(e.targets, control.TargetStatus{Name: name, Concurrency: concurrency})
@@ -148,7 +148,7 @@ func (e *Engine) AddTarget(name string, concurrency int) error {
 func (e *Engine) SetConcurrency(name string, concurrency int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := e.at(name)
+	i := e.indexOf(name)
 	if i < 0 {
 		return control.ErrTargetUnknown(name)
 	}
@@ -158,7 +158,7 @@ func (e *Engine) SetConcurrency(name string, concurrency int) error {
 
 func (e *Engine) RemoveTarget(name string) error {
 	return e.change(func() error {
-		i := e.at(name)
+		i := e.indexOf(name)
 		switch {
 		case i < 0:
 			return control.ErrTargetUnknown(name)
@@ -182,7 +182,7 @@ func (e *Engine) change(fn func() error) error {
 
 func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
 	e.mu.Lock()
-	e.note("run-manual %v", ids)
+	e.recordCall("run-manual %v", ids)
 	if e.fail != nil {
 		e.mu.Unlock()
 		return nil, nil, e.fail
@@ -202,7 +202,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 			errs[id] = control.JobUnknown(id)
 		case j.Status != "manual":
 			errs[id] = control.JobNotManual(j.Status)
-		case e.at(j.Target) < 0:
+		case e.indexOf(j.Target) < 0:
 			errs[id] = control.JobTargetUnknown(j.Target, id)
 		default:
 			outcomes[id] = j.Outcome
@@ -238,7 +238,7 @@ func (e *Engine) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 	for id, signal := range signals {
 		j := e.jobs[id]
 		sent[id] = j != nil && j.Running
-		e.note("signal %d %d", id, int(signal))
+		e.recordCall("signal %d %d", id, int(signal))
 	}
 	slices.Sort(e.calls)
 	return sent
@@ -247,13 +247,13 @@ func (e *Engine) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 func (e *Engine) Recover(context.Context) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.note("recover")
+	e.recordCall("recover")
 	return 3, e.fail
 }
 
-func (e *Engine) Look() (l look.Daemon) {
+func (e *Engine) Overview() (l overview.Daemon) {
 	for _, t := range e.Status().Targets {
-		l.Targets = append(l.Targets, look.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Running: t.Length})
+		l.Targets = append(l.Targets, overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Running: t.Length})
 	}
 	if err := e.Health(); err != nil {
 		l.Trouble = err.Error()
@@ -277,7 +277,7 @@ func (e *Engine) Health() error {
 
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
-	e.note("shutdown")
+	e.recordCall("shutdown")
 	gate := e.gate
 	e.mu.Unlock()
 	if gate != nil {

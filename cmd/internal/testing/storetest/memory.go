@@ -46,7 +46,7 @@ type claim struct {
 
 type memoryOwner struct {
 	store.Owner
-	lease time.Time
+	expiresAt time.Time
 }
 
 // NewTable returns an empty table on the system's clock.
@@ -107,36 +107,36 @@ func (t *Table) ClaimCount() int {
 
 // Memory is a Store on a Table.
 type Memory struct {
-	t     *Table
-	name  string
-	lease time.Duration
-	place store.Place
+	table   *Table
+	name    string
+	lease   time.Duration
+	process store.Process
 
 	token int64 // guarded by the table's lock
 }
 
 // Open returns a Store on the table, for a daemon of that name and place.
-func (t *Table) Open(name string, lease time.Duration, place store.Place) *Memory {
-	return &Memory{t: t, name: name, lease: lease, place: place}
+func (t *Table) Open(name string, lease time.Duration, place store.Process) *Memory {
+	return &Memory{table: t, name: name, lease: lease, process: place}
 }
 
 func (s *Memory) lock() (func(), error) {
-	s.t.mu.Lock()
-	if s.t.err != nil {
-		err := s.t.err
-		s.t.mu.Unlock()
+	s.table.mu.Lock()
+	if s.table.err != nil {
+		err := s.table.err
+		s.table.mu.Unlock()
 		return nil, &store.AwayError{Err: err}
 	}
-	return s.t.mu.Unlock, nil
+	return s.table.mu.Unlock, nil
 }
 
-func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p store.Page, err error) {
+func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit int) (p store.Page, err error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return p, err
 	}
 	defer unlock()
-	if o := s.t.owners[s.token]; o == nil || o.Dead {
+	if o := s.table.owners[s.token]; o == nil || o.Settling {
 		return p, store.ErrFenced
 	}
 	if limit <= 0 {
@@ -146,7 +146,7 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 	truncated := make(map[string]bool)
 	for _, want := range wants {
 		var rows []store.Row
-		for _, r := range s.t.rows {
+		for _, r := range s.table.rows {
 			if r.Status == store.Waiting && r.Target == want.Target {
 				rows = append(rows, r.Row)
 			}
@@ -171,9 +171,9 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 	for _, want := range wants {
 		for i := range p.Rows {
 			row := &p.Rows[i]
-			if _, claimed := s.t.claims[row.ID]; row.Target == want.Target && want.Begin > 0 {
-				if want.Begin--; !claimed {
-					row.Started = s.t.Now().Unix()
+			if _, claimed := s.table.claims[row.ID]; row.Target == want.Target && want.MaxBegin > 0 {
+				if want.MaxBegin--; !claimed {
+					row.Started = s.table.Now().Unix()
 				}
 			}
 		}
@@ -181,34 +181,34 @@ func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p sto
 	for _, row := range p.Rows {
 		s.accept(row.ID, false)
 		if row.Started != 0 {
-			s.t.rows[row.ID].Status, s.t.rows[row.ID].TimeStarted = store.Running, row.Started
+			s.table.rows[row.ID].Status, s.table.rows[row.ID].TimeStarted = store.Running, row.Started
 		}
 	}
 	return p, nil
 }
 
 func (s *Memory) accept(id int64, manual bool) {
-	s.t.rows[id].Status = store.Accepted
-	s.t.claims[id] = claim{token: s.token, manual: manual}
+	s.table.rows[id].Status = store.Accepted
+	s.table.claims[id] = claim{token: s.token, manual: manual}
 }
 
-func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string) bool) ([]store.Request, error) {
+func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string) bool) ([]store.ManualResult, error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if o := s.t.owners[s.token]; o == nil || o.Dead {
+	if o := s.table.owners[s.token]; o == nil || o.Settling {
 		return nil, store.ErrFenced
 	}
-	requests := make([]store.Request, len(ids))
+	requests := make([]store.ManualResult, len(ids))
 	for i, id := range ids {
-		r := s.t.rows[id]
+		r := s.table.rows[id]
 		requests[i].Row.ID = id
 		if r == nil {
 			continue
 		}
-		requests[i] = store.Request{Row: r.Row, Found: true, Status: r.Status}
+		requests[i] = store.ManualResult{Row: r.Row, Found: true, Status: r.Status}
 		switch {
 		case r.Status == store.Manual && serves(r.Target):
 			requests[i].Accepted, requests[i].Status = true, ""
@@ -222,8 +222,8 @@ func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string
 
 func (s *Memory) Resolve(context.Context) ([]store.Row, error) { return nil, nil }
 
-func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) {
-	w := store.Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
+func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, error) {
+	w := store.WriteResult{Lost: make(map[int64]string), Failed: make(map[int64]error)}
 	unlock, err := s.lock()
 	if err != nil {
 		return w, err
@@ -235,19 +235,19 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) 
 	}
 	// owned returns the row if it is claimed and in a state that allows the change.
 	owned := func(id int64, states ...string) *Record {
-		r := s.t.rows[id]
-		switch c, claimed := s.t.claims[id]; {
+		r := s.table.rows[id]
+		switch c, claimed := s.table.claims[id]; {
 		case !claimed || c.token != token:
 			w.Lost[id] = "claim is gone"
 		case r == nil:
 			w.Lost[id] = "row was deleted"
-			delete(s.t.claims, id)
+			delete(s.table.claims, id)
 		case slices.Contains(states, r.Status):
 			return r
 		default:
 			w.Lost[id] = "status was set to " + r.Status
 			if r.Status != store.Accepted {
-				delete(s.t.claims, id)
+				delete(s.table.claims, id)
 			}
 		}
 		return nil
@@ -259,29 +259,29 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) 
 	}
 	for _, id := range b.Return {
 		if r := owned(id, store.Accepted); r != nil {
-			s.t.giveBack(r)
+			s.table.giveBackRow(r)
 		}
 	}
 	for _, id := range b.Requeue {
 		if r := owned(id, store.Running); r != nil {
-			s.t.giveBack(r)
+			s.table.giveBackRow(r)
 		}
 	}
 	for _, f := range b.Finish {
 		r := owned(f.ID, store.Running)
-		if x := s.t.rows[f.ID]; w.Lost[f.ID] == "claim is gone" && x != nil && x.Status == store.Done && x.Stderr != nil && *x.Stderr == store.Died(s.name) {
+		if x := s.table.rows[f.ID]; w.Lost[f.ID] == "claim is gone" && x != nil && x.Status == store.Done && x.Stderr != nil && *x.Stderr == store.DeathReason(s.name) {
 			delete(w.Lost, f.ID)
 			r = x
 		}
 		if r != nil {
-			s.t.finish(r, f)
+			s.table.finish(r, f)
 		}
 	}
 	return w, nil
 }
 
-// giveBack makes a row wait again, or makes it manual again if it was claimed for a manual run.
-func (t *Table) giveBack(r *Record) {
+// giveBackRow makes a row wait again, or makes it manual again if it was claimed for a manual run.
+func (t *Table) giveBackRow(r *Record) {
 	if r.Status == store.Running {
 		r.TimeStarted = 0
 	}
@@ -292,7 +292,7 @@ func (t *Table) giveBack(r *Record) {
 	delete(t.claims, r.ID)
 }
 
-func (t *Table) finish(r *Record, f store.Final) {
+func (t *Table) finish(r *Record, f store.Result) {
 	result := "fail"
 	if f.OK {
 		result = "ok"
@@ -315,9 +315,9 @@ func (s *Memory) Register(context.Context) error {
 	}
 	defer unlock()
 	s.token = rand.Int64N(1<<62) + 1
-	s.t.owners[s.token] = &memoryOwner{
-		Owner: store.Owner{Token: s.token, Name: s.name, Place: s.place, Beat: 1},
-		lease: s.t.Now().Add(s.lease),
+	s.table.owners[s.token] = &memoryOwner{
+		Owner:     store.Owner{Token: s.token, Name: s.name, Process: s.process, Beat: 1},
+		expiresAt: s.table.Now().Add(s.lease),
 	}
 	return nil
 }
@@ -328,12 +328,12 @@ func (s *Memory) Renew(context.Context) error {
 		return err
 	}
 	defer unlock()
-	o := s.t.owners[s.token]
-	if o == nil || o.Dead {
+	o := s.table.owners[s.token]
+	if o == nil || o.Settling {
 		return store.ErrFenced
 	}
 	o.Beat++
-	o.lease = s.t.Now().Add(s.lease)
+	o.expiresAt = s.table.Now().Add(s.lease)
 	return nil
 }
 
@@ -343,10 +343,10 @@ func (s *Memory) Leave(context.Context) error {
 		return err
 	}
 	defer unlock()
-	if o := s.t.owners[s.token]; o != nil {
-		o.Dead = true
-		if !s.t.claimsOf(s.token) {
-			delete(s.t.owners, s.token)
+	if o := s.table.owners[s.token]; o != nil {
+		o.Settling = true
+		if !s.table.claimsOf(s.token) {
+			delete(s.table.owners, s.token)
 		}
 	}
 	return nil
@@ -368,49 +368,49 @@ func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	}
 	defer unlock()
 	var owners []store.Owner
-	for token, o := range s.t.owners {
+	for token, o := range s.table.owners {
 		if token != s.token {
-			if o.Left = o.lease.Sub(s.t.Now()); o.Dead {
-				o.Left = 0
+			if o.LeaseLeft = o.expiresAt.Sub(s.table.Now()); o.Settling {
+				o.LeaseLeft = 0
 			}
 			owners = append(owners, o.Owner)
 		}
 	}
-	for _, c := range s.t.claims {
+	for _, c := range s.table.claims {
 		known := slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == c.token })
-		if s.t.owners[c.token] == nil && c.token != s.token && !known {
-			owners = append(owners, store.Owner{Token: c.token, Left: s.lease})
+		if s.table.owners[c.token] == nil && c.token != s.token && !known {
+			owners = append(owners, store.Owner{Token: c.token, LeaseLeft: s.lease})
 		}
 	}
 	slices.SortFunc(owners, func(a, b store.Owner) int { return cmp.Compare(b.Token, a.Token) })
 	return owners, nil
 }
 
-func (s *Memory) Settle(_ context.Context, o store.Owner, orphans store.Orphans) (store.Settled, error) {
-	var sum store.Settled
+func (s *Memory) Settle(_ context.Context, o store.Owner, orphans store.OrphanPolicy) (store.SettleResult, error) {
+	var sum store.SettleResult
 	unlock, err := s.lock()
 	if err != nil {
 		return sum, err
 	}
 	defer unlock()
-	claims := s.t.owners[o.Token]
-	if claims != nil && !claims.Dead && claims.Beat != o.Beat {
+	claims := s.table.owners[o.Token]
+	if claims != nil && !claims.Settling && claims.Beat != o.Beat {
 		return sum, nil
 	}
-	sum = s.t.settle(o.Token, orphans, func(id int64) bool { return !slices.Contains(orphans.Except, id) })
-	if sum.Left = len(orphans.Except) > 0; !sum.Left {
-		delete(s.t.owners, o.Token)
+	sum = s.table.settle(o.Token, orphans, func(id int64) bool { return !slices.Contains(orphans.Except, id) })
+	if sum.Incomplete = len(orphans.Except) > 0; !sum.Incomplete {
+		delete(s.table.owners, o.Token)
 	}
 	return sum, nil
 }
 
-func (s *Memory) Own(context.Context) (ids []int64, err error) {
+func (s *Memory) OwnClaims(context.Context) (ids []int64, err error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	for id, c := range s.t.claims {
+	for id, c := range s.table.claims {
 		if c.token == s.token {
 			ids = append(ids, id)
 		}
@@ -418,17 +418,17 @@ func (s *Memory) Own(context.Context) (ids []int64, err error) {
 	return ids, nil
 }
 
-func (s *Memory) Disown(_ context.Context, ids []int64, orphans store.Orphans) (sum store.Settled, err error) {
+func (s *Memory) SettleOwnClaims(_ context.Context, ids []int64, orphans store.OrphanPolicy) (sum store.SettleResult, err error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return sum, err
 	}
 	defer unlock()
-	return s.t.settle(s.token, orphans, func(id int64) bool { return slices.Contains(ids, id) }), nil
+	return s.table.settle(s.token, orphans, func(id int64) bool { return slices.Contains(ids, id) }), nil
 }
 
 // settle frees rows that have claims with a token.
-func (t *Table) settle(token int64, orphans store.Orphans, selects func(id int64) bool) (sum store.Settled) {
+func (t *Table) settle(token int64, orphans store.OrphanPolicy, selects func(id int64) bool) (sum store.SettleResult) {
 	targets := make(map[string]bool)
 	sum.Failed = make(map[int64]string)
 	for id, c := range t.claims {
@@ -439,13 +439,13 @@ func (t *Table) settle(token int64, orphans store.Orphans, selects func(id int64
 		case r == nil:
 			delete(t.claims, id)
 		case r.Status == store.Running && !orphans.Requeue:
-			t.finish(r, store.Final{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
+			t.finish(r, store.Result{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
 			sum.Failed[id] = r.Target
 		case r.Status == store.Accepted, r.Status == store.Running:
-			if t.giveBack(r); r.Status == store.Waiting {
+			if t.giveBackRow(r); r.Status == store.Waiting {
 				targets[r.Target] = true
 			}
-			sum.Returned++
+			sum.Requeued++
 		default:
 			delete(t.claims, id)
 		}
@@ -457,11 +457,11 @@ func (t *Table) settle(token int64, orphans store.Orphans, selects func(id int64
 // OutputRoom returns the size of a mediumtext.
 func (s *Memory) OutputRoom() int64 { return 1<<24 - 1 }
 
-func (s *Memory) Claims() bool { return true }
+func (s *Memory) HasClaims() bool { return true }
 
 func (s *Memory) Token() int64 {
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	return s.token
 }
 

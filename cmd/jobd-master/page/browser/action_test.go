@@ -11,7 +11,7 @@ import (
 // TestActions: actions take effect, are confirmed and, if possible, can be undone; refusals of a
 // worker are shown.
 func TestActions(t *testing.T) {
-	w, first, ids := busy(t)
+	w, first, ids := startBusy(t)
 	paused := func(target string) bool {
 		_, said := w.http("GET", "/v1/targets/"+target, "")
 		return strings.Contains(said, `"paused":true`)

@@ -15,7 +15,7 @@ import (
 
 // TestViews checks every view in both themes and several widths, then visits them by keyboard.
 func TestViews(t *testing.T) {
-	w, _, ids := busy(t)
+	w, _, ids := startBusy(t)
 	b := w.open("")
 	b.Forgive("404 (Not Found)") // for the row and the target that do not exist
 	pdf := fmt.Sprintf("#/row/pdf/%d", ids["running"])
@@ -119,7 +119,7 @@ func TestReadme(t *testing.T) {
 	if *shots != "" {
 		file := filepath.Join(*shots, "readme-jobd.png")
 		b.Shot(file)
-		small(t, file)
+		checkSize(t, file)
 		if at, err := os.Stat(file); err != nil || at.Size() > 60_000 {
 			t.Errorf("the picture has more than 60 kB: %v", err)
 		}

@@ -226,8 +226,8 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// busy returns a fleet with rows and workers in every state, and the ids of some rows.
-func busy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) {
+// startBusy returns a fleet with rows and workers in every state, and the ids of some rows.
+func startBusy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) {
 	t.Helper()
 	w = start(t, "worker_timeout = 1")
 	ids = map[string]int{}
@@ -258,8 +258,8 @@ func busy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) 
 	return w, first, ids
 }
 
-// small reduces a picture to its 256 most frequent colours, because pictures of a README must be small.
-func small(t *testing.T, file string) {
+// checkSize reduces a picture to its 256 most frequent colours, because pictures of a README must be small.
+func checkSize(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -7,7 +7,7 @@
 //
 //   - A poll marks its targets as wanted. A wanted target is fetched when it is not
 //     paused and has room: fewer rows queued and running than its concurrency plus
-//     the rows that end during a fetch (see Expect). Until then the mark stays, so
+//     the rows that end during a fetch (see SetEndsPerFetch). Until then the mark stays, so
 //     that no poll is lost to a pause or to a full target.
 //   - A fetch asks for as many rows as there are free places, plus the rows that will have ended
 //     when the next fetch is done: with more, it would take rows that other daemons of the
@@ -20,7 +20,7 @@
 //     order of arrival, and starts when fewer than concurrency rows of the target run
 //     and it is not paused. Rows of manual runs queue in the same way, even if the
 //     target is full.
-//   - If fetched rows may begin at once (Begins), the free places of a target are kept for
+//   - If fetched rows may begin at once (FetchBegins), the free places of a target are kept for
 //     the rows of a fetch, which have begun when the fetch is done. If the target of such a
 //     row is paused, full or gone by then, the row is undone: it waits again.
 //   - A row that is accepted again while it runs here (because its status was reset)
@@ -54,17 +54,17 @@ type Row struct {
 
 // Effects tells the caller what to do now. Each effect is returned once.
 type Effects struct {
-	Start   []Row   // hand these to the broker
-	Fetch   []Want  // accept waiting rows of these targets, then call Fetched or FetchFailed
-	Release []int64 // return these accepted rows to the table
-	Undo    []Row   // make these begun rows wait again, then poll their targets
+	Start   []Row          // hand these to the broker
+	Fetch   []FetchRequest // accept waiting rows of these targets, then call Fetched or FetchFailed
+	Release []int64        // return these accepted rows to the table
+	Undo    []Row          // make these begun rows wait again, then poll their targets
 }
 
-// Want says how many rows of a target to fetch at most, and how many of them may begin at once.
-type Want struct {
-	Target string
-	Rows   int
-	Begin  int
+// FetchRequest says how many rows of a target to fetch at most, and how many of them may begin at once.
+type FetchRequest struct {
+	Target   string
+	Rows     int
+	MaxBegin int
 }
 
 // Status describes one target.
@@ -78,47 +78,49 @@ type Status struct {
 
 // Machine holds the state. The zero value is not usable; see New.
 type Machine struct {
-	Begins bool // fetched rows begin at once if there are places; set it before the first command
+	FetchBegins bool // fetched rows begin at once if there are places; set it before the first command
 
-	targets map[string]*target
-	order   []*target
-	jobs    map[int64]*job
-	arrived uint64
+	targets  map[string]*target
+	ordered  []*target
+	jobs     map[int64]*job
+	arrivals uint64
 
-	fetching bool // a fetch is in progress
-	held     bool // the last fetch failed, and Resume has not been called
-	stopped  bool
+	fetching    bool // a fetch is in progress
+	fetchFailed bool // the last fetch failed, and Resume has not been called
+	stopped     bool
 
 	start, undo []Row // begun rows
 	release     []int64
 }
 
 type target struct {
-	name       string
-	limit      int
-	share      float64 // of Expect
-	paused     bool
-	wantsFetch bool
-	running    int
-	fetching   int // free places kept for rows that the fetch in progress may begin
-	queue      waiting
+	name         string
+	limit        int
+	endsPerFetch float64 // of SetEndsPerFetch
+	paused       bool
+	wantsFetch   bool
+	running      int
+	reserved     int // free places kept for rows that the fetch in progress may begin
+	queue        jobHeap
 }
 
-func (t *target) length() int   { return t.running + len(t.queue) }
-func (t *target) fetches() bool { return t.wantsFetch && !t.paused && t.length() < t.limit+t.backlog() }
-func (t *target) room() int     { return t.limit + 2*t.backlog() - t.length() }
+func (t *target) length() int { return t.running + len(t.queue) }
+func (t *target) canFetch() bool {
+	return t.wantsFetch && !t.paused && t.length() < t.limit+t.backlog()
+}
+func (t *target) freeRoom() int { return t.limit + 2*t.backlog() - t.length() }
 
 // backlog returns how many rows end during a fetch. It rounds up, but ignores less than a tenth of
 // a row: a place that is empty so briefly costs little.
 func (t *target) backlog() int {
-	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
+	return int(math.Ceil(min(float64(t.limit)*t.endsPerFetch, math.MaxInt32) - 0.1))
 }
 
 type job struct {
 	row     Row
 	arrival uint64
 	running bool // no longer in its target's queue
-	repeat  *Row
+	again   *Row
 }
 
 // New returns a machine without targets.
@@ -133,7 +135,7 @@ func (m *Machine) Add(name string, concurrency int) error {
 	}
 	t := &target{name: name, limit: concurrency}
 	m.targets[name] = t
-	m.order = append(m.order, t)
+	m.ordered = append(m.ordered, t)
 	return nil
 }
 
@@ -147,7 +149,7 @@ func (m *Machine) Remove(name string) error {
 		return ErrBusy
 	}
 	delete(m.targets, name)
-	m.order = slices.DeleteFunc(m.order, func(other *target) bool { return other == t })
+	m.ordered = slices.DeleteFunc(m.ordered, func(other *target) bool { return other == t })
 	return nil
 }
 
@@ -161,11 +163,11 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	return nil
 }
 
-// Expect sets how many rows end, on average, in one place of a target during a fetch. The default
+// SetEndsPerFetch sets how many rows end, on average, in one place of a target during a fetch. The default
 // is 0.
-func (m *Machine) Expect(name string, share float64) {
+func (m *Machine) SetEndsPerFetch(name string, share float64) {
 	if t := m.targets[name]; t != nil {
-		t.share = share
+		t.endsPerFetch = share
 	}
 }
 
@@ -186,7 +188,7 @@ func (m *Machine) Continue(names []string) {
 
 func (m *Machine) eachTarget(names []string, f func(*target)) {
 	if names == nil {
-		for _, t := range m.order {
+		for _, t := range m.ordered {
 			f(t)
 		}
 		return
@@ -212,19 +214,19 @@ func (m *Machine) Fetched(rows []Row, unfinished []string) {
 // before Resume.
 func (m *Machine) FetchFailed(names []string) {
 	m.fetchEnded()
-	m.held = true
+	m.fetchFailed = true
 	m.Poll(append([]string{}, names...))
 }
 
 func (m *Machine) fetchEnded() {
 	m.fetching = false
-	for _, t := range m.order {
-		t.fetching = 0
+	for _, t := range m.ordered {
+		t.reserved = 0
 	}
 }
 
 // Resume allows fetching again after FetchFailed.
-func (m *Machine) Resume() { m.held = false }
+func (m *Machine) Resume() { m.fetchFailed = false }
 
 // Accept queues rows that were accepted other than by a fetch. Rows of unknown targets are
 // released.
@@ -232,12 +234,12 @@ func (m *Machine) Accept(rows []Row) {
 	for _, row := range rows {
 		t := m.targets[row.Target]
 		if t == nil || m.stopped {
-			m.giveUp(row)
+			m.giveBack(row)
 			continue
 		}
 		if j := m.jobs[row.ID]; j != nil {
 			if j.running {
-				j.repeat = &row
+				j.again = &row
 			}
 			continue // still queued: it runs only once
 		}
@@ -245,7 +247,7 @@ func (m *Machine) Accept(rows []Row) {
 		case row.Started == 0:
 			m.enqueue(t, row)
 		case t.paused || t.running >= t.limit:
-			m.giveUp(row)
+			m.giveBack(row)
 		default:
 			t.running++
 			m.jobs[row.ID] = &job{row: row, running: true}
@@ -254,9 +256,9 @@ func (m *Machine) Accept(rows []Row) {
 	}
 }
 
-// Keep makes a row keep a place of its target until Done, as if it ran here, although it does not
+// HoldSlot makes a row keep a place of its target until Done, as if it ran here, although it does not
 // belong to this daemon. It returns false if there is no such target or the row is known.
-func (m *Machine) Keep(r Row) bool {
+func (m *Machine) HoldSlot(r Row) bool {
 	t := m.targets[r.Target]
 	if t == nil || m.jobs[r.ID] != nil {
 		return false
@@ -266,8 +268,8 @@ func (m *Machine) Keep(r Row) bool {
 	return true
 }
 
-// giveUp gives a row that has not started back to the table.
-func (m *Machine) giveUp(row Row) {
+// giveBack gives a row that has not started back to the table.
+func (m *Machine) giveBack(row Row) {
 	if row.Started != 0 {
 		m.undo = append(m.undo, row)
 	} else {
@@ -276,14 +278,14 @@ func (m *Machine) giveUp(row Row) {
 }
 
 func (m *Machine) enqueue(t *target, row Row) {
-	m.arrived++
-	j := &job{row: row, arrival: m.arrived}
+	m.arrivals++
+	j := &job{row: row, arrival: m.arrivals}
 	m.jobs[row.ID] = j
 	heap.Push(&t.queue, j)
 }
 
-// Knows reports whether a row is queued or running here.
-func (m *Machine) Knows(id int64) bool { return m.jobs[id] != nil }
+// HasRow reports whether a row is queued or running here.
+func (m *Machine) HasRow(id int64) bool { return m.jobs[id] != nil }
 
 // Done is called when a started row has left the broker. It reports whether the row was running
 // here.
@@ -296,8 +298,8 @@ func (m *Machine) Done(id int64) bool {
 	if t := m.targets[j.row.Target]; t != nil {
 		t.running--
 	}
-	if j.repeat != nil {
-		m.Accept([]Row{*j.repeat})
+	if j.again != nil {
+		m.Accept([]Row{*j.again})
 	}
 	return true
 }
@@ -306,7 +308,7 @@ func (m *Machine) Done(id int64) bool {
 // that were accepted again while their earlier run still keeps its place.
 func (m *Machine) Stop() {
 	m.stopped = true
-	for _, t := range m.order {
+	for _, t := range m.ordered {
 		for len(t.queue) > 0 {
 			j := heap.Pop(&t.queue).(*job)
 			delete(m.jobs, j.row.ID)
@@ -314,17 +316,17 @@ func (m *Machine) Stop() {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.jobs)) { // all are running
-		if j := m.jobs[id]; j.repeat != nil {
-			m.giveUp(*j.repeat)
-			j.repeat = nil
+		if j := m.jobs[id]; j.again != nil {
+			m.giveBack(*j.again)
+			j.again = nil
 		}
 	}
 }
 
 // Status returns the status of all targets, in the order in which they were added.
 func (m *Machine) Status() []Status {
-	list := make([]Status, 0, len(m.order))
-	for _, t := range m.order {
+	list := make([]Status, 0, len(m.ordered))
+	for _, t := range m.ordered {
 		list = append(list, Status{Name: t.name, Paused: t.paused, Concurrency: t.limit, Queued: len(t.queue), Running: t.running})
 	}
 	return list
@@ -337,27 +339,27 @@ func (m *Machine) Next() Effects {
 	if m.stopped {
 		return e
 	}
-	for _, t := range m.order {
-		for !t.paused && t.running+t.fetching < t.limit && len(t.queue) > 0 {
+	for _, t := range m.ordered {
+		for !t.paused && t.running+t.reserved < t.limit && len(t.queue) > 0 {
 			j := heap.Pop(&t.queue).(*job)
 			j.running = true
 			t.running++
 			e.Start = append(e.Start, j.row)
 		}
 	}
-	if m.fetching || m.held {
+	if m.fetching || m.fetchFailed {
 		return e
 	}
-	if !slices.ContainsFunc(m.order, (*target).fetches) {
+	if !slices.ContainsFunc(m.ordered, (*target).canFetch) {
 		return e
 	}
-	for _, t := range m.order {
-		if t.wantsFetch && !t.paused && t.room() > 0 {
+	for _, t := range m.ordered {
+		if t.wantsFetch && !t.paused && t.freeRoom() > 0 {
 			t.wantsFetch = false
-			if m.Begins {
-				t.fetching = max(0, t.limit-t.length())
+			if m.FetchBegins {
+				t.reserved = max(0, t.limit-t.length())
 			}
-			e.Fetch = append(e.Fetch, Want{t.name, t.room(), t.fetching})
+			e.Fetch = append(e.Fetch, FetchRequest{t.name, t.freeRoom(), t.reserved})
 		}
 	}
 	m.fetching = true

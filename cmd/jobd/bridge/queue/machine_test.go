@@ -10,9 +10,9 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "replay one simulation")
 
-// world is a table of rows, a machine that serves it, its naive twin, and the fetch and the runs
+// simulation is a table of rows, a machine that serves it, its naive twin, and the fetch and the runs
 // in progress.
-type world struct {
+type simulation struct {
 	t    *testing.T
 	rng  *rand.Rand
 	seed uint64
@@ -23,8 +23,8 @@ type world struct {
 
 	table   map[int64]*tableRow
 	nextID  int64
-	fetch   []Want   // under way
-	names   []string // all targets that have existed
+	fetch   []FetchRequest // under way
+	names   []string       // all targets that have existed
 	running map[int64]bool
 	ended   map[int64]bool // rows whose run has ended in the table, but not yet in the machine
 	log     []string
@@ -32,30 +32,30 @@ type world struct {
 
 type tableRow struct {
 	Row
-	status string // waiting, manual, accepted, running or done
-	runs   int    // runs that have ended
-	due    int    // how often the row is to run: how often it was accepted, and not released or merged
+	status  string // waiting, manual, accepted, running or done
+	runs    int    // runs that have ended
+	maxRuns int    // how often the row is to run: how often it was accepted, and not released or merged
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+func newSimulation(t *testing.T, seed uint64) *simulation {
 	rng := rand.New(rand.NewPCG(seed, 6))
-	w := &world{
+	w := &simulation{
 		t: t, rng: rng, seed: seed, m: New(), n: &naive{}, limit: rng.IntN(8),
 		table: map[int64]*tableRow{}, running: map[int64]bool{}, ended: map[int64]bool{},
 	}
-	w.m.Begins = rng.IntN(2) == 0
-	w.n.begins = w.m.Begins
+	w.m.FetchBegins = rng.IntN(2) == 0
+	w.n.begins = w.m.FetchBegins
 	for i := range 1 + rng.IntN(4) {
 		w.add(fmt.Sprint("t", i), 1+rng.IntN(5))
 	}
 	return w
 }
 
-func (w *world) note(format string, args ...any) {
+func (w *simulation) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-func (w *world) fail(format string, args ...any) {
+func (w *simulation) fail(format string, args ...any) {
 	w.t.Helper()
 	from := max(0, len(w.log)-60)
 	for _, line := range w.log[from:] {
@@ -64,7 +64,7 @@ func (w *world) fail(format string, args ...any) {
 	w.t.Fatalf("seed %d: "+format, append([]any{w.seed}, args...)...)
 }
 
-func (w *world) add(name string, concurrency int) {
+func (w *simulation) add(name string, concurrency int) {
 	err := w.m.Add(name, concurrency)
 	if (err == nil) != (w.n.target(name) == nil) {
 		w.fail("add %s: %v", name, err)
@@ -77,7 +77,7 @@ func (w *world) add(name string, concurrency int) {
 	}
 }
 
-func (w *world) randomTargets() []string {
+func (w *simulation) randomTargets() []string {
 	if w.rng.IntN(4) == 0 {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (w *world) randomTargets() []string {
 	return list
 }
 
-func (w *world) anyID(status ...string) int64 {
+func (w *simulation) anyID(status ...string) int64 {
 	var ids []int64
 	for id, r := range w.table {
 		if slices.Contains(status, r.status) {
@@ -105,7 +105,7 @@ func (w *world) anyID(status ...string) int64 {
 }
 
 // step executes one random command or change of the table.
-func (w *world) step() {
+func (w *simulation) step() {
 	r := w.rng
 	name := w.names[r.IntN(len(w.names))]
 	switch r.IntN(17) {
@@ -178,7 +178,7 @@ func (w *world) step() {
 	case 13:
 		share := float64(r.IntN(9)) / 7
 		w.note("expect %v of %s", share, name)
-		w.m.Expect(name, share)
+		w.m.SetEndsPerFetch(name, share)
 		if t := w.n.target(name); t != nil {
 			t.share = share
 		}
@@ -192,7 +192,7 @@ func (w *world) step() {
 }
 
 // progress completes the fetch or a run.
-func (w *world) progress() {
+func (w *simulation) progress() {
 	if w.fetch != nil && w.rng.IntN(2) == 0 {
 		w.answer()
 		return
@@ -211,7 +211,7 @@ func (w *world) progress() {
 	delete(w.running, id)
 	delete(w.ended, id)
 	row.runs++
-	if (row.status == "accepted" || row.status == "running") && row.runs == row.due {
+	if (row.status == "accepted" || row.status == "running") && row.runs == row.maxRuns {
 		row.status = "done"
 	}
 	if w.m.Done(id) != w.n.done(id) {
@@ -222,11 +222,11 @@ func (w *world) progress() {
 	}
 }
 
-func (w *world) answer() {
+func (w *simulation) answer() {
 	wants, begin := map[string]int{}, map[string]int{}
 	var names []string
 	for _, want := range w.fetch {
-		names, wants[want.Target], begin[want.Target] = append(names, want.Target), want.Rows, want.Begin
+		names, wants[want.Target], begin[want.Target] = append(names, want.Target), want.Rows, want.MaxBegin
 	}
 	w.fetch = nil
 	if w.rng.IntN(6) == 0 {
@@ -258,7 +258,7 @@ func (w *world) answer() {
 	for i, r := range found {
 		w.table[r.ID].status = "accepted"
 		// A row that this daemon has claimed does not begin, unless it has just ended.
-		if begin[r.Target]--; begin[r.Target] >= 0 && (!w.m.Knows(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
+		if begin[r.Target]--; begin[r.Target] >= 0 && (!w.m.HasRow(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
 			w.table[r.ID].status, found[i].Started = "running", 1
 			w.ended[r.ID] = w.running[r.ID]
 		}
@@ -272,28 +272,28 @@ func (w *world) answer() {
 }
 
 // arrive counts the runs that are due for newly accepted rows.
-func (w *world) arrive(rows []Row) {
+func (w *simulation) arrive(rows []Row) {
 	for _, r := range rows {
 		row, old := w.table[r.ID], w.n.row(r.ID)
 		if old == nil || old.running && old.repeats == nil {
-			row.due++
+			row.maxRuns++
 		}
 	}
 }
 
 // settle compares the twins and carries out their effects.
-func (w *world) settle() {
+func (w *simulation) settle() {
 	got, want := w.m.Next(), w.n.next()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		w.fail("effects %+v, want %+v", got, want)
 	}
 	for _, id := range got.Release {
 		w.note("release %d", id)
-		w.table[id].status, w.table[id].due = "waiting", w.table[id].due-1
+		w.table[id].status, w.table[id].maxRuns = "waiting", w.table[id].maxRuns-1
 	}
 	for _, row := range got.Undo {
 		w.note("undo %d", row.ID)
-		w.table[row.ID].status, w.table[row.ID].due = "waiting", w.table[row.ID].due-1
+		w.table[row.ID].status, w.table[row.ID].maxRuns = "waiting", w.table[row.ID].maxRuns-1
 		if w.running[row.ID] && !w.ended[row.ID] {
 			w.fail("row %d is undone while it runs", row.ID)
 		}
@@ -346,7 +346,7 @@ func (w *world) settle() {
 
 // finish completes all fetches and runs, and checks that every row has run as often as it was
 // due.
-func (w *world) finish() {
+func (w *simulation) finish() {
 	for _, name := range w.names {
 		w.add(name, 1+w.rng.IntN(3))
 	}
@@ -369,8 +369,8 @@ func (w *world) finish() {
 		if r.status != "done" && r.status != "manual" {
 			w.fail("row %d is left %s", id, r.status)
 		}
-		if r.runs != r.due {
-			w.fail("row %d ran %d times, was due %d times", id, r.runs, r.due)
+		if r.runs != r.maxRuns {
+			w.fail("row %d ran %d times, was due %d times", id, r.runs, r.maxRuns)
 		}
 	}
 }
@@ -388,7 +388,7 @@ func TestSimulation(t *testing.T) {
 }
 
 func simulate(t *testing.T, seed uint64) {
-	w := newWorld(t, seed)
+	w := newSimulation(t, seed)
 	for range 400 {
 		w.step()
 	}
@@ -416,7 +416,7 @@ func simulate(t *testing.T, seed uint64) {
 	w.finish()
 }
 
-func TestEqualPrioritiesStartInOrderOfArrival(t *testing.T) {
+func TestPriorityOrder(t *testing.T) {
 	m := New()
 	m.Add("a", 1)
 	var rows []Row
@@ -445,7 +445,7 @@ func TestEqualPrioritiesStartInOrderOfArrival(t *testing.T) {
 	}
 }
 
-func TestAPollWaitsForRoomAndForTheEndOfAPause(t *testing.T) {
+func TestPollWaits(t *testing.T) {
 	m := New()
 	m.Add("a", 1)
 	m.Add("b", 1)
@@ -458,26 +458,26 @@ func TestAPollWaitsForRoomAndForTheEndOfAPause(t *testing.T) {
 	a1 := Row{ID: 1, Target: "a"}
 	m.Pause([]string{"a"})
 	m.Poll(nil)
-	expect("poll, a paused", Effects{Fetch: []Want{{"b", 1, 0}}})
+	expect("poll, a paused", Effects{Fetch: []FetchRequest{{"b", 1, 0}}})
 	m.Fetched(nil, nil)
 	expect("nothing for b", Effects{})
 	m.Continue([]string{"a"})
-	expect("pause over", Effects{Fetch: []Want{{"a", 1, 0}}})
+	expect("pause over", Effects{Fetch: []FetchRequest{{"a", 1, 0}}})
 	m.Fetched([]Row{a1}, []string{"a"})
 	expect("a is full, and has more", Effects{Start: []Row{a1}})
 	m.Poll([]string{"b", "nobody"})
-	expect("b does not wait for a", Effects{Fetch: []Want{{"b", 1, 0}}})
+	expect("b does not wait for a", Effects{Fetch: []FetchRequest{{"b", 1, 0}}})
 	m.Done(1)
 	expect("one fetch at a time", Effects{})
 	m.FetchFailed([]string{"b"})
 	expect("nothing before Resume", Effects{})
 	m.Resume()
-	expect("both are wanted still", Effects{Fetch: []Want{{"a", 1, 0}, {"b", 1, 0}}})
+	expect("both are wanted still", Effects{Fetch: []FetchRequest{{"a", 1, 0}, {"b", 1, 0}}})
 }
 
-// TestStopReleasesRepeats: a row that was accepted again while its earlier run has its place is given
+// TestStopReleasesRows: a row that was accepted again while its earlier run has its place is given
 // back at once when the machine stops, however long that run takes.
-func TestStopReleasesRepeats(t *testing.T) {
+func TestStopReleasesRows(t *testing.T) {
 	m := New()
 	m.Add("a", 3)
 	rows := []Row{{ID: 1, Target: "a"}, {ID: 2, Target: "a"}, {ID: 3, Target: "a"}}
@@ -497,17 +497,17 @@ func TestStopReleasesRepeats(t *testing.T) {
 	}
 }
 
-// TestAKeptPlace: a row that does not belong to this daemon takes up a place until it is done, and if
+// TestHoldSlot: a row that does not belong to this daemon takes up a place until it is done, and if
 // it is accepted meanwhile, it runs afterwards.
-func TestAKeptPlace(t *testing.T) {
+func TestHoldSlot(t *testing.T) {
 	m := New()
-	if m.Keep(Row{ID: 1, Target: "a"}) {
+	if m.HoldSlot(Row{ID: 1, Target: "a"}) {
 		t.Error("kept in an unknown target")
 	}
 	if err := m.Add("a", 2); err != nil {
 		t.Fatal(err)
 	}
-	if !m.Keep(Row{ID: 1, Target: "a"}) || m.Keep(Row{ID: 1, Target: "a"}) {
+	if !m.HoldSlot(Row{ID: 1, Target: "a"}) || m.HoldSlot(Row{ID: 1, Target: "a"}) {
 		t.Error("not kept once")
 	}
 	started := func(want ...int64) {

@@ -172,7 +172,7 @@ func (n *naive) next() Effects {
 			if n.begins {
 				t.fetching = max(0, t.limit-n.count(t.name, true)-n.count(t.name, false))
 			}
-			e.Fetch = append(e.Fetch, Want{t.name, room, t.fetching})
+			e.Fetch = append(e.Fetch, FetchRequest{t.name, room, t.fetching})
 		}
 	}
 	return e

@@ -52,7 +52,7 @@ func start(t *testing.T, flags ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := throwaway.Start(cmd, "jq-master serves")
+	d, err := throwaway.Start(cmd, "jq-master is ready")
 	if err != nil {
 		t.Fatal(err)
 	}

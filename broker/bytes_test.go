@@ -1,0 +1,247 @@
+package broker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// heapNow returns how many bytes Go's heap holds.
+func heapNow() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestPriorityMemory: jobs of many priorities in many queues let lanes and heaps grow. When
+// the jobs have ended, all that memory is returned.
+func TestPriorityMemory(t *testing.T) {
+	before := heapNow()
+	b := New(Config{IdleTypes: 10})
+	var subs []Peer
+	for range 20 {
+		subs = append(subs, b.AddSubmitter())
+	}
+	n := 0
+	for _, p := range subs {
+		for typ := range raceTimes(100, 1) {
+			for prio := range raceTimes(193, 80) {
+				n++
+				b.Submit(0, p, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "t%d", typ), Body: []byte("1"), Priority: int64(prio)})
+			}
+		}
+	}
+	full := b.Memory()
+	for _, p := range subs {
+		b.RemovePeer(0, p)
+	}
+	for b.Next() <= 0 {
+		b.Tick(0)
+	}
+	m := b.Memory()
+	if m.Heaps > full.Heaps/100+1<<10 || m.Queues > full.Queues/100+1<<10 {
+		t.Errorf("queues and heaps keep %d and %d bytes of %d and %d", m.Queues, m.Heaps, full.Queues, full.Heaps)
+	}
+	if kept := heapNow() - before; kept > 8<<20 {
+		t.Errorf("%d bytes are kept after %d jobs have gone", kept, n)
+	}
+	runtime.KeepAlive(b)
+}
+
+// TestMaxBytes: jobs of any kind are refused at the limit on bytes, and until then the
+// heap grows by little more than the limit.
+func TestMaxBytes(t *testing.T) {
+	if Checking || racing {
+		t.Skip("memory is another's here: invariants and the race detector keep their own")
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, c := range []struct {
+		name string
+		make func(n int, s *Submission)
+	}{
+		{"plain", func(int, *Submission) {}},
+		{"timers", func(_ int, s *Submission) { s.Delay, s.Expires = time.Hour, 2*time.Hour }},
+		{"timers, wild priorities", func(n int, s *Submission) {
+			s.Priority, s.Expires = int64(r.Uint64()), time.Duration(n+1)*time.Hour
+		}},
+		{"a type each", func(n int, s *Submission) { s.Type = fmt.Appendf(nil, "t%d", n%10_000) }},
+		{"many priorities in many types", func(n int, s *Submission) {
+			s.Type, s.Priority = fmt.Appendf(nil, "t%d", n/193%100), int64(n%193)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const limit = 64 << 20
+			before := heapNow()
+			b := New(Config{MaxBytes: limit})
+			p := b.AddSubmitter()
+			for n := 0; ; n++ {
+				s := Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: []byte("1")}
+				c.make(n, &s)
+				if b.Submit(0, p, &s)[0].Op == OpRefuse {
+					break
+				}
+			}
+			took := heapNow() - before
+			t.Logf("%d jobs hold %d bytes, %.2f of the limit; %+v", b.JobCount(), took, float64(took)/limit, b.Memory())
+			if took > limit*5/4 {
+				t.Errorf("%d bytes are held, the limit is %d", took, limit)
+			}
+			runtime.KeepAlive(b)
+		})
+	}
+}
+
+// TestOverdueRunsCount: runs that passed their timeout count against the limits
+// while they exist, and end with their worker.
+func TestOverdueRunsCount(t *testing.T) {
+	for _, c := range []Config{{MaxJobs: 100}, {MaxBytes: 1 << 20}} {
+		b := New(c)
+		s, w := b.AddSubmitter(), b.AddWorker()
+		b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: 1 << 20})
+		now, n, runs := int64(0), 0, raceTimes(10_000, 300)
+		for ; n < runs; n++ {
+			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
+			if b.Submit(now, s, &q)[0].Op == OpRefuse {
+				break
+			}
+			if now++; n%10 == 9 {
+				// The worker would get no job before it has answered the overdue run, so it is
+				// replaced.
+				b.Tick(now)
+				b.RemovePeer(now, w)
+				w = b.AddWorker()
+				b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 1 << 20})
+			}
+		}
+		if n != runs {
+			t.Fatalf("%+v: refused after %d jobs, though all that went before had ended", c, n)
+		}
+		// Now each overdue run is on a worker of its own that never answers.
+		for n = 0; n < raceTimes(10_000, 300); n++ {
+			w := b.AddWorker()
+			b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 10})
+			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
+			if b.Submit(now, s, &q)[0].Op == OpRefuse {
+				break
+			}
+			now++
+			b.Tick(now)
+		}
+		if jobs, bytes := b.load(); c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
+			t.Errorf("%+v: %d jobs were taken, %d overdue runs of %d bytes are held", c, n, b.overdueRuns, bytes)
+		}
+	}
+}
+
+// TestLostSubmitterRunning: when a submitter with very many running jobs is lost, its counts and the
+// ledger change at once, but the workers are notified in slices.
+func TestLostSubmitterRunning(t *testing.T) {
+	n := raceTimes(200_000, 1500)
+	b := New(Config{})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: n, Notices: true})
+	id := make([]byte, 16)
+	for i := range n {
+		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), NoAck: true})
+	}
+	notified := map[string]bool{}
+	tell := func(fx []Effect) {
+		t.Helper()
+		if len(fx) > tickSteps {
+			t.Fatalf("one step tells %d workers, at most %d", len(fx), tickSteps)
+		}
+		for _, e := range fx {
+			if e.Op != OpCancel || notified[string(e.ID)] {
+				t.Fatalf("told %x of %x (again: %v)", e.Op, e.ID, notified[string(e.ID)])
+			}
+			notified[string(e.ID)] = true
+		}
+	}
+	tell(b.RemovePeer(0, s))
+	// No notice is sent about a run that has ended in the meantime.
+	answered := 0
+	for i := range n / 2 {
+		if fx := b.Respond(0, w, numbered(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
+			t.Fatalf("a discarded answer has effects %v", fx)
+		}
+		if !notified[string(id)] {
+			answered++
+		}
+		if i%100 == 0 && b.Next() <= 0 {
+			tell(b.Tick(0))
+		}
+	}
+	for ticks := 0; b.Next() <= 0; ticks++ {
+		tell(b.Tick(0))
+		if ticks > 2*n/tickSteps+2 {
+			t.Fatalf("%d ticks, and %d of %d told", ticks, len(notified), n)
+		}
+	}
+	if len(notified)+answered != n {
+		t.Errorf("%d runs told, %d answered before, want %d in all", len(notified), answered, n)
+	}
+	if b.total.Running != uint64(n-n/2) || b.total.Discarded != uint64(n/2) {
+		t.Errorf("ledger: %+v", b.total)
+	}
+}
+
+// TestKeptBodyWeight: a body kept by reference counts with its capacity, as a
+// job and as a dead letter.
+func TestKeptBodyWeight(t *testing.T) {
+	b := New(Config{MaxBytes: 10 << 20, DeadLetters: 10, DeadBytes: 4 << 20, DeadAge: time.Hour})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	body := make([]byte, bigBody, 3<<20)
+	for n, want := range []Op{OpOK, OpOK, OpOK, OpRefuse} {
+		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, Stable: true})
+		if fx[0].Op != want {
+			t.Fatalf("submit %d: effect %d, want %d", n, fx[0].Op, want)
+		}
+	}
+	if m := b.Memory(); m.Bodies != 9<<20 {
+		t.Errorf("bodies take %d bytes, want %d", m.Bodies, 9<<20)
+	}
+	b.Join(0, w, &JoinRequest{Type: []byte("echo")})
+	for range 3 {
+		b.Fail(0, w, &Failure{Reason: "broken", NoRetry: true})
+	}
+	if n, bytes := b.DeadCount(); n != 1 || bytes < 3<<20 {
+		t.Errorf("%d letters of %d bytes are kept, want one of 3 MiB", n, bytes)
+	}
+}
+
+// TestStalledWorkersAreClosed: retries cannot pile up overdue runs without a bound: the worker
+// with most of them is closed, with an error.
+func TestStalledWorkersAreClosed(t *testing.T) {
+	limit := raceTimes(1000, 100)
+	b := New(Config{MaxJobs: limit})
+	s := b.AddSubmitter()
+	for n := range limit {
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1, Retries: 1000, NoAck: true})
+	}
+	slow := b.AddWorker()
+	b.Join(0, slow, &JoinRequest{Type: []byte("echo")})
+	closed := map[Peer]bool{}
+	for now := int64(1); now <= 50; now++ {
+		w := b.AddWorker()
+		b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 100})
+		fx := b.Tick(now + 1)
+		for i, e := range fx {
+			if e.Op != OpClose {
+				continue
+			}
+			if fx[i-1].Op == OpJob || closed[e.Peer] {
+				t.Fatalf("closed after %+v, again: %v", fx[i-1], closed[e.Peer])
+			}
+			closed[e.Peer] = true
+		}
+		if b.overdueRuns > limit/2 {
+			t.Fatalf("%d runs are overdue", b.overdueRuns)
+		}
+	}
+	if len(closed) < 40 || closed[slow] {
+		t.Errorf("%d workers were closed, the slow one among them: %v", len(closed), closed[slow])
+	}
+}

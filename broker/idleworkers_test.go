@@ -1,0 +1,25 @@
+package broker
+
+import "testing"
+
+// TestIdleWorkers: Idle counts workers with room for each type that they serve, whether the core knows
+// the type or not.
+func TestIdleWorkers(t *testing.T) {
+	b := New(Config{MaxTypes: 100, MaxPairs: 1000})
+	one, many := b.AddWorker(), b.AddWorker()
+	b.Join(0, one, &JoinRequest{Type: []byte("a-b"), Prefetch: 1})
+	b.Join(0, many, &JoinRequest{Types: [][]byte{[]byte("a-*")}, Except: [][]byte{[]byte("a-c")}, Prefetch: 1})
+	expect := func(when string, want map[string]int) {
+		t.Helper()
+		for name, n := range want {
+			if got := b.IdleWorkers([]byte(name)); got != n {
+				t.Errorf("%s: %d idle workers for %s, want %d", when, got, name, n)
+			}
+		}
+	}
+	expect("at first", map[string]int{"a-b": 2, "a-new": 1, "a-c": 0, "b-a": 0})
+	b.Submit(1, b.AddSubmitter(), &Submission{ID: []byte("j"), Type: []byte("a-b"), Body: []byte("1")})
+	expect("one at work", map[string]int{"a-b": 1})
+	b.Submit(2, b.AddSubmitter(), &Submission{ID: []byte("k"), Type: []byte("a-b"), Body: []byte("1")})
+	expect("both at work", map[string]int{"a-b": 0, "a-new": 0})
+}

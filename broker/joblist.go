@@ -1,0 +1,46 @@
+package broker
+
+// jobList is a doubly linked list of jobs.
+type jobList struct {
+	head, tail uint32
+	n          int
+}
+
+// listLink holds the neighbours of a job in a list. A job has one for each list that it may be in.
+type listLink struct{ prev, next uint32 }
+
+// The two links of a job: laneLink is for its lane or the list of jobs out on its worker,
+// holdingLink for a list of its holding.
+const (
+	laneLink = iota
+	holdingLink
+	numLinks
+)
+
+// appendTo appends a job to a list, removeFrom takes it out.
+func (b *Broker) appendTo(l *jobList, which int, r uint32, j *job) {
+	j.links[which] = listLink{prev: l.tail}
+	if l.tail != 0 {
+		b.jobs.Get(l.tail).links[which].next = r
+	} else {
+		l.head = r
+	}
+	l.tail = r
+	l.n++
+}
+
+func (b *Broker) removeFrom(l *jobList, which int, j *job) {
+	x := j.links[which]
+	if x.prev != 0 {
+		b.jobs.Get(x.prev).links[which].next = x.next
+	} else {
+		l.head = x.next
+	}
+	if x.next != 0 {
+		b.jobs.Get(x.next).links[which].prev = x.prev
+	} else {
+		l.tail = x.prev
+	}
+	j.links[which] = listLink{}
+	l.n--
+}

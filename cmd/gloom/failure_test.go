@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestFailureReports: the first failure of a type is reported, later ones at most once an interval
+// with the number of those before, and types beyond a number are reported together.
+func TestFailureReports(t *testing.T) {
+	reporter := &workReporter{failures: map[string]*failureReport{}}
+	now := time.Unix(0, 0)
+	expect := func(typ string, hidden int, reported bool) {
+		t.Helper()
+		if n, ok := reporter.reportsFailure(typ, now); n != hidden || ok != reported {
+			t.Errorf("%s: %d hidden, %t; want %d, %t", typ, n, ok, hidden, reported)
+		}
+	}
+	expect("mail", 0, true)
+	expect("report", 0, true)
+	for range 3 {
+		expect("mail", 0, false)
+	}
+	now = now.Add(failureInterval)
+	expect("mail", 3, true)
+	expect("mail", 0, false)
+	expect("report", 0, true)
+	for i := range maxFailureTypes - 2 {
+		expect(fmt.Sprint(i), 0, true)
+	}
+	expect("one more", 0, true)
+	expect("and another", 0, false)
+	if n := len(reporter.failures); n > maxFailureTypes+1 {
+		t.Errorf("%d types", n)
+	}
+}

@@ -1,0 +1,176 @@
+package door
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// SpareConns connections are accepted beyond the limit, for health checks and for the answer
+// that there are too many.
+const SpareConns = 64
+
+// connLimiter bounds the connections of a listener. If there are too many, it closes one that has
+// made no request for long: one that is idle, or in the middle of a handshake or of the head of a
+// request, or that does not read the answer to a request that anybody may make (Need.Open). If all
+// SpareConns are used, too, it closes the one of them that has waited longest, however short that
+// is, so that a health check gets its answer during a flood of connections.
+type connLimiter struct {
+	net.Listener
+	max  int
+	open atomic.Int64
+
+	mu       sync.Mutex
+	admitted int       // how many connections have places within the limit
+	waiting  list.List // list of *limitedConn within the limit, sorted by since
+	spare    list.List // the connections beyond the limit, sorted by since
+}
+
+// limitedConn is a connection.
+type limitedConn struct {
+	net.Conn
+	overLimit bool // accepted beyond the limit
+	// Guarded by the limiter's mutex.
+	element  *list.Element // nil while an admitted request is answered
+	since    time.Time     // when the connection was accepted, or last began or ended a request
+	idle     bool          // its last request has ended
+	replaced bool          // another connection has taken its place
+}
+
+// minIdle is how long a connection must have made no request before it may be closed for another
+// one: otherwise a client that is about to use it could lose its request.
+const minIdle = time.Second
+
+// Accept implements net.Listener.
+func (c *connLimiter) Accept() (net.Conn, error) {
+	for {
+		nc, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if m := c.add(nc); m != nil {
+			return m, nil
+		}
+		_ = nc.Close()
+	}
+}
+
+// add returns the connection with its place, or nil if there are too many.
+func (c *connLimiter) add(nc net.Conn) *limitedConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.admitted == c.max {
+		hasRoom := c.closeOldest(&c.waiting, minIdle) || c.closeOldest(&c.spare, minIdle)
+		if !hasRoom && int(c.open.Load()) >= c.max+SpareConns && !c.closeOldest(&c.spare, 0) {
+			return nil
+		}
+	}
+	m := &limitedConn{Conn: nc, overLimit: c.admitted == c.max}
+	if !m.overLimit {
+		c.admitted++
+	}
+	c.open.Add(1)
+	return m
+}
+
+// closeOldest closes the connection of a list that has made no request for longest, if that is at least
+// age. The caller holds the mutex.
+func (c *connLimiter) closeOldest(of *list.List, age time.Duration) bool {
+	first := of.Front()
+	if first == nil {
+		return false
+	}
+	m := first.Value.(*limitedConn)
+	if time.Since(m.since) < age {
+		return false
+	}
+	c.unlist(m)
+	c.release(m)
+	if t, ok := m.Conn.(*net.TCPConn); ok && !m.idle {
+		_ = t.SetLinger(0) // discard the part of an incomplete answer that the client has not read
+	}
+	_ = m.Close()
+	return true
+}
+
+// release frees the place of a connection within the limit, once. The caller holds the mutex.
+func (c *connLimiter) release(m *limitedConn) {
+	if !m.overLimit && !m.replaced {
+		m.replaced = true
+		c.admitted--
+	}
+}
+
+// unlist takes a connection off the list. The caller holds the mutex.
+func (c *connLimiter) unlist(m *limitedConn) {
+	if m.element != nil {
+		c.list(m).Remove(m.element)
+		m.element = nil
+	}
+}
+
+// list returns the list in which a connection waits.
+func (c *connLimiter) list(m *limitedConn) *list.List {
+	if m.overLimit {
+		return &c.spare
+	}
+	return &c.waiting
+}
+
+// connOf returns the limiter's connection, which a TLS connection may wrap.
+func connOf(conn net.Conn) *limitedConn {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	return conn.(*limitedConn)
+}
+
+// onState is the server's http.Server.ConnState.
+func (c *connLimiter) onState(conn net.Conn, state http.ConnState) {
+	m := connOf(conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unlist(m)
+	switch state {
+	case http.StateNew, http.StateActive, http.StateIdle:
+		m.since, m.idle = time.Now(), state == http.StateIdle
+		m.element = c.list(m).PushBack(m)
+	case http.StateClosed, http.StateHijacked:
+		c.release(m)
+		c.open.Add(-1)
+	}
+}
+
+// connKey is the key of a connection in the context of its requests.
+type connKey struct{}
+
+// withConn is the server's http.Server.ConnContext.
+func (c *connLimiter) withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, connOf(conn))
+}
+
+func requestConn(r *http.Request) *limitedConn {
+	m, _ := r.Context().Value(connKey{}).(*limitedConn)
+	return m
+}
+
+// protect keeps closeOldest from closing a connection until its request is answered.
+func (c *connLimiter) protect(r *http.Request) {
+	if m := requestConn(r); m != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.unlist(m)
+	}
+}
+
+// overLimit reports whether a request came on a connection beyond the limit. Such a request is
+// refused and its connection closed, unless its path is open to anybody (Need.Open).
+func overLimit(r *http.Request) bool {
+	m := requestConn(r)
+	return m != nil && m.overLimit
+}

@@ -1,0 +1,40 @@
+package bridge
+
+import "time"
+
+// fetchPace records how long fetches take and how long rows stay. Both times change slowly, except that
+// a lock may delay a single fetch, so the shorter of the last two fetches counts.
+type fetchPace struct {
+	lastFetch, previousFetch time.Duration
+	avgStay                  map[string]time.Duration // average time of a target's rows from start to end
+}
+
+// minFetch is the duration that is assumed for a shorter fetch. The shorter a fetch, the fewer rows
+// a daemon fetches at a time, which leaves more to other daemons. Below minFetch this gain would be
+// smaller than the cost of the additional fetches.
+const minFetch = 10 * time.Millisecond
+
+// The latest row has the weight 1/smoothing in the average.
+const smoothing = 8
+
+func (p *fetchPace) observeFetch(elapsed time.Duration) {
+	p.lastFetch, p.previousFetch = elapsed, p.lastFetch
+}
+
+func (p *fetchPace) observeEnd(target string, stayed time.Duration) {
+	if p.avgStay == nil {
+		p.avgStay = make(map[string]time.Duration)
+	}
+	if stay, known := p.avgStay[target]; known {
+		stayed = stay + (stayed-stay)/smoothing
+	}
+	p.avgStay[target] = max(stayed, 1)
+}
+
+// endsPerFetch returns how many rows end in one place of a target during a fetch.
+func (p *fetchPace) endsPerFetch(target string) float64 {
+	if duration := p.avgStay[target]; duration > 0 {
+		return float64(max(min(p.lastFetch, p.previousFetch), minFetch)) / float64(duration)
+	}
+	return 0
+}

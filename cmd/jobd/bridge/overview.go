@@ -1,0 +1,53 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"gloom/cmd/jobd/overview"
+	"gloom/cmd/jobd/store"
+)
+
+// Look implements control.Engine. Its counts are those of the metrics.
+func (b *Bridge) Overview() overview.Daemon {
+	targets, manual := b.targetStatus()
+	c := b.cfg.MySQL
+	l := overview.Daemon{Table: fmt.Sprintf("%s:%d%s/%s.%s", c.Host, c.Port, c.Socket, c.Database, c.Table), Manual: manual}
+	for i, t := range targets {
+		row := overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
+		if i < maxTargets {
+			row.Accepted = counted(b.metrics.accepted, t.Name, "poll") + counted(b.metrics.accepted, t.Name, "hand")
+			row.OK, row.Fail = counted(b.metrics.rowsEnded, t.Name, "ok"), counted(b.metrics.rowsEnded, t.Name, "fail")
+		}
+		l.Targets = append(l.Targets, row)
+	}
+	if err := b.Health(); err != nil {
+		l.Trouble = err.Error()
+	}
+	var m dto.Metric
+	_ = b.metrics.runTime.Write(&m)
+	before := uint64(0)
+	for _, bucket := range m.GetHistogram().GetBucket() {
+		l.Bounds, l.Runs = append(l.Bounds, bucket.GetUpperBound()), append(l.Runs, bucket.GetCumulativeCount()-before)
+		before = bucket.GetCumulativeCount()
+	}
+	l.Runs = append(l.Runs, m.GetHistogram().GetSampleCount()-before)
+	return l
+}
+
+func counted(vec *prometheus.CounterVec, labels ...string) uint64 {
+	var m dto.Metric
+	_ = vec.WithLabelValues(labels...).Write(&m)
+	return uint64(m.GetCounter().GetValue())
+}
+
+// Rows implements control.Engine.
+func (b *Bridge) Rows() (store.Reader, error) {
+	if r, ok := b.store.(store.Reader); ok {
+		return r, nil
+	}
+	return nil, errors.New("the rows cannot be listed")
+}

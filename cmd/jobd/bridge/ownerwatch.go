@@ -1,0 +1,55 @@
+package bridge
+
+import (
+	"time"
+
+	"gloom/cmd/jobd/store"
+)
+
+// ownerWatch decides which incarnations are dead. An incarnation whose process has visibly ended is
+// dead at once. Any other incarnation is dead if its heartbeat has not changed for at least
+// minSilence and at least the rest of its lease, while we watched without a break. That rest is
+// measured, by the database's clock, when we first see the heartbeat. So living daemons get time to
+// renew their leases after the database was away, and a jump of its clock does not change leases
+// that were seen before.
+type ownerWatch struct {
+	minSilence time.Duration // the minimum time for which a heartbeat must not change
+	maxGap     time.Duration // after a longer break between two checks, all times start again
+
+	lastCheck time.Time
+	sightings map[int64]sighting
+}
+
+type sighting struct {
+	heartbeat int64
+	since     time.Time
+	leaseLeft time.Duration // what was left of the lease when the heartbeat was first seen
+}
+
+// check takes the current list of other incarnations, and returns those that are dead and how
+// many of the others have an expired lease.
+func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(store.Process) bool) (dead []store.Owner, undecided int) {
+	if now.Sub(w.lastCheck) > w.maxGap {
+		w.sightings = nil
+	}
+	w.lastCheck = now
+	seen := make(map[int64]sighting, len(owners))
+	for _, o := range owners {
+		s, ok := w.sightings[o.Token]
+		if !ok || s.heartbeat != o.Beat {
+			s = sighting{heartbeat: o.Beat, since: now, leaseLeft: o.LeaseLeft}
+		}
+		seen[o.Token] = s
+		switch {
+		case o.Settling, isGone(o.Process), now.Sub(s.since) >= max(s.leaseLeft, w.minSilence):
+			dead = append(dead, o)
+		case o.Expired():
+			undecided++
+		}
+	}
+	w.sightings = seen
+	return dead, undecided
+}
+
+// reset forgets all incarnations, after a check that failed.
+func (w *ownerWatch) reset() { w.sightings = nil }

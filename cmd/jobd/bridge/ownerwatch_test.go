@@ -1,0 +1,66 @@
+package bridge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/store"
+)
+
+// TestDeadOwners checks the same incarnation every second.
+func TestDeadOwners(t *testing.T) {
+	alive := func(store.Process) bool { return false }
+	type look struct {
+		beat  int64
+		left  time.Duration // of the lease
+		pause time.Duration // time since the previous check, if not a second
+		blind bool          // the previous check failed
+	}
+	long, fresh, over := look{beat: 1, left: time.Hour}, look{beat: 1, left: 2 * time.Second}, look{beat: 1}
+	for _, c := range []struct {
+		name  string
+		looks []look
+		dead  int // the check at which it is dead, 0 for never
+	}{
+		{"a lease that runs", []look{long, long, long, long, long, long, long}, 0},
+		{"silence", []look{fresh, fresh, over, over, over}, 4},
+		{"silence since the first look", []look{over, over, over, over, over}, 4},
+		{"a slow one", []look{over, over, {beat: 2}, {beat: 2}, {beat: 3}}, 0},
+		{"back after an outage", []look{fresh, {beat: 1, pause: time.Minute}, {beat: 1}, {beat: 2}}, 0},
+		{"not back after an outage", []look{fresh, {beat: 1, pause: time.Minute}, over, over, over}, 5},
+		{"after a failed look", []look{over, over, {beat: 1, blind: true}, over, over, over}, 6},
+		{"its clock jumped ahead", []look{{beat: 1, left: 6 * time.Second}, over, over, over, over, over, over}, 7},
+		{"its clock jumped back", []look{fresh, long, long, long}, 4},
+		{"a clock that jumped", []look{over, {beat: 2}, {beat: 3}, {beat: 4}, {beat: 5}}, 0},
+	} {
+		w := ownerWatch{minSilence: 3 * time.Second, maxGap: 5 * time.Second}
+		now := time.Unix(1000, 0)
+		got := 0
+		for i, l := range c.looks {
+			if l.pause == 0 {
+				l.pause = time.Second
+			}
+			if l.blind {
+				w.reset()
+			}
+			now = now.Add(l.pause)
+			dead, undecided := w.check([]store.Owner{{Token: 1, Beat: l.beat, LeaseLeft: l.left}}, now, alive)
+			if len(dead) > 0 && got == 0 {
+				got = i + 1
+			}
+			if (undecided == 1) != (l.left <= 0 && len(dead) == 0) {
+				t.Errorf("%s: %d undecided at look %d", c.name, undecided, i+1)
+			}
+		}
+		if got != c.dead {
+			t.Errorf("%s: dead at look %d, want %d", c.name, got, c.dead)
+		}
+	}
+	w := ownerWatch{minSilence: time.Hour, maxGap: time.Hour}
+	isGone := func(p store.Process) bool { return p.PID == 7 }
+	dead, _ := w.check([]store.Owner{{Token: 1, Process: store.Process{PID: 7}}, {Token: 2, Settling: true}, {Token: 3, Process: store.Process{PID: 8}}}, time.Unix(5, 0), isGone)
+	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
+		t.Errorf("%s", fmt.Sprint(dead))
+	}
+}

@@ -1,0 +1,242 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/jobd/bridge/queue"
+	"gloom/cmd/jobd/store"
+)
+
+// reaper settles the rows of dead incarnations, one pass at a time.
+type reaper struct {
+	mu          sync.Mutex // guards the fields below; held during a pass
+	owners      ownerWatch
+	knownOwners []store.Owner // incarnations that the last pass found
+	strays      strayRows
+
+	protectedMu sync.Mutex        // guards the fields below
+	protected   map[int64][]int64 // by token: rows whose results are spooled here and not written yet
+}
+
+func (r *reaper) protect(c *change) {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	if r.protected == nil {
+		r.protected = make(map[int64][]int64)
+	}
+	r.protected[c.token] = append(r.protected[c.token], c.id)
+}
+
+func (r *reaper) unprotect(c *change) {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	r.protected[c.token] = slices.DeleteFunc(r.protected[c.token], func(id int64) bool { return id == c.id })
+	if len(r.protected[c.token]) == 0 {
+		delete(r.protected, c.token)
+	}
+}
+
+// protectedRows returns the rows of an incarnation that the reaper must leave alone.
+func (r *reaper) protectedRows(token int64) []int64 {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	return slices.Clone(r.protected[token])
+}
+
+// spoolWritten reports whether all spooled results are written, so that no row needs protection
+// any more.
+func (r *reaper) spoolWritten() bool {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	return len(r.protected) == 0
+}
+
+const (
+	maxReap = 2 * time.Second
+	minReap = 100 * time.Millisecond
+	// killTimeout limits the wait for the remaining processes of a dead daemon.
+	killTimeout = 5 * time.Second
+)
+
+func (b *Bridge) reapEvery() time.Duration { return min(maxReap, max(minReap, b.cfg.Lease/5)) }
+
+func (b *Bridge) reapLoop(ctx context.Context) {
+	if !b.store.HasClaims() {
+		return
+	}
+	for sleep(ctx, b.reapEvery(), nil) {
+		pass, cancel := context.WithTimeout(ctx, openTimeout)
+		b.reap(pass)
+		cancel()
+	}
+}
+
+// reapResult is the result of one check of the other incarnations.
+type reapResult struct {
+	settled   int
+	undecided int // expired leases of daemons that may still come back
+}
+
+// errNotRenewed means that other incarnations cannot be judged: if our own lease cannot be renewed,
+// theirs may not be renewable either, because a server may allow reads but not writes.
+var errNotRenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
+
+// reap checks the other incarnations and settles the dead ones.
+func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
+	b.reaper.mu.Lock()
+	defer b.reaper.mu.Unlock()
+	if deadline, _ := b.lease.expiry(); time.Until(deadline) < b.cfg.Lease/2 {
+		b.reaper.owners.reset()
+		return p, errNotRenewed
+	}
+	owners, err := b.store.Owners(ctx)
+	b.noteDatabase("reap", err)
+	if err != nil {
+		b.reaper.owners.reset()
+		return p, err
+	}
+	// An incarnation that is no longer listed has left, or another daemon has settled it. In both
+	// cases rows of it may be waiting now.
+	if slices.ContainsFunc(b.reaper.knownOwners, func(o store.Owner) bool {
+		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
+	}) {
+		b.withMachine(func() { b.machine.Poll(nil) })
+	}
+	b.reaper.knownOwners = owners
+	var dead []store.Owner
+	dead, p.undecided = b.reaper.owners.check(owners, time.Now(), store.Process.Gone)
+	for _, o := range dead {
+		n, settleErr := b.settleOwner(ctx, o)
+		p.settled += n
+		if settleErr != nil {
+			err = settleErr
+			p.undecided++
+		}
+	}
+	if strayErr := b.settleStrays(ctx); err == nil {
+		err = strayErr
+	}
+	return p, err
+}
+
+// settleOwner frees the rows of one dead incarnation.
+func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
+	requeue := b.cfg.Orphans == requeueOrphans
+	if o.Process.Gone() {
+		// The kernel has killed the daemon's processes, but their children may still run.
+		killing, cancel := context.WithTimeout(ctx, killTimeout)
+		n, err := launch.KillOrphans(killing, ownerOf(o.Process))
+		cancel()
+		if n > 0 {
+			b.log.Warn().Err(err).Str("owner", o.Name).Int("processes", n).Msg("killed processes that a dead daemon had left running")
+		}
+		if err != nil && requeue {
+			return 0, fmt.Errorf("processes of %s do not end: %w", o.Name, err)
+		}
+	}
+	sum, err := b.store.Settle(ctx, o, store.OrphanPolicy{
+		Requeue: requeue, Reason: store.DeathReason(o.Name), At: time.Now().Unix(),
+		Except: b.reaper.protectedRows(o.Token),
+	})
+	b.metrics.transaction("settle", err)
+	if b.cfg.Launcher == "" && o.Name == b.cfg.Name {
+		b.keepSlots(sum.Failed)
+	}
+	b.noteSettled(sum)
+	if n := sum.Requeued + len(sum.Failed); n > 0 {
+		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Requeued).Int("failed", len(sum.Failed)).Msg("settled the rows of a dead daemon")
+	}
+	if err != nil {
+		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
+	}
+	if err != nil { // it is not known how many rows were settled before the error
+		b.withMachine(func() { b.machine.Poll(nil) })
+	}
+	if err == nil && sum.Incomplete {
+		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
+	}
+	return sum.Requeued + len(sum.Failed), err
+}
+
+// keepSlots makes rows that count as failed, because an earlier daemon of this name was killed, keep
+// their places in their targets while workers may still run them.
+func (b *Bridge) keepSlots(rows map[int64]string) {
+	b.withMachine(func() {
+		for id, target := range rows {
+			if b.machine.HoldSlot(queue.Row{ID: id, Target: target}) {
+				b.rowTasks.Go(func() { b.awaitStrayRun(&row{Row: store.Row{ID: id, Target: target}}) })
+			}
+		}
+	})
+}
+
+// noteSettled counts settled rows, and polls the targets of those that wait again.
+func (b *Bridge) noteSettled(sum store.SettleResult) {
+	b.metrics.settled.WithLabelValues("returned").Add(float64(sum.Requeued))
+	b.metrics.settled.WithLabelValues("failed").Add(float64(len(sum.Failed)))
+	if len(sum.Targets) > 0 {
+		b.withMachine(func() { b.machine.Poll(sum.Targets) })
+	}
+}
+
+// Recover implements control.Engine. If leases have expired but their daemons may still come back,
+// it waits until that is decided.
+func (b *Bridge) Recover(ctx context.Context) (int, error) {
+	if !b.store.HasClaims() {
+		return 0, fmt.Errorf("there is no companion table: rows cannot be told from those of living daemons")
+	}
+	settled := 0
+	for {
+		p, err := b.reap(ctx)
+		settled += p.settled
+		if p.undecided == 0 || err != nil && ctx.Err() != nil {
+			return settled, err
+		}
+		if !sleep(ctx, minReap, nil) {
+			return settled, ctx.Err()
+		}
+	}
+}
+
+// loadSpool gives the writer the results that earlier daemons of this name have spooled. The
+// reaper leaves their rows alone until the results are written or the rows turn out to be
+// lost.
+func (b *Bridge) loadSpool(sp *spool) {
+	if sp == nil {
+		return
+	}
+	var left []*change
+	err := sp.eachResult(func(e spoolEntry, size int64) {
+		c := &change{kind: changeFinish, id: e.Final.ID, result: e.Final, token: e.Token, spoolToken: e.Token, diskSize: size, discarded: true}
+		c.result.Stdout, c.result.Stderr = "", ""
+		left = append(left, c)
+		b.reaper.protect(c)
+	}, func(file string, err error) {
+		b.log.Error().Err(err).Str("file", file).Msg("a spooled result cannot be read and is left in place")
+	})
+	if err != nil {
+		b.log.Error().Err(err).Msg("spool cannot be read")
+	}
+	for _, c := range left {
+		b.writer.queue(c)
+	}
+	b.loops.Go(func() {
+		for _, c := range left {
+			switch v := <-c.done; {
+			case v.err != nil:
+				continue // it stays in the spool, for the next start
+			case v.lostReason != "":
+				b.log.Warn().Int64("id", c.id).Str("why", v.lostReason).Msg("spooled result came too late")
+			default:
+				b.log.Info().Int64("id", c.id).Msg("spooled result of an earlier daemon was written")
+			}
+			b.reaper.unprotect(c)
+		}
+	})
+}

@@ -1,0 +1,67 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/testing/storetest"
+	"gloom/cmd/jobd/store"
+)
+
+func TestStrayRows(t *testing.T) {
+	var s strayRows
+	now := time.Unix(1000, 0)
+	for i, look := range []struct {
+		after          time.Duration
+		claimed, known []int64
+		want           []int64
+	}{
+		{0, []int64{1, 2, 3}, []int64{1}, nil},
+		{strayTime / 2, []int64{1, 2, 3}, []int64{1, 2}, nil}, // row 2 was being accepted, and is known now
+		{strayTime / 2, []int64{1, 2, 3}, nil, []int64{3}},
+		{strayTime / 2, []int64{1, 3}, nil, []int64{3}},
+		{strayTime / 2, []int64{1, 2}, nil, []int64{1}},
+		{strayTime, nil, nil, nil},
+		{0, []int64{4}, nil, nil},
+		{strayTime, []int64{4}, nil, nil}, // no check meanwhile
+		{strayTime / 2, []int64{4}, nil, nil},
+		{strayTime / 2, []int64{4}, nil, []int64{4}},
+	} {
+		now = now.Add(look.after)
+		if got := s.check(look.claimed, now, func(id int64) bool { return slices.Contains(look.known, id) }); !slices.Equal(got, look.want) {
+			t.Errorf("look %d: %v, want %v", i, got, look.want)
+		}
+	}
+}
+
+// TestLostCommits: the database has lost the ends of rows, so the daemon has claims on rows
+// that it does not know.
+func TestLostCommits(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	script(t, &cfg, shortPause)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.Pause(nil)
+	f.insert(store.Waiting, "a", 1, 2)
+	if _, err := f.store.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.store.Write(t.Context(), store.Batch{Start: []int64{1}, At: 5}); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-strayTime)
+	f.reaper.mu.Lock()
+	f.reaper.strays = strayRows{lastCheck: time.Now().Add(-strayCheck), firstSeen: map[int64]time.Time{1: long, 2: long}}
+	err := f.settleStrays(t.Context())
+	f.reaper.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := f.table.Get(1)
+	if got := fmt.Sprint(f.status(1), " ", *r.Stderr, " ", f.status(2)); got != "done the database has lost how the job ended: jobd 'd' does not run it waiting" {
+		t.Error(got)
+	}
+	f.Continue(nil)
+	f.await(store.Done, 2)
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/peer"
+)
+
+// pending serves requests before the engine is open: they are answered with the reason for
+// the wait as an error.
+type pendingEngine struct {
+	mu     sync.Mutex // guards the fields below
+	engine control.Daemon
+	routes peer.Routes
+	reason error
+}
+
+var errStarting = errors.New("the daemon is starting")
+
+func (l *pendingEngine) set(engine control.Daemon) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.engine, l.routes, l.reason = engine, control.Routes(engine), nil
+}
+
+func (l *pendingEngine) setReason(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reason = why
+}
+
+func (l *pendingEngine) current() (control.Daemon, peer.Routes, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.engine, l.routes, l.reason
+}
+
+func (l *pendingEngine) health() error {
+	engine, _, err := l.current()
+	if err != nil {
+		return err
+	}
+	return engine.Health()
+}
+
+// serverRoutes returns routes that can be served before the engine is open, and then pass requests
+// on to it.
+func (l *pendingEngine) serverRoutes() peer.Routes {
+	routes := make(peer.Routes)
+	for name, route := range control.Routes(nil) {
+		routes[name] = peer.Route{Waits: route.Waits, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
+			_, opened, err := l.current()
+			if err != nil {
+				return nil, err
+			}
+			return opened[name].Handle(ctx, c, data)
+		}}
+	}
+	return routes
+}

@@ -1,0 +1,238 @@
+package store_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/testing/storetest"
+	. "gloom/cmd/jobd/store"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// TestEmptiedClaims: the companion table loses records while some rows run and others are
+// queued, among them one that is to be run by hand. The rows stay with the daemon: other daemons
+// see them as its own, and each is written as if nothing had happened.
+func TestEmptiedClaims(t *testing.T) {
+	for _, loss := range []string{
+		"TRUNCATE jobs_claims",
+		"DELETE FROM jobs_claims",
+		"DROP TABLE jobs_claims",
+		"DELETE FROM jobs_claims WHERE id >= 0",
+		"DELETE FROM jobs_claims WHERE id = 1",
+		"DELETE FROM jobs_claims WHERE id < 0",
+		"DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808",
+	} {
+		for _, renewed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, renewed %v", loss, renewed), func(t *testing.T) {
+				table := newSQLTable(t)
+				fill(t, table, Waiting, "a", "a")
+				table.exec(t, "INSERT INTO jobs (target, status) VALUES ('a', 'manual')")
+				s := table.open(t, "d", longLease)
+				other := table.open(t, "other", longLease)
+				accept(t, s, 2, "a")
+				if _, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil {
+					t.Fatal(err)
+				}
+				write(t, s, Batch{Start: []int64{1}, At: 7})
+				token := s.Token()
+				table.exec(t, loss)
+				if renewed || loss[:4] == "DROP" {
+					if err := s.Renew(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w := write(t, s, Batch{Return: []int64{3}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}})
+				checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+				checkEqual(t, "claims", table.claims(t), 1) // only the claim on row 2 is left
+				checkEqual(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).Lost), "map[]")
+				checkEqual(t, "statuses", statuses(t, table, 3), "done running manual")
+				checkEqual(t, "the token is another", s.Token() != token, false)
+				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
+					registered(t, other) // without claims, it could not know that it was not settled
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				owners, err := other.Owners(t.Context())
+				if err != nil || len(owners) != 1 || owners[0].Name != "d" || owners[0].Token != token || owners[0].Settling {
+					t.Fatalf("%+v %v", owners, err)
+				}
+			})
+		}
+	}
+}
+
+// TestWritesWithoutClaims: writes that were refused while there was no companion table
+// are done when there is one again.
+func TestWritesWithoutClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s := table.open(t, "d", longLease)
+	accept(t, s, 3, "a")
+	write(t, s, Batch{Start: []int64{1, 2}, At: 7})
+	table.exec(t, "DROP TABLE jobs_claims")
+	b := Batch{Finish: []Result{{ID: 1, OK: true}}, Requeue: []int64{2}, Return: []int64{3}}
+	if _, err := s.Write(t.Context(), b); !IsAway(err) {
+		t.Fatal(err)
+	}
+	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
+	table.exec(t, "TRUNCATE jobs_claims")
+	checkEqual(t, "lost", fmt.Sprint(write(t, s, b).Lost), "map[]")
+	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting waiting")
+}
+
+// TestRefusedReclaim: what a failed transaction has reclaimed is reclaimed again.
+func TestRefusedReclaim(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
+	accept(t, s, 1, "a")
+	table.exec(t, "TRUNCATE jobs_claims")
+	checkEqual(t, "renewed", other.Renew(t.Context()), nil)
+	table.exec(t, "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'")
+	w, err := s.Write(t.Context(), Batch{Start: []int64{1}})
+	checkEqual(t, "refused", fmt.Sprintln(len(w.Failed), err), "1 <nil>\n")
+	table.exec(t, "DROP TRIGGER g")
+	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
+	checkEqual(t, "claims", table.claims(t), 1)
+}
+
+// TestLeaveWithoutRegister: a Leave without a Register leaves the record of the table's number
+// alone.
+func TestLeaveWithoutRegister(t *testing.T) {
+	table := newSQLTable(t)
+	table.open(t, "d", longLease)
+	checkEqual(t, "left", table.openWith(t, table.options("never registered")).Leave(t.Context()), nil)
+	checkEqual(t, "numbers", table.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = -9223372036854775808"), 1)
+}
+
+// TestRowAcceptedAgain: the end of its first run does not make the daemon forget its second
+// claim.
+func TestRowAcceptedAgain(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	s := table.open(t, "d", longLease)
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{1}, At: 7})
+	table.exec(t, "UPDATE jobs SET status = 'waiting'")
+	accept(t, s, 1, "a")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1}}}).Lost, "map[1:status was set to accepted]")
+	table.exec(t, "TRUNCATE jobs_claims")
+	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
+	checkEqual(t, "claims", table.claims(t), 1)
+}
+
+// TestDoubtsWithoutClaims: rows whose acceptance was in doubt when the companion table was
+// emptied are still found.
+func TestDoubtsWithoutClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Manual})
+	s := registered(t, table.open(t, "d", longLease)).(*SQL)
+	var answer atomic.Pointer[error]
+	s.AnswerCommits(&answer)
+	var err error = &mysql.MySQLError{Number: 1105, Message: "unknown error"}
+	answer.Store(&err)
+	_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
+	_, manualErr := s.AcceptManual(t.Context(), []int64{2}, func(string) bool { return true })
+	answer.Store(nil)
+	checkEqual(t, "in doubt, statuses", fmt.Sprintln(IsAway(acceptErr), IsAway(manualErr), statuses(t, table, 2)), "true true accepted accepted\n")
+	table.exec(t, "TRUNCATE jobs_claims")
+	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
+	rows, err := s.Resolve(t.Context())
+	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), "1a <nil>\n")
+	checkEqual(t, "statuses", statuses(t, table, 2), "accepted manual")
+}
+
+// TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. Its
+// spooled results belong to rows that have been running since it started them.
+func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s, dead := table.open(t, "d", longLease), table.open(t, "d", longLease)
+	accept(t, dead, 3, "a")
+	write(t, dead, Batch{Start: []int64{1, 2, 3}, At: 7})
+	table.exec(t, "TRUNCATE jobs_claims")
+	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
+	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id = 2")
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{2}, At: 7})
+	table.exec(t, "UPDATE jobs SET time_started = 8 WHERE id = 3")
+	w := write(t, s, Batch{Token: dead.Token(), Finish: []Result{
+		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
+	checkEqual(t, "lost", fmt.Sprint(w.Lost), "map[2:claim is gone 3:claim is gone]")
+	checkEqual(t, "statuses", statuses(t, table, 3), "done running running")
+	checkEqual(t, "output", *table.read(t, 1).Stdout, "out")
+}
+
+// TestSettledDaemon: a claim that another daemon has removed does not
+// count as lost, even if a daemon without claims accepts or runs the row again.
+func TestSettledDaemon(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
+	accept(t, s, 3, "a")
+	write(t, s, Batch{Start: []int64{1}, At: 7})
+	if _, err := other.Settle(t.Context(), Owner{Token: s.Token(), Name: "d", Beat: 1}, OrphanPolicy{Requeue: true}); err != nil {
+		t.Fatal(err)
+	}
+	table.exec(t, "UPDATE jobs SET status = IF(id = 2, 'accepted', 'running'), time_started = 8")
+	lose := func() {
+		t.Helper()
+		w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Result{{ID: 1, OK: true}}})
+		checkEqual(t, "lost", len(w.Lost), 3)
+	}
+	lose()
+	checkEqual(t, "renewed", s.Renew(t.Context()), ErrFenced)
+	table.exec(t, "TRUNCATE jobs_claims")
+	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
+	lose()
+	checkEqual(t, "claims", table.claims(t), 0)
+}
+
+// TestRowZero: a row may have the id 0. It is claimed, found and settled like any other row, and
+// a daemon whose records are lost still notices that.
+func TestRowZero(t *testing.T) {
+	onBoth(t, func(t *testing.T, jobs testTable) {
+		table, real := jobs.(*sqlTable)
+		if real {
+			table.exec(t, "ALTER TABLE jobs MODIFY id INT(10) UNSIGNED NOT NULL") // in an AUTO_INCREMENT column, 0 would mean the next number
+		}
+		put := func(status string) {
+			jobs.insert(t, storetest.Record{Row: Row{ID: 0, Target: "a"}, Status: status})
+		}
+		put(Waiting)
+		dead, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", longLease)
+		checkEqual(t, "rows", ids(accept(t, dead, 10, "a").Rows), "0a")
+		checkEqual(t, "lost", write(t, dead, Batch{Start: []int64{0}, At: 7}).Lost, "map[]")
+		own, err := dead.OwnClaims(t.Context())
+		checkEqual(t, "own", fmt.Sprintln(own, err), "[0] <nil>\n")
+		owners, err := s.Owners(t.Context())
+		if err != nil || len(owners) != 1 || owners[0].Name != "dead" {
+			t.Fatalf("%+v %v", owners, err)
+		}
+		sum, err := s.Settle(t.Context(), awaitExpiry(t, s, dead.Token()), OrphanPolicy{Requeue: true})
+		checkEqual(t, "settled", fmt.Sprintln(sum, err), "{1 map[] [a] false} <nil>\n")
+		checkEqual(t, "claims", jobs.claims(t), 0)
+		checkEqual(t, "status", jobs.read(t, 0).Status, Waiting)
+
+		accept(t, s, 10, "a")
+		registered(t, dead)
+		if real {
+			table.exec(t, "TRUNCATE jobs_claims")
+			checkEqual(t, "renewed", dead.Renew(t.Context()), nil)
+			checkEqual(t, "renewed", s.Renew(t.Context()), nil)
+			checkEqual(t, "claims", table.claims(t), 1)
+		}
+		checkEqual(t, "lost", write(t, s, Batch{Start: []int64{0}}).Lost, "map[]")
+		if err := s.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		owners, err = dead.Owners(t.Context())
+		if err != nil || len(owners) != 1 || !owners[0].Settling {
+			t.Fatalf("with a row left: %+v %v", owners, err)
+		}
+	})
+}

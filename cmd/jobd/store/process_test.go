@@ -1,0 +1,19 @@
+package store
+
+import (
+	"testing"
+
+	"gloom/cmd/internal/process"
+)
+
+func TestPlaces(t *testing.T) {
+	here := process.Self()
+	if back := parseProcess(formatProcess(here)); back != here {
+		t.Fatalf("%+v, want %+v", back, here)
+	}
+	for _, text := range []string{"", "a/b", "a/b/c", "a/b/x/y"} {
+		if p := parseProcess(text); p != (Process{}) || p.Gone() {
+			t.Errorf("%q: %+v", text, p)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package store_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/bench/throwaway/mariadbtest"
+	. "gloom/cmd/jobd/store"
+)
+
+// TestTemporaryFaults: a server refuses writes for a while. When it accepts writes again, the rows
+// are done, with all of their output.
+func TestTemporaryFaults(t *testing.T) {
+	server := mariadbtest.New(t, "--log-bin=log", "--binlog-format=ROW", "--server-id=1")
+	output := strings.Repeat("x", 50_000)
+	for _, state := range []struct{ name, start, end string }{
+		{"a trigger that fails", "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45001' SET MYSQL_ERRNO = 1690, MESSAGE_TEXT = 'no'", "DROP TRIGGER g"},
+		{"a column that is missing", "ALTER TABLE jobs CHANGE stdout other mediumtext", "ALTER TABLE jobs CHANGE other stdout mediumtext"},
+		{"a new column", "ALTER TABLE jobs ADD owner int NOT NULL", "SELECT 1"},
+		{"another index", "ALTER TABLE jobs DROP INDEX status_target_idx, ADD INDEX other (status, target, id)", "SELECT 1"},
+		{"another charset", "ALTER TABLE jobs CONVERT TO CHARACTER SET latin1", "SELECT 1"},
+		{"a priority that goes", "ALTER TABLE jobs DROP priority", "SELECT 1"},
+		{"another table of that name", "RENAME TABLE jobs TO old", "CREATE TABLE jobs CHARSET utf8mb4 AS SELECT * FROM old; ALTER TABLE jobs ADD PRIMARY KEY (id)"},
+		{"a new column of the claims", "ALTER TABLE jobs_claims ADD owner2 int NOT NULL", "SELECT 1"},
+		{"no table", "RENAME TABLE jobs TO away", "RENAME TABLE away TO jobs"},
+		{"no claims", "RENAME TABLE jobs_claims TO away", "RENAME TABLE away TO jobs_claims"},
+		{"a statement log", "SET GLOBAL binlog_format = 'STATEMENT'", "SELECT 1"},
+		{"its end", "SET GLOBAL binlog_format = 'STATEMENT'", "SET GLOBAL binlog_format = 'ROW'"},
+	} {
+		t.Run(state.name, func(t *testing.T) {
+			t.Cleanup(func() { server.Exec(t, "", "SET GLOBAL binlog_format = 'ROW'") })
+			table := newTableOn(t, server)
+			table.exec(t, "ALTER TABLE jobs ADD priority int NOT NULL DEFAULT 0")
+			fill(t, table, Waiting, "a", "a")
+			s := table.open(t, "d", longLease).(*SQL)
+			accept(t, s, 1, "a")
+			write(t, s, Batch{Start: []int64{1}})
+			table.exec(t, state.start)
+			s.DB().SetMaxIdleConns(0) // the server's new settings apply to new connections
+			s.DB().SetMaxIdleConns(8)
+			b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: output}}}
+			w, err := s.Write(t.Context(), b)
+			if len(w.Lost) > 0 {
+				t.Fatalf("lost: %v", w.Lost)
+			}
+			t.Logf("meanwhile: %v %v", err, w.Failed)
+			_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
+			table.exec(t, state.end)
+			if err != nil || len(w.Failed) > 0 {
+				checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
+			}
+			if r := table.read(t, 1); r.Status != Done || *r.Stdout != output {
+				t.Fatalf("%s, %d bytes", r.Status, len(*r.Stdout))
+			}
+			if acceptErr != nil {
+				accept(t, s, 1, "a")
+			}
+			checkEqual(t, "row 2", table.read(t, 2).Status, Accepted)
+		})
+	}
+}
+
+// TestRestoredTable: a table is emptied and filled again while a row runs, another
+// waits for its place, and those of a dead daemon wait to be settled.
+func TestRestoredTable(t *testing.T) {
+	for _, empty := range []string{"DELETE FROM jobs", "TRUNCATE jobs"} {
+		table := newSQLTable(t)
+		fill(t, table, Waiting, "a", "a", "a", "a")
+		opt := table.options("d")
+		opt.ConfirmAfter = 300 * time.Millisecond
+		s := registered(t, table.openWith(t, opt))
+		accept(t, s, 2, "a")
+		write(t, s, Batch{Start: []int64{1}})
+		dead := table.open(t, "dead", longLease)
+		accept(t, dead, 2, "a")
+		write(t, dead, Batch{Start: []int64{3}})
+		dead.(*SQL).Close()
+		table.exec(t, "CREATE TABLE kept AS SELECT * FROM jobs")
+		table.exec(t, empty)
+		b := Batch{Start: []int64{2}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}}
+		w := write(t, s, b)
+		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] [1 2]")
+		o := Owner{Token: dead.Token(), Beat: 1}
+		settle := func() SettleResult {
+			t.Helper()
+			sum, err := s.Settle(t.Context(), o, OrphanPolicy{Reason: "died"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sum
+		}
+		checkEqual(t, "some are left to be settled", settle().Incomplete, true)
+		checkEqual(t, "claims", table.claims(t), 4)
+		table.exec(t, "INSERT INTO jobs SELECT * FROM kept")
+		w = write(t, s, b)
+		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+		sum := settle()
+		checkEqual(t, "returned, failed, left", fmt.Sprint(sum.Requeued, len(sum.Failed), sum.Incomplete), "1 1 false")
+		checkEqual(t, "statuses", statuses(t, table, 4), "done running done waiting")
+		// Rows that stay missing were deleted.
+		table.exec(t, empty)
+		for b = (Batch{Finish: []Result{{ID: 2}}}); ; {
+			if w = write(t, s, b); len(w.Lost) > 0 {
+				break
+			}
+		}
+		checkEqual(t, "claims", table.claims(t), 0)
+	}
+}
+
+// TestTemporaryRefusal: if a result is refused for a while, by a trigger or because a proxy or a
+// changed column says that it is too long, no output is lost. If it is refused for good, as much of
+// the output is written as is taken, or the reason.
+func TestTemporaryRefusal(t *testing.T) {
+	for name, signal := range map[string]string{"trigger": "SIGNAL SQLSTATE '45000' SET", "too long": "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406,"} {
+		t.Run(name, func(t *testing.T) {
+			table := newSQLTable(t)
+			fill(t, table, Waiting, "a", "a", "a")
+			opt := table.options("d")
+			opt.ConfirmAfter = 200 * time.Millisecond
+			s := registered(t, table.openWith(t, opt))
+			accept(t, s, 3, "a")
+			write(t, s, Batch{Start: []int64{1, 2, 3}})
+			refuse := func(longer int) {
+				table.exec(t, fmt.Sprintf(`CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW
+					IF LENGTH(NEW.stdout) > %d THEN %s MESSAGE_TEXT = 'not now'; END IF`, longer, signal))
+			}
+			output := strings.Repeat("x", 50_000)
+			final := func(id int64) WriteResult {
+				w, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: id, OK: true, Stdout: output, Stderr: "e"}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			refuse(5000)
+			checkEqual(t, "refused", len(final(1).Failed), 1)
+			table.exec(t, "DROP TRIGGER g")
+			checkEqual(t, "refused", len(final(1).Failed), 0)
+			checkEqual(t, "bytes of a result that was refused once", len(*table.read(t, 1).Stdout), len(output))
+			refuse(5000)
+			for len(final(2).Failed) > 0 {
+			}
+			if n := len(*table.read(t, 2).Stdout); n < 1000 || n > 5000 {
+				t.Errorf("%d bytes of what is refused for good", n)
+			}
+			table.exec(t, "DROP TRIGGER g")
+			refuse(0)
+			for len(final(3).Failed) > 0 {
+			}
+			r := table.read(t, 3)
+			if *r.Result != "ok" || *r.Stdout != "" || !strings.HasPrefix(*r.Stderr, "[the database refuses the output: ") || !strings.HasSuffix(*r.Stderr, "not now]\ne") {
+				t.Errorf("%q, %q, %q", *r.Result, *r.Stdout, *r.Stderr)
+			}
+		})
+	}
+}
+
+// TestDiscardedTablespace takes away the table's file for a while, and then puts it back.
+func TestDiscardedTablespace(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	fill(t, table, Waiting, "a")
+	s := table.open(t, "d", longLease)
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{1}})
+	var dir string
+	if err := table.db.QueryRow("SELECT @@datadir").Scan(&dir); err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(dir, table.name)
+	withoutFile(t, table.db, dir, func() {
+		b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}
+		w, err := s.Write(t.Context(), b)
+		if err == nil && len(w.Failed) != 1 {
+			t.Errorf("written without a tablespace: %v", w)
+		}
+		if strings.Contains(table.log.String(), "less output") {
+			t.Errorf("output is cut: %s", table.log)
+		}
+	})
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).Lost, "map[]")
+	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != 50_000 {
+		t.Fatalf("%s", r.Status)
+	}
+}
+
+// withoutFile takes the table's file away while f runs.
+func withoutFile(t *testing.T, db *sql.DB, dir string, f func()) {
+	t.Helper()
+	do := func(query string) {
+		t.Helper()
+		if _, err := db.Exec(query); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+	}
+	conn, err := db.Conn(t.Context()) // holds the table's lock
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "FLUSH TABLES jobs FOR EXPORT"); err != nil {
+		t.Fatal(err)
+	}
+	for _, ext := range []string{".ibd", ".cfg"} {
+		copyFile(t, filepath.Join(dir, "jobs"+ext), filepath.Join(dir, "kept"+ext))
+	}
+	if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	do("ALTER TABLE jobs DISCARD TABLESPACE")
+	f()
+	for _, ext := range []string{".ibd", ".cfg"} {
+		copyFile(t, filepath.Join(dir, "kept"+ext), filepath.Join(dir, "jobs"+ext))
+	}
+	do("ALTER TABLE jobs IMPORT TABLESPACE")
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o666)
+	}
+	if err == nil {
+		err = os.Chmod(to, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReadOnlyAtTheStart: a daemon that starts while its server is read-only waits. It does not
+// give up the companion table, which it cannot create yet.
+func TestReadOnlyAtTheStart(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	server.Exec(t, table.name, "CREATE USER d@localhost; GRANT ALL ON "+table.name+".* TO d@localhost; CREATE USER d@'127.0.0.1'; GRANT ALL ON "+table.name+".* TO d@'127.0.0.1'")
+	opt := table.options("d")
+	opt.MySQL.User = "d"
+	server.Exec(t, "", "SET GLOBAL read_only = 1")
+	if s, err := Open(t.Context(), opt); !IsAway(err) {
+		t.Fatalf("%v %v", s, err)
+	}
+	server.Exec(t, "", "SET GLOBAL read_only = 0")
+	if !table.openWith(t, opt).HasClaims() {
+		t.Fatal("there is no companion table")
+	}
+}
+
+// TestLockedAtTheStart: a daemon that starts while another session has locked its table, as for a
+// backup, waits, also if the server ends the wait for a lock first.
+func TestLockedAtTheStart(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	server.Exec(t, "", "SET GLOBAL lock_wait_timeout = 1")
+	db, err := server.Open(table.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	for _, lock := range []string{"LOCK TABLES jobs WRITE", "FLUSH TABLES WITH READ LOCK"} {
+		if _, err := db.Exec(lock); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Open(t.Context(), table.options("d")); !IsAway(err) {
+			t.Errorf("%s: %v %v", lock, s, err)
+		}
+		if _, err := db.Exec("UNLOCK TABLES"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table.openWith(t, table.options("d"))
+}
+
+// TestServerChains: a server whose COMMIT begins a further transaction, by its default, does not hold
+// back what is written outside of transactions, such as the renewal of a lease.
+func TestServerChains(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	server.Exec(t, "", "SET GLOBAL completion_type = CHAIN")
+	s := table.open(t, "d", longLease) // has committed
+	beat := func() int {
+		return table.count(t, "SELECT SUM(beat) FROM jobs_claims WHERE id < 0 AND lease IS NOT NULL")
+	}
+	for range 3 {
+		before := beat()
+		if err := s.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after := beat(); after != before+1 {
+			t.Errorf("others see beat %d after a renewal of %d", after, before)
+		}
+	}
+}
