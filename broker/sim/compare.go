@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"gloom/broker"
@@ -27,7 +26,7 @@ func (f *frame) String() string { return nonZero(*f)[1:] }
 // unordered reports whether two neighbouring frames of one command may come in either order: if
 // several jobs end together, the protocol does not define the order of their frames.
 func (f *frame) unordered(g *frame, endTogether bool) bool {
-	return f.op == g.op &&
+	return f.op == g.op && f.peer == g.peer &&
 		(f.op == broker.OpCancel || f.op == broker.OpEnd && (endTogether || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
 }
 
@@ -35,13 +34,10 @@ func (f *frame) unordered(g *frame, endTogether bool) bool {
 // frames are sorted by id.
 func sortFrames(fs []frame, endTogether bool) {
 	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
-	for i := 0; i < len(fs); {
-		n := i + 1
-		for n < len(fs) && fs[n].peer == fs[i].peer && fs[n].unordered(&fs[i], endTogether) {
-			n++
+	for i := range fs {
+		for n := i; n > 0 && fs[n].unordered(&fs[n-1], endTogether) && fs[n].id < fs[n-1].id; n-- {
+			fs[n], fs[n-1] = fs[n-1], fs[n]
 		}
-		slices.SortFunc(fs[i:n], func(a, b frame) int { return strings.Compare(a.id, b.id) })
-		i = n
 	}
 }
 
@@ -58,17 +54,13 @@ func compareFrames(want, got []frame, endTogether bool) error {
 	if slices.EqualFunc(want, got, frame.equal) {
 		return nil
 	}
-	var s strings.Builder
-	s.WriteString("frames differ, by peer\n")
-	list := func(name string, fs []frame) {
-		fmt.Fprintf(&s, "  %s:\n", name)
+	list := func(fs []frame) (s string) {
 		for i := range fs {
-			fmt.Fprintf(&s, "    %s\n", &fs[i])
+			s += fmt.Sprintf("    %s\n", &fs[i])
 		}
+		return s
 	}
-	list("expected", want)
-	list("got", got)
-	return fmt.Errorf("%s", s.String())
+	return fmt.Errorf("frames differ, by peer\n  expected:\n%s  got:\n%s", list(want), list(got))
 }
 
 // totals are figures of the whole core.
