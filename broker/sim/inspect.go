@@ -194,20 +194,25 @@ func (r *runner) compareWalks() error {
 // listings returns the listings of jobs, workers and the dead letters of a type.
 func (r *runner) listings() []*walk {
 	o, b := r.oracle, r.driver.core
-	jobKey := func(j *oracleJob) string { return fmt.Sprintf("%s (job %d)", j.id, j.arrival) }
+	jobKey := func(id string) string {
+		if j := o.held[id]; j != nil {
+			return fmt.Sprintf("%s (job %d)", id, j.arrival)
+		}
+		return id
+	}
 	workerKey := func(number int) string { return fmt.Sprintf("p%d", number) }
 	letterKey := func(id string, number int) string { return fmt.Sprintf("%s (letter %d)", id, number) }
 	return []*walk{
 		{name: "job", exist: func() (keys []string) {
 			for _, j := range o.jobs {
 				if j.state != running || !j.unwanted() {
-					keys = append(keys, jobKey(j))
+					keys = append(keys, jobKey(j.id))
 				}
 			}
 			return keys
 		}, page: func(from, limit int) (keys []string, next int) {
 			next = b.Jobs(o.now, from, limit, &broker.JobFilter{Wanted: true}, func(x *broker.JobInfo) {
-				keys = append(keys, jobKey(o.held[string(x.ID)]))
+				keys = append(keys, jobKey(string(x.ID)))
 			})
 			return keys, next
 		}},
