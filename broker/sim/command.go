@@ -53,48 +53,73 @@ const (
 	numVerbs
 )
 
-// verbs holds the name of each verb, and the method with which the oracle carries it out.
+// sender is a set of kinds of peers. It is 0 for verbs of operators and of the core's caller.
+type sender uint8
+
+const (
+	submitters sender = 1 << iota
+	workers
+	lenders
+	borrowers
+	newcomers // peers that the verb connects
+)
+
+type effects = []broker.Effect
+
+// verbs holds for each verb its name, who sends it, and how the oracle and the core carry it out.
 var verbs = [numVerbs]struct {
 	name string
+	from sender
 	do   func(*oracle, *command)
+	core func(*driver, *command) effects
 }{
-	addSubmitter: {"submitter", (*oracle).connect},
-	addWorker:    {"worker", (*oracle).connect},
-	submit:       {"submit", (*oracle).submit},
-	cancel:       {"cancel", (*oracle).cancel},
-	join:         {"join", (*oracle).join},
-	respond:      {"respond", (*oracle).respond},
-	fail:         {"fail", (*oracle).fail},
-	progress:     {"progress", (*oracle).progress},
-	leave:        {"leave", (*oracle).leave},
-	gone:         {"gone", (*oracle).gone},
-	expelled:     {"expelled", (*oracle).gone},
-	tick:         {"tick", (*oracle).tick},
-	pause:        {"pause", (*oracle).pause},
-	limit:        {"limit", (*oracle).configure},
-	drain:        {"drain", (*oracle).drain},
-	expel:        {"expel", (*oracle).expel},
-	revoke:       {"revoke", (*oracle).revoke},
-	revokeAll:    {"revoke-all", (*oracle).revokeAll},
-	revive:       {"revive", (*oracle).revive},
-	reviveAll:    {"revive-all", (*oracle).reviveAll},
-	attach:       {"attach", (*oracle).attach},
-	written:      {"written", (*oracle).written},
-	change:       {"change", (*oracle).change},
-	amend:        {"amend", (*oracle).change},
-	release:      {"release", (*oracle).release},
-	setRule:      {"rule", (*oracle).configure},
-	dropRule:     {"drop-rule", (*oracle).configure},
-	setFair:      {"fair", (*oracle).configure},
-	credit:       {"credit", (*oracle).credit},
-	forget:       {"forget", (*oracle).forgetType},
-	addBorrower:  {"borrower", (*oracle).connect},
-	addLender:    {"lender", (*oracle).connect},
-	allot:        {"allot", (*oracle).allot},
-	borrow:       {"borrow", (*oracle).borrow},
-	unwant:       {"unwant", (*oracle).unwant},
-	follow:       {"follow", (*oracle).follow},
-	giveBack:     {"return", (*oracle).release},
+	addSubmitter: {"submitter", newcomers, (*oracle).connect, (*driver).connect},
+	addWorker:    {"worker", newcomers, (*oracle).connect, (*driver).connect},
+	submit:       {"submit", submitters, (*oracle).submit, func(d *driver, c *command) effects { return d.core.Submit(c.now, d.peer(c), d.submission(c)) }},
+	cancel:       {"cancel", submitters, (*oracle).cancel, func(d *driver, c *command) effects { return d.core.Cancel(c.now, d.peer(c), d.lend(c.id)) }},
+	join:         {"join", workers, (*oracle).join, (*driver).join},
+	respond: {"respond", workers | borrowers, (*oracle).respond, func(d *driver, c *command) effects {
+		return d.core.Respond(c.now, d.peer(c), d.lend(c.id), d.body(c), c.stable)
+	}},
+	fail: {"fail", workers | borrowers, (*oracle).fail, (*driver).fail},
+	progress: {"progress", workers | borrowers, (*oracle).progress, func(d *driver, c *command) effects {
+		return d.core.Progress(c.now, d.peer(c), d.lend(c.id), d.body(c), c.stable)
+	}},
+	leave:    {"leave", workers, (*oracle).leave, func(d *driver, c *command) effects { return d.core.Leave(c.now, d.peer(c)) }},
+	gone:     {"gone", submitters | workers | lenders | borrowers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.RemovePeer(c.now, d.peer(c)) }},
+	expelled: {"expelled", submitters | workers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.ExpelPeer(c.now, d.peer(c), c.reason) }},
+	tick:     {"tick", 0, (*oracle).tick, func(d *driver, c *command) effects { return d.core.Tick(c.now) }},
+	pause:    {"pause", 0, (*oracle).pause, (*driver).configure},
+	limit:    {"limit", 0, (*oracle).configure, (*driver).configure},
+	drain:    {"drain", 0, (*oracle).drain, func(d *driver, c *command) effects { d.core.Drain(); return nil }},
+	expel: {"expel", 0, (*oracle).expel, func(d *driver, c *command) effects {
+		return d.all(func() (effects, bool) { return d.core.Expel(c.now) })
+	}},
+	revoke:    {"revoke", 0, (*oracle).revoke, func(d *driver, c *command) effects { fx, _ := d.core.Revoke(c.now, d.lend(c.id), c.flag); return fx }},
+	revokeAll: {"revoke-all", 0, (*oracle).revokeAll, (*driver).revokeAll},
+	revive:    {"revive", 0, (*oracle).revive, (*driver).revive},
+	reviveAll: {"revive-all", 0, (*oracle).reviveAll, (*driver).reviveAll},
+	attach: {"attach", submitters, (*oracle).attach, func(d *driver, c *command) effects {
+		return d.core.Attach(c.now, d.peer(c), d.lend(c.id), c.progress, c.room)
+	}},
+	written:     {"written", 0, (*oracle).written, func(d *driver, c *command) effects { return d.core.OutcomeWritten(c.now, d.outcomes[c.id]) }},
+	change:      {"change", submitters, (*oracle).change, func(d *driver, c *command) effects { return d.core.Change(c.now, d.peer(c), d.changing(c)) }},
+	amend:       {"amend", 0, (*oracle).change, (*driver).amend},
+	release:     {"release", workers | borrowers, (*oracle).release, (*driver).release},
+	setRule:     {"rule", 0, (*oracle).configure, (*driver).configure},
+	dropRule:    {"drop-rule", 0, (*oracle).configure, (*driver).configure},
+	setFair:     {"fair", 0, (*oracle).configure, (*driver).configure},
+	credit:      {"credit", workers, (*oracle).credit, func(d *driver, c *command) effects { return d.core.SetCredit(c.now, d.peer(c), int64(c.room)) }},
+	forget:      {"forget", 0, (*oracle).forgetType, (*driver).forget},
+	addBorrower: {"borrower", newcomers, (*oracle).connect, (*driver).connect},
+	addLender:   {"lender", newcomers, (*oracle).connect, (*driver).connect},
+	allot:       {"allot", borrowers, (*oracle).allot, func(d *driver, c *command) effects { return d.core.Allot(c.now, d.peer(c), c.room) }},
+	borrow:      {"borrow", lenders, (*oracle).borrow, (*driver).borrow},
+	unwant: {"unwant", lenders, (*oracle).unwant, func(d *driver, c *command) effects {
+		return d.core.MarkUnwanted(c.now, d.peer(c), d.run(c.run), c.flag)
+	}},
+	follow:   {"follow", lenders, (*oracle).follow, func(d *driver, c *command) effects { d.core.Follow(d.peer(c), d.run(c.run), c.flag); return nil }},
+	giveBack: {"return", borrowers, (*oracle).release, (*driver).release},
 }
 
 func (v verb) String() string { return verbs[v].name }

@@ -20,14 +20,13 @@ type driver struct {
 
 	// outcomes holds the numbers of the kept outcomes that were sent last, by id.
 	outcomes map[string]uint64
-	code     broker.Code // the result of an operator's command
 	// runs maps the number that the core has given a borrowed run to the number that the command
 	// has for it. lent maps the core's number of a lent run to the id of its job.
 	runs map[uint64]int
 	lent map[uint64]string
 
 	// watched reports that a fleet watches the core. lendable has the types with jobs to lend,
-	// as such a fleet knows them from Moved.
+	// as such a fleet knows them from EachChange.
 	watched  bool
 	lendable map[string]bool
 
@@ -58,28 +57,24 @@ func newDriver(cfg broker.Config) *driver {
 	return d
 }
 
-// peer translates the number of a connection in a command to the core's number. A connection
+// peer translates the number of a command's connection to the core's number. A connection
 // that was never introduced gets a number that the core has not used, near those that it has
 // used.
-func (d *driver) peer(number int) broker.Peer {
-	if p, known := d.peers[number]; known {
+func (d *driver) peer(c *command) broker.Peer {
+	if p, known := d.peers[c.peer]; known {
 		return p
 	}
-	return broker.Peer(uint64(number%7) | uint64(number%3)<<40)
+	return broker.Peer(uint64(c.peer%7) | uint64(c.peer%3)<<40)
 }
 
-// lend copies b, unless it is nil, to memory that is overwritten before the next command.
-func (d *driver) lend(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	if d.used+len(b) > len(d.scratch) {
-		d.scratch = make([]byte, 2*(d.used+len(b))+256)
+// lend copies a text to memory that is overwritten before the next command.
+func (d *driver) lend(text string) []byte {
+	if d.used+len(text) > len(d.scratch) {
+		d.scratch = make([]byte, 2*(d.used+len(text))+256)
 		d.used = 0
 	}
-	m := d.scratch[d.used : d.used+len(b) : d.used+len(b)]
-	d.used += len(b)
-	copy(m, b)
+	m := d.scratch[d.used : d.used+len(text) : d.used+len(text)]
+	d.used += copy(m, text)
 	return m
 }
 
@@ -87,7 +82,7 @@ func (d *driver) body(c *command) []byte {
 	if c.stable {
 		return c.body
 	}
-	return d.lend(c.body)
+	return d.lend(string(c.body))
 }
 
 // do carries out a command. It stores the frames that the core sends in d.frames.
@@ -96,129 +91,122 @@ func (d *driver) do(c *command) {
 		d.scratch[i] = 0xEE
 	}
 	d.used = 0
-	d.observation, d.code = observation{core: d.core, frames: d.frames[:0]}, 0
-	id, typ := d.lend([]byte(c.id)), d.lend([]byte(c.typ))
-	p := d.peer(c.peer)
-	b := d.core
-	var fx []broker.Effect
+	d.observation = observation{core: d.core, frames: d.frames[:0]}
+	d.note(verbs[c.verb].core(d, c))
+}
+
+// all carries out a command of the core that handles a bounded number of things, until there are
+// no more.
+func (d *driver) all(once func() (fx effects, more bool)) effects {
+	for more := true; more; {
+		var fx effects
+		fx, more = once()
+		d.note(fx)
+	}
+	return nil
+}
+
+func (d *driver) connect(c *command) (fx effects) {
+	var p broker.Peer
 	switch c.verb {
 	case addSubmitter:
-		d.introduce(c.peer, b.AddSubmitter())
-		b.SetOwner(d.peers[c.peer], c.token)
+		p = d.core.AddSubmitter()
+		d.core.SetOwner(p, c.token)
 	case addWorker:
-		d.introduce(c.peer, b.AddWorker())
-	case submit:
-		fx = b.Submit(c.now, p, d.submission(c))
-	case cancel:
-		fx = b.Cancel(c.now, p, id)
-	case join:
-		q := broker.JoinRequest{
-			Type: typ, Types: d.names(c.types), Except: d.names(c.except),
-			Prefetch: c.prefetch, Notices: c.notices, Headers: c.wantHeaders,
-		}
-		if c.allow != "" {
-			q.Allows = func(typ []byte) bool { return strings.Contains(c.allow, string(typ)) }
-			for _, letter := range c.allow {
-				q.Scope |= 1 << (letter - 'a')
-			}
-		}
-		fx = b.Join(c.now, p, &q)
-	case change:
-		fx = b.Change(c.now, p, d.changing(c))
-	case amend:
-		fx, d.code, _ = b.Amend(c.now, d.changing(c))
-	case setRule, dropRule, setFair, limit, pause:
-		var refused *broker.BadSetting
-		fx, refused = b.Configure(c.now, d.settings(c))
-		d.overloaded = refused != nil
+		p = d.core.AddWorker()
 	case addBorrower:
-		var p broker.Peer
-		p, fx = b.AddBorrower(c.now, typ, fmt.Sprint(c.peer))
-		d.introduce(c.peer, p)
+		p, fx = d.core.AddBorrower(c.now, d.lend(c.typ), fmt.Sprint(c.peer))
 	case addLender:
-		d.introduce(c.peer, b.AddLender())
-	case allot:
-		fx = b.Allot(c.now, p, c.room)
-	case borrow:
-		d.note(b.IntroduceType(c.now, typ))
-		var run uint64
-		fx, run, d.unborrowed = b.Borrow(c.now, p, d.submission(c))
-		if run != 0 {
-			d.runs[run] = c.run
-		}
-	case unwant:
-		fx = b.MarkUnwanted(c.now, p, d.run(c.run), c.flag)
-	case follow:
-		b.Follow(p, d.run(c.run), c.flag)
-	case release, giveBack:
-		fx = b.Release(c.now, p, &broker.ReleaseRequest{ID: id, Delay: c.delay, NotStarted: c.verb == giveBack})
-	case respond:
-		fx = b.Respond(c.now, p, id, d.body(c), c.stable)
-	case fail:
-		fx = b.Fail(c.now, p, &broker.Failure{ID: id, Reason: c.reason, NoRetry: c.noRetry, Lost: c.lost && !c.noRetry, Expelled: c.lost && c.noRetry, Delay: c.failDelay})
-	case progress:
-		fx = b.Progress(c.now, p, id, d.body(c), c.stable)
-	case leave:
-		fx = b.Leave(c.now, p)
-	case gone:
-		fx = b.RemovePeer(c.now, p)
-	case expelled:
-		fx = b.ExpelPeer(c.now, p, c.reason)
-	case tick:
-		fx = b.Tick(c.now)
-	case credit:
-		fx = b.SetCredit(c.now, p, int64(c.room))
-	case drain:
-		b.Drain()
-	case expel:
-		for more := true; more; {
-			fx, more = b.Expel(c.now)
-			d.note(fx)
-		}
-		return
-	case attach:
-		fx = b.Attach(c.now, p, id, c.progress, c.room)
-	case written:
-		fx = b.OutcomeWritten(c.now, d.outcomes[c.id])
-	case revoke:
-		fx, d.code = b.Revoke(c.now, id, c.flag)
-	case revokeAll:
-		q := broker.JobFilter{State: map[bool]string{true: "running"}[c.flag]}
-		if c.typ != "" {
-			q.Type = typ
-		} else {
-			q.Group = d.lend([]byte(c.groups[0]))
-		}
-		for from := 0; from != -1; {
-			fx, _, from = b.RevokeJobs(c.now, from, 1000, &q)
-			d.note(fx)
-		}
-		return
-	case forget:
-		f := broker.ForgetRequest{Name: typ, Discard: c.flag}
-		for more := true; more; {
-			fx, more = b.ForgetType(c.now, &f)
-			d.note(fx)
-		}
-		_, d.known = b.TypeUse(typ)
-		return
-	case reviveAll:
-		var w broker.LetterWalk
-		for more := true; more; {
-			fx, more = b.WalkLetters(c.now, typ, &w, c.flag)
-			d.note(fx)
-		}
-		d.overloaded = w.Refused > 0
-		return
-	case revive:
-		var reason broker.Reason
-		fx, d.code, reason = b.Revive(c.now, typ, id, 0)
-		if (reason.Why == 0) != (d.code == 0) {
-			panic(fmt.Sprintf("sim: revive returns code %d with reason %+v", d.code, reason))
+		p = d.core.AddLender()
+	}
+	if _, again := d.numbers[p]; again || p == 0 {
+		panic(fmt.Sprintf("sim: the core gave out peer %d twice", p))
+	}
+	d.peers[c.peer], d.numbers[p] = p, c.peer
+	return fx
+}
+
+func (d *driver) join(c *command) effects {
+	q := broker.JoinRequest{
+		Type: d.lend(c.typ), Types: d.names(c.types), Except: d.names(c.except),
+		Prefetch: c.prefetch, Notices: c.notices, Headers: c.wantHeaders,
+	}
+	if c.allow != "" {
+		q.Allows = func(typ []byte) bool { return strings.Contains(c.allow, string(typ)) }
+		for _, letter := range c.allow {
+			q.Scope |= 1 << (letter - 'a')
 		}
 	}
-	d.overloaded = d.overloaded || d.code == broker.Overloaded
-	d.note(fx)
+	return d.core.Join(c.now, d.peer(c), &q)
+}
+
+func (d *driver) fail(c *command) effects {
+	return d.core.Fail(c.now, d.peer(c), &broker.Failure{
+		ID: d.lend(c.id), Reason: c.reason, NoRetry: c.noRetry, Lost: c.lost && !c.noRetry, Expelled: c.lost && c.noRetry, Delay: c.failDelay,
+	})
+}
+
+func (d *driver) release(c *command) effects {
+	return d.core.Release(c.now, d.peer(c), &broker.ReleaseRequest{ID: d.lend(c.id), Delay: c.delay, NotStarted: c.verb == giveBack})
+}
+
+func (d *driver) amend(c *command) effects {
+	fx, code, _ := d.core.Amend(c.now, d.changing(c))
+	d.overloaded = code == broker.Overloaded
+	return fx
+}
+
+func (d *driver) configure(c *command) effects {
+	fx, refused := d.core.Configure(c.now, d.settings(c))
+	d.overloaded = refused != nil
+	return fx
+}
+
+func (d *driver) borrow(c *command) effects {
+	d.note(d.core.IntroduceType(c.now, d.lend(c.typ)))
+	fx, run, why := d.core.Borrow(c.now, d.peer(c), d.submission(c))
+	if d.unborrowed = why; run != 0 {
+		d.runs[run] = c.run
+	}
+	return fx
+}
+
+func (d *driver) revokeAll(c *command) effects {
+	q := broker.JobFilter{Type: d.lend(c.typ)}
+	if c.flag {
+		q.State = "running"
+	}
+	if c.typ == "" {
+		q.Type, q.Group = nil, d.lend(c.groups[0])
+	}
+	from := 0
+	return d.all(func() (fx effects, more bool) {
+		fx, _, from = d.core.RevokeJobs(c.now, from, 1000, &q)
+		return fx, from != -1
+	})
+}
+
+func (d *driver) forget(c *command) effects {
+	f := broker.ForgetRequest{Name: d.lend(c.typ), Discard: c.flag}
+	d.all(func() (effects, bool) { return d.core.ForgetType(c.now, &f) })
+	_, d.known = d.core.TypeUse(f.Name)
+	return nil
+}
+
+func (d *driver) reviveAll(c *command) effects {
+	var w broker.LetterWalk
+	d.all(func() (effects, bool) { return d.core.WalkLetters(c.now, d.lend(c.typ), &w, c.flag) })
+	d.overloaded = w.Refused > 0
+	return nil
+}
+
+func (d *driver) revive(c *command) effects {
+	fx, code, reason := d.core.Revive(c.now, d.lend(c.typ), d.lend(c.id), 0)
+	if (reason.Why == 0) != (code == 0) {
+		panic(fmt.Sprintf("sim: revive returns code %d with reason %+v", code, reason))
+	}
+	d.overloaded = code == broker.Overloaded
+	return fx
 }
 
 // run returns the core's number of a borrowed run. A run that was never borrowed gets a number
@@ -237,15 +225,15 @@ func (d *driver) settings(c *command) *broker.Settings {
 	for _, x := range c.settings() {
 		switch x.verb {
 		case setRule:
-			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: d.lend([]byte(x.id)), Rule: x.rule})
+			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: d.lend(x.id), Rule: x.rule})
 		case dropRule:
-			s.Drop = append(s.Drop, d.lend([]byte(x.id)))
+			s.Drop = append(s.Drop, d.lend(x.id))
 		case setFair:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Fair: &x.flag})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Fair: &x.flag})
 		case pause:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Paused: &x.flag})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Paused: &x.flag})
 		case limit:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate, Burst: x.burst}})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate, Burst: x.burst}})
 		}
 	}
 	return &s
@@ -253,32 +241,25 @@ func (d *driver) settings(c *command) *broker.Settings {
 
 func (d *driver) names(list []string) (names [][]byte) {
 	for _, n := range list {
-		names = append(names, d.lend([]byte(n)))
+		names = append(names, d.lend(n))
 	}
 	return names
 }
 
 func (d *driver) submission(c *command) *broker.Submission {
 	return &broker.Submission{
-		ID: d.lend([]byte(c.id)), Type: d.lend([]byte(c.typ)), Body: d.body(c), Stable: c.stable, Priority: c.priority,
+		ID: d.lend(c.id), Type: d.lend(c.typ), Body: d.body(c), Stable: c.stable, Priority: c.priority,
 		Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
 		Retries: int32(c.retries), Detach: c.detach, NoAck: c.quiet, Progress: c.progress, Keep: c.keep,
-		Age: c.age, Headers: d.lend(c.headers), Groups: d.names(c.groups),
+		Age: c.age, Headers: d.lend(string(c.headers)), Groups: d.names(c.groups),
 	}
 }
 
 func (d *driver) changing(c *command) *broker.ChangeRequest {
 	return &broker.ChangeRequest{
-		ID: d.lend([]byte(c.id)), Priority: c.priority, SetPriority: c.setPriority,
+		ID: d.lend(c.id), Priority: c.priority, SetPriority: c.setPriority,
 		Groups: d.names(c.groups), SetGroups: c.setGroups, Delay: c.delay,
 	}
-}
-
-func (d *driver) introduce(number int, p broker.Peer) {
-	if _, again := d.numbers[p]; again || p == 0 {
-		panic(fmt.Sprintf("sim: the core gave out peer %d twice", p))
-	}
-	d.peers[number], d.numbers[p] = p, number
 }
 
 // note copies effects, because they are valid only until the next command.

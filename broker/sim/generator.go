@@ -142,7 +142,7 @@ func (g *generator) next() *command {
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry, c.lost = g.percent(15), g.peerIs(c.peer, isBroker) && g.percent(30)
+		c.noRetry, c.lost = g.percent(15), g.isBroker(c.peer) && g.percent(30)
 		if c.failDelay = -1; g.percent(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
@@ -193,17 +193,7 @@ func (g *generator) setting(c *command) {
 }
 
 func (g *generator) verb() verb {
-	subs, workers := 0, 0
-	for _, p := range g.o.peers {
-		if p.borrows || p.lends {
-			continue
-		}
-		if p.worker {
-			workers++
-		} else {
-			subs++
-		}
-	}
+	subs, workers := g.o.connected(false), g.o.connected(true)
 	if subs == 0 && g.percent(50) || subs < g.number("submitters") && g.percent(10) {
 		return addSubmitter
 	}
@@ -262,52 +252,44 @@ func (g *generator) time(v verb) int64 {
 
 // peer chooses the peer that sends a command: mostly a connected one of the right kind.
 func (g *generator) peer(v verb) int {
-	switch v {
-	case addSubmitter, addWorker, addBorrower, addLender:
+	from := verbs[v].from
+	switch from {
+	case 0:
+		return 0
+	case newcomers:
 		g.peers++
 		return g.peers
-	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
-		return 0
 	}
-	switch v {
-	case allot, giveBack:
-		return g.randomPeer(true, v)
-	case borrow, unwant, follow:
-		return g.randomPeer(false, v)
-	}
-	worker := v != submit && v != cancel && v != attach && v != change
 	if v == gone || v == expelled {
-		worker = g.percent(60)
-	}
-	switch n := g.rng.IntN(100); {
-	case n < 2:
-		if number := g.rng.IntN(g.peers+3) + 1; !g.peerIs(number, isBroker) { // a peer that is lost, connected or unknown
-			return number
+		if g.percent(60) {
+			from &= workers | borrowers
+		} else {
+			from &= submitters | lenders
 		}
-	case n < 3:
-		return 100000 + g.rng.IntN(20)
-	case n < 4:
-		worker = !worker
 	}
-	return g.randomPeer(worker, v)
-}
-
-func (g *generator) randomPeer(worker bool, v verb) int {
+	if from&(submitters|workers) != 0 {
+		switch n := g.rng.IntN(100); {
+		case n < 2:
+			if number := g.rng.IntN(g.peers+3) + 1; !g.isBroker(number) { // a peer that is lost, connected or unknown
+				return number
+			}
+		case n < 3:
+			return 100000 + g.rng.IntN(20)
+		case n < 4:
+			from = from<<1&(workers|borrowers) | from>>1&(submitters|lenders) // the other side
+		}
+	}
 	var suitable, busy []int
 	for _, p := range g.o.peers {
-		if p.worker != worker || !canSend(p, v) {
-			continue
-		}
-		suitable = append(suitable, p.number)
-		if len(p.out) > 0 || worker && !p.joined && v == join {
-			busy = append(busy, p.number)
+		if p.kind()&from != 0 {
+			suitable = append(suitable, p.number)
+			if len(p.out) > 0 || p.worker && !p.joined && v == join {
+				busy = append(busy, p.number)
+			}
 		}
 	}
-	if len(busy) > 0 && g.percent(85) {
-		switch v {
-		case respond, fail, progress, release, giveBack, join, gone, expelled:
-			return busy[g.rng.IntN(len(busy))]
-		}
+	if len(busy) > 0 && g.percent(85) && verbs[v].from&(workers|borrowers) != 0 && v != leave && v != credit && v != allot {
+		return busy[g.rng.IntN(len(busy))]
 	}
 	if len(suitable) == 0 {
 		return 100000
@@ -315,22 +297,8 @@ func (g *generator) randomPeer(worker bool, v verb) int {
 	return suitable[g.rng.IntN(len(suitable))]
 }
 
-// isBroker reports whether a peer is another broker.
-func isBroker(p *oraclePeer) bool { return p.borrows || p.lends }
-
-func (g *generator) peerIs(number int, pred func(*oraclePeer) bool) bool {
-	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.number == number && pred(p) })
-}
-
-// canSend reports whether a peer of this kind can send this verb.
-func canSend(p *oraclePeer, v verb) bool {
-	switch v {
-	case allot, borrow, unwant, follow, giveBack:
-		return isBroker(p)
-	case respond, fail, progress, release, gone:
-		return true
-	}
-	return !isBroker(p)
+func (g *generator) isBroker(number int) bool {
+	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.number == number && (p.borrows || p.lends) })
 }
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.below("ids")) }

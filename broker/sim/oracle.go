@@ -77,7 +77,7 @@ func (j *oracleJob) weight() int64 {
 
 // weight returns the weight of the job of a submit.
 func (c *command) weight() int64 {
-	return int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
+	return int64(len(c.id)+len(c.headers)+len(c.body)+len(strings.Join(c.groups, ""))) + broker.JobOverhead
 }
 
 // before reports whether j goes first if both are ready.
@@ -119,8 +119,8 @@ type oraclePeer struct {
 	borrows, lends bool
 
 	joined bool
-	// typ is the only type that the worker serves. If types is set, typ is not used: then the
-	// worker serves the types that match types, do not match except, and are in allow.
+	// The worker serves the types that match types, do not match except, and are in allow. If it
+	// joined with one type alone, typ is that type.
 	typ           string
 	types, except []string
 	allow         string
@@ -134,11 +134,21 @@ type oraclePeer struct {
 	position      int // place in the line of workers with room, 0 if it is not in line; a smaller one means idle for longer
 }
 
+// kind returns the kind of the peer.
+func (w *oraclePeer) kind() sender {
+	switch {
+	case w.borrows:
+		return borrowers
+	case w.lends:
+		return lenders
+	case w.worker:
+		return workers
+	}
+	return submitters
+}
+
 // serves reports whether a joined worker serves a type.
 func (w *oraclePeer) serves(typ string) bool {
-	if w.types == nil {
-		return w.typ == typ
-	}
 	fits := func(pattern string) bool { return fits(pattern, typ) }
 	return slices.ContainsFunc(w.types, fits) && !slices.ContainsFunc(w.except, fits) &&
 		(w.allow == "" || strings.Contains(w.allow, typ))
@@ -147,9 +157,6 @@ func (w *oraclePeer) serves(typ string) bool {
 // names returns the types that the worker serves and named in its join, not those that only a
 // pattern matches.
 func (w *oraclePeer) names() (names []string) {
-	if w.types == nil {
-		return []string{w.typ}
-	}
 	for _, t := range w.types {
 		if !strings.Contains(t, "*") && w.serves(t) && !slices.Contains(names, t) {
 			names = append(names, t)
@@ -287,7 +294,7 @@ func (o *oracle) connect(c *command) {
 	switch {
 	case c.verb == addBorrower:
 		o.typeNamed(c.typ)
-		p.worker, p.borrows, p.joined, p.typ, p.room = true, true, true, c.typ, 0
+		p.worker, p.borrows, p.joined, p.types, p.room = true, true, true, []string{c.typ}, 0
 		p.named, p.notices, p.headers = true, true, true
 	case c.verb == addLender:
 		p.lends = true
@@ -323,6 +330,16 @@ func (o *oracle) peer(number int, worker bool) *oraclePeer {
 		}
 	}
 	return nil
+}
+
+// connected returns how many workers, or how many submitters, are connected, not counting brokers.
+func (o *oracle) connected(worker bool) (n int) {
+	for _, p := range o.peers {
+		if p.worker == worker && !p.borrows && !p.lends {
+			n++
+		}
+	}
+	return n
 }
 
 func (o *oracle) typeNamed(name string) *oracleType {

@@ -22,7 +22,7 @@ type letter struct {
 const letterOverhead = 288
 
 func (l *letter) weight() int64 {
-	return int64(len(l.id)+len(l.body)+len(l.headers)+length(l.groups)+len(l.reason)) + letterOverhead
+	return int64(len(l.id)+len(l.body)+len(l.headers)+len(strings.Join(l.groups, ""))+len(l.reason)) + letterOverhead
 }
 
 func (o *oracle) keepLetter(j *oracleJob, reason string) {
@@ -136,11 +136,8 @@ func (o *oracle) forgetType(c *command) {
 	if k == nil {
 		return
 	}
-	held, runs := slices.Clone(o.jobs), false
-	held = slices.DeleteFunc(append(held, o.borrowed...), func(j *oracleJob) bool { return j.typ != c.typ })
-	for _, j := range held {
-		runs = runs || j.state == running
-	}
+	held := slices.DeleteFunc(slices.Concat(o.jobs, o.borrowed), func(j *oracleJob) bool { return j.typ != c.typ })
+	runs := o.active(c.typ) > 0
 	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.flag || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
 		if !o.observed.known {
 			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 
 	"gloom/broker"
@@ -22,14 +23,6 @@ func tenantOf(j *oracleJob) tenantKey {
 	return tenantKey{typ: j.typ, origin: j.origin}
 }
 
-// length returns the total length of the names.
-func length(names []string) (n int) {
-	for _, name := range names {
-		n += len(name)
-	}
-	return n
-}
-
 // eachRule calls fn for every group of the job and every rule that applies to it.
 func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 	for _, g := range j.groups {
@@ -39,12 +32,6 @@ func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 			}
 		}
 	}
-}
-
-// runs returns the number of running jobs of a group.
-func (o *oracle) runs(group string) int64 {
-	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.state == running && slices.Contains(j.groups, group) })
-	return int64(n)
 }
 
 // allowed reports whether all groups of a job let it run. If a rate has let it run only since
@@ -68,7 +55,8 @@ func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires 
 // whether one of the groups is at its concurrency.
 func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
 	o.eachRule(j, func(x ruleGroup, r broker.Rule) {
-		full = full || r.Concurrency >= 0 && o.runs(x.group) >= r.Concurrency
+		runs, _ := total(o.jobs, func(k *oracleJob) bool { return k.state == running && slices.Contains(k.groups, x.group) })
+		full = full || r.Concurrency >= 0 && int64(runs) >= r.Concurrency
 		if r.Rate > 0 {
 			from, until := o.rate(x).opens(quotaOf(&r))
 			early, late = max(early, from), max(late, until)
@@ -125,11 +113,7 @@ func (o *oracle) dropRule(c *command) {
 }
 
 func (o *oracle) forgetRates(pattern string) {
-	for at := range o.rates {
-		if at.pattern == pattern {
-			delete(o.rates, at)
-		}
-	}
+	maps.DeleteFunc(o.rates, func(at ruleGroup, _ *rateState) bool { return at.pattern == pattern })
 }
 
 // groupsWithout returns the groups that would exist at a time if the given job did not: those of
@@ -234,11 +218,7 @@ func (o *oracle) updateTenants() {
 			o.tenantTurns[t] = o.turn(t)
 		}
 	}
-	for t := range o.tenantTurns {
-		if !present[t] {
-			delete(o.tenantTurns, t)
-		}
-	}
+	maps.DeleteFunc(o.tenantTurns, func(t tenantKey, _ int) bool { return !present[t] })
 }
 
 // waitsForRate returns the latest time at which the rates of its groups let a queued job run.
@@ -258,9 +238,5 @@ func (o *oracle) forgetGroups() {
 		return
 	}
 	groups := o.groupsWithout(nil, o.ticked, false)
-	for at := range o.rates {
-		if !groups[at.group] {
-			delete(o.rates, at)
-		}
-	}
+	maps.DeleteFunc(o.rates, func(at ruleGroup, _ *rateState) bool { return !groups[at.group] })
 }

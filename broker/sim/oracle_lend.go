@@ -129,7 +129,7 @@ func (o *oracle) allot(c *command) {
 	}
 }
 
-// compareMoves checks that a fleet that looks only at what Moved reports knows which types have
+// compareMoves checks that a fleet that looks only at what EachChange reports knows which types have
 // jobs to lend.
 func (r *runner) compareMoves() error {
 	d := r.driver

@@ -104,10 +104,5 @@ func (r *rateState) change(now int64, from, to *broker.Rule) {
 
 // paced reports whether any type has a rate.
 func (o *oracle) paced() bool {
-	for _, k := range o.types {
-		if k.rate > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.names, func(name string) bool { return o.types[name].rate > 0 })
 }

@@ -137,16 +137,6 @@ func (o *oracle) hasWorkerNamed(name string) bool {
 	})
 }
 
-func (o *oracle) workers(typ string) int {
-	n := 0
-	for _, w := range o.peers {
-		if w.joined && !w.borrows && w.serves(typ) {
-			n++
-		}
-	}
-	return n
-}
-
 // tooManyTypes reports whether using these types, too, would exceed the limit. The core may
 // count the last type of a submitter as used, and types whose jobs it has yet to sweep.
 func (o *oracle) tooManyTypes(names ...string) bool {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -27,15 +28,9 @@ func (o *oracle) tick(*command) {
 		}
 	}
 	slices.SortFunc(due, func(a, b alarm) int {
-		if a.at != b.at {
-			return int(min(1, max(-1, a.at-b.at)))
-		}
-		return a.job.timer - b.job.timer
+		return cmp.Or(cmp.Compare(a.at, b.at), a.job.timer-b.job.timer)
 	})
-	if len(due) > timersPerTick {
-		due = due[:timersPerTick]
-	}
-	for _, a := range due {
+	for _, a := range due[:min(len(due), timersPerTick)] {
 		j := a.job
 		if at, set := j.due(); !set || at != a.at || !slices.Contains(o.jobs, j) {
 			continue // the run has ended: its worker was closed because of other overdue runs
@@ -125,14 +120,12 @@ func (o *oracle) next() int64 {
 		if due, set := j.due(); set {
 			at = min(at, due)
 		}
-	}
-	if len(o.letters) > 0 {
-		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
-	}
-	for _, j := range o.jobs {
 		if opens, waits := o.waitsForRate(j); waits {
 			at = min(at, opens)
 		}
+	}
+	if len(o.letters) > 0 {
+		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
 	}
 	for _, k := range o.types {
 		if k.blocked != 0 && !o.stopped && o.mayRun(k) && o.firstInLine(k.name) != nil && o.best(k.name, "") != nil {

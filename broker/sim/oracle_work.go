@@ -13,7 +13,10 @@ func (o *oracle) join(c *command) {
 	if w == nil {
 		return
 	}
-	next := oraclePeer{typ: c.typ, types: c.types, except: c.except, allow: c.allow}
+	next := oraclePeer{types: c.types, except: c.except, allow: c.allow}
+	if c.types == nil {
+		next.types = []string{c.typ}
+	}
 	if o.tooManyTypes(next.names()...) {
 		o.refuse(w.number, broker.Overloaded, "")
 		return
@@ -21,7 +24,7 @@ func (o *oracle) join(c *command) {
 	for _, name := range next.names() {
 		o.typeNamed(name)
 	}
-	w.typ, w.types, w.except, w.allow = c.typ, c.types, c.except, c.allow
+	w.typ, w.types, w.except, w.allow = c.typ, next.types, c.except, c.allow
 	w.joined, w.room, w.notices, w.headers, w.left = true, max(1, c.prefetch), c.notices, c.wantHeaders, false
 	w.named = w.named || c.prefetch > 0
 	w.position = 0 // a worker that joins goes to the end of the line

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -128,7 +129,6 @@ type runner struct {
 	steps  int
 	// paced reports that a rate has been set; its timer may fire earlier than needed.
 	paced bool
-	want  []frame
 	walks []*walk
 	inner *rand.Rand
 }
@@ -172,43 +172,34 @@ func (r *runner) step(c *command) (err error) {
 	}
 	r.driver.do(c)
 	o.do(c, r.driver.observation)
-	r.want = append(r.want[:0], o.frames...)
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
 	}
-	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll || c.verb == forget); err != nil {
-		return err
-	}
-	if err := firstError(r.compareNext, r.compareMoves); err != nil {
+	endTogether := c.verb == tick || c.verb == expel || c.verb == revokeAll || c.verb == forget
+	if err := cmp.Or(compareFrames(o.frames, r.driver.frames, endTogether), r.compareNext(), r.compareMoves()); err != nil {
 		return err
 	}
 	every := r.p.numbers.get("ledgerEvery")
 	if r.steps%every != 0 {
 		return nil
 	}
-	if err := firstError(r.compareLedgers, r.compareWalks); err != nil || r.steps/every%6 != 0 {
+	if err := cmp.Or(r.compareLedgers(), r.compareWalks()); err != nil || r.steps/every%6 != 0 {
 		return err
 	}
 	id := c.id
 	if n := len(o.jobs); n > 0 {
 		id = o.jobs[r.inner.IntN(n)].id
 	}
-	job := func(id string) func() error { return func() error { return r.compareJob(id) } }
-	return firstError(r.comparePeers, job(id), job(c.id), r.compareLetters, r.compareHeld)
-}
-
-// firstError calls the checks in order and returns the first error.
-func firstError(compare ...func() error) error {
-	for _, f := range compare {
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(r.comparePeers(), r.compareJob(id), r.compareJob(c.id), r.compareLetters(), r.compareHeld())
 }
 
 // finish disconnects all peers, lets all timers expire, and checks that nothing is left.
-func (r *runner) finish() error {
+func (r *runner) finish() (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("at the end: %w", err)
+		}
+	}()
 	o, core := r.oracle, r.driver.core
 	end := []*command{}
 	for _, p := range o.peers {
@@ -225,31 +216,26 @@ func (r *runner) finish() error {
 	}
 	for _, c := range end {
 		if err := r.step(c); err != nil {
-			return fmt.Errorf("at the end, %v: %w", c, err)
+			return fmt.Errorf("%v: %w", c, err)
 		}
 	}
 	for n := 0; core.Next() < broker.Never; n++ {
 		if err := r.step(&command{verb: tick, now: max(o.now, core.Next())}); err != nil {
-			return fmt.Errorf("at the end: %w", err)
+			return err
 		}
 		if n > 10000 {
-			return fmt.Errorf("10,000 ticks after the end there is still work to do")
+			return fmt.Errorf("10,000 ticks later there is still work to do")
 		}
 	}
 	// Memory that the last command freed is returned by the next command.
-	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
-		return fmt.Errorf("at the end: %w", err)
-	}
-	if err := firstError(r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.compareHeld, r.driver.settle, r.compareMemory); err != nil {
-		return fmt.Errorf("after the end: %w", err)
-	}
-	return nil
+	return cmp.Or(r.step(&command{verb: tick, now: o.now}), r.compareLedgers(), r.comparePeers(), r.compareLetters(),
+		r.compareHistory(), r.compareHeld(), r.driver.settle(), r.compareMemory())
 }
 
 // compareHistory compares the history with the ledger. The history has each ended job once,
 // with its outcome, and the runs of a job are in order.
 func (r *runner) compareHistory() error {
-	core, count := r.driver.core, map[broker.Outcome]uint64{}
+	core, count := r.driver.core, [broker.OutReleased + 1]uint64{}
 	latest := int64(math.MaxInt64)
 	for from := int64(0); from >= 0; {
 		var found []broker.EndedInfo
@@ -274,10 +260,8 @@ func (r *runner) compareHistory() error {
 		}
 	}
 	l := core.Totals()
-	for outcome, n := range map[broker.Outcome]uint64{broker.OutAnswered: l.Answered, broker.OutFailed: l.Failed, broker.OutCancelled: l.Cancelled, broker.OutExpired: l.Expired, broker.OutDiscarded: l.Discarded} {
-		if count[outcome] != n {
-			return fmt.Errorf("the history has %d jobs that were %v, the ledger %d", count[outcome], outcome, n)
-		}
+	if want := [...]uint64{l.Answered, l.Failed, l.Cancelled, l.Expired, l.Discarded, 0, 0, 0}; count != want {
+		return fmt.Errorf("jobs by outcome are %d in the history, %d in the ledger", count, want)
 	}
 	return nil
 }
@@ -323,10 +307,11 @@ const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {
 	p := r.x.pages
-	if held := r.driver.core.JobCount(); held != 0 {
-		return fmt.Errorf("%d jobs are left", held)
+	core, m := r.driver.core, r.driver.core.Memory()
+	if jobs, load := core.Load(); jobs != 0 || core.JobCount() != 0 || load != m.Heaps+m.Queues {
+		return fmt.Errorf("%d jobs are left, %d count with %d bytes, of which %d are heaps and queues", core.JobCount(), jobs, load, m.Heaps+m.Queues)
 	}
-	if held := p.held - int(r.driver.core.Memory().History); held > rest {
+	if held := p.held - int(m.History); held > rest {
 		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", held, rest)
 	}
 	return p.check()
