@@ -57,9 +57,7 @@ class Connector:
             if not self.ready(patient=True):
                 return False
             assert self.session is not None
-            too_large = wire.too_large(job.frame, self.session.max_frame)
-            if too_large is not None:
-                raise errors.SizeError(too_large, job.id)
+            wire.check_size(job.frame, self.session.max_frame, job.id)
             full = self.outstanding >= self._window or self._unsent >= MAX_UNSENT
             if full or not self.session.writable:
                 return False

@@ -158,10 +158,12 @@ class Socket(Link):
 
     def _encode(self, run: JobBase, outcome: Outcome) -> bytes:
         frame = wire.request(outcome.verb, id=self._name(run), **outcome.fields)
-        too_large = wire.too_large(frame, self.max_frame)
-        if outcome.verb != "respond" or too_large is None:
-            return frame
-        return self._encode(run, failed(f"answer makes a {too_large}", retry=False))
+        try:
+            if outcome.verb == "respond":
+                wire.check_size(frame, self.max_frame, run.id)
+        except errors.SizeError as err:
+            return self._encode(run, failed(f"answer makes a {err.reason}", retry=False))
+        return frame
 
     def _name(self, run: JobBase) -> str | None:
         return run.id if self._worker._prefetch else None
@@ -169,9 +171,7 @@ class Socket(Link):
     async def report(self, run: JobBase, body: bytes) -> None:
         """Send progress of a run, as soon as fewer than MAX_REPORTS are unanswered."""
         frame = wire.request("progress", id=self._name(run), body=body)
-        too_large = wire.too_large(frame, self.max_frame)
-        if too_large is not None:
-            raise errors.SizeError(too_large, run.id)
+        wire.check_size(frame, self.max_frame, run.id)
         await self._room.acquire()
         if self.jobs.get(run.id) is run and run.cause is None:
             self.ask(frame, lambda _: self._room.release())

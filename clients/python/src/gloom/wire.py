@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, Mapping
 
 from .body import RawJSON, decode, encode, skip, value_at
-from .errors import FrameTooLarge, ProtocolError
+from .errors import FrameTooLarge, ProtocolError, SizeError
 
 HEADER = struct.Struct(">I")
 HEADER_LEN = HEADER.size
@@ -183,10 +183,11 @@ def request(action: str, **fields: object) -> bytes:
     return b"".join([HEADER.pack(sum(map(len, parts))), *parts])
 
 
-def too_large(frame: bytes, limit: int) -> str | None:
-    """An error text if the payload of a frame is larger than the limit, else None."""
+def check_size(frame: bytes, limit: int, id: str) -> None:
+    """Raise SizeError if the payload of a frame about a job is larger than the limit."""
     size = len(frame) - HEADER_LEN
-    return f"frame of {size} bytes, at most {limit} are allowed" if size > limit else None
+    if size > limit:
+        raise SizeError(f"frame of {size} bytes, at most {limit} are allowed", id)
 
 
 def attach(id: str, on_progress: object) -> bytes:
