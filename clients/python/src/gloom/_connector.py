@@ -82,22 +82,19 @@ class Connector:
         """Begin to connect, and wait until a condition holds.  After wait seconds raise
         WindowFull, NotConnected or, if it is shut, TimeoutError."""
         self.begin()
-        loop = asyncio.get_running_loop()
-        until = None if wait is None else loop.time() + wait
-        while not condition():
-            left = None if until is None else until - loop.time()
-            if left is not None and left <= 0:
-                self.give_up(wait)
-            turn = loop.create_future()
-            self._turns.append(turn)
-            try:
-                await asyncio.wait({turn}, timeout=left)
-            except BaseException:
-                if turn.done():
-                    self.wake(all=False)  # pass it on
-                raise
-            finally:
-                turn.cancel()
+        try:
+            async with asyncio.timeout(wait):
+                while not condition():
+                    turn: asyncio.Future[None] = asyncio.Future()
+                    self._turns.append(turn)
+                    try:
+                        await turn
+                    except asyncio.CancelledError:
+                        if not turn.cancelled():
+                            self.wake(all=False)  # pass it on
+                        raise
+        except TimeoutError:
+            self.give_up(wait)
 
     def wake(self, all: bool = True) -> None:
         """Have all waiting tasks, or one, check their condition again."""

@@ -99,7 +99,8 @@ class AsyncSubmitter:
         return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
     async def _send(self, pending: P, wait: float | None) -> P:
-        await self._connector.wait(lambda: self._connector.enter(pending), wait)
+        if not self._connector.enter(pending):
+            await self._connector.wait(lambda: self._connector.enter(pending), wait)
         self._connector.send()
         return pending
 
