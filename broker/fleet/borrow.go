@@ -12,22 +12,22 @@ import (
 
 // borrowSide is the part of a machine that borrows.
 type borrowSide struct {
-	wants         map[wantKey]*want
-	ownWants      []*want // in the order in which they were added
-	ownSets       int     // how many of ownWants are for sets of types
-	wantsOmitted  bool    // some wants are left out, because of maxTypes or maxSets
-	changed       []*want
+	wantsByKey    map[wantKey]*ownWant
+	ownWants      []*ownWant // in the order in which they were added
+	ownSets       int        // how many of ownWants are for sets of types
+	wantsOmitted  bool       // some wants are left out, because of maxTypes or maxSets
+	changedWants  []*ownWant
 	wantsSentTick int64 // tick in which all wants were last sent
 	wantsSent     bool  // whether the last message of wants contained any wants
 
-	types       map[string]*borrowedType
-	openTypes   []*borrowedType // types with offers
-	checkOffers bool            // workers may have become idle
-	toCheck     int             // how many of openTypes are still to be checked for that reason
-	nextType    int             // index in openTypes from which to continue
-	yieldedTick int64           // tick in which a type last yielded
-	lenders     map[broker.Peer]*peer
-	runs        map[uint64]*borrowedRun // by the number that the core gives the run
+	types        map[string]*borrowedType
+	openTypes    []*borrowedType // types with offers
+	checkOffers  bool            // workers may have become idle
+	typesToCheck int             // how many of openTypes are still to be checked for that reason
+	nextType     int             // index in openTypes from which to continue
+	yieldedTick  int64           // tick in which a type last yielded
+	lenders      map[broker.Peer]*peer
+	runs         map[uint64]*borrowedRun // by the number that the core gives the run
 
 	// reserved counts, for each set of workers, the places that were granted to homes and are not
 	// filled yet. reservations are the offers with such places; at expireAt, reservations that
@@ -43,7 +43,7 @@ type borrowSide struct {
 type borrowedType struct {
 	name       []byte
 	offers     []*offer
-	open       bool   // in borrowSide.openTypes
+	isOpen     bool   // in borrowSide.openTypes
 	best       *offer // its best offer, as found by answerOffers
 	answerAt   int64  // when its offers are answered, 0 for at once
 	yieldUntil int64  // its offers are not answered before this time
@@ -68,71 +68,71 @@ type offer struct {
 	grantedAt  int64
 	// reservations are these places by sets of workers, until they expire.
 	reservations []broker.Supply
-	listed       bool // in borrowSide.reservations
+	isListed     bool // in borrowSide.reservations
 }
 
 type borrowedRun struct {
 	peer *peer
 	typ  *borrowedType
 	loanKey
-	// sample is the latest progress, as an item, until it is put into the stream. at is its
-	// index in samples.
-	sample writer
-	at     int
+	// progress is the latest progress, as an item, until it is put into the stream. index is
+	// its index in pendingProgress.
+	progress writer
+	index    int
 }
 
-// samples are the runs of a lender whose progress waits for room in the stream; bytes is the
-// size of that progress. Only the latest progress of each run waits, so a worker that reports
+// pendingProgress are the runs of a lender whose progress waits for room in the stream; bytes is
+// the size of that progress. Only the latest progress of each run waits, so a worker that reports
 // endlessly makes neither the stream nor memory grow.
-type samples struct {
+type pendingProgress struct {
 	runs  []*borrowedRun
 	bytes int
 }
 
-// set replaces the item of the run; nil removes it.
-func (s *samples) set(run *borrowedRun, item []byte) {
+// replace replaces the item of the run; nil removes it.
+func (s *pendingProgress) replace(run *borrowedRun, item []byte) {
 	switch last := len(s.runs) - 1; {
-	case item != nil && len(run.sample) == 0:
-		run.at = len(s.runs)
+	case item != nil && len(run.progress) == 0:
+		run.index = len(s.runs)
 		s.runs = append(s.runs, run)
-	case item == nil && len(run.sample) > 0:
-		s.runs[run.at] = s.runs[last]
-		s.runs[run.at].at = run.at
+	case item == nil && len(run.progress) > 0:
+		s.runs[run.index] = s.runs[last]
+		s.runs[run.index].index = run.index
 		s.runs[last] = nil
 		s.runs = s.runs[:last]
 	}
-	s.bytes -= cap(run.sample)
-	if item == nil || cap(run.sample) > 4*len(item) {
-		run.sample = nil
+	s.bytes -= cap(run.progress)
+	if item == nil || cap(run.progress) > 4*len(item) {
+		run.progress = nil
 	}
-	run.sample = append(run.sample[:0], item...)
-	s.bytes += cap(run.sample)
+	run.progress = append(run.progress[:0], item...)
+	s.bytes += cap(run.progress)
 }
 
-// sample keeps an item of progress. If too much progress of other runs is waiting to be sent, it
-// drops the item.
-func (m *Machine) sample(run *borrowedRun, item []byte) {
-	s := &run.peer.samples
-	if s.bytes-cap(run.sample) == 0 || s.bytes-cap(run.sample)+len(item) <= m.peerLimit()/2 {
-		s.set(run, item)
+// queueProgress keeps an item of progress until it is sent. If too much progress of other runs is
+// waiting, it drops the item.
+func (m *Machine) queueProgress(run *borrowedRun, item []byte) {
+	s := &run.peer.progress
+	if s.bytes-cap(run.progress) == 0 || s.bytes-cap(run.progress)+len(item) <= m.peerLimit()/2 {
+		s.replace(run, item)
 	}
 }
 
 // sendProgress puts progress of runs into the stream while the stream is short.
 func (m *Machine) sendProgress(p *peer) {
-	for len(p.samples.runs) > 0 && m.roomForProgress(p) {
-		m.sendLastProgress(p.samples.runs[0])
+	for len(p.progress.runs) > 0 && m.roomForProgress(p) {
+		m.sendLastProgress(p.progress.runs[0])
 	}
 }
 
 // sendLastProgress puts the last progress of a run into the stream if the stream is short, and
 // forgets it.
 func (m *Machine) sendLastProgress(run *borrowedRun) {
-	if len(run.sample) > 0 {
+	if len(run.progress) > 0 {
 		if m.roomForProgress(run.peer) {
-			m.sendItem(run.peer, run.sample)
+			m.sendItem(run.peer, run.progress)
 		}
-		run.peer.samples.set(run, nil)
+		run.peer.progress.replace(run, nil)
 	}
 }
 
@@ -150,30 +150,30 @@ func (m *Machine) borrowedType(typ []byte) *borrowedType {
 	return a
 }
 
-func (a *borrowedType) offerOf(p *peer) *offer {
-	for _, c := range a.offers {
+func (bt *borrowedType) offerOf(p *peer) *offer {
+	for _, c := range bt.offers {
 		if c.peer == p {
 			return c
 		}
 	}
-	c := &offer{peer: p, typ: a}
-	a.offers = append(a.offers, c)
+	c := &offer{peer: p, typ: bt}
+	bt.offers = append(bt.offers, c)
 	return c
 }
 
 // reservedFor returns how many places of a set of workers are reserved.
-func (m *Machine) reservedFor(a *borrowedType, set uint32) int {
+func (m *Machine) reservedFor(bt *borrowedType, set uint32) int {
 	if set == 0 {
-		return a.reservedOwn
+		return bt.reservedOwn
 	}
 	return m.borrow.reserved[set]
 }
 
 // reserve adds n to the reserved places of a set.
-func (m *Machine) reserve(a *borrowedType, set uint32, n int) {
-	a.reserved += n
+func (m *Machine) reserve(bt *borrowedType, set uint32, n int) {
+	bt.reserved += n
 	if set == 0 {
-		a.reservedOwn += n
+		bt.reservedOwn += n
 	} else if m.borrow.reserved[set] += n; m.borrow.reserved[set] == 0 {
 		delete(m.borrow.reserved, set)
 	}
@@ -181,18 +181,18 @@ func (m *Machine) reserve(a *borrowedType, set uint32, n int) {
 
 // freePlaces counts, up to limit, the places for a type that are reserved neither for
 // this type nor for others that the same workers serve.
-func (m *Machine) freePlaces(a *borrowedType, limit int) (n int) {
+func (m *Machine) freePlaces(bt *borrowedType, limit int) (n int) {
 	g := &m.borrow
-	if a.limit > 0 {
-		if m.now < a.pauseUntil {
+	if bt.limit > 0 {
+		if m.now < bt.pauseUntil {
 			return 0
 		}
-		limit = min(limit, a.limit)
+		limit = min(limit, bt.limit)
 	}
 	if m.now >= g.expireAt {
 		g.expireAt = m.now + minGrantTime/4
 		g.reservations = slices.DeleteFunc(g.reservations, func(c *offer) bool {
-			if c.maybeFilling(m.now) && len(c.reservations) > 0 {
+			if c.mayStillFill(m.now) && len(c.reservations) > 0 {
 				return false
 			}
 			m.endReservations(c)
@@ -200,89 +200,89 @@ func (m *Machine) freePlaces(a *borrowedType, limit int) (n int) {
 		})
 	}
 	g.supply = g.supply[:0]
-	allowed := m.core.Supply(a.name, func(set uint32) int { return limit + m.reservedFor(a, set) }, func(s broker.Supply) bool {
-		s.Places = max(0, s.Places-m.reservedFor(a, s.Set))
+	allowed := m.core.Supply(bt.name, func(set uint32) int { return limit + m.reservedFor(bt, set) }, func(s broker.Supply) bool {
+		s.Places = max(0, s.Places-m.reservedFor(bt, s.Set))
 		g.supply = append(g.supply, s)
 		n += s.Places
 		return n < limit
 	})
-	return min(n, limit, allowed-a.reserved)
+	return min(n, limit, allowed-bt.reserved)
 }
 
 // grant reserves n of the places that freePlaces found for a home.
-func (m *Machine) grant(c *offer, n int) {
-	m.revoke(c)
-	c.places += n
-	c.grantedAt = m.now
+func (m *Machine) grant(o *offer, n int) {
+	m.revoke(o)
+	o.places += n
+	o.grantedAt = m.now
 	for i := range m.borrow.supply {
 		s := &m.borrow.supply[i]
 		if x := min(n, s.Places); x > 0 {
 			n -= x
 			s.Places -= x
-			m.reserve(c.typ, s.Set, x)
-			c.reservations = append(c.reservations, broker.Supply{Set: s.Set, Places: x})
+			m.reserve(o.typ, s.Set, x)
+			o.reservations = append(o.reservations, broker.Supply{Set: s.Set, Places: x})
 		}
 	}
-	if !c.listed {
-		c.listed = true
-		m.borrow.reservations = append(m.borrow.reservations, c)
+	if !o.isListed {
+		o.isListed = true
+		m.borrow.reservations = append(m.borrow.reservations, o)
 	}
 }
 
 // recordFill records that a home has filled a place.
-func (m *Machine) recordFill(c *offer) {
-	c.places = max(0, c.places-1)
-	if n := len(c.reservations) - 1; n >= 0 {
-		x := &c.reservations[n]
-		m.reserve(c.typ, x.Set, -1)
+func (m *Machine) recordFill(o *offer) {
+	o.places = max(0, o.places-1)
+	if n := len(o.reservations) - 1; n >= 0 {
+		x := &o.reservations[n]
+		m.reserve(o.typ, x.Set, -1)
 		if x.Places--; x.Places == 0 {
-			c.reservations = c.reservations[:n]
+			o.reservations = o.reservations[:n]
 		}
 	}
 }
 
 // endReservations ends the reservations for a home, so that other homes may get those places. The
 // home may still fill them until they are revoked.
-func (m *Machine) endReservations(c *offer) {
-	for _, x := range c.reservations {
-		m.reserve(c.typ, x.Set, -x.Places)
+func (m *Machine) endReservations(o *offer) {
+	for _, x := range o.reservations {
+		m.reserve(o.typ, x.Set, -x.Places)
 	}
-	c.reservations, c.listed = c.reservations[:0], false
+	o.reservations, o.isListed = o.reservations[:0], false
 }
 
 // revoke withdraws the unfilled places of a home whose reservations have ended.
-func (m *Machine) revoke(c *offer) {
-	if c.places > 0 && len(c.reservations) == 0 {
-		c.places = 0
-		m.sendGrant(c, 0)
+func (m *Machine) revoke(o *offer) {
+	if o.places > 0 && len(o.reservations) == 0 {
+		o.places = 0
+		m.sendGrant(o, 0)
 	}
 }
 
-// maybeFilling reports whether a home may be about to fill the places that it was granted.
-func (c *offer) maybeFilling(now int64) bool {
-	return now-c.grantedAt < min(minGrantTime+4*c.peer.roundTrip, maxGrantTime)
+// mayStillFill reports whether a home may be about to fill the places that it was granted.
+func (o *offer) mayStillFill(now int64) bool {
+	return now-o.grantedAt < min(minGrantTime+4*o.peer.roundTrip, maxGrantTime)
 }
 
 // compare is negative if c is better than d. Any offer is better than nil.
-func (c *offer) compare(d *offer) int {
+func (o *offer) compare(other *offer) int {
 	switch {
-	case c == nil && d == nil:
+	case o == nil && other == nil:
 		return 0
-	case c == nil:
+	case o == nil:
 		return 1
-	case d == nil:
+	case other == nil:
 		return -1
 	}
-	return cmp.Or(cmp.Compare(d.priority, c.priority), cmp.Compare(c.since, d.since))
+	return cmp.Or(cmp.Compare(other.priority, o.priority), cmp.Compare(o.since, other.since))
 }
 
-// valid reports whether an offer has jobs and is not too old.
-func (c *offer) valid(now int64) bool { return c.jobs > 0 && now-c.receivedAt < offerLifetime }
+// isValid reports whether an offer has jobs and is not too old.
+func (o *offer) isValid(now int64) bool { return o.jobs > 0 && now-o.receivedAt < offerLifetime }
 
 // receiveOffer handles an offer.
-func (m *Machine) receiveOffer(p *peer, s *reader) {
-	typ, priority, age, jobs := s.name(), s.int(), s.int(), s.int()
-	if s.err != nil {
+func (m *Machine) receiveOffer(p *peer, r *reader) {
+	typ, priority, age, jobs := r.name(), r.int(), r.int(), r.int()
+	if r.err != nil {
 		return
 	}
 	a := m.borrowedType(typ)
@@ -293,10 +293,10 @@ func (m *Machine) receiveOffer(p *peer, s *reader) {
 	c.jobs, c.priority, c.since, c.receivedAt = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
 	if !m.core.IsServed(typ) {
 		c.jobs = 0
-		m.sendGrant(c, noneHere)
+		m.sendGrant(c, grantNoWorkers)
 	}
-	if c.jobs > 0 && !a.open {
-		a.open = true
+	if c.jobs > 0 && !a.isOpen {
+		a.isOpen = true
 		m.borrow.openTypes = append(m.borrow.openTypes, a)
 	}
 	m.borrow.checkOffers = true
@@ -311,21 +311,21 @@ const maxCompared = 64
 func (m *Machine) answerOffers() {
 	g := &m.borrow
 	if g.checkOffers || m.now >= m.answerAt {
-		g.checkOffers, m.answerAt, g.toCheck = false, broker.Never, len(g.openTypes)
+		g.checkOffers, m.answerAt, g.typesToCheck = false, broker.Never, len(g.openTypes)
 	}
-	n := min(g.toCheck, maxCompared)
+	n := min(g.typesToCheck, maxCompared)
 	if n == 0 {
 		return
 	}
 	batch := slices.Clone(g.openTypes[:n])
 	g.openTypes = append(g.openTypes[:0], g.openTypes[n:]...)
-	g.toCheck -= n
+	g.typesToCheck -= n
 	for _, a := range batch {
 		a.best = m.best(a)
 	}
 	slices.SortStableFunc(batch, func(a, b *borrowedType) int { return a.best.compare(b.best) })
 	for _, a := range batch {
-		if a.open = m.answer(a); a.open {
+		if a.isOpen = m.answer(a); a.isOpen {
 			g.openTypes = append(g.openTypes, a)
 			if a.answerAt != 0 {
 				m.answerAt = min(m.answerAt, a.answerAt)
@@ -335,9 +335,9 @@ func (m *Machine) answerOffers() {
 }
 
 // best returns the best valid offer of a type, or nil.
-func (m *Machine) best(a *borrowedType) (best *offer) {
-	for _, c := range a.offers {
-		if c.valid(m.now) && (best == nil || c.compare(best) < 0) {
+func (m *Machine) best(bt *borrowedType) (best *offer) {
+	for _, c := range bt.offers {
+		if c.isValid(m.now) && (best == nil || c.compare(best) < 0) {
 			best = c
 		}
 	}
@@ -345,13 +345,13 @@ func (m *Machine) best(a *borrowedType) (best *offer) {
 }
 
 // answer grants the places for a type to the best offers and reports whether offers are left.
-func (m *Machine) answer(a *borrowedType) bool {
+func (m *Machine) answer(bt *borrowedType) bool {
 	var live []*offer
 	need := 0
 	crowded := false
-	for _, c := range a.offers {
+	for _, c := range bt.offers {
 		switch {
-		case !c.valid(m.now):
+		case !c.isValid(m.now):
 		case m.congested(c.peer): // the home already lends enough to fill the stream
 			crowded = true
 		default:
@@ -360,25 +360,25 @@ func (m *Machine) answer(a *borrowedType) bool {
 		}
 	}
 	if len(live) == 0 {
-		a.answerAt = 0
+		bt.answerAt = 0
 		return crowded
 	}
-	if m.now < a.yieldUntil {
-		a.answerAt = a.yieldUntil
+	if m.now < bt.yieldUntil {
+		bt.answerAt = bt.yieldUntil
 		return true
 	}
-	free := m.freePlaces(a, need)
+	free := m.freePlaces(bt, need)
 	switch {
 	case free <= 0:
-		a.answerAt = 0
+		bt.answerAt = 0
 		return true
-	case len(live) > 1 && a.answerAt == 0:
-		a.answerAt = m.now + collectTime
+	case len(live) > 1 && bt.answerAt == 0:
+		bt.answerAt = m.now + collectTime
 		return true
-	case a.answerAt > m.now:
+	case bt.answerAt > m.now:
 		return true
 	}
-	a.answerAt = 0
+	bt.answerAt = 0
 	slices.SortStableFunc(live, (*offer).compare)
 	for _, c := range live {
 		n := min(free, c.jobs)
@@ -395,22 +395,22 @@ func (m *Machine) answer(a *borrowedType) bool {
 	return false
 }
 
-func (m *Machine) sendGrant(c *offer, n int) {
+func (m *Machine) sendGrant(o *offer, n int) {
 	b := m.newItem()
 	b.uint(itemGrant)
-	b.bytes(c.typ.name)
+	b.bytes(o.typ.name)
 	b.int(int64(n))
-	m.sendItem(c.peer, b)
+	m.sendItem(o.peer, b)
 }
 
 // receiveJob handles a job that p lends.
-func (m *Machine) receiveJob(p *peer, s *reader) {
-	key := loanKey{uint32(s.uint()), s.uint()}
-	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Progress: s.bool(), Headers: s.bytes(), Body: s.bytes()}
-	if s.err == nil && len(job.Headers) > wire.MaxHeaders {
-		s.err = errItemKind
+func (m *Machine) receiveJob(p *peer, r *reader) {
+	key := loanKey{uint32(r.uint()), r.uint()}
+	job := broker.Submission{Type: r.name(), ID: r.name(), Priority: r.int(), Age: time.Duration(r.int()), Progress: r.bool(), Headers: r.bytes(), Body: r.bytes()}
+	if r.err == nil && len(job.Headers) > wire.MaxHeaders {
+		r.err = errItemKind
 	}
-	if s.err != nil {
+	if r.err != nil {
 		return
 	}
 	job.Stable = mayKeep(job.Body)
@@ -452,12 +452,12 @@ func (m *Machine) receiveJob(p *peer, s *reader) {
 
 // receiveChange handles the message that a run is no longer wanted, or that its progress is now
 // wanted or not.
-func (m *Machine) receiveChange(p *peer, kind uint64, s *reader) {
-	key := loanKey{uint32(s.uint()), s.uint()}
-	flag := s.bool()
+func (m *Machine) receiveChange(p *peer, kind uint64, r *reader) {
+	key := loanKey{uint32(r.uint()), r.uint()}
+	flag := r.bool()
 	run := p.loans[key]
 	switch {
-	case run == 0 || s.err != nil:
+	case run == 0 || r.err != nil:
 	case kind == itemFollow:
 		m.core.Follow(p.lender, run, flag)
 	default:
@@ -477,8 +477,8 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 		b.uint(uint64(run.borrower))
 		b.bytes(e.ID)
 		b.bytes(e.Body)
-		m.sample(run, b)
-		m.reuse(b)
+		m.queueProgress(run, b)
+		m.recycle(b)
 		return
 	}
 	m.sendLastProgress(run)
@@ -521,34 +521,34 @@ func (m *Machine) newReport(kind uint64, line uint32, keepPlace bool, id []byte)
 // keepsPlace reports whether the home may fill the place of a run that has ended. It may if the
 // place is free, that home is not congested, and no other home offers a better job, of this type
 // or of the few others that are checked.
-func (m *Machine) keepsPlace(a *borrowedType, p *peer) bool {
+func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 	if m.congested(p) {
 		return false
 	}
 	g := &m.borrow
-	c := a.offerOf(p)
+	c := bt.offerOf(p)
 	offer := c
-	if !c.valid(m.now) {
+	if !c.isValid(m.now) {
 		offer = nil
 	}
-	betterOffer := m.best(a).compare(offer) < 0
+	betterOffer := m.best(bt).compare(offer) < 0
 	for range min(len(g.openTypes), maxCompared/4) {
 		g.nextType = (g.nextType + 1) % len(g.openTypes)
 		o := g.openTypes[g.nextType]
-		betterOffer = betterOffer || o != a && m.best(o).compare(offer) < 0 && m.freePlaces(o, 1) > 0
+		betterOffer = betterOffer || o != bt && m.best(o).compare(offer) < 0 && m.freePlaces(o, 1) > 0
 	}
 	if betterOffer {
 		g.checkOffers = true
 		return false
 	}
-	if m.freePlaces(a, 1) <= 0 {
+	if m.freePlaces(bt, 1) <= 0 {
 		return false
 	}
 	if offer != nil && g.supply[len(g.supply)-1].Set != 0 && g.yieldedTick != m.ticks {
 		// More jobs of the type wait at that home, and homes offer jobs of other types only to
 		// brokers that report idle workers: so report this worker as idle, and let the home wait
 		// for a moment.
-		g.yieldedTick, g.wantsSentTick, a.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
+		g.yieldedTick, g.wantsSentTick, bt.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
 		g.checkOffers = true
 		return false
 	}
@@ -567,9 +567,9 @@ func (m *Machine) forgetTypes() {
 	}
 	for typ, a := range m.borrow.types {
 		a.offers = slices.DeleteFunc(a.offers, func(c *offer) bool {
-			return !c.valid(m.now) && !c.listed && m.now-c.grantedAt >= 5*unfilledTime
+			return !c.isValid(m.now) && !c.isListed && m.now-c.grantedAt >= 5*unfilledTime
 		})
-		if len(a.offers) == 0 && !a.open && !inUse[a] {
+		if len(a.offers) == 0 && !a.isOpen && !inUse[a] {
 			delete(m.borrow.types, typ)
 		}
 	}
@@ -581,7 +581,7 @@ func (m *Machine) endBorrowing(p *peer) {
 		delete(m.borrow.runs, run)
 	}
 	m.stats.Late += uint64(len(p.loans)) // their results are discarded
-	p.loans, p.samples = map[loanKey]uint64{}, samples{}
+	p.loans, p.progress = map[loanKey]uint64{}, pendingProgress{}
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0
 	for _, a := range m.borrow.types {

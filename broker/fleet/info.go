@@ -44,7 +44,7 @@ const infoWants = 100
 // Info describes this broker's part in the fleet.
 func (m *Machine) Info() Info {
 	x := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, NameTaken: m.nameTaken, Stats: m.stats}
-	for _, p := range m.sorted {
+	for _, p := range m.peersByName {
 		v := PeerInfo{
 			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), Heard: time.Duration(m.now - p.heardAt),
 			Lent: p.lent, Borrowed: p.borrowed,
@@ -67,8 +67,8 @@ func (m *Machine) Info() Info {
 		}
 		x.Peers = append(x.Peers, v)
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.foreign)) {
-		f := m.foreign[name]
+	for _, name := range slices.Sorted(maps.Keys(m.otherVersions)) {
+		f := m.otherVersions[name]
 		x.Peers = append(x.Peers, PeerInfo{Name: name, Epoch: f.epoch, State: "foreign", Version: f.version, Heard: time.Duration(m.now - f.heardAt)})
 	}
 	return x
@@ -77,16 +77,16 @@ func (m *Machine) Info() Info {
 // lostPeer records when a broker was lost, and the types that its workers wanted.
 type lostPeer struct {
 	lostAt int64
-	wants  wants
+	wants  peerWants
 }
 
 // reportLost reports that a broker that was up has gone.
 func (m *Machine) reportLost(p *peer, why string) {
 	if p.draining && p.lent == 0 {
-		m.report(BrokerLeft, p.name, why)
+		m.addEvent(BrokerLeft, p.name, why)
 		return
 	}
-	m.report(BrokerLost, p.name, why)
+	m.addEvent(BrokerLost, p.name, why)
 	if len(m.lostPeers) >= maxPeers {
 		return
 	}
@@ -110,7 +110,7 @@ func (m *Machine) Lost(typ []byte) (names []string) {
 
 // Up returns the number of other brokers to which jobs may be lent.
 func (m *Machine) Up() (n int) {
-	for _, p := range m.sorted {
+	for _, p := range m.peersByName {
 		if p.connected && !p.draining {
 			n++
 		}
@@ -120,7 +120,7 @@ func (m *Machine) Up() (n int) {
 
 // Wanting returns the names of other brokers that have idle workers for a type.
 func (m *Machine) Wanting(typ []byte) (names []string) {
-	for _, p := range m.sorted {
+	for _, p := range m.peersByName {
 		if p.connected && !p.draining && p.wants.places(typ) > 0 {
 			names = append(names, p.name)
 		}
@@ -129,7 +129,7 @@ func (m *Machine) Wanting(typ []byte) (names []string) {
 }
 
 // Foreign returns the names of brokers that use another version.
-func (m *Machine) Foreign() []string { return slices.Sorted(maps.Keys(m.foreign)) }
+func (m *Machine) Foreign() []string { return slices.Sorted(maps.Keys(m.otherVersions)) }
 
 // NameTaken reports whether another broker has this one's name.
 func (m *Machine) NameTaken() bool { return m.nameTaken }

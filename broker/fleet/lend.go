@@ -14,7 +14,7 @@ import (
 type lendSide struct {
 	types        map[string]*lentType
 	borrowers    map[broker.Peer]*borrower
-	byUse        *list.List // list of *borrower, sorted by usedAt
+	byLastUse    *list.List // list of *borrower, sorted by lastUsed
 	lastNumber   uint32     // number of the borrower that was added last
 	waiting      []*lentType
 	demandStale  []*borrower // borrowers that were lent jobs since they last got the demand
@@ -41,14 +41,14 @@ type borrower struct {
 	number uint32
 	broker *peer
 	typ    *lentType
-	peerNo broker.Peer
+	peer   broker.Peer
 	room   int
 	// allotted is the part of room that the core knows of.
 	allotted int
 	lent     int
-	// usedAt is when it last got a job or granted places, or when its unfilled places were last
-	// checked. element is its place in lendSide.byUse.
-	usedAt     int64
+	// lastUsed is when it last got a job or granted places, or when its unfilled places were last
+	// checked. element is its place in lendSide.byLastUse.
+	lastUsed   int64
 	element    *list.Element
 	demandSent int // how many waiting jobs its broker knows of
 	// retired: one of its runs has passed its timeout, so it gets no more jobs; another
@@ -64,7 +64,7 @@ func (m *Machine) updateOffer(typ []byte) {
 	if d.Jobs == 0 {
 		if l != nil {
 			l.waiting = false
-			m.lend.drop(l)
+			m.lend.dropType(l)
 		}
 		return
 	}
@@ -88,8 +88,8 @@ func (m *Machine) offer(l *lentType, d broker.Demand) {
 	}
 	const maxBrokers = 4 // brokers that are offered the same jobs
 	n := 0
-	for i := range m.sorted {
-		p := m.sorted[(m.nextPeer+i)%len(m.sorted)]
+	for i := range m.peersByName {
+		p := m.peersByName[(m.nextPeer+i)%len(m.peersByName)]
 		if !p.connected || p.draining {
 			continue
 		}
@@ -150,22 +150,22 @@ func (m *Machine) sendDemand() {
 	m.lend.demandStale = m.lend.demandStale[:0]
 }
 
-// drop forgets a type without waiting or lent jobs.
-func (h *lendSide) drop(l *lentType) {
-	if len(l.borrowers) == 0 && !l.waiting && h.types[string(l.name)] == l {
-		delete(h.types, string(l.name))
+// dropType forgets a type without waiting or lent jobs.
+func (s *lendSide) dropType(l *lentType) {
+	if len(l.borrowers) == 0 && !l.waiting && s.types[string(l.name)] == l {
+		delete(s.types, string(l.name))
 	}
 }
 
 // receiveGrant handles the places that a broker grants for jobs of a type. 0 revokes the unfilled
-// ones; noneHere means that it does not serve the type at all.
-func (m *Machine) receiveGrant(p *peer, s *reader) {
-	typ, n := s.name(), int(min(s.int(), maxPlaces))
+// ones; grantNoWorkers means that it does not serve the type at all.
+func (m *Machine) receiveGrant(p *peer, r *reader) {
+	typ, n := r.name(), int(min(r.int(), maxPlaces))
 	l := m.lend.types[string(typ)]
 	switch {
-	case s.err != nil:
+	case r.err != nil:
 		return
-	case n == noneHere:
+	case n == grantNoWorkers:
 		p.wants.refuse(typ)
 		return
 	case l == nil || n < 0:
@@ -182,7 +182,7 @@ func (m *Machine) receiveGrant(p *peer, s *reader) {
 		return
 	}
 	if n == 0 {
-		out, _ := m.core.RunCount(br.peerNo)
+		out, _ := m.core.RunCount(br.peer)
 		n = out - br.room
 	}
 	m.allot(br, min(br.room+n, maxPlaces))
@@ -198,18 +198,18 @@ func (m *Machine) addBorrower(p *peer, l *lentType) *borrower {
 		return nil
 	}
 	h.lastNumber++
-	br := &borrower{number: h.lastNumber, broker: p, typ: l, peerNo: number}
+	br := &borrower{number: h.lastNumber, broker: p, typ: l, peer: number}
 	l.borrowers = append(l.borrowers, br)
 	p.borrowers[br.number] = br
-	h.borrowers[br.peerNo] = br
-	br.element = h.byUse.PushBack(br)
+	h.borrowers[br.peer] = br
+	br.element = h.byLastUse.PushBack(br)
 	return br
 }
 
 // markUsed records that a borrower is in use.
 func (m *Machine) markUsed(br *borrower) {
-	br.usedAt = m.now
-	m.lend.byUse.MoveToBack(br.element)
+	br.lastUsed = m.now
+	m.lend.byLastUse.MoveToBack(br.element)
 }
 
 // allot sets how many jobs a borrower may have.
@@ -228,7 +228,7 @@ func (m *Machine) fill(br *borrower) {
 			return
 		}
 		br.allotted = min(br.room, br.allotted+step)
-		m.apply(m.core.Allot(m.now, br.peerNo, br.allotted))
+		m.apply(m.core.Allot(m.now, br.peer, br.allotted))
 	}
 }
 
@@ -258,9 +258,9 @@ func (m *Machine) resumePaused() {
 		if !m.congested(br.broker) {
 			m.fill(br)
 		} else {
-			if out, _ := m.core.RunCount(br.peerNo); out < br.allotted {
+			if out, _ := m.core.RunCount(br.peer); out < br.allotted {
 				br.allotted = out
-				m.apply(m.core.Allot(m.now, br.peerNo, out))
+				m.apply(m.core.Allot(m.now, br.peer, out))
 			}
 			m.pause(br)
 		}
@@ -270,7 +270,7 @@ func (m *Machine) resumePaused() {
 // removeBorrower removes a borrower from the core.
 func (m *Machine) removeBorrower(br *borrower) {
 	m.forgetBorrower(br)
-	m.apply(m.core.RemovePeer(m.now, br.peerNo))
+	m.apply(m.core.RemovePeer(m.now, br.peer))
 }
 
 // forgetBorrower forgets a borrower. The lists demandStale, overdue and paused may still contain
@@ -278,11 +278,11 @@ func (m *Machine) removeBorrower(br *borrower) {
 func (m *Machine) forgetBorrower(br *borrower) {
 	h := &m.lend
 	br.removed = true
-	delete(h.borrowers, br.peerNo)
+	delete(h.borrowers, br.peer)
 	delete(br.broker.borrowers, br.number)
-	h.byUse.Remove(br.element)
+	h.byLastUse.Remove(br.element)
 	br.typ.borrowers = slices.DeleteFunc(br.typ.borrowers, func(o *borrower) bool { return o == br })
-	h.drop(br.typ)
+	h.dropType(br.typ)
 }
 
 // sendToBorrower sends an effect of the core to a borrower.
@@ -343,7 +343,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 // replaceOverdue moves the free places of borrowers with an overdue run to new borrowers.
 func (m *Machine) replaceOverdue() {
 	for _, br := range m.lend.overdue {
-		out, overdue := m.core.RunCount(br.peerNo)
+		out, overdue := m.core.RunCount(br.peer)
 		if overdue == 0 || br.retired || br.removed {
 			continue
 		}
@@ -359,27 +359,27 @@ func (m *Machine) replaceOverdue() {
 }
 
 // receiveReport handles a borrower's report about a run.
-func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
-	number := uint32(s.uint())
-	keepPlace := kind == itemProgress || s.bool()
-	id := s.bytes()
+func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
+	number := uint32(r.uint())
+	keepPlace := kind == itemProgress || r.bool()
+	id := r.bytes()
 	br := p.borrowers[number]
 	started := true
 	var handle func(w broker.Peer) []broker.Effect
 	switch kind {
 	case itemProgress:
-		body := s.bytes()
+		body := r.bytes()
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Progress(m.now, w, id, body, false) }
 	case itemResult:
-		body := s.bytes()
+		body := r.bytes()
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeep(body)) }
 	case itemReturn:
-		q := &broker.ReleaseRequest{ID: id, Delay: time.Duration(s.int())}
-		started = s.bool()
+		q := &broker.ReleaseRequest{ID: id, Delay: time.Duration(r.int())}
+		started = r.bool()
 		q.NotStarted = !started
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
 	case itemFail:
-		failure, delay, reason := s.uint(), s.int(), s.str()
+		failure, delay, reason := r.uint(), r.int(), r.str()
 		f := &broker.Failure{ID: id, Reason: reason, NoRetry: failure == failFinal || failure == failExpelled, Lost: failure == failLost, Expelled: failure == failExpelled, Delay: -1}
 		if failure == failLater {
 			f.Delay = delay
@@ -387,7 +387,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Fail(m.now, w, f) }
 	}
 	switch {
-	case s.err != nil:
+	case r.err != nil:
 		return
 	case br == nil:
 		if kind != itemProgress {
@@ -395,7 +395,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 		}
 		return
 	case kind == itemProgress:
-		m.apply(handle(br.peerNo))
+		m.apply(handle(br.peer))
 		return
 	case br.lent == 0:
 		return // the borrower has no job of ours
@@ -412,9 +412,9 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 	} else if !keepPlace && !br.retired {
 		m.allot(br, max(0, br.room-1))
 	}
-	m.apply(handle(br.peerNo))
+	m.apply(handle(br.peer))
 	if br.retired {
-		if out, _ := m.core.RunCount(br.peerNo); out == 0 {
+		if out, _ := m.core.RunCount(br.peer); out == 0 {
 			m.removeBorrower(br)
 		}
 	}
@@ -431,12 +431,12 @@ const maxChecks = 1024
 // without places.
 func (m *Machine) removeIdle() {
 	for range maxChecks {
-		first := m.lend.byUse.Front()
-		if first == nil || m.now-first.Value.(*borrower).usedAt < unfilledTime {
+		first := m.lend.byLastUse.Front()
+		if first == nil || m.now-first.Value.(*borrower).lastUsed < unfilledTime {
 			break
 		}
 		br := first.Value.(*borrower)
-		switch out, _ := m.core.RunCount(br.peerNo); {
+		switch out, _ := m.core.RunCount(br.peer); {
 		case out == 0 && br.lent == 0:
 			m.removeBorrower(br)
 		case out < br.room:

@@ -46,9 +46,9 @@ func pauseOf(typ string, paused bool) *broker.Settings {
 	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Paused: &paused}}}
 }
 
-// TestTooMuch: a borrower that has reached a limit on bytes rarely tries to borrow, and these
+// TestBorrowerAtLimit: a borrower that has reached a limit on bytes rarely tries to borrow, and these
 // attempts are not counted as runs.
-func TestTooMuch(t *testing.T) {
+func TestBorrowerAtLimit(t *testing.T) {
 	const jobs = 60
 	w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypeBytes: 8 << 20})
 	body := fmt.Appendf(nil, `"%0*d"`, 100<<10, 0)
@@ -69,8 +69,8 @@ func TestTooMuch(t *testing.T) {
 	w.answerJobs(t, jobs)
 }
 
-// TestGroupsOfHome: the rules of a job's home apply to its groups.
-func TestGroupsOfHome(t *testing.T) {
+// TestHomeGroups: the rules of a job's home apply to its groups.
+func TestHomeGroups(t *testing.T) {
 	w := newTwins(time.Millisecond)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
 	for i, n := range []int64{3, 0} { // the borrower's own rule holds all of its jobs back
@@ -95,9 +95,9 @@ func TestGroupsOfHome(t *testing.T) {
 	}
 }
 
-// TestGroupOpensAtHome: jobs that a group held back are lent when it opens, even if their home
+// TestHomeGroupOpens: jobs that a group held back are lent when it opens, even if their home
 // has no workers and no broker has asked for its jobs for a while.
-func TestGroupOpensAtHome(t *testing.T) {
+func TestHomeGroupOpens(t *testing.T) {
 	group := []byte(`"g"`)
 	for _, end := range []string{"the rule is dropped", "the job has ended", "the rate has room"} {
 		t.Run(end, func(t *testing.T) {
@@ -195,9 +195,9 @@ func TestManyTypes(t *testing.T) {
 	})
 }
 
-// TestSetsBeyond: if workers have more sets of types than may be wanted at a time, the remaining
+// TestTooManySets: if workers have more sets of types than may be wanted at a time, the remaining
 // sets are wanted once workers of others leave.
-func TestSetsBeyond(t *testing.T) {
+func TestTooManySets(t *testing.T) {
 	const sets = 1024
 	w := newTwins(time.Millisecond)
 	of := func(i int) *broker.JoinRequest {
@@ -215,9 +215,9 @@ func TestSetsBeyond(t *testing.T) {
 	w.answerJobs(t, 1)
 }
 
-// TestTypesAtHome: a grant that arrives after the type's last job has ended does not give a home
+// TestLateGrant: a grant that arrives after the type's last job has ended does not give a home
 // more types than it may have.
-func TestTypesAtHome(t *testing.T) {
+func TestLateGrant(t *testing.T) {
 	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypes: 2})
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.pass(3 * time.Second)

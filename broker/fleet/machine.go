@@ -100,29 +100,29 @@ const maxEvents = 2 * maxPeers
 // together with the core: Effect gets the core's effects for its peers, and Step is called
 // after each command.
 type Machine struct {
-	cfg   Config
-	core  *broker.Broker
-	apply func([]broker.Effect)
-	now   int64
-	out   []Message
+	cfg      Config
+	core     *broker.Broker
+	apply    func([]broker.Effect)
+	now      int64
+	outgoing []Message
 
-	// ticks counts ticks, and next is when the next one is due. answerAt is when the
+	// ticks counts ticks, and nextTick is when the next one is due. answerAt is when the
 	// collected offers are answered, or broker.Never.
-	ticks          int64
-	next, answerAt int64
-	heartbeatAt    int64 // when it last sent a heartbeat
-	connectedAt    int64 // when NATS was last connected
-	heartbeatSoon  bool  // the next heartbeat is sent early
-	joinAt         int64 // when it sends its first heartbeat
-	namesakeAt     int64 // when another broker of its name was last heard; 0 never
-	nameTaken      bool  // another broker has its name, so it takes no part
-	checkHeld      bool  // the streams may hold more than is allowed
+	ticks              int64
+	nextTick, answerAt int64
+	heartbeatAt        int64 // when it last sent a heartbeat
+	connectedAt        int64 // when NATS was last connected
+	heartbeatSoon      bool  // the next heartbeat is sent early
+	joinAt             int64 // when it sends its first heartbeat
+	namesakeAt         int64 // when another broker of its name was last heard; 0 never
+	nameTaken          bool  // another broker has its name, so it takes no part
+	checkHeld          bool  // the streams may hold more than is allowed
 
-	peers    map[string]*peer
-	sorted   []*peer // by name
-	nextPeer int     // the broker that is offered jobs first
-	// foreign holds the brokers that use another version, by name.
-	foreign map[string]*otherVersion
+	peers       map[string]*peer
+	peersByName []*peer // sorted by name
+	nextPeer    int     // the broker that is offered jobs first
+	// otherVersions holds the brokers that use another version, by name.
+	otherVersions map[string]*otherVersion
 	// lostPeers holds the brokers that were lost within rememberLost, by name.
 	lostPeers map[string]lostPeer
 	sessions  uint64 // number of the latest session
@@ -131,9 +131,9 @@ type Machine struct {
 	borrow borrowSide
 	stats  Stats
 	events []Event
-	// scratch is memory in which items are written, spare memory for messages.
+	// scratch is memory in which items are written, buffers memory for messages.
 	scratch writer
-	spare   spares
+	buffers bufferPool
 }
 
 // Stats holds counts since the start, except for Lent and Borrowed.
@@ -163,27 +163,27 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 	core.TrackIdle()
 	cfg.MaxInFlight, cfg.MaxHeld = cmp.Or(cfg.MaxInFlight, 4<<20), cmp.Or(cfg.MaxHeld, 512<<20)
 	m := &Machine{
-		cfg: cfg, core: core, apply: apply, now: now, next: now, answerAt: broker.Never,
-		joinAt: now + (heartbeatTicks+1)*tickInterval, peers: map[string]*peer{}, foreign: map[string]*otherVersion{}, lostPeers: map[string]lostPeer{},
+		cfg: cfg, core: core, apply: apply, now: now, nextTick: now, answerAt: broker.Never,
+		joinAt: now + (heartbeatTicks+1)*tickInterval, peers: map[string]*peer{}, otherVersions: map[string]*otherVersion{}, lostPeers: map[string]lostPeer{},
 	}
-	m.lend = lendSide{types: map[string]*lentType{}, borrowers: map[broker.Peer]*borrower{}, byUse: list.New(), wantsVersion: 1}
-	m.borrow = borrowSide{types: map[string]*borrowedType{}, runs: map[uint64]*borrowedRun{}, reserved: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*want{}}
+	m.lend = lendSide{types: map[string]*lentType{}, borrowers: map[broker.Peer]*borrower{}, byLastUse: list.New(), wantsVersion: 1}
+	m.borrow = borrowSide{types: map[string]*borrowedType{}, runs: map[uint64]*borrowedRun{}, reserved: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wantsByKey: map[wantKey]*ownWant{}}
 	return m
 }
 
 // Next returns the time at which Tick will have something to do.
 func (m *Machine) Next() int64 {
-	if m.borrow.toCheck > 0 {
+	if m.borrow.typesToCheck > 0 {
 		return m.now
 	}
-	return min(m.next, m.answerAt)
+	return min(m.nextTick, m.answerAt)
 }
 
 // Tick does what is due.
 func (m *Machine) Tick(now int64) {
 	m.now = max(m.now, now)
-	if m.now >= m.next {
-		m.next = m.now + tickInterval
+	if m.now >= m.nextTick {
+		m.nextTick = m.now + tickInterval
 		m.ticks++
 		m.runTick()
 	}
@@ -196,9 +196,9 @@ func (m *Machine) Step(now int64) {
 	m.core.EachChange(m.workersChanged)
 	if m.checkHeld {
 		m.checkHeld = false
-		m.shed()
+		m.shedPeers()
 	}
-	if len(m.sorted) > 0 {
+	if len(m.peersByName) > 0 {
 		m.replaceOverdue()
 		m.resumePaused()
 		if m.lend.setsChanged {
@@ -211,7 +211,7 @@ func (m *Machine) Step(now int64) {
 
 // runTick does the work of one tick.
 func (m *Machine) runTick() {
-	maps.DeleteFunc(m.foreign, func(_ string, x *otherVersion) bool { return m.now-x.heardAt >= lostAfter })
+	maps.DeleteFunc(m.otherVersions, func(_ string, x *otherVersion) bool { return m.now-x.heardAt >= lostAfter })
 	maps.DeleteFunc(m.lostPeers, func(_ string, x lostPeer) bool { return m.now-x.lostAt >= rememberLost })
 	switch {
 	case m.namesakeAt != 0 && m.now-m.namesakeAt < lostAfter:
@@ -219,11 +219,11 @@ func (m *Machine) runTick() {
 		return
 	case m.nameTaken:
 		m.nameTaken, m.joinAt = false, m.now
-		m.report(NameFree, m.cfg.Name, "")
+		m.addEvent(NameFree, m.cfg.Name, "")
 	case m.now < m.joinAt:
 		return
 	}
-	for _, p := range slices.Clone(m.sorted) {
+	for _, p := range slices.Clone(m.peersByName) {
 		switch {
 		case m.now-p.heardAt >= lostAfter:
 			m.losePeer(p, "its heartbeats are missing")
@@ -249,8 +249,8 @@ func (m *Machine) yieldName() {
 		return
 	}
 	m.nameTaken = true
-	m.report(NameTaken, m.cfg.Name, "")
-	for _, p := range slices.Clone(m.sorted) {
+	m.addEvent(NameTaken, m.cfg.Name, "")
+	for _, p := range slices.Clone(m.peersByName) {
 		m.removePeer(p, "another broker has this broker's name")
 	}
 }
@@ -295,14 +295,14 @@ func (m *Machine) Receive(now int64, data []byte) {
 // receiveOtherVersion records a broker that uses another version of these messages. Only the sender of
 // such a message can be read.
 func (m *Machine) receiveOtherVersion(name string, epoch, version uint64) {
-	x := m.foreign[name]
+	x := m.otherVersions[name]
 	if x == nil {
-		if len(m.foreign) == maxPeers {
+		if len(m.otherVersions) == maxPeers {
 			return
 		}
 		x = &otherVersion{}
-		m.foreign[name] = x
-		m.report(OtherVersion, name, "")
+		m.otherVersions[name] = x
+		m.addEvent(OtherVersion, name, "")
 	}
 	*x = otherVersion{epoch, version, m.now}
 }
@@ -323,21 +323,21 @@ func (m *Machine) receiveOwnName(epoch uint64) {
 func (m *Machine) newItem() writer { return m.scratch[:0] }
 
 func (m *Machine) sendItem(p *peer, item writer) {
-	m.reuse(item)
-	p.stream.add(item, &m.spare)
+	m.recycle(item)
+	p.stream.add(item, &m.buffers)
 	m.checkHeld = m.checkHeld || m.congested(p)
 }
 
-// reuse takes back what newItem returned.
-func (m *Machine) reuse(item writer) {
+// recycle takes back what newItem returned.
+func (m *Machine) recycle(item writer) {
 	if cap(item) <= maxBatchBytes {
 		m.scratch = item
 	}
 }
 
-// start begins a message of roughly n bytes.
-func (m *Machine) start(kind uint64, n int) writer {
-	p := writer(m.spare.get(n + headerBytes))
+// newMessage begins a message of roughly n bytes.
+func (m *Machine) newMessage(kind uint64, n int) writer {
+	p := writer(m.buffers.get(n + headerBytes))
 	p.uint(version)
 	p.uint(kind)
 	p.str(m.cfg.Name)
@@ -345,7 +345,7 @@ func (m *Machine) start(kind uint64, n int) writer {
 	return p
 }
 
-func (m *Machine) report(kind EventKind, name, reason string) {
+func (m *Machine) addEvent(kind EventKind, name, reason string) {
 	if len(m.events) < maxEvents {
 		m.events = append(m.events, Event{kind, name, reason})
 	}
@@ -362,16 +362,16 @@ func (m *Machine) Events() []Event {
 // call returned; they must not be used any more.
 func (m *Machine) Messages(sent []Message) []Message {
 	for _, x := range sent {
-		m.spare.put(x.Data)
+		m.buffers.put(x.Data)
 	}
 	clear(sent)
 	m.sendDemand()
-	for _, p := range m.sorted {
+	for _, p := range m.peersByName {
 		m.sendProgress(p)
 		m.flush(p)
 	}
-	out := m.out
-	m.out = sent[:0]
+	out := m.outgoing
+	m.outgoing = sent[:0]
 	return out
 }
 
@@ -395,7 +395,7 @@ func (m *Machine) Leave(now int64) {
 
 // Pending reports whether Messages or Events would return something.
 func (m *Machine) Pending() bool {
-	return len(m.out)+len(m.events) > 0 || slices.ContainsFunc(m.sorted, func(p *peer) bool {
-		return p.stream.ready(m.cfg.MaxInFlight) || p.stream.ackDue(m.cfg.MaxInFlight) || len(p.samples.runs) > 0 && m.roomForProgress(p)
+	return len(m.outgoing)+len(m.events) > 0 || slices.ContainsFunc(m.peersByName, func(p *peer) bool {
+		return p.stream.ready(m.cfg.MaxInFlight) || p.stream.ackDue(m.cfg.MaxInFlight) || len(p.progress.runs) > 0 && m.roomForProgress(p)
 	})
 }

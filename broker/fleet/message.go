@@ -26,7 +26,7 @@ const headerBytes = 256
 // Items are what the stream from one broker to another carries.
 const (
 	itemOffer    = 'o' // fields: type, priority, age, jobs
-	itemGrant    = 't' // fields: type, places (0 revokes unfilled ones) or noneHere
+	itemGrant    = 't' // fields: type, places (0 revokes unfilled ones) or grantNoWorkers
 	itemLend     = 'l' // fields: borrower, loan, type, id, priority, age, whether progress is wanted, headers, body
 	itemUnwant   = 'u' // fields: borrower, loan, whether the run is overdue
 	itemFollow   = 'w' // fields: borrower, loan, whether progress is wanted
@@ -36,9 +36,9 @@ const (
 	itemReturn   = 'g' // fields: borrower, keep, id, delay, whether a worker had got the job
 )
 
-// noneHere is sent instead of a number of places if no worker serves the type, although a pattern
-// of the broker's wants may match it.
-const noneHere = -1
+// grantNoWorkers is sent instead of a number of places if no worker serves the type, although a
+// pattern of the broker's wants may match it.
+const grantNoWorkers = -1
 
 // How a run failed.
 const (
@@ -52,16 +52,16 @@ const (
 // writer appends to a message.
 type writer []byte
 
-func (p *writer) uint(v uint64)  { *p = msgp.AppendUint64(*p, v) }
-func (p *writer) int(v int64)    { *p = msgp.AppendInt64(*p, v) }
-func (p *writer) bool(v bool)    { *p = msgp.AppendBool(*p, v) }
-func (p *writer) bytes(v []byte) { *p = msgp.AppendBytes(*p, v) }
-func (p *writer) str(v string)   { *p = msgp.AppendString(*p, v) }
-func (p *writer) listHead(n int) { *p = msgp.AppendArrayHeader(*p, uint32(n)) }
-func (p *writer) list(v [][]byte) {
-	p.listHead(len(v))
+func (w *writer) uint(v uint64)  { *w = msgp.AppendUint64(*w, v) }
+func (w *writer) int(v int64)    { *w = msgp.AppendInt64(*w, v) }
+func (w *writer) bool(v bool)    { *w = msgp.AppendBool(*w, v) }
+func (w *writer) bytes(v []byte) { *w = msgp.AppendBytes(*w, v) }
+func (w *writer) str(v string)   { *w = msgp.AppendString(*w, v) }
+func (w *writer) listHead(n int) { *w = msgp.AppendArrayHeader(*w, uint32(n)) }
+func (w *writer) list(v [][]byte) {
+	w.listHead(len(v))
 	for _, x := range v {
-		p.bytes(x)
+		w.bytes(x)
 	}
 }
 
@@ -73,25 +73,25 @@ type reader struct {
 	err  error
 }
 
-func read[T any](s *reader, f func([]byte) (T, []byte, error)) (v T) {
-	if s.err != nil {
+func read[T any](r *reader, f func([]byte) (T, []byte, error)) (v T) {
+	if r.err != nil {
 		return v
 	}
-	v, s.rest, s.err = f(s.rest)
+	v, r.rest, r.err = f(r.rest)
 	return v
 }
 
-func (s *reader) uint() uint64  { return read(s, msgp.ReadUint64Bytes) }
-func (s *reader) int() int64    { return read(s, msgp.ReadInt64Bytes) }
-func (s *reader) bool() bool    { return read(s, msgp.ReadBoolBytes) }
-func (s *reader) bytes() []byte { return read(s, msgp.ReadBytesZC) }
-func (s *reader) str() string   { return read(s, msgp.ReadStringBytes) }
+func (r *reader) uint() uint64  { return read(r, msgp.ReadUint64Bytes) }
+func (r *reader) int() int64    { return read(r, msgp.ReadInt64Bytes) }
+func (r *reader) bool() bool    { return read(r, msgp.ReadBoolBytes) }
+func (r *reader) bytes() []byte { return read(r, msgp.ReadBytesZC) }
+func (r *reader) str() string   { return read(r, msgp.ReadStringBytes) }
 
 // name reads a type, an id or a group, in canonical form.
-func (s *reader) name() []byte {
-	v := s.bytes()
-	if s.err == nil && !canonical(v) {
-		s.err = errors.New("an invalid name")
+func (r *reader) name() []byte {
+	v := r.bytes()
+	if r.err == nil && !canonical(v) {
+		r.err = errors.New("an invalid name")
 	}
 	return v
 }
@@ -117,28 +117,28 @@ func canonical(v []byte) bool {
 	return true
 }
 
-func (s *reader) names(limit int) (v [][]byte) {
-	n := s.listHead()
-	if n > limit && s.err == nil {
-		s.err = errors.New("too many names")
+func (r *reader) names(limit int) (v [][]byte) {
+	n := r.listHead()
+	if n > limit && r.err == nil {
+		r.err = errors.New("too many names")
 	}
 	for range n {
-		if s.err != nil {
+		if r.err != nil {
 			return nil
 		}
-		v = append(v, s.name())
+		v = append(v, r.name())
 	}
 	return v
 }
 
 // listHead reads the length of a list. The list must fit in the rest of the message, with at least
 // one byte for each element.
-func (s *reader) listHead() int {
-	n := read(s, msgp.ReadArrayHeaderBytes)
-	if s.err == nil && int(n) > len(s.rest) {
-		s.err = errors.New("a list is longer than its message")
+func (r *reader) listHead() int {
+	n := read(r, msgp.ReadArrayHeaderBytes)
+	if r.err == nil && int(n) > len(r.rest) {
+		r.err = errors.New("a list is longer than its message")
 	}
-	if s.err != nil {
+	if r.err != nil {
 		return 0
 	}
 	return int(n)

@@ -28,8 +28,8 @@ type peer struct {
 	unackedSince int64
 
 	stream    stream
-	samples   samples
-	wants     wants
+	progress  pendingProgress
+	wants     peerWants
 	borrowers map[uint32]*borrower // the borrowers that stand for it, one for each type, by number
 	lender    broker.Peer          // its number as a lender in our core
 	loans     map[loanKey]uint64
@@ -67,14 +67,14 @@ func (m *Machine) addPeer(name string, epoch uint64) *peer {
 		}
 		m.removePeer(p, "it was restarted")
 	}
-	if len(m.sorted) == maxPeers {
+	if len(m.peersByName) == maxPeers {
 		return nil
 	}
 	m.sessions++
 	p := &peer{name: name, epoch: epoch, session: m.sessions, wants: newWants(), borrowers: map[uint32]*borrower{}, loans: map[loanKey]uint64{}}
 	m.peers[name] = p
-	at, _ := slices.BinarySearchFunc(m.sorted, name, compareName)
-	m.sorted = slices.Insert(m.sorted, at, p)
+	at, _ := slices.BinarySearchFunc(m.peersByName, name, compareName)
+	m.peersByName = slices.Insert(m.peersByName, at, p)
 	return p
 }
 
@@ -103,8 +103,8 @@ func (m *Machine) losePeer(p *peer, why string) {
 func (m *Machine) removePeer(p *peer, why string) {
 	m.endSession(p, why)
 	delete(m.peers, p.name)
-	at, _ := slices.BinarySearchFunc(m.sorted, p.name, compareName)
-	m.sorted = slices.Delete(m.sorted, at, at+1)
+	at, _ := slices.BinarySearchFunc(m.peersByName, p.name, compareName)
+	m.peersByName = slices.Delete(m.peersByName, at, at+1)
 }
 
 // endSession ends the session with p: the jobs lent to it are lost, and the jobs that it lent
@@ -122,11 +122,11 @@ func (m *Machine) endSession(p *peer, why string) {
 // sendHeartbeat sends a heartbeat, which names the brokers that we hear.
 func (m *Machine) sendHeartbeat() {
 	m.heartbeatAt, m.heartbeatSoon = m.now, false
-	b := m.start(msgHeartbeat, 64*len(m.sorted))
+	b := m.newMessage(msgHeartbeat, 64*len(m.peersByName))
 	b.int(m.now)
 	b.bool(m.core.Draining())
-	b.listHead(len(m.sorted))
-	for _, p := range m.sorted {
+	b.listHead(len(m.peersByName))
+	for _, p := range m.peersByName {
 		b.str(p.name)
 		b.uint(p.epoch)
 		b.uint(p.session)
@@ -140,13 +140,13 @@ func (m *Machine) sendHeartbeat() {
 			p.unackedSince = m.now
 		}
 	}
-	m.out = append(m.out, Message{Data: b})
+	m.outgoing = append(m.outgoing, Message{Data: b})
 }
 
 // receiveHeartbeat handles a heartbeat.
-func (m *Machine) receiveHeartbeat(name string, epoch uint64, s *reader) {
-	clock, draining := s.int(), s.bool()
-	n := s.listHead()
+func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
+	clock, draining := r.int(), r.bool()
+	n := r.listHead()
 	p := m.addPeer(name, epoch)
 	if p == nil || clock <= p.sentAt {
 		return // a later one has already arrived
@@ -157,9 +157,9 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, s *reader) {
 	p.heardAt, p.sentAt, p.receivedAt, p.draining = m.now, clock, m.now, draining
 	hearsUs := false
 	for range n {
-		to, toEpoch := s.str(), s.uint()
-		session, ourSession, sent, acked, sentTime, ago := s.uint(), s.uint(), s.uint(), s.uint(), s.int(), s.int()
-		if s.err != nil {
+		to, toEpoch := r.str(), r.uint()
+		session, ourSession, sent, acked, sentTime, ago := r.uint(), r.uint(), r.uint(), r.uint(), r.int(), r.int()
+		if r.err != nil {
 			return
 		}
 		if to != m.cfg.Name || toEpoch != m.cfg.Epoch {
@@ -200,7 +200,7 @@ func (m *Machine) sessionUp(p *peer) {
 		p.connected, p.unackedSince = true, 0
 		m.lend.wantsVersion++
 		delete(m.lostPeers, p.name)
-		m.report(BrokerJoined, p.name, "")
+		m.addEvent(BrokerJoined, p.name, "")
 	}
 }
 
@@ -226,7 +226,7 @@ func (m *Machine) flush(p *peer) {
 }
 
 func (m *Machine) sendData(p *peer, x *message) {
-	b := m.start(msgData, len(x.data))
+	b := m.newMessage(msgData, len(x.data))
 	b.uint(p.session)
 	b.uint(p.theirSession)
 	b.uint(p.stream.received)
@@ -234,35 +234,35 @@ func (m *Machine) sendData(p *peer, x *message) {
 	b.bool(x.continues)
 	b.bytes(x.data)
 	p.stream.ackSent()
-	m.out = append(m.out, Message{To: p.name, Data: b})
+	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b})
 }
 
 // sendAck acks what has arrived from p. resend asks p for the messages that follow; wantReply makes
 // NATS reply if no broker listens on p's subject.
 func (m *Machine) sendAck(p *peer, resend, wantReply bool) {
-	b := m.start(msgAck, 0)
+	b := m.newMessage(msgAck, 0)
 	b.uint(p.session)
 	b.uint(p.theirSession)
 	b.uint(p.stream.received)
 	b.bool(resend)
 	p.stream.ackSent()
-	m.out = append(m.out, Message{To: p.name, Data: b, WantReply: wantReply})
+	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b, WantReply: wantReply})
 }
 
 // inSession reads the session that a message belongs to, and reports whether it is the current one.
-func (p *peer) inSession(s *reader) bool {
-	theirSession, session := s.uint(), s.uint()
-	return p != nil && theirSession == p.theirSession && session == p.session && s.err == nil
+func (p *peer) inSession(r *reader) bool {
+	theirSession, session := r.uint(), r.uint()
+	return p != nil && theirSession == p.theirSession && session == p.session && r.err == nil
 }
 
-func (m *Machine) receiveData(p *peer, s *reader) {
-	if !p.inSession(s) {
+func (m *Machine) receiveData(p *peer, r *reader) {
+	if !p.inSession(r) {
 		return
 	}
 	m.sessionUp(p)
-	got := s.uint()
-	x := message{number: s.uint(), continues: s.bool(), data: s.bytes()}
-	if s.err != nil {
+	got := r.uint()
+	x := message{number: r.uint(), continues: r.bool(), data: r.bytes()}
+	if r.err != nil {
 		return
 	}
 	m.recordAck(p, got)
@@ -275,10 +275,10 @@ func (m *Machine) receiveData(p *peer, s *reader) {
 	items := &reader{rest: p.stream.receive(&x)}
 	m.checkHeld = m.checkHeld || len(p.stream.partial) > m.cfg.MaxInFlight
 	for session := p.session; len(items.rest) > 0 && items.err == nil && p.session == session; {
-		m.item(p, items)
+		m.receiveItem(p, items)
 	}
 	if items.err != nil {
-		s.err = items.err
+		r.err = items.err
 		m.restartSession(p)
 	}
 }
@@ -286,7 +286,7 @@ func (m *Machine) receiveData(p *peer, s *reader) {
 // recordAck records that p has all messages up to a number.
 func (m *Machine) recordAck(p *peer, number uint64) {
 	wasCongested := m.congested(p)
-	if p.stream.ack(number, &m.spare); !m.congested(p) {
+	if p.stream.ack(number, &m.buffers); !m.congested(p) {
 		m.lend.mayResume = true
 		m.borrow.checkOffers = m.borrow.checkOffers || wasCongested
 	}
@@ -294,22 +294,22 @@ func (m *Machine) recordAck(p *peer, number uint64) {
 
 // held returns how many bytes are held for p.
 func (p *peer) held() int64 {
-	return int64(p.stream.bytes + cap(p.stream.partial) + p.samples.bytes)
+	return int64(p.stream.bytes + cap(p.stream.partial) + p.progress.bytes)
 }
 
 // Memory returns how many bytes all streams hold.
 func (m *Machine) Memory() (n int64) {
-	for _, p := range m.sorted {
+	for _, p := range m.peersByName {
 		n += p.held()
 	}
 	return n
 }
 
-// shed restarts streams, always the one that holds the most bytes, until all together hold no more
-// than Config.MaxHeld.
-func (m *Machine) shed() {
+// shedPeers restarts streams, always the one that holds the most bytes, until all together hold
+// no more than Config.MaxHeld.
+func (m *Machine) shedPeers() {
 	for m.Memory() > m.cfg.MaxHeld {
-		m.restartSession(slices.MaxFunc(m.sorted, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
+		m.restartSession(slices.MaxFunc(m.peersByName, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
 	}
 }
 
@@ -317,7 +317,7 @@ func (m *Machine) shed() {
 // more is lent to the peer or borrowed from it. It is at most half of MaxHeld, divided among all
 // peers.
 func (m *Machine) peerLimit() int {
-	return int(min(int64(2*m.cfg.MaxInFlight), m.cfg.MaxHeld/2/int64(max(1, len(m.sorted)))))
+	return int(min(int64(2*m.cfg.MaxInFlight), m.cfg.MaxHeld/2/int64(max(1, len(m.peersByName)))))
 }
 
 // congested reports whether p has reached its limit.
@@ -346,12 +346,12 @@ func (m *Machine) requestAgain(p *peer) {
 	}
 }
 
-func (m *Machine) receiveAck(p *peer, s *reader) {
-	if !p.inSession(s) {
+func (m *Machine) receiveAck(p *peer, r *reader) {
+	if !p.inSession(r) {
 		return
 	}
-	got, resend := s.uint(), s.bool()
-	if s.err != nil {
+	got, resend := r.uint(), r.bool()
+	if r.err != nil {
 		return
 	}
 	m.recordAck(p, got)
@@ -363,20 +363,20 @@ func (m *Machine) receiveAck(p *peer, s *reader) {
 	}
 }
 
-// item reads one item from p, and acts on it.
-func (m *Machine) item(p *peer, s *reader) {
-	switch kind := s.uint(); kind {
+// receiveItem reads one item from p, and acts on it.
+func (m *Machine) receiveItem(p *peer, r *reader) {
+	switch kind := r.uint(); kind {
 	case itemOffer:
-		m.receiveOffer(p, s)
+		m.receiveOffer(p, r)
 	case itemLend:
-		m.receiveJob(p, s)
+		m.receiveJob(p, r)
 	case itemUnwant, itemFollow:
-		m.receiveChange(p, kind, s)
+		m.receiveChange(p, kind, r)
 	case itemGrant:
-		m.receiveGrant(p, s)
+		m.receiveGrant(p, r)
 	case itemResult, itemFail, itemReturn, itemProgress:
-		m.receiveReport(p, kind, s)
+		m.receiveReport(p, kind, r)
 	default:
-		s.err = errItemKind
+		r.err = errItemKind
 	}
 }

@@ -25,10 +25,10 @@ func (w *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
 	}
 }
 
-// TestProgressIsASample: if a home reads nothing for a while, the borrower needs little memory
+// TestProgressSampled: if a home reads nothing for a while, the borrower needs little memory
 // and loses no run, however much its workers report; afterwards the latest progress of each run
 // arrives.
-func TestProgressIsASample(t *testing.T) {
+func TestProgressSampled(t *testing.T) {
 	const runs, reports = 5, 120
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: runs})
@@ -62,8 +62,8 @@ func TestProgressIsASample(t *testing.T) {
 	}
 }
 
-// TestProgressUnasked: progress is sent home only once it has been requested.
-func TestProgressUnasked(t *testing.T) {
+// TestProgressUnrequested: progress is sent home only once it has been requested.
+func TestProgressUnrequested(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
@@ -81,9 +81,9 @@ func TestProgressUnasked(t *testing.T) {
 	w.answerJobs(t, 1)
 }
 
-// TestOverdueAtHome: a worker whose run is overdue at home gets no further job at the
+// TestHomeOverdue: a worker whose run is overdue at home gets no further job at the
 // borrower before it has answered, even if it has room for more.
-func TestOverdueAtHome(t *testing.T) {
+func TestHomeOverdue(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		w := newTwins(time.Millisecond)
 		w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
@@ -113,9 +113,9 @@ func TestOverdueAtHome(t *testing.T) {
 	}
 }
 
-// TestHeld: the bytes that all streams hold are bounded; beyond the bound, the largest stream
+// TestStreamBytes: the bytes that all streams hold are bounded; beyond the bound, the largest stream
 // restarts.
-func TestHeld(t *testing.T) {
+func TestStreamBytes(t *testing.T) {
 	const runs = 32
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: runs})

@@ -226,16 +226,16 @@ func (x *node) send(y *node, data []byte) {
 	}
 }
 
-func (y *node) receive(data []byte) {
-	if y.disconnected {
+func (x *node) receive(data []byte) {
+	if x.disconnected {
 		return
 	}
-	if wait := y.frozen - y.now; wait > 0 {
-		y.after(wait, y, func() { y.receive(data) })
+	if wait := x.frozen - x.now; wait > 0 {
+		x.after(wait, x, func() { x.receive(data) })
 		return
 	}
-	y.machine.Receive(y.now, data)
-	y.flushSoon()
+	x.machine.Receive(x.now, data)
+	x.flushSoon()
 }
 
 func (x *node) apply(fx []broker.Effect) {

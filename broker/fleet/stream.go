@@ -47,16 +47,16 @@ const (
 	ackEvery = 32
 	// maxResend bounds the bytes that are sent again at a time.
 	maxResend = 8 << 20
-	// maxSpare bounds the number of spare buffers, and largeSpare the size of one.
-	maxSpare   = 16
-	largeSpare = 64 << 10
+	// maxSpare bounds the number of spare buffers, and maxSpareBytes the size of one, in bytes.
+	maxSpare      = 16
+	maxSpareBytes = 64 << 10
 )
 
-// spares are buffers for reuse.
-type spares [][]byte
+// bufferPool are buffers for reuse.
+type bufferPool [][]byte
 
 // get returns an empty buffer for roughly n bytes.
-func (s *spares) get(n int) []byte {
+func (s *bufferPool) get(n int) []byte {
 	if k := len(*s) - 1; k >= 0 {
 		b := (*s)[k]
 		if *s = (*s)[:k]; cap(b) >= n {
@@ -67,13 +67,13 @@ func (s *spares) get(n int) []byte {
 }
 
 // put keeps a buffer for reuse. The caller must not use it any more.
-func (s *spares) put(b []byte) {
-	if len(*s) < maxSpare && cap(b) <= largeSpare && cap(b) >= firstBatch {
+func (s *bufferPool) put(b []byte) {
+	if len(*s) < maxSpare && cap(b) <= maxSpareBytes && cap(b) >= firstBatch {
 		*s = append(*s, b[:0])
 	}
 }
 
-func (s *stream) add(item []byte, from *spares) {
+func (s *stream) add(item []byte, from *bufferPool) {
 	n := len(s.batches)
 	if n == 0 || s.batches[n-1].items == maxBatchItems || len(s.batches[n-1].data)+len(item) > maxBatchBytes {
 		s.batches = append(s.batches, batch{data: from.get(len(item))})
@@ -119,7 +119,7 @@ func (s *stream) ackDue(maxInFlight int) bool {
 func (s *stream) ackSent() { s.ackOwed, s.ackOwedBytes = 0, 0 }
 
 // ack records that the peer has all messages up to a number.
-func (s *stream) ack(number uint64, to *spares) {
+func (s *stream) ack(number uint64, to *bufferPool) {
 	n := 0
 	for n < len(s.unacked) && s.unacked[n].number <= number {
 		s.bytes -= len(s.unacked[n].data)

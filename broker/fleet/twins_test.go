@@ -144,9 +144,9 @@ func (w *twins) answerJobs(t *testing.T, n int) {
 	}
 }
 
-// TestNoMoreThanWanted: no more jobs are lent than idle workers can take, whatever
+// TestLentWithinWants: no more jobs are lent than idle workers can take, whatever
 // their types and however slow the network is.
-func TestNoMoreThanWanted(t *testing.T) {
+func TestLentWithinWants(t *testing.T) {
 	for _, v := range []struct {
 		name    string
 		delay   time.Duration
@@ -178,9 +178,9 @@ func TestNoMoreThanWanted(t *testing.T) {
 	}
 }
 
-// TestHeavyBurst: however much is lent at once, little is in flight at any time, and no broker
+// TestBurst: however much is lent at once, little is in flight at any time, and no broker
 // is lost on a network that carries 32 MiB a second.
-func TestHeavyBurst(t *testing.T) {
+func TestBurst(t *testing.T) {
 	const jobs = 200
 	body := fmt.Appendf(nil, `"%0*d"`, 256<<10, 0)
 	w := newTwins(20 * time.Millisecond)
@@ -229,9 +229,9 @@ func TestAcks(t *testing.T) {
 	}
 }
 
-// TestLost: jobs lent to a broker that is lost, in whatever way and at whatever moment,
+// TestLostPeer: jobs lent to a broker that is lost, in whatever way and at whatever moment,
 // are requeued in time to run elsewhere within two seconds.
-func TestLost(t *testing.T) {
+func TestLostPeer(t *testing.T) {
 	const ms = time.Millisecond
 	for _, v := range []struct {
 		name    string
@@ -320,9 +320,9 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestWantsAreFew: the wants of workers are sent at most ten times a second, however
+// TestWantsRate: the wants of workers are sent at most ten times a second, however
 // often a worker comes and goes.
-func TestWantsAreFew(t *testing.T) {
+func TestWantsRate(t *testing.T) {
 	w := newTwins(0)
 	countWants := func() (n int) {
 		for _, x := range w.inFlight {
@@ -369,9 +369,9 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestForeign: a broker that speaks another version is reported by name, and nothing else
+// TestOtherVersions: a broker that speaks another version is reported by name, and nothing else
 // happens.
-func TestForeign(t *testing.T) {
+func TestOtherVersions(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"mail"`)})
 	m := w.machines[0]
@@ -391,9 +391,9 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestScoped: if a worker's token forbids some of the types that its pattern matches, its broker
+// TestScopedWorker: if a worker's token forbids some of the types that its pattern matches, its broker
 // is offered jobs of these types only now and then, and does not count as wanting them.
-func TestScoped(t *testing.T) {
+func TestScopedWorker(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
 	w.submit("1", `"print"`, []byte("1"))

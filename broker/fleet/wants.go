@@ -7,8 +7,8 @@ import (
 	"gloom/wire"
 )
 
-// wants is the work that the idle workers of a broker would do.
-type wants struct {
+// peerWants is the work that the idle workers of a broker would do.
+type peerWants struct {
 	types map[string]int // places at workers that serve only this type
 	sets  map[uint32]*wantedSet
 	// refused are types that a pattern matches but no worker may run.
@@ -21,8 +21,8 @@ type wantedSet struct {
 	places int
 }
 
-func newWants() wants {
-	return wants{types: map[string]int{}, sets: map[uint32]*wantedSet{}, refused: map[string]bool{}}
+func newWants() peerWants {
+	return peerWants{types: map[string]int{}, sets: map[uint32]*wantedSet{}, refused: map[string]bool{}}
 }
 
 func cloneAll(list [][]byte) (clones [][]byte) {
@@ -33,7 +33,7 @@ func cloneAll(list [][]byte) (clones [][]byte) {
 }
 
 // places returns roughly how many jobs of a type there is room for.
-func (w *wants) places(typ []byte) int {
+func (w *peerWants) places(typ []byte) int {
 	if w.refused[string(typ)] {
 		return 0
 	}
@@ -47,14 +47,14 @@ func (w *wants) places(typ []byte) int {
 }
 
 // refuse records that a type is not wanted until all wants are sent again.
-func (w *wants) refuse(typ []byte) {
+func (w *peerWants) refuse(typ []byte) {
 	if len(w.refused) < maxTypes {
 		w.refused[string(typ)] = true
 	}
 }
 
-// want is work that workers here would do: one type or a set of types.
-type want struct {
+// ownWant is work that workers here would do: one type or a set of types.
+type ownWant struct {
 	set           uint32
 	types, except [][]byte
 	places        int
@@ -67,7 +67,7 @@ type wantKey struct {
 	typ string
 }
 
-func (w *want) key() wantKey {
+func (w *ownWant) key() wantKey {
 	if w.set == 0 {
 		return wantKey{typ: string(w.types[0])}
 	}
@@ -82,8 +82,8 @@ func (m *Machine) workersChanged(v *broker.IdleChange) {
 		m.updateOffer(v.Types[0])
 	}
 	g.checkOffers = g.checkOffers || v.Places > 0
-	changedWant := want{set: v.Set, types: v.Types, except: v.Except}
-	w := g.wants[changedWant.key()]
+	changedWant := ownWant{set: v.Set, types: v.Types, except: v.Except}
+	w := g.wantsByKey[changedWant.key()]
 	if w == nil {
 		if v.Places == 0 {
 			return
@@ -96,7 +96,7 @@ func (m *Machine) workersChanged(v *broker.IdleChange) {
 			g.ownSets++
 		}
 		w = &changedWant
-		g.wants[w.key()] = w
+		g.wantsByKey[w.key()] = w
 		g.ownWants = append(g.ownWants, w)
 	}
 	w.places = v.Places
@@ -106,7 +106,7 @@ func (m *Machine) workersChanged(v *broker.IdleChange) {
 	if (w.places > 0) != (w.sent > 0) {
 		if !w.changed {
 			w.changed = true
-			g.changed = append(g.changed, w)
+			g.changedWants = append(g.changedWants, w)
 		}
 		if w.sent == 0 && m.ticks > g.wantsSentTick {
 			m.sendWants(false)
@@ -118,19 +118,19 @@ func (m *Machine) workersChanged(v *broker.IdleChange) {
 // brokers.
 func (m *Machine) sendWants(full bool) {
 	g := &m.borrow
-	if !full && len(g.changed) == 0 || len(m.sorted) == 0 {
+	if !full && len(g.changedWants) == 0 || len(m.peersByName) == 0 {
 		return
 	}
-	list := g.changed
+	list := g.changedWants
 	if full {
 		list = nil
 		before := len(g.ownWants)
-		g.ownWants = slices.DeleteFunc(g.ownWants, func(w *want) bool {
+		g.ownWants = slices.DeleteFunc(g.ownWants, func(w *ownWant) bool {
 			if w.places > 0 {
 				list = append(list, w)
 				return false
 			}
-			if delete(g.wants, w.key()); w.set != 0 {
+			if delete(g.wantsByKey, w.key()); w.set != 0 {
 				g.ownSets--
 			}
 			return true
@@ -148,10 +148,10 @@ func (m *Machine) sendWants(full bool) {
 	var b writer
 	n := 0
 	send := func() {
-		msg := m.start(msgWants, len(b))
+		msg := m.newMessage(msgWants, len(b))
 		msg.bool(full)
 		msg.listHead(n)
-		m.out = append(m.out, Message{Data: append(msg, b...)})
+		m.outgoing = append(m.outgoing, Message{Data: append(msg, b...)})
 		b, n, full = b[:0], 0, false // the messages that follow add to this one
 	}
 	for _, w := range list {
@@ -177,13 +177,13 @@ func (m *Machine) sendWants(full bool) {
 	if n > 0 || full {
 		send()
 	}
-	g.changed = g.changed[:0]
+	g.changedWants = g.changedWants[:0]
 }
 
 // receiveWants handles the wants of another broker.
-func (m *Machine) receiveWants(p *peer, s *reader) {
-	full := s.bool()
-	n := s.listHead()
+func (m *Machine) receiveWants(p *peer, r *reader) {
+	full := r.bool()
+	n := r.listHead()
 	if p == nil {
 		return
 	}
@@ -192,9 +192,9 @@ func (m *Machine) receiveWants(p *peer, s *reader) {
 		p.wants = newWants()
 	}
 	for range n {
-		set, types, except, places := uint32(s.uint()), s.names(wire.MaxTypes), s.names(wire.MaxTypes), int(min(s.int(), maxPlaces))
+		set, types, except, places := uint32(r.uint()), r.names(wire.MaxTypes), r.names(wire.MaxTypes), int(min(r.int(), maxPlaces))
 		switch {
-		case s.err != nil:
+		case r.err != nil:
 			return
 		case len(p.wants.types) >= 2*maxTypes || len(p.wants.sets) >= 2*maxSets:
 			return
