@@ -18,20 +18,20 @@ type Call struct {
 		Delayed  bool
 	}
 
-	srv   *Server
-	grant *guard.Grant
-	peer  *hub.Conn
-	sink  *hub.Sink
-	wake  chan struct{}
-	got   hub.Output
+	srv     *Server
+	grant   *guard.Grant
+	hubConn *hub.Conn
+	sink    *hub.Sink
+	wake    chan struct{}
+	output  hub.Output
 }
 
 // Call opens a Call with the rights of a grant. The caller must close it.
 func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
 	c.sink = s.hub.NewSink(hub.SinkOwner{Unframed: true, Wake: func() { notify(c.wake) }})
-	c.peer = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
-	c.peer.SetClient(hub.Truncate(client, maxClient))
+	c.hubConn = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
+	c.hubConn.SetClient(hub.Truncate(client, maxClient))
 	return c
 }
 
@@ -40,24 +40,24 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
 	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.opt.MaxJobGroups}
-	m := hub.Command{From: c.peer, Stable: true}
+	m := hub.Command{From: c.hubConn, Stable: true}
 	if c.grant != nil {
 		m.Owner = c.grant.Owner()
 	}
-	if err := decode(&d, &m, payload, c.peer); err != nil {
+	if err := decode(&d, &m, payload, c.hubConn); err != nil {
 		return err
 	}
-	if err := permit(c.grant, &m); err != nil {
+	if err := checkPermitted(c.grant, &m); err != nil {
 		return err
 	}
 	c.Job.ID, c.Job.Type = wire.Value(m.Req.ID), wire.Value(m.Req.Type)
 	c.Job.Delayed = m.Req.DelayMS > 0
 	c.sink.Step([]hub.Command{m}, nil)
-	if err := c.wait(context.Background(), func() bool { return c.got.Unframed.Accepted || c.got.Unframed.Failed != 0 }); err != nil {
+	if err := c.wait(context.Background(), func() bool { return c.output.Unframed.Accepted || c.output.Unframed.Failed != 0 }); err != nil {
 		return err
 	}
-	if !c.got.Unframed.Accepted {
-		return &wire.Error{Code: c.got.Unframed.Failed, Reason: string(c.text())}
+	if !c.output.Unframed.Accepted {
+		return &wire.Error{Code: c.output.Unframed.Failed, Reason: string(c.text())}
 	}
 	return nil
 }
@@ -65,36 +65,36 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 // Answer waits for the end of the job. Its result is valid until Close. The outcome of a kept
 // job stays kept until Written reports that the result has been delivered.
 func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
-	if err := c.wait(ctx, func() bool { return c.peer.UnreadBytes() > 0 }); err != nil {
+	if err := c.wait(ctx, func() bool { return c.hubConn.UnreadBytes() > 0 }); err != nil {
 		return nil, err
 	}
-	if c.got.Unframed.Failed != 0 {
-		return nil, &wire.Error{Code: c.got.Unframed.Failed, Reason: string(c.text())}
+	if c.output.Unframed.Failed != 0 {
+		return nil, &wire.Error{Code: c.output.Unframed.Failed, Reason: string(c.text())}
 	}
 	return c.text(), nil
 }
 
 // text returns the answer or the reason that has arrived, which is always in one piece.
 func (c *Call) text() []byte {
-	parts, _ := c.peer.NextParts(make([][]byte, 0, 1), math.MaxInt)
+	parts, _ := c.hubConn.NextParts(make([][]byte, 0, 1), math.MaxInt)
 	return parts[0]
 }
 
 // Written reports that what Answer returned has been delivered.
-func (c *Call) Written() { c.peer.MarkWritten(c.peer.UnreadBytes()) }
+func (c *Call) Written() { c.hubConn.MarkWritten(c.hubConn.UnreadBytes()) }
 
 // Close ends the call. A job that is neither detached nor kept ends with it.
-func (c *Call) Close() { c.srv.hub.Remove(c.peer) }
+func (c *Call) Close() { c.srv.hub.Remove(c.hubConn) }
 
 // wait waits until enough reports true. Its error is that of ctx, without a code, or has the
 // code Draining if the broker has closed the connection.
 func (c *Call) wait(ctx context.Context, enough func() bool) *wire.Error {
 	for !enough() {
-		if c.got.Close || c.got.Abort {
+		if c.output.Close || c.output.Abort {
 			return &wire.Error{Code: wire.Draining, Reason: "the broker has closed the connection of this request"}
 		}
 		if outs := c.sink.Take(); len(outs) > 0 {
-			c.got = outs[0]
+			c.output = outs[0]
 			continue
 		}
 		select {

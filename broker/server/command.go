@@ -26,8 +26,8 @@ const (
 // measures the turn of the last connection.
 type batch struct {
 	dec         wire.Decoder
-	cmd         [batchSize]hub.Command
-	n           int
+	commands    [batchSize]hub.Command
+	count       int
 	hasBigFrame bool // some requests point into a big frame
 	stepNow     bool // the requests must be carried out before more is decoded
 
@@ -40,38 +40,38 @@ func (s *Server) newBatch() *batch {
 }
 
 func (b *batch) next(from *hub.Conn) *hub.Command {
-	if b.n == 0 {
+	if b.count == 0 {
 		b.dec.Reset()
 	}
-	m := &b.cmd[b.n]
+	m := &b.commands[b.count]
 	m.From, m.Stable, m.Refuse, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
-	b.n++
+	b.count++
 	return m
 }
 
-// done empties the batch after it has been carried out.
-func (b *batch) done() {
+// reset empties the batch after it has been carried out.
+func (b *batch) reset() {
 	if b.hasBigFrame { // the job keeps the big frame, the batch must not
-		for i := range b.n {
-			b.cmd[i].Req = wire.Request{}
+		for i := range b.count {
+			b.commands[i].Req = wire.Request{}
 		}
 	}
-	b.n, b.hasBigFrame, b.stepNow = 0, false, false
+	b.count, b.hasBigFrame, b.stepNow = 0, false, false
 }
 
 // request turns the payload of a frame into a command of b.
 func (c *conn) request(b *batch, payload []byte, stable bool) {
-	m := b.next(c.peer)
+	m := b.next(c.hubConn)
 	m.Stable, b.hasBigFrame = stable, b.hasBigFrame || stable
 	b.turnFrames++
-	c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
+	c.command(b, m, payload, decode(&b.dec, m, payload, c.hubConn))
 }
 
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
 	err := d.DecodeMore(payload, from.Port, from.NamesJobs, &m.Req)
 	switch n := len(m.Req.Body); {
 	case err != nil || !m.Stable:
-	case n < bigFrame:
+	case n < minBigFrame:
 		m.Stable = false
 	case cap(payload)-n > n/16: // the body would keep the whole frame in memory, but only the body's length is counted
 		m.Req.Body = bytes.Clone(m.Req.Body)
@@ -85,8 +85,8 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 	if c.unauthenticated() {
 		switch {
 		case r.Verb != wire.Hello || err != nil && r.Token == nil:
-			b.n--
-			c.wantHello(b)
+			b.count--
+			c.refuseUntilHello(b)
 			return
 		case r.Token == nil || c.srv.tokens.Find(r.Token) == nil:
 			c.refuseToken(m)
@@ -113,14 +113,14 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 	}
 	c.state = open
 	m.Ignore = r.Verb == wire.Pong
-	m.Refuse = permit(c.grant, m)
+	m.Refuse = checkPermitted(c.grant, m)
 	// Whether a join with prefetch succeeds decides how the next answers are read.
 	b.stepNow = b.stepNow || r.Verb == wire.Join && r.Prefetch > 0
 }
 
 // refuse answers with an error and closes the connection.
 func (c *conn) refuse(b *batch, err *wire.Error) {
-	m := b.next(c.peer)
+	m := b.next(c.hubConn)
 	m.Refuse, m.Close = err, true
 	c.state = draining
 }
@@ -128,8 +128,8 @@ func (c *conn) refuse(b *batch, err *wire.Error) {
 // unauthenticated reports whether a token is required and the peer has not shown one.
 func (c *conn) unauthenticated() bool { return c.state == greeting && c.srv.tokens.Required() }
 
-// wantHello closes a connection whose first frame is not a hello.
-func (c *conn) wantHello(b *batch) {
+// refuseUntilHello closes a connection whose first frame is not a hello.
+func (c *conn) refuseUntilHello(b *batch) {
 	c.srv.tokenFailed(c.remote)
 	c.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker requires a hello with a token first"})
 }
@@ -141,7 +141,7 @@ func (c *conn) refuseToken(m *hub.Command) {
 	c.state, m.Ignore = draining, true
 	c.srv.tokenFailed(c.remote)
 	time.AfterFunc(guard.TokenDelay, func() {
-		c.srv.hub.CloseWith(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
+		c.srv.hub.CloseWith(c.hubConn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
 	})
 }
 
@@ -151,7 +151,7 @@ func (c *conn) hello(m *hub.Command) {
 		m.Refuse = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
 		return
 	}
-	c.state, c.in.max = open, c.srv.opt.MaxFrame
+	c.state, c.input.maxPayload = open, c.srv.opt.MaxFrame
 	if c.srv.tokens.Required() {
 		c.helloTimer.Stop()
 		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // the token has just been removed from the file
@@ -161,7 +161,7 @@ func (c *conn) hello(m *hub.Command) {
 		m.Owner = c.grant.Owner()
 	}
 	if r.Client != nil {
-		c.peer.SetClient(hub.Truncate(r.Client, maxClient))
+		c.hubConn.SetClient(hub.Truncate(r.Client, maxClient))
 	}
 	if c.heartbeat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.heartbeat > 0 {
 		c.startHeartbeat()
@@ -169,10 +169,10 @@ func (c *conn) hello(m *hub.Command) {
 	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
-// permits lists what a token must grant for each verb. Verbs without an entry need nothing.
+// requiredScopes lists what a token must grant for each verb. Verbs without an entry need nothing.
 // Everything is checked before the lock is taken, except types that only the core knows: these
 // the hub checks with Command.Covers.
-var permits = [...]struct {
+var requiredScopes = [...]struct {
 	scope guard.Scope
 	typed bool // the token must cover the types that the request names
 	asks  bool // the token must cover the types that only the core knows
@@ -185,10 +185,10 @@ var permits = [...]struct {
 	wire.Pong:   {},
 }
 
-// permit refuses a request that a grant does not allow. Without tokens, g is nil.
-func permit(g *guard.Grant, m *hub.Command) *wire.Error {
+// checkPermitted refuses a request that a grant does not allow. Without tokens, g is nil.
+func checkPermitted(g *guard.Grant, m *hub.Command) *wire.Error {
 	r := &m.Req
-	p := permits[r.Verb]
+	p := requiredScopes[r.Verb]
 	if g == nil || p.scope == 0 {
 		return nil
 	}

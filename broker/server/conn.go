@@ -12,22 +12,22 @@ import (
 
 // conn is a connection. It belongs to the goroutine that has its loop's turn.
 type conn struct {
-	srv    *Server
-	loop   *loop
-	src    source
-	port   wire.Port
-	remote string
-	peer   *hub.Conn // the connection as the hub knows it
+	srv     *Server
+	loop    *loop
+	source  source
+	port    wire.Port
+	remote  string
+	hubConn *hub.Conn // the connection as the hub knows it
 
-	state    state
-	reading  readState
-	hasInput bool // bytes of the connection have been read, and their requests not carried out
-	in       input
+	state     state
+	readState readState
+	hasInput  bool // bytes of the connection have been read, and their requests not carried out
+	input     input
 	// readLimit bounds the bytes of one read; 0 means no limit. It is set after the connection had
 	// more input than fits in a turn, so that less is left over.
-	readLimit int
-	discarded int         // how many bytes have been discarded since frames are no longer read
-	abandoned atomic.Bool // the connection is closed, so offloaded work is not needed
+	readLimit      int
+	discardedBytes int         // how many bytes have been discarded since frames are no longer read
+	isClosed       atomic.Bool // the connection is closed, so offloaded work is not needed
 
 	grant          *guard.Grant // what the peer's token allows; nil before hello, or without tokens
 	helloTimer     *time.Timer  // for hello
@@ -39,8 +39,8 @@ type conn struct {
 // source is where a connection's bytes come from and go to: a socket, which the loop reads and
 // writes, or a stream, whose own goroutines do. Its methods are called in the loop's turn.
 type source interface {
-	// requeue gives the connection another turn, after other connections.
-	requeue()
+	// requestTurn gives the connection another turn, after other connections.
+	requestTurn()
 	// send writes as much as the system accepts without waiting. If the system accepts nothing, the
 	// connection gets a turn when there is room. A negative n means that the parts are being
 	// written; the end of the write is reported later.
@@ -72,26 +72,26 @@ const (
 )
 
 const (
-	// helloTime is how long a peer may take to send a hello with its token.
-	helloTime = 10 * time.Second
-	// lingerTime is how long a peer that is being closed may take to read the reason;
+	// helloTimeout is how long a peer may take to send a hello with its token.
+	helloTimeout = 10 * time.Second
+	// lingerTimeout is how long a peer that is being closed may take to read the reason;
 	// lingerBytes is how much it may still send in that time.
-	lingerTime  = 2 * time.Second
-	lingerBytes = 64 << 20
+	lingerTimeout = 2 * time.Second
+	lingerBytes   = 64 << 20
 	// minReadLimit is the smallest readLimit besides 0, in bytes.
 	minReadLimit = 16 << 10
-	// largeDrop is the size, in bytes, from which the memory of an unfinished frame that is
+	// minCollectedDrop is the size, in bytes, from which the memory of an unfinished frame that is
 	// dropped is collected at once.
-	largeDrop = 1 << 20
+	minCollectedDrop = 1 << 20
 )
 
 // openConn adds a connection.
 func (lp *loop) openConn(c *conn) {
-	c.peer = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
+	c.hubConn = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
 	if lp.srv.tokens.Required() {
-		c.helloTimer = lp.srv.hub.After(helloTime, func() {
+		c.helloTimer = lp.srv.hub.After(helloTimeout, func() {
 			lp.srv.tokenFailed(c.remote)
-			lp.srv.hub.CloseWith(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token arrived within %v", helloTime)})
+			lp.srv.hub.CloseWith(c.hubConn, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token arrived within %v", helloTimeout)})
 		})
 	}
 }
@@ -99,21 +99,21 @@ func (lp *loop) openConn(c *conn) {
 // dropInput discards the unfinished frame. A large one is collected at once: peers that hoard
 // them may reconnect faster than the collector runs.
 func (c *conn) dropInput() {
-	if cap(c.in.frame) >= largeDrop {
-		notify(c.srv.dropped)
+	if cap(c.input.frame) >= minCollectedDrop {
+		notify(c.srv.largeDropped)
 	}
-	c.in.drop()
-	c.peer.Partial(0, 0)
+	c.input.drop()
+	c.hubConn.Partial(0, 0)
 }
 
 // discard discards n bytes that have arrived, and the unfinished frame.
 func (c *conn) discard(n int) {
 	c.dropInput()
-	if c.reading != ready {
-		c.reading = ready
-		c.src.requeue()
+	if c.readState != ready {
+		c.readState = ready
+		c.source.requestTurn()
 	}
-	if c.discarded += n; c.discarded > lingerBytes {
+	if c.discardedBytes += n; c.discardedBytes > lingerBytes {
 		c.loop.close(c)
 	}
 }
@@ -122,8 +122,8 @@ func (c *conn) discard(n int) {
 // sent during the pause has been read.
 func (c *conn) resume() {
 	c.heardAt = c.srv.hub.Now()
-	c.reading = waitTurn
-	c.src.requeue()
+	c.readState = waitTurn
+	c.source.requestTurn()
 }
 
 // linger closes a connection once its peer has had time to read the output. Closing at once,
@@ -131,10 +131,10 @@ func (c *conn) resume() {
 func (c *conn) linger() {
 	c.state = closing
 	c.discard(0)
-	if c.peer.UnreadBytes() == 0 {
-		c.src.finish()
+	if c.hubConn.UnreadBytes() == 0 {
+		c.source.finish()
 	}
-	c.srv.hub.After(lingerTime, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })
+	c.srv.hub.After(lingerTimeout, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })
 }
 
 // close closes a connection after carrying out the requests that it has sent.
@@ -142,9 +142,9 @@ func (lp *loop) close(c *conn) {
 	if lp.step(); c.state == closed {
 		return
 	}
-	c.src.close()
+	c.source.close()
 	c.state = closed
-	c.abandoned.Store(true)
+	c.isClosed.Store(true)
 	c.dropInput()
 	if c.heartbeatTimer != nil {
 		c.heartbeatTimer.Stop()
@@ -152,7 +152,7 @@ func (lp *loop) close(c *conn) {
 	if c.helloTimer != nil {
 		c.helloTimer.Stop()
 	}
-	lp.srv.hub.Remove(c.peer)
+	lp.srv.hub.Remove(c.hubConn)
 	if lp.conns != nil { // a stream is counted by the goroutine that serves it
 		lp.srv.conns.Add(-1)
 	}
@@ -174,9 +174,9 @@ func (c *conn) startHeartbeat() {
 		}
 		now := c.srv.hub.Now()
 		over := c.heardAt + silence*interval
-		silent := c.reading == ready && now >= over // in other states nothing is read
+		silent := c.readState == ready && now >= over // in other states nothing is read
 		if silent && suspected {
-			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
+			c.srv.log.Info().Str("peer", c.remote).Str("client", c.hubConn.Client()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
 			c.loop.close(c)
 			return
 		}
@@ -185,7 +185,7 @@ func (c *conn) startHeartbeat() {
 			return
 		}
 		if now >= due {
-			c.srv.hub.Send(c.peer, pingFrame)
+			c.srv.hub.Send(c.hubConn, pingFrame)
 			due += interval * ((now-due)/interval + 1)
 		}
 		// The last byte may have arrived between two pings. Then the silence becomes too long

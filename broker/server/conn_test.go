@@ -20,10 +20,10 @@ import (
 	"gloom/wire"
 )
 
-// TestPieces: the replies on a connection do not depend on how the bytes of the requests were
+// TestInputInPieces: the replies on a connection do not depend on how the bytes of the requests were
 // split on the way, and the memory of an unfinished frame is proportional to the bytes that
 // have arrived.
-func TestPieces(t *testing.T) {
+func TestInputInPieces(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -37,7 +37,7 @@ func TestPieces(t *testing.T) {
 		case 2:
 			stream = append(stream, frame(`{"action":"ping"}`)...)
 		case 3:
-			stream = append(stream, frame(`{"action":"submit","id":"%d","body":"%s"}`, i, strings.Repeat("b", bigFrame-100+rng.IntN(200)))...)
+			stream = append(stream, frame(`{"action":"submit","id":"%d","body":"%s"}`, i, strings.Repeat("b", minBigFrame-100+rng.IntN(200)))...)
 		default:
 			stream = append(stream, frame(`{"action":"submit","id":"%d","body":"%s"}`, i, strings.Repeat("s", rng.IntN(3000)))...)
 		}
@@ -47,8 +47,8 @@ func TestPieces(t *testing.T) {
 		s := begin(t, nil)
 		lp := &loop{srv: s, batch: s.newBatch()}
 		lp.sink = s.hub.NewSink(hub.SinkOwner{Wake: func() {}})
-		p := lp.newConn(nowhere{}, wire.SubmitPort, "test")
-		p.in.maxAtOnce = math.MaxInt
+		p := lp.newConn(nullSource{}, wire.SubmitPort, "test")
+		p.input.maxUnaided = math.MaxInt
 		lp.openConn(p)
 		var out []byte
 		for left := stream; len(left) > 0; {
@@ -57,32 +57,32 @@ func TestPieces(t *testing.T) {
 				n = limit
 			}
 			// Half of the turns have no time left when they begin.
-			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime)
+			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(maxTurnTime)
 			p.received(left[:n])
 			left = left[n:]
 			// More bytes may arrive before the earlier frames are carried out, unless these
 			// were the last bytes.
-			for ; p.reading == waitTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
+			for ; p.readState == waitTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
 				lp.batch.turnFrames, lp.batch.turnEnd = 0, 0 // the turn is over as soon as it begins
 				p.received(nil)
 			}
-			if cap(p.in.frame) > max(container.MaxBuffer, growth*len(p.in.frame)) {
-				t.Fatalf("%d bytes are kept for %d of a frame that have arrived", cap(p.in.frame), len(p.in.frame))
+			if cap(p.input.frame) > max(container.MaxBuffer, maxGrowth*len(p.input.frame)) {
+				t.Fatalf("%d bytes are kept for %d of a frame that have arrived", cap(p.input.frame), len(p.input.frame))
 			}
-			if cap(p.in.rest) > max(container.MaxBuffer, 2*len(p.in.rest)) {
-				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.rest), len(p.in.rest))
+			if cap(p.input.rest) > max(container.MaxBuffer, 2*len(p.input.rest)) {
+				t.Fatalf("%d bytes are kept for %d that wait", cap(p.input.rest), len(p.input.rest))
 			}
 			// The requests in the frames before restAt have been carried out, so their memory does
 			// not count.
-			want := int64(max(0, cap(p.in.frame)-wire.HeaderLen))
-			if !p.in.isBig() {
-				want = int64(min(cap(p.in.frame), 2*len(p.in.frame)))
+			want := int64(max(0, cap(p.input.frame)-wire.HeaderLen))
+			if !p.input.isBig() {
+				want = int64(min(cap(p.input.frame), 2*len(p.input.frame)))
 			}
-			want += int64(min(cap(p.in.rest), 2*(len(p.in.rest)-p.in.restAt)))
+			want += int64(min(cap(p.input.rest), 2*(len(p.input.rest)-p.input.restAt)))
 			if n := s.Counts().Inbound; n != want {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
-			lp.carryOut()
+			lp.runBatch()
 			for _, o := range lp.sink.Take() {
 				parts, _ := o.Conn.NextParts(make([][]byte, 0, 100), math.MaxInt)
 				written := bytes.Join(parts, nil)
@@ -106,13 +106,13 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// nowhere is a source for connections whose input and output the test handles itself.
-type nowhere struct{ source }
+// nullSource is a source for connections whose input and output the test handles itself.
+type nullSource struct{ source }
 
-func (nowhere) requeue() {}
+func (nullSource) requestTurn() {}
 
-// TestLastWords: a peer that closes its sending side still gets the replies to its last frames.
-func TestLastWords(t *testing.T) {
+// TestRepliesAfterHalfClose: a peer that closes its sending side still gets the replies to its last frames.
+func TestRepliesAfterHalfClose(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
 	for range 50 {
@@ -135,7 +135,7 @@ func TestLongReads(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
 	p := dial(t, s.SubmitAddr())
-	body := strings.Repeat("x", 3*readBuffer)
+	body := strings.Repeat("x", 3*readBufSize)
 	for range 20 {
 		p.send(`{"action":"submit","id":"j","type":"t","body":"%s"}`, body)
 		p.want("ok", true)
@@ -144,10 +144,10 @@ func TestLongReads(t *testing.T) {
 	}
 }
 
-// TestGiants: frames that are decoded outside the loop are answered in order with the frames
+// TestBigFrames: frames that are decoded outside the loop are answered in order with the frames
 // before and after them, and meanwhile other peers are served. A frame that is still being
 // decoded when its connection closes does no harm.
-func TestGiants(t *testing.T) {
+func TestBigFrames(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
 	giant := strings.Repeat("x", 2<<20)
@@ -212,9 +212,9 @@ func TestGiants(t *testing.T) {
 	}
 }
 
-// TestLoneGiantFits: a single frame of the largest size fits, however small the bound on
+// TestLargestFrame: a single frame of the largest size fits, however small the bound on
 // unfinished frames is, and more frames may follow at once.
-func TestLoneGiantFits(t *testing.T) {
+func TestLargestFrame(t *testing.T) {
 	t.Parallel()
 	const limit = 4 << 20
 	s := begin(t, func(o *settings.Options) { o.MaxFrame, o.MaxInbound = limit, limit })
@@ -233,9 +233,9 @@ func TestLoneGiantFits(t *testing.T) {
 	}
 }
 
-// TestManyTurns: a peer that sends more frames at once than one turn handles gets all answers
+// TestInputInTurns: a peer that sends more frames at once than one turn handles gets all answers
 // in order, even if it sends nothing more.
-func TestManyTurns(t *testing.T) {
+func TestInputInTurns(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {

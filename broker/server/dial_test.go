@@ -90,9 +90,9 @@ func TestDialGone(t *testing.T) {
 	second.want("id", "a")
 }
 
-// TestSameIDAgain: with every transport, a submitter that has read a kept job's last frame may
+// TestReusedID: with every transport, a submitter that has read a kept job's last frame may
 // use the id again at once, on an old connection, too.
-func TestSameIDAgain(t *testing.T) {
+func TestReusedID(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {

@@ -16,12 +16,12 @@ func FuzzInput(f *testing.F) {
 	f.Add([]byte{}, uint8(0), uint16(3), uint32(1000))
 	f.Add(append(header(5), "abcdefgh"...), uint8(3), uint16(1), uint32(100))
 	f.Add(bytes.Repeat(header(0), 9), uint8(30), uint16(5), uint32(1))
-	f.Add(append(header(3000), header(1<<20)...), uint8(200), uint16(700), uint32(bigFrame))
+	f.Add(append(header(3000), header(1<<20)...), uint8(200), uint16(700), uint32(minBigFrame))
 	f.Fuzz(func(t *testing.T, data []byte, big uint8, piece uint16, limit uint32) {
-		const max = 2 * bigFrame
+		const max = 2 * minBigFrame
 		// Some of the frames are big ones.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
-		in := input{pool: &container.Buffers{MaxBytes: maxPool}, max: max, maxAtOnce: int(limit)}
+		in := input{pool: &container.Buffers{MaxBytes: maxPool}, maxPayload: max, maxUnaided: int(limit)}
 		var want, got [][]byte
 		var bad, refused bool
 		for left := stream; ; {
@@ -44,7 +44,7 @@ func FuzzInput(f *testing.F) {
 				if refused = err != nil; refused || payload == nil {
 					break
 				}
-				if kept && len(payload) <= bigFrame {
+				if kept && len(payload) <= minBigFrame {
 					t.Fatalf("%d bytes are kept", len(payload))
 				}
 				got = append(got, bytes.Clone(payload))
@@ -54,8 +54,8 @@ func FuzzInput(f *testing.F) {
 				t.Fatalf("%d bytes are left, and nothing is awaited", len(in.data))
 			}
 			in.keepRest()
-			if limit := growth*len(in.frame) + container.MaxBuffer; in.held() > limit {
-				t.Fatalf("%d bytes are held for %d of a frame that have arrived", in.held(), len(in.frame))
+			if limit := maxGrowth*len(in.frame) + container.MaxBuffer; in.heldBytes() > limit {
+				t.Fatalf("%d bytes are held for %d of a frame that have arrived", in.heldBytes(), len(in.frame))
 			}
 		}
 		if refused != bad || len(got) != len(want) || in.frames != uint64(len(want)) {

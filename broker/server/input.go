@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// bigFrame is the payload length from which a frame gets memory of its own, so that its
+	// minBigFrame is the payload length from which a frame gets memory of its own, so that its
 	// body can be kept without a copy. For smaller frames, a copy into reused memory costs
 	// less than collecting garbage.
-	bigFrame = 128 << 10
-	// growth bounds the memory of an unfinished frame: it is at most this many times what has
+	minBigFrame = 128 << 10
+	// maxGrowth bounds the memory of an unfinished frame: it is at most this many times what has
 	// arrived.
-	growth = 4
+	maxGrowth = 4
 )
 
 // received takes the data of a read and turns it into commands, unless the connection must
@@ -27,59 +27,59 @@ func (c *conn) received(data []byte) {
 		c.discard(len(data))
 		return
 	}
-	c.in.feed(data)
-	if before := c.reading; before == ready || before == waitTurn {
-		c.reading = ready
-		used := len(c.in.data)
+	c.input.feed(data)
+	if before := c.readState; before == ready || before == waitTurn {
+		c.readState = ready
+		used := len(c.input.data)
 		c.decode(c.loop.batch)
 		if c.state < draining {
-			used -= len(c.in.data)
+			used -= len(c.input.data)
 		}
 		c.srv.bytesIn.Add(uint64(used))
-		if c.readLimit = min(c.readLimit+c.readLimit/4, readBuffer); c.reading == waitTurn {
+		if c.readLimit = min(c.readLimit+c.readLimit/4, readBufSize); c.readState == waitTurn {
 			c.readLimit = max(used, minReadLimit)
-			c.src.requeue()
-		} else if c.reading == ready && before != ready {
-			c.src.requeue() // so that bytes are read that arrived while the connection was not read
+			c.source.requestTurn()
+		} else if c.readState == ready && before != ready {
+			c.source.requestTurn() // so that bytes are read that arrived while the connection was not read
 		}
 	}
 	if c.state >= draining {
 		c.discard(0)
 		return
 	}
-	if len(c.in.rest) > 0 {
-		c.loop.carryOut() // the batch may have commands that point into rest
+	if len(c.input.rest) > 0 {
+		c.loop.runBatch() // the batch may have commands that point into rest
 	}
-	c.in.keepRest()
-	c.peer.Partial(c.in.held(), c.in.frames)
+	c.input.keepRest()
+	c.hubConn.Partial(c.input.heldBytes(), c.input.frames)
 }
 
 // decode turns the frames that have arrived into commands, until the turn is over (waitTurn) or
 // a frame takes a long time (offloaded). A full batch is carried out at once, the rest at the end of
 // the loop's round.
 func (c *conn) decode(b *batch) {
-	for c.state < draining && c.reading == ready {
-		payload, stable, err := c.in.next()
+	for c.state < draining && c.readState == ready {
+		payload, stable, err := c.input.next()
 		switch {
 		case err != nil && c.unauthenticated():
-			c.wantHello(b)
+			c.refuseUntilHello(b)
 		case err != nil:
 			c.refuse(b, err)
-		case c.in.growTo > 0:
+		case c.input.growTo > 0:
 			c.offloadGrow()
 		case payload == nil:
 			return
-		case stable && len(payload) > c.in.maxAtOnce:
-			c.loop.carryOut()
+		case stable && len(payload) > c.input.maxUnaided:
+			c.loop.runBatch()
 			c.offloadDecode(payload)
 		default:
 			c.request(b, payload, stable)
 		}
-		if b.n == batchSize || b.stepNow || c.in.inUse {
-			c.loop.carryOut()
-			c.in.release()
-			if c.reading == ready && (b.turnFrames >= maxTurnFrames || c.srv.hub.Now() >= b.turnEnd) && len(c.in.data) > 0 {
-				c.reading = waitTurn
+		if b.count == batchSize || b.stepNow || c.input.inUse {
+			c.loop.runBatch()
+			c.input.release()
+			if c.readState == ready && (b.turnFrames >= maxTurnFrames || c.srv.hub.Now() >= b.turnEnd) && len(c.input.data) > 0 {
+				c.readState = waitTurn
 			}
 		}
 	}
@@ -96,8 +96,8 @@ func (c *conn) recoverPanic() {
 // in the core ends the process before it gets here.)
 func (c *conn) closeAfterPanic(e any, stack []byte) {
 	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection because of a bug in the broker: %v", e))
-	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
-		b.n-- // this command caused the panic
+	if b := c.loop.batch; b.count > 0 && b.commands[b.count-1].From == c.hubConn {
+		b.count-- // this command caused the panic
 	}
 	c.loop.close(c)
 }
@@ -108,8 +108,8 @@ func (c *conn) closeAfterPanic(e any, stack []byte) {
 // others is reused.
 type input struct {
 	pool *container.Buffers
-	// max is the longest payload that a frame may have.
-	max int
+	// maxPayload is the longest payload that a frame may have.
+	maxPayload int
 	// data is what has arrived and has not been used. It is valid from feed to keepRest.
 	data []byte
 	// frame is what has arrived of the unfinished frame, with its header; size is its full
@@ -119,9 +119,9 @@ type input struct {
 	size  int
 	// inUse reports that frame is whole, and that its payload is in use until release.
 	inUse bool
-	// maxAtOnce is how much memory, in bytes, a frame may get without the caller's help. If it
+	// maxUnaided is how much memory, in bytes, a frame may get without the caller's help. If it
 	// needs more, growTo is set, and the caller must grow the frame to that many bytes.
-	maxAtOnce, growTo int
+	maxUnaided, growTo int
 	// rest is input that waits for the next turn, beginning at restAt.
 	rest   []byte
 	restAt int
@@ -145,7 +145,7 @@ func (in *input) feed(data []byte) {
 func (in *input) next() (payload []byte, stable bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		n := 0
-		payload, n, err = wire.SplitFrame(in.data, in.max)
+		payload, n, err = wire.SplitFrame(in.data, in.maxPayload)
 		if n > 0 || err != nil || len(in.data) == 0 {
 			in.frames += uint64(min(n, 1))
 			in.data = in.data[n:]
@@ -156,15 +156,15 @@ func (in *input) next() (payload []byte, stable bool, err *wire.Error) {
 		}
 	}
 	if in.size == 0 {
-		if in.add(wire.HeaderLen); len(in.frame) < wire.HeaderLen {
+		if in.fillFrame(wire.HeaderLen); len(in.frame) < wire.HeaderLen {
 			return nil, false, nil
 		}
-		if _, _, err = wire.SplitFrame(in.frame, in.max); err != nil {
+		if _, _, err = wire.SplitFrame(in.frame, in.maxPayload); err != nil {
 			return nil, false, err
 		}
 		in.size = wire.HeaderLen + payloadLength(in.frame)
 	}
-	if in.add(in.size); len(in.frame) < in.size {
+	if in.fillFrame(in.size); len(in.frame) < in.size {
 		return nil, false, nil
 	}
 	in.frames++
@@ -176,7 +176,7 @@ func (in *input) next() (payload []byte, stable bool, err *wire.Error) {
 }
 
 // isBig reports whether the unfinished frame is a big one.
-func (in *input) isBig() bool { return in.size > wire.HeaderLen+bigFrame }
+func (in *input) isBig() bool { return in.size > wire.HeaderLen+minBigFrame }
 
 // release frees a frame whose payload is no longer needed.
 func (in *input) release() {
@@ -186,20 +186,20 @@ func (in *input) release() {
 	}
 }
 
-// add moves data to the frame until it has size bytes.
-func (in *input) add(size int) {
+// fillFrame moves data to the frame until it has size bytes.
+func (in *input) fillFrame(size int) {
 	n := min(len(in.data), size-len(in.frame))
 	if need := len(in.frame) + n; need > cap(in.frame) {
-		room := min(size, growth*need)
-		if need <= in.maxAtOnce {
-			room = min(room, in.maxAtOnce)
+		room := min(size, maxGrowth*need)
+		if need <= in.maxUnaided {
+			room = min(room, in.maxUnaided)
 		}
 		switch {
 		case !in.isBig():
 			old := in.frame
 			in.frame = append(in.pool.Get(room), old...)
 			in.pool.Put(old)
-		case room > in.maxAtOnce:
+		case room > in.maxUnaided:
 			in.growTo = room
 			return
 		default:
@@ -211,13 +211,13 @@ func (in *input) add(size int) {
 
 // withCapacity returns a copy of buf with a capacity of at least room bytes.
 func withCapacity(buf []byte, room int) []byte {
-	to := make([]byte, len(buf), room)
-	copy(to, buf)
-	return to
+	copied := make([]byte, len(buf), room)
+	copy(copied, buf)
+	return copied
 }
 
 // freeSpace returns the free memory of an unfinished big frame, which a read may fill directly.
-// filled records how much was read.
+// addRead records how much was read.
 func (in *input) freeSpace() []byte {
 	if !in.isBig() {
 		return nil
@@ -225,7 +225,7 @@ func (in *input) freeSpace() []byte {
 	return in.frame[len(in.frame):min(cap(in.frame), in.size)]
 }
 
-func (in *input) filled(n int) { in.frame = in.frame[:len(in.frame)+n] }
+func (in *input) addRead(n int) { in.frame = in.frame[:len(in.frame)+n] }
 
 // keepRest keeps the data that is left for the next turn.
 func (in *input) keepRest() {
@@ -243,10 +243,10 @@ func (in *input) keepRest() {
 	in.data = nil
 }
 
-// held returns how many bytes count for the unfinished input. Memory that will be reused counts
+// heldBytes returns how many bytes count for the unfinished input. Memory that will be reused counts
 // only as far as it is needed now. Input after an offloaded frame does not count: it is only
 // the data of one or two reads, and a single frame of the largest size must fit.
-func (in *input) held() int {
+func (in *input) heldBytes() int {
 	n := in.offloadedBytes
 	if in.isBig() {
 		// The header does not count, so that a frame of the largest size just fits.

@@ -17,8 +17,8 @@ import (
 	"gloom/wire"
 )
 
-// TestBytesIn: each byte that arrives is counted once, however the bytes arrive.
-func TestBytesIn(t *testing.T) {
+// TestBytesInCount: each byte that arrives is counted once, however the bytes arrive.
+func TestBytesInCount(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
 	stream := append(append([]byte{}, ping...), submit...)
 	for _, name := range transports {
@@ -39,9 +39,9 @@ func TestBytesIn(t *testing.T) {
 	}
 }
 
-// TestBodiesAreLetGo: an idle connection does not hold the memory of big frames that have been
+// TestBodyMemoryFreed: an idle connection does not hold the memory of big frames that have been
 // handled.
-func TestBodiesAreLetGo(t *testing.T) {
+func TestBodyMemoryFreed(t *testing.T) {
 	const n, size = 8, 8 << 20
 	s := begin(t, func(o *settings.Options) { secure(t, o) })
 	submitter := dialTLS(t, s.SubmitAddr())
@@ -69,8 +69,8 @@ func TestBodiesAreLetGo(t *testing.T) {
 	eventually(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
 }
 
-// TestClientIsCut: the name that a peer gives itself is cut if it is too long.
-func TestClientIsCut(t *testing.T) {
+// TestClientNameCut: the name that a peer gives itself is cut if it is too long.
+func TestClientNameCut(t *testing.T) {
 	s := begin(t, nil)
 	p := dial(t, s.WorkerAddr())
 	p.send(`{"action":"hello","client":"%s"}`, strings.Repeat("é", 1<<20))
@@ -82,9 +82,9 @@ func TestClientIsCut(t *testing.T) {
 	}
 }
 
-// TestNoBeatAfterTheEnd: a connection that closes while its heartbeat is due leaves no timer
+// TestNoPingAfterClose: a connection that closes while its heartbeat is due leaves no timer
 // behind that would close it a second time.
-func TestNoBeatAfterTheEnd(t *testing.T) {
+func TestNoPingAfterClose(t *testing.T) {
 	t.Parallel()
 	log := &throwaway.Log{}
 	s, err := Start(options(nil), zerolog.New(log))
@@ -110,15 +110,15 @@ func TestNoBeatAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestGather: memory for a frame grows with the bytes that have arrived, not with the
+// TestInputAssembly: memory for a frame grows with the bytes that have arrived, not with the
 // length that its header announces, and is counted.
-func TestGather(t *testing.T) {
-	for _, announced := range []int{bigFrame + 1, 200_000, 1 << 20, 16 << 20} {
-		for _, step := range []int{1, 7, 1000, bigFrame, 256 << 10} {
+func TestInputAssembly(t *testing.T) {
+	for _, announced := range []int{minBigFrame + 1, 200_000, 1 << 20, 16 << 20} {
+		for _, step := range []int{1, 7, 1000, minBigFrame, 256 << 10} {
 			if announced/step > 200_000 {
 				continue
 			}
-			in := input{max: announced, maxAtOnce: math.MaxInt}
+			in := input{maxPayload: announced, maxUnaided: math.MaxInt}
 			in.feed(binary.BigEndian.AppendUint32(nil, uint32(announced)))
 			if payload, _, err := in.next(); payload != nil || len(in.data) > 0 || err != nil {
 				t.Fatalf("of the header %d bytes are left, %v", len(in.data), err)
@@ -140,28 +140,28 @@ func TestGather(t *testing.T) {
 					if len(payload) != announced || !kept {
 						t.Errorf("%d bytes of %d were assembled, in memory of their own: %t", len(payload), announced, kept)
 					}
-					if in.held() != 0 {
-						t.Errorf("%d bytes are held after all", in.held())
+					if in.heldBytes() != 0 {
+						t.Errorf("%d bytes are held after all", in.heldBytes())
 					}
 					break
 				}
-				if limit := min(wire.HeaderLen+announced, growth*came); cap(in.frame) > limit+64 {
+				if limit := min(wire.HeaderLen+announced, maxGrowth*came); cap(in.frame) > limit+64 {
 					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(in.frame))
 				}
-				if n := in.held(); n != cap(in.frame)-wire.HeaderLen {
+				if n := in.heldBytes(); n != cap(in.frame)-wire.HeaderLen {
 					t.Fatalf("%d bytes are counted, %d allocated", n, cap(in.frame))
 				}
 			}
 		}
 	}
-	for _, n := range []int{0, 1, bigFrame} {
-		in := input{max: 1 << 20}
+	for _, n := range []int{0, 1, minBigFrame} {
+		in := input{maxPayload: 1 << 20}
 		in.feed(binary.BigEndian.AppendUint32(nil, uint32(n)))
 		if _, _, err := in.next(); in.isBig() || err != nil {
 			t.Errorf("a frame of %d bytes is assembled apart, %v", n, err)
 		}
 	}
-	in := input{max: 1 << 20}
+	in := input{maxPayload: 1 << 20}
 	in.feed([]byte{1, 0, 0})
 	if _, _, err := in.next(); len(in.data) > 0 || in.isBig() || err != nil {
 		t.Errorf("of a header that is not whole %d bytes are left: %v", len(in.data), err)
@@ -172,9 +172,9 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestSilence: a silent peer is closed two and a quarter beats after its last byte, not only
+// TestHeartbeatTimeout: a silent peer is closed two and a quarter beats after its last byte, not only
 // when the next ping is due.
-func TestSilence(t *testing.T) {
+func TestHeartbeatTimeout(t *testing.T) {
 	t.Parallel()
 	s, err := Start(options(nil), zerolog.Nop())
 	if err != nil {
@@ -195,8 +195,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestBeatInAPause: a peer does not count as silent while its frames are not read.
-func TestBeatInAPause(t *testing.T) {
+// TestHeartbeatWhilePaused: a peer does not count as silent while its frames are not read.
+func TestHeartbeatWhilePaused(t *testing.T) {
 	t.Parallel()
 	log := &throwaway.Log{}
 	s, err := Start(options(nil), zerolog.New(log))
@@ -211,7 +211,7 @@ func TestBeatInAPause(t *testing.T) {
 	var own *conn
 	s.Hub().EachConn(func(c *hub.Conn) { own = c.OwnerData.(*conn) })
 	for end := time.Now().Add(3 * beat); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		own.loop.poller.Call(func() { own.reading = paused })
+		own.loop.poller.Call(func() { own.readState = paused })
 	}
 	if text := log.String(); strings.Contains(text, "two beats") {
 		t.Errorf("dropped in a pause:\n%s", text)

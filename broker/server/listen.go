@@ -153,9 +153,9 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 const userTimeout = 60 * time.Second
 
-// tune sets how soon the system closes a connection whose peer is gone. The socket may come
+// setSocketOptions sets how soon the system closes a connection whose peer is gone. The socket may come
 // from a listener of systemd or of the broker.
-func tune(nc net.Conn) {
+func setSocketOptions(nc net.Conn) {
 	c, ok := nc.(*net.TCPConn)
 	if !ok {
 		return
@@ -178,7 +178,7 @@ func (s *Server) serveConn(l *listener, nc net.Conn) {
 		return
 	}
 	s.accepted.Add(1)
-	tune(nc)
+	setSocketOptions(nc)
 	if l.secure {
 		if !s.serve(nc, func() { s.serveSecure(nc, l.port) }) {
 			_ = nc.Close()
@@ -186,12 +186,12 @@ func (s *Server) serveConn(l *listener, nc net.Conn) {
 		return
 	}
 	if err := s.loops.addConn(s, nc, l.port); err != nil {
-		s.connFailed(err)
+		s.countAcceptError(err)
 	}
 }
 
-// connFailed counts and logs an accepted connection that cannot be served.
-func (s *Server) connFailed(err error) {
+// countAcceptError counts and logs an accepted connection that cannot be served.
+func (s *Server) countAcceptError(err error) {
 	s.conns.Add(-1)
 	s.acceptErrors.Add(1)
 	s.log.Warn().Err(err).Msg("cannot serve a connection")
@@ -203,7 +203,7 @@ func (s *Server) refuseConn(l *listener, nc net.Conn) {
 		_ = nc.Close()
 		return
 	}
-	fd, err := descriptor(nc)
+	fd, err := duplicateFD(nc)
 	if err != nil {
 		return
 	}

@@ -16,9 +16,9 @@ import (
 	"gloom/wire"
 )
 
-// TestGivenSockets: sockets that systemd hands over replace the configured addresses, and are
+// TestSystemdSockets: sockets that systemd hands over replace the configured addresses, and are
 // served like sockets that the broker opens.
-func TestGivenSockets(t *testing.T) {
+func TestSystemdSockets(t *testing.T) {
 	tcp := func(addr string) net.Listener {
 		t.Helper()
 		var lc net.ListenConfig
@@ -112,7 +112,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	tune(c)
+	setSocketOptions(c)
 	rc, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)

@@ -31,11 +31,11 @@ type loop struct {
 	sink   *hub.Sink
 	batch  *batch
 
-	// in is the buffer for the data of all reads, one after the other. reads says which part
+	// readBuf is the buffer for the data of all reads, one after the other. reads says which part
 	// belongs to which connection.
-	in     []byte
-	reads  []readPart
-	inUsed int // how many bytes of in are used
+	readBuf   []byte
+	reads     []readPart
+	readBytes int // how many bytes of readBuf are used
 	// directBytes counts the bytes that were read directly into big frames, steppedBytes the
 	// bytes that have been carried out in this round.
 	directBytes, steppedBytes int
@@ -47,29 +47,29 @@ type loop struct {
 	// round.
 	cutTurns, lastCutTurns int
 
-	outs  []hub.Output
-	parts [][]byte // its capacity is the number of pieces that are written at a time
+	outputs []hub.Output
+	parts   [][]byte // its capacity is the number of pieces that are written at a time
 
-	pace         pace
+	pace         writePace
 	endRoundTask func() // endRound as a value, made once
 }
 
-// readPart says that loop.in[from:to] was read from connection c.
+// readPart says that loop.readBuf[from:to] was read from connection c.
 type readPart struct {
 	c        *conn
 	from, to int
 }
 
 const (
-	// readBuffer is how many bytes can be read before a step. When less than minRead of it is
+	// readBufSize is how many bytes can be read before a step. When less than minRead of it is
 	// free, a step is due. After maxRound bytes in total, the round ends early.
-	readBuffer = 512 << 10
-	minRead    = 256 << 10
-	maxRound   = 4 << 20
-	// maxLeft is roughly how much input all connections together may leave for later
-	// turns; each may leave minLeft.
-	maxLeft = 4 << 20
-	minLeft = 4 << 10
+	readBufSize = 512 << 10
+	minRead     = 256 << 10
+	maxRound    = 4 << 20
+	// maxTotalRest is roughly how much input all connections together may leave for later
+	// turns; each may leave minConnRest.
+	maxTotalRest = 4 << 20
+	minConnRest  = 4 << 10
 	// maxPool bounds the memory that a loop keeps for frames that must wait, in bytes.
 	maxPool = 4 << 20
 	// maxWriteTurn is how many bytes one connection may be sent before other connections get
@@ -79,7 +79,7 @@ const (
 
 // run waits for events. When the poller stops, it closes all connections.
 func (lp *loop) run() {
-	lp.poller.Wait(lp.ready)
+	lp.poller.Wait(lp.onReady)
 	lp.poller.Call(func() {
 		for _, c := range lp.conns {
 			if c != nil {
@@ -90,8 +90,8 @@ func (lp *loop) run() {
 	})
 }
 
-// ready is called with each event.
-func (lp *loop) ready(fd int, ev poll.Events) {
+// onReady is called with each event.
+func (lp *loop) onReady(fd int, ev poll.Events) {
 	if fd == lp.poller.Mark() {
 		lp.step()
 		lp.group.markReached()
@@ -101,10 +101,10 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 		return // the connection was closed earlier in this round
 	}
 	c := lp.conns[fd]
-	if ev&poll.Writable != 0 && c.peer.UnreadBytes() > 0 {
+	if ev&poll.Writable != 0 && c.hubConn.UnreadBytes() > 0 {
 		lp.send(c)
 	}
-	if ev&(poll.Readable|poll.Ended) != 0 || c.reading == waitTurn {
+	if ev&(poll.Readable|poll.Ended) != 0 || c.readState == waitTurn {
 		lp.read(c, fd, ev&poll.Ended != 0)
 	}
 }
@@ -113,29 +113,29 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 // calls, neither code nor data would stay in the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, eof bool) {
 	// Input that was read earlier must be handled before more is read directly into the frame.
-	if len(lp.in)-lp.inUsed-lp.directBytes < minRead || c.hasInput && c.in.isBig() {
+	if len(lp.readBuf)-lp.readBytes-lp.directBytes < minRead || c.hasInput && c.input.isBig() {
 		if lp.step(); lp.steppedBytes >= maxRound {
 			lp.flush()
 		}
 	}
 	switch {
-	case c.state == closed || c.reading == offloaded || c.reading == paused: // read later
+	case c.state == closed || c.readState == offloaded || c.readState == paused: // read later
 		return
-	case c.reading == waitTurn:
+	case c.readState == waitTurn:
 		if !c.hasInput {
 			lp.queueInput(c, 0)
 		}
 		return
 	}
-	into, room := c.in.freeSpace(), lp.in[lp.inUsed:]
+	into, room := c.input.freeSpace(), lp.readBuf[lp.readBytes:]
 	if c.readLimit > 0 && len(room) > c.readLimit {
 		room = room[:c.readLimit]
 	}
-	if limit := max(minLeft, maxLeft/(1+lp.lastCutTurns)); len(room) > limit {
+	if limit := max(minConnRest, maxTotalRest/(1+lp.lastCutTurns)); len(room) > limit {
 		room = room[:limit]
 	}
-	if len(into) > readBuffer {
-		into, room = into[:readBuffer], nil
+	if len(into) > readBufSize {
+		into, room = into[:readBufSize], nil
 	}
 	var n int
 	var errno unix.Errno
@@ -148,7 +148,7 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 	case errno == unix.EAGAIN:
 		return
 	case errno == unix.EINTR:
-		c.src.requeue()
+		c.source.requestTurn()
 		return
 	case errno != 0:
 		lp.close(c)
@@ -159,14 +159,14 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		return
 	}
 	if n == len(into)+len(room) || eof {
-		c.src.requeue() // there may be more, and no event would report it
+		c.source.requestTurn() // there may be more, and no event would report it
 	}
 	if c.heartbeat > 0 {
 		c.heardAt = lp.srv.hub.Now()
 	}
 	if len(into) > 0 {
 		k := min(n, len(into))
-		c.in.filled(k)
+		c.input.addRead(k)
 		lp.srv.bytesIn.Add(uint64(k))
 		n -= k
 		lp.directBytes += k
@@ -178,8 +178,8 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 // written at once or at the end of the round.
 func (lp *loop) queueInput(c *conn, n int) {
 	c.hasInput = true
-	lp.reads = append(lp.reads, readPart{c, lp.inUsed, lp.inUsed + n})
-	lp.inUsed += n
+	lp.reads = append(lp.reads, readPart{c, lp.readBytes, lp.readBytes + n})
+	lp.readBytes += n
 	lp.pace.reads++
 	switch {
 	case lp.pace.writeNow():
@@ -189,14 +189,14 @@ func (lp *loop) queueInput(c *conn, n int) {
 	}
 }
 
-// pace decides whether a loop writes at once or once per round. While reads come one by one,
+// writePace decides whether a loop writes at once or once per round. While reads come one by one,
 // the loop writes at once, which costs a write per frame and saves the time of another round.
 // When many connections are ready at a time, the loop writes at the end of the round, which
 // saves most of the writes.
-type pace struct {
+type writePace struct {
 	reads        int // reads since the last round
 	singleReads  int // consecutive rounds with one read
-	immediate    bool
+	writesAtOnce bool
 	sinceCounted int // reads since the last round that was counted
 }
 
@@ -210,15 +210,15 @@ const (
 )
 
 // writeNow reports whether to write right after the last read.
-func (p *pace) writeNow() bool {
-	if !p.immediate {
+func (p *writePace) writeNow() bool {
+	if !p.writesAtOnce {
 		return false
 	}
 	if p.sinceCounted++; p.sinceCounted < recountEvery {
 		return true
 	}
 	// Count the reads of one round, to see whether they still come one by one.
-	*p = pace{reads: 1, singleReads: minSingleReads - 1}
+	*p = writePace{reads: 1, singleReads: minSingleReads - 1}
 	return false
 }
 
@@ -229,7 +229,7 @@ func (lp *loop) endRound() {
 	} else {
 		p.singleReads = 0
 	}
-	p.immediate, p.reads = p.singleReads >= minSingleReads, 0
+	p.writesAtOnce, p.reads = p.singleReads >= minSingleReads, 0
 	lp.flush()
 }
 
@@ -245,31 +245,31 @@ func (lp *loop) flush() {
 // decode turns everything that was read into commands.
 func (lp *loop) decode() {
 	reads := lp.reads
-	lp.steppedBytes += lp.inUsed + lp.directBytes
-	lp.reads, lp.inUsed, lp.directBytes = reads[:0], 0, 0
+	lp.steppedBytes += lp.readBytes + lp.directBytes
+	lp.reads, lp.readBytes, lp.directBytes = reads[:0], 0, 0
 	for i := range reads {
 		r := &reads[i]
 		r.c.hasInput = false
 		if r.c.state < closed {
 			lp.beginTurn(r.c, 0)
-			r.c.received(lp.in[r.from:r.to])
+			r.c.received(lp.readBuf[r.from:r.to])
 		}
 		r.c = nil
 	}
 }
 
 const (
-	// maxTurnFrames and turnTime bound the turn of a connection; the rest of its frames wait
+	// maxTurnFrames and maxTurnTime bound the turn of a connection; the rest of its frames wait
 	// for the next turn. (An empty frame is four bytes: a read may bring a hundred thousand of
 	// them.) When several connections have more than a turn's work, all their turns together
-	// take roundTime, but each takes at least minTurn.
+	// take maxRoundTime, but each takes at least minTurnTime.
 	maxTurnFrames = 4096
-	turnTime      = 500 * time.Microsecond
-	roundTime     = 2 * time.Millisecond
-	minTurn       = 40 * time.Microsecond
-	// streamBusy is how many other busy connections a stream assumes, since its loop has none
+	maxTurnTime   = 500 * time.Microsecond
+	maxRoundTime  = 2 * time.Millisecond
+	minTurnTime   = 40 * time.Microsecond
+	// streamBusyConns is how many other busy connections a stream assumes, since its loop has none
 	// to count.
-	streamBusy = int(roundTime / minTurn)
+	streamBusyConns = int(maxRoundTime / minTurnTime)
 )
 
 // beginTurn begins c's turn. The turn is shorter if many other connections have more than a
@@ -280,35 +280,35 @@ func (lp *loop) beginTurn(c *conn, minBusy int) {
 		lp.cutTurns++ // the turn before this one was cut short
 	}
 	busy := max(lp.cutTurns, lp.lastCutTurns, minBusy)
-	if c.in.maxAtOnce = minOffload; busy > 1 {
-		c.in.maxAtOnce = bigFrame
+	if c.input.maxUnaided = minOffload; busy > 1 {
+		c.input.maxUnaided = minBigFrame
 	}
 	lp.batch.turnFrames = 0
-	lp.batch.turnEnd = now + int64(max(minTurn, min(turnTime, roundTime/time.Duration(busy+1))))
+	lp.batch.turnEnd = now + int64(max(minTurnTime, min(maxTurnTime, maxRoundTime/time.Duration(busy+1))))
 }
 
 // step decodes everything that was read and lets the hub carry it out.
 func (lp *loop) step() {
 	lp.decode()
-	lp.carryOut()
+	lp.runBatch()
 }
 
-// carryOut lets the hub carry out the batch.
-func (lp *loop) carryOut() {
-	if lp.batch.n > 0 {
-		lp.sink.Step(lp.batch.cmd[:lp.batch.n], nil)
-		lp.batch.done()
+// runBatch lets the hub carry out the batch.
+func (lp *loop) runBatch() {
+	if lp.batch.count > 0 {
+		lp.sink.Step(lp.batch.commands[:lp.batch.count], nil)
+		lp.batch.reset()
 	}
 }
 
 // write lets the hub carry out the rest of the batch and writes the output of the loop's
 // connections.
 func (lp *loop) write() {
-	lp.outs = lp.outs[:0]
-	lp.sink.Step(lp.batch.cmd[:lp.batch.n], &lp.outs)
-	lp.batch.done()
-	for i := range lp.outs {
-		o := &lp.outs[i]
+	lp.outputs = lp.outputs[:0]
+	lp.sink.Step(lp.batch.commands[:lp.batch.count], &lp.outputs)
+	lp.batch.reset()
+	for i := range lp.outputs {
+		o := &lp.outputs[i]
 		switch c := o.Conn.OwnerData.(*conn); {
 		case c.state == closed:
 		case o.Abort:
@@ -338,9 +338,9 @@ func (lp *loop) writeForLoop() bool {
 // until its peer has read enough.
 func (lp *loop) send(c *conn) {
 	budget := maxWriteTurn
-	parts, held := c.peer.NextParts(lp.parts[:0], budget)
+	parts, held := c.hubConn.NextParts(lp.parts[:0], budget)
 	for held > 0 && budget > 0 {
-		n, err := c.src.send(parts)
+		n, err := c.source.send(parts)
 		clear(parts)
 		if err != nil {
 			lp.close(c)
@@ -350,24 +350,24 @@ func (lp *loop) send(c *conn) {
 			break
 		}
 		lp.srv.bytesOut.Add(uint64(n))
-		outcomes := c.peer.MarkWritten(n)
+		outcomes := c.hubConn.MarkWritten(n)
 		if n == 0 {
 			break
 		}
 		if budget -= n; outcomes {
 			budget = 0
 		}
-		parts, held = c.peer.NextParts(lp.parts[:0], budget)
+		parts, held = c.hubConn.NextParts(lp.parts[:0], budget)
 	}
-	switch congested := held > 0 && c.peer.Congested(); {
-	case c.reading == paused && !congested:
+	switch congested := held > 0 && c.hubConn.Congested(); {
+	case c.readState == paused && !congested:
 		c.resume()
-	case c.reading == ready && congested && c.state < draining:
-		c.reading = paused
+	case c.readState == ready && congested && c.state < draining:
+		c.readState = paused
 	}
 	if held == 0 && c.state == closing {
-		c.src.finish()
+		c.source.finish()
 	} else if held > 0 && budget == 0 {
-		c.src.requeue()
+		c.source.requestTurn()
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"gloom/wire"
 )
 
-// TestReadWhileAnotherWrites: a loop handles the bytes that it reads while another goroutine is
+// TestReadDuringWrite: a loop handles the bytes that it reads while another goroutine is
 // about to write the loop's output, although that output does not wake the loop.
-func TestReadWhileAnotherWrites(t *testing.T) {
+func TestReadDuringWrite(t *testing.T) {
 	t.Parallel()
 	s, err := Start(options(nil), zerolog.Nop())
 	if err != nil {
@@ -50,12 +50,12 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	<-done
 }
 
-// TestNothingTaken: a worker whose socket has accepted no byte of its output gets no further
+// TestFullSocket: a worker whose socket has accepted no byte of its output gets no further
 // job, because it may be lost.
-func TestNothingTaken(t *testing.T) {
+func TestFullSocket(t *testing.T) {
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
 	w, _ := pair(t, s, wire.WorkerPort)
-	lp, fd := w.loop, w.src.(*socket).fd
+	lp, fd := w.loop, w.source.(*socket).fd
 	lp.beginTurn(w, 0)
 	w.received(frame(`{"action":"join","type":"t","prefetch":9}`))
 	submitter := dial(t, s.SubmitAddr())

@@ -23,11 +23,11 @@ type loops struct {
 	done  sync.WaitGroup
 
 	mu sync.Mutex // guards the following fields
-	// The functions in reading are called when all loops have read what has arrived; left
-	// counts the loops that have not. The functions in waiting were added after that count had begun,
-	// and are called when all loops have read once more.
-	reading, waiting []func()
-	left             int
+	// callbacks are called when all loops have read what has arrived; lagging counts the loops that
+	// have not. nextCallbacks were added after that count had begun, and are called when all loops
+	// have read once more.
+	callbacks, nextCallbacks []func()
+	lagging                  int
 }
 
 // readAll calls fn, on a goroutine of its own, once all loops have carried out what has
@@ -36,14 +36,14 @@ type loops struct {
 func (l *loops) readAll(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting = append(l.waiting, fn); l.left == 0 {
+	if l.nextCallbacks = append(l.nextCallbacks, fn); l.lagging == 0 {
 		l.sendMarks()
 	}
 }
 
 // sendMarks sends a mark to each loop. The caller holds mu.
 func (l *loops) sendMarks() {
-	l.reading, l.waiting, l.left = l.waiting, nil, len(l.loops)
+	l.callbacks, l.nextCallbacks, l.lagging = l.nextCallbacks, nil, len(l.loops)
 	for _, lp := range l.loops {
 		lp.poller.SendMark()
 	}
@@ -53,13 +53,13 @@ func (l *loops) sendMarks() {
 func (l *loops) markReached() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.left--; l.left > 0 {
+	if l.lagging--; l.lagging > 0 {
 		return
 	}
-	for _, fn := range l.reading {
+	for _, fn := range l.callbacks {
 		go fn()
 	}
-	if l.reading = nil; len(l.waiting) > 0 {
+	if l.callbacks = nil; len(l.nextCallbacks) > 0 {
 		l.sendMarks()
 	}
 }
@@ -72,7 +72,7 @@ func (s *Server) newLoops() error {
 			return err
 		}
 		lp := s.newLoop(poller, maxParts)
-		lp.group, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{MaxBytes: maxPool}
+		lp.group, lp.readBuf, lp.pool = l, make([]byte, readBufSize), &container.Buffers{MaxBytes: maxPool}
 		l.loops = append(l.loops, lp)
 		l.done.Go(lp.run)
 	}
@@ -100,32 +100,32 @@ func (l *loops) stop() {
 }
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
-	c := &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote}
-	c.in = input{pool: lp.pool, max: lp.srv.opt.MaxFrame, maxAtOnce: minOffload}
+	c := &conn{srv: lp.srv, loop: lp, source: src, port: port, remote: remote}
+	c.input = input{pool: lp.pool, maxPayload: lp.srv.opt.MaxFrame, maxUnaided: minOffload}
 	if c.unauthenticated() {
-		c.in.max = min(c.in.max, helloFrame)
+		c.input.maxPayload = min(c.input.maxPayload, helloFrame)
 	}
 	return c
 }
 
-// addConn hands an accepted connection to a loop.
+// registerConn hands an accepted connection to a loop.
 func (l *loops) addConn(s *Server, nc net.Conn, port wire.Port) error {
-	fd, err := descriptor(nc)
+	fd, err := duplicateFD(nc)
 	if err != nil {
 		return err
 	}
 	lp := l.loops[int(l.next.Add(1))%len(l.loops)]
 	c := lp.newConn(&socket{lp, fd}, port, remoteOf(nc))
-	if !lp.poller.Do(func() { lp.addConn(c, fd) }) {
+	if !lp.poller.Do(func() { lp.registerConn(c, fd) }) {
 		return errors.Join(net.ErrClosed, unix.Close(fd))
 	}
 	return nil
 }
 
-func (lp *loop) addConn(c *conn, fd int) {
+func (lp *loop) registerConn(c *conn, fd int) {
 	if err := lp.poller.Add(fd); err != nil {
 		_ = unix.Close(fd)
-		lp.srv.connFailed(err)
+		lp.srv.countAcceptError(err)
 		return
 	}
 	for len(lp.conns) <= fd {
@@ -135,8 +135,8 @@ func (lp *loop) addConn(c *conn, fd int) {
 	lp.openConn(c)
 }
 
-// descriptor returns a duplicate of the descriptor of nc, in non-blocking mode, and closes nc.
-func descriptor(nc net.Conn) (fd int, err error) {
+// duplicateFD returns a duplicate of the descriptor of nc, in non-blocking mode, and closes nc.
+func duplicateFD(nc net.Conn) (fd int, err error) {
 	defer nc.Close()
 	rc, err := nc.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -147,16 +147,16 @@ func descriptor(nc net.Conn) (fd int, err error) {
 }
 
 const (
-	// lagEvery is the interval at which the lag of the loops is measured, sweepEvery that at
+	// lagPeriod is the interval at which the lag of the loops is measured, sweepPeriod that at
 	// which stalled connections are closed.
-	lagEvery   = time.Second
-	sweepEvery = 3 * time.Second
+	lagPeriod   = time.Second
+	sweepPeriod = 3 * time.Second
 )
 
 // watch measures the lag, which is how long a loop takes to reach a task, and closes stalled
 // connections.
 func (s *Server) watch() {
-	lag, sweep := time.NewTicker(lagEvery), time.NewTicker(sweepEvery)
+	lag, sweep := time.NewTicker(lagPeriod), time.NewTicker(sweepPeriod)
 	defer lag.Stop()
 	defer sweep.Stop()
 	for {

@@ -8,9 +8,9 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestHistoryGoesFirst: the history of ended jobs shrinks to make room for waiting jobs, and
+// TestHistoryShrinks: the history of ended jobs shrinks to make room for waiting jobs, and
 // may grow again once they are gone.
-func TestHistoryGoesFirst(t *testing.T) {
+func TestHistoryShrinks(t *testing.T) {
 	const mib = 1 << 20
 	s := begin(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })
 	held := func() (m broker.Memory) {

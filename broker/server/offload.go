@@ -17,11 +17,11 @@ const minOffload = 512 << 10
 // meanwhile. bytes is how much memory work holds. work must not touch anything that belongs to
 // the loop.
 func (c *conn) offload(bytes int, work, done func()) {
-	c.reading, c.in.offloadedBytes = offloaded, bytes
+	c.readState, c.input.offloadedBytes = offloaded, bytes
 	back := func() {
 		defer c.recoverPanic()
 		c.heardAt = c.srv.hub.Now()
-		c.reading, c.in.offloadedBytes = waitTurn, 0
+		c.readState, c.input.offloadedBytes = waitTurn, 0
 		done()
 		c.loop.beginTurn(c, 0)
 		c.received(nil)
@@ -41,7 +41,7 @@ func (c *conn) offload(bytes int, work, done func()) {
 		}()
 		c.srv.offloadSlots <- struct{}{}
 		defer func() { <-c.srv.offloadSlots }()
-		if !c.abandoned.Load() {
+		if !c.isClosed.Load() {
 			work()
 		}
 	}()
@@ -49,23 +49,23 @@ func (c *conn) offload(bytes int, work, done func()) {
 
 func (c *conn) offloadDecode(payload []byte) {
 	b := c.srv.newBatch()
-	m := b.next(c.peer)
+	m := b.next(c.hubConn)
 	m.Stable, b.hasBigFrame = true, true
 	var err *wire.Error
-	c.offload(len(payload), func() { err = decode(&b.dec, m, payload, c.peer) }, func() {
+	c.offload(len(payload), func() { err = decode(&b.dec, m, payload, c.hubConn) }, func() {
 		if c.state < draining {
 			c.command(b, m, payload, err)
-			c.loop.sink.Step(b.cmd[:b.n], nil)
+			c.loop.sink.Step(b.commands[:b.count], nil)
 		}
 	})
 }
 
 func (c *conn) offloadGrow() {
-	frame, room := c.in.frame, c.in.growTo
+	frame, room := c.input.frame, c.input.growTo
 	var to []byte
 	c.offload(room-cap(frame), func() { to = withCapacity(frame, room) }, func() {
-		if c.in.size > 0 {
-			c.in.frame, c.in.growTo = to, 0
+		if c.input.size > 0 {
+			c.input.frame, c.input.growTo = to, 0
 		}
 	})
 }

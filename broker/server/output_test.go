@@ -10,14 +10,14 @@ import (
 	"gloom/wire"
 )
 
-// TestManyBigJobsAtOnce: one connection gets more big bodies at once than a write can have
+// TestManyBigJobs: one connection gets more big bodies at once than a write can have
 // pieces.
-func TestManyBigJobsAtOnce(t *testing.T) {
+func TestManyBigJobs(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	const n = maxParts/2 + 100
-	body := strings.Repeat("x", bigFrame)
+	body := strings.Repeat("x", minBigFrame)
 	for i := range n {
 		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":"%s"}`, i, body)
 		submitter.want("ok", true)
@@ -29,9 +29,9 @@ func TestManyBigJobsAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadLate: once a submitter has read everything, it is not listed as one that does not
+// TestLateReader: once a submitter has read everything, it is not listed as one that does not
 // read, and no backlog of it is reported.
-func TestReadLate(t *testing.T) {
+func TestLateReader(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
 	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
@@ -56,9 +56,9 @@ func TestReadLate(t *testing.T) {
 	}
 }
 
-// TestSentInAPause: frames that a peer sends while it has too much to read are carried out once
+// TestFramesWhilePaused: frames that a peer sends while it has too much to read are carried out once
 // it has read enough, even if they were on their way when the pause began.
-func TestSentInAPause(t *testing.T) {
+func TestFramesWhilePaused(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
 		s := begin(t, func(o *settings.Options) {
@@ -82,7 +82,7 @@ func TestSentInAPause(t *testing.T) {
 			}
 		})
 		eventually(t, "the pause has begun", func() (begun bool) {
-			own.loop.poller.Call(func() { begun = own.reading == paused })
+			own.loop.poller.Call(func() { begun = own.readState == paused })
 			return begun
 		})
 		submitter.send(`{"action":"ping"}`)

@@ -43,15 +43,15 @@ type Server struct {
 	fleet       *driver.Driver // nil without a fleet
 	started     time.Time
 
-	listeners    []*listener
-	httpLn       net.Listener
-	httpSrv      *http.Server
-	httpEnds     chan struct{} // closed before httpSrv waits for open requests to end
-	inProcess    atomic.Int64  // how many connections of Dial are open
-	offloadSlots chan struct{} // one value per offloaded frame; the capacity leaves the loops one processor
+	listeners      []*listener
+	httpLn         net.Listener
+	httpSrv        *http.Server
+	httpEnds       chan struct{} // closed before httpSrv waits for open requests to end
+	inProcessConns atomic.Int64  // how many connections of Dial are open
+	offloadSlots   chan struct{} // one value per offloaded frame; the capacity leaves the loops one processor
 
 	conns        atomic.Int64
-	dropped      chan struct{} // gets a value when a large unfinished frame was dropped
+	largeDropped chan struct{} // gets a value when a large unfinished frame was dropped
 	bytesIn      atomic.Uint64
 	bytesOut     atomic.Uint64
 	accepted     atomic.Uint64
@@ -61,14 +61,14 @@ type Server struct {
 	maxLags      [2]atomic.Int64 // the longest lag of a loop since each caller last called Lag, ns
 	draining     atomic.Bool
 
-	ctx        context.Context // done when the server closes
-	cancel     context.CancelFunc
-	drainAsked chan struct{}
-	once       sync.Once
-	accepting  sync.WaitGroup
-	serving    sync.Mutex // keeps streams from being started during Close
-	wg         sync.WaitGroup
-	closed     error
+	ctx            context.Context // done when the server closes
+	cancel         context.CancelFunc
+	drainRequested chan struct{}
+	once           sync.Once
+	accepting      sync.WaitGroup
+	serving        sync.Mutex // keeps streams from being started during Close
+	wg             sync.WaitGroup
+	closeErr       error
 }
 
 // Start listens on the addresses of opt and serves them. A *guard.OptionError names the option
@@ -77,7 +77,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, httpEnds: make(chan struct{}), drainAsked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
+	s := &Server{opt: opt, log: log, httpEnds: make(chan struct{}), drainRequested: make(chan struct{}, 1), largeDropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
@@ -105,7 +105,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		_ = s.Close()
 		return nil, err
 	}
-	s.wg.Go(func() { memory.GiveBack(s.Done(), s.dropped, s.trim) })
+	s.wg.Go(func() { memory.GiveBack(s.Done(), s.largeDropped, s.trim) })
 	s.wg.Go(s.watch)
 	return s, nil
 }
@@ -199,12 +199,12 @@ func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log)
 // AskDrain begins a drain and asks the program that runs the broker to shut it down (see
 // Asked).
 func (s *Server) AskDrain() {
-	notify(s.drainAsked)
+	notify(s.drainRequested)
 	s.Drain()
 }
 
 // Asked returns a channel that receives a value when AskDrain is called.
-func (s *Server) Asked() <-chan struct{} { return s.drainAsked }
+func (s *Server) Asked() <-chan struct{} { return s.drainRequested }
 
 // drainPoll is how often a drain checks whether all jobs have ended.
 const drainPoll = 10 * time.Millisecond
@@ -248,7 +248,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.closeConns()
 	if s.httpSrv != nil {
 		// An operator who asked over HTTP for the drain still gets the reply.
-		last, cancel := context.WithTimeout(context.Background(), lingerTime)
+		last, cancel := context.WithTimeout(context.Background(), lingerTimeout)
 		defer cancel()
 		_ = s.httpSrv.Shutdown(last)
 	}
@@ -280,7 +280,7 @@ func (s *Server) endJobs() {
 // read these.
 func (s *Server) closeConns() {
 	s.hub.CloseAll()
-	for end := time.Now().Add(lingerTime); s.conns.Load()+s.inProcess.Load() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(lingerTimeout); s.conns.Load()+s.inProcessConns.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(drainPoll)
 	}
 }
@@ -294,9 +294,9 @@ func (s *Server) Close() error {
 		s.serving.Unlock()
 		s.closeListeners()
 		if s.httpSrv != nil {
-			s.closed = s.httpSrv.Close()
+			s.closeErr = s.httpSrv.Close()
 		} else if s.httpLn != nil {
-			s.closed = s.httpLn.Close()
+			s.closeErr = s.httpLn.Close()
 		}
 		// No goroutine may give an accepted connection to a stopped loop.
 		s.accepting.Wait()
@@ -307,7 +307,7 @@ func (s *Server) Close() error {
 		}
 		s.wg.Wait()
 	})
-	return s.closed
+	return s.closeErr
 }
 
 // Done returns a channel that is closed when the broker closes.

@@ -15,8 +15,8 @@ import (
 	"gloom/wire"
 )
 
-// TestStartThatFailsLetsGo: if the last step of Start fails, no address stays bound.
-func TestStartThatFailsLetsGo(t *testing.T) {
+// TestFailedStartReleases: if the last step of Start fails, no address stays bound.
+func TestFailedStartReleases(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -113,9 +113,9 @@ func TestCloseWhileAccepting(t *testing.T) {
 	}
 }
 
-// TestDrainLetsRead: a submitter that reads slowly can read an answer that was given during a
+// TestDrainWaitsForReaders: a submitter that reads slowly can read an answer that was given during a
 // drain until the drain's time limit has passed.
-func TestDrainLetsRead(t *testing.T) {
+func TestDrainWaitsForReaders(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
 	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
@@ -136,7 +136,7 @@ func TestDrainLetsRead(t *testing.T) {
 	select {
 	case <-done:
 		t.Error("the drain was over before the answer was read")
-	case <-time.After(lingerTime + time.Second):
+	case <-time.After(lingerTimeout + time.Second):
 	}
 	submitter.want("id", "j")
 	_, _ = submitter.Close(), worker.Close()

@@ -12,7 +12,7 @@ type socket struct {
 	fd   int
 }
 
-func (s *socket) requeue() { s.loop.poller.Again(s.fd) }
+func (s *socket) requestTurn() { s.loop.poller.Again(s.fd) }
 
 // maxParts is how many pieces the system accepts in one write (IOV_MAX).
 const maxParts = 1024
@@ -27,7 +27,7 @@ func (s *socket) send(parts [][]byte) (n int, err error) {
 	case nil:
 		return n, nil
 	case unix.EINTR:
-		s.requeue()
+		s.requestTurn()
 		return 0, nil
 	case unix.EAGAIN:
 		return 0, nil // an event will report room for more

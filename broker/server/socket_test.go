@@ -22,7 +22,7 @@ func TestBacklog(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
 	c, fd := pair(t, s, wire.SubmitPort)
-	if err := unix.SetsockoptInt(c.src.(*socket).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
+	if err := unix.SetsockoptInt(c.source.(*socket).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
 		t.Fatal(err)
 	}
 	var want, got []byte
@@ -37,14 +37,14 @@ func TestBacklog(t *testing.T) {
 			stable := rng.IntN(20) == 0
 			part := make([]byte, rng.IntN(1+rng.IntN(40_000)))
 			if stable {
-				part = make([]byte, bigFrame+rng.IntN(bigFrame))
+				part = make([]byte, minBigFrame+rng.IntN(minBigFrame))
 			}
 			for i := range part {
 				part[i], next = next, next*5+1
 			}
 			want = wire.AppendProgress(want, []byte("a"), part)
 			s.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-				return []broker.Effect{{Op: broker.OpProgress, Peer: c.peer.Peer, ID: []byte("a"), Body: part, Stable: stable}}
+				return []broker.Effect{{Op: broker.OpProgress, Peer: c.hubConn.Peer, ID: []byte("a"), Body: part, Stable: stable}}
 			})
 			if !stable {
 				clear(part)
@@ -53,7 +53,7 @@ func TestBacklog(t *testing.T) {
 		if c.loop.write(); rng.IntN(2) == 0 {
 			c.loop.send(c)
 		}
-		if c.peer.UnreadBytes() > 0 {
+		if c.hubConn.UnreadBytes() > 0 {
 			full++
 		}
 		if sum := unread() + len(got); sum > len(want) {
@@ -96,8 +96,8 @@ func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
 	return c, fds[1]
 }
 
-// TestReceiveAtTheEnd: Receive returns 0 only at the end of the stream, not on an error.
-func TestReceiveAtTheEnd(t *testing.T) {
+// TestReceiveAfterEOF: Receive returns 0 only at the end of the stream, not on an error.
+func TestReceiveAfterEOF(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

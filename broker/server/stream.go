@@ -14,18 +14,18 @@ import (
 // TLS or is within the process. One goroutine reads and another writes; both report in the
 // loop's turn.
 type stream struct {
-	duplex
-	raw       net.Conn // the connection below TLS or, without TLS, the stream itself
-	conn      *conn
-	turnAsked chan struct{} // gets a value to ask for another turn of the connection
-	out       chan [][]byte // the pieces to be written; nil says that no more follow
-	// writing reports that parts have been sent to out and are not completely written.
+	halfCloser
+	raw           net.Conn // the connection below TLS or, without TLS, the stream itself
+	conn          *conn
+	turnRequested chan struct{} // gets a value to ask for another turn of the connection
+	toWrite       chan [][]byte // the pieces to be written; nil says that no more follow
+	// writing reports that parts have been sent to toWrite and are not completely written.
 	writing bool
 	parts   [][]byte
 }
 
-// duplex is a connection whose two directions can be closed separately.
-type duplex interface {
+// halfCloser is a connection whose two directions can be closed separately.
+type halfCloser interface {
 	net.Conn
 	CloseWrite() error
 }
@@ -41,9 +41,9 @@ const (
 
 // serveStream serves a connection until it closes, on a loop that it makes for the connection.
 // The loops of different streams run in parallel.
-func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
+func (s *Server) serveStream(d halfCloser, raw net.Conn, port wire.Port) {
 	lp := s.newLoop(&poll.Poller{}, streamParts)
-	st := &stream{duplex: d, raw: raw, turnAsked: make(chan struct{}, 1), out: make(chan [][]byte, 1)}
+	st := &stream{halfCloser: d, raw: raw, turnRequested: make(chan struct{}, 1), toWrite: make(chan [][]byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
 	lp.poller.Call(func() { lp.openConn(st.conn) })
 	written := make(chan struct{})
@@ -62,8 +62,8 @@ func (s *stream) read() {
 	state, reading := open, ready
 	visit := func() {
 		s.takeTurn(buf[:n], err)
-		state, reading = c.state, c.reading
-		if len(buf) > 4*minStreamBuffer && c.in.held() == 0 {
+		state, reading = c.state, c.readState
+		if len(buf) > 4*minStreamBuffer && c.input.heldBytes() == 0 {
 			buf = make([]byte, minStreamBuffer)
 		} else if n == len(buf) && n < maxStreamBuffer {
 			buf = make([]byte, 2*n)
@@ -74,7 +74,7 @@ func (s *stream) read() {
 			n, err = s.Read(buf)
 			continue
 		}
-		<-s.turnAsked
+		<-s.turnRequested
 	}
 }
 
@@ -85,11 +85,11 @@ func (s *stream) takeTurn(data []byte, err error) {
 	if c.state == closed {
 		return
 	}
-	if c.reading != offloaded {
+	if c.readState != offloaded {
 		if len(data) > 0 && c.heartbeat > 0 {
 			c.heardAt = c.srv.hub.Now()
 		}
-		c.loop.beginTurn(c, streamBusy)
+		c.loop.beginTurn(c, streamBusyConns)
 		c.received(data)
 	}
 	if c.loop.flush(); err != nil {
@@ -98,7 +98,7 @@ func (s *stream) takeTurn(data []byte, err error) {
 }
 
 func (s *stream) write() {
-	for parts := range s.out {
+	for parts := range s.toWrite {
 		if parts == nil {
 			_ = s.CloseWrite()
 			continue
@@ -124,28 +124,28 @@ func (s *stream) writeDone(n int, err error) {
 		c.loop.close(c)
 	default:
 		c.srv.bytesOut.Add(uint64(n))
-		c.peer.MarkWritten(n)
+		c.hubConn.MarkWritten(n)
 		c.loop.send(c)
 	}
 }
 
-func (s *stream) requeue() { notify(s.turnAsked) }
+func (s *stream) requestTurn() { notify(s.turnRequested) }
 
 func (s *stream) send(parts [][]byte) (int, error) {
 	if !s.writing {
 		s.writing = true
 		s.parts = append(s.parts[:0], parts...)
-		s.out <- s.parts // does not block: out is empty, since nothing is being written
+		s.toWrite <- s.parts // does not block: toWrite is empty, since nothing is being written
 	}
 	return -1, nil
 }
 
-func (s *stream) finish() { s.out <- nil }
+func (s *stream) finish() { s.toWrite <- nil }
 
 func (s *stream) close() {
 	_ = s.raw.Close()
-	close(s.out)
-	notify(s.turnAsked)
+	close(s.toWrite)
+	notify(s.turnRequested)
 }
 
 func notify(c chan struct{}) {
@@ -205,12 +205,12 @@ func (p pipe) CloseWrite() error { return p.Close() }
 // returns net.ErrClosed.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	local, remote := net.Pipe()
-	s.inProcess.Add(1)
+	s.inProcessConns.Add(1)
 	if s.draining.Load() || !s.serve(local, func() {
-		defer s.inProcess.Add(-1)
+		defer s.inProcessConns.Add(-1)
 		s.serveStream(pipe{local}, local, port)
 	}) {
-		s.inProcess.Add(-1)
+		s.inProcessConns.Add(-1)
 		return nil, net.ErrClosed
 	}
 	return remote, nil

@@ -9,9 +9,9 @@ import (
 	"gloom/broker/settings"
 )
 
-// deafTLS starts a broker with TLS, a worker, and a submitter that submits n jobs and reads
+// unreadTLS starts a broker with TLS, a worker, and a submitter that submits n jobs and reads
 // nothing but their oks.
-func deafTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, submitter, worker *peer) {
+func unreadTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, submitter, worker *peer) {
 	t.Helper()
 	s = begin(t, func(o *settings.Options) {
 		secure(t, o)
@@ -27,12 +27,12 @@ func deafTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, sub
 	return s, submitter, worker
 }
 
-// TestDeafTLS: a TLS peer that does not read is closed, although the goroutine that writes to
+// TestUnreadTLS: a TLS peer that does not read is closed, although the goroutine that writes to
 // it is blocked.
-func TestDeafTLS(t *testing.T) {
+func TestUnreadTLS(t *testing.T) {
 	t.Parallel()
 	const n = 3
-	s, _, worker := deafTLS(t, n, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
+	s, _, worker := unreadTLS(t, n, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
 	body := strings.Repeat("x", 12<<20)
 	for i := range n {
 		worker.want("id", fmt.Sprint("j", i))
@@ -51,11 +51,11 @@ func TestDeafTLS(t *testing.T) {
 	}
 }
 
-// TestDismissedTLS: if a TLS connection is to be closed after its output, the peer has only a
+// TestClosedWorkerTLS: if a TLS connection is to be closed after its output, the peer has only a
 // limited time to read that output.
-func TestDismissedTLS(t *testing.T) {
+func TestClosedWorkerTLS(t *testing.T) {
 	t.Parallel()
-	s, submitter, worker := deafTLS(t, 1, func(*settings.Options) {})
+	s, submitter, worker := unreadTLS(t, 1, func(*settings.Options) {})
 	worker.want("id", "j0")
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))
 	worker.want("ok", true)
@@ -63,9 +63,9 @@ func TestDismissedTLS(t *testing.T) {
 	eventually(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
 }
 
-// TestCrowdedTLS: TLS connections may use a share of the memory. A connection beyond that share
+// TestTLSMemoryLimit: TLS connections may use a share of the memory. A connection beyond that share
 // is closed; the others stay open.
-func TestCrowdedTLS(t *testing.T) {
+func TestTLSMemoryLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 3
 	s := begin(t, func(o *settings.Options) {
