@@ -26,10 +26,10 @@ type API struct {
 	srv *server.Server
 	log zerolog.Logger
 	mux *http.ServeMux
-	// making is held while a piece of a long answer or of a long change is made, but not while
+	// buildMu is held while a piece of a long answer or of a long change is made, but not while
 	// it is written. So all operators together use one processor and leave the others to jobs.
-	making sync.Mutex
-	watch  watch
+	buildMu  sync.Mutex
+	snapshot snapshot
 	// ratesHeld is the memory that the rates of the last day take, in bytes.
 	ratesHeld atomic.Int64
 	moments   moments.Ring
@@ -52,41 +52,41 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	a.mux.HandleFunc("GET /openapi.json", a.openapi)
 	for _, r := range routes {
-		a.mux.HandleFunc(r.pattern, a.guarded(r))
+		a.mux.HandleFunc(r.pattern, a.authorized(r))
 	}
-	a.mux.HandleFunc("/v1/", a.unknown)
+	a.mux.HandleFunc("/v1/", a.notFound)
 	a.mux.HandleFunc("/", web.Site.ServeHTTP)
 	a.mux.HandleFunc("GET /{$}", a.index)
-	go a.note(srv.Done())
+	go a.recordMoments(srv.Done())
 	if srv.Options().Pprof {
-		a.mux.HandleFunc("GET /debug/pprof/", a.guarded(route{serve: noError(pprof.Index)}))
-		a.mux.HandleFunc("GET /debug/pprof/profile", a.guarded(route{serve: noError(pprof.Profile)}))
-		a.mux.HandleFunc("GET /debug/pprof/symbol", a.guarded(route{serve: noError(pprof.Symbol)}))
-		a.mux.HandleFunc("GET /debug/pprof/trace", a.guarded(route{serve: noError(pprof.Trace)}))
+		a.mux.HandleFunc("GET /debug/pprof/", a.authorized(route{serve: noError(pprof.Index)}))
+		a.mux.HandleFunc("GET /debug/pprof/profile", a.authorized(route{serve: noError(pprof.Profile)}))
+		a.mux.HandleFunc("GET /debug/pprof/symbol", a.authorized(route{serve: noError(pprof.Symbol)}))
+		a.mux.HandleFunc("GET /debug/pprof/trace", a.authorized(route{serve: noError(pprof.Trace)}))
 	}
 	return a
 }
 
-// build holds making while fn makes a piece of a long answer or of a long change.
+// build holds buildMu while fn makes a piece of a long answer or of a long change.
 func (a *API) build(fn func()) {
-	a.making.Lock()
-	defer a.making.Unlock() // a request that panics must not keep others out
+	a.buildMu.Lock()
+	defer a.buildMu.Unlock() // a request that panics must not keep others out
 	fn()
 }
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !open[r.URL.Path] && !a.ownHost(r.Host) {
-		e := foreign(r.Host)
+	if !publicPaths[r.URL.Path] && !a.ownHost(r.Host) {
+		e := foreignHostError(r.Host)
 		reply(w, e.Status, e)
 		return
 	}
 	a.mux.ServeHTTP(w, api.Marked(r))
 }
 
-// open is the set of paths that reveal nothing about jobs: anybody may request them, with any
+// publicPaths is the set of paths that reveal nothing about jobs: anybody may request them, with any
 // Host.
-var open = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
+var publicPaths = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
 
 func noError(h http.HandlerFunc) handler {
 	return func(_ *API, w http.ResponseWriter, r *http.Request) error {

@@ -13,14 +13,14 @@ const (
 	// maxAnswer bounds an answer of /v1 in bytes. A longer listing ends early, and its key next
 	// says where to continue.
 	maxAnswer = 16 << 20
-	// slice is how many items of a listing the core is asked for at a time.
-	slice = 16
-	// stride is how many bytes of an answer a client must read within strideTime.
-	stride     = 64 << 10
-	strideTime = 5 * time.Second
+	// itemsPerLook is how many items of a listing the core is asked for at a time.
+	itemsPerLook = 16
+	// minReadBytes is how many bytes of an answer a client must read within minReadTime.
+	minReadBytes = 64 << 10
+	minReadTime  = 5 * time.Second
 )
 
-// slowWriter is a writer for a long answer. A client that does not read a stride in time is
+// slowWriter is a writer for a long answer. A client that does not read minReadBytes in time is
 // disconnected.
 type slowWriter struct {
 	http.ResponseWriter
@@ -36,9 +36,9 @@ func newSlowWriter(w http.ResponseWriter) slowWriter {
 func (w slowWriter) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		// Without a connection, as in tests, there are no deadlines.
-		_ = w.ctl.SetWriteDeadline(time.Now().Add(strideTime))
+		_ = w.ctl.SetWriteDeadline(time.Now().Add(minReadTime))
 		var m int
-		m, err = w.ResponseWriter.Write(p[:min(len(p), stride)])
+		m, err = w.ResponseWriter.Write(p[:min(len(p), minReadBytes)])
 		n += m
 		p = p[m:]
 	}
@@ -75,7 +75,7 @@ func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(data)+len(key)+len(value) > maxAnswer-stride {
+	if len(data)+len(key)+len(value) > maxAnswer-minReadBytes {
 		reply(w, http.StatusOK, v)
 		return nil
 	}
@@ -134,7 +134,7 @@ func (a *array) item(v any) bool {
 // the client has gone.
 func (a *array) fill(w io.Writer, n int, item func(i int) any) error {
 	for i := 0; i < n && a.item(item(i)); i++ {
-		if len(a.buf) >= stride/2 {
+		if len(a.buf) >= minReadBytes/2 {
 			if err := a.send(w); err != nil {
 				return err
 			}
@@ -146,7 +146,7 @@ func (a *array) fill(w io.Writer, n int, item func(i int) any) error {
 // send writes the buffer. It returns an error if the client has gone.
 func (a *array) send(w io.Writer) error {
 	_, err := w.Write(a.buf)
-	if a.buf = a.buf[:0]; cap(a.buf) > stride {
+	if a.buf = a.buf[:0]; cap(a.buf) > minReadBytes {
 		a.buf = nil
 	}
 	return err
@@ -164,12 +164,12 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 	if err != nil {
 		return err
 	}
-	out, list := newSlowWriter(w), array{left: maxAnswer - stride}
+	out, list := newSlowWriter(w), array{left: maxAnswer - minReadBytes}
 	list.open("{\n  \"items\": ")
 	full := false
 	for rounds := 0; from >= 0 && limit > 0 && rounds < maxLooks && !full && r.Context().Err() == nil; rounds++ {
 		a.build(func() {
-			items, next := read(from, min(limit, slice))
+			items, next := read(from, min(limit, itemsPerLook))
 			limit -= len(items)
 			before := list
 			for i := range items {
@@ -182,7 +182,7 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 			}
 			from = next
 		})
-		if len(list.buf) >= stride/2 {
+		if len(list.buf) >= minReadBytes/2 {
 			if err := list.send(out); err != nil {
 				return nil
 			}

@@ -59,9 +59,9 @@ func httpGet(t *testing.T, url string) []byte {
 	return data
 }
 
-// TestBodiesAsTheyAre: the answer contains the exact bytes of a failed job's body, however
+// TestBodiesVerbatim: the answer contains the exact bytes of a failed job's body, however
 // deeply it is nested, and omits the body if the answer would be too long.
-func TestBodiesAsTheyAre(t *testing.T) {
+func TestBodiesVerbatim(t *testing.T) {
 	w := start(t, nil)
 	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
 	long := `"` + strings.Repeat("x", 16<<20) + `"`
@@ -134,9 +134,9 @@ func TestLongListing(t *testing.T) {
 	}
 }
 
-// TestDeaf: hundreds of clients that request much and read nothing do not block health
+// TestUnreadAnswers: hundreds of clients that request much and read nothing do not block health
 // checks, cost little memory, and are disconnected.
-func TestDeaf(t *testing.T) {
+func TestUnreadAnswers(t *testing.T) {
 	w := start(t, nil)
 	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
 	before := resident(t)
@@ -166,8 +166,8 @@ func TestDeaf(t *testing.T) {
 	}
 }
 
-// TestDeafAlone: a client that does not read is disconnected even if there is room.
-func TestDeafAlone(t *testing.T) {
+// TestUnreadAnswer: a client that does not read is disconnected even if there is room.
+func TestUnreadAnswer(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
 	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))

@@ -20,9 +20,9 @@ const maxBody = 64 << 10
 // body is the JSON object of a request, by key. Null values count as absent.
 type body map[string]json.RawMessage
 
-// read reads a request's body, which may have only these keys. An empty body counts as an
+// readBody reads a request's body, which may have only these keys. An empty body counts as an
 // empty object.
-func read(r *http.Request, keys ...string) (body, error) {
+func readBody(r *http.Request, keys ...string) (body, error) {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
 	case err != nil:
@@ -32,11 +32,11 @@ func read(r *http.Request, keys ...string) (body, error) {
 	case len(data) == 0:
 		return nil, nil
 	}
-	return object(data, keys...)
+	return parseObject(data, keys...)
 }
 
-// object parses a JSON object that may have only these keys.
-func object(data []byte, keys ...string) (body, error) {
+// parseObject parses a JSON object that may have only these keys.
+func parseObject(data []byte, keys ...string) (body, error) {
 	if !utf8.Valid(data) {
 		return nil, fail(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
 	}

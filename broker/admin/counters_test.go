@@ -12,10 +12,10 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestCountersStay: while types are created, forgotten and created again, no counter ever
+// TestCountersMonotonic: while types are created, forgotten and created again, no counter ever
 // falls or disappears, and the counts of a label stay with it. The test compares with a
 // model that counts each type by its name.
-func TestCountersStay(t *testing.T) {
+func TestCountersMonotonic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

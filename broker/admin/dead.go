@@ -40,7 +40,7 @@ func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 
 // getDead lists the matching failed jobs of a type, latest first, without bodies.
 func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
+	n, err := nameParam(r, "type")
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	for _, typ := range types {
 		for from := 0; from >= 0 && len(out.Items) < maxDead && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			a.build(func() { found, from = a.letters(typ, from, slice, &broker.LetterFilter{ID: wire.Value(id)}) })
+			a.build(func() { found, from = a.letters(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)}) })
 			for _, l := range found {
 				if bytes.Equal(l.ID, id) && len(out.Items) < maxDead {
 					out.Items = append(out.Items, deadJob(l, h.Now()))
@@ -97,11 +97,11 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 // letter returns the failed job with the given number or, without a number, the oldest one
 // with the id.
 func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
-	n, err := name(r, "type")
+	n, err := nameParam(r, "type")
 	if err != nil {
 		return nil, err
 	}
-	id, err := name(r, "id")
+	id, err := nameParam(r, "id")
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
-	if _, err := read(r); err != nil {
+	if _, err := readBody(r); err != nil {
 		return err
 	}
 	l, err := a.letter(r)
@@ -198,7 +198,7 @@ func (a *API) discardAllDead(w http.ResponseWriter, r *http.Request) error {
 
 // walkDead retries or discards the matching failed jobs of a type.
 func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resubmit bool) error {
-	n, err := name(r, "type")
+	n, err := nameParam(r, "type")
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resu
 	if err != nil {
 		return err
 	}
-	long(w)
+	allowLongAnswer(w)
 	return a.handleMany(w, r, verb, v, func() (count int) {
 		for from := 0; from >= 0 && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter

@@ -120,9 +120,9 @@ func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timel
 	return x, t, ok
 }
 
-// forgotten returns the error that no job has this id, which says how far back the history
+// forgottenError returns the error that no job has this id, which says how far back the history
 // reaches.
-func (a *API) forgotten(id []byte) error {
+func (a *API) forgottenError(id []byte) error {
 	var back time.Duration
 	var complete bool
 	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, complete = b.HistorySpan(now) })

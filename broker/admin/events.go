@@ -20,16 +20,16 @@ const (
 	topTypes = 12
 	// topFindings is how many findings an event carries.
 	topFindings = 20
-	// stillHere is the longest silence of a stream, and the interval at which its token is
+	// keepAlivePeriod is the longest silence of a stream, and the interval at which its token is
 	// checked again even while events are sent.
-	stillHere = 10 * time.Second
+	keepAlivePeriod = 10 * time.Second
 	// eventPeriod is the shortest time between two events of a stream.
 	eventPeriod = time.Second
 )
 
-// seen returns the part of a snapshot that events carry, as JSON.
-func (a *API) seen(w *watch) []byte {
-	if !w.at.Equal(w.madeAt) {
+// encodedLook returns the part of a snapshot that events carry, as JSON.
+func (a *API) encodedLook(w *snapshot) []byte {
+	if !w.takenAt.Equal(w.encodedAt) {
 		v := api.Look{
 			Draining: a.srv.Draining(), Types: len(w.rows), Dead: w.total.Dead,
 			Ledger: w.total.Ledger, Rates: w.total.Rates, Oldest: w.total.OldestSeconds,
@@ -52,7 +52,7 @@ func (a *API) seen(w *watch) []byte {
 			v.Top = append(v.Top, x.Type)
 		}
 		w.encoded, _ = json.Marshal(&v)
-		w.madeAt = w.at
+		w.encodedAt = w.takenAt
 	}
 	return w.encoded
 }
@@ -86,19 +86,19 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		case <-a.srv.HTTPEnds():
 		case <-tick.C:
 		}
-	} else if history, _ := json.Marshal(a.history()); !send(w, ctl, "history", history) {
+	} else if history, _ := json.Marshal(a.recentMoments()); !send(w, ctl, "history", history) {
 		return nil
 	}
 	for {
 		var data []byte
-		a.look(func(w *watch) { data = a.seen(w) })
-		if time.Since(judged) >= stillHere {
-			if _, err := a.allowed(r); err != nil {
+		a.withSnapshot(func(w *snapshot) { data = a.encodedLook(w) })
+		if time.Since(judged) >= keepAlivePeriod {
+			if _, err := a.checkAccess(r); err != nil {
 				return nil // the client's token was revoked
 			}
 			judged = time.Now()
 		}
-		if time.Since(sent) >= stillHere || !bytes.Equal(data, last) {
+		if time.Since(sent) >= keepAlivePeriod || !bytes.Equal(data, last) {
 			if !send(w, ctl, "look", data) {
 				return nil
 			}
@@ -115,7 +115,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 func send(w http.ResponseWriter, ctl *http.ResponseController, event string, data []byte) bool {
-	_ = ctl.SetWriteDeadline(time.Now().Add(strideTime))
+	_ = ctl.SetWriteDeadline(time.Now().Add(minReadTime))
 	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data)
 	return err == nil && ctl.Flush() == nil
 }
@@ -136,12 +136,12 @@ func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 	}
 	out, count := api.TypeList{}, 0
 	out.Items, out.Count = []api.Type{}, &count
-	a.look(func(w *watch) {
+	a.withSnapshot(func(w *snapshot) {
 		found := w.sorted(o)
 		count = len(found)
 		from = min(from, count)
 		for _, x := range found[from:min(from+limit, count)] {
-			out.Items = append(out.Items, x.copied())
+			out.Items = append(out.Items, x.clone())
 		}
 	})
 	if next := from + limit; next < count {

@@ -69,8 +69,8 @@ func (s *stream) next(name string, v any) {
 	}
 }
 
-// TestHeadOfEvents: a HEAD request gets headers and no stream.
-func TestHeadOfEvents(t *testing.T) {
+// TestEventsHead: a HEAD request gets headers and no stream.
+func TestEventsHead(t *testing.T) {
 	w := start(t, nil)
 	host := strings.TrimPrefix(w.url, "http://")
 	c, err := net.Dial("tcp", host)
@@ -280,9 +280,9 @@ func TestSortedTypes(t *testing.T) {
 	}
 }
 
-// TestFirstLook: a new viewer gets findings about conditions that have lasted for some
+// TestFirstSnapshot: a new viewer gets findings about conditions that have lasted for some
 // time.
-func TestFirstLook(t *testing.T) {
+func TestFirstSnapshot(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
 	w.call("POST", "/v1/jobs", `{"type":"mail","id":"a","body":1}`, 202)

@@ -32,28 +32,28 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 	}
 	var found api.Findings
 	q := r.URL.Query()
-	a.look(func(w *watch) {
+	a.withSnapshot(func(w *snapshot) {
 		found = w.findings.List(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
 	})
 	reply(w, http.StatusOK, found)
 	return nil
 }
 
-// find derives the findings of the snapshot that was just taken.
-func (a *API) find(w *watch) {
+// updateFindings derives the findings of the snapshot that was just taken.
+func (a *API) updateFindings(w *snapshot) {
 	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Hub().Memory()
 	b := findings.Broker{
-		Now: w.at, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
-		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, TurnedAway: n.RefusedConns,
-		Unaccepted:  n.AcceptErrors,
-		MaxTypeJobs: int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
+		Now: w.takenAt, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
+		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, RefusedConns: n.RefusedConns,
+		AcceptErrors: n.AcceptErrors,
+		MaxTypeJobs:  int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}
 	if f := a.srv.Fleet(); f != nil {
 		x := f.Health()
 		b.Fleet = &findings.Fleet{
-			Away: x.Away, Why: x.Why, Since: x.Since, Alone: x.NameTaken, Up: x.Up, Lost: x.Lost, Foreign: x.Foreign,
-			Had: func(typ string) []string { return f.Lost(wire.Canonical(nil, typ)) },
+			Away: x.Away, Why: x.Why, Since: x.Since, NameTaken: x.NameTaken, BrokersUp: x.Up, LostBrokers: x.Lost, OtherVersions: x.Foreign,
+			LostServing: func(typ string) []string { return f.Lost(wire.Canonical(nil, typ)) },
 		}
 	}
 	var jobs, bytes, types, groups, dead, memory int64
@@ -73,11 +73,11 @@ func (a *API) find(w *watch) {
 		{Name: "max-memory", Used: memory + m.Total() + a.ratesHeld.Load(), Max: opt.MaxMemory, Bytes: true},
 		{Name: "max-inbound", Used: n.Inbound, Max: opt.MaxInbound, Bytes: true},
 		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, Bytes: true},
-		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, Mild: true},
+		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, RefusesNothing: true},
 	}
 	held := 0
 	for _, x := range w.rows {
-		held += x.facts.Held
+		held += x.figures.Held
 	}
 	if held > 0 {
 		l := broker.GroupLook{Limit: maxSuspectGroups, Shut: true}
@@ -87,13 +87,13 @@ func (a *API) find(w *watch) {
 		}
 	}
 	b.Clients = a.clientsNearLimit(&b, m.Unread, jobs, bytes)
-	a.losses(w)
+	a.updateLosses(w)
 	reasons := maxSuspectTypes
 	b.Types = func(yield func(*findings.Type) bool) {
 		for _, x := range w.rows {
-			t := &x.facts
-			t.Seen, t.Rates = &x.Type, &x.rates
-			if t.Same, t.Of = 0, 0; reasons > 0 && t.Fails(w.at) {
+			t := &x.figures
+			t.Figures, t.Rates = &x.Type, &x.rates
+			if t.SameReason, t.RecentFailures = 0, 0; reasons > 0 && t.IsFailing(w.takenAt) {
 				reasons--
 				a.sameReason(t)
 			}
@@ -102,7 +102,7 @@ func (a *API) find(w *watch) {
 			}
 		}
 	}
-	w.findings.Look(&b)
+	w.findings.Update(&b)
 }
 
 // clientsNearLimit returns the figures of clients that are near a limit, do not read, or leave
@@ -127,14 +127,14 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	if unread > 0 {
 		for _, c := range h.SlowReaders(maxSuspectClients) {
 			x := client(c.Peer)
-			x.Unread, x.Stuck = c.UnreadBytes(), c.UnreadTime(h.Now())
+			x.Unread, x.UnreadFor = c.UnreadBytes(), c.UnreadTime(h.Now())
 		}
 	}
 	nearLimit := func(used, limit int64) bool { return limit > 0 && used >= limit-limit/10 }
 	if nearLimit(jobs, b.MaxSubmitterJobs) || nearLimit(bytes, b.MaxSubmitterBytes) {
 		for from := 0; from >= 0; {
 			var found []broker.SubmitterInfo
-			h.View(func(c *broker.Broker, _ int64) { found, from = c.Submitters(nil, from, slice) })
+			h.View(func(c *broker.Broker, _ int64) { found, from = c.Submitters(nil, from, itemsPerLook) })
 			for _, s := range found {
 				if nearLimit(int64(s.Jobs), b.MaxSubmitterJobs) || nearLimit(s.Bytes, b.MaxSubmitterBytes) {
 					x := client(s.Peer)
@@ -150,12 +150,12 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	return out
 }
 
-// losses records the jobs that workers were running when they were lost.
-func (a *API) losses(w *watch) {
+// updateLosses records the jobs that workers were running when they were lost.
+func (a *API) updateLosses(w *snapshot) {
 	failed := false
 	for _, x := range w.rows {
-		x.facts.Lost, x.facts.LostAt = "", 0
-		failed = failed || w.at.Sub(x.facts.BadAt) <= findings.FailingFor
+		x.figures.LostJob, x.figures.LostWorkers = "", 0
+		failed = failed || w.takenAt.Sub(x.figures.FailedAt) <= findings.FailingFor
 	}
 	if !failed {
 		return
@@ -163,8 +163,8 @@ func (a *API) losses(w *watch) {
 	var lost []broker.Losses
 	a.srv.Hub().View(func(b *broker.Broker, now int64) { lost = b.Losses(now, findings.FailingFor, minLostWorkers) })
 	for _, x := range lost {
-		if row := w.rows[string(x.Type)]; row != nil && x.Workers > row.facts.LostAt {
-			row.facts.Lost, row.facts.LostAt = wire.Value(x.ID), x.Workers
+		if row := w.rows[string(x.Type)]; row != nil && x.Workers > row.figures.LostWorkers {
+			row.figures.LostJob, row.figures.LostWorkers = wire.Value(x.ID), x.Workers
 		}
 	}
 }
@@ -175,23 +175,23 @@ func (a *API) sameReason(t *findings.Type) {
 	var now int64
 	a.srv.Hub().View(func(c *broker.Broker, at int64) {
 		now = at
-		last, _ = c.DeadLetters(at, wire.Canonical(nil, t.Seen.Type), 0, comparedReasons, nil)
+		last, _ = c.DeadLetters(at, wire.Canonical(nil, t.Figures.Type), 0, comparedReasons, nil)
 	})
-	t.Of = 0
+	t.RecentFailures = 0
 	count := map[string]int{}
 	for _, d := range last {
 		if time.Duration(now-d.Failed) <= findings.FailingFor {
-			t.Of++
+			t.RecentFailures++
 			reason := wording.Of(&d.Reason)
-			if count[reason]++; count[reason] > t.Same {
-				t.Same, t.Reason = count[reason], reason
+			if count[reason]++; count[reason] > t.SameReason {
+				t.SameReason, t.Reason = count[reason], reason
 			}
 		}
 	}
 }
 
-// usual returns the 95th percentile of waits, from a histogram of them; 0 if there were few.
-func usual(waits *[broker.StatBuckets]uint64) time.Duration {
+// usualWait returns the 95th percentile of waits, from a histogram of them; 0 if there were few.
+func usualWait(waits *[broker.StatBuckets]uint64) time.Duration {
 	var total, n uint64
 	for _, v := range waits {
 		total += v
@@ -207,8 +207,8 @@ func usual(waits *[broker.StatBuckets]uint64) time.Duration {
 	return 0
 }
 
-// mean returns the mean duration of a run.
-func mean(runs *[broker.StatBuckets]uint64, sum uint64) time.Duration {
+// meanRun returns the mean duration of a run.
+func meanRun(runs *[broker.StatBuckets]uint64, sum uint64) time.Duration {
 	var total uint64
 	for _, v := range runs {
 		total += v

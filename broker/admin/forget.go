@@ -12,7 +12,7 @@ import (
 // deleteType forgets a type that nobody serves and that holds nothing, or whose jobs, dead
 // letters and outcomes are to be discarded first.
 func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
+	n, err := nameParam(r, "type")
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	if !known {
 		return unknownType(n)
 	}
-	long(w)
+	allowLongAnswer(w)
 	f := broker.ForgetRequest{Name: n, Discard: discard}
 	for more := true; more && r.Context().Err() == nil; {
 		a.build(func() {
@@ -41,7 +41,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	if why == "" || discard {
 		a.log.Info().Str("type", out.Type).Bool("forgotten", why == "").Int("discarded", f.Waiting).Int("dead", f.Letters).
 			Int("outcomes", f.Outcomes).Str("peer", peerOf(r)).Msg("an operator forgot a type, or discarded what it held")
-		a.watch.changed()
+		a.snapshot.dropGroups()
 	}
 	switch {
 	case why == "":

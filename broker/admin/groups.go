@@ -26,8 +26,8 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		if err != nil && !errors.Is(err, strconv.ErrRange) || n < 1 {
 			return fail(http.StatusBadRequest, "invalid_value", "limit must be an integer of at least 1, got %.64q", v)
 		}
-		if limit = n; recent && n > latelyGroups {
-			return fail(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", latelyGroups, v)
+		if limit = n; recent && n > maxListedGroups {
+			return fail(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", maxListedGroups, v)
 		}
 	}
 	var typ []byte
@@ -37,8 +37,8 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if recent {
-		var seen groupsSeen
-		a.look(func(w *watch) { seen, recent = w.groupsOf(a, string(typ)) })
+		var seen groupsSnapshot
+		a.withSnapshot(func(w *snapshot) { seen, recent = w.groupsOf(a, string(typ)) })
 		if recent {
 			if out := newSlowWriter(w); limit >= len(seen.groups) {
 				_, _ = out.Write(seen.encoded)
@@ -60,7 +60,7 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 // writeGroups sends groups, after all rules if rules is true. It returns an error if the client
 // has gone.
 func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) error {
-	list, head := array{left: maxAnswer - stride}, "{\n  \"groups\": "
+	list, head := array{left: maxAnswer - minReadBytes}, "{\n  \"groups\": "
 	if rules {
 		rules := a.srv.Limits().Rules()
 		list.open("{\n  \"rules\": ")
@@ -96,33 +96,33 @@ func (a *API) lookGroups(l *broker.GroupLook) {
 	}
 }
 
-// groupsSeen is one snapshot's list of busiest groups, with the time when it was last requested.
-type groupsSeen struct {
+// groupsSnapshot is one snapshot's list of busiest groups, with the time when it was last requested.
+type groupsSnapshot struct {
 	groups  []broker.GroupInfo
 	encoded []byte // the encoded answer with all groups of the list
 	askedAt time.Time
 }
 
 const (
-	// latelyGroups is how many groups a shared list has, maxGroupLists how many shared
+	// maxListedGroups is how many groups a shared list has, maxGroupLists how many shared
 	// lists are kept.
-	latelyGroups  = 200
-	maxGroupLists = 128
-	// slowGroups is the longest interval between two snapshots of groups, if they are slow
+	maxListedGroups = 200
+	maxGroupLists   = 128
+	// maxGroupsPeriod is the longest interval between two snapshots of groups, if they are slow
 	// to take.
-	slowGroups = 10 * time.Second
+	maxGroupsPeriod = 10 * time.Second
 )
 
 // groupsOf returns the busiest groups of a type ("" for all jobs), from a new snapshot if
 // one is due. It returns false if there is no shared snapshot of them.
-func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
+func (w *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
 	now := time.Now()
 	seen, known := w.groups[typ]
 	if !known && (typ != "" && w.rows[typ] == nil || len(w.groups) >= maxGroupLists) {
 		return seen, false
 	}
 	if seen.askedAt = now; w.groups == nil {
-		w.groups = map[string]groupsSeen{}
+		w.groups = map[string]groupsSnapshot{}
 	}
 	if w.groups[typ] = seen; !now.Before(w.groupsNext) {
 		w.takeGroups(a, now)
@@ -133,8 +133,8 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 }
 
 // takeGroups takes snapshots of the groups that were requested recently.
-func (w *watch) takeGroups(a *API, now time.Time) {
-	l := broker.GroupLook{Limit: latelyGroups}
+func (w *snapshot) takeGroups(a *API, now time.Time) {
+	l := broker.GroupLook{Limit: maxListedGroups}
 	for typ, seen := range w.groups {
 		if now.Sub(seen.askedAt) > moments.Period {
 			delete(w.groups, typ)
@@ -150,12 +150,12 @@ func (w *watch) takeGroups(a *API, now time.Time) {
 		seen.encoded = buf.Bytes()
 		w.groups[string(typ)] = seen
 	}
-	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), slowGroups))
+	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), maxGroupsPeriod))
 }
 
-// changed makes the next request take new snapshots, since a change has made the last ones stale.
-func (w *watch) changed() {
+// dropGroups makes the next request take new snapshots, since a change has made the last ones stale.
+func (w *snapshot) dropGroups() {
 	w.mu.Lock()
-	w.next, w.groupsNext = time.Time{}, time.Time{}
+	w.nextAt, w.groupsNext = time.Time{}, time.Time{}
 	w.mu.Unlock()
 }

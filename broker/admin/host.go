@@ -12,6 +12,6 @@ func (a *API) ownHost(host string) bool {
 	return opt.OwnHost(host, opt.HTTPAddr, a.srv.HTTPAddr())
 }
 
-func foreign(host string) *api.Error {
+func foreignHostError(host string) *api.Error {
 	return fail(http.StatusForbidden, "forbidden_host", "the Host %.200q does not name this broker; use localhost, the address that it listens on, the host's name, or a name in --http-hosts", host)
 }

@@ -24,8 +24,8 @@ func (a *API) index(w http.ResponseWriter, r *http.Request) {
 	f := bootData{Guarded: a.srv.Options().TokenFile != ""}
 	if !f.Guarded {
 		s := a.status(nil)
-		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.history()}
-		a.look(func(w *watch) { f.Look = a.seen(w) })
+		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
+		a.withSnapshot(func(w *snapshot) { f.Look = a.encodedLook(w) })
 	}
 	data, err := json.Marshal(&f) // Marshal writes < and & as \u003c and \u0026
 	if err != nil {

@@ -81,7 +81,7 @@ func flagOf(r *http.Request, key string) (bool, error) {
 // selection reads which jobs a change applies to: a filter with the keys of a query, and how
 // many jobs may be changed, 0 for all. Without any filter the body must have all: true.
 func selection(r *http.Request, keys ...string) (v url.Values, limit int, err error) {
-	b, err := read(r, append(keys, "all", "most")...)
+	b, err := readBody(r, append(keys, "all", "most")...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -164,7 +164,7 @@ func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
+	n, err := nameParam(r, "type")
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", q.State)
 	}
 	q.Wanted = true
-	long(w)
+	allowLongAnswer(w)
 	return a.handleMany(w, r, "cancelled jobs", v, func() (n int) {
 		if q.State != "" {
 			return a.countJobs(r, q)
@@ -245,8 +245,8 @@ func (a *API) handleMany(w http.ResponseWriter, r *http.Request, verb string, fi
 	return nil
 }
 
-// long lifts the write deadline of a long answer.
-func long(w http.ResponseWriter) {
+// allowLongAnswer lifts the write deadline of a long answer.
+func allowLongAnswer(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
 	_, _ = c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})
 }

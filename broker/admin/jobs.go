@@ -56,7 +56,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 }
 
 func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := name(r, "id")
+	id, err := nameParam(r, "id")
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		e, zero, remembered := a.findEnded(r, id)
 		switch {
 		case !ok && !remembered:
-			return a.forgotten(id)
+			return a.forgottenError(id)
 		case !ok:
 			job := a.endedOf(zero, &e)
 			job.Runs = a.runsOf(zero, e.Runs)
@@ -119,7 +119,7 @@ func unknownJob(id []byte) error {
 }
 
 func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := name(r, "id")
+	id, err := nameParam(r, "id")
 	if err != nil {
 		return err
 	}
@@ -152,11 +152,11 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 
 // patchJob changes a waiting job. It allows the same fields as a change frame.
 func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := name(r, "id")
+	id, err := nameParam(r, "id")
 	if err != nil {
 		return err
 	}
-	b, err := read(r, "priority", "groups", "delay_ms")
+	b, err := readBody(r, "priority", "groups", "delay_ms")
 	if err != nil {
 		return err
 	}

@@ -40,9 +40,9 @@ func payload(t *testing.T, c net.Conn) string {
 	return string(p)
 }
 
-// TestLookAmidChange reads peers while they connect and leave, and failed jobs while
+// TestListingDuringChange reads peers while they connect and leave, and failed jobs while
 // others replace them. It is a test for the race detector.
-func TestLookAmidChange(t *testing.T) {
+func TestListingDuringChange(t *testing.T) {
 	w := start(t, nil)
 	dial := func(a net.Addr) net.Conn {
 		c, err := net.Dial("tcp", a.String())

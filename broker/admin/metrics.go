@@ -110,7 +110,7 @@ func (t *typeSum) gauge(i *broker.TypeInfo) {
 // no counter appears to fall.
 func (c *collector) sums() map[string]*typeSum {
 	h := c.srv.Hub()
-	survey := surveyed(h)
+	survey := takeSurvey(h)
 	other := &typeSum{}
 	out := map[string]*typeSum{otherLabel: other}
 	from := 0

@@ -14,8 +14,8 @@ import (
 	"gloom/wire"
 )
 
-// typeAsked returns the type in the query, or nil if all types are meant.
-func typeAsked(r *http.Request) ([]byte, error) {
+// typeParam returns the type in the query, or nil if all types are meant.
+func typeParam(r *http.Request) ([]byte, error) {
 	v := r.URL.Query().Get("type")
 	if v == "" {
 		return nil, nil
@@ -40,7 +40,7 @@ func (a *API) unread(p broker.Peer) int {
 }
 
 func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
-	typ, err := typeAsked(r)
+	typ, err := typeParam(r)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
-	typ, err := typeAsked(r)
+	typ, err := typeParam(r)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 	g := grantOf(r)
 	s := a.status(g)
-	if typ, err := typeAsked(r); err != nil {
+	if typ, err := typeParam(r); err != nil {
 		return err
 	} else if typ != nil && !g.CoversName(typ) {
 		s.Scopes = slices.DeleteFunc(s.Scopes, func(scope string) bool { return scope == "submit" })
@@ -127,7 +127,7 @@ func links(values []string) []api.Link {
 
 // drain begins a graceful stop, like SIGTERM.
 func (a *API) drain(w http.ResponseWriter, r *http.Request) error {
-	if _, err := read(r); err != nil {
+	if _, err := readBody(r); err != nil {
 		return err
 	}
 	a.log.Info().Str("peer", peerOf(r)).Msg("an operator asked to drain")

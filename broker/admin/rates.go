@@ -51,29 +51,29 @@ type steps struct {
 
 // rates holds the steps of the last day, of a type or of all types.
 type rates struct {
-	short, long steps
-	latest      counts
-	stats       broker.TypeStats // the statistics at the time of latest
-	busy        uint64           // jobs of the last hours, of which older ones weigh less
-	rate        float64          // current jobs per second
+	short, long  steps
+	latestCounts counts
+	stats        broker.TypeStats // the statistics at the time of latestCounts
+	busy         uint64           // jobs of the last hours, of which older ones weigh less
+	rate         float64          // current jobs per second
 }
 
 func newRates() *rates {
 	return &rates{short: steps{ring: make([]step, shortSteps)}, long: steps{ring: make([]step, longSteps)}}
 }
 
-// note adds the current counts.
-func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
-	if c.in < x.latest.in { // the type was forgotten, and its counts began at 0 again
-		x.latest, x.stats = counts{}, broker.TypeStats{}
-		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latest, x.stats, x.latest, x.stats
+// add adds the current counts.
+func (x *rates) add(at time.Time, c counts, s *broker.TypeStats) {
+	if c.in < x.latestCounts.in { // the type was forgotten, and its counts began at 0 again
+		x.latestCounts, x.stats = counts{}, broker.TypeStats{}
+		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latestCounts, x.stats, x.latestCounts, x.stats
 	}
 	x.short.advance(at.Unix()/60, x)
 	if x.long.advance(at.Unix()/int64(longStep/time.Second), x) {
 		x.busy -= x.busy / 16
 	}
-	x.busy += c.in - x.latest.in
-	x.latest, x.stats = c, *s
+	x.busy += c.in - x.latestCounts.in
+	x.latestCounts, x.stats = c, *s
 }
 
 // advance begins a step with the latest counts. It returns false, and does nothing, if that step has
@@ -85,13 +85,13 @@ func (s *steps) advance(number int64, x *rates) bool {
 	if s.now != 0 {
 		s.ring[s.now%int64(len(s.ring))] = s.current(x)
 	}
-	s.now, s.base, s.stats = number, x.latest, x.stats
+	s.now, s.base, s.stats = number, x.latestCounts, x.stats
 	return true
 }
 
 // current returns the current step.
 func (s *steps) current(x *rates) step {
-	c, b := &x.latest, &s.base
+	c, b := &x.latestCounts, &s.base
 	p := step{
 		number: s.now, in: uint32(c.in - b.in), answered: uint32(c.answered - b.answered), failed: uint32(c.failed - b.failed),
 		other: uint32(c.other - b.other), queued: uint32(c.queued), running: uint32(c.running),
@@ -126,8 +126,8 @@ func quantiles(now, before *[broker.StatBuckets]uint64) (p50, p95 float32) {
 	return at(0.5), at(0.95)
 }
 
-// at returns the step with this number, or nil if nothing is known about it.
-func (s *steps) at(number int64, x *rates) *step {
+// stepAt returns the step with this number, or nil if nothing is known about it.
+func (s *steps) stepAt(number int64, x *rates) *step {
 	if number == s.now {
 		p := s.current(x)
 		return &p
@@ -141,7 +141,7 @@ func (s *steps) at(number int64, x *rates) *step {
 // failed returns how many jobs have failed in the latest n steps.
 func (s *steps) failed(n int, x *rates) (sum uint64) {
 	for i := range int64(n) {
-		if p := s.at(s.now-i, x); p != nil {
+		if p := s.stepAt(s.now-i, x); p != nil {
 			sum += uint64(p.failed)
 		}
 	}
@@ -166,7 +166,7 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 		*c.to = make([]*float64, n)
 	}
 	for i := range n {
-		p := s.at(first+int64(i), x)
+		p := s.stepAt(first+int64(i), x)
 		if p == nil {
 			continue
 		}
@@ -180,27 +180,27 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 	return h
 }
 
-// day is the rates of all types together, of the busiest types, and of all other types.
-type day struct {
+// dayRates is the rates of all types together, of the busiest types, and of all other types.
+type dayRates struct {
 	total, otherTypes *rates
 	types             map[string]*rates
 	other             counts // the sum of the types in others
-	moved             time.Time
+	shiftedAt         time.Time
 }
 
 // ratesSize is the size of a row in bytes.
 const ratesSize = int64((shortSteps+longSteps)*48 + 4096)
 
 // bytes returns the size of all rows.
-func (d *day) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
+func (d *dayRates) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
 
-// note adds the current counts of a type; old holds those of the previous snapshot. limit bounds
+// add adds the current counts of a type; old holds those of the previous snapshot. limit bounds
 // the number of types that have rows of their own.
-func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, limit int) {
+func (d *dayRates) add(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, limit int) {
 	r := d.types[x.Type.Type]
-	if r == nil && len(d.types) >= limit && limit > 0 && x.rates.In > 0 && at.Sub(d.moved) >= time.Second {
+	if r == nil && len(d.types) >= limit && limit > 0 && x.rates.In > 0 && at.Sub(d.shiftedAt) >= time.Second {
 		// The least busy type gives its row to a type that did more in ten minutes.
-		d.moved = at
+		d.shiftedAt = at
 		minRate, name := math.Inf(1), ""
 		for n, r := range d.types {
 			busy := max(float64(r.busy), r.rate*longStep.Seconds())
@@ -217,13 +217,13 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 	}
 	if r == nil && len(d.types) < limit {
 		r = newRates()
-		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // earlier jobs do not belong to this step
-			r.latest, r.stats = countsOf(&old.Ledger), *s
+		if d.types[x.Type.Type] = r; !x.takenAt.IsZero() { // earlier jobs do not belong to this step
+			r.latestCounts, r.stats = countsOf(&old.Ledger), *s
 		}
 	}
 	if r != nil {
 		r.rate = x.rates.In
-		r.note(at, countsOf(&seen.Ledger), s)
+		r.add(at, countsOf(&seen.Ledger), s)
 		return
 	}
 	oldCounts, newCounts := countsOf(&old.Ledger), countsOf(&seen.Ledger)
@@ -238,9 +238,9 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 }
 
 // end adds the sums of a snapshot of all types.
-func (d *day) end(at time.Time, ledger *api.Ledger, s *broker.TypeStats) {
-	d.total.note(at, countsOf(ledger), s)
-	d.otherTypes.note(at, d.other, &broker.TypeStats{})
+func (d *dayRates) end(at time.Time, ledger *api.Ledger, s *broker.TypeStats) {
+	d.total.add(at, countsOf(ledger), s)
+	d.otherTypes.add(at, d.other, &broker.TypeStats{})
 	d.other.queued, d.other.running = 0, 0
 }
 
@@ -264,7 +264,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 	}
 	n := int((since + length - 1) / length)
 	var h api.History
-	a.look(func(w *watch) {
+	a.withSnapshot(func(w *snapshot) {
 		x := w.day.total
 		switch typ {
 		case "":

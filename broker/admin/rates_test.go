@@ -19,7 +19,7 @@ func TestRates(t *testing.T) {
 	var c counts
 	var stats broker.TypeStats
 	short, long := map[int64]uint64{}, map[int64]uint64{}
-	x.note(at, c, &stats)
+	x.add(at, c, &stats)
 	for range 20000 {
 		at = at.Add(time.Duration(rnd.IntN(10)) * time.Second)
 		if rnd.IntN(2000) == 0 {
@@ -31,7 +31,7 @@ func TestRates(t *testing.T) {
 		c.failed += n
 		c.queued = uint64(rnd.IntN(9))
 		stats.Run[10] += n // 512 to 1,024 µs
-		x.note(at, c, &stats)
+		x.add(at, c, &stats)
 		short[at.Unix()/60] += n
 		long[at.Unix()/600] += n
 	}
@@ -69,7 +69,7 @@ func TestRates(t *testing.T) {
 // TestRatesOfTypes: the busiest types have rows of their own, as many as are allowed; all
 // others share one.
 func TestRatesOfTypes(t *testing.T) {
-	d := day{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
+	d := dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	at, stats := time.Unix(1e9, 0), broker.TypeStats{}
 	rows := map[string]*row{}
 	look := func(jobs map[string]uint64) {
@@ -84,8 +84,8 @@ func TestRatesOfTypes(t *testing.T) {
 			seen := x.Type
 			seen.Ledger.Submitted += n
 			seen.Ledger.Answered += n
-			d.note(at, x, &x.Type, &seen, &stats, 2)
-			x.count(at, &seen)
+			d.add(at, x, &x.Type, &seen, &stats, 2)
+			x.update(at, &seen)
 		}
 		for _, x := range rows {
 			sum.Submitted += x.Ledger.Submitted

@@ -80,15 +80,15 @@ func fail(status int, code, format string, args ...any) *api.Error {
 	return &api.Error{Status: status, Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
-// guarded authorizes requests and turns errors into replies.
-func (a *API) guarded(rt route) http.HandlerFunc {
+// authorized authorizes requests and turns errors into replies.
+func (a *API) authorized(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		g, err := a.allowed(r)
+		g, err := a.checkAccess(r)
 		if err == nil {
 			err = rt.checkQuery(r)
 		}
 		if err == nil {
-			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), granted{}, g)))
+			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), grantKey{}, g)))
 		}
 		if err == nil {
 			return
@@ -131,7 +131,7 @@ func (rt *route) checkQuery(r *http.Request) error {
 	return nil
 }
 
-func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
+func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all paths", r.Method, r.URL.Path)
 	// The path may exist for other methods.
 	var known []string
@@ -150,18 +150,18 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 	reply(w, e.Status, e)
 }
 
-// granted is the key of a request's grant in its context.
-type granted struct{}
+// grantKey is the key of a request's grant in its context.
+type grantKey struct{}
 
 // grantOf returns the grant of the request; nil allows everything.
 func grantOf(r *http.Request) *guard.Grant {
-	g, _ := r.Context().Value(granted{}).(*guard.Grant)
+	g, _ := r.Context().Value(grantKey{}).(*guard.Grant)
 	return g
 }
 
-// allowed checks the token, and that the request was not sent by a browser for a page of another
+// checkAccess checks the token, and that the request was not sent by a browser for a page of another
 // origin: such a page could not read the answer, but the request would take effect.
-func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
+func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	scope := server.ScopeAdmin
 	switch {
@@ -192,7 +192,7 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 		return g, nil
 	}
 	mt, _, err := mime.ParseMediaType(ct)
-	if err != nil || mt != "application/json" && !(mt == "text/plain" && raw(r)) {
+	if err != nil || mt != "application/json" && !(mt == "text/plain" && isRawBody(r)) {
 		return nil, fail(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
 	}
 	return g, nil

@@ -30,11 +30,11 @@ func noRule(pattern []byte) *api.Error {
 
 // putRule replaces the rule of a pattern.
 func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := name(r, "pattern")
+	pattern, err := nameParam(r, "pattern")
 	if err != nil {
 		return err
 	}
-	b, err := read(r, "concurrency", "rate", "burst")
+	b, err := readBody(r, "concurrency", "rate", "burst")
 	if err != nil {
 		return err
 	}
@@ -58,13 +58,13 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 	if created {
 		status = http.StatusCreated
 	}
-	a.watch.changed()
+	a.snapshot.dropGroups()
 	reply(w, status, ruleOf(settings.GroupRule{Pattern: string(pattern), Rule: rule}))
 	return nil
 }
 
 func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := name(r, "pattern")
+	pattern, err := nameParam(r, "pattern")
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
 
 // deleteRule removes an operator's rule and answers with it.
 func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := name(r, "pattern")
+	pattern, err := nameParam(r, "pattern")
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
 	}
 	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", peerOf(r)).Msg("an operator deleted a rule for groups")
-	a.watch.changed()
+	a.snapshot.dropGroups()
 	reply(w, http.StatusOK, ruleOf(rule))
 	return nil
 }

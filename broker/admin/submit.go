@@ -22,15 +22,15 @@ import (
 const (
 	// maxWait is the longest time that a request may wait for an answer.
 	maxWait = time.Hour
-	// keptWaiting is how long, in milliseconds, the outcome of a job is kept if its request
+	// defaultKeepMS is how long, in milliseconds, the outcome of a job is kept if its request
 	// waits and does not set keep_ms.
-	keptWaiting = 600_000
+	defaultKeepMS = 600_000
 	// Bodies being received (each takes a few times its length) may take 1/submitShare of the
 	// memory, or as much as submitFrames frames of the largest size if that is more.
 	submitShare  = 32
 	submitFrames = 4
-	// firstRead is the initial buffer of a body, in bytes.
-	firstRead = 16 << 10
+	// minBodyBuffer is the initial buffer of a body, in bytes.
+	minBodyBuffer = 16 << 10
 )
 
 // submitKeys are the keys of a job, except its body.
@@ -40,9 +40,9 @@ var submitKeys = []string{"id", "type", "priority", "groups", "headers", "delay_
 // body, all other keys of the job.
 var rawKeys = append([]string{"wait", "group"}, slices.DeleteFunc(slices.Clone(submitKeys), func(key string) bool { return key == "groups" })...)
 
-// raw reports whether the whole body of a request is the job's body; then the query has the type
-// and all other keys.
-func raw(r *http.Request) bool {
+// isRawBody reports whether the whole body of a request is the job's body; then the query has the
+// type and all other keys.
+func isRawBody(r *http.Request) bool {
 	return r.Pattern == submitPattern && r.URL.Query().Get("type") != ""
 }
 
@@ -71,12 +71,12 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		reply(w, http.StatusAccepted, out)
 		return nil
 	}
-	long(w)
+	allowLongAnswer(w)
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	answer, e := c.Answer(ctx)
 	if e != nil {
-		failure := a.unanswered(grantOf(r), &out, e, wait)
+		failure := a.noAnswerError(grantOf(r), &out, e, wait)
 		reply(w, failure.Status, failure)
 		err = http.NewResponseController(w).Flush()
 	} else {
@@ -91,9 +91,9 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// unanswered returns the reply without an answer: an error ended the job, or the wait timed out.
-func (a *API) unanswered(g *guard.Grant, job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
-	e := refused(why)
+// noAnswerError returns the reply without an answer: an error ended the job, or the wait timed out.
+func (a *API) noAnswerError(g *guard.Grant, job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
+	e := refusalError(why)
 	switch why.Code {
 	case 0:
 		link := "/v1/jobs/{id}?body=true"
@@ -140,7 +140,7 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 		return err
 	}
 	var b body
-	if raw(r) {
+	if isRawBody(r) {
 		b, err = rawJob(r, data)
 	} else {
 		for key := range r.URL.Query() {
@@ -149,7 +149,7 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 			}
 		}
 		if err == nil {
-			b, err = object(data, append(submitKeys, "body")...)
+			b, err = parseObject(data, append(submitKeys, "body")...)
 		}
 	}
 	if err != nil {
@@ -157,15 +157,15 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 	}
 	frame := frameOf(b, waits)
 	if len(frame) > limit {
-		return tooLong(limit)
+		return tooLongError(limit)
 	}
 	if e := c.Submit(frame); e != nil {
-		return refused(e)
+		return refusalError(e)
 	}
 	return nil
 }
 
-func tooLong(limit int) *api.Error {
+func tooLongError(limit int) *api.Error {
 	return fail(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", limit)
 }
 
@@ -174,14 +174,14 @@ func tooLong(limit int) *api.Error {
 func (a *API) bodyOf(r *http.Request, limit int) (data []byte, release func(), err error) {
 	release = func() { a.submits.Release(int64(cap(data))) }
 	if r.ContentLength > int64(limit) {
-		return nil, release, tooLong(limit)
+		return nil, release, tooLongError(limit)
 	}
 	for err == nil {
 		if len(data) > limit {
-			return data, release, tooLong(limit)
+			return data, release, tooLongError(limit)
 		}
 		if n := cap(data); len(data) == n {
-			size := min(max(4*n, firstRead), limit+1)
+			size := min(max(4*n, minBodyBuffer), limit+1)
 			if !a.submits.TryAcquire(int64(size - n)) {
 				return data, release, fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are being received over HTTP; try again")
 			}
@@ -233,7 +233,7 @@ func frameOf(b body, waits bool) []byte {
 	switch {
 	case b["keep_ms"] != nil:
 	case waits:
-		frame = fmt.Appendf(frame, `,"keep_ms":%d`, keptWaiting)
+		frame = fmt.Appendf(frame, `,"keep_ms":%d`, defaultKeepMS)
 	default:
 		frame = append(frame, `,"detach":true`...)
 	}
@@ -246,8 +246,8 @@ func frameOf(b body, waits bool) []byte {
 	return append(frame, '}')
 }
 
-// refused returns the reply for an error of the protocol.
-func refused(e *wire.Error) *api.Error {
+// refusalError returns the reply for an error of the protocol.
+func refusalError(e *wire.Error) *api.Error {
 	status, known := map[wire.Code]int{
 		wire.Forbidden: http.StatusForbidden, wire.IDExists: http.StatusConflict, wire.SizeError: http.StatusRequestEntityTooLarge,
 		wire.Overloaded: http.StatusServiceUnavailable, wire.Draining: http.StatusServiceUnavailable,

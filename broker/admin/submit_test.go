@@ -223,9 +223,9 @@ func TestSubmitSlowReader(t *testing.T) {
 	}
 }
 
-// TestSubmitInACrowd: a client that waits for an answer stays connected; an idle one is
+// TestSubmitCrowd: a client that waits for an answer stays connected; an idle one is
 // disconnected.
-func TestSubmitInACrowd(t *testing.T) {
+func TestSubmitCrowd(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	release := make(chan struct{})
 	w.worker("t", release)
@@ -453,10 +453,10 @@ func TestSubmitBytes(t *testing.T) {
 	}
 }
 
-// TestSubmitRush: many clients submit jobs at once, and some of them disconnect before the
+// TestSubmitBurst: many clients submit jobs at once, and some of them disconnect before the
 // answer, while other clients list and cancel jobs. Each job ends once, and an answer that no
 // client read is kept.
-func TestSubmitRush(t *testing.T) {
+func TestSubmitBurst(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)
 	const clients, perClient = 8, 25

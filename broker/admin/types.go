@@ -13,8 +13,8 @@ import (
 	"gloom/wire"
 )
 
-// surveyed reads all queues and workers, one piece at a time.
-func surveyed(h *hub.Hub) *broker.Survey {
+// takeSurvey reads all queues and workers, one piece at a time.
+func takeSurvey(h *hub.Hub) *broker.Survey {
 	var s broker.Survey
 	for more := true; more; {
 		h.View(func(b *broker.Broker, now int64) { more = b.Survey(now, &s) })
@@ -24,13 +24,13 @@ func surveyed(h *hub.Hub) *broker.Survey {
 
 func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
 	s.Complete(t)
-	x := shown(t)
+	x := apiType(t)
 	x.Type = wire.Value(t.Name)
 	return x
 }
 
-// shown returns a type as the API shows it, without its name.
-func shown(t *broker.TypeInfo) api.Type {
+// apiType returns a type as the API shows it, without its name.
+func apiType(t *broker.TypeInfo) api.Type {
 	return api.Type{
 		Paused: t.Paused, Fair: t.Fair, Limits: api.Limits(t.Limits),
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
@@ -48,8 +48,8 @@ func ledger(l *broker.Ledger) api.Ledger {
 	}
 }
 
-// name reads a name from the path and normalizes it as the core does.
-func name(r *http.Request, key string) ([]byte, error) {
+// nameParam reads a name from the path and normalizes it as the core does.
+func nameParam(r *http.Request, key string) ([]byte, error) {
 	return parseName(key, api.Name(r.PathValue(key)))
 }
 
@@ -65,7 +65,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 		return a.getSorted(w, r)
 	}
 	h := a.srv.Hub()
-	survey := surveyed(h)
+	survey := takeSurvey(h)
 	return listing(a, w, r, "next", func(from, limit int) (items []api.Type, next int) {
 		h.View(func(b *broker.Broker, _ int64) {
 			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
@@ -79,7 +79,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
+	n, err := nameParam(r, "type")
 	if err != nil {
 		return err
 	}
@@ -107,17 +107,17 @@ func (a *API) typeNamed(name []byte) (api.Type, bool) {
 		return api.Type{Type: wire.Value(name)}, false
 	}
 	var seen *api.Type
-	a.look(func(w *watch) {
+	a.withSnapshot(func(w *snapshot) {
 		if row := w.rows[string(name)]; row != nil {
-			c := row.copied()
+			c := row.clone()
 			seen = &c
 		}
 	})
 	var x api.Type
 	if seen == nil {
-		x = typeOf(&t, surveyed(h))
+		x = typeOf(&t, takeSurvey(h))
 	} else {
-		x = shown(&t)
+		x = apiType(&t)
 		x.Type, x.Workers, x.Idle, x.Submitters, x.Rates = seen.Type, seen.Workers, seen.Idle, seen.Submitters, seen.Rates
 		if x.Queued > 0 {
 			x.OldestSeconds = seen.OldestSeconds
@@ -131,7 +131,7 @@ func (a *API) pause(w http.ResponseWriter, r *http.Request) error  { return a.se
 func (a *API) resume(w http.ResponseWriter, r *http.Request) error { return a.setPaused(w, r, false) }
 
 func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) error {
-	if _, err := read(r); err != nil {
+	if _, err := readBody(r); err != nil {
 		return err
 	}
 	event := a.log.Info().Bool("paused", paused)
@@ -146,7 +146,7 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 }
 
 func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
-	b, err := read(r, "concurrency", "rate", "burst")
+	b, err := readBody(r, "concurrency", "rate", "burst")
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 
 // putType sets whether the tenants of a type take turns. The type need not be known yet.
 func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
-	b, err := read(r, "fair")
+	b, err := readBody(r, "fair")
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 
 // change configures a type, logs the change, and replies with the new state of the type.
 func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Event, action string, set func(name []byte) error) error {
-	n, err := name(r, "type")
+	n, err := nameParam(r, "type")
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Even
 		return err
 	}
 	event.Str("type", wire.Value(n)).Str("peer", peerOf(r)).Msg("an operator " + action)
-	a.watch.changed()
+	a.snapshot.dropGroups()
 	t, _ := a.typeNamed(n)
 	reply(w, http.StatusOK, t)
 	return nil

@@ -29,8 +29,8 @@ const (
 	minFailures, minReleases = 3, 10
 )
 
-// looker collects the findings of one snapshot.
-type looker struct {
+// finder collects the findings of one snapshot.
+type finder struct {
 	*Broker
 	history *history
 	found   finding.Look
@@ -39,9 +39,11 @@ type looker struct {
 // message returns the text and the advice of a finding.
 type message = func() (finding, advice string)
 
-func fixed(finding, advice string) message { return func() (string, string) { return finding, advice } }
+func fixedMessage(finding, advice string) message {
+	return func() (string, string) { return finding, advice }
+}
 
-func (l *looker) find(severity, kind, subject, cause string, weight float64, w message) *finding.Found {
+func (l *finder) find(severity, kind, subject, cause string, weight float64, w message) *finding.Found {
 	x := &finding.Found{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Words: w}
 	l.found = append(l.found, x)
 	return x
@@ -61,41 +63,41 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-func (l *looker) broker() {
-	p, first := l.history, !l.history.seen
-	p.seen = true
+func (l *finder) broker() {
+	p, first := l.history, !l.history.started
+	p.started = true
 	find := func(severity, cause string, w message) {
 		l.find(severity, "broker", "broker", cause, 0, w).AtOnce = true
 	}
 	if l.Imbalance != 0 {
-		find(api.Severe, "imbalance", fixed(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
+		find(api.Severe, "imbalance", fixedMessage(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
 			"please report it, with the version"))
 	}
 	if l.Draining {
-		find(api.Warning, "draining", fixed("the broker drains: it takes no new jobs, and stops when all have ended",
+		find(api.Warning, "draining", fixedMessage("the broker drains: it takes no new jobs, and stops when all have ended",
 			"clients continue with the broker that replaces it: start that one"))
 	}
 	if l.Lag >= minLag {
 		p.lag, p.lateAt = l.Lag, l.Now
 	}
-	if l.Now.Sub(p.lateAt) <= lately {
-		find(api.Warning, "late", fixed(fmt.Sprintf("an event loop was %s late for its next task", span(p.lag)),
+	if l.Now.Sub(p.lateAt) <= recentTime {
+		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", span(p.lag)),
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
-	if g := &p.refused; g.set(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixed(finding.Many(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
+	if g := &p.refused; g.update(l.Refused, l.Now, first) {
+		find(api.Severe, "refused", fixedMessage(finding.Many(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error names which: raise the limit, add workers, or see why the client stopped sending"))
 	}
-	if g := &p.turnedAway; g.set(l.TurnedAway, l.Now, first) {
-		find(api.Severe, "turned_away", fixed(finding.Many(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
+	if g := &p.refusedConns; g.update(l.RefusedConns, l.Now, first) {
+		find(api.Severe, "turned_away", fixedMessage(finding.Many(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
 	}
-	if g := &p.unaccepted; g.set(l.Unaccepted, l.Now, first) {
-		find(api.Severe, "unaccepted", fixed(finding.Many(g.amount, "connection")+" recently failed to be accepted or served",
+	if g := &p.acceptErrors; g.update(l.AcceptErrors, l.Now, first) {
+		find(api.Severe, "unaccepted", fixedMessage(finding.Many(g.amount, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
-	if g := &p.unauthorized; g.set(l.Unauthorized, l.Now, first) {
-		find(api.Warning, "unauthorized", fixed(finding.Many(g.amount, "wrong or missing token")+" received lately",
+	if g := &p.unauthorized; g.update(l.Unauthorized, l.Now, first) {
+		find(api.Warning, "unauthorized", fixedMessage(finding.Many(g.amount, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if f := l.Fleet; f != nil {
@@ -106,24 +108,24 @@ func (l *looker) broker() {
 	}
 }
 
-func (l *looker) fleet(f *Fleet) {
+func (l *finder) fleet(f *Fleet) {
 	find := func(subject, cause, severity string, w message) {
 		l.find(severity, "broker", subject, cause, 0, w).AtOnce = true
 	}
 	switch {
-	case f.Alone:
-		find("broker", "fleet_alone", api.Severe, fixed("another broker of the fleet has the same name, so this broker is alone",
+	case f.NameTaken:
+		find("broker", "fleet_alone", api.Severe, fixedMessage("another broker of the fleet has the same name, so this broker is alone",
 			"give one of them another --fleet-name"))
 	case f.Away:
-		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, or refuses this broker or its subjects ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that need other brokers' workers wait",
+		find("broker", "fleet_away", api.Severe, fixedMessage("the fleet is away: NATS does not answer, or refuses this broker or its subjects ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that need other brokers' workers wait",
 			"see whether the servers that --fleet names run and can be reached; brokers join again by themselves"))
 	default:
-		for _, name := range f.Lost {
-			find(name, "fleet_lost", api.Warning, fixed("a broker of the fleet is lost: the jobs lent to it were requeued",
+		for _, name := range f.LostBrokers {
+			find(name, "fleet_lost", api.Warning, fixedMessage("a broker of the fleet is lost: the jobs lent to it were requeued",
 				"see whether it runs and reaches NATS; if it was removed on purpose, this finding disappears within ten minutes"))
 		}
-		for _, name := range f.Foreign {
-			find(name, "fleet_version", api.Warning, fixed("a broker of the fleet speaks another version of its messages: there is no lending with it",
+		for _, name := range f.OtherVersions {
+			find(name, "fleet_version", api.Warning, fixedMessage("a broker of the fleet speaks another version of its messages: there is no lending with it",
 				"give both brokers the same release; gloom fleet shows the version"))
 		}
 	}
@@ -131,28 +133,28 @@ func (l *looker) fleet(f *Fleet) {
 
 // unserved reports a type that no worker here serves. In a fleet, other brokers may have busy
 // workers for it: brokers announce only idle workers.
-func (l *looker) unserved(t *Type, find func(severity, cause string, w message) *finding.Found) {
+func (l *finder) unserved(t *Type, find func(severity, cause string, w message) *finding.Found) {
 	f, severity := l.Fleet, api.Severe
-	if f != nil && !f.Away && !f.Alone && f.Up > 0 {
+	if f != nil && !f.Away && !f.NameTaken && f.BrokersUp > 0 {
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
-		text, advice := finding.Wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
+		text, advice := finding.Wait(t.Figures.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
 		if f == nil {
 			return text, advice
 		}
 		switch text += " here, and "; {
-		case f.Alone:
+		case f.NameTaken:
 			text += "this broker is alone: another broker of the fleet has its name"
 		case f.Away:
 			text += "the fleet has been away for " + span(l.Now.Sub(f.Since))
-		case f.Up == 0:
+		case f.BrokersUp == 0:
 			text += "no other broker of the fleet is connected"
 		default:
 			text += "no other broker of the fleet has an idle worker for it"
 			advice = "see whether the workers of other brokers are busy or the type is misspelt, or start a worker"
 		}
-		if lost := f.Had(t.Seen.Type); len(lost) > 0 {
+		if lost := f.LostServing(t.Figures.Type); len(lost) > 0 {
 			text += "; workers for it were at " + strings.Join(lost[:min(len(lost), 3)], ", ") + ", lost lately"
 		}
 		return text, advice
@@ -160,14 +162,14 @@ func (l *looker) unserved(t *Type, find func(severity, cause string, w message) 
 }
 
 // limit reports a limit that is almost reached.
-func (l *looker) limit(kind, subject string, x Limit) *finding.Found {
+func (l *finder) limit(kind, subject string, x Limit) *finding.Found {
 	if x.Max <= 0 || float64(x.Used) < nearLimit*float64(x.Max) {
 		return nil
 	}
 	share := float64(x.Used) / float64(x.Max)
 	severity := api.Warning
 	switch {
-	case x.Mild:
+	case x.RefusesNothing:
 		severity = api.Info
 	case share >= 1:
 		severity = api.Severe
@@ -180,7 +182,7 @@ func (l *looker) limit(kind, subject string, x Limit) *finding.Found {
 			return humanize.Comma(v)
 		}
 		advice := "raise the limit, or see what holds so much: beyond it clients are refused"
-		if x.Mild {
+		if x.RefusesNothing {
 			advice = "raise the limit to keep more: beyond it the oldest are dropped"
 		}
 		return fmt.Sprintf("%s of %s are used (--%s)", n(x.Used), n(x.Max), x.Name), advice
@@ -189,46 +191,46 @@ func (l *looker) limit(kind, subject string, x Limit) *finding.Found {
 	return f
 }
 
-func (l *looker) jobType(t *Type) {
+func (l *finder) jobType(t *Type) {
 	find := func(severity, cause string, w message) *finding.Found {
-		return l.find(severity, "type", t.Seen.Type, cause, float64(t.Seen.Queued), w)
+		return l.find(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), w)
 	}
-	if t.Seen.Queued > 0 {
+	if t.Figures.Queued > 0 {
 		l.queue(t, find)
 	}
-	if t.LostAt >= minFailures {
-		find(api.Severe, "workers_lost", fixed(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostAt, t.Lost),
+	if t.LostWorkers >= minFailures {
+		find(api.Severe, "workers_lost", fixedMessage(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostWorkers, t.LostJob),
 			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).AtOnce = true
 	}
-	if t.Bad >= minFailures+uint64(t.LostAt) && t.Fails(l.Now) {
-		find(failing(t)).AtOnce = true
+	if t.ExcessFailures >= minFailures+uint64(t.LostWorkers) && t.IsFailing(l.Now) {
+		find(failureFinding(t)).AtOnce = true
 	}
-	if g := &t.givenBack; g.amount >= minReleases && g.lately(l.Now) {
-		find(api.Warning, "given_back", fixed("workers recently gave back "+finding.Many(g.amount, "job")+" of it without running them",
+	if g := &t.releases; g.amount >= minReleases && g.isRecent(l.Now) {
+		find(api.Warning, "given_back", fixedMessage("workers recently gave back "+finding.Many(g.amount, "job")+" of it without running them",
 			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).AtOnce = true
 	}
-	if t.Same >= minFailures {
+	if t.SameReason >= minFailures {
 		find(api.Warning, "same_reason", func() (string, string) {
-			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.Same, t.Of, t.Reason),
+			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.SameReason, t.RecentFailures, t.Reason),
 				"they share one cause (gloom dead): fix it, then retry them (gloom dead retry)"
 		}).AtOnce = true
 	}
-	if l.Now.Sub(t.ExpiredAt) <= lately {
-		find(api.Warning, "expired", fixed("jobs of it passed their deadline before they were done",
+	if l.Now.Sub(t.ExpiredAt) <= recentTime {
+		find(api.Warning, "expired", fixedMessage("jobs of it passed their deadline before they were done",
 			"add workers, or give its jobs more time (expires_ms)")).AtOnce = true
 	}
-	held := int64(t.Seen.Queued + t.Seen.Delayed + t.Seen.Running)
-	l.limit("type", t.Seen.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
-	l.limit("type", t.Seen.Type, Limit{Name: "max-type-bytes", Used: t.Seen.Bytes, Max: l.MaxTypeBytes, Bytes: true})
-	l.limit("type", t.Seen.Type, Limit{Name: "dead-letters", Used: int64(t.Seen.Dead), Max: l.DeadLetters, Mild: true})
+	held := int64(t.Figures.Queued + t.Figures.Delayed + t.Figures.Running)
+	l.limit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
+	l.limit("type", t.Figures.Type, Limit{Name: "max-type-bytes", Used: t.Figures.Bytes, Max: l.MaxTypeBytes, Bytes: true})
+	l.limit("type", t.Figures.Type, Limit{Name: "dead-letters", Used: int64(t.Figures.Dead), Max: l.DeadLetters, RefusesNothing: true})
 }
 
 // queue reports the waiting jobs of a type.
-func (l *looker) queue(t *Type, find func(severity, cause string, w message) *finding.Found) {
-	held := min(uint64(t.Held), t.Seen.Queued)
+func (l *finder) queue(t *Type, find func(severity, cause string, w message) *finding.Found) {
+	held := min(uint64(t.Held), t.Figures.Queued)
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
-			return finding.Wait(t.Seen.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
+			return finding.Wait(t.Figures.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
 				"gloom groups --type shows which; if a limit is too low, change the rule (gloom limit --group)"
 		})
 	}
@@ -237,7 +239,7 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w message) *fi
 		shortest = finding.Grace
 	}
 	// The oldest job may be one that is held back.
-	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(shortest, minWaitRatio*t.UsualWait) {
+	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.StuckFor < max(shortest, minWaitRatio*t.UsualWait) {
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {
@@ -245,63 +247,63 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w message) *fi
 		if t.Overtaken {
 			advice = "others go first, because of a larger priority or their group's turn: see its jobs, or add workers"
 		}
-		return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.Stuck), span(t.UsualWait)), advice
+		return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.StuckFor), span(t.UsualWait)), advice
 	}).AtOnce = true
 }
 
-// failing returns the finding about a type whose runs fail.
-func failing(t *Type) (severity, cause string, w message) {
+// failureFinding returns the finding about a type whose runs fail.
+func failureFinding(t *Type) (severity, cause string, w message) {
 	advice := "see why: its failed jobs show the reasons (gloom dead); pause the type until its workers are fixed (gloom pause)"
-	if t.Of == 0 {
+	if t.RecentFailures == 0 {
 		advice = "see why: gloom jobs lists its jobs, gloom explain shows the runs of one; pause the type until its workers are fixed (gloom pause)"
 	}
-	if t.Good {
-		return api.Warning, "failing", fixed("more of its runs fail than succeed: "+humanize.Comma(int64(t.Bad))+" more since that began", advice)
+	if t.AnsweredSince {
+		return api.Warning, "failing", fixedMessage("more of its runs fail than succeed: "+humanize.Comma(int64(t.ExcessFailures))+" more since that began", advice)
 	}
-	return api.Severe, "failing", fixed("all of its runs fail: "+finding.Many(t.Bad, "failure")+", and none was answered since the first", advice)
+	return api.Severe, "failing", fixedMessage("all of its runs fail: "+finding.Many(t.ExcessFailures, "failure")+", and none was answered since the first", advice)
 }
 
 // stopped reports why no job of a type is handed out, and returns false if jobs are handed out.
-func (l *looker) stopped(t *Type, find func(severity, cause string, w message) *finding.Found) bool {
-	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
-	switch c := t.Seen.Limits.Concurrency; {
-	case t.Seen.Paused:
+func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *finding.Found) bool {
+	free := t.Figures.Queued - min(t.Figures.Queued, uint64(t.Held)) // not held back by groups
+	switch c := t.Figures.Limits.Concurrency; {
+	case t.Figures.Paused:
 		find(api.Warning, "paused", func() (string, string) {
-			return finding.Wait(t.Seen.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
+			return finding.Wait(t.Figures.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
 		})
-	case t.Seen.Workers == 0 && (l.Fleet == nil || t.Seen.Running == 0):
+	case t.Figures.Workers == 0 && (l.Fleet == nil || t.Figures.Running == 0):
 		l.unserved(t, find)
 	case free == 0:
 		return true // rules of groups hold all of them back
-	case c > 0 && t.Seen.Running >= uint64(c):
+	case c > 0 && t.Figures.Running >= uint64(c):
 		find(api.Warning, "type_concurrency", func() (string, string) {
 			return fmt.Sprintf("%s: the type has reached its concurrency, %d", finding.Wait(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
 		})
-	case t.Seen.Limits.Rate > 0 && t.Seen.Idle > 0:
+	case t.Figures.Limits.Rate > 0 && t.Figures.Idle > 0:
 		find(api.Warning, "type_rate", func() (string, string) {
-			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", finding.Wait(free), t.Seen.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
+			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", finding.Wait(free), t.Figures.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
 		})
-	case t.Seen.Idle > 0:
+	case t.Figures.Idle > 0:
 		return false
 	default:
 		drain, known := l.drain(t, free)
 		if known && drain < minDrainTime {
 			return false
 		}
-		if t.Seen.Running == 0 {
+		if t.Figures.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none runs: its %d workers have left, run jobs of other types, or hold overdue runs", finding.Wait(free), t.Seen.Workers),
+				return fmt.Sprintf("%s, and none runs: its %d workers have left, run jobs of other types, or hold overdue runs", finding.Wait(free), t.Figures.Workers),
 					"see what they do (gloom ls workers), or add workers"
 			})
 			return true
 		}
 		find(api.Warning, "all_busy", func() (string, string) {
-			text := fmt.Sprintf("%s: all %d workers are busy", finding.Wait(free), t.Seen.Workers)
-			if t.Seen.Workers == 0 {
-				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", finding.Wait(free), t.Seen.Running)
+			text := fmt.Sprintf("%s: all %d workers are busy", finding.Wait(free), t.Figures.Workers)
+			if t.Figures.Workers == 0 {
+				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", finding.Wait(free), t.Figures.Running)
 			}
 			switch {
-			case t.held.grows() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
+			case t.peakJobs.isGrowing() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
 				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue grows", t.Rates.In, t.Rates.Out)
 			case known:
 				text += "; at the current rate they are done in " + span(drain)
@@ -316,14 +318,14 @@ func (l *looker) stopped(t *Type, find func(severity, cause string, w message) *
 
 // drain estimates how long the given number of jobs takes, from the current rate or else from
 // the mean duration of past runs. It returns false if neither is known.
-func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
+func (l *finder) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	seconds := 0.0
 	switch {
 	case t.Rates.Out > 0:
 		seconds = float64(jobs) / t.Rates.Out
 	case t.MeanRun > 0:
-		seconds = float64(jobs) * t.MeanRun.Seconds() / float64(max(t.Seen.Running, 1))
-		if t.Stuck > 3*t.MeanRun {
+		seconds = float64(jobs) * t.MeanRun.Seconds() / float64(max(t.Figures.Running, 1))
+		if t.StuckFor > 3*t.MeanRun {
 			return 0, false // they hang
 		}
 	default:
@@ -332,7 +334,7 @@ func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	return time.Duration(min(seconds, 1e9) * float64(time.Second)), true
 }
 
-func (l *looker) group(g *api.Group) {
+func (l *finder) group(g *api.Group) {
 	if g.Held == 0 || g.Rule == "" {
 		return
 	}
@@ -342,21 +344,21 @@ func (l *looker) group(g *api.Group) {
 	})
 }
 
-func (l *looker) client(c *Client) {
+func (l *finder) client(c *Client) {
 	find := func(cause string, weight float64, w message) {
 		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
 		x.Number, x.Address, x.Worker, x.AtOnce = c.Number, c.Address, c.Worker, true
 	}
 	if c.Overdue > 0 {
-		find("overdue", float64(c.Overdue), fixed(finding.Many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
+		find("overdue", float64(c.Overdue), fixedMessage(finding.Many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
 			"check whether it hangs, or restart it"))
 	}
-	if c.Unread >= minUnread && c.Stuck >= finding.Grace {
+	if c.Unread >= minUnread && c.UnreadFor >= finding.Grace {
 		role := "submitter"
 		if c.Worker {
 			role = "worker"
 		}
-		find("unread", float64(c.Unread), fixed(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", role, span(c.Stuck), humanize.IBytes(uint64(c.Unread))),
+		find("unread", float64(c.Unread), fixedMessage(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", role, span(c.UnreadFor), humanize.IBytes(uint64(c.Unread))),
 			"check whether it hangs, or restart it; its connection is closed when too much is unread"))
 	}
 	for _, x := range []Limit{

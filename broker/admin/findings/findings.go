@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// lately is how long an event counts as recent.
-	lately = 3 * time.Second
+	// recentTime is how long an event counts as recent.
+	recentTime = 3 * time.Second
 	// FailingFor is how long failed runs are a finding if no run has been answered since.
 	FailingFor = time.Minute
 )
@@ -23,9 +23,9 @@ type State struct {
 	history history
 }
 
-// Look updates the conditions from the figures of a broker.
-func (s *State) Look(b *Broker) {
-	l := looker{Broker: b, history: &s.history}
+// Update updates the conditions from the figures of a broker.
+func (s *State) Update(b *Broker) {
+	l := finder{Broker: b, history: &s.history}
 	l.broker()
 	for t := range b.Types {
 		l.jobType(t)

@@ -18,20 +18,20 @@ func TestBroker(t *testing.T) {
 	for cause, set := range map[string]func(*findings.Broker){
 		"late":          func(b *findings.Broker) { b.Lag = time.Second },
 		"imbalance":     func(b *findings.Broker) { b.Imbalance = -1 },
-		"unaccepted":    func(b *findings.Broker) { b.Unaccepted++ },
+		"unaccepted":    func(b *findings.Broker) { b.AcceptErrors++ },
 		"unauthorized":  func(b *findings.Broker) { b.Unauthorized++ },
-		"fleet_away":    func(b *findings.Broker) { b.Fleet = &findings.Fleet{Away: true, Lost: []string{"b"}} },
-		"fleet_alone":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{Alone: true} },
-		"fleet_version": func(b *findings.Broker) { b.Fleet = &findings.Fleet{Foreign: []string{"b"}} },
-		"fleet_lost":    func(b *findings.Broker) { b.Fleet = &findings.Fleet{Lost: []string{"b"}} },
+		"fleet_away":    func(b *findings.Broker) { b.Fleet = &findings.Fleet{Away: true, LostBrokers: []string{"b"}} },
+		"fleet_alone":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{NameTaken: true} },
+		"fleet_version": func(b *findings.Broker) { b.Fleet = &findings.Fleet{OtherVersions: []string{"b"}} },
+		"fleet_lost":    func(b *findings.Broker) { b.Fleet = &findings.Fleet{LostBrokers: []string{"b"}} },
 	} {
 		var s findings.State
 		look := func(at int, b findings.Broker) []api.Finding {
 			b.Now, b.Types = time.Unix(int64(at), 0), slices.Values[[]*findings.Type](nil)
-			s.Look(&b)
+			s.Update(&b)
 			return s.List(finding.Query{}, 10).Items
 		}
-		b := findings.Broker{Unaccepted: 7, Unauthorized: 7}
+		b := findings.Broker{AcceptErrors: 7, Unauthorized: 7}
 		if found := look(1, b); len(found) > 0 {
 			t.Errorf("%s: found before it happened: %+v", cause, found)
 		}
@@ -59,20 +59,20 @@ func TestNobodyHere(t *testing.T) {
 	}{
 		"no fleet, left running behind": {nil, 3, "severe no_worker", "no worker serves the type"},
 		"a fleet where nobody is":       {&findings.Fleet{}, 0, "severe no_worker", "serves the type here, and no other broker of the fleet is connected"},
-		"a fleet with others":           {&findings.Fleet{Up: 1}, 0, "warning no_worker", "here, and no other broker of the fleet has an idle worker for it"},
+		"a fleet with others":           {&findings.Fleet{BrokersUp: 1}, 0, "warning no_worker", "here, and no other broker of the fleet has an idle worker for it"},
 		"a fleet that is away":          {&findings.Fleet{Away: true, Since: time.Unix(-11, 0)}, 0, "severe no_worker", "here, and the fleet has been away for 12s"},
-		"a fleet with a namesake":       {&findings.Fleet{Alone: true, Up: 1}, 0, "severe no_worker", "this broker is alone"},
-		"away, from where they were":    {&findings.Fleet{Away: true, Since: time.Unix(-11, 0), Had: at("b", "c")}, 0, "severe no_worker", "the fleet has been away for 12s; workers for it were at b, c, lost lately"},
-		"lost, from where they were":    {&findings.Fleet{Up: 1, Had: at("b")}, 0, "warning no_worker", "has an idle worker for it; workers for it were at b, lost lately"},
+		"a fleet with a namesake":       {&findings.Fleet{NameTaken: true, BrokersUp: 1}, 0, "severe no_worker", "this broker is alone"},
+		"away, from where they were":    {&findings.Fleet{Away: true, Since: time.Unix(-11, 0), LostServing: at("b", "c")}, 0, "severe no_worker", "the fleet has been away for 12s; workers for it were at b, c, lost lately"},
+		"lost, from where they were":    {&findings.Fleet{BrokersUp: 1, LostServing: at("b")}, 0, "warning no_worker", "has an idle worker for it; workers for it were at b, lost lately"},
 		"lent":                          {&findings.Fleet{}, 3, "warning all_busy", ""},
 	} {
 		var s findings.State
-		if c.fleet != nil && c.fleet.Had == nil {
-			c.fleet.Had = at()
+		if c.fleet != nil && c.fleet.LostServing == nil {
+			c.fleet.LostServing = at()
 		}
-		typ := findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: "t", Queued: 5, Running: c.running}}
+		typ := findings.Type{Rates: &api.Rates{}, Figures: &api.Type{Type: "t", Queued: 5, Running: c.running}}
 		for at := range int64(2) {
-			s.Look(&findings.Broker{Now: time.Unix(at, 0), Fleet: c.fleet, Types: slices.Values([]*findings.Type{&typ})})
+			s.Update(&findings.Broker{Now: time.Unix(at, 0), Fleet: c.fleet, Types: slices.Values([]*findings.Type{&typ})})
 		}
 		if found := s.List(finding.Query{Subject: "t"}, 10).Items; len(found) != 1 || found[0].Severity+" "+found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.want) {
 			t.Errorf("%s: found %+v, want %s: %s", name, found, c.cause, c.want)
@@ -86,11 +86,11 @@ func TestMany(t *testing.T) {
 	const n = 50_000
 	types := make([]*findings.Type, n)
 	for i := range types {
-		types[i] = &findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: fmt.Sprint(i), Queued: uint64(i + 1), Paused: i%2 == 0}}
+		types[i] = &findings.Type{Rates: &api.Rates{}, Figures: &api.Type{Type: fmt.Sprint(i), Queued: uint64(i + 1), Paused: i%2 == 0}}
 	}
 	var s findings.State
 	look := func(at time.Duration) api.Findings {
-		s.Look(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values(types)})
+		s.Update(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values(types)})
 		return s.List(finding.Query{}, 100)
 	}
 	if f := look(0); len(f.Items)+f.More > 0 {
@@ -129,7 +129,7 @@ type seen struct {
 
 func newSeen(workers, idle int) *seen {
 	s := &seen{after: api.Type{Type: "t", Workers: workers, Idle: idle}, at: 1000}
-	s.Seen, s.Rates = &s.after, &api.Rates{}
+	s.Figures, s.Rates = &s.after, &api.Rates{}
 	s.look()
 	return s
 }
@@ -139,9 +139,9 @@ func newSeen(workers, idle int) *seen {
 func (s *seen) look() (causes []string, first string) {
 	s.at++
 	now := time.Unix(s.at, 0)
-	s.Note(&s.before, &s.after, now, time.Second)
+	s.Update(&s.before, &s.after, now, time.Second)
 	s.before = s.after
-	s.state.Look(&findings.Broker{Now: now, Types: slices.Values([]*findings.Type{&s.Type})})
+	s.state.Update(&findings.Broker{Now: now, Types: slices.Values([]*findings.Type{&s.Type})})
 	items := s.state.List(finding.Query{Subject: "t"}, 10).Items
 	for _, f := range items {
 		causes = append(causes, f.Cause)
@@ -225,9 +225,9 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestGrows: a queue is reported as growing if it has more jobs than at any time lately, but not
+// TestGrowing: a queue is reported as growing if it has more jobs than at any time lately, but not
 // if a submitter always keeps the same number in it.
-func TestGrows(t *testing.T) {
+func TestGrowing(t *testing.T) {
 	for name, c := range map[string]struct {
 		next  func(second int) uint64
 		grows bool
@@ -253,8 +253,8 @@ func TestInTime(t *testing.T) {
 	for ms := range 1000 {
 		var s findings.State
 		look := func(at time.Duration, queued uint64) int {
-			typ := findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: "t", Queued: queued, Paused: true}}
-			s.Look(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values([]*findings.Type{&typ})})
+			typ := findings.Type{Rates: &api.Rates{}, Figures: &api.Type{Type: "t", Queued: queued, Paused: true}}
+			s.Update(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values([]*findings.Type{&typ})})
 			return len(s.List(finding.Query{}, 1).Items)
 		}
 		// The condition begins right after the first snapshot, and the next one is

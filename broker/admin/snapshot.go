@@ -29,45 +29,45 @@ const (
 	smoothing = 2 * time.Second
 )
 
-// watch takes snapshots of all types, which all requests share. Without requests it takes fewer.
-type watch struct {
+// snapshot is the latest snapshot of all types, which all requests share.
+type snapshot struct {
 	mu       sync.Mutex
-	at       time.Time     // when the last snapshot began
-	clock    time.Duration // the broker's clock at that time
-	duration time.Duration // how long it took
-	next     time.Time
+	takenAt  time.Time     // when the last snapshot began
+	coreTime time.Duration // the broker's clock at that time
+	took     time.Duration // how long it took
+	nextAt   time.Time
 	total    row
 	stats    broker.TypeStats // of all types
 	rows     map[string]*row
-	day      day
+	day      dayRates
 	// lists are sorted rows that have been requested since the last snapshot.
 	lists map[order][]*row
 	// groups are snapshots of the groups of a type ("" for all jobs) that were requested
 	// lately; groupsNext is when the next is due.
-	groups     map[string]groupsSeen
+	groups     map[string]groupsSnapshot
 	groupsNext time.Time
 	// findings are derived from the snapshot.
 	findings findings.State
-	// encoded is the JSON of the snapshot taken at madeAt.
-	encoded []byte
-	madeAt  time.Time
+	// encoded is the JSON of the snapshot taken at encodedAt.
+	encoded   []byte
+	encodedAt time.Time
 }
 
 // row is the snapshot of one type, or of the sum of all.
 type row struct {
 	api.Type
-	seen  time.Time
-	rates api.Rates
-	rated bool // the type was in two snapshots, so its rates are known
-	// facts are further figures for findings.
-	facts findings.Type
+	takenAt  time.Time
+	rates    api.Rates
+	hasRates bool // the type was in two snapshots, so its rates are known
+	// figures are further figures for findings.
+	figures findings.Type
 }
 
-// count adds a new snapshot of a type and updates its rates.
-func (x *row) count(now time.Time, t *api.Type) {
-	if passed := now.Sub(x.seen).Seconds(); !x.seen.IsZero() && passed > 0 {
+// update adds a new snapshot of a type and updates its rates.
+func (x *row) update(now time.Time, t *api.Type) {
+	if passed := now.Sub(x.takenAt).Seconds(); !x.takenAt.IsZero() && passed > 0 {
 		weight := 1.0
-		if x.rated {
+		if x.hasRates {
 			weight = -math.Expm1(-passed / smoothing.Seconds())
 		}
 		move := func(rate *float64, old, new uint64) {
@@ -81,17 +81,17 @@ func (x *row) count(now time.Time, t *api.Type) {
 		move(&x.rates.In, x.Ledger.Submitted, t.Ledger.Submitted)
 		move(&x.rates.Out, x.Ledger.Ended(), t.Ledger.Ended())
 		move(&x.rates.Failed, x.Ledger.Failed, t.Ledger.Failed)
-		x.rated = true
+		x.hasRates = true
 	}
 	name := x.Type.Type
-	x.Type, x.seen = *t, now
-	if x.Type.Type = name; x.rated {
+	x.Type, x.takenAt = *t, now
+	if x.Type.Type = name; x.hasRates {
 		x.Rates = &x.rates
 	}
 }
 
-// copied returns a copy that the caller may keep.
-func (x *row) copied() api.Type {
+// clone returns a copy that the caller may keep.
+func (x *row) clone() api.Type {
 	t := x.Type
 	if t.Rates != nil {
 		rates := *t.Rates
@@ -100,38 +100,38 @@ func (x *row) copied() api.Type {
 	return t
 }
 
-// look calls fn with the current snapshot, after taking a new one if it is due. fn must not
+// withSnapshot calls fn with the current snapshot, after taking a new one if it is due. fn must not
 // keep its argument.
-func (a *API) look(fn func(w *watch)) {
-	w := &a.watch
+func (a *API) withSnapshot(fn func(w *snapshot)) {
+	w := &a.snapshot
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if start := time.Now(); !start.Before(w.next) {
+	if start := time.Now(); !start.Before(w.nextAt) {
 		w.refresh(a, start)
-		w.next = start.Add(min(max(lookPeriod, lookShare*w.duration), slowPeriod))
+		w.nextAt = start.Add(min(max(lookPeriod, lookShare*w.took), slowPeriod))
 	}
 	fn(w)
 }
 
-// prime takes snapshots when no client asks for one, so that a finding begins when its
+// keepFresh takes snapshots when no client asks for one, so that a finding begins when its
 // condition begins, not at the next request.
-func (a *API) prime() {
-	w := &a.watch
+func (a *API) keepFresh() {
+	w := &a.snapshot
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, lookShare*w.duration), moments.Period) {
+	if now := time.Now(); now.Sub(w.takenAt) >= min(max(lookPeriod, lookShare*w.took), moments.Period) {
 		w.refresh(a, now)
 	}
 }
 
-func (w *watch) refresh(a *API, now time.Time) {
+func (w *snapshot) refresh(a *API, now time.Time) {
 	h := a.srv.Hub()
-	survey := surveyed(h)
+	survey := takeSurvey(h)
 	if now.Sub(w.groupsNext) > moments.Period {
 		w.groups = nil // not requested lately
 	}
 	if w.rows == nil {
-		w.rows, w.day = map[string]*row{}, day{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
+		w.rows, w.day = map[string]*row{}, dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	}
 	maxTypes := a.srv.Options().HistoryTypes
 	from := 0
@@ -144,13 +144,13 @@ func (w *watch) refresh(a *API, now time.Time) {
 			x = &row{Type: api.Type{Type: wire.Value(t.Name)}}
 			w.rows[string(t.Name)] = x
 		}
-		seen := shown(t)
-		if !w.at.IsZero() {
-			x.facts.Note(&x.Type, &seen, now, survey.Time()-w.clock)
+		seen := apiType(t)
+		if !w.takenAt.IsZero() {
+			x.figures.Update(&x.Type, &seen, now, survey.Time()-w.coreTime)
 		}
-		w.day.note(now, x, &x.Type, &seen, s, maxTypes)
-		x.facts.Held, x.facts.UsualWait, x.facts.MeanRun = t.Held, usual(&s.Wait), mean(&s.Run, s.RunSum)
-		x.count(now, &seen)
+		w.day.add(now, x, &x.Type, &seen, s, maxTypes)
+		x.figures.Held, x.figures.UsualWait, x.figures.MeanRun = t.Held, usualWait(&s.Wait), meanRun(&s.Run, s.RunSum)
+		x.update(now, &seen)
 		if t.Kept {
 			w.stats.Add(s)
 		}
@@ -161,7 +161,7 @@ func (w *watch) refresh(a *API, now time.Time) {
 		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
 	}
 	for name, x := range w.rows {
-		if x.seen != now {
+		if x.takenAt != now {
 			delete(w.rows, name)
 		}
 	}
@@ -169,12 +169,12 @@ func (w *watch) refresh(a *API, now time.Time) {
 		total := b.Totals()
 		sum.Ledger = ledger(&total)
 	})
-	w.total.count(now, &sum)
+	w.total.update(now, &sum)
 	w.day.end(now, &sum.Ledger, &w.stats)
 	a.ratesHeld.Store(w.day.bytes())
-	w.at, w.clock, w.lists = now, survey.Time(), map[order][]*row{}
-	a.find(w)
-	w.duration = time.Since(now)
+	w.takenAt, w.coreTime, w.lists = now, survey.Time(), map[order][]*row{}
+	a.updateFindings(w)
+	w.took = time.Since(now)
 }
 
 // order selects types by a filter, and says how to sort them.
@@ -205,7 +205,7 @@ var orders = map[string]func(x, y *row) int{
 const orderNames = "type, queued, delayed, running, oldest, workers, idle, failed, dead, in, out"
 
 // sorted returns the types whose names contain the filter, sorted.
-func (w *watch) sorted(o order) []*row {
+func (w *snapshot) sorted(o order) []*row {
 	if found, ok := w.lists[o]; ok {
 		return found
 	}
@@ -233,7 +233,7 @@ func (w *watch) sorted(o order) []*row {
 
 // busiest returns the n types with the most queued jobs; among equals, those with more running
 // jobs come first.
-func (w *watch) busiest(n int) []*row {
+func (w *snapshot) busiest(n int) []*row {
 	var top []*row
 	for _, x := range w.rows {
 		i, _ := slices.BinarySearchFunc(top, x, func(x, y *row) int {

@@ -8,9 +8,9 @@ import (
 	"gloom/broker/admin/moments"
 )
 
-// note records the sums of all types every Period until stop is closed, and takes snapshots
+// recordMoments records the sums of all types every Period until stop is closed, and takes snapshots
 // meanwhile.
-func (a *API) note(stop <-chan struct{}) {
+func (a *API) recordMoments(stop <-chan struct{}) {
 	t := time.NewTicker(glancePeriod)
 	defer t.Stop()
 	for i := 0; ; i++ {
@@ -22,7 +22,7 @@ func (a *API) note(stop <-chan struct{}) {
 				Queued: l.Queued, Running: l.Running,
 			}})
 		}
-		a.prime()
+		a.keepFresh()
 		select {
 		case <-stop:
 			return
@@ -31,8 +31,8 @@ func (a *API) note(stop <-chan struct{}) {
 	}
 }
 
-// history returns the sums of the last minutes, oldest first.
-func (a *API) history() []api.Moment {
+// recentMoments returns the sums of the last minutes, oldest first.
+func (a *API) recentMoments() []api.Moment {
 	moments := a.moments.Lately()
 	out := make([]api.Moment, len(moments))
 	for i := range moments {
