@@ -49,6 +49,7 @@ func (a *API) updateFindings(w *snapshot) {
 		MaxTypeJobs:  int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}
+	b.Certificate, b.CertificateInvalid = a.srv.CertificateWarning(w.takenAt)
 	if f := a.srv.Fleet(); f != nil {
 		x := f.Health()
 		b.Fleet = &findings.Fleet{

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // Options say who may connect to a daemon.
@@ -77,16 +80,17 @@ func (o *Options) loadTLS() (*tls.Config, error) {
 // connections are open.
 type Certificates struct {
 	opt     *Options
+	log     zerolog.Logger
 	current atomic.Pointer[tls.Config]
 }
 
 // Certificates reads the certificates that the options name. It returns nil and no error if
-// they name none.
-func (o *Options) Certificates() (*Certificates, error) {
+// they name none. Warning is logged whenever certificates are read.
+func (o *Options) Certificates(log zerolog.Logger) (*Certificates, error) {
 	if o.TLSCert == "" {
 		return nil, nil
 	}
-	c := &Certificates{opt: o}
+	c := &Certificates{opt: o, log: log}
 	return c, c.Load()
 }
 
@@ -95,8 +99,32 @@ func (c *Certificates) Load() error {
 	loaded, err := c.opt.loadTLS()
 	if err == nil {
 		c.current.Store(loaded)
+		if text, _ := c.Warning(time.Now()); text != "" {
+			c.log.Warn().Str("tls_cert", c.opt.TLSCert).Msg(text)
+		}
 	}
 	return err
+}
+
+// soon is how long before its end a certificate is warned about, unless it is valid for less than ten
+// times as long: then it is a tenth of that.
+const soon = 14 * 24 * time.Hour
+
+// Warning says why the certificate is not valid now, or not for long; "" if it is. c may be nil.
+func (c *Certificates) Warning(now time.Time) (text string, invalid bool) {
+	if c == nil {
+		return "", false
+	}
+	leaf := c.current.Load().Certificates[0].Leaf
+	switch left := leaf.NotAfter.Sub(now); {
+	case left < 0:
+		return "the TLS certificate expired at " + leaf.NotAfter.Format(time.RFC3339), true
+	case now.Before(leaf.NotBefore):
+		return "the TLS certificate is not valid before " + leaf.NotBefore.Format(time.RFC3339), true
+	case left < min(soon, leaf.NotAfter.Sub(leaf.NotBefore)/10):
+		return "the TLS certificate expires at " + leaf.NotAfter.Format(time.RFC3339), false
+	}
+	return "", false
 }
 
 // Config returns a configuration that makes every handshake use the latest certificates.

@@ -86,7 +86,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
-	if s.certs, err = s.opt.Certificates(); err != nil {
+	if s.certs, err = s.opt.Certificates(log); err != nil {
 		return nil, err
 	}
 	// Connections of operators must not use up the files that peers need.
@@ -195,6 +195,11 @@ func (s *Server) HTTPAddr() net.Addr {
 
 // Reload reads tokens and certificates again. If that fails, the old ones stay in force.
 func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log) }
+
+// CertificateWarning returns the Warning about the TLS certificate.
+func (s *Server) CertificateWarning(now time.Time) (text string, invalid bool) {
+	return s.certs.Warning(now)
+}
 
 // AskDrain begins a drain and asks the program that runs the broker to shut it down (see
 // Asked).

@@ -100,6 +100,13 @@ func (l *finder) broker() {
 		find(api.Warning, "unauthorized", fixedMessage(finding.Many(g.amount, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
+	if l.Certificate != "" {
+		severity := api.Warning
+		if l.CertificateInvalid {
+			severity = api.Severe
+		}
+		find(severity, "certificate", fixedMessage(l.Certificate, "replace the files of --tls-cert and --tls-key, and send SIGHUP"))
+	}
 	if f := l.Fleet; f != nil {
 		l.fleet(f)
 	}

@@ -18,6 +18,10 @@ type Broker struct {
 	// These are counters: requests refused because of a limit, wrong tokens, connections turned
 	// away, and connections that failed.
 	Refused, Unauthorized, RefusedConns, AcceptErrors uint64
+	// Certificate is a warning about the TLS certificate, "" for none; CertificateInvalid: it is
+	// not valid now.
+	Certificate        string
+	CertificateInvalid bool
 	// Fleet is the state of its fleet, nil for none.
 	Fleet *Fleet
 	// Limits are those of the whole broker.

@@ -20,6 +20,7 @@ func TestBroker(t *testing.T) {
 		"imbalance":     func(b *findings.Broker) { b.Imbalance = -1 },
 		"unaccepted":    func(b *findings.Broker) { b.AcceptErrors++ },
 		"unauthorized":  func(b *findings.Broker) { b.Unauthorized++ },
+		"certificate":   func(b *findings.Broker) { b.Certificate, b.CertificateInvalid = "the TLS certificate expired", true },
 		"fleet_away":    func(b *findings.Broker) { b.Fleet = &findings.Fleet{Away: true, LostBrokers: []string{"b"}} },
 		"fleet_alone":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{NameTaken: true} },
 		"fleet_version": func(b *findings.Broker) { b.Fleet = &findings.Fleet{OtherVersions: []string{"b"}} },
@@ -39,7 +40,7 @@ func TestBroker(t *testing.T) {
 		if found := look(2, b); len(found) != 1 || found[0].Cause != cause || found[0].Since != "1970-01-01T00:00:02.000Z" {
 			t.Errorf("%s: found %+v", cause, found)
 		}
-		b.Lag, b.Imbalance, b.Fleet = 0, 0, nil
+		b.Lag, b.Imbalance, b.Certificate, b.Fleet = 0, 0, "", nil
 		if found := look(7, b); len(found) > 0 {
 			t.Errorf("%s: found after it has gone: %+v", cause, found)
 		}

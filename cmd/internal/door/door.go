@@ -102,7 +102,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
-	if d.certs, err = d.opt.Certificates(); err != nil {
+	if d.certs, err = d.opt.Certificates(log); err != nil {
 		return nil, err
 	}
 	maxConns, _, err := guard.ConnLimit(d.limitOption, opt.MaxConns, SpareConns+opt.Files, log)
