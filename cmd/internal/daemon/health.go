@@ -83,3 +83,16 @@ func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
 	}
 	return nil
 }
+
+// Reasons returns an error with the texts of all errs that are not nil, or nil if there are none.
+func Reasons(errs ...error) (all error) {
+	for _, err := range errs {
+		switch {
+		case all == nil:
+			all = err
+		case err != nil:
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+	}
+	return all
+}

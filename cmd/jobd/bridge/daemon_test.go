@@ -37,7 +37,7 @@ const (
 func TestMain(m *testing.M) {
 	launch.Main()
 	if text := os.Getenv(envConfig); text != "" {
-		daemon(text)
+		runDaemon(text)
 		return
 	}
 	// More tests run at a time than there are processors, because they mostly wait for processes
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mariadbtest.Main(m))
 }
 
-func daemon(text string) {
+func runDaemon(text string) {
 	must := func(err error) {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "daemon:", err)

@@ -1,10 +1,12 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"syscall"
 
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/control"
 )
@@ -131,19 +133,10 @@ func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 }
 
 func (b *Bridge) Health() error {
-	if err := b.database.check(); err != nil {
-		return err
-	}
-	if err := b.fetchHealth.check(); err != nil {
-		return err
-	}
 	b.mu.Lock()
-	err := b.launchTrouble()
+	launch := b.launchTrouble()
 	b.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return b.brokerHealth()
+	return daemon.Reasons(cmp.Or(b.database.check(), b.fetchHealth.check()), launch, b.brokerHealth())
 }
 
 func (b *Bridge) Done() <-chan struct{} { return b.done }

@@ -51,7 +51,9 @@ func (b *Bridge) submitRow(r *row) {
 			b.waitFor(r, -1)
 			return
 		}
-		if err != nil && !errors.Is(err, gloom.ErrLost) {
+		// A row that was given back may come again before its earlier job has left the broker.
+		early := failures == 0 && errors.Is(err, gloom.ErrIDExists)
+		if err != nil && !early && !errors.Is(err, gloom.ErrLost) {
 			b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker did not hand a row to our slots; submitting it again")
 		}
 	}

@@ -37,9 +37,11 @@ func TestHostCannotStartProcesses(t *testing.T) {
 	}
 	f.Poll(nil)
 	eventually(t, "a row goes back and is tried again", func() bool { return counted(f.metrics.rowsEnded, "a", "requeued") >= 3 })
-	if err := f.Health(); err == nil || !strings.Contains(err.Error(), "too many open files") {
+	f.fetchHealth.note("fetch", store.ErrFenced) // all reasons are told
+	if err := f.Health(); err == nil || !strings.Contains(err.Error(), "too many open files") || !strings.Contains(err.Error(), "rows cannot be fetched") {
 		t.Fatal(err)
 	}
+	f.fetchHealth.note("fetch", nil)
 	restore()
 	f.await(store.Done, 1)
 	if r := f.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {

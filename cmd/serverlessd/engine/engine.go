@@ -11,6 +11,7 @@ import (
 
 	"gloom/broker/guard"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/durable"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/internal/link"
@@ -147,7 +148,7 @@ func closeStores(stores []store.Store) {
 	}
 }
 
-// Health returns nil, or an error that says why the daemon cannot do its work: it is stopping; a
+// Health returns nil, or an error with all reasons why the daemon cannot do its work: it is stopping; a
 // store is away or refuses something; the journal cannot be read, refuses lines or has no room for
 // them; the handlers have not been read yet; jobs cannot begin on this host; or the broker is away
 // and there is a handler for Gloom workers.
@@ -155,24 +156,19 @@ func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
 	}
+	var all []error
 	for _, b := range e.backends {
-		if err := b.health(); err != nil {
-			return err
-		}
+		all = append(all, b.health())
 	}
-	if err := e.journal.Refuses(); err != nil {
-		return err
-	}
+	all = append(all, e.journal.Refuses())
 	if e.handlers.handledFunc() == nil {
-		return errUnread
+		all = append(all, errUnread)
 	}
-	if err := e.hostHealth(); err != nil {
-		return err
-	}
+	all = append(all, e.hostHealth())
 	if e.needBroker() {
-		return e.link.Health()
+		all = append(all, e.link.Health())
 	}
-	return nil
+	return daemon.Reasons(all...)
 }
 
 // connect connects to the broker or starts one, and starts the loops.

@@ -2,7 +2,11 @@ package engine
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
+
+	"gloom/cmd/internal/daemon"
 )
 
 // hostRest is how long no jobs of a language are taken after some could not begin on this host. They
@@ -38,10 +42,11 @@ func (e *Engine) hostRests(lang string) bool {
 func (e *Engine) hostHealth() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for lang, s := range e.host {
-		if time.Since(s.at) < 2*hostRest { // after hostRest they are tried again
-			return fmt.Errorf("jobs of lang %s cannot begin on this host: %w", lang, s.err)
+	var all []error
+	for _, lang := range slices.Sorted(maps.Keys(e.host)) {
+		if s := e.host[lang]; time.Since(s.at) < 2*hostRest { // after hostRest they are tried again
+			all = append(all, fmt.Errorf("jobs of lang %s cannot begin on this host: %w", lang, s.err))
 		}
 	}
-	return nil
+	return daemon.Reasons(all...)
 }
