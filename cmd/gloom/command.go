@@ -57,10 +57,11 @@ var (
 
 // failure is a run that failed.
 type failure struct {
-	text   string // exit status 3, timeout after 5s, …
-	stderr string // its end
-	final  bool
-	delay  time.Duration
+	text    string // exit status 3, timeout after 5s, …
+	stderr  string // its end
+	final   bool
+	release bool // the job is given back, which uses no retry
+	delay   time.Duration
 }
 
 // serve is the handler of a worker.
@@ -77,6 +78,8 @@ func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 	}
 	err := errors.New(reason)
 	switch {
+	case f.release:
+		return nil, fmt.Errorf("%w: %w", err, gloom.Release(0))
 	case f.final:
 		return nil, gloom.Fatal(err)
 	case f.delay >= 0:
@@ -143,7 +146,7 @@ func strangersEnv() []string {
 
 // cannotStart returns the failure of a command that could not start. That is the fault of this
 // machine, not of the job, so the slot pauses: otherwise it would use up the retries of a whole
-// queue.
+// queue. If this machine lacks descriptors, processes or memory for now, the job is given back.
 func (c *command) cannotStart(ctx context.Context, err error) *failure {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
@@ -151,7 +154,7 @@ func (c *command) cannotStart(ctx context.Context, err error) *failure {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return &failure{text: fmt.Sprintf("the command could not be started: %v", err), delay: c.retryDelay}
+	return &failure{text: fmt.Sprintf("the command could not be started: %v", err), release: launch.Passing(err), delay: c.retryDelay}
 }
 
 // watch waits until a command has ended. It stops a command when its time is over, when nobody
